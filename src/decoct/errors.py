@@ -1,0 +1,21 @@
+"""The errors a user can cause. Each message says what is wrong, where, and what to do."""
+
+
+class DecoctError(ValueError):
+    """Base of every error that the user's input can cause; the command line exits with code 2."""
+
+
+class RowsError(DecoctError):
+    """The table cannot be used: a missing file or column, a bad value in a named row."""
+
+
+class ModelError(DecoctError):
+    """The model cannot be used: a wrong shape, a NaN potential, a log prior of minus infinity."""
+
+
+class RequestError(DecoctError):
+    """An option cannot be honoured: size, kl, a path that cannot be written."""
+
+
+class CoresetFileError(DecoctError):
+    """A coreset file is corrupt, foreign, or does not belong to the table or model given."""

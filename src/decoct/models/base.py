@@ -1,0 +1,147 @@
+"""What a model is: a prior and one log-likelihood value per row.
+
+π_w(θ) ∝ exp(Σ_n w_n f_n(θ)) π₀(θ), with f_n the potential (log-likelihood) of row n
+(Campbell & Beronov 2019, Eq. 1-2). A model holds hyper-parameters only: never data, never a key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from decoct.data.base import Rows
+from decoct.models.validation import numeric_columns
+
+Params = Any
+"""A pytree of unconstrained real arrays."""
+
+RawRows = Mapping[str, np.ndarray]
+"""Columns as the user gave them: name -> array with the rows on axis 0."""
+
+EncodedRows = dict[str, np.ndarray]
+"""Numeric columns as `AbstractModel.log_likelihood` wants them, rows on axis 0."""
+
+
+class AbstractModel(eqx.Module):
+    """A prior and one log-likelihood value per row, over unconstrained parameters.
+
+    Sub-classes are `equinox.Module`s. Numeric hyper-parameters should be stored as NumPy arrays
+    (use ``eqx.field(converter=...)``) so that changing them does not recompile anything.
+    """
+
+    def init(self, rows: RawRows) -> Params:
+        """Return a starting point; its structure and shapes define the parameters.
+
+        Parameters
+        ----------
+        rows
+            A few *encoded* rows (at least one), for their shapes only.
+        """
+        raise NotImplementedError
+
+    def log_likelihood(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
+        """Return the potential f_n(θ) of every row, in nats; pure JAX."""
+        raise NotImplementedError
+
+    def log_prior(self, params: Params) -> Float[Array, ""]:
+        """Return log π₀(θ), Jacobians of the unconstraining transform included; pure JAX."""
+        raise NotImplementedError
+
+    def encode(self, rows: RawRows, start: int | np.ndarray = 0) -> EncodedRows:
+        """Turn raw columns into the numeric arrays of `log_likelihood`, on the host.
+
+        Stateless over rows: encoding a table in pieces gives the pieces of the encoded table.
+
+        Parameters
+        ----------
+        rows
+            Raw columns of one chunk.
+        start
+            Global number of the first row of the chunk, or the global numbers of all of them;
+            used to name bad rows.
+
+        Raises
+        ------
+        RowsError
+            A column is missing, or a value cannot be used; the message names column and row.
+        """
+        return numeric_columns(rows, start)
+
+    @property
+    def columns(self) -> tuple[str, ...] | None:
+        """Names of the raw columns `encode` needs; None for all of them."""
+        return None
+
+    def check(self, rows: Rows) -> None:
+        """Refuse a table as a whole (labels not two-valued, constant response, ...).
+
+        May walk the data once. Raises `RowsError`.
+        """
+
+    def constrain(self, params: Params) -> dict[str, Array]:
+        """Return the named quantities a person reads, on their natural scale; pure JAX."""
+        if isinstance(params, dict):
+            return params
+        leaves = jax.tree_util.tree_flatten_with_path(params)[0]
+        return {jax.tree_util.keystr(path).strip(".[]'") or "params": v for path, v in leaves}
+
+    def coords(self, rows: RawRows) -> dict[str, tuple[str, list[str]]]:
+        """Return, for a constrained name, its dimension name and the labels along it."""
+        return {}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-ready description with every hyper-parameter, for the coreset file."""
+        return {"kind": "custom", "name": type(self).__name__}
+
+
+class Model(AbstractModel):
+    """A model from plain JAX functions.
+
+    Parameters
+    ----------
+    log_likelihood
+        ``log_likelihood(params, rows) -> (n,)``: one value per row, in nats.
+    log_prior
+        ``log_prior(params) -> scalar``.
+    init
+        A pytree of arrays: where to start, in unconstrained space.
+
+    Examples
+    --------
+    >>> import decoct, jax.numpy as jnp, numpy as np
+    >>> def log_likelihood(params, rows):
+    ...     return -0.5 * (rows["y"] - params["mu"]) ** 2
+    >>> model = decoct.Model(log_likelihood, lambda p: -0.5 * p["mu"] ** 2, {"mu": 0.0})
+    >>> rows = decoct.rows({"y": np.linspace(-1.0, 3.0, 500)})
+    >>> round(float(decoct.laplace(model, rows).mean[0]), 3)
+    0.998
+    """
+
+    _log_likelihood: Callable[..., Any] = eqx.field(static=True)
+    _log_prior: Callable[..., Any] = eqx.field(static=True)
+    _init: Params
+
+    def __init__(
+        self,
+        log_likelihood: Callable[[Params, Mapping[str, Array]], Array],
+        log_prior: Callable[[Params], Array],
+        init: Params,
+    ) -> None:
+        self._log_likelihood = log_likelihood
+        self._log_prior = log_prior
+        self._init = jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float64), init)
+
+    def init(self, rows: RawRows) -> Params:
+        return self._init
+
+    def log_likelihood(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
+        return self._log_likelihood(params, rows)
+
+    def log_prior(self, params: Params) -> Float[Array, ""]:
+        return jnp.asarray(self._log_prior(params), dtype=jnp.float64)
