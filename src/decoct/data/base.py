@@ -7,27 +7,36 @@ in where ``fn`` runs, so everything above this layer is written once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import operator
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
+from decoct.errors import RequestError, RowsError
+
 T = TypeVar("T")
 
 Columns = dict[str, np.ndarray]
+
+DEFAULT_CHUNK = 65_536
+"""Rows in a chunk when nobody asks for a size."""
 
 
 @dataclass(frozen=True)
 class Chunk:
     """Consecutive rows of a table.
 
+    The arrays may be views of the user's own data or of a read buffer: read them, never write.
+
     Attributes
     ----------
     start
         Global number of the first row.
     columns
-        Name -> array, rows on axis 0.
+        Name -> array, rows on axis 0; at least one column.
     """
 
     start: int
@@ -35,7 +44,7 @@ class Chunk:
 
     @property
     def n_rows(self) -> int:
-        return len(next(iter(self.columns.values())))
+        return columns_length(self.columns)
 
     def piece(self, begin: int, end: int) -> Chunk:
         """Return rows ``begin:end`` of this chunk, still knowing their global numbers."""
@@ -44,11 +53,17 @@ class Chunk:
 
 @runtime_checkable
 class Rows(Protocol):
-    """A table of rows, wherever it lives."""
+    """A table of rows, wherever it lives.
+
+    Row numbers are global, start at 0 and never depend on the chunking. The type of a column is
+    the same in every chunk and in `take`: floats, integers, booleans, datetimes, or Python strings
+    in an object array; a missing value is NaN, NaT or None (which turns a whole integer or boolean
+    column into float64).
+    """
 
     @property
     def n_rows(self) -> int:
-        """N, the number of rows."""
+        """N, the number of rows; at least 1."""
         ...
 
     @property
@@ -59,11 +74,18 @@ class Rows(Protocol):
     def chunks(
         self, size: int | None = None, columns: Sequence[str] | None = None
     ) -> Iterator[Chunk]:
-        """Yield consecutive chunks of at most ``size`` rows, in row order."""
+        """Yield consecutive chunks in row order, every one but the last of exactly ``size`` rows.
+
+        Only ``columns`` come back (None: all of them), in that order. Bad arguments raise at the
+        call, not at the first chunk.
+        """
         ...
 
     def take(self, indices: np.ndarray, columns: Sequence[str] | None = None) -> Columns:
-        """Return the rows with these global numbers, in the order asked for."""
+        """Return the rows with these global numbers, in the order asked for.
+
+        A number may occur several times; a negative one is out of range.
+        """
         ...
 
     def map_reduce(
@@ -83,6 +105,78 @@ class Rows(Protocol):
         ...
 
 
+class SequentialRows:
+    """Base of the engines whose chunks come to this process: `map_reduce` walks them in order."""
+
+    def chunks(
+        self, size: int | None = None, columns: Sequence[str] | None = None
+    ) -> Generator[Chunk, None, None]:
+        raise NotImplementedError
+
+    def map_reduce(
+        self,
+        fn: Callable[..., T],
+        reduce: Callable[[T, T], T],
+        *broadcast: object,
+        size: int | None = None,
+        columns: Sequence[str] | None = None,
+        on_chunk: Callable[[int], None] | None = None,
+    ) -> T:
+        """Return the reduction of ``fn(chunk, *broadcast)`` over all chunks, in row order."""
+        # closing: a failing fn must end a reader thread now, not when its traceback is collected
+        with closing(self.chunks(size, columns)) as chunks:
+            first = next(chunks)
+            total = fn(first, *broadcast)
+            if on_chunk is not None:
+                on_chunk(first.n_rows)
+            for chunk in chunks:
+                total = reduce(total, fn(chunk, *broadcast))
+                if on_chunk is not None:
+                    on_chunk(chunk.n_rows)
+        return total
+
+
 def columns_length(columns: Mapping[str, np.ndarray]) -> int:
     """Return the number of rows of a mapping of equally long arrays."""
     return len(next(iter(columns.values())))
+
+
+def checked_size(size: int | None) -> int:
+    """Return the number of rows a chunk shall have."""
+    if size is None:
+        return DEFAULT_CHUNK
+    if operator.index(size) < 1:
+        raise RequestError(f"A chunk needs at least one row, not {size}.")
+    return operator.index(size)
+
+
+def checked_columns(asked: Sequence[str] | None, have: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns asked for, or say which ones the table has."""
+    if asked is None:
+        return tuple(have)
+    if isinstance(asked, str):
+        raise RequestError(f"Columns are a list of names: write ['{asked}'], not '{asked}'.")
+    if not asked:
+        raise RequestError("Ask for at least one column.")
+    for name in asked:
+        if name not in have:
+            raise RowsError(
+                f"The table has no column '{name}'; its columns are: {', '.join(sorted(have))}."
+            )
+    return tuple(dict.fromkeys(asked))
+
+
+def checked_indices(indices: np.ndarray | Sequence[int], n_rows: int) -> np.ndarray:
+    """Return row numbers as int64, or name the first one that is out of range."""
+    rows = np.asarray(indices)
+    if rows.ndim != 1 or (rows.size and rows.dtype.kind not in "iu"):
+        raise RowsError(
+            "Row numbers are a one-dimensional array of integers, "
+            f"not {rows.ndim}-dimensional of type {rows.dtype}."
+        )
+    bad = (rows < 0) | (rows >= n_rows)
+    if bad.any():
+        raise RowsError(
+            f"There is no row {rows[np.argmax(bad)]}: the rows are numbered 0 to {n_rows - 1}."
+        )
+    return rows.astype(np.int64)

@@ -1,0 +1,231 @@
+"""Rows in memory: mappings of arrays and DataFrames, and how an Arrow column becomes NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+import pyarrow as pa
+
+from decoct.data.base import (
+    Chunk,
+    Columns,
+    SequentialRows,
+    checked_columns,
+    checked_indices,
+    checked_size,
+)
+from decoct.errors import RowsError
+
+
+class ArrayRows(SequentialRows):
+    """Rows held in memory, one array a column.
+
+    Parameters
+    ----------
+    columns
+        Name -> array (NumPy, JAX, a list, a pandas or polars Series), rows on axis 0, all equally
+        long. NumPy arrays are kept as they are, without a copy.
+
+    Raises
+    ------
+    RowsError
+        No column, no row, or columns of unequal lengths.
+
+    Examples
+    --------
+    >>> from decoct.data import ArrayRows
+    >>> rows = ArrayRows({"x": [1.0, 2.0, 4.0], "y": [0, 1, 1]})
+    >>> rows.n_rows, rows.columns
+    (3, ('x', 'y'))
+    >>> rows.take([2, 0])["x"]
+    array([4., 1.])
+    """
+
+    def __init__(self, columns: Mapping[str, Any]) -> None:
+        self._columns = {_checked_name(k): _as_array(k, v) for k, v in columns.items()}
+        _check_lengths({name: len(values) for name, values in self._columns.items()})
+
+    @classmethod
+    def from_table(cls, table: Any) -> ArrayRows:
+        """Return the rows of a pandas, polars or Arrow table, or of any other narwhals knows.
+
+        Categories and strings become object arrays of `str`; missing values become NaN (numbers),
+        NaT (dates) or None (strings).
+
+        Raises
+        ------
+        RowsError
+            The table is lazy, empty, repeats a column name, or has a column of unusable type.
+        """
+        if isinstance(table, pa.RecordBatch):
+            table = pa.Table.from_batches([table])
+        try:
+            frame = nw.from_native(table, eager_only=True)
+            names = frame.columns
+        except TypeError as error:
+            raise RowsError(
+                f"A {type(table).__module__}.{type(table).__qualname__} is not a table in memory; "
+                "collect it first (.collect() or .compute())."
+            ) from error
+        except nw.exceptions.DuplicateError as error:
+            raise RowsError("The table has two columns of the same name; rename one.") from error
+        return cls({str(name): _from_series(frame[name], str(name)) for name in names})
+
+    @property
+    def n_rows(self) -> int:
+        return len(next(iter(self._columns.values())))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(self._columns)
+
+    def chunks(
+        self, size: int | None = None, columns: Sequence[str] | None = None
+    ) -> Generator[Chunk, None, None]:
+        """Yield consecutive chunks of ``size`` rows: views, never copies."""
+        step = checked_size(size)
+        names = checked_columns(columns, self.columns)
+        whole = Chunk(0, {name: self._columns[name] for name in names})
+        return (whole.piece(start, start + step) for start in range(0, self.n_rows, step))
+
+    def take(
+        self, indices: np.ndarray | Sequence[int], columns: Sequence[str] | None = None
+    ) -> Columns:
+        """Return the rows with these global numbers, in the order asked for."""
+        names = checked_columns(columns, self.columns)
+        rows = checked_indices(indices, self.n_rows)
+        return {name: self._columns[name][rows] for name in names}
+
+
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type behind dictionary encoding, an extension or a decimal."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return plain_type(kind.storage_type)
+    if pa.types.is_dictionary(kind):
+        return plain_type(kind.value_type)
+    return pa.float64() if pa.types.is_decimal(kind) else kind
+
+
+def numpy_column(
+    name: str, values: pa.Array | pa.ChunkedArray, has_missing: bool = False
+) -> np.ndarray:
+    """Turn an Arrow column into NumPy, without a copy where it can be had.
+
+    Parameters
+    ----------
+    name
+        The column, for messages.
+    values
+        One piece of the column.
+    has_missing
+        Whether integers or booleans are missing in some piece of this column: then every piece
+        is float64, so that a column has one type wherever it is cut.
+    """
+    if values.type != plain_type(values.type):
+        values = values.cast(plain_type(values.type))
+    kind = values.type
+    if pa.types.is_fixed_size_list(kind) and _is_number(kind.value_type):
+        return _matrix(name, values)
+    if pa.types.is_null(kind):
+        return np.full(len(values), np.nan)
+    if (has_missing or values.null_count) and _is_count(kind):
+        values = values.cast(pa.float64(), safe=False)
+    elif not (_is_number(kind) or _is_text(kind) or _is_date(kind)):
+        raise RowsError(
+            f"Column '{name}' has type {kind}; make it numbers, strings, dates or "
+            "fixed-size lists of numbers, or leave it out."
+        )
+    return values.to_numpy(zero_copy_only=False)
+
+
+def _matrix(name: str, values: pa.Array | pa.ChunkedArray) -> np.ndarray:
+    parts = values.chunks if isinstance(values, pa.ChunkedArray) else [values]
+    width = values.type.list_size
+    if not parts:
+        return np.empty((0, width), values.type.value_type.to_pandas_dtype())
+    arrays = [_matrix_part(name, part, width) for part in parts]
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+
+
+def _matrix_part(name: str, part: pa.FixedSizeListArray, width: int) -> np.ndarray:
+    # not flatten(): it leaves missing lists out
+    inside = part.values.slice(part.offset * width, len(part) * width)
+    if (part.null_count or inside.null_count) and not pa.types.is_floating(inside.type):
+        raise RowsError(f"Column '{name}' has missing values in lists of {inside.type}; use float.")
+    matrix = inside.to_numpy(zero_copy_only=False).reshape(len(part), width)
+    if part.null_count:
+        missing = part.is_null().to_numpy(zero_copy_only=False)
+        matrix = np.where(missing[:, None], np.nan, matrix).astype(matrix.dtype)
+    return matrix
+
+
+def _is_count(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind) or pa.types.is_boolean(kind)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return _is_count(kind) or pa.types.is_floating(kind)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return (
+        pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or kind == getattr(pa, "string_view", pa.string)()
+    )
+
+
+def _is_date(kind: pa.DataType) -> bool:
+    return pa.types.is_date(kind) or pa.types.is_timestamp(kind) or pa.types.is_duration(kind)
+
+
+def _from_series(series: nw.Series[Any], name: str) -> np.ndarray:
+    native = series.to_native()
+    dtype = getattr(native, "dtype", None)
+    if isinstance(dtype, np.dtype) and dtype.kind in "fiub":
+        return series.to_numpy()
+    try:
+        values = series.to_arrow()
+    except (pa.ArrowException, TypeError):
+        # an object column of mixed values: the model says what it cannot use
+        return series.to_numpy()
+    return numpy_column(name, values)
+
+
+def _checked_name(name: object) -> str:
+    if not isinstance(name, str):
+        raise RowsError(f"Column names are strings; {name!r} is not.")
+    return name
+
+
+def _as_array(name: str, values: Any) -> np.ndarray:
+    series = nw.from_native(values, series_only=True, pass_through=True)
+    if isinstance(series, nw.Series):
+        return _from_series(series, name)
+    if isinstance(values, (pa.Array, pa.ChunkedArray)):
+        return numpy_column(name, values)
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        return values.astype(np.float64).filled(np.nan)
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise RowsError(f"Column '{name}' is ragged: its rows differ in length.") from error
+    if array.ndim == 0:
+        raise RowsError(
+            f"Column '{name}' is a single {type(values).__name__}; "
+            "a column is an array with one entry per row."
+        )
+    return array
+
+
+def _check_lengths(lengths: Mapping[str, int]) -> None:
+    if not lengths:
+        raise RowsError("The table has no columns; give at least one.")
+    if len(set(lengths.values())) > 1:
+        what = ", ".join(f"'{name}' {length}" for name, length in lengths.items())
+        raise RowsError(f"The columns differ in length ({what}); make them equally long.")
+    if not next(iter(lengths.values())):
+        raise RowsError("The table is empty; give at least one row.")

@@ -1,0 +1,187 @@
+"""Rows as a model sees them: raw columns turned into numbers on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from decoct.data.arrays import ArrayRows
+from decoct.data.base import Chunk, Columns, Rows, checked_columns
+from decoct.errors import ModelError
+
+T = TypeVar("T")
+
+
+class Encoder(Protocol):
+    """What is asked of a model here (models live a floor above)."""
+
+    @property
+    def columns(self) -> tuple[str, ...] | None: ...
+
+    def encode(self, rows: Mapping[str, np.ndarray], start: Any = 0) -> Mapping[str, Any]: ...
+
+
+class EncodedRows:
+    """Rows seen through a model's ``encode``.
+
+    Rows in memory are encoded once and kept; any others are encoded chunk by chunk as they pass,
+    where they live, on every pass.
+
+    Parameters
+    ----------
+    raw
+        The table as the user gave it.
+    model
+        Anything with ``encode(columns, start)`` and ``columns``.
+
+    Attributes
+    ----------
+    raw
+        The original rows.
+
+    Raises
+    ------
+    RowsError
+        The table lacks a column of the model, or the model refuses a value.
+    ModelError
+        ``encode`` returned no columns, or not one entry per row.
+    """
+
+    def __init__(self, raw: Rows, model: Encoder) -> None:
+        self.raw = raw
+        self._needs = checked_columns(model.columns or None, raw.columns)
+        self._encode = _Encode(model)
+        self._kept: ArrayRows | None = None
+        if isinstance(raw, ArrayRows):
+            whole = next(raw.chunks(raw.n_rows, self._needs))
+            self._kept = ArrayRows(self._encode.chunk(whole).columns)
+
+    @property
+    def n_rows(self) -> int:
+        return self.raw.n_rows
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        if self._kept is not None:
+            return self._kept.columns
+        with closing(_mapped(_first_row, self.raw.chunks(columns=self._needs))) as chunks:
+            return tuple(self._encode.chunk(next(chunks)).columns)
+
+    def chunks(
+        self, size: int | None = None, columns: Sequence[str] | None = None
+    ) -> Iterator[Chunk]:
+        """Yield consecutive chunks of encoded rows."""
+        if self._kept is not None:
+            return self._kept.chunks(size, columns)
+        encode = self._selecting(columns)
+        return _mapped(encode.chunk, self.raw.chunks(size, self._needs))
+
+    def take(
+        self, indices: np.ndarray | Sequence[int], columns: Sequence[str] | None = None
+    ) -> Columns:
+        """Return the encoded rows with these global numbers, in the order asked for."""
+        if self._kept is not None:
+            return self._kept.take(np.asarray(indices), columns)
+        encode = self._selecting(columns)
+        raw = self.take_raw(indices)
+        return encode(raw, np.asarray(indices, dtype=np.int64))
+
+    def take_raw(self, indices: np.ndarray | Sequence[int]) -> Columns:
+        """Return rows as the user gave them: every column that the model needs."""
+        return self.raw.take(np.asarray(indices), self._needs)
+
+    def map_reduce(
+        self,
+        fn: Callable[..., T],
+        reduce: Callable[[T, T], T],
+        *broadcast: object,
+        size: int | None = None,
+        columns: Sequence[str] | None = None,
+        on_chunk: Callable[[int], None] | None = None,
+    ) -> T:
+        """Return the reduction of ``fn(encoded chunk, *broadcast)`` over all chunks."""
+        if self._kept is not None:
+            return self._kept.map_reduce(
+                fn, reduce, *broadcast, size=size, columns=columns, on_chunk=on_chunk
+            )
+        # raw.map_reduce, not chunks: an engine may run fn, and so encode, where the rows live
+        then = _Then(self._selecting(columns), fn)
+        return self.raw.map_reduce(
+            then, reduce, *broadcast, size=size, columns=self._needs, on_chunk=on_chunk
+        )
+
+    def _selecting(self, columns: Sequence[str] | None) -> _Encode:
+        if columns is None:
+            return self._encode
+        return _Encode(self._encode.model, checked_columns(columns, self.columns))
+
+
+def encoded(rows: Rows, model: Encoder) -> EncodedRows:
+    """Return rows as numbers: each chunk seen through ``model.encode``.
+
+    Parameters
+    ----------
+    rows
+        Raw rows; rows already encoded are encoded anew from their raw ones.
+    model
+        The model whose ``encode`` and ``columns`` are used.
+    """
+    return EncodedRows(rows.raw if isinstance(rows, EncodedRows) else rows, model)
+
+
+@dataclass(frozen=True)
+class _Encode:
+    """Encode columns, check what came out, keep the columns asked for (None: all)."""
+
+    model: Encoder
+    keep: tuple[str, ...] | None = None
+
+    def __call__(self, columns: Columns, numbers: int | np.ndarray) -> Columns:
+        n_rows = len(next(iter(columns.values())))
+        result = self.model.encode(columns, numbers)
+        _check(result, n_rows, type(self.model).__name__)
+        return {name: np.asarray(result[name]) for name in self.keep or result}
+
+    def chunk(self, chunk: Chunk) -> Chunk:
+        return Chunk(chunk.start, self(chunk.columns, chunk.start))
+
+
+@dataclass(frozen=True)
+class _Then:
+    """``fn`` of an encoded chunk; a class, not a closure, so that it can be sent to workers."""
+
+    encode: _Encode
+    fn: Callable[..., Any]
+
+    def __call__(self, chunk: Chunk, *broadcast: object) -> Any:
+        return self.fn(self.encode.chunk(chunk), *broadcast)
+
+
+def _first_row(chunk: Chunk) -> Chunk:
+    return chunk.piece(0, 1)
+
+
+def _mapped(fn: Callable[[Chunk], Chunk], chunks: Iterator[Chunk]) -> Generator[Chunk, None, None]:
+    try:
+        for chunk in chunks:
+            yield fn(chunk)
+    finally:
+        if isinstance(chunks, Generator):
+            chunks.close()
+
+
+def _check(result: object, n_rows: int, model: str) -> None:
+    if not isinstance(result, Mapping) or not result:
+        raise ModelError(f"{model}.encode returned no columns; it must return name -> array.")
+    for name, values in result.items():
+        shape = np.shape(values)
+        if not shape or shape[0] != n_rows:
+            raise ModelError(
+                f"{model}.encode returned column '{name}' of shape {shape} for {n_rows} rows; "
+                "it must return one entry per row."
+            )

@@ -1,0 +1,178 @@
+"""A support of columns and its non-negative least-squares weights, kept up to date.
+
+All sparse solvers of decoct work on min_{w ≥ 0} ‖b − Vᵀw‖² over a small *support* of the rows of
+V (n, S). Rows are scaled to unit norm on entry (weights are scaled back on exit), which is what
+makes tolerances on the Gram matrix meaningful whatever the units of the potentials.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.linalg import qr_delete, qr_insert, solve_triangular
+
+INDEPENDENT = 1e-11
+"""A unit vector closer than this to a subspace counts as lying in it."""
+
+
+@dataclass(frozen=True)
+class UnitVectors:
+    """Rows scaled to unit norm, with the target they should add up to.
+
+    Attributes
+    ----------
+    vectors : (n, S)
+        Unit rows; a zero row stays zero and is never `usable`.
+    norms : (n,)
+        The norms taken out.
+    target : (S,)
+        b.
+    usable : (n,)
+        Which rows are not zero.
+    """
+
+    vectors: Float[np.ndarray, "n S"]
+    norms: Float[np.ndarray, " n"]
+    target: Float[np.ndarray, " S"]
+    usable: np.ndarray
+
+    @classmethod
+    def scaled(
+        cls, vectors: Float[np.ndarray, "n S"], target: Float[np.ndarray, " S"]
+    ) -> UnitVectors:
+        """Scale the rows of ``vectors``; refuse shapes that do not fit and non-finite numbers."""
+        vectors = np.asarray(vectors, dtype=np.float64)
+        target = np.asarray(target, dtype=np.float64)
+        if vectors.ndim != 2 or target.shape != vectors.shape[1:]:
+            raise ValueError(
+                f"The vectors have shape {vectors.shape} and the target {target.shape}; "
+                "they must be (n, S) and (S,)."
+            )
+        if not np.isfinite(target).all():
+            raise ValueError("The target has NaN or infinite entries.")
+        norms = np.linalg.norm(vectors, axis=1)
+        if not np.isfinite(norms).all():
+            bad = int(np.argmin(np.isfinite(norms)))
+            raise ValueError(f"Vector {bad} has NaN or infinite entries.")
+        usable = norms > np.finfo(float).tiny
+        scale = np.where(usable, norms, 1.0)
+        return cls(vectors / scale[:, None], scale, target, usable)
+
+
+class ActiveSet:
+    """The support, its positive weights, and a QR factorisation of its vectors.
+
+    V_Aᵀ = QR is updated as rows come and go. R is the Cholesky factor of the Gram matrix
+    H = V_A V_Aᵀ = RᵀR, found without squaring its condition number: rows of a data set are nearly
+    collinear once the support spans the locally quadratic part of the potentials, and what is
+    left to fit lives in the digits the Gram matrix would lose.
+    """
+
+    def __init__(self, problem: UnitVectors) -> None:
+        self.problem = problem
+        self.support: list[int] = []
+        self.weights = np.zeros(0)
+        self.q = np.zeros((len(problem.target), 0))
+        self.r = np.zeros((0, 0))
+        self.blocked: set[int] = set()
+
+    @property
+    def size(self) -> int:
+        return len(self.support)
+
+    @property
+    def vectors(self) -> Float[np.ndarray, "m S"]:
+        return self.problem.vectors[self.support]
+
+    def residual(self) -> Float[np.ndarray, " S"]:
+        """Return b − Vᵀw."""
+        return self.problem.target - self.weights @ self.vectors
+
+    def inverse_gram(self) -> Float[np.ndarray, "m m"]:
+        """Return H⁻¹ = R⁻¹R⁻ᵀ."""
+        inverse = solve_triangular(self.r, np.eye(self.size), check_finite=False)
+        return inverse @ inverse.T
+
+    def copy(self) -> ActiveSet:
+        """Return an independent copy that shares the vectors."""
+        other = ActiveSet(self.problem)
+        other.support = list(self.support)
+        other.weights, other.q, other.r = self.weights, self.q, self.r
+        other.blocked = set(self.blocked)
+        return other
+
+    def add(self, row: int) -> bool:
+        """Bring ``row`` in and re-solve; False if it depends on the support or gets no weight."""
+        if self._insert(row, self.size):
+            self._settle()
+        if row not in self.support:
+            self.blocked.add(row)
+            return False
+        self.blocked = set()
+        return True
+
+    def replace(self, position: int, row: int) -> bool:
+        """Put ``row`` in the place of a support row and re-solve; False if it depends on the rest.
+
+        Rows whose weight falls to zero leave the support. After False the set is unusable.
+        """
+        self._delete(position)
+        if not self._insert(row, position):
+            return False
+        self._settle()
+        return True
+
+    def result(self) -> tuple[Int[np.ndarray, " m"], Float[np.ndarray, " m"]]:
+        """Return the support in ascending order and its weights in the caller's units."""
+        support = np.array(self.support, dtype=np.int64)
+        order = np.argsort(support)
+        weights = self.weights / self.problem.norms[support] if self.size else self.weights
+        return support[order], weights[order]
+
+    def _settle(self) -> None:
+        """Lawson-Hanson inner loop: least squares on the support, dropping what turns negative."""
+        while self.size:
+            solution = solve_triangular(
+                self.r, self.q.T @ self.problem.target, check_finite=False
+            )
+            falling = solution <= 0.0
+            if not falling.any():
+                self.weights = solution
+                return
+            current = self.weights
+            ratio = current[falling] / (current[falling] - solution[falling])
+            step = float(ratio.min())
+            self.weights = np.maximum(current + step * (solution - current), 0.0)
+            leaving = np.flatnonzero(falling)[ratio <= step]
+            for position in leaving[::-1]:
+                self._delete(int(position))
+
+    def _insert(self, row: int, position: int) -> bool:
+        vector = self.problem.vectors[row]
+        inside = self.q.T @ vector
+        outside = vector - self.q @ inside
+        outside -= self.q @ (self.q.T @ outside)
+        distance = float(np.linalg.norm(outside))
+        if distance < INDEPENDENT:
+            return False
+        if self.size == 0:
+            self.q, self.r = vector[:, None].copy(), np.ones((1, 1))
+        elif self.size == len(vector):
+            return False
+        else:
+            self.q, self.r = qr_insert(
+                self.q, self.r, vector, position, which="col", check_finite=False
+            )
+        self.support.insert(position, row)
+        self.weights = np.insert(self.weights, position, 0.0)
+        return True
+
+    def _delete(self, position: int) -> None:
+        if self.size == 1:
+            self.q, self.r = self.q[:, :0], self.r[:0, :0]
+        else:
+            self.q, self.r = qr_delete(self.q, self.r, position, which="col", check_finite=False)
+        del self.support[position]
+        self.weights = np.delete(self.weights, position)

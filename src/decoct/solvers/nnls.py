@@ -1,0 +1,96 @@
+"""Non-negative least squares by an active set (Lawson & Hanson 1974, ch. 23).
+
+Solves  min_{w ≥ 0} ‖b − Vᵀw‖²  with V (n, S). With centred tangent vectors in the rows of V this
+*is* the minimisation of ½(1 − w)ᵀ Cov[f] (1 − w), the local form of KL(π_w‖π).
+
+The rows enter one at a time, the one with the largest correlation with the residual first; rows
+that lie in the span of the support (duplicates, S < M, rank deficiency) are passed over, because
+for them the correlation with the residual is zero.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from decoct.solvers.active_set import ActiveSet, UnitVectors
+
+OPTIMAL = 1e-14
+"""Relative correlation with the target below which a row cannot improve the fit."""
+
+
+@dataclass(frozen=True)
+class SparseWeights:
+    """A sparse non-negative weight vector.
+
+    Attributes
+    ----------
+    indices : (m,)
+        Rows with a positive weight, ascending.
+    weights : (m,)
+        Their weights.
+    residual_norm
+        ‖b − Vᵀw‖.
+    """
+
+    indices: Int[np.ndarray, " m"]
+    weights: Float[np.ndarray, " m"]
+    residual_norm: float
+
+    @classmethod
+    def of(cls, active: ActiveSet) -> SparseWeights:
+        indices, weights = active.result()
+        return cls(indices, weights, float(np.linalg.norm(active.residual())))
+
+    def dense(self, n: int) -> Float[np.ndarray, " n"]:
+        """Return the weights as a vector of length n."""
+        weights = np.zeros(n)
+        weights[self.indices] = self.weights
+        return weights
+
+
+def best_row(active: ActiveSet) -> int | None:
+    """Return the usable row with the largest correlation with the residual; None at the optimum.
+
+    The correlation is ⟨g_n, r⟩/‖g_n‖ (Campbell & Beronov 2019, Eq. 10-11, inactive rows).
+    """
+    residual = active.residual()
+    correlation = active.problem.vectors @ residual
+    correlation[~active.problem.usable] = -np.inf
+    correlation[active.support] = -np.inf
+    correlation[list(active.blocked)] = -np.inf
+    row = int(np.argmax(correlation))
+    floor = OPTIMAL * max(float(np.linalg.norm(active.problem.target)), np.finfo(float).tiny)
+    return row if correlation[row] > floor else None
+
+
+def nnls(
+    vectors: Float[np.ndarray, "n S"],
+    target: Float[np.ndarray, " S"],
+    max_iterations: int | None = None,
+) -> SparseWeights:
+    """Solve min_{w ≥ 0} ‖target − vectorsᵀ w‖².
+
+    Parameters
+    ----------
+    vectors : (n, S)
+        One vector per row.
+    target : (S,)
+        What the weighted rows should add up to.
+    max_iterations
+        Most rows to bring in, with repeats; default 3 n.
+
+    Raises
+    ------
+    ValueError
+        Shapes do not fit, or a number is not finite.
+    """
+    active = ActiveSet(UnitVectors.scaled(vectors, target))
+    for _ in range(max_iterations or 3 * len(vectors)):
+        row = best_row(active)
+        if row is None:
+            break
+        active.add(row)
+    return SparseWeights.of(active)
