@@ -44,7 +44,7 @@ class ArrayRows(SequentialRows):
     array([4., 1.])
     """
 
-    def __init__(self, columns: Mapping[str, Any]) -> None:
+    def __init__(self, columns: Mapping[Any, Any]) -> None:
         self._columns = {_checked_name(k): _as_array(k, v) for k, v in columns.items()}
         _check_lengths({name: len(values) for name, values in self._columns.items()})
 
@@ -64,15 +64,15 @@ class ArrayRows(SequentialRows):
             table = pa.Table.from_batches([table])
         try:
             frame = nw.from_native(table, eager_only=True)
-            names = frame.columns
+            columns = list(frame.iter_columns())
         except TypeError as error:
             raise RowsError(
-                f"A {type(table).__module__}.{type(table).__qualname__} is not a table in memory; "
+                f"An object of type {type(table).__qualname__} is not a table in memory; "
                 "collect it first (.collect() or .compute())."
             ) from error
         except nw.exceptions.DuplicateError as error:
             raise RowsError("The table has two columns of the same name; rename one.") from error
-        return cls({str(name): _from_series(frame[name], str(name)) for name in names})
+        return cls({str(series.name): _from_series(series, str(series.name)) for series in columns})
 
     @property
     def n_rows(self) -> int:
@@ -208,7 +208,11 @@ def _as_array(name: str, values: Any) -> np.ndarray:
     if isinstance(values, (pa.Array, pa.ChunkedArray)):
         return numpy_column(name, values)
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
-        return values.astype(np.float64).filled(np.nan)
+        if values.dtype.kind in "fiub":
+            return np.ma.filled(values.astype(np.float64), np.nan)
+        kept = np.array(values, dtype=object)
+        kept[np.ma.getmaskarray(values)] = None
+        return kept
     try:
         array = np.asarray(values)
     except ValueError as error:

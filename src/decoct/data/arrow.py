@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import glob
 import re
-import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import cached_property, partial
-from itertools import accumulate
+from itertools import pairwise, takewhile
 from pathlib import Path
-from queue import SimpleQueue
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -29,10 +27,9 @@ from decoct.data.base import (
     checked_columns,
     checked_indices,
     checked_size,
+    read_ahead,
 )
 from decoct.errors import RowsError
-
-T = TypeVar("T")
 
 PARQUET = (".parquet", ".pq")
 CSV = (".csv", ".csv.gz")
@@ -41,14 +38,20 @@ _READ_AHEAD = 2
 _PAGE_BUFFER = 1 << 18
 _SMALLEST_BATCH = 8192
 
+_CHANGE = re.compile(
+    r"CSV column #(?P<column>\d+): (?:Row #(?P<row>\d+): )?"
+    r"CSV conversion error to (?P<type>.+): invalid value '(?P<value>.*)'"
+)
+_PREAMBLE = re.compile(r"^.*Could not open \w+ input source '.*?': (?:\w+: )?", re.DOTALL)
+
 
 class ArrowRows(SequentialRows):
     """Rows of Parquet or CSV files, read in chunks by a thread ahead of the consumer.
 
     Memory stays at a few chunks whatever the number of rows and however large the row groups.
     Rows are numbered through the files sorted by path, then in file order (for a
-    `pyarrow.dataset.Dataset`, in the order of the data set). Sub-folders named ``key=value``
-    (Hive partitions) add a column ``key``.
+    `pyarrow.dataset.Dataset`, in the order of the data set). In a folder or behind a pattern,
+    sub-folders named ``key=value`` (Hive partitions) add a column ``key``.
 
     Parameters
     ----------
@@ -89,9 +92,9 @@ class ArrowRows(SequentialRows):
         if not any(part.any_row(self._schema) for part in self._parts):
             raise RowsError(f"The table is empty: {self._parts[0].path} has no rows.")
 
-    @cached_property
+    @property
     def n_rows(self) -> int:
-        return sum(sum(part.counts(self._schema)) for part in self._parts)
+        return self._total
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -125,6 +128,10 @@ class ArrowRows(SequentialRows):
         return pa.schema([self._schema.field(name) for name in names])
 
     @cached_property
+    def _total(self) -> int:
+        return sum(sum(part.counts(self._schema)) for part in self._parts)
+
+    @cached_property
     def _missing(self) -> frozenset[str]:
         """Integer and boolean columns with a missing value somewhere: float64 everywhere."""
         return frozenset().union(*(part.missing(self._schema) for part in self._parts))
@@ -132,11 +139,11 @@ class ArrowRows(SequentialRows):
     def _find(self, schema: pa.Schema, rows: np.ndarray) -> Iterator[pa.RecordBatch]:
         start = 0
         for part in self._parts:
-            for group, count in enumerate(part.counts(self._schema)):
-                first, last = np.searchsorted(rows, [start, start + count])
-                if last > first:
-                    yield from _pick(part, schema, group, rows[first:last] - start)
-                start += count
+            counts = np.asarray(part.counts(self._schema), dtype=np.int64)
+            first, last = np.searchsorted(rows, [start, start + counts.sum()])
+            if last > first:
+                yield from _pick(part, schema, counts, rows[first:last] - start)
+            start += counts.sum()
 
     def _cut(self, schema: pa.Schema, size: int, missing: frozenset[str]) -> Iterator[Chunk]:
         # a multiple of the size, so that cutting a batch needs no copy
@@ -170,46 +177,7 @@ class ArrowRows(SequentialRows):
         }
 
 
-def read_ahead(source: Callable[[], Iterable[T]], depth: int) -> Generator[T, None, None]:
-    """Iterate ``source()`` in a thread, at most ``depth`` items ahead of the consumer.
-
-    What the thread raises is raised here. The thread ends with this generator, however that ends.
-    """
-    ready: SimpleQueue[tuple[bool, Any]] = SimpleQueue()
-    room = threading.Semaphore(depth)
-    stop = threading.Event()
-
-    def read() -> None:
-        try:
-            items = iter(source())
-            while True:
-                room.acquire()
-                if stop.is_set():
-                    return
-                ready.put((True, next(items)))
-        except StopIteration:
-            ready.put((False, None))
-        except BaseException as error:
-            ready.put((False, error))
-
-    reader = threading.Thread(target=read, name="decoct-reader", daemon=True)
-    reader.start()
-    try:
-        while True:
-            more, item = ready.get()
-            if more:
-                room.release()
-                yield item
-            elif item is None:
-                return
-            else:
-                raise item
-    finally:
-        stop.set()
-        room.release()
-        reader.join()
-
-
+@runtime_checkable
 class _Part(Protocol):
     """A file, or a fragment of a data set, in one or more groups of rows."""
 
@@ -227,9 +195,12 @@ class _Part(Protocol):
         ...
 
     def batches(
-        self, schema: pa.Schema, size: int, group: int | None = None
+        self, schema: pa.Schema, size: int, groups: Sequence[int] | None = None
     ) -> Generator[pa.RecordBatch, None, None]:
-        """Yield the columns of ``schema``, cast to it, in batches of at most ``size`` rows."""
+        """Yield the columns of ``schema``, cast to it, in batches of at most ``size`` rows.
+
+        Only of these groups, if the part has several and they are given.
+        """
         ...
 
 
@@ -270,12 +241,12 @@ class _ParquetPart:
         return names & (self._holes | absent | counted)
 
     def batches(
-        self, schema: pa.Schema, size: int, group: int | None = None
+        self, schema: pa.Schema, size: int, groups: Sequence[int] | None = None
     ) -> Generator[pa.RecordBatch, None, None]:
-        groups = self._groups if group is None else [self._groups[group]]
+        read = self._groups if groups is None else [self._groups[group] for group in groups]
         names = [name for name in schema.names if name in self.schema.names]
         with _reading(self.path, "Parquet"), self._open() as file:
-            for batch in file.iter_batches(size, row_groups=groups, columns=names):
+            for batch in file.iter_batches(size, row_groups=read, columns=names):
                 yield pa.RecordBatch.from_arrays(
                     [self._column(batch, field) for field in schema], schema=schema
                 )
@@ -317,7 +288,7 @@ class _ScannedPart:
         return self._survey(schema)[1]
 
     def batches(
-        self, schema: pa.Schema, size: int, group: int | None = None
+        self, schema: pa.Schema, size: int, groups: Sequence[int] | None = None
     ) -> Generator[pa.RecordBatch, None, None]:
         types = {"schema": schema} if self._asks_types else {}
         with _reading(self.path, self._kind, self.schema.names):
@@ -341,10 +312,11 @@ class _ScannedPart:
     def _count(self, schema: pa.Schema, names: list[str]) -> tuple[int, set[str]]:
         try:
             return _count(self.batches(pa.schema(map(schema.field, names)), DEFAULT_CHUNK))
-        except _TypeChange as change:
-            # a column that nobody may ask for; whoever does is told
-            others = [name for name in names if name != change.column]
-            if not others:
+        except RowsError as error:
+            # perhaps nobody needs the column that changes its type; whoever reads it is told
+            changed = _changed_column(error.__cause__, self.schema.names)
+            others = [name for name in names if name != changed]
+            if changed is None or not others:
                 raise
             return self._count(schema, others)
 
@@ -364,7 +336,7 @@ def find_files(source: str | Path | Sequence[str | Path]) -> tuple[list[str], st
         if not files:
             raise RowsError("The list of files is empty; name at least one.")
     files = sorted(files)
-    for one, two in zip(files, files[1:], strict=False):
+    for one, two in pairwise(files):
         if one == two:
             raise RowsError(f"{one} is listed twice: its rows would count double.")
     if len({file.lower().endswith(PARQUET) for file in files}) > 1:
@@ -375,37 +347,52 @@ def find_files(source: str | Path | Sequence[str | Path]) -> tuple[list[str], st
 def _expand(text: str) -> tuple[list[str], str | None]:
     path = Path(text).expanduser()
     if path.is_dir():
-        files = [str(f) for f in path.rglob("*") if _is_data(f.relative_to(path)) and f.is_file()]
-        if not files:
-            raise RowsError(
-                f"The folder {text} has no data files ({', '.join(PARQUET + CSV)}) in it."
-            )
-        return files, str(path)
+        return _in_folder(path), str(path)
     if path.exists():
-        if not _is_data(Path(path.name)):
+        if not _is_data(text):
             raise RowsError(
                 f"{text} is neither Parquet ({', '.join(PARQUET)}) nor CSV ({', '.join(CSV)}) by "
                 "its name; convert or rename it."
             )
         return [str(path)], None
-    if any(c in text for c in "*?["):
-        matches = glob.glob(str(path), recursive=True)
-        files = {f for match in matches if _is_data_or_folder(match) for f in _expand(match)[0]}
-        if not files:
-            raise RowsError(f"No data file matches {text}; check the pattern.")
-        return list(files), None
+    if _is_pattern(text):
+        return _matching(path)
     if "://" in text:
         raise RowsError(f"{text} is not a local path; pass pyarrow.dataset.dataset({text!r}).")
     raise RowsError(f"There is no file or folder {text} (seen from {Path.cwd()}); check the path.")
 
 
-def _is_data(path: Path) -> bool:
-    hidden = any(piece.startswith((".", "_")) for piece in path.parts)
-    return not hidden and path.name.lower().endswith(PARQUET + CSV)
+def _in_folder(folder: Path) -> list[str]:
+    found = [file for file in folder.rglob("*") if _is_data(file.name) and file.is_file()]
+    # writers keep their notes in files like _SUCCESS and folders like .tmp
+    files = [
+        str(file)
+        for file in found
+        if not any(piece.startswith((".", "_")) for piece in file.relative_to(folder).parts)
+    ]
+    if not files:
+        raise RowsError(f"The folder {folder} has no data files ({', '.join(PARQUET + CSV)}).")
+    return files
 
 
-def _is_data_or_folder(match: str) -> bool:
-    return Path(match).is_dir() or _is_data(Path(Path(match).name))
+def _matching(pattern: Path) -> tuple[list[str], str]:
+    files: set[str] = set()
+    for match in glob.glob(str(pattern), recursive=True):
+        if Path(match).is_dir() and "**" not in pattern.parts:
+            files.update(_in_folder(Path(match)))
+        elif _is_data(match) and Path(match).is_file():
+            files.add(match)
+    if not files:
+        raise RowsError(f"No data file matches {pattern}; check the pattern.")
+    return list(files), str(Path(*takewhile(lambda piece: not _is_pattern(piece), pattern.parts)))
+
+
+def _is_pattern(text: str) -> bool:
+    return any(sign in text for sign in "*?[")
+
+
+def _is_data(name: str) -> bool:
+    return name.lower().endswith(PARQUET + CSV)
 
 
 def _from_files(files: list[str], base: str | None) -> tuple[list[_Part], pa.Schema]:
@@ -414,10 +401,8 @@ def _from_files(files: list[str], base: str | None) -> tuple[list[_Part], pa.Sch
     with _reading(files[0], "Parquet" if is_parquet else "CSV"):
         kind = ds.ParquetFileFormat() if is_parquet else _csv_format()
         dataset = ds.dataset(files, format=kind, filesystem=fs.LocalFileSystem(), **layout)
-    if is_parquet:
-        parts = [_ParquetPart(fragment) for fragment in dataset.get_fragments()]
-    else:
-        parts = [_csv_part(fragment) for fragment in dataset.get_fragments()]
+    make: Callable[..., _Part] = _ParquetPart if is_parquet else _csv_part
+    parts: list[_Part] = [make(fragment) for fragment in dataset.get_fragments()]
     schema = _common_schema({part.path: part.schema for part in parts})
     partitions = [field for field in dataset.schema if field.name not in schema.names]
     return parts, pa.schema([*schema, *_plain(partitions)])
@@ -539,10 +524,16 @@ def _count(batches: Iterable[pa.RecordBatch]) -> tuple[int, set[str]]:
     return rows, holes
 
 
-def _pick(part: _Part, schema: pa.Schema, group: int, rows: np.ndarray) -> Iterator[pa.RecordBatch]:
-    """Yield rows of one group, given their ascending numbers in it."""
+def _pick(
+    part: _Part, schema: pa.Schema, counts: np.ndarray, rows: np.ndarray
+) -> Iterator[pa.RecordBatch]:
+    """Yield rows of a part, given their ascending numbers in it, reading only their groups."""
+    ends = np.cumsum(counts)
+    groups, place = np.unique(np.searchsorted(ends, rows, side="right"), return_inverse=True)
+    left_out = ends[groups] - np.cumsum(counts[groups])
+    rows = rows - left_out[place]
     start = 0
-    with closing(part.batches(schema, DEFAULT_CHUNK, group)) as batches:
+    with closing(part.batches(schema, DEFAULT_CHUNK, groups.tolist())) as batches:
         for batch in batches:
             first, last = np.searchsorted(rows, [start, start + len(batch)])
             if last > first:
@@ -552,42 +543,37 @@ def _pick(part: _Part, schema: pa.Schema, group: int, rows: np.ndarray) -> Itera
             start += len(batch)
 
 
-class _TypeChange(RowsError):
-    """A CSV column that stops being what its first rows were."""
-
-    column: str = ""
-
-
 @contextmanager
 def _reading(path: str, kind: str, names: Sequence[str] = ()) -> Iterator[None]:
     """Turn a reader's failure into one sentence that names the file."""
     try:
         yield
     except (pa.ArrowException, OSError) as error:
-        raise _type_change(path, names, str(error)) or RowsError(
-            f"{path} could not be read as {kind} ({_reason(error)}); "
-            "check that the file is complete and really of that kind."
-        ) from error
+        raise RowsError(_complaint(path, kind, names, str(error))) from error
 
 
-def _reason(error: Exception) -> str:
-    line = (str(error).splitlines() or [type(error).__name__])[0]
-    line = line.split("Is this a '")[-1].split("file?: ")[-1]
-    return "".join(c if c.isprintable() and c != "\ufffd" else "?" for c in line)[:200].rstrip(". ")
-
-
-def _type_change(path: str, names: Sequence[str], message: str) -> _TypeChange | None:
-    found = re.search(
-        r"CSV column #(\d+): (?:Row #(\d+): )?CSV conversion error to (.+): invalid value '(.*)'",
-        message,
+def _complaint(path: str, kind: str, names: Sequence[str], message: str) -> str:
+    if "Empty CSV file" in message:
+        return f"The table is empty: {path} has no rows."
+    if "duplicate field names" in message:
+        return f"{path} has two columns of the same name; rename one."
+    change = _CHANGE.search(message)
+    if change and int(change["column"]) < len(names):
+        line = f" in line {change['row']}" if change["row"] else ""
+        return (
+            f"Column '{names[int(change['column'])]}' of {path} looked like {change['type']} in "
+            f"its first rows but has '{change['value']}'{line}; mend the value, or convert the "
+            "file to Parquet with one type."
+        )
+    reason = (_PREAMBLE.sub("", message).splitlines() or ["no reason given"])[0][:200]
+    reason = "".join(c if c.isprintable() and c != "\ufffd" else "?" for c in reason)
+    return (
+        f"{path} could not be read as {kind} ({reason.rstrip('. ')}); "
+        "check that the file is complete and really of that kind."
     )
-    if not found or int(found[1]) >= len(names):
-        return None
-    name = names[int(found[1])]
-    line = f" in line {found[2]}" if found[2] else ""
-    change = _TypeChange(
-        f"Column '{name}' of {path} looked like {found[3]} in its first rows but has "
-        f"'{found[4]}'{line}; mend the value, or convert the file to Parquet with one type."
-    )
-    change.column = name
-    return change
+
+
+def _changed_column(error: BaseException | None, names: Sequence[str]) -> str | None:
+    """Return the CSV column whose type changed midway, if that is what went wrong."""
+    change = _CHANGE.search(str(error))
+    return names[int(change["column"])] if change and int(change["column"]) < len(names) else None

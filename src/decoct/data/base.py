@@ -8,10 +8,12 @@ in where ``fn`` runs, so everything above this layer is written once.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Protocol, TypeVar, runtime_checkable
+from queue import SimpleQueue
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -56,9 +58,9 @@ class Rows(Protocol):
     """A table of rows, wherever it lives.
 
     Row numbers are global, start at 0 and never depend on the chunking. The type of a column is
-    the same in every chunk and in `take`: floats, integers, booleans, datetimes, or Python strings
-    in an object array; a missing value is NaN, NaT or None (which turns a whole integer or boolean
-    column into float64).
+    the same in every chunk and in `take`: floats, integers, booleans, datetimes, strings (from a
+    table or file: an object array of `str`). A missing value is NaN, NaT or None; one of them turns
+    a whole integer or boolean column into float64.
     """
 
     @property
@@ -77,7 +79,7 @@ class Rows(Protocol):
         """Yield consecutive chunks in row order, every one but the last of exactly ``size`` rows.
 
         Only ``columns`` come back (None: all of them), in that order. Bad arguments raise at the
-        call, not at the first chunk.
+        call, not at the first chunk. Where a generator is returned, closing it frees all it holds.
         """
         ...
 
@@ -180,3 +182,43 @@ def checked_indices(indices: np.ndarray | Sequence[int], n_rows: int) -> np.ndar
             f"There is no row {rows[np.argmax(bad)]}: the rows are numbered 0 to {n_rows - 1}."
         )
     return rows.astype(np.int64)
+
+
+def read_ahead(source: Callable[[], Iterable[T]], depth: int) -> Generator[T, None, None]:
+    """Iterate ``source()`` in a thread, at most ``depth`` items ahead of the consumer.
+
+    What the thread raises is raised here. The thread ends with this generator, however that ends.
+    """
+    ready: SimpleQueue[tuple[bool, Any]] = SimpleQueue()
+    room = threading.Semaphore(depth)
+    stop = threading.Event()
+
+    def read() -> None:
+        try:
+            items = iter(source())
+            while True:
+                room.acquire()
+                if stop.is_set():
+                    return
+                ready.put((True, next(items)))
+        except StopIteration:
+            ready.put((False, None))
+        except BaseException as error:
+            ready.put((False, error))
+
+    reader = threading.Thread(target=read, name="decoct-reader", daemon=True)
+    reader.start()
+    try:
+        while True:
+            more, item = ready.get()
+            if more:
+                room.release()
+                yield item
+            elif item is None:
+                return
+            else:
+                raise item
+    finally:
+        stop.set()
+        room.release()
+        reader.join()

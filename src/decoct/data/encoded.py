@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from decoct.errors import ModelError
 T = TypeVar("T")
 
 
+@runtime_checkable
 class Encoder(Protocol):
     """What is asked of a model here (models live a floor above)."""
 

@@ -51,7 +51,8 @@ def rows(source: Any) -> Rows:
     >>> rows.map_reduce(lambda chunk: int(chunk.columns["y"].sum()), int.__add__)
     2
     """
-    if isinstance(source, Rows):
+    # not isinstance(source, Rows): before Python 3.12 that evaluates n_rows, which may walk a CSV
+    if callable(getattr(source, "map_reduce", None)):
         return source
     if isinstance(source, (str, Path, ds.Dataset)) or _is_list_of_paths(source):
         return ArrowRows(source)
@@ -60,7 +61,7 @@ def rows(source: Any) -> Rows:
     if isinstance(source, pa.RecordBatch) or _is_table(source):
         return ArrayRows.from_table(source)
     raise RowsError(
-        f"A {type(source).__module__}.{type(source).__qualname__} is not a table; give a dict of "
+        f"An object of type {type(source).__qualname__} is not a table; give a dict of "
         "arrays, a pandas, polars or Arrow table, the path of a Parquet or CSV file, a folder or "
         "pattern of such files, or a pyarrow dataset."
     )

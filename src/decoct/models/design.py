@@ -31,7 +31,9 @@ from decoct.models.validation import column, numeric, row_number
 ELEMENTWISE = ("I", "exp", "exp2", "exp10", "log", "log2", "log10")
 STATEFUL = ("center", "scale", "standardize", "bs", "cr", "cs", "cc", "poly")
 CODINGS = ("Treatment", "Poly", "Sum", "Helmert", "Diff")
-NUMPY_FUNCTIONS = ("where", "clip", "isin", "round")
+CODINGS += tuple(f"contr.{k}" for k in ("treatment", "SAS", "sum", "helmert", "diff", "poly"))
+CODINGS += ("contr.custom",)
+NUMPY_FUNCTIONS = {"where": 3, "clip": 3, "round": 2}
 
 OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow)
 OPERATORS += (ast.BitAnd, ast.BitOr, ast.BitXor, ast.UAdd, ast.USub, ast.Invert)
@@ -57,7 +59,8 @@ def raw_column(
             "turn it into numbers or text."
         )
     values = numeric({name: values}, name, start)
-    return values.astype(np.int64) if values.dtype.kind in "iu" else values
+    small = values.dtype.kind in "iu" and values.dtype.itemsize < 8
+    return values.astype(np.int64) if small else values
 
 
 def _from_objects(values: np.ndarray, name: str, start: int | np.ndarray) -> np.ndarray:
@@ -107,16 +110,22 @@ class Expression:
     ) -> Any:
         """Return the value on raw columns; ``state`` is that of the stateful functions."""
         code = self.code if code is None else code
-        columns = {f"_{i}": raw[name] for i, name in enumerate(self.inputs)}
+        columns = {f"_{i}": self._operand(raw[name]) for i, name in enumerate(self.inputs)}
         if code in columns:
             return columns[code]
         try:
             with np.errstate(all="ignore"):
                 return stateful_eval(code, LayeredMapping(columns, TRANSFORMS), {}, state, None)  # pyright: ignore[reportArgumentType]
         except Exception as error:
+            why = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
             raise RowsError(
-                f"The formula's term '{self.label}' cannot be evaluated: {error}."
+                f"The formula's term '{self.label}' cannot be evaluated: {why}."
             ) from error
+
+    def _operand(self, values: np.ndarray) -> np.ndarray:
+        # integer powers overflow silently; levels keep their type, for their labels
+        whole = values.dtype.kind in "iu" and not self.coding
+        return values.astype(np.float64) if whole else values
 
 
 def compile_expression(label: str, lookup: bool = False) -> Expression:
@@ -137,9 +146,11 @@ def compile_expression(label: str, lookup: bool = False) -> Expression:
     if isinstance(tree, ast.Call) and ast.unparse(tree.func) == "C" and tree.args:
         visitor.visit(tree.args[0])
         visitor.check_coding(tree)
+        visitor.check_used()
         inner, coding = ast.unparse(tree.args[0]), ast.unparse(tree)
         return Expression(label, False, inner, coding, tuple(visitor.inputs))
     visitor.visit(tree)
+    visitor.check_used()
     return Expression(label, False, ast.unparse(tree), "", tuple(visitor.inputs))
 
 
@@ -159,17 +170,15 @@ class _Visitor:
             node.id = f"_{self.inputs.index(name)}"
         elif isinstance(node, ast.Call):
             self.call(node)
-        elif isinstance(node, ast.BinOp | ast.UnaryOp | ast.Compare):
-            if isinstance(node, ast.Compare) and len(node.ops) > 1:
-                self.refuse("chains comparisons; join them with '&'")
+        elif isinstance(node, ast.BinOp | ast.UnaryOp | ast.Compare) and _is_plain(node):
             for child in ast.iter_child_nodes(node):
                 self.visit(child)
-        elif not isinstance(node, OPERATORS) and not _is_constant(node):
+        elif not isinstance(node, (*OPERATORS, ast.Constant)) and not _is_numpy_constant(node):
             self.refuse(f"uses '{ast.unparse(node)}', which is not a function of one row")
 
     def call(self, node: ast.Call) -> None:
         name = ast.unparse(node.func)
-        if name in STATEFUL and node.args:
+        if name in (*STATEFUL, "np.isin") and node.args:
             self.visit(node.args[0])
             if not all(_is_constant(value) for value in _other_arguments(node)):
                 self.refuse(f"gives {name}(...) an argument that is not a constant")
@@ -190,10 +199,13 @@ class _Visitor:
         for value in _other_arguments(node):
             call = value.func if isinstance(value, ast.Call) else value
             name = ast.unparse(call)
-            coding = name in CODINGS or (name.startswith("contr.") and name.count(".") == 1)
             inner = _other_arguments(value, 0) if isinstance(value, ast.Call) else []
-            if not (_is_constant(value) or (coding and all(map(_is_constant, inner)))):
+            if not (_is_constant(value) or (name in CODINGS and all(map(_is_constant, inner)))):
                 self.refuse(f"gives C(...) the argument '{ast.unparse(value)}'")
+
+    def check_used(self) -> None:
+        if not self.inputs:
+            self.refuse("names no column")
 
     def refuse(self, why: str) -> None:
         raise ModelError(f"The formula's term '{self.label}' {why}.")
@@ -203,14 +215,22 @@ def _other_arguments(node: ast.Call, skip: int = 1) -> list[ast.expr]:
     return [*node.args[skip:], *(keyword.value for keyword in node.keywords)]
 
 
+def _is_plain(node: ast.BinOp | ast.UnaryOp | ast.Compare) -> bool:
+    if isinstance(node, ast.Compare):
+        return len(node.ops) == 1 and isinstance(node.ops[0], OPERATORS)
+    return isinstance(node.op, OPERATORS)
+
+
 def _is_constant(node: ast.AST) -> bool:
-    if isinstance(node, ast.Attribute):
-        return ast.unparse(node) in ("np.pi", "np.e")
     try:
         ast.literal_eval(node)  # pyright: ignore[reportArgumentType]
     except (ValueError, TypeError):
         return False
     return True
+
+
+def _is_numpy_constant(node: ast.AST) -> bool:
+    return isinstance(node, ast.Attribute) and ast.unparse(node) in ("np.pi", "np.e")
 
 
 def _most_arguments(name: str) -> int:
@@ -223,7 +243,7 @@ def _most_arguments(name: str) -> int:
     function = getattr(np, name[3:], None) if name.startswith("np.") else None
     if isinstance(function, np.ufunc) and function.signature is None:
         return function.nin
-    return 3 if name[3:] in NUMPY_FUNCTIONS and function is not None else 0
+    return NUMPY_FUNCTIONS.get(name[3:], 0) if function is not None else 0
 
 
 State = dict[str, dict[str, Any]]
@@ -254,7 +274,7 @@ class NumberFactor:
             return {False: numbers, True: numbers}
         names = [k for k in columns if not str(k).startswith("__")]
         full = np.stack([self._numbers(columns[k], n, start) for k in names], axis=1)
-        dropped = value.__formulaic_metadata__.drop_field
+        dropped = getattr(getattr(value, "__formulaic_metadata__", None), "drop_field", None)
         return {False: full, True: full[:, [k != dropped for k in names]]}
 
     def _numbers(self, values: Any, n: int, start: int | np.ndarray) -> np.ndarray:
@@ -263,6 +283,8 @@ class NumberFactor:
             raise RowsError(
                 f"The formula's term '{label}' is text; compare it with a value or use C(...)."
             )
+        if values.shape not in ((), (n,)):
+            raise ModelError(f"The formula's term '{label}' is not one number per row.")
         numbers = np.broadcast_to(values.astype(np.float64, copy=False), (n,))
         finite = np.isfinite(numbers)
         if not finite.all():

@@ -1,0 +1,55 @@
+"""Parameters as one flat vector: z in R^d, and back to the pytree the model works with."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from decoct.errors import ModelError
+
+
+class ParameterSpace(eqx.Module):
+    """The shape of a parameter pytree; equal shapes compare equal, so nothing recompiles.
+
+    Attributes
+    ----------
+    treedef
+        Structure of the pytree.
+    shapes
+        Shape of each leaf, in flattening order.
+    """
+
+    treedef: Any = eqx.field(static=True)
+    shapes: tuple[tuple[int, ...], ...] = eqx.field(static=True)
+
+    @classmethod
+    def of(cls, params: Any) -> ParameterSpace:
+        leaves, treedef = jax.tree.flatten(params)
+        if not leaves:
+            raise ModelError("The model's init has no parameters; give at least one array.")
+        return cls(treedef, tuple(np.shape(leaf) for leaf in leaves))
+
+    @property
+    def dim(self) -> int:
+        """d, the number of free parameters."""
+        return sum(math.prod(shape) for shape in self.shapes)
+
+    def flatten(self, params: Any) -> Float[np.ndarray, " d"]:
+        """Return the pytree as one vector."""
+        leaves = jax.tree.leaves(params)
+        return np.concatenate([np.ravel(np.asarray(leaf, dtype=np.float64)) for leaf in leaves])
+
+    def unflatten(self, z: Float[Array, " d"]) -> Any:
+        """Return the vector as a pytree; pure JAX."""
+        leaves, begin = [], 0
+        for shape in self.shapes:
+            end = begin + math.prod(shape)
+            leaves.append(jnp.reshape(z[begin:end], shape))
+            begin = end
+        return jax.tree.unflatten(self.treedef, leaves)

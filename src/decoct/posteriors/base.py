@@ -1,0 +1,123 @@
+"""The coreset posterior π_w as a density, and what every sampler answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from decoct.data.base import Columns, columns_length
+from decoct.models.base import AbstractModel
+from decoct.parameters import ParameterSpace
+from decoct.precision import float64
+
+
+class WeightedDensity(eqx.Module):
+    """log π_w(z) = log π₀(z) + Σ w_n f_n(z), unnormalised, over a few encoded rows.
+
+    Rows are padded with weight-0 copies of the first row up to a power of two, so that one
+    compilation serves every coreset up to that size.
+
+    Attributes
+    ----------
+    model, space
+        What to evaluate, and the shape of its parameters.
+    rows
+        Encoded rows, padded.
+    weights
+        w ≥ 0, padded with zeros.
+    start : (d,)
+        The model's starting point.
+    """
+
+    model: AbstractModel
+    space: ParameterSpace
+    rows: dict[str, Array]
+    weights: Float[Array, " m"]
+    start: Float[np.ndarray, " d"]
+
+    @classmethod
+    @float64
+    def of(
+        cls, model: AbstractModel, rows: Columns, weights: Float[np.ndarray, " m"]
+    ) -> WeightedDensity:
+        """Build the density from encoded rows; weight-0 rows are left out, as if absent."""
+        weights = np.asarray(weights, dtype=np.float64)
+        initial = model.init(rows)
+        space = ParameterSpace.of(initial)
+        kept = np.flatnonzero(weights > 0.0)
+        capacity = max(16, 2 ** int(np.ceil(np.log2(max(1, len(kept))))))
+        source = np.zeros(capacity, dtype=np.int64)
+        source[: len(kept)] = kept
+        padded = np.zeros(capacity)
+        padded[: len(kept)] = weights[kept]
+        if columns_length(rows) == 0:
+            raise ValueError("A density needs at least one row, for its shapes.")
+        return cls(
+            model,
+            space,
+            {name: jnp.asarray(column[source]) for name, column in rows.items()},
+            jnp.asarray(padded),
+            space.flatten(initial),
+        )
+
+    @property
+    def dim(self) -> int:
+        return self.space.dim
+
+    def log_density(self, z: Float[Array, " d"]) -> Float[Array, ""]:
+        """Return log π_w(z) up to a constant; pure JAX."""
+        params = self.space.unflatten(z)
+        # A weight of 0 means absent, also where the padded row's potential is infinite.
+        values = self.model.log_likelihood(params, self.rows)
+        weighted = jnp.where(self.weights > 0.0, self.weights * values, 0.0)
+        return weighted.sum() + self.model.log_prior(params)
+
+
+@eqx.filter_jit
+def _log_densities(density: WeightedDensity, draws):
+    return jax.vmap(density.log_density)(draws)
+
+
+@float64
+def log_densities(
+    density: WeightedDensity, draws: Float[np.ndarray, "S d"]
+) -> Float[np.ndarray, " S"]:
+    """Return log π_w at each draw, up to a constant."""
+    return np.asarray(_log_densities(density, jnp.asarray(draws)))
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Draws from π_w in unconstrained space.
+
+    Attributes
+    ----------
+    z : (chains, draws, d)
+        The draws; independent draws have one chain.
+    sampler
+        Name of the sampler.
+    info
+        What a person wants to look at: divergences, R-hat, k-hat ... NumPy values only.
+    """
+
+    z: Float[np.ndarray, "chains draws d"]
+    sampler: str
+    info: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def flat(self) -> Float[np.ndarray, "n d"]:
+        return self.z.reshape(-1, self.z.shape[-1])
+
+
+class Sampler(Protocol):
+    """Draws from a weighted density; a frozen configuration without key or data."""
+
+    def draw(self, key: jax.Array, density: WeightedDensity, n: int) -> Draws:
+        """Return at least n draws in all; the caller uses the first n of `Draws.flat`."""
+        ...

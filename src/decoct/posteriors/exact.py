@@ -1,0 +1,51 @@
+"""Exact draws where the posterior is Gaussian in closed form (conjugate models)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from decoct.diagnostics.divergences import Gaussian
+from decoct.errors import ModelError
+from decoct.models.conjugate import AbstractConjugate
+from decoct.posteriors.base import Draws, WeightedDensity
+from decoct.precision import float64
+
+
+@eqx.filter_jit
+def _posterior(density: WeightedDensity):
+    model = density.model
+    assert isinstance(model, AbstractConjugate)
+    return model.exact_posterior(model.sufficient(density.rows, density.weights))
+
+
+@float64
+def exact_posterior(density: WeightedDensity) -> Gaussian:
+    """Return π_w in closed form.
+
+    Raises
+    ------
+    ModelError
+        The model is not conjugate.
+    """
+    model = density.model
+    if not (isinstance(model, AbstractConjugate) and model.is_conjugate):
+        raise ModelError(
+            f"{type(model).__name__} has no closed-form posterior; use posteriors.Laplace() or "
+            "posteriors.NUTS()."
+        )
+    mean, cov = _posterior(density)
+    return Gaussian(np.asarray(mean), np.asarray(jnp.asarray(cov)))
+
+
+@dataclass(frozen=True)
+class Exact:
+    """Independent draws from the closed-form posterior of a conjugate model."""
+
+    def draw(self, key: jax.Array, density: WeightedDensity, n: int) -> Draws:
+        rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+        return Draws(exact_posterior(density).sample(rng, n)[None], "exact")

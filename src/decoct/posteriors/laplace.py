@@ -1,0 +1,143 @@
+"""The Laplace approximation N(z*, (−∇² log π_w(z*))⁻¹) in unconstrained space."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from decoct.data.base import Rows, columns_length
+from decoct.data.encoded import encoded
+from decoct.diagnostics.divergences import Gaussian
+from decoct.diagnostics.pareto import pareto_khat
+from decoct.errors import ModelError
+from decoct.models.base import AbstractModel
+from decoct.posteriors.base import Draws, WeightedDensity, log_densities
+from decoct.posteriors.newton import Mode, maximise
+from decoct.potentials import Curvature, Potentials
+from decoct.precision import float64
+
+
+def gaussian_at(mode: Mode) -> Gaussian:
+    """Return the Laplace approximation at a converged mode."""
+    precision = -mode.curvature.hessian
+    factor = np.linalg.inv(np.linalg.cholesky(precision))
+    return Gaussian(mode.z, factor.T @ factor)
+
+
+@eqx.filter_jit
+def _curvature(density: WeightedDensity, z):
+    return (
+        density.log_density(z),
+        jax.grad(density.log_density)(z),
+        jax.hessian(density.log_density)(z),
+    )
+
+
+@float64
+def find_mode(
+    density: WeightedDensity, start: Float[np.ndarray, " d"] | None = None
+) -> Mode:
+    """Return the mode of π_w on the rows of a small weighted sample."""
+
+    def evaluate(z: np.ndarray) -> Curvature:
+        with jax.enable_x64(True):
+            value, gradient, hessian = _curvature(density, jnp.asarray(z))
+        return Curvature(float(value), np.asarray(gradient), np.asarray(hessian))
+
+    return maximise(evaluate, density.start if start is None else start)
+
+
+@float64
+def find_full_mode(
+    potentials: Potentials, start: Float[np.ndarray, " d"] | None = None
+) -> Mode:
+    """Return the mode of the full posterior π; every evaluation is a pass over the data."""
+    model, space = potentials.model, potentials.space
+
+    @eqx.filter_jit
+    def prior(model, z):
+        log_prior = lambda z: model.log_prior(space.unflatten(z))  # noqa: E731
+        return log_prior(z), jax.grad(log_prior)(z), jax.hessian(log_prior)(z)
+
+    def evaluate(z: np.ndarray) -> Curvature:
+        data = potentials.curvature(z)
+        with jax.enable_x64(True):
+            value, gradient, hessian = prior(model, jnp.asarray(z))
+        return Curvature(
+            data.value + float(value),
+            data.gradient + np.asarray(gradient),
+            data.hessian + np.asarray(hessian),
+        )
+
+    return maximise(evaluate, space.flatten(potentials.initial) if start is None else start)
+
+
+def laplace(
+    model: AbstractModel, rows: Rows | object, weights: Float[np.ndarray, " N"] | None = None
+) -> Gaussian:
+    """Return the Laplace approximation of the posterior, N(z*, (−∇² log π_w(z*))⁻¹).
+
+    Parameters
+    ----------
+    model
+        A model of `decoct.models` or `decoct.Model`.
+    rows
+        Anything `decoct.rows` accepts. Without weights the rows are walked once per Newton step,
+        wherever they live.
+    weights : (N,), optional
+        w ≥ 0; weight 0 is a row left out, weight 2 a row counted twice. All ones by default.
+
+    Returns
+    -------
+    Gaussian
+        ``.mean`` (d,) and ``.cov`` (d, d) in unconstrained, flattened parameter space.
+
+    Raises
+    ------
+    ModelError
+        Newton's method found no maximum; the message says why and what to try.
+    RowsError
+        The rows or the weights cannot be used.
+    """
+    rows = encoded(rows, model)
+    if weights is None:
+        mode = find_full_mode(Potentials(model, rows))
+    else:
+        mode = find_mode(_density(model, rows, np.asarray(weights, dtype=np.float64)))
+    if not mode.status.ok:
+        raise ModelError(mode.status.value)
+    return gaussian_at(mode)
+
+
+def _density(model: AbstractModel, rows: Rows, weights: np.ndarray) -> WeightedDensity:
+    if weights.shape != (rows.n_rows,):
+        raise ModelError(f"weights has shape {weights.shape}; there are {rows.n_rows} rows.")
+    if not (np.isfinite(weights).all() and (weights >= 0.0).all()):
+        bad = int(np.argmin(np.isfinite(weights) & (weights >= 0.0)))
+        raise ModelError(f"weights[{bad}] is {weights[bad]}; weights are finite and not negative.")
+    kept = np.flatnonzero(weights > 0.0)
+    if not len(kept):  # the prior: one row for the shapes, with no weight
+        return WeightedDensity.of(model, rows.take(np.zeros(1, dtype=np.int64)), np.zeros(1))
+    taken = rows.take(kept)
+    assert columns_length(taken) == len(kept)
+    return WeightedDensity.of(model, taken, weights[kept])
+
+
+@dataclass(frozen=True)
+class Laplace:
+    """Independent draws from the Laplace approximation of π_w."""
+
+    def draw(self, key: jax.Array, density: WeightedDensity, n: int) -> Draws:
+        mode = find_mode(density)
+        if not mode.status.ok:
+            raise ModelError(mode.status.value)
+        gaussian = gaussian_at(mode)
+        rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+        z = gaussian.sample(rng, n)
+        log_ratios = log_densities(density, z) - gaussian.log_density(z)
+        return Draws(z[None], "laplace", {"khat": pareto_khat(log_ratios)})

@@ -1,0 +1,411 @@
+"""Model × rows at draws of θ: the only code that walks the data.
+
+For draws θ_1..θ_S of a weighting distribution, row n has the tangent vector
+
+    g_n = (f_n(θ_s) − (1/S) Σ_t f_n(θ_t))_s ∈ R^S
+
+(centred over the draws: potentials are defined up to a constant; Campbell & Beronov 2019, §2).
+One pass gives the totals Σ_n f_n(θ_s), the norms ‖g_n‖ and a pool of candidate rows; the N×S
+matrix is never stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from decoct.data.base import Chunk, Columns, Rows, columns_length
+from decoct.errors import ModelError
+from decoct.models.base import AbstractModel
+from decoct.parameters import ParameterSpace
+from decoct.precision import float64
+
+POTENTIALS_PER_CHUNK = 2_000_000
+"""Potentials held at once: 16 MB, which stays near the caches."""
+
+
+class Curvature(NamedTuple):
+    """Value, gradient and Hessian of Σ w_n f_n at one point."""
+
+    value: float
+    gradient: Float[np.ndarray, " d"]
+    hessian: Float[np.ndarray, "d d"]
+
+
+class Pool(NamedTuple):
+    """Candidate rows: global numbers (ascending) and their encoded columns."""
+
+    indices: Int[np.ndarray, " p"]
+    rows: Columns
+
+
+class Sweep(NamedTuple):
+    """What one pass over the data brings back.
+
+    Attributes
+    ----------
+    totals : (S,)
+        Σ_n f_n(θ_s) over all N rows.
+    norm_sum
+        Σ_n ‖g_n‖.
+    pool
+        Half drawn with probability proportional to ‖g_n‖, half uniformly, without replacement.
+    """
+
+    totals: Float[np.ndarray, " S"]
+    norm_sum: float
+    pool: Pool
+
+
+@dataclass
+class Counts:
+    """What the data cost so far: passes over all rows, and potentials evaluated."""
+
+    passes: int = 0
+    evaluations: int = 0
+
+
+@dataclass
+class Potentials:
+    """The potentials f_n(θ) of a model over rows, wherever the rows live.
+
+    Parameters
+    ----------
+    model
+        The model; its `encode` has been applied to ``rows`` already.
+    rows
+        Encoded rows.
+    on_rows
+        Told the number of rows walked, after every chunk.
+    """
+
+    model: AbstractModel
+    rows: Rows
+    on_rows: Callable[[int], None] | None = None
+    counts: Counts = field(default_factory=Counts)
+
+    def __post_init__(self) -> None:
+        example = self.rows.take(np.zeros(1, dtype=np.int64))
+        self.initial = self.model.init(example)
+        self.space = ParameterSpace.of(self.initial)
+        _check_shape(self.model, self.space, example)
+        _check_start(self.model, self.space, self.initial)
+
+    @property
+    def n_rows(self) -> int:
+        return self.rows.n_rows
+
+    @property
+    def dim(self) -> int:
+        return self.space.dim
+
+    @float64
+    def totals(self, draws: Float[np.ndarray, "S d"]) -> Float[np.ndarray, " S"]:
+        """Return Σ_n f_n(θ_s) over all rows, in one pass."""
+        sweep = self._walk(_TotalsOf(self.model, self.space), draws)
+        return sweep
+
+    @float64
+    def sweep(
+        self, draws: Float[np.ndarray, "S d"], pool_size: int, key: jax.Array
+    ) -> Sweep:
+        """Return totals, norms and a pool of ``pool_size`` candidate rows, in one pass.
+
+        The pool is two reservoirs (Efraimidis & Spirakis 2006): half the places go to the
+        smallest E_n/‖g_n‖, half to the smallest E'_n, with E, E' standard exponential numbers
+        that depend on the key and the global row number alone, never on the chunking.
+        """
+        fn = _SweepOf(self.model, self.space, max(1, pool_size // 2))
+        partial = self._walk(fn, draws, key)
+        return Sweep(partial.totals, partial.norm_sum, partial.pool())
+
+    @float64
+    def vectors(
+        self, rows: Columns, draws: Float[np.ndarray, "S d"]
+    ) -> Float[np.ndarray, "n S"]:
+        """Return the potentials of a few encoded rows at the draws, not centred."""
+        n, draws = columns_length(rows), jnp.asarray(draws)
+        size = chunk_rows(len(draws))
+        parts = []
+        for begin in range(0, n, size):
+            piece = Chunk(begin, rows).piece(begin, min(begin + size, n))
+            padded, _ = _padded(piece, size)
+            values = np.asarray(_potentials(self.model, self.space, draws, padded))
+            parts.append(values[: piece.n_rows])
+        self.counts.evaluations += n * len(draws)
+        return np.concatenate(parts)
+
+    @float64
+    def curvature(self, z: Float[np.ndarray, " d"]) -> Curvature:
+        """Return value, gradient and Hessian of Σ_n f_n at ``z``, in one pass."""
+        fn = _CurvatureOf(self.model, self.space)
+        total = self._walk(fn, np.asarray(z)[None], evaluations=1 + 2 * self.dim)
+        return Curvature(float(total[0]), total[1], total[2])
+
+    @float64
+    def log_prior(self, draws: Float[np.ndarray, "S d"]) -> Float[np.ndarray, " S"]:
+        """Return log π₀ at the draws."""
+        return np.asarray(_log_priors(self.model, self.space, jnp.asarray(draws)))
+
+    def _walk(self, fn, draws, *broadcast, evaluations: int | None = None):
+        """One pass: ``fn(chunk, draws, *broadcast)`` over all chunks, summed with ``+``."""
+        draws = jnp.asarray(draws, dtype=jnp.float64)
+        size = chunk_rows(max(len(draws), evaluations or 1))
+        # The chunk's jitted function pads to ``size``; every engine may cut where it likes.
+        fn = replace(fn, size=size)
+        result = self.rows.map_reduce(
+            fn, _add, draws, *broadcast, size=size, on_chunk=self.on_rows
+        )
+        self.counts.passes += 1
+        self.counts.evaluations += self.n_rows * (evaluations or len(draws))
+        return result
+
+
+def chunk_rows(n_draws: int) -> int:
+    """Return a power of two of rows whose potentials at ``n_draws`` draws stay near the caches."""
+    rows = max(1, POTENTIALS_PER_CHUNK // max(1, n_draws))
+    return int(np.clip(2 ** int(np.log2(rows)), 256, 65_536))
+
+
+@dataclass(frozen=True)
+class _TotalsOf:
+    """Chunk -> Σ f_n(θ_s)."""
+
+    model: AbstractModel
+    space: ParameterSpace
+    size: int = 0
+
+    def __call__(self, chunk: Chunk, draws: Array) -> np.ndarray:
+        with jax.enable_x64(True):
+            rows, mask = _padded(chunk, self.size)
+            totals = np.asarray(_chunk_totals(self.model, self.space, draws, rows, mask))
+            if not np.isfinite(totals).all():
+                _name_bad_potential(self.model, self.space, chunk, draws)
+        return totals
+
+
+@dataclass(frozen=True)
+class _SweepOf:
+    """Chunk -> totals, sum of norms, and the chunk's entries for the two reservoirs."""
+
+    model: AbstractModel
+    space: ParameterSpace
+    places: int
+    size: int = 0
+
+    def __call__(self, chunk: Chunk, draws: Array, key: jax.Array) -> _PartialSweep:
+        with jax.enable_x64(True):
+            rows, mask = _padded(chunk, self.size)
+            totals, norms = _chunk_sweep(self.model, self.space, draws, rows, mask)
+            norms = np.asarray(norms)[: chunk.n_rows]
+            if not np.isfinite(norms).all():
+                _name_bad_potential(self.model, self.space, chunk, draws)
+            numbers = chunk.start + np.arange(len(mask), dtype=np.uint64)
+            exponentials = np.asarray(_row_exponentials(key, jnp.asarray(numbers)))
+        exponentials = exponentials[: chunk.n_rows]
+        with np.errstate(divide="ignore"):
+            by_norm = exponentials[:, 0] / norms
+        reservoirs = (
+            _Reservoir.of(chunk, by_norm, self.places),
+            _Reservoir.of(chunk, exponentials[:, 1], self.places),
+        )
+        return _PartialSweep(np.asarray(totals), float(norms.sum()), reservoirs)
+
+
+@dataclass(frozen=True)
+class _CurvatureOf:
+    """Chunk -> value, gradient, Hessian of Σ f_n at one point."""
+
+    model: AbstractModel
+    space: ParameterSpace
+    size: int = 0
+
+    def __call__(self, chunk: Chunk, draws: Array) -> tuple[np.ndarray, ...]:
+        with jax.enable_x64(True):
+            rows, mask = _padded(chunk, self.size)
+            parts = _chunk_curvature(self.model, self.space, draws[0], rows, mask)
+            parts = tuple(np.asarray(part) for part in parts)
+            if not np.isfinite(parts[0]):
+                _name_bad_potential(self.model, self.space, chunk, draws)
+        return parts
+
+
+@dataclass(frozen=True)
+class _Reservoir:
+    """The rows with the smallest scores so far; ties broken by row number."""
+
+    places: int
+    scores: np.ndarray
+    indices: np.ndarray
+    rows: Columns
+
+    @classmethod
+    def of(cls, chunk: Chunk, scores: np.ndarray, places: int) -> _Reservoir:
+        chosen = np.flatnonzero(np.isfinite(scores))
+        if len(chosen) > places:
+            chosen = chosen[np.argpartition(scores[chosen], places - 1)[:places]]
+        rows = {name: column[chosen] for name, column in chunk.columns.items()}
+        return cls(places, scores[chosen], chunk.start + chosen, rows)
+
+    def __add__(self, other: _Reservoir) -> _Reservoir:
+        if len(self.scores) == self.places:
+            other = other.keep(other.scores < self.scores.max())
+        both = _Reservoir(
+            self.places,
+            np.concatenate([self.scores, other.scores]),
+            np.concatenate([self.indices, other.indices]),
+            {k: np.concatenate([v, other.rows[k]]) for k, v in self.rows.items()},
+        )
+        if len(both.scores) <= self.places:
+            return both
+        return both.keep(np.lexsort((both.indices, both.scores))[: self.places])
+
+    def keep(self, which: np.ndarray) -> _Reservoir:
+        rows = {name: column[which] for name, column in self.rows.items()}
+        return _Reservoir(self.places, self.scores[which], self.indices[which], rows)
+
+
+@dataclass(frozen=True)
+class _PartialSweep:
+    totals: np.ndarray
+    norm_sum: float
+    reservoirs: tuple[_Reservoir, _Reservoir]
+
+    def __add__(self, other: _PartialSweep) -> _PartialSweep:
+        first, second = (a + b for a, b in zip(self.reservoirs, other.reservoirs, strict=True))
+        return _PartialSweep(
+            self.totals + other.totals, self.norm_sum + other.norm_sum, (first, second)
+        )
+
+    def pool(self) -> Pool:
+        weighted, uniform = self.reservoirs
+        return merge_pools(
+            Pool(weighted.indices, weighted.rows), Pool(uniform.indices, uniform.rows)
+        )
+
+
+def merge_pools(*pools: Pool) -> Pool:
+    """Return the union of pools, ascending, each row once."""
+    indices = np.concatenate([pool.indices for pool in pools])
+    unique, first = np.unique(indices, return_index=True)
+    rows = {
+        name: np.concatenate([pool.rows[name] for pool in pools])[first] for name in pools[0].rows
+    }
+    return Pool(unique, rows)
+
+
+def _add(left, right):
+    if isinstance(left, tuple):
+        return tuple(a + b for a, b in zip(left, right, strict=True))
+    return left + right
+
+
+def _padded(chunk: Chunk, size: int) -> tuple[dict[str, Array], Array]:
+    """Pad a chunk to a stable number of rows with copies of its first row, and a mask.
+
+    Copies keep every value valid, so that a padded row can never make a NaN.
+    """
+    n = chunk.n_rows
+    bucket = n if n >= size else min(size, max(16, 2 ** int(np.ceil(np.log2(n)))))
+    columns = chunk.columns
+    if bucket > n:
+        source = np.concatenate([np.arange(n), np.zeros(bucket - n, dtype=np.int64)])
+        columns = {name: column[source] for name, column in columns.items()}
+    rows = {name: jnp.asarray(column) for name, column in columns.items()}
+    return rows, jnp.asarray(np.arange(bucket) < n, dtype=jnp.float64)
+
+
+def _evaluate(model, space, draws, rows) -> Float[Array, "n S"]:
+    one = lambda z: model.log_likelihood(space.unflatten(z), rows)  # noqa: E731
+    return jax.vmap(one, out_axes=1)(draws)
+
+
+@eqx.filter_jit
+def _potentials(model, space, draws, rows) -> Float[Array, "n S"]:
+    return _evaluate(model, space, draws, rows)
+
+
+@eqx.filter_jit
+def _chunk_totals(model, space, draws, rows, mask) -> Float[Array, " S"]:
+    return mask @ _evaluate(model, space, draws, rows)
+
+
+@eqx.filter_jit
+def _chunk_sweep(model, space, draws, rows, mask):
+    values = _evaluate(model, space, draws, rows)
+    centred = values - values.mean(axis=1, keepdims=True)
+    return mask @ values, jnp.sqrt(jnp.square(centred).sum(axis=1))
+
+
+@eqx.filter_jit
+def _chunk_curvature(model, space, z, rows, weights):
+    def total(z):
+        return weights @ model.log_likelihood(space.unflatten(z), rows)
+
+    return total(z), jax.grad(total)(z), jax.hessian(total)(z)
+
+
+@eqx.filter_jit
+def _log_priors(model, space, draws) -> Float[Array, " S"]:
+    return jax.vmap(lambda z: model.log_prior(space.unflatten(z)))(draws)
+
+
+@jax.jit
+def _row_exponentials(key, numbers) -> Float[Array, "n 2"]:
+    """Two standard exponential numbers for each global row number."""
+
+    def one(number):
+        high, low = number >> 32, number & 0xFFFFFFFF
+        row_key = jax.random.fold_in(jax.random.fold_in(key, high), low)
+        return jax.random.exponential(row_key, (2,), dtype=jnp.float64)
+
+    return jax.vmap(one)(numbers)
+
+
+def _name_bad_potential(model, space, chunk: Chunk, draws) -> None:
+    """Raise an error that names the first row and draw with a non-finite potential."""
+    rows, _ = _padded(chunk, chunk.n_rows)
+    values = np.asarray(_potentials(model, space, draws, rows))[: chunk.n_rows]
+    row, draw = np.argwhere(~np.isfinite(values))[0]
+    with np.printoptions(precision=4, threshold=8):
+        where = np.asarray(draws[draw])
+        raise ModelError(
+            f"The log-likelihood of row {chunk.start + row} is {values[row, draw]} at draw {draw} "
+            f"(parameters {where}); mend the model or the row, decoct does not clip it."
+        )
+
+
+@float64
+def _check_shape(model: AbstractModel, space: ParameterSpace, example: Columns) -> None:
+    two = {name: np.repeat(column, 2, axis=0) for name, column in example.items()}
+    z = jnp.zeros(space.dim)
+    shape = jax.eval_shape(
+        lambda z: jnp.asarray(model.log_likelihood(space.unflatten(z), two)), z
+    ).shape
+    if shape != (2,):
+        raise ModelError(
+            f"log_likelihood returned shape {shape} for 2 rows; it must return one value per row, "
+            "shape (2,)."
+        )
+
+
+@float64
+def _check_start(model: AbstractModel, space: ParameterSpace, initial) -> None:
+    start = space.flatten(initial)
+    if not np.isfinite(start).all():
+        raise ModelError("The model's init has NaN or infinite values; start at finite numbers.")
+    value = jnp.asarray(_log_priors(model, space, jnp.asarray(start)[None]))
+    if value.shape != (1,):
+        raise ModelError(f"log_prior returned shape {value.shape[1:]}; it must return a scalar.")
+    if not np.isfinite(value[0]):
+        raise ModelError(
+            f"The log prior is {float(value[0])} at the model's init; start where the prior has "
+            "mass, in unconstrained space."
+        )
