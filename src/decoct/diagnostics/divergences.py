@@ -71,23 +71,66 @@ def kl_gaussian(p: Gaussian, q: Gaussian) -> float:
     return spread + 0.5 * float(shift @ cho_solve(factor, shift))
 
 
-class PathKL(NamedTuple):
-    """Both divergences from log ratios D_s = log π(θ_s) − log π_w(θ_s) + const, θ_s ~ π_w."""
+class EstimatedKL(NamedTuple):
+    """Both divergences from log ratios at draws of π_w, in nats, with Monte Carlo errors.
+
+    Attributes
+    ----------
+    reverse, reverse_se
+        KL(π_w‖π) and its standard error.
+    forward, forward_se
+        KL(π‖π_w) and its standard error.
+    half_variance
+        ½Var(D), the leading term of both.
+    """
 
     reverse: float
+    reverse_se: float
     forward: float
+    forward_se: float
     half_variance: float
 
 
-def kl_from_log_ratios(log_ratios: Float[np.ndarray, " S"]) -> PathKL:
-    """Return KL(π_w‖π), KL(π‖π_w) and ½Var(D) from unnormalised log ratios at draws of π_w.
+def kl_from_log_ratios(
+    log_ratios: Float[np.ndarray, "*chains S"],
+) -> EstimatedKL:
+    """Estimate KL(π_w‖π) and KL(π‖π_w) from log ratios D_s = ℓ(θ_s) − ℓ_w(θ_s), θ_s ~ π_w.
 
-    KL(π_w‖π) = log mean e^D − mean D and KL(π‖π_w) = Σ r D − log mean e^D with r = softmax(D);
-    both are ½Var(D) to leading order.
+    KL(π_w‖π) = log mean e^D − mean D and KL(π‖π_w) = Σ r D − log mean e^D with r = softmax(D).
+    Standard errors come from the influence functions e^D/mean(e^D) − 1 − (D − mean D) and
+    r S (D − KL_f − log mean e^D) − (e^D/mean(e^D) − 1); with chains on the first axis their
+    effective sample size takes the place of S.
+
+    Parameters
+    ----------
+    log_ratios : (S,) or (chains, S)
+        Independent draws, or one row per Markov chain.
     """
-    centred = log_ratios - log_ratios.mean()
-    log_mean = float(logsumexp(centred) - np.log(len(centred)))
-    ratios = np.exp(centred - logsumexp(centred))
-    forward = float(ratios @ centred) - log_mean
-    half_variance = 0.5 * float(centred.var(ddof=1)) if len(centred) > 1 else 0.0
-    return PathKL(max(log_mean, 0.0), max(forward, 0.0), half_variance)
+    chains = np.atleast_2d(np.asarray(log_ratios, dtype=np.float64))
+    centred = chains - chains.mean()
+    log_mean = float(logsumexp(centred) - np.log(centred.size))
+    relative = np.exp(centred - log_mean)  # r S
+    forward = float((relative * centred).mean()) - log_mean
+    reverse_influence = relative - 1.0 - centred
+    forward_influence = relative * (centred - forward - log_mean) - (relative - 1.0)
+    dependent = np.ndim(log_ratios) == 2
+    return EstimatedKL(
+        log_mean,
+        _standard_error(reverse_influence, dependent),
+        forward,
+        _standard_error(forward_influence, dependent),
+        0.5 * float(centred.var(ddof=1)) if centred.size > 1 else 0.0,
+    )
+
+
+def _standard_error(influence: Float[np.ndarray, "chains S"], dependent: bool) -> float:
+    if influence.size < 2:
+        return np.inf
+    spread = float(influence.std(ddof=1))
+    effective = float(influence.size)
+    if dependent and influence.shape[1] >= 8 and spread > 0.0:
+        from arviz_stats.base import array_stats
+
+        estimate = float(array_stats.ess(influence, chain_axis=0, draw_axis=1, method="mean"))
+        effective = min(effective, estimate) if np.isfinite(estimate) else effective
+    return spread / np.sqrt(effective)

@@ -24,7 +24,7 @@ Params = Any
 RawRows = Mapping[str, np.ndarray]
 """Columns as the user gave them: name -> array with the rows on axis 0."""
 
-EncodedRows = dict[str, np.ndarray]
+EncodedColumns = dict[str, np.ndarray]
 """Numeric columns as `AbstractModel.log_likelihood` wants them, rows on axis 0."""
 
 
@@ -53,7 +53,7 @@ class AbstractModel(eqx.Module):
         """Return log π₀(θ), Jacobians of the unconstraining transform included; pure JAX."""
         raise NotImplementedError
 
-    def encode(self, rows: RawRows, start: int | np.ndarray = 0) -> EncodedRows:
+    def encode(self, rows: RawRows, start: int | np.ndarray = 0) -> EncodedColumns:
         """Turn raw columns into the numeric arrays of `log_likelihood`, on the host.
 
         Stateless over rows: encoding a table in pieces gives the pieces of the encoded table.

@@ -146,8 +146,7 @@ def _parse(formula: str, columns: Sequence[str]) -> tuple[FormulaicTerm, list[Fo
         available = {"__formulaic_variables_available__": list(columns)}
         parsed = Formula.from_spec(formula, context=available)
     except Exception as error:
-        why = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
-        raise ModelError(f"The formula '{formula}' cannot be read: {why}.") from error
+        raise ModelError(f"The formula '{formula}' cannot be read: {_reason(error)}.") from error
     left, right = getattr(parsed, "lhs", None), getattr(parsed, "rhs", None)
     if not isinstance(left, SimpleFormula) or not isinstance(right, SimpleFormula):
         raise ModelError(f"The formula '{formula}' is not of the form 'response ~ terms'.")
@@ -365,7 +364,9 @@ def _arguments(code: str) -> dict[str, Any]:
             **{k.arg or "": ast.literal_eval(k.value) for k in call.keywords},
         )
     except (TypeError, ValueError) as error:
-        raise ModelError(f"The formula's {function}(...) cannot be used: {error}.") from error
+        raise ModelError(
+            f"The formula's {function}(...) cannot be used: {_reason(error)}."
+        ) from error
     bound.apply_defaults()
     return {k: v for k, v in bound.arguments.items() if not k.startswith("_")}
 
@@ -445,10 +446,12 @@ def _formulaic_matrix(
     values, known = {}, {}
     for label, e in expressions.items():
         values[label] = e.evaluate(sample, learnt.states[label], e.coding or e.code)
-        if label in learnt.levels:
-            state = {"categories": list(learnt.levels[label])}
-            known[label] = (FormulaicFactor.Kind.CATEGORICAL, state)
-            values[label] = pd.Series(values[label]) if e.lookup else values[label]
+        if label not in learnt.levels:
+            NumberFactor(e, learnt.states[label]).encode(sample)
+            continue
+        state = {"categories": list(learnt.levels[label])}
+        known[label] = (FormulaicFactor.Kind.CATEGORICAL, state)
+        values[label] = pd.Series(values[label]) if e.lookup else values[label]
     looked_up: list[str | FormulaicTerm] = [
         FormulaicTerm(
             f if f.eval_method.value == "literal" else FormulaicFactor(f.expr, eval_method="lookup")
@@ -458,9 +461,16 @@ def _formulaic_matrix(
     ]
     spec = ModelSpec.from_spec(looked_up, na_action="ignore", output="numpy", encoder_state=known)
     rows = pd.DataFrame(index=range(columns_length(sample)))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return spec.get_model_matrix(rows, context=values)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return spec.get_model_matrix(rows, context=values)
+    except Exception as error:
+        raise ModelError(f"The formula cannot be laid out: {_reason(error)}.") from error
+
+
+def _reason(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
 
 
 def _check_same(design: Design, sample: RawRows, matrix: np.ndarray) -> None:

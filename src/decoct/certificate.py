@@ -1,0 +1,305 @@
+"""The certificate: how far the coreset posterior is from the full one, from one pass.
+
+With draws θ_s of π_w and D_s = Σ_n f_n(θ_s) − Σ w_n f_n(θ_s),
+
+    KL(π_w‖π) = log mean e^D − mean D,    KL(π‖π_w) = Σ r D − log mean e^D,  r = softmax(D),
+
+and r, Pareto-smoothed, are importance weights from π_w to π; their k-hat says whether they can be
+trusted (Vehtari et al. 2024). What no such check can see: regions π_w never visits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from jaxtyping import Float, Int
+
+from decoct.compilation import use_compilation_cache
+from decoct.coreset import Coreset
+from decoct.coreset_file import same_rows
+from decoct.data.base import Rows
+from decoct.data.encoded import EncodedRows, encoded
+from decoct.data.tables import rows as as_rows
+from decoct.diagnostics.divergences import kl_from_log_ratios
+from decoct.diagnostics.pareto import smoothed_log_weights
+from decoct.draws import unconstrained
+from decoct.errors import CoresetFileError, RequestError
+from decoct.potentials import Potentials
+from decoct.progress import ProgressBar
+
+GOOD, USABLE = 0.5, 0.7
+"""k-hat below which importance weights are good, and usable at all."""
+
+
+@dataclass(frozen=True, eq=False)
+class Check:
+    """The certificate of a coreset.
+
+    Attributes
+    ----------
+    kl, kl_se
+        KL(π_w‖π) in nats, and its Monte Carlo standard error (autocorrelation included).
+    forward_kl, forward_kl_se
+        KL(π‖π_w) in nats, and its standard error.
+    half_variance
+        ½Var(D), the leading term of both.
+    khat
+        Pareto k-hat of the importance ratios π/π_w.
+    ess
+        Effective number of draws after importance weighting, (Σr)²/Σr².
+    log_ratios : (chains, S)
+        D_s, centred.
+    log_weights : (chains, S)
+        Pareto-smoothed, normalised log importance weights.
+    picked : (S,)
+        Which draws of each chain were used (thinning).
+    n_rows, size
+        N and M.
+    """
+
+    kl: float
+    kl_se: float
+    forward_kl: float
+    forward_kl_se: float
+    half_variance: float
+    khat: float
+    ess: float
+    log_ratios: Float[np.ndarray, "chains S"]
+    log_weights: Float[np.ndarray, "chains S"]
+    picked: Int[np.ndarray, " S"]
+    n_rows: int
+    size: int
+
+    @property
+    def ok(self) -> bool:
+        """Whether draws of π_w can be used for π: k-hat < 0.7 and KL(π_w‖π) below 0.5 nats."""
+        return self.khat < USABLE and self.kl < 0.5
+
+    @property
+    def kl_interval(self) -> tuple[float, float]:
+        """A 95 % Monte Carlo interval of KL(π_w‖π), in nats."""
+        return max(0.0, self.kl - 1.96 * self.kl_se), self.kl + 1.96 * self.kl_se
+
+    @property
+    def verdict(self) -> str:
+        """One sentence that says whether to trust the coreset posterior."""
+        if self.khat >= USABLE:
+            return (
+                "do not use: the coreset posterior is too far from the full one to be corrected; "
+                "keep more rows"
+            )
+        if self.kl >= 0.5:
+            return "doubtful: importance weights still work, but keep more rows"
+        if self.khat >= GOOD:
+            return "usable: correct the draws (check.correct) before reading off tails"
+        return "good: the draws can be used as draws of the full-data posterior"
+
+    def correct(self, draws: xr.DataTree, *, resample: bool = True, seed: int = 0) -> xr.DataTree:
+        """Return draws corrected towards the full posterior by Pareto-smoothed weights.
+
+        Parameters
+        ----------
+        draws
+            The draws that were checked.
+        resample
+            True (default): draws resampled with the weights, all equally likely afterwards.
+            False: the draws as they were, with ``log_weight`` in ``sample_stats``.
+        seed
+            Seed of the (systematic) resampling.
+
+        Raises
+        ------
+        RequestError
+            k-hat is 0.7 or more, so the weights cannot be trusted; or these are other draws.
+        """
+        if self.khat >= USABLE:
+            raise RequestError(
+                f"k-hat is {self.khat:.2f}; importance weights above {USABLE} are not "
+                "trustworthy, so nothing is corrected: build a larger coreset."
+            )
+        posterior = draws["posterior"]
+        chains, n = posterior.sizes["chain"], posterior.sizes["draw"]
+        if chains != len(self.log_weights) or n <= self.picked.max(initial=0):
+            raise RequestError(
+                f"These draws have shape ({chains}, {n}), which are not the ones that were checked."
+            )
+        thinned = draws.map_over_datasets(lambda part: _picked(part, self.picked))
+        if not resample:
+            return _with_log_weights(thinned, self.log_weights)
+        order = _systematic(np.exp(self.log_weights.ravel()), seed)
+        return thinned.map_over_datasets(lambda part: _reordered(part, order))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the figures, JSON-ready."""
+        low, high = self.kl_interval
+        return {
+            "kl": self.kl,
+            "kl_interval": [low, high],
+            "forward_kl": self.forward_kl,
+            "khat": self.khat,
+            "ess": self.ess,
+            "draws": int(self.log_ratios.size),
+            "ok": self.ok,
+            "verdict": self.verdict,
+            "size": self.size,
+            "n_rows": self.n_rows,
+        }
+
+    def __repr__(self) -> str:
+        low, high = self.kl_interval
+        return (
+            f"KL(coreset‖full) = {self.kl:.2g} nats [{low:.2g}, {high:.2g}], "
+            f"KL(full‖coreset) = {self.forward_kl:.2g}; k-hat {self.khat:.2f}, "
+            f"ESS {self.ess:.0f} of {self.log_ratios.size} draws.\n"
+            f"{self.size} of {self.n_rows:,} rows: {self.verdict}.\n"
+            "Blind to regions the coreset posterior never visits."
+        )
+
+
+def check(
+    coreset: Coreset,
+    rows: Rows | Any,
+    draws: xr.DataTree | np.ndarray | None = None,
+    *,
+    max_draws: int = 1000,
+    seed: int = 0,
+    progress: bool | None = None,
+) -> Check:
+    """Measure how far the coreset posterior is from the full-data posterior, in one pass.
+
+    Parameters
+    ----------
+    coreset
+        What `decoct.build` or `decoct.load` returned.
+    rows
+        The table it was built from.
+    draws
+        Draws from the coreset posterior: what ``coreset.sample()`` returned, or an array (n, d)
+        or (chains, n, d) of unconstrained parameters from any sampler. None samples with NUTS.
+    max_draws
+        Chains are thinned to at most this many draws in all; each costs N potentials.
+    seed
+        Seed for sampling when ``draws`` is None.
+    progress
+        Show progress on standard error; None shows it on a terminal.
+
+    Raises
+    ------
+    CoresetFileError
+        The table is not the one the coreset was built from.
+    RequestError
+        The draws do not fit the model.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(1000, 2))}
+    >>> model = decoct.models.GaussianMean(covariance=np.eye(2))
+    >>> coreset = decoct.build(model, rows, size=20)
+    >>> decoct.check(coreset, rows, coreset.sample(draws=250)).ok
+    True
+    """
+    if max_draws < 2:
+        raise RequestError(f"max_draws is {max_draws}; a certificate needs at least 2.")
+    use_compilation_cache()
+    table = encoded(as_rows(rows), coreset.model)
+    _require_same_table(coreset, table)
+    if draws is None:
+        draws = coreset.sample(draws=max(1, max_draws // 4), seed=seed, progress=progress)
+    z = unconstrained(draws, coreset.dim)
+    picked = _thinning(z.shape[1], max(1, max_draws // z.shape[0]))
+    z = z[:, picked]
+    flat = z.reshape(-1, z.shape[-1])
+    if len(flat) < 2:
+        raise RequestError("A certificate needs at least 2 draws.")
+    with ProgressBar(progress) as bar:
+        bar.begin("checking against all rows", table.n_rows)
+        potentials = Potentials(coreset.model, table, bar.advance)
+        totals = potentials.totals(flat)
+    kept = coreset.model.encode(coreset.rows, coreset.indices)
+    at_coreset = coreset.weights @ potentials.vectors(kept, flat)
+    log_ratios = totals - at_coreset
+    return _certificate(coreset, log_ratios.reshape(z.shape[:2]), picked)
+
+
+def _certificate(coreset: Coreset, log_ratios: np.ndarray, picked: np.ndarray) -> Check:
+    chained = log_ratios if len(log_ratios) > 1 else log_ratios[0]
+    kl = kl_from_log_ratios(chained)
+    log_weights, khat = smoothed_log_weights(log_ratios.ravel())
+    return Check(
+        kl=kl.reverse,
+        kl_se=kl.reverse_se,
+        forward_kl=kl.forward,
+        forward_kl_se=kl.forward_se,
+        half_variance=kl.half_variance,
+        khat=khat,
+        ess=float(1.0 / np.exp(2.0 * log_weights).sum()),
+        log_ratios=log_ratios - log_ratios.mean(),
+        log_weights=log_weights.reshape(log_ratios.shape),
+        picked=picked,
+        n_rows=coreset.n_rows,
+        size=coreset.size,
+    )
+
+
+def _require_same_table(coreset: Coreset, table: EncodedRows) -> None:
+    if table.n_rows != coreset.n_rows:
+        raise CoresetFileError(
+            f"The coreset was built from {coreset.n_rows} rows and this table has "
+            f"{table.n_rows}; check it against the table it came from."
+        )
+    differing = same_rows(coreset, table.take_raw(coreset.indices))
+    if differing is not None:
+        raise CoresetFileError(
+            f"This is not the table the coreset was built from: column '{differing}' differs in "
+            "the kept rows."
+        )
+
+
+def _thinning(n: int, most: int) -> Int[np.ndarray, " S"]:
+    """Return at most ``most`` evenly spaced positions out of n."""
+    if n <= most:
+        return np.arange(n)
+    return np.unique(np.linspace(0, n - 1, most).round().astype(np.int64))
+
+
+def _systematic(weights: np.ndarray, seed: int) -> np.ndarray:
+    """Systematic resampling: position i appears ⌊S w_i⌋ or ⌈S w_i⌉ times, in shuffled order."""
+    rng = np.random.default_rng(seed)
+    points = (np.arange(len(weights)) + rng.random()) / len(weights)
+    cumulative = np.cumsum(weights / weights.sum())
+    chosen = np.minimum(np.searchsorted(cumulative, points), len(weights) - 1)
+    return rng.permutation(chosen)
+
+
+def _picked(part: xr.Dataset, picked: np.ndarray) -> xr.Dataset:
+    return part.isel(draw=picked) if "draw" in part.dims else part
+
+
+def _reordered(part: xr.Dataset, order: np.ndarray) -> xr.Dataset:
+    """Put the draws at the flat positions ``order`` in the places of the old ones."""
+    if not {"chain", "draw"} <= set(part.dims):
+        return part
+    shape = (part.sizes["chain"], part.sizes["draw"])
+    chain, draw = np.unravel_index(order.reshape(shape), shape)
+    index = {"chain": (("chain", "draw"), chain), "draw": (("chain", "draw"), draw)}
+    bare = part.drop_vars(["chain", "draw"], errors="ignore")
+    return bare.isel({k: xr.Variable(*v) for k, v in index.items()}).assign_coords(
+        chain=part["chain"], draw=part["draw"]
+    )
+
+
+def _with_log_weights(draws: xr.DataTree, log_weights: np.ndarray) -> xr.DataTree:
+    result = draws.copy()
+    posterior = draws["posterior"]
+    weights = xr.DataArray(
+        log_weights,
+        dims=("chain", "draw"),
+        coords={"chain": posterior["chain"], "draw": posterior["draw"]},
+    )
+    stats = result["sample_stats"].to_dataset() if "sample_stats" in result else xr.Dataset()
+    result["sample_stats"] = xr.DataTree(stats.assign(log_weight=weights))
+    return result

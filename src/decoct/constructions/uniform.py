@@ -1,0 +1,64 @@
+"""Uniform subsampling with weights N/M: the baseline everybody knows.
+
+M row numbers are drawn with replacement; a row drawn c times has weight c·N/M, so that
+E[Σ w_n f_n] = Σ f_n (Campbell & Broderick 2019, §2.3 with equal sensitivities).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from decoct.constructions.base import Chosen, Problem, Selection, StepInfo
+from decoct.status import Status
+
+
+class UniformState(NamedTuple):
+    chosen: tuple[Chosen, ...]
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """Rows drawn uniformly with replacement, weight (times drawn)·N/M.
+
+    The M draws of a smaller size are the first M of a larger one.
+    """
+
+    def init(self, key: jax.Array, problem: Problem) -> UniformState:
+        return UniformState(())
+
+    def step(
+        self, key: jax.Array, problem: Problem, state: UniformState
+    ) -> tuple[UniformState, StepInfo]:
+        rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+        picks = rng.integers(problem.n_rows, size=problem.size)
+        kept, where = np.unique(picks, return_inverse=True)
+        rows = problem.potentials.rows.take(kept)
+        chosen = []
+        for size in problem.sizes:
+            counts = np.bincount(where[:size], minlength=len(kept))
+            used = np.flatnonzero(counts)
+            weights = counts[used] * (problem.n_rows / size)
+            columns = {name: column[used] for name, column in rows.items()}
+            chosen.append(Chosen(Selection(kept[used], weights, columns), None))
+        size = chosen[-1].selection.size
+        info = StepInfo(f"{size} rows", {"repeated_picks": problem.size - size})
+        return UniformState(tuple(chosen)), info
+
+    def status(self, problem: Problem, state: UniformState) -> Status:
+        return Status.DONE if state.chosen else Status.RUNNING
+
+    def path(self, state: UniformState) -> tuple[Chosen, ...]:
+        return state.chosen
+
+    def steps(self, problem: Problem) -> int:
+        return 1
+
+    def pack(self, state: UniformState) -> dict[str, Any]:
+        return {}
+
+    def unpack(self, packed: dict[str, Any]) -> UniformState:
+        return UniformState(())

@@ -1,0 +1,149 @@
+"""The coreset: a small value. It holds M rows and their weights, never the full data."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from jaxtyping import Float, Int
+
+from decoct.compilation import use_compilation_cache
+from decoct.draws import to_datatree
+from decoct.errors import RequestError
+from decoct.models.base import AbstractModel
+from decoct.posteriors.base import Draws, Sampler, WeightedDensity
+from decoct.posteriors.nuts import NUTS
+from decoct.precision import float64
+from decoct.progress import ProgressBar
+from decoct.report import Report
+
+
+@dataclass(frozen=True, eq=False)
+class Coreset:
+    """M weighted rows whose posterior stands in for that of all N rows.
+
+    Attributes
+    ----------
+    indices : (M,) int64
+        Rows kept, numbers in the original table, ascending.
+    weights : (M,) float64
+        Their weights, > 0; the weight multiplies the row's log-likelihood.
+    rows
+        The kept rows as the table had them: column -> array of M values.
+    n_rows
+        N, rows in the original table.
+    model
+        The model the rows were chosen for.
+    report
+        Method, seed, status, cost.
+    """
+
+    indices: Int[np.ndarray, " M"]
+    weights: Float[np.ndarray, " M"]
+    rows: Mapping[str, np.ndarray]
+    n_rows: int
+    model: AbstractModel
+    report: Report
+    _densities: dict[str, WeightedDensity] = field(default_factory=dict, repr=False)
+
+    @property
+    def size(self) -> int:
+        """M, the number of rows kept."""
+        return len(self.indices)
+
+    @property
+    def density(self) -> WeightedDensity:
+        """π_w as a density over flat unconstrained parameters."""
+        if "density" not in self._densities:
+            encoded = self.model.encode(self.rows, self.indices)
+            self._densities["density"] = WeightedDensity.of(self.model, encoded, self.weights)
+        return self._densities["density"]
+
+    @property
+    def dim(self) -> int:
+        """d, the number of unconstrained parameters."""
+        return self.density.dim
+
+    @float64
+    def log_density(self, z: Float[np.ndarray, " d"]) -> Float[Any, ""]:
+        """Return log π_w(z) + const = log π₀(z) + Σ w_n f_n(z).
+
+        Parameters
+        ----------
+        z : (d,)
+            Flat unconstrained parameters. JAX tracers are welcome, so this can be handed to any
+            JAX sampler; in float32 mode trace it under ``jax.enable_x64(True)``.
+        """
+        return self.density.log_density(jnp.asarray(z))
+
+    def sample(
+        self,
+        draws: int = 1000,
+        chains: int = 4,
+        *,
+        seed: int = 0,
+        warmup: int = 1000,
+        sampler: Sampler | None = None,
+        progress: bool | None = None,
+    ) -> xr.DataTree:
+        """Draw from the coreset posterior π_w.
+
+        Parameters
+        ----------
+        draws
+            Draws per chain, after warm-up.
+        chains
+            Number of chains.
+        seed
+            Seed of the sampler.
+        warmup
+            NUTS adaptation steps per chain.
+        sampler
+            A sampler of `decoct.posteriors` to use in place of NUTS.
+        progress
+            Show a progress bar; None shows it on a terminal.
+
+        Returns
+        -------
+        xarray.DataTree
+            Groups ``posterior`` (named, natural scale), ``unconstrained_posterior`` (flat vector
+            ``z``) and ``sample_stats``; ready for ArviZ.
+        """
+        if draws < 1 or chains < 1 or warmup < 1:
+            raise RequestError("draws, chains and warmup must each be at least 1.")
+        use_compilation_cache()
+        key = jax.random.key(seed)
+        if sampler is None:
+            nuts = NUTS(chains=chains, warmup=warmup)
+            with ProgressBar(progress) as bar:
+                bar.begin("sampling", warmup + draws, "draws")
+                drawn = nuts.sample(key, self.density, draws, bar.advance)
+        else:
+            drawn = sampler.draw(key, self.density, draws * chains)
+            flat = drawn.flat[: draws * chains]
+            drawn = Draws(flat.reshape(chains, draws, -1), drawn.sampler, drawn.info)
+        return to_datatree(self.model, self.density.space, self.rows, drawn)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the coreset to one Parquet file that R, DuckDB or pandas can read as well.
+
+        Columns are the kept rows', plus ``_row`` and ``_weight``; everything else is JSON in the
+        file's metadata. The file appears complete or not at all.
+        """
+        from decoct.coreset_file import save
+
+        save(self, path)
+
+    def __repr__(self) -> str:
+        kl = self.report.predicted_kl
+        predicted = "" if kl is None else f", predicted KL {kl:.2g} nats"
+        return (
+            f"Coreset({self.size} of {self.n_rows:,} rows{predicted}, "
+            f"{type(self.model).__name__}, status {self.report.status.name})"
+        )

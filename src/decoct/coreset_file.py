@@ -1,0 +1,160 @@
+"""One Parquet file: the kept rows, ``_row``, ``_weight``, and JSON metadata. No pickle."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from decoct.coreset import Coreset
+from decoct.data.base import Columns
+from decoct.errors import CoresetFileError
+from decoct.files import require_writable, write_atomically
+from decoct.models.base import AbstractModel
+from decoct.models.registry import from_dict
+from decoct.report import Report
+
+FORMAT = 1
+KEY = b"decoct"
+
+
+def save(coreset: Coreset, path: str | os.PathLike[str]) -> None:
+    """Write a coreset; see `Coreset.save`."""
+    target = require_writable(path, "The coreset's path")
+    shapes = {name: list(np.shape(column)[1:]) for name, column in coreset.rows.items()}
+    columns = {name: _to_arrow(column) for name, column in coreset.rows.items()}
+    columns["_row"] = pa.array(coreset.indices, pa.int64())
+    columns["_weight"] = pa.array(coreset.weights, pa.float64())
+    description = {
+        "format": FORMAT,
+        "n_rows": coreset.n_rows,
+        "model": coreset.model.to_dict(),
+        "report": coreset.report.to_dict(),
+        "shapes": shapes,
+        "dtypes": {name: column.dtype.str for name, column in coreset.rows.items()},
+    }
+    text = json.dumps(description, default=_plain, allow_nan=True)
+    table = pa.table(columns).replace_schema_metadata({KEY: text.encode()})
+    write_atomically(target, lambda temporary: pq.write_table(table, temporary))
+
+
+def load(path: str | os.PathLike[str], model: AbstractModel | None = None) -> Coreset:
+    """Read a coreset that `Coreset.save` wrote.
+
+    Parameters
+    ----------
+    path
+        The file.
+    model
+        Needed when the coreset was built for a `decoct.Model` of your own functions, which a
+        file cannot hold.
+
+    Raises
+    ------
+    CoresetFileError
+        The file is missing, damaged, not a coreset, from a newer format, or needs ``model``.
+    """
+    table, description = _read(Path(path))
+    if model is None:
+        spec = description["model"]
+        if spec.get("kind") == "custom":
+            raise CoresetFileError(
+                f"{path} was built for a model of your own functions ({spec.get('name')}), which "
+                "the file cannot hold; pass it: decoct.load(path, model=...)."
+            )
+        model = from_dict(spec)
+    try:
+        rows = {
+            name: _from_arrow(table[name], shape, description["dtypes"][name])
+            for name, shape in description["shapes"].items()
+        }
+        coreset = Coreset(
+            table["_row"].to_numpy(),
+            table["_weight"].to_numpy(),
+            rows,
+            int(description["n_rows"]),
+            model,
+            Report.from_dict(description["report"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise CoresetFileError(f"{path} is a damaged coreset file ({error!r}).") from error
+    _check_sound(coreset, path)
+    return coreset
+
+
+def _read(path: Path) -> tuple[pa.Table, dict[str, Any]]:
+    if not path.exists():
+        raise CoresetFileError(f"There is no file {path}.")
+    try:
+        table = pq.read_table(path)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise CoresetFileError(f"{path} is not a readable Parquet file ({error}).") from error
+    metadata = (table.schema.metadata or {}).get(KEY)
+    if metadata is None:
+        raise CoresetFileError(
+            f"{path} is a Parquet file but no coreset; build one with decoct.build or "
+            "'decoct build'."
+        )
+    try:
+        description = json.loads(metadata)
+        version = int(description["format"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise CoresetFileError(f"{path} has damaged coreset metadata.") from error
+    if version > FORMAT:
+        raise CoresetFileError(
+            f"{path} has format {version}; this decoct reads up to {FORMAT}: upgrade decoct."
+        )
+    return table, description
+
+
+def _check_sound(coreset: Coreset, path: object) -> None:
+    w, n = coreset.weights, coreset.indices
+    if not (np.isfinite(w).all() and (w > 0).all()):
+        raise CoresetFileError(f"{path} has weights that are not positive and finite.")
+    if len(n) == 0 or (np.diff(n) <= 0).any() or n[0] < 0 or n[-1] >= coreset.n_rows:
+        raise CoresetFileError(f"{path} has row numbers out of order or outside the table.")
+
+
+def _to_arrow(column: np.ndarray) -> pa.Array:
+    column = np.asarray(column)
+    if column.ndim <= 1:
+        return pa.array(column, from_pandas=False)
+    width = int(np.prod(column.shape[1:]))
+    return pa.FixedSizeListArray.from_arrays(pa.array(column.reshape(-1)), width)
+
+
+def _from_arrow(column: pa.ChunkedArray, shape: list[int], dtype: str) -> np.ndarray:
+    array = column.combine_chunks()
+    if isinstance(array, pa.ChunkedArray):
+        array = pa.concat_arrays(array.chunks)
+    if shape:
+        flat = array.flatten().to_numpy(zero_copy_only=False)
+        return flat.reshape(-1, *shape).astype(dtype, copy=False)
+    return array.to_numpy(zero_copy_only=False).astype(dtype, copy=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON.")
+
+
+def same_rows(coreset: Coreset, columns: Columns) -> str | None:
+    """Return the name of a column in which the table's rows differ from the kept ones, or None."""
+    for name, kept in coreset.rows.items():
+        found = np.asarray(columns[name])
+        kept = np.asarray(kept)
+        if kept.dtype.kind in "fc":
+            same = np.array_equal(found.astype(np.float64), kept.astype(np.float64), equal_nan=True)
+        else:
+            same = found.shape == kept.shape and bool((found == kept).all())
+        if not same:
+            return name
+    return None

@@ -1,0 +1,375 @@
+"""The one driver: it owns the loop of every construction.
+
+Rounds, budget, progress, checkpoint and resume, statuses and the report are here, so a
+construction gets them for free.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from decoct.checkpoint import read_checkpoint, write_checkpoint
+from decoct.compilation import use_compilation_cache
+from decoct.constructions.base import Chosen, Construction, Problem, StepInfo
+from decoct.constructions.iterated_hilbert import IteratedHilbert
+from decoct.coreset import Coreset
+from decoct.data.base import Rows
+from decoct.data.encoded import EncodedRows, encoded
+from decoct.data.tables import rows as as_rows
+from decoct.errors import RequestError
+from decoct.files import require_writable
+from decoct.models.base import AbstractModel
+from decoct.posteriors.automatic import Automatic
+from decoct.posteriors.base import Sampler
+from decoct.potentials import Potentials
+from decoct.progress import ProgressBar
+from decoct.report import Report
+from decoct.status import Status
+
+LARGEST_KL_SIZE = 1000
+"""Most rows a ``kl`` build keeps unless the method's ``max_size`` says otherwise."""
+
+
+def build(
+    model: AbstractModel,
+    rows: Rows | Any,
+    *,
+    size: int | None = None,
+    kl: float | None = None,
+    method: Construction | None = None,
+    posterior: Sampler | None = None,
+    seed: int = 0,
+    progress: bool | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+) -> Coreset:
+    """Compress the rows to a small weighted subset that carries the posterior.
+
+    Minimises KL(π_w‖π) over weights w ≥ 0 with at most ``size`` of them positive (Campbell &
+    Beronov 2019, Eq. 5).
+
+    Parameters
+    ----------
+    model
+        A model of `decoct.models`, or `decoct.Model` from your own functions.
+    rows
+        Anything `decoct.rows` accepts.
+    size
+        Most rows to keep, 1 ≤ size ≤ N.
+    kl
+        Instead of ``size``: grow until KL(π_w‖π), its Monte Carlo error included, is at most this
+        many nats.
+    method
+        A construction of `decoct.constructions`; default `IteratedHilbert`.
+    posterior
+        A sampler of `decoct.posteriors` that supplies the draws; default `Automatic`.
+    seed
+        The same seed on the same rows gives the same coreset.
+    progress
+        Show progress on standard error; None shows it on a terminal.
+    checkpoint
+        A file that is written after every round and removed at the end. If it exists, the build
+        goes on from it; it must then be of the same request.
+
+    Returns
+    -------
+    Coreset
+        ``.report.status`` says whether what was asked was reached.
+
+    Raises
+    ------
+    DecoctError
+        The rows, the model or an option cannot be used; the message says which and what to do.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=(2000, 3))
+    >>> y = rng.random(2000) < 1 / (1 + np.exp(-x[:, 0]))
+    >>> model = decoct.models.LogisticRegression()
+    >>> coreset = decoct.build(model, {"x": x, "y": y}, size=30)
+    >>> coreset.size <= 30, coreset.report.predicted_kl < 1e-2
+    (True, True)
+    """
+    request = Request.checked(size=size, kl=kl, method=method, posterior=posterior, seed=seed)
+    if checkpoint is not None:
+        require_writable(checkpoint, "checkpoint")
+    return _build(model, rows, request, progress, checkpoint)[-1]
+
+
+def path(
+    model: AbstractModel,
+    rows: Rows | Any,
+    sizes: Sequence[int],
+    *,
+    method: Construction | None = None,
+    posterior: Sampler | None = None,
+    seed: int = 0,
+    progress: bool | None = None,
+) -> list[Coreset]:
+    """Return one coreset per size from a single run of the construction.
+
+    A curve of KL against size costs one build. Parameters are those of `build`.
+
+    Parameters
+    ----------
+    sizes
+        Sizes wanted, in any order; the answer is in ascending order of size, repeats removed.
+    """
+    request = Request.checked(
+        size=max(sizes, default=0), kl=None, method=method, posterior=posterior, seed=seed
+    )
+    wanted = tuple(sorted({_whole("sizes", one) for one in sizes}))
+    return _build(model, rows, dataclasses.replace(request, sizes=wanted), progress, None)
+
+
+def resume(
+    checkpoint: str | os.PathLike[str],
+    model: AbstractModel,
+    rows: Rows | Any,
+    *,
+    method: Construction | None = None,
+    posterior: Sampler | None = None,
+    progress: bool | None = None,
+) -> Coreset:
+    """Go on with a build from its checkpoint; the coreset is the one it would have been.
+
+    Parameters
+    ----------
+    checkpoint
+        The file that ``build(..., checkpoint=...)`` left.
+    model, rows, method, posterior
+        As given to `build`; size, kl and seed are in the checkpoint.
+
+    Raises
+    ------
+    RequestError
+        The checkpoint is missing, damaged, or of another model, method or table.
+    """
+    asked = read_checkpoint(checkpoint)["request"]
+    request = Request.checked(
+        size=asked["size"],
+        kl=asked["kl"],
+        method=method,
+        posterior=posterior,
+        seed=asked["seed"],
+    )
+    return _build(model, rows, request, progress, checkpoint)[-1]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked for, checked."""
+
+    size: int | None
+    kl: float | None
+    method: Construction
+    posterior: Sampler
+    seed: int
+    sizes: tuple[int, ...]
+
+    @classmethod
+    def checked(cls, *, size, kl, method, posterior, seed) -> Request:
+        """Refuse a request that cannot be meant."""
+        if (size is None) == (kl is None):
+            raise RequestError("Give either size= (rows to keep) or kl= (nats to reach), not both.")
+        if size is not None:
+            size = _whole("size", size)
+        elif not (np.isscalar(kl) and np.isreal(kl) and np.isfinite(kl) and kl > 0):
+            raise RequestError(f"kl must be a positive number of nats, not {kl!r}.")
+        method = IteratedHilbert() if method is None else method
+        posterior = Automatic() if posterior is None else posterior
+        if not hasattr(method, "step"):
+            raise RequestError(f"method must be a construction such as IteratedHilbert(), not {method!r}.")
+        if not hasattr(posterior, "draw"):
+            raise RequestError(f"posterior must be a sampler such as Laplace(), not {posterior!r}.")
+        if kl is not None and not isinstance(method, IteratedHilbert):
+            raise RequestError(
+                f"kl= needs a construction that certifies itself (IteratedHilbert); "
+                f"{type(method).__name__} takes size=."
+            )
+        return cls(size, None if kl is None else float(kl), method, posterior, int(seed), (size or 0,))
+
+    def sizes_for(self, n_rows: int) -> tuple[int, ...]:
+        """Return the sizes to fill for a table of N rows."""
+        if self.kl is not None:
+            most = getattr(self.method, "max_size", None) or LARGEST_KL_SIZE
+            return (min(n_rows, most),)
+        if self.sizes[-1] > n_rows:
+            raise RequestError(
+                f"size is {self.sizes[-1]} but the table has {n_rows} rows; ask for at most that."
+            )
+        return self.sizes
+
+    def identity(self, model: AbstractModel, rows: EncodedRows) -> dict[str, Any]:
+        """Return what must agree between a checkpoint and the build that goes on from it."""
+        return {
+            "size": self.size,
+            "kl": self.kl,
+            "seed": self.seed,
+            "method": repr(self.method),
+            "posterior": repr(self.posterior),
+            "model": repr(model.to_dict()),
+            "n_rows": rows.n_rows,
+            "columns": sorted(rows.columns),
+        }
+
+
+def _whole(option: str, value: Any) -> int:
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not whole or value < 1:
+        raise RequestError(f"{option} must be a whole number of rows, at least 1, not {value!r}.")
+    return int(value)
+
+
+def _build(
+    model: AbstractModel,
+    rows: Rows | Any,
+    request: Request,
+    progress: bool | None,
+    checkpoint: str | os.PathLike[str] | None,
+) -> list[Coreset]:
+    use_compilation_cache()
+    clock = _Clock()
+    source = as_rows(rows)
+    sizes = request.sizes_for(source.n_rows)
+    with ProgressBar(progress) as bar:
+        with clock.phase("encode"):
+            bar.begin("checking rows", source.n_rows)
+            model.check(source)
+            table = encoded(source, model)
+        potentials = Potentials(model, table, bar.advance)
+        problem = Problem(potentials, request.posterior, sizes, request.kl)
+        run = _Run(request, problem, table, checkpoint)
+        with clock.phase("rounds"):
+            run.go(bar)
+        with clock.phase("take rows"):
+            chosen = run.chosen()
+            raw = [_raw_rows(table, one) for one in chosen]
+    if checkpoint is not None:
+        Path(checkpoint).unlink(missing_ok=True)
+    report = run.report(clock.seconds)
+    return [
+        Coreset(
+            one.selection.indices.astype(np.int64),
+            one.selection.weights,
+            kept,
+            source.n_rows,
+            model,
+            dataclasses.replace(report, predicted_kl=one.predicted_kl),
+        )
+        for one, kept in zip(chosen, raw, strict=True)
+    ]
+
+
+def _raw_rows(table: EncodedRows, chosen: Chosen) -> dict[str, np.ndarray]:
+    return table.take_raw(chosen.selection.indices)
+
+
+class _Run:
+    """One run of a construction, from its start or from a checkpoint."""
+
+    def __init__(
+        self,
+        request: Request,
+        problem: Problem,
+        table: EncodedRows,
+        checkpoint: str | os.PathLike[str] | None,
+    ) -> None:
+        self.request, self.problem, self.checkpoint = request, problem, checkpoint
+        self.identity = request.identity(problem.potentials.model, table)
+        self.key = jax.random.key(request.seed)
+        self.infos: list[dict[str, Any]] = []
+        self.state = self._restored() or request.method.init(
+            jax.random.fold_in(self.key, 0), problem
+        )
+
+    def go(self, bar: ProgressBar) -> None:
+        """Step until the construction says it is done."""
+        method = self.request.method
+        while method.status(self.problem, self.state) is Status.RUNNING:
+            number = len(self.infos) + 1
+            bar.begin(f"round {number} of {method.steps(self.problem)}", self.problem.n_rows)
+            started = time.perf_counter()
+            key = jax.random.fold_in(self.key, number)
+            self.state, info = method.step(key, self.problem, self.state)
+            self._note(info, time.perf_counter() - started)
+
+    def chosen(self) -> tuple[Chosen, ...]:
+        return self.request.method.path(self.state)
+
+    def report(self, seconds: dict[str, float]) -> Report:
+        method, counts = self.request.method, self.problem.potentials.counts
+        return Report(
+            {"name": type(method).__name__, **dataclasses.asdict(method)},  # type: ignore[call-overload]
+            self.request.seed,
+            method.status(self.problem, self.state),
+            self.request.size,
+            self.request.kl,
+            self.infos,
+            counts.passes,
+            counts.evaluations,
+            {name: round(value, 3) for name, value in seconds.items()},
+        )
+
+    def _note(self, info: StepInfo, seconds: float) -> None:
+        self.infos.append({**info.numbers, "seconds": round(seconds, 3)})
+        if self.checkpoint is None:
+            return
+        counts = self.problem.potentials.counts
+        write_checkpoint(
+            self.checkpoint,
+            {
+                "request": self.identity,
+                "state": self.request.method.pack(self.state),
+                "infos": self.infos,
+                "counts": dataclasses.asdict(counts),
+            },
+        )
+
+    def _restored(self) -> Any:
+        if self.checkpoint is None or not Path(self.checkpoint).exists():
+            return None
+        saved = read_checkpoint(self.checkpoint)
+        for name, value in self.identity.items():
+            if saved["request"].get(name) != value:
+                raise RequestError(
+                    f"The checkpoint {self.checkpoint} is of another build: its {name} is "
+                    f"{saved['request'].get(name)!r}, this one's is {value!r}; remove it to start "
+                    "afresh."
+                )
+        self.infos = saved["infos"]
+        counts = self.problem.potentials.counts
+        counts.passes, counts.evaluations = saved["counts"]["passes"], saved["counts"]["evaluations"]
+        return self.request.method.unpack(saved["state"])
+
+
+class _Clock:
+    """Wall time by phase."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    def phase(self, name: str) -> _Phase:
+        return _Phase(self, name)
+
+
+class _Phase:
+    def __init__(self, clock: _Clock, name: str) -> None:
+        self.clock, self.name = clock, name
+
+    def __enter__(self) -> None:
+        self.started = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        elapsed = time.perf_counter() - self.started
+        self.clock.seconds[self.name] = self.clock.seconds.get(self.name, 0.0) + elapsed

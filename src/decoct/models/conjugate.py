@@ -1,0 +1,78 @@
+"""Models whose posterior is a known Gaussian, whatever the weights.
+
+log π_w(θ) = Σ_n w_n f_n(θ) + log π₀(θ) + const is then a quadratic in θ that depends on rows and
+weights only through a few weighted sums. It is the yardstick for every approximation in decoct
+(Campbell & Beronov 2019, Section 5.1 and Appendix B use it so).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax.numpy as jnp
+from jax.scipy.linalg import cho_factor, cho_solve
+from jaxtyping import Array, Float
+
+from decoct.models.base import AbstractModel
+
+Statistics = Any
+"""A pytree of weighted sums over rows."""
+
+
+class AbstractConjugate(AbstractModel):
+    """A model with an exact Gaussian posterior.
+
+    A class may be conjugate for some of its hyper-parameters only: ask `is_conjugate`.
+    """
+
+    @property
+    def is_conjugate(self) -> bool:
+        """Whether `sufficient` and `exact_posterior` hold for these hyper-parameters."""
+        return True
+
+    def sufficient(self, rows: Mapping[str, Array], weights: Float[Array, " n"]) -> Statistics:
+        """Return the weighted sums that the posterior needs; pure JAX.
+
+        Additive: the statistics of two chunks add up, leaf by leaf, to those of both, and a row of
+        weight 2 counts as two rows.
+
+        Parameters
+        ----------
+        rows
+            *Encoded* rows.
+        weights
+            (n,), one for each of them.
+
+        Raises
+        ------
+        ModelError
+            The model is not conjugate.
+        """
+        raise NotImplementedError
+
+    def exact_posterior(self, stats: Statistics) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
+        """Return mean and covariance of π_w over the flat parameters; pure JAX.
+
+        The order is that of `jax.flatten_util.ravel_pytree`.
+
+        Parameters
+        ----------
+        stats
+            The sum of `sufficient` over all rows.
+
+        Raises
+        ------
+        ModelError
+            The model is not conjugate.
+        """
+        raise NotImplementedError
+
+
+def gaussian_from_information(
+    precision: Float[Array, "d d"], shift: Float[Array, " d"]
+) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
+    """Return mean P⁻¹h and covariance P⁻¹ of the density ∝ exp(−½θᵀPθ + hᵀθ)."""
+    factor = cho_factor(precision)
+    cov = cho_solve(factor, jnp.eye(len(shift), dtype=precision.dtype))
+    return cho_solve(factor, shift), 0.5 * (cov + cov.T)

@@ -1,0 +1,81 @@
+"""Poisson regression with a softplus or a logarithmic link."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import gammaln
+from jaxtyping import Array, Bool, Float
+
+from decoct.errors import ModelError
+from decoct.models.base import Params
+from decoct.models.logistic import log_sigmoid
+from decoct.models.regression import AbstractRegression
+
+LINKS = ("softplus", "log")
+
+TAIL = -10.0
+"""Predictor below which log(softplus) comes from a series, exact to 1e-21."""
+
+
+def log_softplus(eta: Float[Array, "..."], softplus: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Return log r for r = softplus(η) = log(1 + e^η), sound where r underflows.
+
+    In the lower tail log r = η − log((e^r − 1)/r) = η − r/2 − r²/24 + O(r⁴).
+    """
+    tail = eta < TAIL
+    series = eta - softplus / 2.0 - softplus**2 / 24.0
+    return jnp.where(tail, series, jnp.log(jnp.where(tail, 1.0, softplus)))
+
+
+class PoissonRegression(AbstractRegression):
+    """Poisson regression: y_n ~ Poisson(r(x_n·β)).
+
+    f_n = y_n log r_n − r_n − log y_n!, with parameters ``{"beta": (D,)}``.
+
+    Parameters
+    ----------
+    link
+        ``"softplus"``: r(η) = log(1 + e^η) (Campbell & Broderick 2019, Eq. 7.2);
+        ``"log"``: r(η) = e^η.
+    prior_scale
+        Prior standard deviation of the coefficients: a number, or one per coefficient.
+    intercept
+        Add a column of ones as the last coefficient.
+
+    Raises
+    ------
+    ModelError
+        A scale is not positive and finite, or the link is unknown.
+    """
+
+    link: str = eqx.field(default="softplus", static=True, kw_only=True)
+
+    kind: ClassVar[str] = "poisson_regression"
+
+    def __check_init__(self) -> None:
+        if self.link not in LINKS:
+            raise ModelError(f"The link {self.link!r} is unknown; use 'softplus' or 'log'.")
+
+    def log_likelihood(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
+        """Return y_n log r_n − r_n − log y_n!, in nats."""
+        eta = rows["x"] @ params["beta"]
+        if self.link == "log":
+            rate, log_rate = jnp.exp(eta), eta
+        else:
+            rate = -log_sigmoid(-eta)
+            log_rate = log_softplus(eta, rate)
+        return rows["y"] * log_rate - rate - gammaln(rows["y"] + 1.0)
+
+    def refused(self, y: Float[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
+        return (y < 0) | (y != np.floor(y))
+
+    def refusal(self, name: str, value: str, row: int) -> str:
+        return (
+            f"Column '{name}' is {value} in row {row}; "
+            "a Poisson regression needs the counts 0, 1, 2, …"
+        )

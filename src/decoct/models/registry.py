@@ -1,0 +1,58 @@
+"""From the description of a model in a coreset file back to the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from decoct.errors import CoresetFileError, ModelError
+from decoct.models.base import AbstractModel
+from decoct.models.gaussian import GaussianMean
+from decoct.models.linear import LinearRegression
+from decoct.models.logistic import LogisticRegression
+from decoct.models.poisson import PoissonRegression
+from decoct.models.student_t import StudentTRegression
+
+KINDS: dict[str, Callable[..., AbstractModel]] = {
+    model.kind: model
+    for model in (
+        GaussianMean,
+        LinearRegression,
+        LogisticRegression,
+        PoissonRegression,
+        StudentTRegression,
+    )
+}
+"""Kind -> what rebuilds the model from the other entries of its ``to_dict()``, as keywords."""
+
+
+def from_dict(spec: Mapping[str, Any]) -> AbstractModel:
+    """Rebuild a model from its ``to_dict()``.
+
+    Parameters
+    ----------
+    spec
+        ``{"kind": ..., hyper-parameter: value, ...}``, straight from JSON.
+
+    Raises
+    ------
+    CoresetFileError
+        The kind is unknown or a custom model's, or the hyper-parameters do not fit it.
+    """
+    kind = spec.get("kind")
+    if kind == "custom":
+        raise CoresetFileError(
+            f"The coreset was built with the custom model '{spec.get('name')}', "
+            "whose functions a file cannot hold; give the model again."
+        )
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise CoresetFileError(
+            f"The file's model is of the unknown kind {kind!r}; it may come from a newer decoct. "
+            f"Known kinds: {', '.join(KINDS)}."
+        )
+    try:
+        return KINDS[kind](**{name: value for name, value in spec.items() if name != "kind"})
+    except (TypeError, ModelError) as error:
+        raise CoresetFileError(
+            f"The file's description of a {kind} model cannot be used: {error}"
+        ) from error

@@ -1,0 +1,306 @@
+"""What the regression models share: a design matrix, a response, normal coefficients.
+
+Every model on top of this one has rows ``{"x": (N, D), "y": (N,)}``, coefficients β with
+independent N(0, s²) priors, and potentials that depend on x_n through η_n = x_n·β.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from decoct.data.base import Chunk, Rows
+from decoct.errors import ModelError, RowsError
+from decoct.models.base import AbstractModel, EncodedRows, Params, RawRows
+from decoct.models.validation import column, numeric, row_number
+
+HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
+
+FEW = 4
+"""How many distinct values of the response `AbstractRegression.check` remembers."""
+
+
+def positive(name: str, max_ndim: int = 0) -> Callable[[Any], np.ndarray]:
+    """Return a converter of a hyper-parameter to positive finite float64.
+
+    Parameters
+    ----------
+    name
+        The hyper-parameter, for messages.
+    max_ndim
+        0 for a number, 1 to allow one number per coefficient.
+    """
+    shape = "a positive finite number" + (" or one per coefficient" if max_ndim else "")
+
+    def convert(value: Any) -> np.ndarray:
+        try:
+            array = np.array(value, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise ModelError(f"{name} must be {shape}, not {value!r}.") from error
+        usable = array.size > 0 and bool((np.isfinite(array) & (array > 0)).all())
+        if array.ndim > max_ndim or not usable:
+            raise ModelError(f"{name} must be {shape}, not {value!r}.")
+        return array
+
+    return convert
+
+
+def positive_or_none(name: str) -> Callable[[Any], np.ndarray | None]:
+    """Return a converter like that of `positive` which lets None through."""
+    convert = positive(name)
+    return lambda value: None if value is None else convert(value)
+
+
+def normal_log_density(
+    value: Float[Array, "..."], scale: float | np.ndarray | Float[Array, "..."]
+) -> Float[Array, ""]:
+    """Return Σ_d log N(value_d | 0, scale_d²), normalised; ``scale`` is a number or one per d."""
+    standard = value / scale
+    return jnp.sum(-0.5 * standard**2 - jnp.log(scale) - HALF_LOG_2PI)
+
+
+class AbstractRegression(AbstractModel):
+    """Rows ``{"x": (N, D) or (N,), "y": (N,)}`` and coefficients β ~ N(0, diag(s²)).
+
+    Parameters
+    ----------
+    prior_scale
+        s, the prior standard deviation of the coefficients: a number, or one per coefficient (the
+        intercept's last).
+    intercept
+        Add a column of ones behind the others. Its coefficient comes last and has the same kind
+        of prior. Nothing is added by default.
+
+    Raises
+    ------
+    ModelError
+        A scale is not positive and finite.
+    """
+
+    prior_scale: np.ndarray = eqx.field(
+        default=1.0, converter=positive("prior_scale", max_ndim=1), kw_only=True
+    )
+    intercept: bool = eqx.field(default=False, converter=bool, static=True, kw_only=True)
+
+    kind: ClassVar[str]
+
+    def refused(self, y: Float[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
+        """Return which finite values of the response can never occur under this model."""
+        return np.zeros(len(y), dtype=bool)
+
+    def refusal(self, name: str, value: str, row: int) -> str:
+        """Return what is wrong with a value that `refused` marks, as a sentence."""
+        raise NotImplementedError
+
+    def code_response(self, y: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+        """Return the response as the potentials want it."""
+        return y
+
+    def check_distinct(self, name: str, distinct: Sequence[float]) -> None:
+        """Refuse a response by the smallest few of its values (ascending; at least two)."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return ("x", "y")
+
+    def init(self, rows: RawRows) -> Params:
+        """Return zeros: ``{"beta": (D,)}``.
+
+        Raises
+        ------
+        ModelError
+            ``prior_scale`` has one entry per coefficient, but not as many as there are.
+        """
+        return {"beta": np.zeros(self._n_coefficients(rows))}
+
+    def _n_coefficients(self, rows: Mapping[str, np.ndarray]) -> int:
+        n = rows["x"].shape[1]
+        if self.prior_scale.ndim and len(self.prior_scale) != n:
+            last = " (the intercept is the last)" if self.intercept else ""
+            raise ModelError(
+                f"prior_scale has {len(self.prior_scale)} entries, "
+                f"but the model has {n} coefficients{last}."
+            )
+        return n
+
+    def log_prior(self, params: Params) -> Float[Array, ""]:
+        """Return Σ_d log N(β_d | 0, s_d²)."""
+        return normal_log_density(params["beta"], self.prior_scale)
+
+    def encode(self, rows: RawRows, start: int | np.ndarray = 0) -> EncodedRows:
+        """Return ``{"x": (n, D) float64, "y": (n,) float64}``, the intercept's ones included.
+
+        Raises
+        ------
+        RowsError
+            A column is missing, of the wrong shape or not numeric; a value is not finite or not a
+            possible response. The message names column and row.
+        """
+        return {"x": self._design(rows, start), "y": self.encode_response(rows, start)}
+
+    def _design(self, rows: RawRows, start: int | np.ndarray) -> Float[np.ndarray, "n D"]:
+        x = numeric(rows, "x", start)
+        if x.ndim == 1:
+            x = x[:, None]
+        if x.ndim != 2:
+            raise RowsError(
+                f"Column 'x' has {x.ndim} dimensions; it must be (rows, features) or (rows,)."
+            )
+        if self.intercept:
+            x = np.concatenate([x, np.ones((len(x), 1))], axis=1)
+        if not x.shape[1]:
+            raise RowsError("Column 'x' has no features; give some, or set intercept=True.")
+        return x.astype(np.float64, copy=False)
+
+    def encode_response(
+        self, rows: RawRows, start: int | np.ndarray = 0, name: str = "y"
+    ) -> Float[np.ndarray, " n"]:
+        """Return the response of a chunk as the potentials want it.
+
+        Parameters
+        ----------
+        rows
+            Raw columns.
+        start
+            As in `encode`.
+        name
+            The response's column.
+
+        Raises
+        ------
+        RowsError
+            As in `encode`.
+        """
+        y = _response(rows, name)
+        bad = self._bad(y)
+        if bad.any():
+            first = int(np.argmax(bad))
+            self._refuse(name, float(y[first]), row_number(start, first))
+        return self.code_response(y)
+
+    def _bad(self, y: Float[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
+        return ~np.isfinite(y) | self.refused(y)
+
+    def _refuse(self, name: str, value: float, row: int) -> None:
+        numeric({name: np.array([value])}, name, row)
+        raise RowsError(self.refusal(name, number_text(value), row))
+
+    def check(self, rows: Rows, name: str = "y") -> None:
+        """Refuse a response that no data set of this model could have; one pass over one column.
+
+        Parameters
+        ----------
+        rows
+            Raw rows.
+        name
+            The response's column.
+
+        Raises
+        ------
+        RowsError
+            The response is constant, or a value of it is impossible; the first such row is named.
+        """
+        summary = rows.map_reduce(summarise, ResponseSummary.merge, self, name, columns=(name,))
+        if summary.bad is not None:
+            row, value = summary.bad
+            self._refuse(name, value, row)
+        if len(summary.distinct) == 1:
+            raise RowsError(
+                f"The response '{name}' is the same value {number_text(summary.distinct[0])} in "
+                "every row, so there is nothing to explain; is it the right column?"
+            )
+        self.check_distinct(name, summary.distinct)
+
+    def coords(
+        self, rows: RawRows, feature_names: Sequence[str] | None = None
+    ) -> dict[str, tuple[str, list[str]]]:
+        """Return the labels of the coefficients.
+
+        Parameters
+        ----------
+        rows
+            A few *encoded* rows, for their shapes only.
+        feature_names
+            What to call the columns of x, the intercept left out; default ``x[0]``, ``x[1]``, ….
+
+        Raises
+        ------
+        ModelError
+            Not as many names as features.
+        """
+        n = rows["x"].shape[1] - self.intercept
+        names = [f"x[{d}]" for d in range(n)] if feature_names is None else list(feature_names)
+        if len(names) != n:
+            raise ModelError(f"There are {len(names)} feature names for {n} features.")
+        return {"beta": ("coefficient", names + ["intercept"] * self.intercept)}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return ``{"kind": ..., hyper-parameter: value, ...}``, ready for JSON."""
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {
+            "kind": self.kind,
+            **{k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in values.items()},
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class ResponseSummary:
+    """What `AbstractRegression.check` keeps of the response.
+
+    Attributes
+    ----------
+    distinct
+        The smallest few values, ascending, bad ones left out.
+    bad
+        Global number and value of the first bad row.
+    """
+
+    distinct: tuple[float, ...]
+    bad: tuple[int, float] | None
+
+    def merge(self, other: ResponseSummary) -> ResponseSummary:
+        """Return the summary of both pieces; associative and commutative."""
+        distinct = sorted({*self.distinct, *other.distinct})[:FEW]
+        bad = min((b for b in (self.bad, other.bad) if b is not None), default=None)
+        return ResponseSummary(tuple(distinct), bad)
+
+
+def summarise(chunk: Chunk, model: AbstractRegression, name: str) -> ResponseSummary:
+    """Return the summary of one chunk."""
+    y = _response(chunk.columns, name)
+    bad = model._bad(y)
+    if not bad.any():
+        return ResponseSummary(_smallest(y), None)
+    first = int(np.argmax(bad))
+    return ResponseSummary(_smallest(y[~bad]), (chunk.start + first, float(y[first])))
+
+
+def _smallest(values: Float[np.ndarray, " n"]) -> tuple[float, ...]:
+    found: list[float] = []
+    while values.size and len(found) < FEW:
+        found.append(float(values.min()))
+        values = values[values > found[-1]]
+    return tuple(found)
+
+
+def _response(rows: Mapping[str, np.ndarray], name: str) -> Float[np.ndarray, " n"]:
+    """Return the response as float64, its values unchecked."""
+    y = column(rows, name)
+    if y.ndim != 1:
+        raise RowsError(
+            f"Column '{name}' has the shape {y.shape}; the response must be one number per row."
+        )
+    numeric({name: y[:0]}, name)
+    return y.astype(np.float64, copy=False)
+
+
+def number_text(value: float) -> str:
+    """Return a number as a person would write it: ``1``, not ``1.0``."""
+    return f"{value:.15g}"

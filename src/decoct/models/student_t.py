@@ -1,0 +1,124 @@
+"""Robust regression: Student-t noise, its scale constant or log-linear in the features."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import betaln
+from jaxtyping import Array, Float
+
+from decoct.errors import ModelError
+from decoct.models.base import Params, RawRows
+from decoct.models.regression import AbstractRegression, normal_log_density, positive_or_none
+
+SCALES = ("constant", "log-linear")
+
+NU_RATE = 0.1
+"""The prior of free degrees of freedom is ν ~ Gamma(shape 2, rate 0.1)."""
+
+HUGE = 1e20
+"""1 + u² = u² and 1 + u = u in float64 beyond this."""
+
+
+def log_one_plus_square(u: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Return log(1 + u²), also where u² overflows; one log1p."""
+    huge = jnp.abs(u) > HUGE
+    small = jnp.where(huge, 0.0, u)
+    return jnp.where(huge, 2.0, 1.0) * jnp.log1p(jnp.where(huge, jnp.abs(u), small**2))
+
+
+class StudentTRegression(AbstractRegression):
+    """Robust regression: y_n = x_n·β + σ_n t, t ~ Student-t(ν).
+
+    f_n = −½(ν + 1) log(1 + ((y_n − x_n·β)/σ_n)²/ν) − log σ_n − log B(½, ½ν) − ½ log ν, with
+    parameters ``"beta"`` (D,) and
+
+    - constant scale: ``"log_scale"``, log σ ~ N(0, 1); scale the response to match;
+    - log-linear scale: ``"gamma"`` (D,), log σ_n = x_n·γ, with the prior of β on γ;
+    - free ν: ``"log_nu"``, ν ~ Gamma(shape 2, rate 0.1), mean 20.
+
+    Parameters
+    ----------
+    nu
+        ν, the degrees of freedom; None learns them.
+    scale
+        ``"constant"`` or ``"log-linear"`` (in the columns of x, the intercept's included).
+    prior_scale
+        Prior standard deviation of β and γ: a number, or one per coefficient.
+    intercept
+        Add a column of ones as the last coefficient.
+
+    Raises
+    ------
+    ModelError
+        ``nu`` or a scale is not positive and finite, or ``scale`` is unknown.
+    """
+
+    nu: np.ndarray | None = eqx.field(default=None, converter=positive_or_none("nu"), kw_only=True)
+    scale: str = eqx.field(default="constant", static=True, kw_only=True)
+
+    kind: ClassVar[str] = "student_t_regression"
+
+    def __check_init__(self) -> None:
+        if self.scale not in SCALES:
+            raise ModelError(
+                f"The scale {self.scale!r} is unknown; use 'constant' or 'log-linear'."
+            )
+
+    def init(self, rows: RawRows) -> Params:
+        """Return zeros, and the prior's mode of ν."""
+        start = super().init(rows)
+        if self.scale == "constant":
+            start["log_scale"] = np.zeros(())
+        else:
+            start["gamma"] = np.zeros_like(start["beta"])
+        if self.nu is None:
+            start["log_nu"] = np.asarray(-math.log(NU_RATE))
+        return start
+
+    def log_likelihood(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
+        """Return the log density of (y_n − x_n·β)/σ_n under Student-t(ν), − log σ_n, in nats."""
+        x, constant = rows["x"], self.scale == "constant"
+        log_scale = params["log_scale"] if constant else x @ params["gamma"]
+        nu = self._nu(params)
+        u = (rows["y"] - x @ params["beta"]) * jnp.exp(-log_scale) / jnp.sqrt(nu)
+        normaliser = betaln(0.5, 0.5 * nu) + 0.5 * jnp.log(nu)
+        return -0.5 * (nu + 1.0) * log_one_plus_square(u) - log_scale - normaliser
+
+    def _nu(self, params: Params) -> Float[Array, ""]:
+        return jnp.exp(params["log_nu"]) if self.nu is None else jnp.asarray(self.nu)
+
+    def log_prior(self, params: Params) -> Float[Array, ""]:
+        """Return the log prior of all parameters.
+
+        With free ν it includes log Gamma(ν | 2, 0.1) + log ν, the last term the Jacobian of exp.
+        """
+        prior = super().log_prior(params)
+        if self.scale == "constant":
+            prior = prior + normal_log_density(params["log_scale"], 1.0)
+        else:
+            prior = prior + normal_log_density(params["gamma"], self.prior_scale)
+        if self.nu is None:
+            log_nu = params["log_nu"]
+            prior = prior + 2.0 * (math.log(NU_RATE) + log_nu) - NU_RATE * jnp.exp(log_nu)
+        return prior
+
+    def constrain(self, params: Params) -> dict[str, Array]:
+        """Return ``beta``, then ``scale`` = σ or ``gamma``, and ``nu`` if it is free."""
+        named = {"beta": params["beta"]}
+        if self.scale == "constant":
+            named["scale"] = jnp.exp(params["log_scale"])
+        else:
+            named["gamma"] = params["gamma"]
+        return named if self.nu is not None else {**named, "nu": self._nu(params)}
+
+    def coords(
+        self, rows: RawRows, feature_names: Sequence[str] | None = None
+    ) -> dict[str, tuple[str, list[str]]]:
+        labels = super().coords(rows, feature_names)["beta"]
+        return {"beta": labels} if self.scale == "constant" else {"beta": labels, "gamma": labels}

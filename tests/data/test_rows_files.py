@@ -1,0 +1,407 @@
+"""Files as rows: what is found, in which order, how little is read, and what goes wrong."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from decoct.data import ArrowRows, rows
+from decoct.errors import RowsError
+
+
+def write(path: Path, columns: dict, **options) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns), path, **options)
+    return path
+
+
+def column(table, name: str, size: int | None = None) -> np.ndarray:
+    return np.concatenate([chunk.columns[name] for chunk in table.chunks(size, [name])])
+
+
+def damage(path: Path, group: int, name: str) -> None:
+    """Overwrite one column of one row group with noise."""
+    meta = pq.read_metadata(path).row_group(group)
+    chunk = next(
+        meta.column(i)
+        for i in range(meta.num_columns)
+        if meta.column(i).path_in_schema.split(".")[0] == name
+    )
+    begin = chunk.dictionary_page_offset or chunk.data_page_offset
+    data = bytearray(path.read_bytes())
+    data[begin : begin + chunk.total_compressed_size] = b"\xff" * chunk.total_compressed_size
+    path.write_bytes(data)
+
+
+# --- what is found, in which order -------------------------------------------------------------
+
+
+def test_files_are_ordered_by_path(tmp_path):
+    for name, value in (("b", 2), ("a/z", 1), ("c", 3)):
+        write(tmp_path / f"{name}.parquet", {"y": [value]})
+    expected = [1, 2, 3]
+    assert column(rows(tmp_path), "y").tolist() == expected
+    assert column(rows(f"{tmp_path}/**/*.parquet"), "y").tolist() == expected
+    listed = [tmp_path / "c.parquet", tmp_path / "a/z.parquet", str(tmp_path / "b.parquet")]
+    assert column(rows(listed), "y").tolist() == expected
+
+
+def test_pattern_may_match_folders(tmp_path):
+    for name, value in (("run1/a", 1), ("run2/a", 2), ("other/a", 3)):
+        write(tmp_path / f"{name}.parquet", {"y": [value]})
+    assert column(rows(f"{tmp_path}/run*"), "y").tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("pattern", ["", "/year=*", "/**/*.parquet"])
+def test_hive_folders_add_columns(tmp_path, pattern):
+    for year, word in ((2013, "a"), (2014, "b")):
+        write(tmp_path / f"year={year}" / f"word={word}" / "0.parquet", {"y": [year, -year]})
+        write(tmp_path / f"year={year}" / "word=c" / "0.parquet", {"y": [0]})
+    table = rows(
+        f"{tmp_path}{pattern}" if pattern != "/*/*.parquet" else f"{tmp_path}/**/*.parquet"
+    )
+    assert table.columns == ("y", "year", "word")
+    assert column(table, "year", 4).tolist() == [2013, 2013, 2013, 2014, 2014, 2014]
+    assert column(table, "word").tolist() == ["a", "a", "c", "b", "b", "c"]
+    picked = table.take([5, 0])
+    assert picked["y"].tolist() == [0, 2013]
+    assert picked["word"].tolist() == ["c", "a"]
+
+
+def test_hive_folders_of_csv(tmp_path):
+    for k in (1, 2):
+        (tmp_path / f"k={k}").mkdir()
+        (tmp_path / f"k={k}" / "t.csv").write_text(f"y\n{k * 10}\n")
+    assert rows(tmp_path).take([1, 0])["k"].tolist() == [2, 1]
+
+
+def test_a_folder_named_like_a_file(tmp_path):
+    write(tmp_path / "t.parquet" / "part.0.parquet", {"y": [1, 2]})
+    assert rows(tmp_path / "t.parquet").n_rows == 2
+
+
+def test_home_is_understood(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    write(tmp_path / "t.parquet", {"y": [1, 2]})
+    assert rows("~/t.parquet").n_rows == 2
+
+
+def test_relative_pattern(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "k=1" / "t.parquet", {"y": [1, 2]})
+    assert rows("*/t.parquet").columns == ("y", "k")
+    assert rows(".").columns == ("y", "k")
+
+
+def test_user_dataset_keeps_its_order_and_schema(tmp_path):
+    one = write(tmp_path / "1.parquet", {"y": [1, 2], "only": [5, 6]})
+    two = write(tmp_path / "2.parquet", {"y": [3]})
+    schema = pa.schema([("y", pa.float32()), ("only", pa.int64())])
+    table = rows(ds.dataset([two, one], schema=schema))
+    data = ds.dataset([two, one], schema=schema).to_table()
+    for name in ("y", "only"):
+        expected = data[name].to_numpy()
+        np.testing.assert_array_equal(column(table, name), expected)
+        assert column(table, name, 1).dtype == expected.dtype
+
+
+# --- types ------------------------------------------------------------------------------------
+
+
+def test_vectors_become_a_matrix(tmp_path):
+    x = np.arange(20.0).reshape(10, 2)
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(x.ravel()), 2)
+    table = rows(write(tmp_path / "t.parquet", {"x": vectors, "y": range(10)}, row_group_size=3))
+    np.testing.assert_array_equal(column(table, "x", 4), x)
+    np.testing.assert_array_equal(table.take([9, 0, 9], ["x"])["x"], x[[9, 0, 9]])
+    assert table.take([], ["x"])["x"].shape == (0, 2)
+
+
+def test_missing_vectors_are_nan():
+    kind = pa.list_(pa.float64(), 2)
+    x = pa.chunked_array([pa.array([[1, 2], None], kind), pa.array([[3, None]], kind)])
+    table = rows(pa.table({"x": x, "y": [1, 2, 3]}).slice(1))
+    np.testing.assert_array_equal(table.take([0, 1])["x"], [[np.nan, np.nan], [3, np.nan]])
+
+
+def test_missing_integer_vectors_are_refused():
+    x = pa.array([[1, 2], None], pa.list_(pa.int64(), 2))
+    with pytest.raises(RowsError, match="'x' has missing values in lists of int64"):
+        rows(pa.table({"x": x}))
+
+
+def test_numbers_widen_across_files(tmp_path):
+    write(tmp_path / "a.parquet", {"y": pa.array([1, 2], pa.int32()), "z": pa.nulls(2)})
+    write(tmp_path / "b.parquet", {"y": [0.5], "z": ["word"]})
+    table = rows(tmp_path)
+    assert column(table, "y", 2).dtype == np.float64
+    assert table.take([0, 2])["z"].tolist() == [None, "word"]
+
+
+def test_dictionaries_and_strings_mix_across_files(tmp_path):
+    write(tmp_path / "a.parquet", {"z": pa.array(["u", None, "v"]).dictionary_encode()})
+    write(tmp_path / "b.parquet", {"z": ["v"]})
+    assert column(rows(tmp_path), "z", 4).tolist() == ["u", None, "v", "v"]
+
+
+def test_decimals_are_floats():
+    prices = pa.array([1, None], pa.decimal128(5, 2))
+    assert rows(pa.table({"price": prices})).take([0])["price"].dtype == np.float64
+
+
+def test_an_unusable_column_hurts_only_whoever_asks(tmp_path):
+    table = rows(write(tmp_path / "t.parquet", {"y": [1], "list": [[1, 2, 3]]}))
+    assert table.take([0], ["y"])["y"].tolist() == [1]
+    with pytest.raises(RowsError, match=r"Column 'list' has type list<.*>; make it numbers"):
+        list(table.chunks())
+
+
+def test_csv_missing_values(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text('n,word\n1,oak\nNA,\n,"NA"\n4,"two\nlines"\n')
+    table = rows(path)
+    np.testing.assert_array_equal(column(table, "n"), [1, np.nan, np.nan, 4])
+    assert column(table, "word").tolist() == ["oak", None, "NA", "two\nlines"]
+
+
+# --- how little is read, and how little is kept -------------------------------------------------
+
+
+@pytest.fixture
+def grouped(tmp_path):
+    columns = {"y": np.arange(9000), "z": np.random.default_rng(0).normal(size=9000)}
+    return write(tmp_path / "t.parquet", columns, row_group_size=3000)
+
+
+def test_take_reads_only_groups_with_wanted_rows(grouped):
+    damage(grouped, 1, "y")
+    table = rows(grouped)
+    wanted = [8999, 0, 6000, 2999, 0]
+    assert table.take(wanted)["y"].tolist() == wanted
+    with pytest.raises(RowsError, match=r"t\.parquet could not be read as Parquet"):
+        table.take([3000])
+
+
+def test_only_columns_asked_for_are_read(grouped):
+    damage(grouped, 0, "z")
+    table = rows(grouped)
+    assert column(table, "y").sum() == 9000 * 8999 // 2
+    with pytest.raises(RowsError, match=r"t\.parquet could not be read as Parquet"):
+        list(table.chunks(100))
+
+
+def test_a_large_row_group_is_streamed(tmp_path):
+    n = 400_000
+    values = np.random.default_rng(0).normal(size=n)
+    columns = dict.fromkeys("abcd", values)
+    table = rows(write(tmp_path / "t.parquet", columns, row_group_size=n, use_dictionary=False))
+    before = pa.total_allocated_bytes()
+    held = [pa.total_allocated_bytes() - before for _ in table.chunks(8192)]
+    assert max(held) < n * 8 * 4 / 2
+
+
+def test_chunks_of_whole_batches_are_not_copied(grouped):
+    chunk = next(rows(grouped).chunks(1000))
+    assert not chunk.columns["z"].flags.owndata
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    lengths=st.lists(st.integers(0, 12), min_size=1, max_size=5).filter(sum),
+    group=st.integers(1, 6),
+    size=st.integers(1, 40),
+    data=st.data(),
+)
+def test_cutting_and_taking_whatever_the_layout(lengths, group, size, data):
+    n = sum(lengths)
+    numbers = np.arange(n)
+    ends = np.cumsum(lengths)
+    indices = data.draw(st.lists(st.integers(0, n - 1), max_size=15))
+    with tempfile.TemporaryDirectory() as folder:
+        for i, (length, end) in enumerate(zip(lengths, ends, strict=True)):
+            part = pa.table({"y": numbers[end - length : end]})
+            pq.write_table(part, f"{folder}/{i}.parquet", row_group_size=group)
+        table = rows(folder)
+        chunks = list(table.chunks(size))
+        taken = table.take(indices)["y"]
+    assert [c.n_rows for c in chunks] == [min(size, n - s) for s in range(0, n, size)]
+    assert [c.start for c in chunks] == list(range(0, n, size))
+    np.testing.assert_array_equal(np.concatenate([c.columns["y"] for c in chunks]), numbers)
+    np.testing.assert_array_equal(taken, np.array(indices, dtype=int))
+
+
+# --- what goes wrong ----------------------------------------------------------------------------
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(RowsError, match=r"There is no file or folder .*gone\.parquet"):
+        rows(tmp_path / "gone.parquet")
+
+
+def test_folder_without_data(tmp_path):
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(RowsError, match=r"has no data files \(\.parquet, \.pq, \.csv, \.csv\.gz\)"):
+        rows(tmp_path)
+
+
+def test_pattern_without_match(tmp_path):
+    with pytest.raises(RowsError, match=r"No data file matches .*\*\.parquet; check the pattern"):
+        rows(f"{tmp_path}/*.parquet")
+
+
+def test_unknown_suffix(tmp_path):
+    (tmp_path / "t.xlsx").touch()
+    with pytest.raises(RowsError, match=r"t\.xlsx is neither Parquet .* nor CSV"):
+        rows(tmp_path / "t.xlsx")
+
+
+def test_remote_address():
+    with pytest.raises(RowsError, match=r"not a local path; pass pyarrow\.dataset\.dataset"):
+        rows("s3://bucket/t.parquet")
+
+
+def test_empty_list():
+    with pytest.raises(RowsError, match="list of files is empty"):
+        ArrowRows([])
+
+
+def test_listed_twice(tmp_path):
+    path = write(tmp_path / "t.parquet", {"y": [1]})
+    with pytest.raises(RowsError, match="listed twice"):
+        rows([path, path])
+
+
+def test_mixed_kinds(tmp_path):
+    write(tmp_path / "a.parquet", {"y": [1]})
+    (tmp_path / "b.csv").write_text("y\n1\n")
+    with pytest.raises(RowsError, match="mixes Parquet and CSV"):
+        rows(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["t.parquet", "t.csv", "t.csv.gz"])
+def test_not_what_its_name_says(tmp_path, name):
+    (tmp_path / name).write_bytes(b"a,b\n1,2,3\n" if name == "t.csv" else b"nonsense")
+    with pytest.raises(RowsError, match=r"t\.\S+ could not be read as (Parquet|CSV) \(.+\); check"):
+        rows(tmp_path / name)
+
+
+@pytest.mark.parametrize("kept", [0.3, 0.99])
+def test_truncated_parquet(grouped, kept):
+    data = grouped.read_bytes()
+    grouped.write_bytes(data[: int(len(data) * kept)])
+    with pytest.raises(RowsError, match=r"t\.parquet could not be read as Parquet"):
+        rows(grouped)
+
+
+def test_second_file_is_named(tmp_path):
+    write(tmp_path / "a.parquet", {"y": [1]})
+    (tmp_path / "b.parquet").write_bytes(b"PAR1 nonsense PAR1")
+    with pytest.raises(RowsError, match=r"b\.parquet could not be read as Parquet"):
+        rows(tmp_path)
+
+
+def test_empty_tables(tmp_path):
+    write(tmp_path / "p" / "t.parquet", {"y": pa.array([], pa.int64())})
+    (tmp_path / "header.csv").write_text("x,y\n")
+    (tmp_path / "void.csv").touch()
+    (tmp_path / "none").mkdir()
+    for source in ("p", "header.csv", "void.csv"):
+        with pytest.raises(RowsError, match=r"The table is empty: .*\.(parquet|csv) has no rows"):
+            rows(tmp_path / source)
+    with pytest.raises(RowsError, match="The table is empty: the data set has no files"):
+        rows(ds.dataset(tmp_path / "none"))
+
+
+def test_columns_differ_between_files(tmp_path):
+    write(tmp_path / "a.parquet", {"y": [1], "z": [1]})
+    write(tmp_path / "b.parquet", {"y": [1]})
+    with pytest.raises(RowsError, match=r"'z' is in .*a\.parquet but not in .*b\.parquet"):
+        rows(tmp_path)
+
+
+def test_types_differ_between_files(tmp_path):
+    write(tmp_path / "a.parquet", {"y": [1]})
+    write(tmp_path / "b.parquet", {"y": ["one"]})
+    with pytest.raises(
+        RowsError, match=r"'y' is int64 in .*a\.parquet but string in .*b\.parquet; write it"
+    ):
+        rows(tmp_path)
+
+
+def test_repeated_column(tmp_path):
+    table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["y", "y"])
+    pq.write_table(table, tmp_path / "t.parquet")
+    with pytest.raises(RowsError, match=r"t\.parquet has two columns of the same name; rename one"):
+        rows(tmp_path / "t.parquet")
+    write(tmp_path / "a.parquet", {"y": [1]})
+    with pytest.raises(RowsError, match=r"t\.parquet has two columns 'y'; rename one"):
+        rows(tmp_path)
+
+
+@pytest.fixture
+def changing(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("y,rain\n" + "1,0\n" * 300_000 + "2,0.5\n")
+    return path
+
+
+def test_csv_column_that_changes_its_type(changing):
+    message = r"Column 'rain' of .*t\.csv looked like int64 .* has '0\.5' in line 300002; mend"
+    table = rows(changing)
+    with pytest.raises(RowsError, match=message):
+        list(table.chunks())
+    with pytest.raises(RowsError, match=message):
+        table.take([300_000])
+
+
+def test_csv_column_that_changes_its_type_but_is_not_needed(changing):
+    table = rows(changing)
+    assert table.n_rows == 300_001
+    assert column(table, "y").sum() == 300_002
+
+
+def test_csv_file_cut_in_a_row(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("x,y\n" + "1,0\n" * 300_000 + "2")
+    with pytest.raises(RowsError, match=r"t\.csv could not be read as CSV \(.*Expected 2 columns"):
+        ArrowRows(path).chunks()
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+def test_file_that_changes_under_the_reader(tmp_path, suffix):
+    def put(n):
+        table = pa.table({"y": np.arange(n)})
+        path = tmp_path / f"t.{suffix}"
+        pq.write_table(table, path) if suffix == "parquet" else pc.write_csv(table, path)
+        return path
+
+    table = rows(put(10))
+    assert table.n_rows == 10
+    put(8)
+    with pytest.raises(RowsError, match="had 10 rows and now have 8"):
+        list(table.chunks())
+    with pytest.raises(RowsError, match="lost rows"):
+        table.take([9])
+    (tmp_path / f"t.{suffix}").unlink()
+    with pytest.raises(RowsError, match="could not be read"):
+        list(table.chunks())
+
+
+@pytest.mark.parametrize("source", [5, None, [1.0, 2.0], [], np.ones(3), b"t.parquet"])
+def test_what_is_no_table(source):
+    with pytest.raises(RowsError, match="is not a table; give a dict of arrays, a pandas"):
+        rows(source)
+
+
+def test_rows_are_returned_as_they_are():
+    table = rows({"y": [1]})
+    assert rows(table) is table
