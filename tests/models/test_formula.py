@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
+import jax
 import numpy as np
 import pandas as pd
 import pytest
 from formulaic import Formula
 
 from decoct.data import ArrayRows, Rows, rows
-from decoct.errors import DecoctError, ModelError, RequestError, RowsError
+from decoct.errors import CoresetFileError, ModelError, RequestError, RowsError
 from decoct.models.design import Design
-from decoct.models.formula import FormulaModel, fit_design, from_formula
+from decoct.models.formula import FormulaModel, fit_design, from_dict, from_formula
 
 N = 4000
 
@@ -87,7 +87,8 @@ STREAMABLE = [
     "I(origin == 'a') ~ temp + one",
     "y ~ C(origin, Treatment('d')) + C(month, contr.sum) + C(other, contr.helmert)",
     "y ~ C(origin, levels=['rare', 'd', 'b', 'a']) + C(np.floor(temp / 20))",
-    "y ~ np.where(temp > 0, temp, 0) + np.isin(month, [1, -2]) + np.maximum(temp, price) + poly(temp, 2, raw=True)",
+    "y ~ np.where(temp > 0, temp, 0) + np.isin(month, [1, -2]) + np.maximum(temp, price)",
+    "y ~ poly(temp, 2, raw=True)",
     "y ~ 2:temp + month:flag",
     "y ~ 1",
     "y ~ bs(price, knots=[1.0, 2.0], lower_bound=0, upper_bound=200)",
@@ -379,6 +380,122 @@ def test_integers_do_not_overflow():
     x = np.array([3_000_000, 5, 7], dtype=np.int32)
     design = fit_design("y ~ I(x ** 3)", ArrayRows({"y": np.zeros(3), "x": x}), False)
     assert design.encode({"y": np.zeros(3), "x": x})["x"][0, 1] == 2.7e19
+
+
+class TestFormulaModel:
+    @pytest.fixture(params=["gaussian", "bernoulli", "poisson", "student"])
+    def model(self, request, streamed) -> FormulaModel:
+        response = {"bernoulli": "was_late", "poisson": "count"}.get(request.param, "y")
+        formula = f"{response} ~ temp + C(origin)"
+        return from_formula(formula, streamed, request.param, prior_scale=2.0)
+
+    def test_delegates_to_the_base(self, model, streamed):
+        model.check(streamed)
+        raw = streamed.take(np.arange(20), model.columns)
+        encoded = model.encode(raw)
+        params = model.init(encoded)
+        params["beta"] = np.linspace(-1.0, 1.0, 5)
+        with jax.enable_x64(True):
+            values = np.asarray(model.log_likelihood(params, encoded))
+            np.testing.assert_array_equal(values, model.base.log_likelihood(params, encoded))
+            assert values.shape == (20,)
+            assert values.dtype == np.float64
+            assert model.log_prior(params) == model.base.log_prior(params)
+            assert set(model.constrain(params)) == set(model.base.constrain(params))
+
+    def test_coefficients_are_labelled(self, model, streamed):
+        labels = ["Intercept", "temp", "C(origin)[T.b]", "C(origin)[T.d]", "C(origin)[T.rare]"]
+        raw = streamed.take(np.arange(2), model.columns)
+        assert model.coords(raw)["beta"] == ("coefficient", labels)
+        assert model.coords(model.encode(raw))["beta"] == ("coefficient", labels)
+
+    def test_json_round_trip(self, model, streamed):
+        again = from_dict(json.loads(json.dumps(model.to_dict())))
+        assert again.to_dict() == model.to_dict()
+        assert again.design == model.design
+        assert type(again.base) is type(model.base)
+        raw = streamed.take(np.arange(50), model.columns)
+        one, other = model.encode(raw), again.encode(raw)
+        np.testing.assert_array_equal(one["x"], other["x"])
+        np.testing.assert_array_equal(one["y"], other["y"])
+
+    def test_unscaled_coefficients_predict_the_same(self, streamed, in_memory):
+        formula = "y ~ temp * C(origin) + `wind speed`"
+        scaled = from_formula(formula, streamed)
+        plain = from_formula(formula, streamed, standardize=False)
+        raw = everything(in_memory)
+        beta = np.random.default_rng(0).normal(size=(2, 3, len(scaled.design.names)))
+        np.testing.assert_allclose(
+            beta @ scaled.encode(raw)["x"].T,
+            scaled.unscaled(beta) @ plain.encode(raw)["x"].T,
+            rtol=1e-9,
+            atol=1e-9,
+        )
+
+    def test_options_reach_the_family(self, streamed):
+        assert from_formula("count ~ temp", streamed, "poisson", link="log").base.link == "log"
+        model = from_formula("y ~ temp", streamed, noise_scale=0.5, prior_scale=[1.0, 3.0])
+        assert model.is_conjugate
+        assert not from_formula("y ~ temp", streamed, "student").is_conjugate
+
+    def test_exact_posterior_is_that_of_the_base(self, in_memory):
+        model = from_formula("y ~ temp", in_memory, noise_scale=1.0)
+        table = model.encode(everything(in_memory))
+        with jax.enable_x64(True):
+            stats = model.sufficient(table, np.ones(N))
+            mean, cov = model.exact_posterior(stats)
+        precision = np.eye(2) + table["x"].T @ table["x"]
+        np.testing.assert_allclose(cov, np.linalg.inv(precision), rtol=1e-9, atol=1e-18)
+        np.testing.assert_allclose(mean, cov @ (table["x"].T @ table["y"]), rtol=1e-9)
+
+    def test_booleans_are_labels(self, in_memory, table):
+        model = from_formula("was_late ~ temp", in_memory, "bernoulli")
+        y = model.encode(everything(in_memory))["y"]
+        np.testing.assert_array_equal(y > 0, table["was_late"])
+
+    @pytest.mark.parametrize(
+        ("call", "error", "said"),
+        [
+            ({"family": "gamma"}, RequestError, "gaussian, bernoulli, poisson, student"),
+            ({"intercept": True}, ModelError, "intercept"),
+            ({"wrong": 1}, ModelError, "wrong"),
+            ({"prior_scale": -1.0}, ModelError, "positive"),
+            ({"prior_scale": [1.0, 2.0, 3.0]}, ModelError, "3 entries"),
+            ({"formula": "nope ~ temp"}, RowsError, "no such column"),
+        ],
+    )
+    def test_bad_calls(self, call, error, said, in_memory):
+        with pytest.raises(error, match=said):
+            from_formula(**{"formula": "y ~ temp", "rows": in_memory, **call})
+
+    @pytest.mark.parametrize(
+        ("formula", "family", "said"),
+        [
+            ("count ~ temp", "bernoulli", "'count' has the label 4 in row 0"),
+            ("I(count + 0.5) ~ temp", "poisson", r"I\(count \+ 0.5\).* in row 0"),
+            ("one ~ temp", "gaussian", "'one' is the same value 1"),
+        ],
+    )
+    def test_the_response_is_checked_under_its_name(self, formula, family, said, streamed):
+        model = from_formula(formula, streamed, family)
+        with pytest.raises(RowsError, match=said):
+            model.check(streamed)
+
+    def test_a_bad_row_of_a_new_table_is_named(self, in_memory):
+        model = from_formula("was_late ~ temp", in_memory, "bernoulli")
+        bad = {"was_late": np.array([0, 1, 2]), "temp": np.zeros(3)}
+        with pytest.raises(RowsError, match="'was_late' has the label 2 in row 12"):
+            model.encode(bad, 10)
+        with pytest.raises(RowsError, match="no column 'temp'"):
+            model.encode({"was_late": np.zeros(3)})
+
+    @pytest.mark.parametrize("lost", ["design", "base"])
+    def test_a_mutilated_file(self, lost, in_memory):
+        spec = from_formula("y ~ temp", in_memory).to_dict()
+        with pytest.raises(CoresetFileError):
+            from_dict({k: v for k, v in spec.items() if k != lost})
+        with pytest.raises(CoresetFileError):
+            from_dict({**spec, lost: {"kind": "gaussian_mean"}})
 
 
 def test_collinear_and_zero_columns_are_allowed():

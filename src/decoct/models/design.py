@@ -408,6 +408,14 @@ class Design:
         raw = {name: raw_column(rows, name, start) for name in self.columns}
         return {"x": self._matrix(raw, start), "y": self.response.encode(raw, start)[False][:, 0]}
 
+    def encode_response(
+        self, rows: Mapping[str, np.ndarray], start: int | np.ndarray = 0
+    ) -> np.ndarray:
+        """Return the response (n,) alone, which needs none of the other columns."""
+        names = self.response.expression.inputs
+        raw = {name: raw_column(rows, name, start) for name in names}
+        return self.response.encode(raw, start)[False][:, 0]
+
     def _matrix(self, raw: Mapping[str, np.ndarray], start: int | np.ndarray) -> np.ndarray:
         n, end = columns_length(raw), 0
         encoded = [factor.encode(raw, start) for factor in self.factors]

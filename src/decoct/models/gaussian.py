@@ -15,7 +15,7 @@ from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Array, Float
 
 from decoct.errors import ModelError, RowsError
-from decoct.models.base import EncodedRows, Params, RawRows
+from decoct.models.base import EncodedColumns, Params, RawRows
 from decoct.models.conjugate import AbstractConjugate, gaussian_from_information
 from decoct.models.regression import HALF_LOG_2PI
 from decoct.models.validation import numeric
@@ -77,7 +77,7 @@ class GaussianMean(AbstractConjugate):
         white = solve_triangular(chol, params["mean"] - self.prior_mean, lower=True)
         return -0.5 * jnp.sum(white**2) - _log_normaliser(chol)
 
-    def encode(self, rows: RawRows, start: int | np.ndarray = 0) -> EncodedRows:
+    def encode(self, rows: RawRows, start: int | np.ndarray = 0) -> EncodedColumns:
         """Return ``{"x": (n, D) float64}``; (n,) is read as (n, 1).
 
         Raises

@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float
 
 from decoct.data.base import Chunk, Rows
 from decoct.errors import ModelError, RowsError
-from decoct.models.base import AbstractModel, EncodedRows, Params, RawRows
+from decoct.models.base import AbstractModel, EncodedColumns, Params, RawRows
 from decoct.models.validation import column, numeric, row_number
 
 HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
@@ -134,7 +134,7 @@ class AbstractRegression(AbstractModel):
         """Return Σ_d log N(β_d | 0, s_d²)."""
         return normal_log_density(params["beta"], self.prior_scale)
 
-    def encode(self, rows: RawRows, start: int | np.ndarray = 0) -> EncodedRows:
+    def encode(self, rows: RawRows, start: int | np.ndarray = 0) -> EncodedColumns:
         """Return ``{"x": (n, D) float64, "y": (n,) float64}``, the intercept's ones included.
 
         Raises
