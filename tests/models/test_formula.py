@@ -443,7 +443,7 @@ class TestFormulaModel:
         table = model.encode(everything(in_memory))
         with jax.enable_x64(True):
             stats = model.sufficient(table, np.ones(N))
-            mean, cov = model.exact_posterior(stats)
+            mean, cov = map(np.asarray, model.exact_posterior(stats))
         precision = np.eye(2) + table["x"].T @ table["x"]
         np.testing.assert_allclose(cov, np.linalg.inv(precision), rtol=1e-9, atol=1e-18)
         np.testing.assert_allclose(mean, cov @ (table["x"].T @ table["y"]), rtol=1e-9)
@@ -496,6 +496,12 @@ class TestFormulaModel:
             from_dict({k: v for k, v in spec.items() if k != lost})
         with pytest.raises(CoresetFileError):
             from_dict({**spec, lost: {"kind": "gaussian_mean"}})
+
+
+def test_too_wide_a_design():
+    data = {"y": np.zeros(60), "a": np.arange(60), "b": np.arange(60)}
+    with pytest.raises(ModelError, match="makes 3600 columns"):
+        fit_design("y ~ C(a):C(b)", ArrayRows(data))
 
 
 def test_collinear_and_zero_columns_are_allowed():

@@ -50,6 +50,9 @@ from decoct.models.validation import row_number
 MAX_LEVELS = 1000
 """A category with more levels is refused: it is an identifier, and the design is dense."""
 
+MAX_COLUMNS = 2000
+"""A wider design is refused: it is dense, and a coreset of it would hold the data anyway."""
+
 SAMPLE = 8
 """Rows on which formulaic lays out the columns; no constant comes from them."""
 
@@ -581,6 +584,11 @@ def _lay_out(
         for p in products
     )
     names = tuple(map(str, spec.column_names))
+    if len(names) > MAX_COLUMNS:
+        raise ModelError(
+            f"The formula '{formula}' makes {len(names)} columns, more than {MAX_COLUMNS}; "
+            "leave out interactions or group rare levels."
+        )
     shift, scale = np.zeros(len(names)), np.ones(len(names))
     design = Design(formula, response, tuple(factors), laid, names, shift, scale)
     _check_same(design, sample, np.asarray(matrix))
@@ -641,7 +649,7 @@ def _standardized(design: Design, rows: Rows, sample: RawRows) -> Design:
     Indicators, other codings of categories, and constant columns stay as they are. Columns are
     shifted only beside an intercept, where that leaves the model the same.
     """
-    numeric = np.concatenate([_is_numeric(design, term, sample) for term in design.terms])
+    numeric = _numeric_columns(design, sample)
     if not numeric.any():
         return design
     found = rows.map_reduce(
@@ -656,13 +664,15 @@ def _standardized(design: Design, rows: Rows, sample: RawRows) -> Design:
     return replace(design, shift=shift, scale=scale)
 
 
-def _is_numeric(design: Design, term: Term, sample: RawRows) -> np.ndarray:
-    """Return, for each column of a term, whether a number enters it."""
-    factors = [design.factors[i] for i, _ in term.parts]
-    width = term.columns([f.encode(sample) for f in design.factors], columns_length(sample)).shape[
-        1
-    ]
-    return np.full(width, any(isinstance(f, NumberFactor) for f in factors))
+def _numeric_columns(design: Design, sample: RawRows) -> np.ndarray:
+    """Return, for each column of the design, whether a number enters it."""
+    n = columns_length(sample)
+    coded = [factor.encode(sample) for factor in design.factors]
+    flags = []
+    for term in design.terms:
+        number = any(isinstance(design.factors[i], NumberFactor) for i, _ in term.parts)
+        flags += [number] * term.columns(coded, n).shape[1]
+    return np.array(flags, dtype=bool)
 
 
 def _column_moments(chunk: Chunk, design: Design, numeric: np.ndarray) -> _Moments:

@@ -12,6 +12,7 @@ from jaxtyping import Float
 
 from decoct.data.base import Rows, columns_length
 from decoct.data.encoded import encoded
+from decoct.data.tables import rows as as_rows
 from decoct.diagnostics.divergences import Gaussian
 from decoct.diagnostics.pareto import pareto_khat
 from decoct.errors import ModelError
@@ -104,7 +105,7 @@ def laplace(
     RowsError
         The rows or the weights cannot be used.
     """
-    rows = encoded(rows, model)
+    rows = encoded(as_rows(rows), model)
     if weights is None:
         mode = find_full_mode(Potentials(model, rows))
     else:

@@ -1,0 +1,163 @@
+"""KL of coreset posteriors on the papers' data sets: ``python -m benchmarks.quality``.
+
+Reverse KL in nats between Laplace fits of π_w and π, N(0, I) prior, whitened covariates, median
+over seeds; beside it the figures to beat and uniform subsampling at the same size. Two larger
+problems follow: all 68 phishing features, and robust regression judged by its certificate.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+import decoct
+from benchmarks import data
+
+SIZES = (10, 20, 50, 100)
+TO_BEAT = {
+    "synth_lr": (3e-3, 2e-5, 1e-8, 1e-9),
+    "phishing": (60.0, 4.0, 6e-2, 5e-3),
+    "ds1": (40.0, 1.6, 7e-2, 7e-3),
+    "synth_poiss": (1e-5, 1e-10, 1e-12, 1e-12),
+    "biketrips": (10.0, 0.5, 1e-2, 1e-4),
+    "airportdelays": (90.0, 10.0, 0.6, 4e-2),
+}
+POISSON = ("synth_poiss", "biketrips", "airportdelays")
+RESULTS = Path(__file__).parent / "results"
+
+
+def model_for(name: str) -> decoct.models.AbstractModel:
+    """Return the papers' model of a data set."""
+    if name in POISSON:
+        return decoct.models.PoissonRegression(link="softplus")
+    return decoct.models.LogisticRegression()
+
+
+def laplace_kl(coreset: decoct.Coreset, full: decoct.diagnostics.Gaussian) -> float:
+    """Return KL between the Laplace fits of π_w and π."""
+    fit = decoct.laplace(coreset.model, dict(coreset.rows), coreset.weights)
+    return decoct.kl_gaussian(fit, full)
+
+
+def paper_rows(seeds: int) -> Iterator[dict[str, Any]]:
+    """Yield one result per set and size."""
+    for name, figures in TO_BEAT.items():
+        rows, model = data.paper_set(name), model_for(name)
+        full = decoct.laplace(model, rows)
+        for size, figure in zip(SIZES, figures, strict=True):
+            built = [decoct.build(model, rows, size=size, seed=seed) for seed in range(seeds)]
+            uniform = [
+                decoct.build(
+                    model, rows, size=size, seed=seed, method=decoct.constructions.Uniform()
+                )
+                for seed in range(seeds)
+            ]
+            kls = [laplace_kl(one, full) for one in built]
+            yield {
+                "set": name,
+                "N": len(rows["y"]),
+                "dim": full.dim,
+                "size": size,
+                "rows": int(np.median([one.size for one in built])),
+                "kl_median": float(np.median(kls)),
+                "kl_min": min(kls),
+                "kl_max": max(kls),
+                "to_beat": figure,
+                "uniform_kl": float(np.median([laplace_kl(one, full) for one in uniform])),
+                "passes": max(one.report.passes for one in built),
+                "seconds": float(np.median([sum(one.report.seconds.values()) for one in built])),
+            }
+
+
+def phishing_row(seed: int, size: int = 430) -> dict[str, Any]:
+    """Return the result on all phishing features."""
+    rows, model = data.phishing_full(), decoct.models.LogisticRegression()
+    full = decoct.laplace(model, rows)
+    coreset = decoct.build(model, rows, size=size, seed=seed)
+    uniform = decoct.build(
+        model, rows, size=size, seed=seed, method=decoct.constructions.Uniform()
+    )
+    return _single("phishing_full", rows, coreset, laplace_kl(coreset, full), 0.04) | {
+        "uniform_kl": laplace_kl(uniform, full)
+    }
+
+
+def robust_row(seed: int, size: int = 80) -> dict[str, Any]:
+    """Return the certificate of robust regression, from NUTS draws."""
+    rows = data.robust_regression()
+    model = decoct.models.StudentTRegression(scale="log-linear")
+    coreset = decoct.build(model, rows, size=size, seed=seed)
+    certificate = decoct.check(coreset, rows, coreset.sample(seed=seed))
+    return _single("robust (certificate)", rows, coreset, certificate.kl, 1e-4)
+
+
+def _single(name, rows, coreset, kl, to_beat) -> dict[str, Any]:
+    return {
+        "set": name,
+        "N": len(rows["y"]),
+        "dim": coreset.dim,
+        "size": coreset.report.size_asked,
+        "rows": coreset.size,
+        "kl_median": kl,
+        "kl_min": kl,
+        "kl_max": kl,
+        "to_beat": to_beat,
+        "passes": coreset.report.passes,
+        "seconds": sum(coreset.report.seconds.values()),
+    }
+
+
+def show(results: list[dict[str, Any]]) -> None:
+    """Print the results as one table."""
+    table = Table(title="Reverse KL in nats between Laplace fits (median over seeds)")
+    for name in ("set", "N", "dim", "size", "rows"):
+        table.add_column(name, justify="left" if name == "set" else "right")
+    for name in ("KL", "min", "max", "to beat", "uniform", "passes", "seconds", ""):
+        table.add_column(name, justify="right")
+    for one in results:
+        met = one["kl_median"] <= one["to_beat"]
+        table.add_row(
+            one["set"],
+            f"{one['N']:,}",
+            *(str(one[key]) for key in ("dim", "size", "rows")),
+            *(f"{one[key]:.1e}" for key in ("kl_median", "kl_min", "kl_max", "to_beat")),
+            f"{one['uniform_kl']:.1e}" if "uniform_kl" in one else "",
+            str(one["passes"]),
+            f"{one['seconds']:.1f}",
+            "met" if met else "MISSED",
+        )
+    Console().print(table)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--only", choices=("papers", "large"), help="run a part of it")
+    parser.add_argument("--output", type=Path, default=RESULTS / "quality.csv")
+    options = parser.parse_args()
+    started = time.perf_counter()
+    results: list[dict[str, Any]] = []
+    if options.only != "large":
+        results.extend(paper_rows(options.seeds))
+    if options.only != "papers":
+        results += [phishing_row(0), robust_row(0)]
+    show(results)
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    fields = list(dict.fromkeys(key for one in results for key in one))
+    with options.output.open("w", newline="") as file:
+        writer = csv.DictWriter(file, fields, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(results)
+    print(f"{time.perf_counter() - started:.0f} s in all; written to {options.output.name}")
+
+
+if __name__ == "__main__":
+    main()
