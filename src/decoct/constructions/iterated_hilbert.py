@@ -33,7 +33,8 @@ from decoct.constructions.base import (
     StepInfo,
     uniform_sample,
 )
-from decoct.diagnostics.divergences import kl_from_log_ratios
+from decoct.diagnostics.divergences import Gaussian, kl_from_log_ratios, kl_gaussian
+from decoct.posteriors.laplace import find_mode, gaussian_at
 from decoct.potentials import Pool, merge_pools
 from decoct.solvers.nnls import SparseWeights
 from decoct.solvers.orthogonal_pursuit import orthogonal_pursuit
@@ -42,6 +43,9 @@ from decoct.tangent import Tangent, tangent
 
 SETTLED = 0.02
 """KL(π_ref‖π) in nats below which the draws count as draws from π."""
+
+BROKEN_DOWN = 0.1
+"""Predicted KL in nats above which ½Var no longer ranks solutions as KL does."""
 
 GOOD_REFERENCE = 0.005
 """Predicted KL in nats at which the path is long enough to be the next reference."""
@@ -91,6 +95,8 @@ class IteratedHilbert:
         Rows in the uniform pilot; default min(N, max(1000, 20 d)).
     exchanges
         Most sweeps of swaps that refine each requested size.
+    restarts
+        Further local optima compared where the size is too small for the quadratic model.
     max_size
         Largest size a ``kl`` build may use; default min(N, 1000).
     """
@@ -100,6 +106,7 @@ class IteratedHilbert:
     pool: int | None = None
     pilot: int | None = None
     exchanges: int = 20
+    restarts: int = 8
     max_size: int | None = None
 
     def init(self, key: jax.Array, problem: Problem) -> IteratedHilbertState:
@@ -120,7 +127,7 @@ class IteratedHilbert:
         last = after.chosen[-1]
         numbers = {
             "sampler": view.sampler,
-            "draws": view.n_draws,
+            "draws": len(view.draws),
             "pool": len(view.pool.indices),
             "reference_rows": state.reference.size,
             "reference_kl": after.reference_kl,
@@ -182,13 +189,13 @@ class IteratedHilbert:
         log_ratios = sweep.totals - state.reference.weights @ values[at_reference]
         reference = kl_from_log_ratios(log_ratios)
         return _View(
+            z,
             pool,
             tangent(values[:, :fit], sweep.totals[:fit]),
             tangent(values[:, fit:], sweep.totals[fit:]),
             reference.reverse,
             reference.reverse + 2.0 * reference.reverse_se,
             draws.sampler,
-            S,
         )
 
     def _fit_sizes(
@@ -221,9 +228,48 @@ class IteratedHilbert:
             outcome = Status.DONE
         elif rounds >= self.max_rounds:
             outcome = Status.MORE_ROUNDS
+        if outcome is not Status.RUNNING:
+            chosen = tuple(
+                self._best_of_restarts(problem, view, one, size)
+                for one, size in zip(chosen, problem.sizes, strict=True)
+            )
         return IteratedHilbertState(
             rounds, reference, view.reference_kl, chosen, state.effort, outcome.name
         )
+
+    def _best_of_restarts(
+        self, problem: Problem, view: _View, found: Chosen, size: int
+    ) -> Chosen:
+        """Where the quadratic model has broken down, compare several local optima by Gaussian KL.
+
+        With too few rows for the dimension ½Var saturates near ¼ nat per direction missed, however
+        wide π_w is there. KL between the Laplace fit of π_w and the moments of the draws does
+        not, and needs the M rows only.
+        """
+        predicted = found.predicted_kl
+        if predicted is None or predicted <= BROKEN_DOWN:
+            return found
+        target = Gaussian(view.draws.mean(axis=0), np.atleast_2d(np.cov(view.draws, rowvar=False)))
+        best, best_kl = found, _gaussian_kl(problem, found.selection, target)
+        rng = np.random.default_rng(len(view.pool.indices))
+        for _ in range(self.restarts):
+            half = rng.permutation(view.fitted_draws)[: max(2, view.fitted_draws // 2)]
+            path = orthogonal_pursuit(
+                view.fit.vectors[:, half],
+                view.fit.target[half],
+                size,
+                sizes=(size,),
+                exchanges=self.exchanges,
+            )
+            if not path:
+                continue
+            attempt = _chosen(problem, view, path, {max(path): 0.0})
+            kl = _gaussian_kl(problem, attempt.selection, target)
+            if kl < best_kl:
+                best, best_kl = attempt, kl
+        if np.isinf(best_kl):
+            return found
+        return Chosen(best.selection, best_kl)
 
     def _fit_kl(
         self, problem: Problem, state: IteratedHilbertState, view: _View, kl: float
@@ -283,17 +329,23 @@ class IteratedHilbert:
         return best
 
 
+def _gaussian_kl(problem: Problem, selection: Selection, target: Gaussian) -> float:
+    """Return KL from the Laplace fit of π_w to a Gaussian; infinite where there is no fit."""
+    mode = find_mode(problem.density(selection))
+    return kl_gaussian(gaussian_at(mode), target) if mode.status.ok else np.inf
+
+
 @dataclass(frozen=True)
 class _View:
     """What one pass shows: the pool in the tangent space, for fitting and for judging."""
 
+    draws: Float[np.ndarray, "S d"]
     pool: Pool
     fit: Tangent
     held_out: Tangent
     reference_kl: float
     reference_kl_upper: float
     sampler: str
-    n_draws: int
 
     @property
     def fitted_draws(self) -> int:

@@ -36,8 +36,8 @@ def _sigmoid_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, 
 def log_sigmoid(x: Float[Array, "..."]) -> Float[Array, "..."]:
     """Return −log(1 + e⁻ˣ), with relative accuracy in both tails and in all derivatives.
 
-    One exp and one log1p. XLA on CPU turns them into vector code inside a reduction, which it does
-    not do for `jax.nn.log_sigmoid`, and so takes a fifth of the time there.
+    One exp and one log1p. Inside a reduction XLA on CPU turns them into vector code, which makes
+    this about five times as fast there as `jax.nn.log_sigmoid`.
     """
     return jnp.minimum(x, 0.0) - jnp.log1p(jnp.exp(-jnp.abs(x)))
 

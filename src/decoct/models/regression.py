@@ -58,6 +58,17 @@ def positive_or_none(name: str) -> Callable[[Any], np.ndarray | None]:
     return lambda value: None if value is None else convert(value)
 
 
+def true_or_false(name: str) -> Callable[[Any], bool]:
+    """Return a converter of a hyper-parameter to bool that guesses nothing."""
+
+    def convert(value: Any) -> bool:
+        if not isinstance(value, bool | np.bool_):
+            raise ModelError(f"{name} must be True or False, not {value!r}.")
+        return bool(value)
+
+    return convert
+
+
 def normal_log_density(
     value: Float[Array, "..."], scale: float | np.ndarray | Float[Array, "..."]
 ) -> Float[Array, ""]:
@@ -81,13 +92,15 @@ class AbstractRegression(AbstractModel):
     Raises
     ------
     ModelError
-        A scale is not positive and finite.
+        A scale is not positive and finite, or ``intercept`` not a truth value.
     """
 
     prior_scale: np.ndarray = eqx.field(
         default=1.0, converter=positive("prior_scale", max_ndim=1), kw_only=True
     )
-    intercept: bool = eqx.field(default=False, converter=bool, static=True, kw_only=True)
+    intercept: bool = eqx.field(
+        default=False, converter=true_or_false("intercept"), static=True, kw_only=True
+    )
 
     kind: ClassVar[str]
 

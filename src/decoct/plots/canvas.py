@@ -1,0 +1,57 @@
+"""What every picture shares: matplotlib on demand, no global state, colours all can tell apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from decoct.errors import RequestError
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+"""Okabe & Ito's palette, which colour-blind people can tell apart."""
+
+MARKERS = ("s", "^", "D", "v", "P", "X")
+
+GREY = "#6e6e6e"
+
+DPI = 120
+"""Ten inches make 1200 pixels."""
+
+
+def figure(width: float = 10.0, height: float = 6.0) -> Any:
+    """Return an empty matplotlib Figure that no window and no pyplot knows of.
+
+    Parameters
+    ----------
+    width, height
+        In inches.
+
+    Raises
+    ------
+    RequestError
+        matplotlib is not installed.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise RequestError("Pictures need matplotlib; install decoct[plots].") from None
+    return Figure(figsize=(width, height), dpi=DPI, layout="constrained", facecolor="white")
+
+
+def dress(axes: Any, title: str, x: str, y: str) -> None:
+    """Give axes their title, the names of both directions, and a quiet grid."""
+    axes.set_title(title, fontsize=13, loc="left")
+    axes.set_xlabel(x, fontsize=12)
+    axes.set_ylabel(y, fontsize=12)
+    axes.tick_params(labelsize=11)
+    axes.grid(visible=True, color="#e3e3e3", linewidth=0.8)
+    axes.set_axisbelow(True)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+
+
+def styles(names: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """Return a colour and a marker for each name, in order."""
+    return {
+        name: (COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]) for i, name in enumerate(names)
+    }

@@ -1,0 +1,35 @@
+"""Strict JAX in tests, and the data folder for the tests that need real data."""
+
+import os
+from pathlib import Path
+
+import jax
+import pytest
+
+jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leave the real-data tests out where no folder is named, and say so."""
+    if os.environ.get("DECOCT_DATA"):
+        return
+    kept = [item for item in items if item.get_closest_marker("data") is None]
+    left_out = [item for item in items if item.get_closest_marker("data") is not None]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = kept
+
+
+def pytest_report_header():
+    folder = os.environ.get("DECOCT_DATA")
+    if folder:
+        return f"real data: from the folder {folder}"
+    return "real data: DECOCT_DATA is not set, tests marked 'data' are left out"
+
+
+@pytest.fixture
+def data_folder() -> Path:
+    """The folder with the papers' data sets; a missing one is a failure."""
+    folder = Path(os.environ["DECOCT_DATA"])
+    assert folder.is_dir(), f"DECOCT_DATA names {folder}, which is not a folder"
+    return folder
