@@ -82,9 +82,7 @@ def phishing_row(seed: int, size: int = 430) -> dict[str, Any]:
     rows, model = data.phishing_full(), decoct.models.LogisticRegression()
     full = decoct.laplace(model, rows)
     coreset = decoct.build(model, rows, size=size, seed=seed)
-    uniform = decoct.build(
-        model, rows, size=size, seed=seed, method=decoct.constructions.Uniform()
-    )
+    uniform = decoct.build(model, rows, size=size, seed=seed, method=decoct.constructions.Uniform())
     return _single("phishing_full", rows, coreset, laplace_kl(coreset, full), 0.04) | {
         "uniform_kl": laplace_kl(uniform, full)
     }

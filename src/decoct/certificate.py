@@ -81,7 +81,8 @@ class Check:
     @property
     def kl_interval(self) -> tuple[float, float]:
         """A 95 % Monte Carlo interval of KL(π_w‖π), in nats."""
-        return max(0.0, self.kl - 1.96 * self.kl_se), self.kl + 1.96 * self.kl_se
+        margin = 1.96 * float(self.kl_se)
+        return max(0.0, float(self.kl) - margin), float(self.kl) + margin
 
     @property
     def verdict(self) -> str:

@@ -189,7 +189,9 @@ class Request:
         method = IteratedHilbert() if method is None else method
         posterior = Automatic() if posterior is None else posterior
         if not hasattr(method, "step"):
-            raise RequestError(f"method must be a construction such as IteratedHilbert(), not {method!r}.")
+            raise RequestError(
+                f"method must be a construction such as IteratedHilbert(), not {method!r}."
+            )
         if not hasattr(posterior, "draw"):
             raise RequestError(f"posterior must be a sampler such as Laplace(), not {posterior!r}.")
         if kl is not None and not isinstance(method, IteratedHilbert):
@@ -197,7 +199,9 @@ class Request:
                 f"kl= needs a construction that certifies itself (IteratedHilbert); "
                 f"{type(method).__name__} takes size=."
             )
-        return cls(size, None if kl is None else float(kl), method, posterior, int(seed), (size or 0,))
+        return cls(
+            size, None if kl is None else float(kl), method, posterior, int(seed), (size or 0,)
+        )
 
     def sizes_for(self, n_rows: int) -> tuple[int, ...]:
         """Return the sizes to fill for a table of N rows."""
@@ -349,7 +353,10 @@ class _Run:
                 )
         self.infos = saved["infos"]
         counts = self.problem.potentials.counts
-        counts.passes, counts.evaluations = saved["counts"]["passes"], saved["counts"]["evaluations"]
+        counts.passes, counts.evaluations = (
+            saved["counts"]["passes"],
+            saved["counts"]["evaluations"],
+        )
         return self.request.method.unpack(saved["state"])
 
 

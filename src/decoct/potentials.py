@@ -113,9 +113,7 @@ class Potentials:
         return sweep
 
     @float64
-    def sweep(
-        self, draws: Float[np.ndarray, "S d"], pool_size: int, key: jax.Array
-    ) -> Sweep:
+    def sweep(self, draws: Float[np.ndarray, "S d"], pool_size: int, key: jax.Array) -> Sweep:
         """Return totals, norms and a pool of ``pool_size`` candidate rows, in one pass.
 
         The pool is two reservoirs (Efraimidis & Spirakis 2006): half the places go to the
@@ -127,9 +125,7 @@ class Potentials:
         return Sweep(partial.totals, partial.norm_sum, partial.pool())
 
     @float64
-    def vectors(
-        self, rows: Columns, draws: Float[np.ndarray, "S d"]
-    ) -> Float[np.ndarray, "n S"]:
+    def vectors(self, rows: Columns, draws: Float[np.ndarray, "S d"]) -> Float[np.ndarray, "n S"]:
         """Return the potentials of a few encoded rows at the draws, not centred."""
         n, draws = columns_length(rows), jnp.asarray(draws)
         size = chunk_rows(len(draws))
@@ -160,9 +156,7 @@ class Potentials:
         size = chunk_rows(max(len(draws), evaluations or 1))
         # The chunk's jitted function pads to ``size``; every engine may cut where it likes.
         fn = replace(fn, size=size)
-        result = self.rows.map_reduce(
-            fn, _add, draws, *broadcast, size=size, on_chunk=self.on_rows
-        )
+        result = self.rows.map_reduce(fn, _add, draws, *broadcast, size=size, on_chunk=self.on_rows)
         self.counts.passes += 1
         self.counts.evaluations += self.n_rows * (evaluations or len(draws))
         return result

@@ -30,17 +30,13 @@ class Tangent(NamedTuple):
     vectors: Float[np.ndarray, "P S"]
     target: Float[np.ndarray, " S"]
 
-    def predicted_kl(
-        self, positions: np.ndarray, weights: Float[np.ndarray, " m"]
-    ) -> float:
+    def predicted_kl(self, positions: np.ndarray, weights: Float[np.ndarray, " m"]) -> float:
         """Return ½‖target − Σ w_n vectors_n‖² in nats."""
         residual = self.target - weights @ self.vectors[positions]
         return 0.5 * float(residual @ residual)
 
 
-def tangent(
-    potentials: Float[np.ndarray, "P S"], totals: Float[np.ndarray, " S"]
-) -> Tangent:
+def tangent(potentials: Float[np.ndarray, "P S"], totals: Float[np.ndarray, " S"]) -> Tangent:
     """Centre potentials and totals over the draws and scale them to nats."""
     scale = 1.0 / np.sqrt(max(1, potentials.shape[1] - 1))
     vectors = (potentials - potentials.mean(axis=1, keepdims=True)) * scale

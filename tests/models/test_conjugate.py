@@ -67,8 +67,9 @@ def test_linear_regression_by_least_squares():
 @each_model
 @float64
 def test_the_posterior_is_that_of_the_weighted_potentials(model):
-    rows = jax.tree.map(jnp.asarray, model.encode(ROWS))
-    _, unravel = ravel_pytree(jax.tree.map(jnp.asarray, model.init(rows)))
+    encoded = model.encode(ROWS)
+    rows = jax.tree.map(jnp.asarray, encoded)
+    _, unravel = ravel_pytree(jax.tree.map(jnp.asarray, model.init(encoded)))
 
     @jax.jit
     def density(z):

@@ -8,6 +8,7 @@ import equinox as eqx
 import numpy as np
 import pytest
 
+from decoct.data.arrays import ArrayRows
 from decoct.errors import CoresetFileError
 from decoct.models import (
     GaussianMean,
@@ -17,6 +18,7 @@ from decoct.models import (
     PoissonRegression,
     StudentTRegression,
 )
+from decoct.models.formula import from_formula
 from decoct.models.registry import KINDS, from_dict
 
 THIRDS = np.array([1 / 3, 0.1, 1e-300])
@@ -44,6 +46,14 @@ def test_round_trip_through_json_is_exact(model):
     assert type(again) is type(model)
     assert bool(eqx.tree_equal(again, model))
     assert json.dumps(again.to_dict()) == text
+
+
+def test_a_formula_comes_back_too():
+    rows = ArrayRows({"late": np.array([0, 1, 1, 0]), "temp": np.array([1.0, 2.0, 4.0, 3.0])})
+    model = from_formula("late ~ temp", rows, "bernoulli", prior_scale=[1 / 3, 0.1])
+    again = from_dict(json.loads(json.dumps(model.to_dict())))
+    assert type(again) is type(model)
+    assert bool(eqx.tree_equal(again, model))
 
 
 def test_every_hyper_parameter_is_written():

@@ -67,7 +67,7 @@ def test_the_intercept_is_the_last_coefficient(regression):
     encoded = model.encode(rows)
     np.testing.assert_array_equal(encoded["x"], np.hstack([X, np.ones((30, 1))]))
     assert model.init(encoded)["beta"].shape == (3,)
-    dimension, labels = model.coords(encoded)["beta"]
+    dimension, labels = model.coords(rows)["beta"]
     assert (dimension, labels) == ("coefficient", ["x[0]", "x[1]", "intercept"])
 
 
@@ -191,14 +191,16 @@ def test_the_response_may_have_another_name():
 
 
 def test_labels_of_the_coefficients():
-    encoded = {"x": np.ones((1, 3))}
-    assert LinearRegression().coords(encoded) == {"beta": ("coefficient", ["x[0]", "x[1]", "x[2]"])}
+    raw = {"x": np.ones((1, 2)), "y": np.ones(1)}
+    assert LinearRegression().coords(raw) == {"beta": ("coefficient", ["x[0]", "x[1]"])}
+    one = LinearRegression(intercept=True).coords({"x": np.ones(5)})
+    assert one == {"beta": ("coefficient", ["x[0]", "intercept"])}
     model = StudentTRegression(scale="log-linear", intercept=True)
     labels = ("coefficient", ["temp", "wind", "intercept"])
-    assert model.coords(encoded, ["temp", "wind"]) == {"beta": labels, "gamma": labels}
-    assert StudentTRegression(intercept=True).coords(encoded, ["temp", "wind"]) == {"beta": labels}
+    assert model.coords(raw, ["temp", "wind"]) == {"beta": labels, "gamma": labels}
+    assert StudentTRegression(intercept=True).coords(raw, ["temp", "wind"]) == {"beta": labels}
     with pytest.raises(ModelError, match="3 feature names for 2 features"):
-        model.coords(encoded, ["temp", "wind", "intercept"])
+        model.coords(raw, ["temp", "wind", "intercept"])
     assert GaussianMean(np.eye(2)).coords({}) == {"mean": ("component", ["x[0]", "x[1]"])}
 
 

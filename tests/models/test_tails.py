@@ -13,7 +13,7 @@ from scipy import special
 from decoct.models import LogisticRegression, PoissonRegression, StudentTRegression
 from decoct.models.logistic import log_sigmoid, sigmoid
 from decoct.models.poisson import log_softplus, softplus
-from decoct.models.student_t import log_gamma_half_step
+from decoct.models.student_t import log_gamma_half_step, log_one_plus_square
 from decoct.precision import float64
 
 PREDICTORS = [-700.0, -300.0, -40.0, -37.0, -36.9, -20.0, -10.0, -9.9, -3.0, -1e-3, -1e-200, 0.0]
@@ -200,6 +200,16 @@ def test_student_t_derivatives_in_nu_are_finite_over_its_range():
 
     log_nu = jnp.linspace(-15.0, 12.0, 28)
     assert np.isfinite(jax.vmap(lambda v: jnp.stack(derivatives(density, v)))(log_nu)).all()
+
+
+@float64
+def test_log_one_plus_square_where_the_square_overflows():
+    u = np.array([-1.5e308, -1e19, -1.0, 0.0, 1e-160, 1e-5, 3.0, 1e19, 2e20, 1e155, 1.5e308])
+    value, slope, reverse, _ = jax.vmap(partial(derivatives, log_one_plus_square))(u)
+    with np.errstate(divide="ignore"):
+        close(value, np.logaddexp(0.0, 2.0 * np.log(np.abs(u))))
+        close(slope, 2.0 / (u + 1.0 / u))
+    assert np.isfinite(reverse).all()
 
 
 @float64

@@ -1,0 +1,37 @@
+"""The command line: ``decoct build``, ``sample``, ``check``, ``plot`` and ``demo``.
+
+Exit codes: 0 done; 1 finished, but short of what was asked; 2 bad input; 130 interrupted. A
+programming error ends with a traceback and 70, so that it is never mistaken for one of these.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Sequence
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code.
+
+    Parameters
+    ----------
+    arguments
+        The words after ``decoct``; None takes those of this process.
+    """
+    from decoct.cli import output
+
+    try:
+        from decoct.cli.app import run
+
+        return output.finish(run(list(sys.argv[1:] if arguments is None else arguments)))
+    except KeyboardInterrupt as stop:
+        output.complain(str(stop) or "interrupted.")
+        return output.INTERRUPTED
+    except (output.BAD, OSError) as error:
+        output.complain(output.sentence(error))
+        return output.BAD_INPUT
+    except Exception:
+        traceback.print_exc()
+        output.complain("this is an error in decoct; please report it with the lines above.")
+        return output.BROKEN

@@ -105,7 +105,7 @@ class IteratedHilbert:
     draws: int | None = None
     pool: int | None = None
     pilot: int | None = None
-    exchanges: int = 20
+    exchanges: int = 40
     restarts: int = 8
     max_size: int | None = None
 
@@ -202,6 +202,13 @@ class IteratedHilbert:
         self, problem: Problem, state: IteratedHilbertState, view: _View
     ) -> IteratedHilbertState:
         """Fill every requested size, and stretch the path until it can be a reference."""
+        rounds = state.round + 1
+        outcome = Status.RUNNING
+        if view.reference_kl <= SETTLED:
+            outcome = Status.DONE
+        elif rounds >= self.max_rounds:
+            outcome = Status.MORE_ROUNDS
+        final = outcome is not Status.RUNNING
         longest = max(problem.size, min(2 * problem.size + 200, view.fitted_draws // 3))
 
         def long_enough(solution: SparseWeights) -> bool:
@@ -212,9 +219,10 @@ class IteratedHilbert:
             view.fit.vectors,
             view.fit.target,
             longest,
-            sizes=problem.sizes,
+            # Earlier rounds only have to supply the next reference.
+            sizes=problem.sizes if final else (problem.size,),
             stop=long_enough,
-            exchanges=self.exchanges,
+            exchanges=self.exchanges if final else min(1, self.exchanges),
         )
         judged = {m: view.judge(solution) for m, solution in path.items()}
         chosen = tuple(
@@ -222,13 +230,7 @@ class IteratedHilbert:
             for size in problem.sizes
         )
         reference = _chosen(problem, view, path, judged).selection
-        rounds = state.round + 1
-        outcome = Status.RUNNING
-        if view.reference_kl <= SETTLED:
-            outcome = Status.DONE
-        elif rounds >= self.max_rounds:
-            outcome = Status.MORE_ROUNDS
-        if outcome is not Status.RUNNING:
+        if final:
             chosen = tuple(
                 self._best_of_restarts(problem, view, one, size)
                 for one, size in zip(chosen, problem.sizes, strict=True)
@@ -237,9 +239,7 @@ class IteratedHilbert:
             rounds, reference, view.reference_kl, chosen, state.effort, outcome.name
         )
 
-    def _best_of_restarts(
-        self, problem: Problem, view: _View, found: Chosen, size: int
-    ) -> Chosen:
+    def _best_of_restarts(self, problem: Problem, view: _View, found: Chosen, size: int) -> Chosen:
         """Where the quadratic model has broken down, compare several local optima by Gaussian KL.
 
         With too few rows for the dimension ½Var saturates near ¼ nat per direction missed, however
@@ -369,4 +369,3 @@ def _chosen(
     rows = {name: column[solution.indices] for name, column in view.pool.rows.items()}
     selection = Selection(view.pool.indices[solution.indices], solution.weights, rows)
     return Chosen(selection, judged[best])
-

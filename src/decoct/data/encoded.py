@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -58,6 +57,7 @@ class EncodedRows:
         self._needs = checked_columns(model.columns or None, raw.columns)
         self._encode = _Encode(model)
         self._kept: ArrayRows | None = None
+        self._columns: tuple[str, ...] | None = None
         if isinstance(raw, ArrayRows):
             whole = next(raw.chunks(raw.n_rows, self._needs))
             self._kept = ArrayRows(self._encode.chunk(whole).columns)
@@ -66,10 +66,15 @@ class EncodedRows:
     def n_rows(self) -> int:
         return self.raw.n_rows
 
-    @cached_property
+    @property
     def columns(self) -> tuple[str, ...]:
         if self._kept is not None:
             return self._kept.columns
+        if self._columns is None:
+            self._columns = self._first_columns()
+        return self._columns
+
+    def _first_columns(self) -> tuple[str, ...]:
         with closing(_mapped(_first_row, self.raw.chunks(columns=self._needs))) as chunks:
             return tuple(self._encode.chunk(next(chunks)).columns)
 

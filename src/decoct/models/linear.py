@@ -113,7 +113,7 @@ class LinearRegression(AbstractRegression, AbstractConjugate):
             prior + precision * stats["gram"], precision * stats["moment"]
         )
 
-    def _known_noise(self) -> np.ndarray:
+    def _known_noise(self) -> np.ndarray | Array:
         if self.noise_scale is None:
             raise ModelError(
                 "With unknown noise a linear regression has no exact Gaussian posterior; "

@@ -38,8 +38,15 @@ def from_dict(spec: Mapping[str, Any]) -> AbstractModel:
     ------
     CoresetFileError
         The kind is unknown or a custom model's, or the hyper-parameters do not fit it.
+    ModelError
+        A formula holds an expression that it may not have.
     """
     kind = spec.get("kind")
+    if kind == "formula":
+        # only here: it loads formulaic
+        from decoct.models.formula import formula_from_dict
+
+        return formula_from_dict(spec)
     if kind == "custom":
         raise CoresetFileError(
             f"The coreset was built with the custom model '{spec.get('name')}', "
@@ -48,7 +55,7 @@ def from_dict(spec: Mapping[str, Any]) -> AbstractModel:
     if not isinstance(kind, str) or kind not in KINDS:
         raise CoresetFileError(
             f"The file's model is of the unknown kind {kind!r}; it may come from a newer decoct. "
-            f"Known kinds: {', '.join(KINDS)}."
+            f"Known kinds: {', '.join((*KINDS, 'formula'))}."
         )
     try:
         return KINDS[kind](**{name: value for name, value in spec.items() if name != "kind"})

@@ -239,16 +239,18 @@ class AbstractRegression(AbstractModel):
         Parameters
         ----------
         rows
-            A few *encoded* rows, for their shapes only.
+            A few *raw* rows, for their shapes only.
         feature_names
-            What to call the columns of x, the intercept left out; default ``x[0]``, ``x[1]``, ….
+            What to call the columns of x; default ``x[0]``, ``x[1]``, …. The intercept's label is
+            added to them.
 
         Raises
         ------
         ModelError
             Not as many names as features.
         """
-        n = rows["x"].shape[1] - self.intercept
+        x = column(rows, "x")
+        n = 1 if x.ndim == 1 else x.shape[1]
         names = [f"x[{d}]" for d in range(n)] if feature_names is None else list(feature_names)
         if len(names) != n:
             raise ModelError(f"There are {len(names)} feature names for {n} features.")

@@ -138,5 +138,6 @@ class StudentTRegression(AbstractRegression):
     def coords(
         self, rows: RawRows, feature_names: Sequence[str] | None = None
     ) -> dict[str, tuple[str, list[str]]]:
+        """Return the labels of the coefficients; those of γ are those of β."""
         labels = super().coords(rows, feature_names)["beta"]
         return {"beta": labels} if self.scale == "constant" else {"beta": labels, "gamma": labels}

@@ -40,9 +40,7 @@ def _curvature(density: WeightedDensity, z):
 
 
 @float64
-def find_mode(
-    density: WeightedDensity, start: Float[np.ndarray, " d"] | None = None
-) -> Mode:
+def find_mode(density: WeightedDensity, start: Float[np.ndarray, " d"] | None = None) -> Mode:
     """Return the mode of π_w on the rows of a small weighted sample."""
 
     def evaluate(z: np.ndarray) -> Curvature:
@@ -54,9 +52,7 @@ def find_mode(
 
 
 @float64
-def find_full_mode(
-    potentials: Potentials, start: Float[np.ndarray, " d"] | None = None
-) -> Mode:
+def find_full_mode(potentials: Potentials, start: Float[np.ndarray, " d"] | None = None) -> Mode:
     """Return the mode of the full posterior π; every evaluation is a pass over the data."""
     model, space = potentials.model, potentials.space
 

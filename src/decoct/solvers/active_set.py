@@ -7,11 +7,12 @@ makes tolerances on the Gram matrix meaningful whatever the units of the potenti
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.linalg import qr_delete, qr_insert, solve_triangular
+from scipy.linalg import qr_delete, solve_triangular
 
 INDEPENDENT = 1e-11
 """A unit vector closer than this to a subspace counts as lying in it."""
@@ -76,6 +77,7 @@ class ActiveSet:
         self.weights = np.zeros(0)
         self.q = np.zeros((len(problem.target), 0))
         self.r = np.zeros((0, 0))
+        self.target = np.zeros(0)
         self.blocked: set[int] = set()
 
     @property
@@ -87,41 +89,39 @@ class ActiveSet:
         return self.problem.vectors[self.support]
 
     def residual(self) -> Float[np.ndarray, " S"]:
-        """Return b − Vᵀw."""
-        return self.problem.target - self.weights @ self.vectors
+        """Return b − Vᵀw = b − QQᵀb; the weights are always least squares on the support."""
+        return self.problem.target - self.q @ self.target
+
+    @classmethod
+    def spanned_by(cls, problem: UnitVectors, support: Sequence[int]) -> ActiveSet:
+        """Return the set that starts from these rows, less those that depend on others."""
+        active = cls(problem)
+        rows = [int(row) for row in support]
+        q, r = np.linalg.qr(problem.vectors[rows].T)
+        if len(rows) <= len(q) and np.abs(np.diag(r)).min(initial=1.0) > INDEPENDENT:
+            active.support, active.q, active.r = rows, q, r
+            active.target = q.T @ problem.target
+            active.weights = np.zeros(len(rows))
+        else:
+            for row in rows:
+                active._insert(row)
+        # All weights zero is feasible, so settling from here only drops rows.
+        active._settle()
+        return active
 
     def inverse_gram(self) -> Float[np.ndarray, "m m"]:
         """Return H⁻¹ = R⁻¹R⁻ᵀ."""
         inverse = solve_triangular(self.r, np.eye(self.size), check_finite=False)
         return inverse @ inverse.T
 
-    def copy(self) -> ActiveSet:
-        """Return an independent copy that shares the vectors."""
-        other = ActiveSet(self.problem)
-        other.support = list(self.support)
-        other.weights, other.q, other.r = self.weights, self.q, self.r
-        other.blocked = set(self.blocked)
-        return other
-
     def add(self, row: int) -> bool:
         """Bring ``row`` in and re-solve; False if it depends on the support or gets no weight."""
-        if self._insert(row, self.size):
+        if self._insert(row):
             self._settle()
         if row not in self.support:
             self.blocked.add(row)
             return False
         self.blocked = set()
-        return True
-
-    def replace(self, position: int, row: int) -> bool:
-        """Put ``row`` in the place of a support row and re-solve; False if it depends on the rest.
-
-        Rows whose weight falls to zero leave the support. After False the set is unusable.
-        """
-        self._delete(position)
-        if not self._insert(row, position):
-            return False
-        self._settle()
         return True
 
     def result(self) -> tuple[Int[np.ndarray, " m"], Float[np.ndarray, " m"]]:
@@ -134,9 +134,7 @@ class ActiveSet:
     def _settle(self) -> None:
         """Lawson-Hanson inner loop: least squares on the support, dropping what turns negative."""
         while self.size:
-            solution = solve_triangular(
-                self.r, self.q.T @ self.problem.target, check_finite=False
-            )
+            solution = solve_triangular(self.r, self.target, check_finite=False)
             falling = solution <= 0.0
             if not falling.any():
                 self.weights = solution
@@ -149,24 +147,24 @@ class ActiveSet:
             for position in leaving[::-1]:
                 self._delete(int(position))
 
-    def _insert(self, row: int, position: int) -> bool:
+    def _insert(self, row: int) -> bool:
+        """Append a row to the factorisation (Gram-Schmidt, twice); False if it is in the span."""
         vector = self.problem.vectors[row]
         inside = self.q.T @ vector
         outside = vector - self.q @ inside
-        outside -= self.q @ (self.q.T @ outside)
+        again = self.q.T @ outside
+        outside -= self.q @ again
         distance = float(np.linalg.norm(outside))
-        if distance < INDEPENDENT:
+        if distance < INDEPENDENT or self.size == len(vector):
             return False
-        if self.size == 0:
-            self.q, self.r = vector[:, None].copy(), np.ones((1, 1))
-        elif self.size == len(vector):
-            return False
-        else:
-            self.q, self.r = qr_insert(
-                self.q, self.r, vector, position, which="col", check_finite=False
-            )
-        self.support.insert(position, row)
-        self.weights = np.insert(self.weights, position, 0.0)
+        direction = outside / distance
+        m = self.size
+        r = np.zeros((m + 1, m + 1), order="F")
+        r[:m, :m], r[:m, m], r[m, m] = self.r, inside + again, distance
+        self.q, self.r = _with_column(self.q, direction), r
+        self.target = np.append(self.target, direction @ self.problem.target)
+        self.support.append(row)
+        self.weights = np.append(self.weights, 0.0)
         return True
 
     def _delete(self, position: int) -> None:
@@ -174,5 +172,26 @@ class ActiveSet:
             self.q, self.r = self.q[:, :0], self.r[:0, :0]
         else:
             self.q, self.r = qr_delete(self.q, self.r, position, which="col", check_finite=False)
+        self.target = self.q.T @ self.problem.target
         del self.support[position]
         self.weights = np.delete(self.weights, position)
+
+
+def _with_column(matrix: np.ndarray, column: np.ndarray) -> np.ndarray:
+    """Append a column, growing the memory behind a Fortran-ordered matrix by doubling."""
+    rows, m = matrix.shape
+    store = matrix.base
+    grows_in_place = (
+        store is not None
+        and store.ndim == 2
+        and store.flags.f_contiguous
+        and store.shape[0] == rows
+        and store.shape[1] > m
+        and store.ctypes.data == matrix.ctypes.data
+    )
+    if not grows_in_place:
+        store = np.empty((rows, max(16, 2 * m)), order="F")
+        store[:, :m] = matrix
+    assert store is not None
+    store[:, m] = column
+    return store[:, : m + 1]

@@ -1,0 +1,97 @@
+"""The commands and their help; whatever is heavy is imported when a command runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cyclopts import App, CycloptsError, MissingArgumentError
+
+from decoct.cli import output as out
+from decoct.cli.build import build
+from decoct.cli.check import check
+from decoct.cli.options import Flag, MaybeWhole, OutputPath, Whole
+from decoct.cli.plot import plot
+from decoct.cli.sample import sample
+
+HELP = """Boil a large table down to the few weighted rows that carry its posterior.
+
+Examples:
+
+decoct build flights.parquet --formula "late ~ temp + C(origin)" --family bernoulli --size 200
+-o late.coreset.parquet
+
+decoct sample late.coreset.parquet -o posterior.nc
+
+decoct check late.coreset.parquet flights.parquet --posterior posterior.nc
+
+decoct plot late.coreset.parquet flights.parquet -o pictures
+
+Results go to stdout, progress and errors to stderr. Exit codes: 0 done; 1 finished, but short of
+what was asked; 2 bad input, nothing written; 130 interrupted.
+"""
+
+
+def demo(
+    *,
+    output: OutputPath = Path("decoct-demo"),
+    rows: MaybeWhole = None,
+    seed: Whole = 0,
+    json: Flag = False,
+) -> int:
+    """Show it all on 291,140 real flights out of New York: build, sample, check, pictures.
+
+    Parameters
+    ----------
+    output
+        The folder for the files and pictures.
+    rows
+        Use only so many flights, chosen at random.
+    seed
+        Seed of everything random.
+    json
+        Print one JSON object on stdout instead of the report.
+    """
+    from decoct.cli.demo import demo as run_demo
+
+    return run_demo(output=output, rows=rows, seed=seed, json=json)
+
+
+def version() -> str:
+    """Return the program's name and version."""
+    import decoct
+
+    return f"decoct {decoct.__version__}"
+
+
+app = App(name="decoct", help=HELP, version=version, help_format="markdown")
+for command in (build, sample, check, plot, demo):
+    app.command(command)
+
+
+def run(arguments: list[str]) -> int:
+    """Run the command that the words ask for and return its exit code.
+
+    Raises
+    ------
+    UsageError
+        The words are no command; anything else is the command's own error.
+    """
+    try:
+        command, bound, *_ = app.parse_args(arguments, exit_on_error=False, print_error=False)
+    except MissingArgumentError as error:
+        raise _missing(error) from None
+    except CycloptsError as error:
+        raise out.usage(str(error)) from None
+    try:
+        code = command(*bound.args, **bound.kwargs)
+    except SystemExit:  # rich ends so when whoever read the help has gone
+        return out.DONE
+    return code if isinstance(code, int) else out.DONE
+
+
+def _missing(error: MissingArgumentError) -> out.UsageError:
+    name = error.argument.name if error.argument is not None else "an argument"
+    command = " ".join(["decoct", *(error.command_chain or ())])
+    given = bool(error.argument is not None and error.argument.tokens)
+    what = f"a value after {name}" if given else name
+    return out.UsageError(f"'{command}' needs {what}; see '{command} --help'.")

@@ -1,0 +1,177 @@
+"""``decoct build``: a table to a coreset file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from decoct.cli import output as out
+from decoct.cli.options import (
+    Flag,
+    MaybeWhole,
+    OutputPath,
+    Quiet,
+    Whole,
+    require_apart,
+    require_different,
+    seed_in_range,
+    source,
+)
+
+if TYPE_CHECKING:
+    from decoct.coreset import Coreset
+
+
+def build(
+    table: list[str],
+    /,
+    *,
+    formula: str,
+    output: OutputPath,
+    family: Literal["gaussian", "bernoulli", "poisson", "student"] = "gaussian",
+    size: MaybeWhole = None,
+    kl: float | None = None,
+    seed: Whole = 0,
+    prior_scale: float = 1.0,
+    standardize: bool = True,
+    checkpoint: Path | None = None,
+    json: Flag = False,
+    quiet: Quiet = False,
+) -> int:
+    """Boil a table down to a few weighted rows that carry its posterior.
+
+    Give --size (how many rows to keep) or --kl (how close to come, in nats). The coreset is one
+    Parquet file that R, DuckDB or pandas can read too.
+
+    Examples:
+
+    decoct build flights.parquet --formula "late ~ temp + C(origin)" --family bernoulli --size 200
+    -o late.coreset.parquet
+
+    decoct build "data/*.csv" --formula "trips ~ temp + C(hour)" --family poisson --kl 0.01
+    -o trips.coreset.parquet --checkpoint trips.checkpoint
+
+    Exit codes: 0 done; 1 written, but short of what was asked; 2 bad input, nothing written;
+    130 interrupted.
+
+    Parameters
+    ----------
+    table
+        Parquet or CSV: a file, several files, a folder, or a quoted pattern.
+    formula
+        Such as "late ~ temp + C(origin)"; columns of text are categories.
+    output
+        The coreset file to write.
+    family
+        Distribution of the response; poisson has a softplus link.
+    size
+        Most rows to keep.
+    kl
+        Keep as few rows as bring KL(coreset posterior || full posterior) to this many nats.
+    seed
+        The same seed on the same table gives the same coreset.
+    prior_scale
+        Prior standard deviation of every coefficient.
+    standardize
+        Shift and scale numeric columns to mean 0 and standard deviation 1, where the prior applies.
+    checkpoint
+        A file written after every round; if the build is interrupted, the same command goes on
+        from it. Removed at the end.
+    json
+        Print one JSON object on stdout instead of the summary.
+    quiet
+        Show no progress and no summary.
+    """
+    _check_request(size, kl)
+    seed_in_range(seed)
+    _check_paths(table, output, checkpoint)
+
+    import decoct
+    from decoct.driver import Request
+    from decoct.models.formula import from_formula
+
+    Request.checked(size=size, kl=kl, method=None, posterior=None, seed=seed)
+    try:
+        rows = decoct.rows(source(table))
+        if size is not None and size > rows.n_rows:
+            raise out.UsageError(
+                f"--size is {size} but the table has {rows.n_rows} rows; ask for at most that."
+            )
+        model = from_formula(
+            formula, rows, family, prior_scale=prior_scale, standardize=standardize
+        )
+        coreset = decoct.build(
+            model,
+            rows,
+            size=size,
+            kl=kl,
+            seed=seed,
+            progress=False if quiet else None,
+            checkpoint=checkpoint,
+        )
+        coreset.save(output)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(_interrupted(checkpoint)) from None
+    status = coreset.report.status
+    if json:
+        out.put_json({**_figures(coreset), "file": str(output), "family": family})
+    elif not quiet:
+        out.put(_summary(coreset, output))
+    if not status.ok:
+        out.complain(status.value)
+    return out.DONE if status.ok else out.SHORT
+
+
+def _check_request(size: int | None, kl: float | None) -> None:
+    if size is None and kl is None:
+        raise out.UsageError("Give --size (rows to keep) or --kl (nats to reach).")
+    if size is not None and kl is not None:
+        raise out.UsageError("Give either --size or --kl, not both.")
+
+
+def _check_paths(table: list[str], output: Path, checkpoint: Path | None) -> None:
+    from decoct.files import require_writable
+
+    require_apart(output, table)
+    require_writable(output, "--output")
+    if checkpoint is not None:
+        require_apart(checkpoint, table, "--checkpoint")
+        require_different(checkpoint, output, "the output", "--checkpoint")
+        require_writable(checkpoint, "--checkpoint")
+
+
+def _interrupted(checkpoint: Path | None) -> str:
+    if checkpoint is not None and checkpoint.exists():
+        return f"interrupted; the same command goes on from the checkpoint {checkpoint}."
+    return "interrupted; nothing was written."
+
+
+def _figures(coreset: Coreset) -> dict[str, Any]:
+    report, design = coreset.report, getattr(coreset.model, "design", None)
+    return {
+        "size": coreset.size,
+        "n_rows": coreset.n_rows,
+        "predicted_kl": report.predicted_kl,
+        "status": report.status.name,
+        "ok": report.status.ok,
+        "message": report.status.value,
+        "formula": getattr(design, "formula", None),
+        "coefficients": list(getattr(design, "names", ())),
+        "size_asked": report.size_asked,
+        "kl_asked": report.kl_asked,
+        "seed": report.seed,
+        "rounds": len(report.rounds),
+        "passes": report.passes,
+        "evaluations": report.evaluations,
+        "seconds": sum(report.seconds.values()),
+    }
+
+
+def _summary(coreset: Coreset, output: Path) -> str:
+    f = _figures(coreset)
+    kl = "not predicted" if f["predicted_kl"] is None else f"{f['predicted_kl']:.2g} nats"
+    return (
+        f"{output}: {f['size']:,} of {f['n_rows']:,} rows kept, predicted KL {kl}\n"
+        f"{f['rounds']} rounds, {f['passes']} passes over the data, {f['seconds']:.1f} s\n"
+        f"Next: decoct sample {output} -o posterior.nc"
+    )

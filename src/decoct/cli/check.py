@@ -1,0 +1,52 @@
+"""``decoct check``: the certificate of a coreset, from one pass over the table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from decoct.cli import output as out
+from decoct.cli.options import Flag, source
+
+
+def check(
+    file: Path,
+    table: list[str],
+    /,
+    *,
+    posterior: Path | None = None,
+    json: Flag = False,
+) -> int:
+    """Measure how far the coreset posterior is from the full-data posterior, in nats.
+
+    One pass over the table. Without --posterior, the coreset is sampled first.
+
+    Examples:
+
+    decoct check late.coreset.parquet flights.parquet
+
+    decoct check late.coreset.parquet flights.parquet --posterior posterior.nc --json
+
+    Exit codes: 0 the draws can be used; 1 they cannot; 2 bad input.
+
+    Parameters
+    ----------
+    file
+        The coreset file that 'decoct build' wrote.
+    table
+        The table it was built from: a file, several files, a folder, or a quoted pattern.
+    posterior
+        Draws that 'decoct sample' wrote for this coreset.
+    json
+        Print one JSON object on stdout instead of the verdict.
+    """
+    import decoct
+    from decoct.cli.posterior_file import read_posterior
+
+    coreset = decoct.load(file)
+    draws = None if posterior is None else read_posterior(posterior, coreset)
+    result = decoct.check(coreset, decoct.rows(source(table)), draws)
+    if json:
+        out.put_json({**result.to_dict(), "file": str(file)})
+    else:
+        out.put(repr(result))
+    return out.DONE if result.ok else out.SHORT

@@ -1,0 +1,103 @@
+"""What all commands share: exit codes, results on stdout, complaints on stderr, JSON."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from decoct.errors import DecoctError
+
+DONE, SHORT, BAD_INPUT, BROKEN, INTERRUPTED = 0, 1, 2, 70, 130
+"""Exit codes; see `decoct.cli`."""
+
+
+class UsageError(DecoctError):
+    """The words on the command line cannot be used."""
+
+
+BAD = DecoctError
+"""What ends a command with one sentence and `BAD_INPUT`."""
+
+
+def put(text: str) -> None:
+    """Write lines to stdout; a reader who has gone, as in ``| head``, is no error."""
+    try:
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _forget_stdout()
+
+
+def put_json(content: Mapping[str, Any]) -> None:
+    """Write one JSON object to stdout; what is not finite becomes null."""
+    put(json.dumps(_strict(content), indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def put_table(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
+    """Write a table to stdout: the first column to the left, the others to the right."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="")
+    for i, heading in enumerate(headings):
+        table.add_column(Text(heading), justify="right" if i else "left", no_wrap=True)
+    for line in lines:
+        table.add_row(*map(Text, line))  # Text: 'C(origin)[T.LGA]' is no markup
+    buffer = io.StringIO()
+    Console(file=buffer, width=10_000, color_system=None).print(table)
+    put("\n".join(line.rstrip() for line in buffer.getvalue().splitlines()))
+
+
+def complain(text: str) -> None:
+    """Write one line to stderr, in the name of the program."""
+    print(f"decoct: {' '.join(text.split())}", file=sys.stderr)
+
+
+def sentence(error: Exception) -> str:
+    """Return what went wrong as one sentence."""
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{error.strerror}."
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
+def usage(text: str) -> UsageError:
+    """Return a parser's complaint, which may be several sentences, as an error of one."""
+    joined = re.sub(r"\. ([A-Z])", lambda m: f"; {m[1].lower()}", " ".join(text.split()))
+    return UsageError(joined)
+
+
+def finish(code: int) -> int:
+    """Flush stdout, so that a closed pipe is met here and not at the interpreter's exit."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _forget_stdout()
+    return code
+
+
+def _forget_stdout() -> None:
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
+
+
+def _strict(value: Any) -> Any:
+    """Return a copy that strict JSON can hold."""
+    if isinstance(value, Mapping):
+        return {str(key): _strict(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_strict(one) for one in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if hasattr(value, "item"):  # a NumPy number
+        return _strict(value.item())
+    return value

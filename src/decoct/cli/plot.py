@@ -1,0 +1,133 @@
+"""``decoct plot``: pictures of a coreset."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from decoct.cli import output as out
+from decoct.cli.options import Flag, OutputPath, source
+
+if TYPE_CHECKING:
+    from decoct.coreset import Coreset
+
+NAMES = ("kept_rows", "kl_against_size", "intervals")
+
+
+def plot(file: Path, table: list[str], /, *, output: OutputPath, json: Flag = False) -> int:
+    """Draw the kept rows, KL against size, and coreset against full-data posterior.
+
+    Three PNG files. The second repeats the build at several sizes in one run; the third compares
+    Laplace approximations. Needs decoct[plots].
+
+    Examples:
+
+    decoct plot late.coreset.parquet flights.parquet -o pictures
+
+    Parameters
+    ----------
+    file
+        The coreset file that 'decoct build' wrote.
+    table
+        The table it was built from: a file, several files, a folder, or a quoted pattern.
+    output
+        The folder for the pictures; made if it is not there.
+    json
+        Print one JSON object on stdout: picture -> file.
+    """
+    files = _check_folder(output)
+
+    import decoct
+
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise out.UsageError("Pictures need matplotlib; install decoct[plots].") from None
+    from decoct import plots
+
+    coreset, rows = decoct.load(file), decoct.rows(source(table))
+    try:
+        pictures = {
+            "kept_rows": plots.kept_rows(coreset, rows),
+            "kl_against_size": plots.kl_against_size({"coreset": _curve(coreset, rows)}),
+            "intervals": plots.intervals(_posteriors(coreset, rows)),
+        }
+        _save(pictures, files)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("interrupted; not all pictures were written.") from None
+    if json:
+        out.put_json({name: str(path) for name, path in files.items()})
+    else:
+        out.put("\n".join(str(path) for path in files.values()))
+    return out.DONE
+
+
+def _check_folder(folder: Path) -> dict[str, Path]:
+    from decoct.files import require_writable
+
+    files = {name: folder / f"{name}.png" for name in NAMES}
+    if folder.is_dir():
+        for path in files.values():
+            require_writable(path, "--output")
+    elif folder.exists():
+        raise out.UsageError(f"--output {folder} is a file; give a folder.")
+    else:
+        require_writable(folder, "--output")
+    return files
+
+
+def _save(pictures: dict[str, Any], files: dict[str, Path]) -> None:
+    from decoct.files import write_atomically
+
+    for name, picture in pictures.items():
+        files[name].parent.mkdir(exist_ok=True)
+        write_atomically(files[name], lambda path, picture=picture: picture.savefig(path))
+
+
+def _curve(coreset: Coreset, rows: Any) -> tuple[list[int], list[float]]:
+    """Return predicted KLs at sizes up to the coreset's, from one run."""
+    import numpy as np
+
+    import decoct
+
+    sizes = np.unique(np.geomspace(max(1, coreset.dim), max(coreset.size, coreset.dim), 8).round())
+    within = [int(size) for size in sizes if size <= coreset.n_rows]
+    path = decoct.path(coreset.model, rows, within, seed=coreset.report.seed)
+    points = [(one.size, one.report.predicted_kl or 0.0) for one in path]
+    points = [(size, max(kl, np.finfo(float).tiny)) for size, kl in points]
+    return [size for size, _ in points], [kl for _, kl in points]
+
+
+def _posteriors(coreset: Coreset, rows: Any) -> dict[str, Any]:
+    import numpy as np
+
+    import decoct
+
+    names = _names(coreset)
+    full = decoct.laplace(coreset.model, rows)
+    kept = decoct.laplace(coreset.model, dict(coreset.rows), coreset.weights)
+    return {
+        name: (names, fit.mean, np.sqrt(np.diag(fit.cov)))
+        for name, fit in (("full data", full), (f"{coreset.size} rows kept", kept))
+    }
+
+
+def _names(coreset: Coreset) -> list[str]:
+    """Return a name for each unconstrained parameter, in flattening order."""
+    import jax
+    import numpy as np
+
+    model = coreset.model
+    encoded = model.encode(coreset.rows, coreset.indices)
+    labels = model.coords(coreset.rows)
+    names: list[str] = []
+    for path, leaf in jax.tree_util.tree_flatten_with_path(model.init(encoded))[0]:
+        variable = jax.tree_util.keystr(path, simple=True, separator=".")
+        _, known = labels.get(variable, ("", []))
+        if variable == "beta" and len(known) == np.size(leaf):
+            names += known
+        elif np.ndim(leaf) == 0:
+            names.append(variable)
+        else:
+            names += [f"{variable}[{i}]" for i in range(np.size(leaf))]
+    return names

@@ -1,0 +1,216 @@
+"""Refine a support by exchanges: swap one row against one outside while the residual falls.
+
+With H = V_A V_Aᵀ the Gram matrix of the support, r the residual (orthogonal to the support), and
+
+    v_k = Σ_i (H⁻¹)_ik g_i / √(H⁻¹)_kk      the unit direction only row k contributes,
+    a_k = w_k / √(H⁻¹)_kk                   what leaving out row k loses: ‖r₋ₖ‖² = ‖r‖² + a_k²,
+
+bringing in row j instead regains (⟨g_j, r⟩ + a_k⟨g_j, v_k⟩)² / (ρ_j² + ⟨g_j, v_k⟩²), with ρ_j² the
+squared distance of g_j to the span of the support. So all n candidates for the place of row k are
+judged exactly by one n×M product: the exchange algorithm of optimal design (Fedorov 1972), applied
+to non-negative least squares. A swap costs one product with all vectors; the rest are rank-one
+changes of H⁻¹, ⟨g_j, ·⟩ and ρ_j², made afresh at every sweep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from decoct.solvers.active_set import ActiveSet, UnitVectors
+from decoct.solvers.nnls import best_row
+
+IMPROVES = 3e-4
+"""Relative fall of the squared residual below which a swap is not worth its product."""
+
+SWEEP_IMPROVES = 0.005
+"""Relative fall of the squared residual below which another sweep is not worth it."""
+
+DEPENDENT = 1e-9
+"""Squared distance to the span of the rest below which a candidate is not considered."""
+
+BLOCK = 64
+"""Places judged at once when looking for prospects."""
+
+RESOLVED = 1e-13
+"""Squared residual, relative to ‖b‖², below which updated products are round-off."""
+
+
+def exchange(problem: UnitVectors, support: Sequence[int], sweeps: int) -> ActiveSet:
+    """Return a support of at most the same size whose residual is no larger.
+
+    Parameters
+    ----------
+    problem
+        Unit vectors and target.
+    support
+        Rows to start from.
+    sweeps
+        Most passes over the support.
+    """
+    best = ActiveSet.spanned_by(problem, support)
+    floor = RESOLVED * float(problem.target @ problem.target)
+    for _ in range(sweeps):
+        loss = _squared(best)
+        if loss <= floor or not best.size:
+            break
+        table = _SwapTable(best)
+        for place in table.prospects():
+            table.try_swap(place)
+        attempt = _filled(ActiveSet.spanned_by(problem, table.support), len(support))
+        if _squared(attempt) >= loss:
+            break
+        best = attempt
+        if _squared(best) >= (1.0 - SWEEP_IMPROVES) * loss:
+            break
+    return best
+
+
+def _squared(active: ActiveSet) -> float:
+    residual = active.residual()
+    return float(residual @ residual)
+
+
+def _filled(active: ActiveSet, size: int) -> ActiveSet:
+    """Use the places that rows with a vanished weight have left."""
+    while active.size < size:
+        row = best_row(active)
+        if row is None:
+            break
+        active.add(row)
+    return active
+
+
+class _SwapTable:
+    """What each candidate row would gain in the place of a support row.
+
+    Places are fixed during a sweep; a place whose weight has vanished is empty (row −1).
+    """
+
+    def __init__(self, active: ActiveSet) -> None:
+        self.problem = active.problem
+        vectors = self.problem.vectors
+        self.places = np.array(active.support)
+        self.products = np.asfortranarray(vectors @ active.vectors.T)
+        self.with_target = vectors @ self.problem.target
+        self.inverse = active.inverse_gram()
+        self.distances = 1.0 - np.square(vectors @ active.q).sum(axis=1)
+        self.weights = active.weights.copy()
+        self.loss = _squared(active)
+        self._correlate()
+
+    @property
+    def support(self) -> list[int]:
+        return [int(row) for row in self.places if row >= 0]
+
+    def try_swap(self, place: int) -> bool:
+        """Swap the row at ``place`` for the best candidate if the residual falls."""
+        if self.places[place] < 0:
+            return False
+        along, loses = self._direction(place)
+        score = self._scores(along[:, None], np.array([loses]))[:, 0]
+        row = int(np.argmax(score))
+        falls = score[row] - loses**2
+        if falls <= IMPROVES * self.loss:
+            return False
+        before = _Snapshot(
+            self.places, self.inverse, self.distances, self.weights.copy(), self.loss
+        )
+        self._empty(place, along)
+        self._occupy(place, row)
+        self._solve()
+        if self.loss >= before.loss * (1.0 - 0.1 * IMPROVES):
+            self._restore(before)
+            return False
+        self._correlate()
+        return True
+
+    def prospects(self) -> list[int]:
+        """Return the places where a swap would pay as things stand, the best first."""
+        scale = np.sqrt(np.diag(self.inverse))
+        loses = self.weights / scale
+        falls = np.empty(len(self.places))
+        for begin in range(0, len(self.places), BLOCK):
+            block = slice(begin, begin + BLOCK)
+            along = self.products @ (self.inverse[:, block] / scale[block])
+            falls[block] = self._scores(along, loses[block]).max(axis=0) - loses[block] ** 2
+        order = np.argsort(-falls)
+        return [int(place) for place in order if falls[place] > IMPROVES * self.loss]
+
+    def _scores(
+        self, along: Float[np.ndarray, "n k"], loses: Float[np.ndarray, " k"]
+    ) -> Float[np.ndarray, "n k"]:
+        """Return what each candidate regains in each of k places; 0 where it may not enter."""
+        room = self.distances[:, None] + along**2
+        gain = self.correlation[:, None] + loses * along
+        allowed = (gain > 0.0) & (room > DEPENDENT) & self.problem.usable[:, None]
+        score = np.where(allowed, gain**2 / np.where(allowed, room, 1.0), 0.0)
+        score[self.support] = 0.0
+        return score
+
+    def _direction(self, place: int) -> tuple[Float[np.ndarray, " n"], float]:
+        """Return ⟨g_j, v_k⟩ for all candidates j, and a_k."""
+        scale = np.sqrt(self.inverse[place, place])
+        along = self.products @ (self.inverse[:, place] / scale)
+        return along, float(self.weights[place] / scale)
+
+    def _empty(self, place: int, along: np.ndarray) -> None:
+        """Take the row at ``place`` out of the span; its line of H⁻¹ becomes zero."""
+        column = self.inverse[:, place].copy()
+        self.inverse = self.inverse - np.outer(column, column / column[place])
+        self.inverse[:, place] = self.inverse[place, :] = 0.0
+        self.distances = self.distances + along**2
+        self.places = self.places.copy()
+        self.places[place] = -1
+        self.weights[place] = 0.0
+
+    def _occupy(self, place: int, row: int) -> None:
+        """Bring ``row`` into the span at an empty place."""
+        against = np.where(self.places >= 0, self.products[row], 0.0)
+        solved = self.inverse @ against
+        room = float(1.0 - against @ solved)
+        solved[place] = -1.0
+        self.inverse = self.inverse + np.outer(solved, solved / room)
+        self.products[:, place] = self.problem.vectors @ self.problem.vectors[row]
+        self.places = self.places.copy()
+        self.places[place] = row
+        self.distances = self.distances - self._direction(place)[0] ** 2
+
+    def _solve(self) -> None:
+        """Non-negative least squares on the places: vanishing weights empty theirs."""
+        while True:
+            taken = self.places >= 0
+            products = np.where(taken, self.with_target[self.places], 0.0)
+            solution = self.inverse @ products
+            falling = taken & (solution <= 0.0)
+            if not falling.any():
+                break
+            current = self.weights
+            ratio = current[falling] / (current[falling] - solution[falling])
+            step = float(ratio.min())
+            self.weights = np.where(taken, current + step * (solution - current), 0.0)
+            for place in np.flatnonzero(falling)[ratio <= step]:
+                self._empty(int(place), self._direction(int(place))[0])
+        self.weights = solution
+        self.loss = float(self.problem.target @ self.problem.target - products @ solution)
+
+    def _correlate(self) -> None:
+        self.correlation = self.with_target - self.products @ self.weights
+
+    def _restore(self, before: _Snapshot) -> None:
+        changed = np.flatnonzero(self.places != before.places)
+        self.places, self.inverse, self.distances, self.weights, self.loss = before
+        vectors = self.problem.vectors
+        for place in changed:
+            self.products[:, place] = vectors @ vectors[self.places[place]]
+
+
+class _Snapshot(NamedTuple):
+    places: np.ndarray
+    inverse: np.ndarray
+    distances: np.ndarray
+    weights: np.ndarray
+    loss: float
