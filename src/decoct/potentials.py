@@ -109,8 +109,7 @@ class Potentials:
     @float64
     def totals(self, draws: Float[np.ndarray, "S d"]) -> Float[np.ndarray, " S"]:
         """Return Σ_n f_n(θ_s) over all rows, in one pass."""
-        sweep = self._walk(_TotalsOf(self.model, self.space), draws)
-        return sweep
+        return self._walk(_TotalsOf(self.model, self.space), draws)
 
     @float64
     def sweep(self, draws: Float[np.ndarray, "S d"], pool_size: int, key: jax.Array) -> Sweep:

@@ -1,4 +1,4 @@
-"""The default sampler of constructions: exact if there is a closed form, Laplace if it fits, NUTS."""
+"""The default sampler of constructions: exact, else Laplace where it fits, else NUTS."""
 
 from __future__ import annotations
 

@@ -35,8 +35,8 @@ DEPENDENT = 1e-9
 BLOCK = 64
 """Places judged at once when looking for prospects."""
 
-RESOLVED = 1e-13
-"""Squared residual, relative to ‖b‖², below which updated products are round-off."""
+RESOLVED = 1e-18
+"""Squared residual, relative to ‖b‖², below which rank-one changes are round-off."""
 
 
 def exchange(problem: UnitVectors, support: Sequence[int], sweeps: int) -> ActiveSet:
@@ -99,7 +99,6 @@ class _SwapTable:
         self.inverse = active.inverse_gram()
         self.distances = 1.0 - np.square(vectors @ active.q).sum(axis=1)
         self.weights = active.weights.copy()
-        self.loss = _squared(active)
         self._correlate()
 
     @property
@@ -108,8 +107,8 @@ class _SwapTable:
 
     def try_swap(self, place: int) -> bool:
         """Swap the row at ``place`` for the best candidate if the residual falls."""
-        if self.places[place] < 0:
-            return False
+        if self.places[place] < 0 or not self.inverse[place, place] > 0.0:
+            return False  # emptied by an earlier swap, or round-off has eaten the pivot
         along, loses = self._direction(place)
         score = self._scores(along[:, None], np.array([loses]))[:, 0]
         row = int(np.argmax(score))
@@ -120,9 +119,8 @@ class _SwapTable:
             self.places, self.inverse, self.distances, self.weights.copy(), self.loss
         )
         self._empty(place, along)
-        self._occupy(place, row)
-        self._solve()
-        if self.loss >= before.loss * (1.0 - 0.1 * IMPROVES):
+        solved = self._occupy(place, row) and self._solve()
+        if not solved or self._squared_residual() >= before.loss * (1.0 - 0.1 * IMPROVES):
             self._restore(before)
             return False
         self._correlate()
@@ -167,19 +165,22 @@ class _SwapTable:
         self.places[place] = -1
         self.weights[place] = 0.0
 
-    def _occupy(self, place: int, row: int) -> None:
-        """Bring ``row`` into the span at an empty place."""
+    def _occupy(self, place: int, row: int) -> bool:
+        """Bring ``row`` into the span at an empty place; False if round-off puts it there."""
         against = np.where(self.places >= 0, self.products[row], 0.0)
         solved = self.inverse @ against
         room = float(1.0 - against @ solved)
+        if room <= DEPENDENT:
+            return False
         solved[place] = -1.0
         self.inverse = self.inverse + np.outer(solved, solved / room)
         self.products[:, place] = self.problem.vectors @ self.problem.vectors[row]
         self.places = self.places.copy()
         self.places[place] = row
         self.distances = self.distances - self._direction(place)[0] ** 2
+        return True
 
-    def _solve(self) -> None:
+    def _solve(self) -> bool:
         """Non-negative least squares on the places: vanishing weights empty theirs."""
         while True:
             taken = self.places >= 0
@@ -187,18 +188,29 @@ class _SwapTable:
             solution = self.inverse @ products
             falling = taken & (solution <= 0.0)
             if not falling.any():
-                break
+                self.weights = solution
+                return True
             current = self.weights
             ratio = current[falling] / (current[falling] - solution[falling])
             step = float(ratio.min())
             self.weights = np.where(taken, current + step * (solution - current), 0.0)
             for place in np.flatnonzero(falling)[ratio <= step]:
+                if not self.inverse[place, place] > 0.0:
+                    return False
                 self._empty(int(place), self._direction(int(place))[0])
-        self.weights = solution
-        self.loss = float(self.problem.target @ self.problem.target - products @ solution)
+
+    def _residual(self) -> Float[np.ndarray, " S"]:
+        taken = self.places >= 0
+        return self.problem.target - self.weights[taken] @ self.problem.vectors[self.places[taken]]
+
+    def _squared_residual(self) -> float:
+        residual = self._residual()
+        return float(residual @ residual)
 
     def _correlate(self) -> None:
-        self.correlation = self.with_target - self.products @ self.weights
+        residual = self._residual()
+        self.loss = float(residual @ residual)
+        self.correlation = self.problem.vectors @ residual
 
     def _restore(self, before: _Snapshot) -> None:
         changed = np.flatnonzero(self.places != before.places)
