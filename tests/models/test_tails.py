@@ -207,8 +207,10 @@ def test_log_one_plus_square_where_the_square_overflows():
     u = np.array([-1.5e308, -1e19, -1.0, 0.0, 1e-150, 1e-5, 3.0, 1e19, 2e20, 1e155, 1.5e308])
     value, slope, reverse, _ = jax.vmap(partial(derivatives, log_one_plus_square))(u)
     with np.errstate(divide="ignore"):
-        close(value, np.logaddexp(0.0, 2.0 * np.log(np.abs(u))))
-        close(slope, 2.0 / (u + 1.0 / u))
+        close(value, np.logaddexp(0.0, 2.0 * np.log(np.abs(u))), rtol=1e-12)
+        # XLA flushes subnormal numbers to zero
+        tiny = np.finfo(np.float64).tiny
+        np.testing.assert_allclose(slope, 2.0 / (u + 1.0 / u), rtol=1e-14, atol=tiny)
     assert np.isfinite(reverse).all()
 
 

@@ -173,8 +173,9 @@ class IteratedHilbert:
     def _look(self, key: jax.Array, problem: Problem, state: IteratedHilbertState) -> _View:
         """Draw from the reference posterior and make the one pass of this round."""
         draw_key, sweep_key, split_key = jax.random.split(key, 3)
-        S = int(state.effort * (self.draws or min(2000, max(1000, 6 * problem.size))))
-        P = int(state.effort * (self.pool or max(2000, 10 * problem.size)))
+        size = problem.size if problem.kl is None else _likely_size(problem, state)
+        S = int(state.effort * (self.draws or min(2000, max(1000, 6 * size))))
+        P = int(state.effort * (self.pool or max(2000, 10 * size)))
         draws = problem.draw(draw_key, state.reference, S)
         # Chains come one after the other; mixed up, both parts see all of them.
         order = np.random.default_rng(np.asarray(jax.random.key_data(split_key))).permutation(S)
@@ -327,6 +328,16 @@ class IteratedHilbert:
             else:
                 low = middle
         return best
+
+
+def _likely_size(problem: Problem, state: IteratedHilbertState) -> int:
+    """Return the size a ``kl`` build is likely to need: the last one, or the quadratic's count.
+
+    A locally quadratic potential has d(d+3)/2 numbers, which as many positive weights reproduce.
+    """
+    if state.chosen:
+        return max(50, state.chosen[-1].selection.size)
+    return min(problem.size, max(50, problem.dim * (problem.dim + 3) // 2))
 
 
 def _gaussian_kl(problem: Problem, selection: Selection, target: Gaussian) -> float:
