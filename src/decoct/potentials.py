@@ -56,7 +56,7 @@ class Sweep(NamedTuple):
     norm_sum
         Σ_n ‖g_n‖.
     pool
-        Half drawn with probability proportional to ‖g_n‖, half uniformly, without replacement.
+        Half drawn with probability proportional to ‖g_n‖², half uniformly, without replacement.
     """
 
     totals: Float[np.ndarray, " S"]
@@ -116,10 +116,15 @@ class Potentials:
         """Return totals, norms and a pool of ``pool_size`` candidate rows, in one pass.
 
         The pool is two reservoirs (Efraimidis & Spirakis 2006): half the places go to the
-        smallest E_n/‖g_n‖, half to the smallest E'_n, with E, E' standard exponential numbers
+        smallest E_n/‖g_n‖², half to the smallest E'_n, with E, E' standard exponential numbers
         that depend on the key and the global row number alone, never on the chunking.
+
+        ‖g_n‖² is S times the posterior variance of f_n, for smooth potentials the statistical
+        leverage of the row: Σ_n ‖g_n‖² gives every direction of the parameter space an equal
+        share, so that a coefficient which only a few rows inform still finds them in the pool.
         """
-        fn = _SweepOf(self.model, self.space, max(1, pool_size // 2))
+        places = self.n_rows if pool_size >= self.n_rows else max(1, pool_size // 2)
+        fn = _SweepOf(self.model, self.space, places)
         partial = self._walk(fn, draws, key)
         return Sweep(partial.totals, partial.norm_sum, partial.pool())
 
@@ -196,20 +201,20 @@ class _SweepOf:
     def __call__(self, chunk: Chunk, draws: Array, key: jax.Array) -> _PartialSweep:
         with jax.enable_x64(True):
             rows, mask = _padded(chunk, self.size)
-            totals, norms = _chunk_sweep(self.model, self.space, draws, rows, mask)
-            norms = np.asarray(norms)[: chunk.n_rows]
-            if not np.isfinite(norms).all():
+            totals, squares = _chunk_sweep(self.model, self.space, draws, rows, mask)
+            squares = np.asarray(squares)[: chunk.n_rows]
+            if not np.isfinite(squares).all():
                 _name_bad_potential(self.model, self.space, chunk, draws)
             numbers = chunk.start + np.arange(len(mask), dtype=np.uint64)
             exponentials = np.asarray(_row_exponentials(key, jnp.asarray(numbers)))
         exponentials = exponentials[: chunk.n_rows]
         with np.errstate(divide="ignore"):
-            by_norm = exponentials[:, 0] / norms
+            by_square = exponentials[:, 0] / squares
         reservoirs = (
-            _Reservoir.of(chunk, by_norm, self.places),
+            _Reservoir.of(chunk, by_square, self.places),
             _Reservoir.of(chunk, exponentials[:, 1], self.places),
         )
-        return _PartialSweep(np.asarray(totals), float(norms.sum()), reservoirs)
+        return _PartialSweep(np.asarray(totals), float(np.sqrt(squares).sum()), reservoirs)
 
 
 @dataclass(frozen=True)
@@ -315,26 +320,27 @@ def _padded(chunk: Chunk, size: int) -> tuple[dict[str, Array], Array]:
     return rows, jnp.asarray(np.arange(bucket) < n, dtype=jnp.float64)
 
 
-def _evaluate(model, space, draws, rows) -> Float[Array, "n S"]:
-    one = lambda z: model.log_likelihood(space.unflatten(z), rows)  # noqa: E731
-    return jax.vmap(one, out_axes=1)(draws)
+def _evaluate(model, space, draws, rows) -> Float[Array, "S n"]:
+    """All potentials of a chunk; draws first, which XLA's CPU backend vectorises best."""
+    return jax.vmap(lambda z: model.log_likelihood(space.unflatten(z), rows))(draws)
 
 
 @eqx.filter_jit
 def _potentials(model, space, draws, rows) -> Float[Array, "n S"]:
-    return _evaluate(model, space, draws, rows)
+    return _evaluate(model, space, draws, rows).T
 
 
 @eqx.filter_jit
 def _chunk_totals(model, space, draws, rows, mask) -> Float[Array, " S"]:
-    return mask @ _evaluate(model, space, draws, rows)
+    return (_evaluate(model, space, draws, rows) * mask[None, :]).sum(axis=1)
 
 
 @eqx.filter_jit
 def _chunk_sweep(model, space, draws, rows, mask):
+    # One jit for potentials and reductions: logs are vectorised only inside such a kernel.
     values = _evaluate(model, space, draws, rows)
-    centred = values - values.mean(axis=1, keepdims=True)
-    return mask @ values, jnp.sqrt(jnp.square(centred).sum(axis=1))
+    centred = values - values.mean(axis=0, keepdims=True)
+    return (values * mask[None, :]).sum(axis=1), jnp.square(centred).sum(axis=0)
 
 
 @eqx.filter_jit

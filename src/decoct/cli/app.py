@@ -15,16 +15,15 @@ from decoct.cli.sample import sample
 
 HELP = """Boil a large table down to the few weighted rows that carry its posterior.
 
-Examples:
+For example:
 
-decoct build flights.parquet --formula "late ~ temp + C(origin)" --family bernoulli --size 200
--o late.coreset.parquet
-
+```
+decoct build flights.parquet --formula "late ~ temp + C(origin)" \\
+    --family bernoulli --size 200 -o late.coreset.parquet
 decoct sample late.coreset.parquet -o posterior.nc
-
 decoct check late.coreset.parquet flights.parquet --posterior posterior.nc
-
 decoct plot late.coreset.parquet flights.parquet -o pictures
+```
 
 Results go to stdout, progress and errors to stderr. Exit codes: 0 done; 1 finished, but short of
 what was asked; 2 bad input, nothing written; 130 interrupted.

@@ -43,13 +43,14 @@ def build(
     Give --size (how many rows to keep) or --kl (how close to come, in nats). The coreset is one
     Parquet file that R, DuckDB or pandas can read too.
 
-    Examples:
+    For example:
 
-    decoct build flights.parquet --formula "late ~ temp + C(origin)" --family bernoulli --size 200
-    -o late.coreset.parquet
-
-    decoct build "data/*.csv" --formula "trips ~ temp + C(hour)" --family poisson --kl 0.01
-    -o trips.coreset.parquet --checkpoint trips.checkpoint
+    ```
+    decoct build flights.parquet --formula "late ~ temp + C(origin)" \\
+        --family bernoulli --size 200 -o late.coreset.parquet
+    decoct build "data/*.csv" --formula "trips ~ temp + C(hour)" \\
+        --family poisson --kl 0.01 --checkpoint trips.npz -o trips.coreset.parquet
+    ```
 
     Exit codes: 0 done; 1 written, but short of what was asked; 2 bad input, nothing written;
     130 interrupted.

@@ -20,11 +20,12 @@ def check(
 
     One pass over the table. Without --posterior, the coreset is sampled first.
 
-    Examples:
+    For example:
 
+    ```
     decoct check late.coreset.parquet flights.parquet
-
     decoct check late.coreset.parquet flights.parquet --posterior posterior.nc --json
+    ```
 
     Exit codes: 0 the draws can be used; 1 they cannot; 2 bad input.
 

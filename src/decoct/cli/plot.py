@@ -10,6 +10,7 @@ from decoct.cli.options import Flag, OutputPath, source
 
 if TYPE_CHECKING:
     from decoct.coreset import Coreset
+    from decoct.data.base import Rows
 
 NAMES = ("kept_rows", "kl_against_size", "intervals")
 
@@ -20,9 +21,11 @@ def plot(file: Path, table: list[str], /, *, output: OutputPath, json: Flag = Fa
     Three PNG files. The second repeats the build at several sizes in one run; the third compares
     Laplace approximations. Needs decoct[plots].
 
-    Examples:
+    For example:
 
+    ```
     decoct plot late.coreset.parquet flights.parquet -o pictures
+    ```
 
     Parameters
     ----------
@@ -46,6 +49,7 @@ def plot(file: Path, table: list[str], /, *, output: OutputPath, json: Flag = Fa
     from decoct import plots
 
     coreset, rows = decoct.load(file), decoct.rows(source(table))
+    _require_same_table(coreset, rows)
     try:
         pictures = {
             "kept_rows": plots.kept_rows(coreset, rows),
@@ -74,6 +78,19 @@ def _check_folder(folder: Path) -> dict[str, Path]:
     else:
         require_writable(folder, "--output")
     return files
+
+
+def _require_same_table(coreset: Coreset, rows: Rows) -> None:
+    from decoct.coreset_file import same_rows
+    from decoct.errors import CoresetFileError
+
+    if rows.n_rows == coreset.n_rows:
+        differing = same_rows(coreset, rows.take(coreset.indices, tuple(coreset.rows)))
+        what = differing and f"column '{differing}' differs in the kept rows"
+    else:
+        what = f"it has {rows.n_rows} rows, not {coreset.n_rows}"
+    if what:
+        raise CoresetFileError(f"This is not the table the coreset was built from: {what}.")
 
 
 def _save(pictures: dict[str, Any], files: dict[str, Path]) -> None:

@@ -25,11 +25,12 @@ def sample(
     coefficient is printed, in the units of the original columns. In the file, 'beta' belongs to
     the standardised columns and 'beta_unscaled' to the original ones.
 
-    Examples:
+    For example:
 
+    ```
     decoct sample late.coreset.parquet -o posterior.nc
-
     decoct sample late.coreset.parquet -o posterior.nc --draws 2000 --json
+    ```
 
     Parameters
     ----------

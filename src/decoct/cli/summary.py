@@ -53,7 +53,7 @@ def add_unscaled(draws: xr.DataTree, model: Any) -> bool:
         return False
     if (design.scale == 1.0).all() and (design.shift == 0.0).all():
         return False
-    beta = draws["posterior"]["beta"]
+    beta = draws["posterior"].to_dataset()["beta"]
     unscaled = beta.copy(data=np.asarray(model.unscaled(beta.to_numpy())))
     unscaled.attrs["description"] = "beta per unit of the columns as the table has them"
     draws["posterior"][UNSCALED] = unscaled
@@ -76,7 +76,7 @@ def divergences(draws: xr.DataTree) -> int | None:
     """Return how many draws diverged; None if the sampler cannot tell."""
     if "sample_stats" not in draws.children or "diverging" not in draws["sample_stats"]:
         return None
-    return int(draws["sample_stats"]["diverging"].sum())
+    return int(draws["sample_stats"].to_dataset()["diverging"].sum())
 
 
 def warnings(draws: xr.DataTree, summary: list[Line]) -> list[str]:
@@ -118,10 +118,11 @@ def _scalars(name: str, array: xr.DataArray) -> Iterator[tuple[str, np.ndarray]]
 
 
 def _convergence(values: Float[np.ndarray, "chains draws"]) -> tuple[float, float]:
-    from arviz_stats.base import array_stats
+    from arviz_stats.base.array import array_stats
 
     chains, draws = values.shape
     if draws < 4 or np.ptp(values) == 0:
         return float("nan"), float("nan")
-    rhat = array_stats.rhat(values, chain_axis=0, draw_axis=1) if chains > 1 else float("nan")
-    return float(rhat), float(array_stats.ess(values, chain_axis=0, draw_axis=1))
+    rhat = array_stats.rhat(values, chain_axis=0, draw_axis=1) if chains > 1 else np.nan
+    ess = array_stats.ess(values, chain_axis=0, draw_axis=1)
+    return np.asarray(rhat).item(), np.asarray(ess).item()

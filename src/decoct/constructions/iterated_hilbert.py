@@ -44,7 +44,7 @@ from decoct.tangent import Tangent, tangent
 SETTLED = 0.02
 """KL(π_ref‖π) in nats below which the draws count as draws from π."""
 
-BROKEN_DOWN = 0.1
+BROKEN_DOWN = 0.3
 """Predicted KL in nats above which ½Var no longer ranks solutions as KL does."""
 
 GOOD_REFERENCE = 0.005
@@ -106,7 +106,7 @@ class IteratedHilbert:
     pool: int | None = None
     pilot: int | None = None
     exchanges: int = 40
-    restarts: int = 8
+    restarts: int = 6
     max_size: int | None = None
 
     def init(self, key: jax.Array, problem: Problem) -> IteratedHilbertState:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import blackjax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -122,6 +121,8 @@ def convergence(z: Float[np.ndarray, "chains draws d"]) -> dict[str, Any]:
 
 @eqx.filter_jit
 def _warm_up(density, keys, starts, steps, target, diagonal):
+    import blackjax  # here, because importing it puts arrays on a device
+
     adaptation = blackjax.window_adaptation(
         blackjax.nuts,
         density.log_density,
@@ -139,6 +140,8 @@ def _warm_up(density, keys, starts, steps, target, diagonal):
 
 @eqx.filter_jit
 def _run(density, keys, states, parameters, steps):
+    import blackjax
+
     def one(key, state, parameters):
         step_size, inverse_mass = parameters
         kernel = blackjax.nuts(density.log_density, step_size, inverse_mass)
