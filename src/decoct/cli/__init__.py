@@ -20,6 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The words after ``decoct``; None takes those of this process.
     """
     from decoct.cli import output
+    from decoct.errors import DecoctError
 
     try:
         from decoct.cli.app import run
@@ -28,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as stop:
         output.complain(str(stop) or "interrupted.")
         return output.INTERRUPTED
-    except (output.BAD, OSError) as error:
+    except (DecoctError, OSError) as error:
         output.complain(output.sentence(error))
         return output.BAD_INPUT
     except Exception:

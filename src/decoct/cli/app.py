@@ -80,7 +80,7 @@ def run(arguments: list[str]) -> int:
     except MissingArgumentError as error:
         raise _missing(error) from None
     except CycloptsError as error:
-        raise out.usage(str(error)) from None
+        raise out.UsageError(str(error)) from None
     try:
         code = command(*bound.args, **bound.kwargs)
     except SystemExit:  # rich ends so when whoever read the help has gone

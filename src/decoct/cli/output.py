@@ -21,10 +21,6 @@ class UsageError(DecoctError):
     """The words on the command line cannot be used."""
 
 
-BAD = DecoctError
-"""What ends a command with one sentence and `BAD_INPUT`."""
-
-
 def put(text: str) -> None:
     """Write lines to stdout; a reader who has gone, as in ``| head``, is no error."""
     try:
@@ -61,18 +57,13 @@ def complain(text: str) -> None:
 
 
 def sentence(error: Exception) -> str:
-    """Return what went wrong as one sentence."""
+    """Return what went wrong as one sentence, also where another library's words are in it."""
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror}."
     text = " ".join(str(error).split()) or type(error).__name__
+    text = re.sub(r"[.!?] ([A-Z])(?=[a-z ])", lambda m: f"; {m[1].lower()}", text)
     return text if text.endswith((".", "!", "?")) else f"{text}."
-
-
-def usage(text: str) -> UsageError:
-    """Return a parser's complaint, which may be several sentences, as an error of one."""
-    joined = re.sub(r"\. ([A-Z])", lambda m: f"; {m[1].lower()}", " ".join(text.split()))
-    return UsageError(joined)
 
 
 def finish(code: int) -> int:

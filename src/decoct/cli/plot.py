@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from decoct.coreset import Coreset
     from decoct.data.base import Rows
 
+ROUND_OFF = 1e-16
+"""Where a KL of 0 is drawn on the logarithmic axis."""
+
 NAMES = ("kept_rows", "kl_against_size", "intervals")
 
 
@@ -111,7 +114,7 @@ def _curve(coreset: Coreset, rows: Any) -> tuple[list[int], list[float]]:
     within = [int(size) for size in sizes if size <= coreset.n_rows]
     path = decoct.path(coreset.model, rows, within, seed=coreset.report.seed)
     points = [(one.size, one.report.predicted_kl or 0.0) for one in path]
-    points = [(size, max(kl, np.finfo(float).tiny)) for size, kl in points]
+    points = [(size, max(kl, ROUND_OFF)) for size, kl in points]
     return [size for size, _ in points], [kl for _, kl in points]
 
 

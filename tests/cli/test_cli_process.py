@@ -1,0 +1,94 @@
+"""Real processes: exit codes, pipes, Ctrl-C."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import decoct
+from decoct.checkpoint import read_checkpoint
+
+COMMAND = [sys.executable, "-m", "decoct.cli"]
+
+
+def run(*words, **options):
+    command = [*COMMAND, *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, **options)
+
+
+def test_help_and_version():
+    shown = run("--help")
+    assert shown.returncode == 0
+    assert shown.stderr == ""
+    for word in ("build", "sample", "check", "plot", "demo", "--size 200"):
+        assert word in shown.stdout
+    assert run("--version").stdout == f"decoct {decoct.__version__}\n"
+
+
+@pytest.mark.parametrize("command", ["build", "sample", "check", "plot", "demo"])
+def test_every_command_has_help(command, capsys):
+    from decoct.cli import main
+
+    assert main([command, "--help"]) == 0
+    assert "--json" in capsys.readouterr().out
+
+
+def test_bad_input_is_one_line_without_traceback(tmp_path):
+    words = ["build", "none.csv", "--formula", "y ~ x", "--size", 5, "-o", tmp_path / "c.parquet"]
+    result = run(*words)
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("decoct: There is no file")
+    assert result.stderr.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_reader_who_has_gone_is_no_error(late, data, tmp_path):
+    reader, writer = os.pipe()
+    os.close(reader)
+    words = ["build", data / "flights.csv", "--formula", "delay ~ temp", "--size", 8]
+    words += ["-o", tmp_path / "c.parquet"]
+    result = subprocess.run(
+        [*COMMAND, *map(str, words)], stdout=writer, stderr=subprocess.PIPE, text=True, timeout=120
+    )
+    os.close(writer)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert decoct.load(tmp_path / "c.parquet").size <= 8
+
+
+def test_ctrl_c_leaves_a_checkpoint_that_the_same_command_goes_on_from(tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(5_000, 3))
+    y = (rng.random(len(x)) < 1 / (1 + np.exp(-x.sum(axis=1)))).astype(np.int64)
+    pd.DataFrame({"a": x[:, 0], "b": x[:, 1], "c": x[:, 2], "y": y}).to_parquet(
+        tmp_path / "table.parquet"
+    )
+    words = ["build", tmp_path / "table.parquet", "--formula", "y ~ a + b + c"]
+    words += ["--family", "bernoulli", "--kl", 1e-6, "-o", tmp_path / "c.parquet"]
+    words += ["--checkpoint", tmp_path / "saved"]
+    process = subprocess.Popen(
+        [*COMMAND, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    until = time.monotonic() + 90
+    while not (tmp_path / "saved").exists() and process.poll() is None:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert out == ""
+    assert err == (
+        f"decoct: interrupted; the same command goes on from the checkpoint {tmp_path / 'saved'}.\n"
+    )
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["saved", "table.parquet"]
+    done = read_checkpoint(tmp_path / "saved")["infos"]
+
+    resumed = run(*words)
+    assert (resumed.returncode, resumed.stderr) == (0, "")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["c.parquet", "table.parquet"]
+    assert decoct.load(tmp_path / "c.parquet").report.rounds[: len(done)] == done
