@@ -31,6 +31,10 @@ POTENTIALS_PER_CHUNK = 2_000_000
 """Potentials held at once: 16 MB, which stays near the caches."""
 
 
+NORM_DRAWS = 128
+"""Draws that ‖g_n‖² is estimated from: it only sets the odds of entering the pool."""
+
+
 class Curvature(NamedTuple):
     """Value, gradient and Hessian of Σ w_n f_n at one point."""
 
@@ -54,7 +58,7 @@ class Sweep(NamedTuple):
     totals : (S,)
         Σ_n f_n(θ_s) over all N rows.
     norm_sum
-        Σ_n ‖g_n‖.
+        Σ_n ‖g_n‖, from the first `NORM_DRAWS` draws.
     pool
         Half drawn with probability proportional to ‖g_n‖², half uniformly, without replacement.
     """
@@ -201,9 +205,12 @@ class _SweepOf:
     def __call__(self, chunk: Chunk, draws: Array, key: jax.Array) -> _PartialSweep:
         with jax.enable_x64(True):
             rows, mask = _padded(chunk, self.size)
-            totals, squares = _chunk_sweep(self.model, self.space, draws, rows, mask)
-            squares = np.asarray(squares)[: chunk.n_rows]
-            if not np.isfinite(squares).all():
+            # Two kernels: XLA vectorises a log only next to a single reduction.
+            totals = np.asarray(_chunk_totals(self.model, self.space, draws, rows, mask))
+            few = draws[:NORM_DRAWS]
+            squares = np.asarray(_chunk_squares(self.model, self.space, few, rows))
+            squares = squares[: chunk.n_rows] * (len(draws) / len(few))
+            if not (np.isfinite(totals).all() and np.isfinite(squares).all()):
                 _name_bad_potential(self.model, self.space, chunk, draws)
             numbers = chunk.start + np.arange(len(mask), dtype=np.uint64)
             exponentials = np.asarray(_row_exponentials(key, jnp.asarray(numbers)))
@@ -214,7 +221,7 @@ class _SweepOf:
             _Reservoir.of(chunk, by_square, self.places),
             _Reservoir.of(chunk, exponentials[:, 1], self.places),
         )
-        return _PartialSweep(np.asarray(totals), float(np.sqrt(squares).sum()), reservoirs)
+        return _PartialSweep(totals, float(np.sqrt(squares).sum()), reservoirs)
 
 
 @dataclass(frozen=True)
@@ -336,11 +343,10 @@ def _chunk_totals(model, space, draws, rows, mask) -> Float[Array, " S"]:
 
 
 @eqx.filter_jit
-def _chunk_sweep(model, space, draws, rows, mask):
-    # One jit for potentials and reductions: logs are vectorised only inside such a kernel.
+def _chunk_squares(model, space, draws, rows) -> Float[Array, " n"]:
+    """Σ_s (f_n(θ_s) − mean)² of every row."""
     values = _evaluate(model, space, draws, rows)
-    centred = values - values.mean(axis=0, keepdims=True)
-    return (values * mask[None, :]).sum(axis=1), jnp.square(centred).sum(axis=0)
+    return jnp.square(values - values.mean(axis=0, keepdims=True)).sum(axis=0)
 
 
 @eqx.filter_jit
