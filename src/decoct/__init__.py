@@ -1,22 +1,29 @@
-"""decoct: Bayesian coresets, a few weighted rows that carry the posterior of millions."""
+"""decoct: Bayesian coresets, a few weighted rows that carry the posterior of millions.
 
-from decoct import constructions, diagnostics, models, posteriors
-from decoct.certificate import Check, check
-from decoct.coreset import Coreset
-from decoct.coreset_file import load
-from decoct.data import rows
-from decoct.diagnostics import kl_gaussian
-from decoct.driver import build, path, resume
-from decoct.errors import (
-    CoresetFileError,
-    DecoctError,
-    ModelError,
-    RequestError,
-    RowsError,
-)
-from decoct.models.base import Model
-from decoct.posteriors import laplace
-from decoct.status import Status
+Names are loaded when first used, so that ``decoct --help`` does not wait for JAX.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from decoct import constructions, diagnostics, models, posteriors
+    from decoct.certificate import Check, check
+    from decoct.coreset import Coreset
+    from decoct.coreset_file import load
+    from decoct.data import rows
+    from decoct.diagnostics import kl_gaussian
+    from decoct.driver import build, path, resume
+    from decoct.errors import (
+        CoresetFileError,
+        DecoctError,
+        ModelError,
+        RequestError,
+        RowsError,
+    )
+    from decoct.models.base import Model
+    from decoct.posteriors import laplace
+    from decoct.status import Status
 
 __version__ = "0.1.0"
 
@@ -43,3 +50,38 @@ __all__ = [
     "resume",
     "rows",
 ]
+
+_PACKAGES = ("constructions", "diagnostics", "models", "plots", "posteriors")
+_HOME = {
+    "Check": "certificate",
+    "check": "certificate",
+    "Coreset": "coreset",
+    "load": "coreset_file",
+    "rows": "data",
+    "kl_gaussian": "diagnostics",
+    "build": "driver",
+    "path": "driver",
+    "resume": "driver",
+    "CoresetFileError": "errors",
+    "DecoctError": "errors",
+    "ModelError": "errors",
+    "RequestError": "errors",
+    "RowsError": "errors",
+    "Model": "models.base",
+    "laplace": "posteriors",
+    "Status": "status",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PACKAGES:
+        return importlib.import_module(f"decoct.{name}")
+    if name in _HOME:
+        value = getattr(importlib.import_module(f"decoct.{_HOME[name]}"), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'decoct' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -23,8 +23,8 @@ from decoct.coreset_file import same_rows
 from decoct.data.base import Rows
 from decoct.data.encoded import EncodedRows, encoded
 from decoct.data.tables import rows as as_rows
+from decoct.diagnostics.chains import smoothed_log_weights
 from decoct.diagnostics.divergences import kl_from_log_ratios
-from decoct.diagnostics.pareto import smoothed_log_weights
 from decoct.draws import unconstrained
 from decoct.errors import CoresetFileError, RequestError
 from decoct.potentials import Potentials

@@ -29,7 +29,7 @@ def use_compilation_cache() -> None:
     """Switch the cache on, once per process, if nobody has decided otherwise."""
     if os.environ.get("DECOCT_COMPILATION_CACHE", "1") == "0":
         return
-    if jax.config.jax_compilation_cache_dir is not None:
+    if getattr(jax.config, "jax_compilation_cache_dir", None) is not None:
         return
     folder = cache_folder()
     try:

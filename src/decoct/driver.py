@@ -184,8 +184,8 @@ class Request:
             raise RequestError("Give either size= (rows to keep) or kl= (nats to reach), not both.")
         if size is not None:
             size = _whole("size", size)
-        elif not (np.isscalar(kl) and np.isreal(kl) and np.isfinite(kl) and kl > 0):
-            raise RequestError(f"kl must be a positive number of nats, not {kl!r}.")
+        else:
+            kl = _positive("kl", kl)
         method = IteratedHilbert() if method is None else method
         posterior = Automatic() if posterior is None else posterior
         if not hasattr(method, "step"):
@@ -199,9 +199,7 @@ class Request:
                 f"kl= needs a construction that certifies itself (IteratedHilbert); "
                 f"{type(method).__name__} takes size=."
             )
-        return cls(
-            size, None if kl is None else float(kl), method, posterior, int(seed), (size or 0,)
-        )
+        return cls(size, kl, method, posterior, int(seed), (size or 0,))
 
     def sizes_for(self, n_rows: int) -> tuple[int, ...]:
         """Return the sizes to fill for a table of N rows."""
@@ -233,6 +231,13 @@ def _whole(option: str, value: Any) -> int:
     if not whole or value < 1:
         raise RequestError(f"{option} must be a whole number of rows, at least 1, not {value!r}.")
     return int(value)
+
+
+def _positive(option: str, value: Any) -> float:
+    number = isinstance(value, (int, float, np.integer, np.floating))
+    if not number or isinstance(value, bool) or not (np.isfinite(value) and value > 0):
+        raise RequestError(f"{option} must be a positive number of nats, not {value!r}.")
+    return float(value)
 
 
 def _build(

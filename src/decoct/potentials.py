@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -135,13 +135,13 @@ class Potentials:
     @float64
     def vectors(self, rows: Columns, draws: Float[np.ndarray, "S d"]) -> Float[np.ndarray, "n S"]:
         """Return the potentials of a few encoded rows at the draws, not centred."""
-        n, draws = columns_length(rows), jnp.asarray(draws)
+        n, at = columns_length(rows), jnp.asarray(draws)
         size = chunk_rows(len(draws))
         parts = []
         for begin in range(0, n, size):
             piece = Chunk(begin, rows).piece(begin, min(begin + size, n))
             padded, _ = _padded(piece, size)
-            values = np.asarray(_potentials(self.model, self.space, draws, padded))
+            values = np.asarray(_potentials(self.model, self.space, at, padded))
             parts.append(values[: piece.n_rows])
         self.counts.evaluations += n * len(draws)
         return np.concatenate(parts)
@@ -158,7 +158,7 @@ class Potentials:
         """Return log π₀ at the draws."""
         return np.asarray(_log_priors(self.model, self.space, jnp.asarray(draws)))
 
-    def _walk(self, fn, draws, *broadcast, evaluations: int | None = None):
+    def _walk(self, fn: Any, draws: Any, *broadcast: Any, evaluations: int | None = None) -> Any:
         """One pass: ``fn(chunk, draws, *broadcast)`` over all chunks, summed with ``+``."""
         draws = jnp.asarray(draws, dtype=jnp.float64)
         size = chunk_rows(max(len(draws), evaluations or 1))
@@ -389,7 +389,7 @@ def _name_bad_potential(model, space, chunk: Chunk, draws) -> None:
 
 @float64
 def _check_shape(model: AbstractModel, space: ParameterSpace, example: Columns) -> None:
-    two = {name: np.repeat(column, 2, axis=0) for name, column in example.items()}
+    two: Any = {name: np.repeat(column, 2, axis=0) for name, column in example.items()}
     z = jnp.zeros(space.dim)
     shape = jax.eval_shape(
         lambda z: jnp.asarray(model.log_likelihood(space.unflatten(z), two)), z

@@ -9,6 +9,8 @@ from jaxtyping import Float
 from scipy.linalg import cho_factor, cho_solve, cholesky, solve_triangular
 from scipy.special import logsumexp
 
+from decoct.diagnostics.chains import ess_of_mean
+
 
 class Gaussian(NamedTuple):
     """A normal distribution.
@@ -129,8 +131,6 @@ def _standard_error(influence: Float[np.ndarray, "chains S"], dependent: bool) -
     spread = float(influence.std(ddof=1))
     effective = float(influence.size)
     if dependent and influence.shape[1] >= 8 and spread > 0.0:
-        from arviz_stats.base import array_stats
-
-        estimate = float(array_stats.ess(influence, chain_axis=0, draw_axis=1, method="mean"))
+        estimate = ess_of_mean(influence)
         effective = min(effective, estimate) if np.isfinite(estimate) else effective
     return spread / np.sqrt(effective)

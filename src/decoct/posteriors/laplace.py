@@ -13,8 +13,8 @@ from jaxtyping import Float
 from decoct.data.base import Rows, columns_length
 from decoct.data.encoded import encoded
 from decoct.data.tables import rows as as_rows
+from decoct.diagnostics.chains import pareto_khat
 from decoct.diagnostics.divergences import Gaussian
-from decoct.diagnostics.pareto import pareto_khat
 from decoct.errors import ModelError
 from decoct.models.base import AbstractModel
 from decoct.posteriors.base import Draws, WeightedDensity, log_densities

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from decoct.diagnostics.chains import convergence
 from decoct.errors import ModelError
 from decoct.posteriors.base import Draws, WeightedDensity
 from decoct.posteriors.laplace import find_mode, gaussian_at
@@ -108,22 +109,11 @@ class NUTS:
         return mode.z + 2.0 * noise @ factor.T
 
 
-def convergence(z: Float[np.ndarray, "chains draws d"]) -> dict[str, Any]:
-    """Return the worst rank-normalised R-hat and the smallest bulk ESS over the coordinates."""
-    from arviz_stats.base import array_stats
-
-    if z.shape[1] < 4:
-        return {"rhat": np.nan, "ess": np.nan}
-    rhat = array_stats.rhat(z, chain_axis=0, draw_axis=1) if z.shape[0] > 1 else np.nan
-    ess = array_stats.ess(z, chain_axis=0, draw_axis=1)
-    return {"rhat": float(np.max(rhat)), "ess": float(np.min(ess))}
-
-
 @eqx.filter_jit
 def _warm_up(density, keys, starts, steps, target, diagonal):
     import blackjax  # here, because importing it puts arrays on a device
 
-    adaptation = blackjax.window_adaptation(
+    adaptation: Any = blackjax.window_adaptation(
         blackjax.nuts,
         density.log_density,
         is_mass_matrix_diagonal=diagonal,
@@ -144,7 +134,7 @@ def _run(density, keys, states, parameters, steps):
 
     def one(key, state, parameters):
         step_size, inverse_mass = parameters
-        kernel = blackjax.nuts(density.log_density, step_size, inverse_mass)
+        kernel: Any = blackjax.nuts(density.log_density, step_size, inverse_mass)
 
         def step(state, key):
             state, info = kernel.step(key, state)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.linalg import qr_delete, solve_triangular
+from scipy.linalg import qr_delete, solve_triangular  # pyright: ignore[reportAttributeAccessIssue]
 
 INDEPENDENT = 1e-11
 """A unit vector closer than this to a subspace counts as lying in it."""

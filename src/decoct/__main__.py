@@ -1,0 +1,5 @@
+"""``python -m decoct`` is the command line."""
+
+from decoct.cli import main
+
+main()

@@ -1,0 +1,50 @@
+"""Effective sample size, R-hat and PSIS on plain arrays, as ArviZ computes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+
+def _stats() -> Any:
+    from arviz_stats.base import array_stats  # pyright: ignore[reportPrivateImportUsage]
+
+    return array_stats
+
+
+def ess_of_mean(values: Float[np.ndarray, "chains S"]) -> float:
+    """Return the effective sample size for the mean of a scalar along chains."""
+    return float(np.asarray(_stats().ess(values, chain_axis=0, draw_axis=1, method="mean")))
+
+
+def convergence(z: Float[np.ndarray, "chains draws d"]) -> dict[str, float]:
+    """Return the worst rank-normalised R-hat and the smallest bulk ESS over the coordinates."""
+    if z.shape[1] < 4:
+        return {"rhat": np.nan, "ess": np.nan}
+    rhat = _stats().rhat(z, chain_axis=0, draw_axis=1) if z.shape[0] > 1 else np.nan
+    ess = _stats().ess(z, chain_axis=0, draw_axis=1)
+    return {"rhat": float(np.max(rhat)), "ess": float(np.min(ess))}
+
+
+def smoothed_log_weights(
+    log_ratios: Float[np.ndarray, " S"],
+) -> tuple[Float[np.ndarray, " S"], float]:
+    """Return normalised, Pareto-smoothed log weights and k-hat of importance log ratios.
+
+    Vehtari et al. (2024). ArviZ treats its input as a log *likelihood* and negates it, so log
+    ratios are handed over with the sign turned. Constant ratios (identical distributions) have
+    equal weights and k-hat −inf.
+    """
+    log_ratios = np.asarray(log_ratios, dtype=np.float64)
+    spread = float(np.ptp(log_ratios)) if len(log_ratios) else 0.0
+    if spread <= 1e-12 * (1.0 + float(np.abs(log_ratios).max(initial=0.0))):
+        return np.full(len(log_ratios), -np.log(max(1, len(log_ratios)))), -np.inf
+    log_weights, khat = _stats().psislw(-(log_ratios - log_ratios.max()))
+    return np.asarray(log_weights), float(khat)
+
+
+def pareto_khat(log_ratios: Float[np.ndarray, " S"]) -> float:
+    """Return k-hat of importance log ratios: below 0.5 good, below 0.7 usable."""
+    return smoothed_log_weights(log_ratios)[1]
