@@ -89,8 +89,12 @@ class ActiveSet:
         return self.problem.vectors[self.support]
 
     def residual(self) -> Float[np.ndarray, " S"]:
-        """Return b − Vᵀw = b − QQᵀb; the weights are always least squares on the support."""
-        return self.problem.target - self.q @ self.target
+        """Return b − Vᵀw = b − QQᵀb; the weights are always least squares on the support.
+
+        Projected twice, so that it is orthogonal to the support to the digits of ‖r‖, not of ‖b‖.
+        """
+        once = self.problem.target - self.q @ self.target
+        return once - self.q @ (self.q.T @ once)
 
     @classmethod
     def spanned_by(cls, problem: UnitVectors, support: Sequence[int]) -> ActiveSet:
@@ -171,7 +175,9 @@ class ActiveSet:
         if self.size == 1:
             self.q, self.r = self.q[:, :0], self.r[:0, :0]
         else:
-            self.q, self.r = qr_delete(self.q, self.r, position, which="col", check_finite=False)
+            m = self.size - 1
+            q, r = qr_delete(self.q, self.r, position, which="col", check_finite=False)
+            self.q, self.r = q[:, :m], r[:m, :m]  # a square Q comes back whole
         self.target = self.q.T @ self.problem.target
         del self.support[position]
         self.weights = np.delete(self.weights, position)

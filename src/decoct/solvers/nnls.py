@@ -17,8 +17,11 @@ from jaxtyping import Float, Int
 
 from decoct.solvers.active_set import ActiveSet, UnitVectors
 
-OPTIMAL = 1e-14
-"""Relative correlation with the target below which a row cannot improve the fit."""
+OPTIMAL = 1e-13
+"""Cosine with the residual below which a row cannot improve the fit."""
+
+EXACT = 1e-15
+"""Residual, relative to the target, below which there is nothing left to fit."""
 
 
 @dataclass(frozen=True)
@@ -57,13 +60,15 @@ def best_row(active: ActiveSet) -> int | None:
     The correlation is ⟨g_n, r⟩/‖g_n‖ (Campbell & Beronov 2019, Eq. 10-11, inactive rows).
     """
     residual = active.residual()
+    norm = float(np.linalg.norm(residual))
+    if norm <= EXACT * float(np.linalg.norm(active.problem.target)):
+        return None
     correlation = active.problem.vectors @ residual
     correlation[~active.problem.usable] = -np.inf
     correlation[active.support] = -np.inf
     correlation[list(active.blocked)] = -np.inf
     row = int(np.argmax(correlation))
-    floor = OPTIMAL * max(float(np.linalg.norm(active.problem.target)), np.finfo(float).tiny)
-    return row if correlation[row] > floor else None
+    return row if correlation[row] > OPTIMAL * norm else None
 
 
 def nnls(
