@@ -38,7 +38,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     if not Path(path).exists():
         raise RequestError(f"There is no checkpoint {path}.")
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
             packed = json.loads(str(archive["_json"]))
             arrays = {name: archive[name] for name in archive.files if name != "_json"}
     except Exception as error:

@@ -123,8 +123,8 @@ class Model(AbstractModel):
     0.998
     """
 
-    _log_likelihood: Callable[..., Any] = eqx.field(static=True)
-    _log_prior: Callable[..., Any] = eqx.field(static=True)
+    _log_likelihood: Callable[..., Any]
+    _log_prior: Callable[..., Any]
     _init: Params
 
     def __init__(

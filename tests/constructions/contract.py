@@ -1,0 +1,85 @@
+"""What every construction must keep; a new one inherits this class."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import decoct
+from decoct import potentials
+
+N, D = 1500, 3
+
+
+@pytest.fixture(scope="module")
+def logistic_rows():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(N, D))
+    y = (rng.random(N) < 1.0 / (1.0 + np.exp(-x @ [1.0, -0.5, 0.2]))).astype(int)
+    return {"x": x, "y": y}
+
+
+def parquet(folder, rows):
+    """The rows as a Parquet file with odd row groups."""
+    columns = {
+        "x": pa.FixedSizeListArray.from_arrays(pa.array(rows["x"].ravel()), D),
+        "y": pa.array(rows["y"]),
+    }
+    pq.write_table(pa.table(columns), folder / "rows.parquet", row_group_size=211)
+    return folder / "rows.parquet"
+
+
+class ConstructionContract:
+    """Sub-classes set ``method``."""
+
+    method: object
+
+    def build(self, rows, size=25, seed=0):
+        model = decoct.models.LogisticRegression()
+        return decoct.build(model, rows, size=size, seed=seed, method=self.method)
+
+    @pytest.mark.parametrize("size", [1, 2, 25, N])
+    def test_size_range_order_and_sign(self, logistic_rows, size):
+        coreset = self.build(logistic_rows, size)
+        assert 1 <= coreset.size <= size
+        assert coreset.indices.dtype == np.int64
+        assert coreset.weights.dtype == np.float64
+        assert (np.diff(coreset.indices) > 0).all()
+        assert coreset.indices[0] >= 0
+        assert coreset.indices[-1] < N
+        assert (coreset.weights > 0).all()
+        assert np.isfinite(coreset.weights).all()
+
+    def test_it_holds_the_kept_rows_and_no_more(self, logistic_rows):
+        coreset = self.build(logistic_rows)
+        for name, column in coreset.rows.items():
+            np.testing.assert_array_equal(column, logistic_rows[name][coreset.indices])
+            assert column.base is None or column.base.shape[0] < N
+
+    def test_a_seed_decides_everything(self, logistic_rows):
+        first, again = self.build(logistic_rows, seed=4), self.build(logistic_rows, seed=4)
+        np.testing.assert_array_equal(first.indices, again.indices)
+        np.testing.assert_array_equal(first.weights, again.weights)
+        assert self.build(logistic_rows, seed=5).indices.tolist() != first.indices.tolist()
+
+    def test_the_engine_changes_nothing(self, logistic_rows, tmp_path):
+        memory = self.build(logistic_rows)
+        streamed = self.build(parquet(tmp_path, logistic_rows))
+        np.testing.assert_array_equal(streamed.indices, memory.indices)
+        np.testing.assert_array_equal(streamed.weights, memory.weights)
+
+    def test_other_chunks_change_rounding_only(self, logistic_rows, monkeypatch):
+        # 6 rows: fewer than the 9 that fit the quadratic part, so no choice hangs on round-off.
+        usual = self.build(logistic_rows, 6)
+        monkeypatch.setattr(potentials, "chunk_rows", lambda _: 257)
+        other = self.build(logistic_rows, 6)
+        np.testing.assert_array_equal(other.indices, usual.indices)
+        np.testing.assert_allclose(other.weights, usual.weights, rtol=1e-6)
+
+    def test_one_run_answers_every_size(self, logistic_rows):
+        model = decoct.models.LogisticRegression()
+        path = decoct.path(model, logistic_rows, [40, 10, 20], method=self.method)
+        assert [one.size <= size for one, size in zip(path, (10, 20, 40), strict=True)] == [
+            True
+        ] * 3
+        assert path[-1].size > path[0].size

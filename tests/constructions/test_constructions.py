@@ -1,0 +1,123 @@
+"""Constructions: the contract, exact posteriors, and the hard cases."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import decoct
+from decoct.constructions import IteratedHilbert, Uniform
+from decoct.data import encoded
+from decoct.models import GaussianMean, LinearRegression, LogisticRegression
+from decoct.posteriors import WeightedDensity
+from decoct.posteriors.exact import exact_posterior
+from decoct.status import Status
+from tests.constructions.contract import ConstructionContract, logistic_rows  # noqa: F401
+
+
+class TestUniform(ConstructionContract):
+    method = Uniform()
+
+    def test_weights_count_repeated_picks(self):
+        rows = {"x": np.random.default_rng(0).normal(size=(10, 1))}
+        coreset = decoct.build(GaussianMean(np.eye(1)), rows, size=8, method=self.method)
+        counts = coreset.weights * 8 / 10
+        np.testing.assert_allclose(counts, np.round(counts), atol=1e-12)
+        assert counts.sum() == pytest.approx(8)
+        assert coreset.report.rounds[0]["repeated_picks"] == 8 - coreset.size
+
+    def test_totals_are_unbiased(self):
+        y = np.random.default_rng(0).exponential(size=50)
+        model, repeats = GaussianMean(np.eye(1)), 400
+        sums = [
+            (c.weights * np.ravel(c.rows["x"])).sum()
+            for c in (
+                decoct.build(model, {"x": y}, size=10, seed=seed, method=self.method)
+                for seed in range(repeats)
+            )
+        ]
+        error = np.std(sums, ddof=1) / np.sqrt(repeats)
+        assert abs(np.mean(sums) - y.sum()) < 4 * error
+
+
+class TestIteratedHilbert(ConstructionContract):
+    method = IteratedHilbert()
+
+
+def exact_kl(coreset, model, rows):
+    """KL between the two closed-form posteriors."""
+    taken = encoded(decoct.rows(rows), model).take(np.arange(coreset.n_rows))
+    full = exact_posterior(WeightedDensity.of(model, taken, np.ones(coreset.n_rows)))
+    return decoct.kl_gaussian(exact_posterior(coreset.density), full)
+
+
+@pytest.fixture(scope="module")
+def linear():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(3000, 4))
+    return {"x": x, "y": x @ [1.0, 2.0, -1.0, 0.0] + rng.normal(size=3000)}
+
+
+def test_conjugate_posteriors_are_met_exactly_once_the_quadratic_fits(linear):
+    gaussian = {"x": np.random.default_rng(1).normal(size=(3000, 4)) + 3.0}
+    for model, rows in (
+        (GaussianMean(np.eye(4)), gaussian),
+        (LinearRegression(noise_scale=1.0), linear),
+    ):
+        coreset = decoct.build(model, rows, size=4 * 7 // 2 + 1)
+        assert exact_kl(coreset, model, rows) < 1e-10
+
+
+def test_it_beats_uniform_by_orders_of_magnitude(linear):
+    model = LinearRegression(noise_scale=1.0)
+    ours = decoct.build(model, linear, size=10)
+    uniform = decoct.build(model, linear, size=1000, method=Uniform())
+    assert exact_kl(ours, model, linear) < 0.1 * exact_kl(uniform, model, linear)
+
+
+def test_kl_is_reached_and_the_claim_is_true(linear):
+    model = LinearRegression(noise_scale=1.0)
+    coreset = decoct.build(model, linear, kl=1e-3)
+    assert coreset.report.status is Status.REACHED
+    assert coreset.size < 40
+    assert exact_kl(coreset, model, linear) < 1e-3
+
+
+def test_an_unreachable_kl_ends_with_a_status():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(2000, 12))
+    rows = {"x": x, "y": (rng.random(2000) < 0.5).astype(int)}
+    method = IteratedHilbert(max_size=6, pool=100, draws=200)
+    coreset = decoct.build(LogisticRegression(), rows, kl=1e-6, method=method)
+    assert not coreset.report.status.ok
+    assert coreset.size <= 6
+    assert coreset.report.passes <= 8
+
+
+@pytest.mark.parametrize("case", ["duplicates", "zero column", "collinear", "separable", "N < dim"])
+def test_hard_tables_work(case):
+    rng = np.random.default_rng(0)
+    n = 8 if case == "N < dim" else 1200
+    x = rng.normal(size=(n, 12 if case == "N < dim" else 3))
+    if case == "duplicates":
+        x = np.repeat(x[:1], n, axis=0)
+    if case == "zero column":
+        x[:, 1] = 0.0
+    if case == "collinear":
+        x[:, 2] = x[:, 0]
+    y = (x[:, 0] > 0).astype(int) if case == "separable" else np.arange(n) % 2
+    model = LogisticRegression()
+    rows = {"x": x, "y": y}
+    coreset = decoct.build(model, rows, size=min(n, 40))
+    full = decoct.laplace(model, rows)
+    assert (
+        decoct.kl_gaussian(decoct.laplace(model, dict(coreset.rows), coreset.weights), full) < 0.01
+    )
+
+
+def test_rows_that_say_nothing_leave_the_prior():
+    model = decoct.Model(
+        lambda p, r: 0.0 * r["y"] * p["a"], lambda p: -0.5 * p["a"] ** 2, {"a": jnp.zeros(())}
+    )
+    coreset = decoct.build(model, {"y": np.arange(1.0, 50.0)}, size=5)
+    gaussian = decoct.laplace(model, dict(coreset.rows), coreset.weights)
+    np.testing.assert_allclose(gaussian.cov, [[1.0]])

