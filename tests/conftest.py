@@ -5,6 +5,14 @@ from pathlib import Path
 
 import jax
 import pytest
+from jaxtyping import install_import_hook
+
+import tests.typechecking  # noqa: F401  (the hook below names it)
+
+# Shapes and types are checked while testing, and only then. The public door and the solvers, which
+# tests call with wrong types on purpose, stay out.
+CHECKED = ("parameters", "potentials", "tangent", "posteriors", "diagnostics", "constructions")
+install_import_hook([f"decoct.{name}" for name in CHECKED], "tests.typechecking.check")
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 

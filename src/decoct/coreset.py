@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -113,7 +114,13 @@ class Coreset:
         -------
         xarray.DataTree
             Groups ``posterior`` (named, natural scale), ``unconstrained_posterior`` (flat vector
-            ``z``) and ``sample_stats``; ready for ArviZ.
+            ``z``) and ``sample_stats``; ready for ArviZ. R-hat and ESS, the worst over the
+            parameters, are attributes of ``posterior``.
+
+        Warns
+        -----
+        UserWarning
+            Transitions diverged, or R-hat is above 1.05.
         """
         if draws < 1 or chains < 1 or warmup < 1:
             raise RequestError("draws, chains and warmup must each be at least 1.")
@@ -128,6 +135,7 @@ class Coreset:
             drawn = sampler.draw(key, self.density, draws * chains)
             flat = drawn.flat[: draws * chains]
             drawn = Draws(flat.reshape(chains, draws, -1), drawn.sampler, drawn.info)
+        _tell_of_trouble(drawn)
         return to_datatree(self.model, self.density.space, self.rows, drawn)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -146,4 +154,20 @@ class Coreset:
         return (
             f"Coreset({self.size} of {self.n_rows:,} rows{predicted}, "
             f"{type(self.model).__name__}, status {self.report.status.name})"
+        )
+
+
+def _tell_of_trouble(draws: Draws) -> None:
+    diverged = int(np.sum(draws.info.get("diverging", 0)))
+    if diverged:
+        warnings.warn(
+            f"{diverged} of {draws.z.shape[0] * draws.z.shape[1]} transitions diverged; raise "
+            "target_acceptance (sampler=NUTS(target_acceptance=0.95)) or reparametrise the model.",
+            stacklevel=3,
+        )
+    rhat = draws.info.get("rhat", np.nan)
+    if rhat > 1.05:
+        warnings.warn(
+            f"R-hat is {rhat:.3f}: the chains have not mixed; take more draws and warm-up.",
+            stacklevel=3,
         )

@@ -358,7 +358,7 @@ def _chunk_curvature(model, space, z, rows, weights):
 
 
 @eqx.filter_jit
-def _log_priors(model, space, draws) -> Float[Array, " S"]:
+def _log_priors(model, space, draws) -> Array:
     return jax.vmap(lambda z: model.log_prior(space.unflatten(z)))(draws)
 
 
@@ -389,7 +389,7 @@ def _name_bad_potential(model, space, chunk: Chunk, draws) -> None:
 
 @float64
 def _check_shape(model: AbstractModel, space: ParameterSpace, example: Columns) -> None:
-    two: Any = {name: np.repeat(column, 2, axis=0) for name, column in example.items()}
+    two = {name: jnp.asarray(np.repeat(column, 2, axis=0)) for name, column in example.items()}
     z = jnp.zeros(space.dim)
     shape = jax.eval_shape(
         lambda z: jnp.asarray(model.log_likelihood(space.unflatten(z), two)), z

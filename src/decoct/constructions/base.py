@@ -7,7 +7,7 @@ A construction never sees the table or the sampler directly: `Problem` bundles t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import numpy as np
@@ -110,6 +110,7 @@ class StepInfo(NamedTuple):
     numbers: dict[str, Any]
 
 
+@runtime_checkable
 class Construction(Protocol):
     """A way to choose rows and weights; frozen hyper-parameters, never a key, never the data."""
 

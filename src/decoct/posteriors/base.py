@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -115,6 +115,7 @@ class Draws:
         return self.z.reshape(-1, self.z.shape[-1])
 
 
+@runtime_checkable
 class Sampler(Protocol):
     """Draws from a weighted density; a frozen configuration without key or data."""
 
