@@ -14,7 +14,8 @@ from formulaic import Formula
 from decoct.data import ArrayRows, Rows, rows
 from decoct.errors import CoresetFileError, ModelError, RequestError, RowsError
 from decoct.models.design import Design
-from decoct.models.formula import FormulaModel, fit_design, from_dict, from_formula
+from decoct.models.formula import FormulaModel, from_dict, from_formula
+from decoct.models.formula_fit import fit_design
 
 N = 4000
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import glob
-import re
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import cached_property, partial
-from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -19,6 +16,13 @@ import pyarrow.fs as fs
 import pyarrow.parquet as pq
 
 from decoct.data.arrays import numpy_column, plain_type
+from decoct.data.arrow_schema import (
+    changed_column,
+    check_unique,
+    common_schema,
+    plain_fields,
+    reading,
+)
 from decoct.data.base import (
     DEFAULT_CHUNK,
     Chunk,
@@ -29,20 +33,12 @@ from decoct.data.base import (
     checked_size,
     read_ahead,
 )
+from decoct.data.discovery import PARQUET, find_files
 from decoct.errors import RowsError
-
-PARQUET = (".parquet", ".pq")
-CSV = (".csv", ".csv.gz")
 
 _READ_AHEAD = 2
 _PAGE_BUFFER = 1 << 18
 _SMALLEST_BATCH = 8192
-
-_CHANGE = re.compile(
-    r"CSV column #(?P<column>\d+): (?:Row #(?P<row>\d+): )?"
-    r"CSV conversion error to (?P<type>.+): invalid value '(?P<value>.*)'"
-)
-_PREAMBLE = re.compile(r"^.*Could not open \w+ input source '.*?': (?:\w+: )?", re.DOTALL)
 
 
 class ArrowRows(SequentialRows):
@@ -88,7 +84,7 @@ class ArrowRows(SequentialRows):
             self._parts, self._schema = _from_dataset(source)
         else:
             self._parts, self._schema = _from_files(*find_files(source))
-        _check_unique(self._parts[0].path, self._schema.names)
+        check_unique(self._parts[0].path, self._schema.names)
         if not any(part.any_row(self._schema) for part in self._parts):
             raise RowsError(f"The table is empty: {self._parts[0].path} has no rows.")
 
@@ -211,7 +207,7 @@ class _ParquetPart:
         self.path = fragment.path
         self._fragment = fragment
         self._constants = ds.get_partition_keys(fragment.partition_expression)
-        with _reading(self.path, "Parquet"), self._open() as file:
+        with reading(self.path, "Parquet"), self._open() as file:
             meta = file.metadata
             self.schema = file.schema_arrow
             self._groups = list(range(meta.num_row_groups)) if groups is None else groups
@@ -245,7 +241,7 @@ class _ParquetPart:
     ) -> Generator[pa.RecordBatch, None, None]:
         read = self._groups if groups is None else [self._groups[group] for group in groups]
         names = [name for name in schema.names if name in self.schema.names]
-        with _reading(self.path, "Parquet"), self._open() as file:
+        with reading(self.path, "Parquet"), self._open() as file:
             for batch in file.iter_batches(size, row_groups=read, columns=names):
                 yield pa.RecordBatch.from_arrays(
                     [self._column(batch, field) for field in schema], schema=schema
@@ -291,7 +287,7 @@ class _ScannedPart:
         self, schema: pa.Schema, size: int, groups: Sequence[int] | None = None
     ) -> Generator[pa.RecordBatch, None, None]:
         types = {"schema": schema} if self._asks_types else {}
-        with _reading(self.path, self._kind, self.schema.names):
+        with reading(self.path, self._kind, self.schema.names):
             scanner = self._scan(
                 columns=schema.names,
                 batch_size=size,
@@ -314,102 +310,28 @@ class _ScannedPart:
             return _count(self.batches(pa.schema(map(schema.field, names)), DEFAULT_CHUNK))
         except RowsError as error:
             # perhaps nobody needs the column that changes its type; whoever reads it is told
-            changed = _changed_column(error.__cause__, self.schema.names)
+            changed = changed_column(error.__cause__, self.schema.names)
             others = [name for name in names if name != changed]
             if changed is None or not others:
                 raise
             return self._count(schema, others)
 
 
-def find_files(source: str | Path | Sequence[str | Path]) -> tuple[list[str], str | None]:
-    """Return the data files of a path, folder, pattern or list, sorted, and the folder.
-
-    Raises
-    ------
-    RowsError
-        There is no such path, no data file in it, or files of two kinds.
-    """
-    if isinstance(source, (str, Path)):
-        files, base = _expand(str(source))
-    else:
-        files, base = [file for entry in source for file in _expand(str(entry))[0]], None
-        if not files:
-            raise RowsError("The list of files is empty; name at least one.")
-    files = sorted(files)
-    for one, two in pairwise(files):
-        if one == two:
-            raise RowsError(f"{one} is listed twice: its rows would count double.")
-    if len({file.lower().endswith(PARQUET) for file in files}) > 1:
-        raise RowsError(f"{source} mixes Parquet and CSV files; name those of one kind.")
-    return files, base
-
-
-def _expand(text: str) -> tuple[list[str], str | None]:
-    path = Path(text).expanduser()
-    if path.is_dir():
-        return _in_folder(path), str(path)
-    if path.exists():
-        if not _is_data(text):
-            raise RowsError(
-                f"{text} is neither Parquet ({', '.join(PARQUET)}) nor CSV ({', '.join(CSV)}) by "
-                "its name; convert or rename it."
-            )
-        return [str(path)], None
-    if _is_pattern(text):
-        return _matching(path)
-    if "://" in text:
-        raise RowsError(f"{text} is not a local path; pass pyarrow.dataset.dataset({text!r}).")
-    raise RowsError(f"There is no file or folder {text} (seen from {Path.cwd()}); check the path.")
-
-
-def _in_folder(folder: Path) -> list[str]:
-    found = [file for file in folder.rglob("*") if _is_data(file.name) and file.is_file()]
-    # writers keep their notes in files like _SUCCESS and folders like .tmp
-    files = [
-        str(file)
-        for file in found
-        if not any(piece.startswith((".", "_")) for piece in file.relative_to(folder).parts)
-    ]
-    if not files:
-        raise RowsError(f"The folder {folder} has no data files ({', '.join(PARQUET + CSV)}).")
-    return files
-
-
-def _matching(pattern: Path) -> tuple[list[str], str]:
-    files: set[str] = set()
-    for match in glob.glob(str(pattern), recursive=True):
-        if Path(match).is_dir() and "**" not in pattern.parts:
-            files.update(_in_folder(Path(match)))
-        elif _is_data(match) and Path(match).is_file():
-            files.add(match)
-    if not files:
-        raise RowsError(f"No data file matches {pattern}; check the pattern.")
-    return list(files), str(Path(*takewhile(lambda piece: not _is_pattern(piece), pattern.parts)))
-
-
-def _is_pattern(text: str) -> bool:
-    return any(sign in text for sign in "*?[")
-
-
-def _is_data(name: str) -> bool:
-    return name.lower().endswith(PARQUET + CSV)
-
-
 def _from_files(files: list[str], base: str | None) -> tuple[list[_Part], pa.Schema]:
     is_parquet = files[0].lower().endswith(PARQUET)
     layout: dict[str, Any] = {"partitioning": "hive", "partition_base_dir": base} if base else {}
-    with _reading(files[0], "Parquet" if is_parquet else "CSV"):
+    with reading(files[0], "Parquet" if is_parquet else "CSV"):
         kind = ds.ParquetFileFormat() if is_parquet else _csv_format()
         dataset = ds.dataset(files, format=kind, filesystem=fs.LocalFileSystem(), **layout)
     make: Callable[..., _Part] = _ParquetPart if is_parquet else _csv_part
     parts: list[_Part] = [make(fragment) for fragment in dataset.get_fragments()]
-    schema = _common_schema({part.path: part.schema for part in parts})
+    schema = common_schema({part.path: part.schema for part in parts})
     partitions = [field for field in dataset.schema if field.name not in schema.names]
-    return parts, pa.schema([*schema, *_plain(partitions)])
+    return parts, pa.schema([*schema, *plain_fields(partitions)])
 
 
 def _from_dataset(dataset: ds.Dataset) -> tuple[list[_Part], pa.Schema]:
-    schema = pa.schema(_plain(dataset.schema))
+    schema = pa.schema(plain_fields(dataset.schema))
     if getattr(dataset, "_scan_options", None):
         # filtered: the scanner alone knows which rows are kept
         return [_ScannedPart("The data set", "data", dataset.schema, dataset.scanner)], schema
@@ -420,14 +342,14 @@ def _from_dataset(dataset: ds.Dataset) -> tuple[list[_Part], pa.Schema]:
 
 
 def _csv_part(fragment: ds.FileFragment) -> _ScannedPart:
-    with _reading(fragment.path, "CSV"):
+    with reading(fragment.path, "CSV"):
         inferred = fragment.physical_schema
     return _ScannedPart(fragment.path, "CSV", inferred, fragment.scanner, asks_types=True)
 
 
 def _dataset_part(fragment: ds.Fragment, schema: pa.Schema) -> _Part:
     path = getattr(fragment, "path", "The data set")
-    with _reading(path, "data"):
+    with reading(path, "data"):
         if isinstance(fragment, ds.ParquetFileFragment):
             return _ParquetPart(fragment, [group.id for group in fragment.row_groups])
         inferred = fragment.physical_schema
@@ -441,51 +363,6 @@ def _csv_format() -> ds.CsvFileFormat:
             strings_can_be_null=True, quoted_strings_can_be_null=False
         ),
     )
-
-
-def _plain(fields: Iterable[pa.Field]) -> list[pa.Field]:
-    return [pa.field(field.name, plain_type(field.type)) for field in fields]
-
-
-def _check_unique(path: str, names: list[str]) -> None:
-    for name in names:
-        if names.count(name) > 1:
-            raise RowsError(f"{path} has two columns '{name}'; rename one.")
-
-
-def _common_schema(schemas: Mapping[str, pa.Schema]) -> pa.Schema:
-    """Return the columns of all files, numbers widened, or say which two files disagree."""
-    first, schema = next(iter(schemas.items()))
-    common = {field.name: field for field in _plain(schema)}
-    for path, other in schemas.items():
-        _check_unique(path, other.names)
-        for one, two, names in (
-            (first, path, set(common) - set(other.names)),
-            (path, first, set(other.names) - set(common)),
-        ):
-            if names:
-                raise RowsError(
-                    f"The files differ in their columns: '{min(names)}' is in {one} but not in "
-                    f"{two}; give every file the same columns."
-                )
-        for field in _plain(other):
-            common[field.name] = _wider(common[field.name], field, first, path)
-    return pa.schema(list(common.values()))
-
-
-def _wider(one: pa.Field, two: pa.Field, first: str, path: str) -> pa.Field:
-    if one.type == two.type:
-        return one
-    try:
-        merged = pa.unify_schemas(
-            [pa.schema([one]), pa.schema([two])], promote_options="permissive"
-        )
-    except pa.ArrowException as error:
-        raise RowsError(
-            f"Column '{one.name}' is {one.type} in {first} but {two.type} in {path}; "
-            "write it with one type."
-        ) from error
-    return merged.field(0)
 
 
 def _countable(schema: pa.Schema) -> list[str]:
@@ -541,39 +418,3 @@ def _pick(
             if last == len(rows):
                 return
             start += len(batch)
-
-
-@contextmanager
-def _reading(path: str, kind: str, names: Sequence[str] = ()) -> Iterator[None]:
-    """Turn a reader's failure into one sentence that names the file."""
-    try:
-        yield
-    except (pa.ArrowException, OSError) as error:
-        raise RowsError(_complaint(path, kind, names, str(error))) from error
-
-
-def _complaint(path: str, kind: str, names: Sequence[str], message: str) -> str:
-    if "Empty CSV file" in message:
-        return f"The table is empty: {path} has no rows."
-    if "duplicate field names" in message:
-        return f"{path} has two columns of the same name; rename one."
-    change = _CHANGE.search(message)
-    if change and int(change["column"]) < len(names):
-        line = f" in line {change['row']}" if change["row"] else ""
-        return (
-            f"Column '{names[int(change['column'])]}' of {path} looked like {change['type']} in "
-            f"its first rows but has '{change['value']}'{line}; mend the value, or convert the "
-            "file to Parquet with one type."
-        )
-    reason = (_PREAMBLE.sub("", message).splitlines() or ["no reason given"])[0][:200]
-    reason = "".join(c if c.isprintable() and c != "\ufffd" else "?" for c in reason)
-    return (
-        f"{path} could not be read as {kind} ({reason.rstrip('. ')}); "
-        "check that the file is complete and really of that kind."
-    )
-
-
-def _changed_column(error: BaseException | None, names: Sequence[str]) -> str | None:
-    """Return the CSV column whose type changed midway, if that is what went wrong."""
-    change = _CHANGE.search(str(error))
-    return names[int(change["column"])] if change and int(change["column"]) < len(names) else None

@@ -1,0 +1,235 @@
+"""The expressions a formula may hold: checked once, evaluated on any rows, row by row."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from formulaic.transforms import TRANSFORMS
+from formulaic.utils.code import sanitize_variable_names
+from formulaic.utils.layered_mapping import LayeredMapping
+from formulaic.utils.stateful_transforms import stateful_eval
+
+from decoct.errors import ModelError, RowsError
+from decoct.models.validation import column, numeric, row_number
+
+ELEMENTWISE = ("I", "exp", "exp2", "exp10", "log", "log2", "log10")
+STATEFUL = ("center", "scale", "standardize", "bs", "cr", "cs", "cc", "poly")
+CODINGS = ("Treatment", "Poly", "Sum", "Helmert", "Diff")
+CODINGS += tuple(f"contr.{k}" for k in ("treatment", "SAS", "sum", "helmert", "diff", "poly"))
+CODINGS += ("contr.custom",)
+NUMPY_FUNCTIONS = {"where": 3, "clip": 3, "round": 2}
+
+OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow)
+OPERATORS += (ast.BitAnd, ast.BitOr, ast.BitXor, ast.UAdd, ast.USub, ast.Invert)
+OPERATORS += (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+
+
+def raw_column(
+    rows: Mapping[str, np.ndarray], name: str, start: int | np.ndarray = 0
+) -> np.ndarray:
+    """Return a column as float64, int64, bool or an object array of strings, without nulls."""
+    values = column(rows, name)
+    if values.ndim != 1:
+        raise RowsError(f"Column '{name}' is not one value per row, which a formula needs.")
+    if values.dtype.kind in "OUT":
+        values = values.astype(object, copy=False)
+        found = pd.api.types.infer_dtype(values, skipna=False)
+        if found in ("string", "empty"):
+            return values
+        values = _from_objects(values, name, start)
+    if values.dtype.kind not in "fiub":
+        raise RowsError(
+            f"Column '{name}' has the type {values.dtype}, which a formula cannot use; "
+            "turn it into numbers or text."
+        )
+    values = numeric({name: values}, name, start)
+    small = values.dtype.kind in "iu" and values.dtype.itemsize < 8
+    return values.astype(np.int64) if small else values
+
+
+def _from_objects(values: np.ndarray, name: str, start: int | np.ndarray) -> np.ndarray:
+    null = pd.isna(values)
+    if null.any():
+        number = row_number(start, int(np.argmax(null)))
+        raise RowsError(f"Column '{name}' has no value in row {number}; drop or impute such rows.")
+    found = pd.api.types.infer_dtype(values)
+    types = {"integer": np.int64, "boolean": np.bool_, "floating": np.float64}
+    if found not in types:
+        raise RowsError(
+            f"Column '{name}' holds values of the kind '{found}', which a formula cannot use; "
+            "make it all numbers or all text."
+        )
+    return values.astype(types[found])
+
+
+@dataclass(frozen=True)
+class Expression:
+    """Python that a formula evaluates row by row, its columns renamed ``_0``, ``_1``, ….
+
+    The renaming keeps a column called ``scale`` or ``wind speed`` apart from functions and
+    operators. Only expressions that `compile_expression` accepts are ever evaluated.
+
+    Attributes
+    ----------
+    label
+        The term as formulaic spells it.
+    lookup
+        The term is the name of a column, not Python.
+    code
+        What to evaluate; for ``C(...)``, its first argument.
+    coding
+        For ``C(...)``, the whole call; else empty.
+    inputs
+        The raw columns, in the order of ``_0``, ``_1``, ….
+    """
+
+    label: str
+    lookup: bool
+    code: str
+    coding: str
+    inputs: tuple[str, ...]
+
+    def evaluate(
+        self, raw: Mapping[str, np.ndarray], state: Mapping[str, Any], code: str | None = None
+    ) -> Any:
+        """Return the value on raw columns; ``state`` is that of the stateful functions."""
+        code = self.code if code is None else code
+        columns = {f"_{i}": self._operand(raw[name]) for i, name in enumerate(self.inputs)}
+        if code in columns:
+            return columns[code]
+        try:
+            with np.errstate(all="ignore"):
+                return stateful_eval(code, LayeredMapping(columns, TRANSFORMS), {}, state, None)  # pyright: ignore[reportArgumentType]
+        except Exception as error:
+            why = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+            raise RowsError(
+                f"The formula's term '{self.label}' cannot be evaluated: {why}."
+            ) from error
+
+    def _operand(self, values: np.ndarray) -> np.ndarray:
+        # integer powers overflow silently; levels keep their type, for their labels
+        whole = values.dtype.kind in "iu" and not self.coding
+        return values.astype(np.float64) if whole else values
+
+
+def compile_expression(label: str, lookup: bool = False) -> Expression:
+    """Turn a term of a formula into an `Expression`, or refuse it.
+
+    Only functions of one row at a time are let through: anything else would depend on the chunk a
+    row comes in. It is also what makes it safe to open a coreset file that holds a formula.
+    """
+    if lookup:
+        return Expression(label, True, "_0", "", (label,))
+    quoted: dict[str, str] = {}
+    try:
+        source = sanitize_variable_names(label, {}, quoted, template="quoted_{}")
+        tree = ast.parse(source, mode="eval").body
+    except SyntaxError as error:
+        raise ModelError(f"The formula's term '{label}' is not an expression.") from error
+    visitor = _Visitor(label, quoted, [])
+    if isinstance(tree, ast.Call) and ast.unparse(tree.func) == "C" and tree.args:
+        visitor.visit(tree.args[0])
+        visitor.check_coding(tree)
+        visitor.check_used()
+        inner, coding = ast.unparse(tree.args[0]), ast.unparse(tree)
+        return Expression(label, False, inner, coding, tuple(visitor.inputs))
+    visitor.visit(tree)
+    visitor.check_used()
+    return Expression(label, False, ast.unparse(tree), "", tuple(visitor.inputs))
+
+
+@dataclass
+class _Visitor:
+    """Renames the columns of a syntax tree in place and refuses what is not row by row."""
+
+    label: str
+    quoted: Mapping[str, str]
+    inputs: list[str]
+
+    def visit(self, node: ast.AST) -> None:
+        if isinstance(node, ast.Name):
+            name = self.quoted.get(node.id, node.id)
+            if name not in self.inputs:
+                self.inputs.append(name)
+            node.id = f"_{self.inputs.index(name)}"
+        elif isinstance(node, ast.Call):
+            self.call(node)
+        elif isinstance(node, ast.BinOp | ast.UnaryOp | ast.Compare) and _is_plain(node):
+            for child in ast.iter_child_nodes(node):
+                self.visit(child)
+        elif not isinstance(node, (*OPERATORS, ast.Constant)) and not _is_numpy_constant(node):
+            self.refuse(f"uses '{ast.unparse(node)}', which is not a function of one row")
+
+    def call(self, node: ast.Call) -> None:
+        name = ast.unparse(node.func)
+        if name in (*STATEFUL, "np.isin") and node.args:
+            self.visit(node.args[0])
+            if not all(_is_constant(value) for value in _other_arguments(node)):
+                self.refuse(f"gives {name}(...) an argument that is not a constant")
+            return
+        most = _most_arguments(name)
+        if most == 0:
+            self.refuse(
+                f"uses {name}(...), which is not one of a formula's functions: "
+                f"{', '.join(('C', *ELEMENTWISE, *STATEFUL))} and NumPy's functions of one value "
+                "such as np.sqrt (C(...) must be a term of its own)"
+            )
+        if node.keywords or len(node.args) > most:
+            self.refuse(f"gives {name}(...) too many arguments")
+        for child in node.args:
+            self.visit(child)
+
+    def check_coding(self, node: ast.Call) -> None:
+        for value in _other_arguments(node):
+            call = value.func if isinstance(value, ast.Call) else value
+            name = ast.unparse(call)
+            inner = _other_arguments(value, 0) if isinstance(value, ast.Call) else []
+            if not (_is_constant(value) or (name in CODINGS and all(map(_is_constant, inner)))):
+                self.refuse(f"gives C(...) the argument '{ast.unparse(value)}'")
+
+    def check_used(self) -> None:
+        if not self.inputs:
+            self.refuse("names no column")
+
+    def refuse(self, why: str) -> None:
+        raise ModelError(f"The formula's term '{self.label}' {why}.")
+
+
+def _other_arguments(node: ast.Call, skip: int = 1) -> list[ast.expr]:
+    return [*node.args[skip:], *(keyword.value for keyword in node.keywords)]
+
+
+def _is_plain(node: ast.BinOp | ast.UnaryOp | ast.Compare) -> bool:
+    if isinstance(node, ast.Compare):
+        return len(node.ops) == 1 and isinstance(node.ops[0], OPERATORS)
+    return isinstance(node.op, OPERATORS)
+
+
+def _is_constant(node: ast.AST) -> bool:
+    try:
+        ast.literal_eval(node)  # pyright: ignore[reportArgumentType]
+    except (ValueError, TypeError):
+        return False
+    return True
+
+
+def _is_numpy_constant(node: ast.AST) -> bool:
+    return isinstance(node, ast.Attribute) and ast.unparse(node) in ("np.pi", "np.e")
+
+
+def _most_arguments(name: str) -> int:
+    """Number of arguments a row-by-row function takes; 0 if it is not one.
+
+    The limit matters: one more positional argument of a ufunc is the array it writes to.
+    """
+    if name in ELEMENTWISE:
+        return 1
+    function = getattr(np, name[3:], None) if name.startswith("np.") else None
+    if isinstance(function, np.ufunc) and function.signature is None:
+        return function.nin
+    return NUMPY_FUNCTIONS.get(name[3:], 0) if function is not None else 0
