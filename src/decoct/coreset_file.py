@@ -93,7 +93,9 @@ def _read(path: Path) -> tuple[pa.Table, dict[str, Any]]:
     try:
         table = pq.read_table(path)
     except (pa.ArrowInvalid, OSError) as error:
-        raise CoresetFileError(f"{path} is not a readable Parquet file ({error}).") from error
+        raise CoresetFileError(
+            f"{path} is not a readable Parquet file: it is truncated, damaged or of another kind."
+        ) from error
     metadata = (table.schema.metadata or {}).get(KEY)
     if metadata is None:
         raise CoresetFileError(
