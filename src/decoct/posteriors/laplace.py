@@ -17,6 +17,7 @@ from decoct.diagnostics.chains import pareto_khat
 from decoct.diagnostics.divergences import Gaussian
 from decoct.errors import ModelError
 from decoct.models.base import AbstractModel
+from decoct.parameters import ParameterSpace
 from decoct.posteriors.base import Draws, WeightedDensity, log_densities
 from decoct.posteriors.newton import Mode, maximise
 from decoct.potentials import Curvature, Potentials
@@ -51,20 +52,23 @@ def find_mode(density: WeightedDensity, start: Float[np.ndarray, " d"] | None = 
     return maximise(evaluate, density.start if start is None else start)
 
 
+@eqx.filter_jit
+def _prior_curvature(model: AbstractModel, space: ParameterSpace, z):
+    def log_prior(z):
+        return model.log_prior(space.unflatten(z))
+
+    return log_prior(z), jax.grad(log_prior)(z), jax.hessian(log_prior)(z)
+
+
 @float64
 def find_full_mode(potentials: Potentials, start: Float[np.ndarray, " d"] | None = None) -> Mode:
     """Return the mode of the full posterior π; every evaluation is a pass over the data."""
     model, space = potentials.model, potentials.space
 
-    @eqx.filter_jit
-    def prior(model, z):
-        log_prior = lambda z: model.log_prior(space.unflatten(z))  # noqa: E731
-        return log_prior(z), jax.grad(log_prior)(z), jax.hessian(log_prior)(z)
-
     def evaluate(z: np.ndarray) -> Curvature:
         data = potentials.curvature(z)
         with jax.enable_x64(True):
-            value, gradient, hessian = prior(model, jnp.asarray(z))
+            value, gradient, hessian = _prior_curvature(model, space, jnp.asarray(z))
         return Curvature(
             data.value + float(value),
             data.gradient + np.asarray(gradient),
