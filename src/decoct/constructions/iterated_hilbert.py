@@ -371,12 +371,21 @@ def _chosen(
     problem: Problem, view: _View, path: dict[int, SparseWeights], judged: dict[int, float]
 ) -> Chosen:
     """Return the size with the smallest predicted KL as a selection."""
-    if not judged:  # no potential varies: any row with total weight N says what the data say
-        only = Pool(view.pool.indices[:1], {k: v[:1] for k, v in view.pool.rows.items()})
-        weights: Float[np.ndarray, " 1"] = np.array([float(problem.n_rows)])
-        return Chosen(Selection(only.indices, weights, only.rows), 0.0)
+    if not judged:
+        return Chosen(_evenly(problem, view.pool), 0.0)
     best = min(judged, key=lambda m: judged[m])
     solution = path[best]
     rows = {name: column[solution.indices] for name, column in view.pool.rows.items()}
     selection = Selection(view.pool.indices[solution.indices], solution.weights, rows)
     return Chosen(selection, judged[best])
+
+
+def _evenly(problem: Problem, pool: Pool) -> Selection:
+    """Return evenly spaced rows of equal weight, for when no potential varies over the draws.
+
+    Then every choice of weights looks alike from here; this one leans on no single row.
+    """
+    m = min(problem.size, len(pool.indices))
+    places = np.linspace(0, len(pool.indices) - 1, m).round().astype(np.int64)
+    rows = {name: column[places] for name, column in pool.rows.items()}
+    return Selection(pool.indices[places], np.full(m, problem.n_rows / m), rows)

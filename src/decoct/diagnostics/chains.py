@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
+from scipy.special import logsumexp
 
 
 def _stats() -> Any:
@@ -35,14 +36,18 @@ def smoothed_log_weights(
 
     Vehtari et al. (2024). ArviZ treats its input as a log *likelihood* and negates it, so log
     ratios are handed over with the sign turned. Constant ratios (identical distributions) have
-    equal weights and k-hat −inf.
+    equal weights and k-hat −inf; where no Pareto tail can be fitted the weights stay
+    unsmoothed and k-hat is +inf.
     """
     log_ratios = np.asarray(log_ratios, dtype=np.float64)
     spread = float(np.ptp(log_ratios)) if len(log_ratios) else 0.0
     if spread <= 1e-12 * (1.0 + float(np.abs(log_ratios).max(initial=0.0))):
         return np.full(len(log_ratios), -np.log(max(1, len(log_ratios)))), -np.inf
     log_weights, khat = _stats().psislw(-(log_ratios - log_ratios.max()))
-    return np.asarray(log_weights), float(khat)
+    log_weights = np.asarray(log_weights)
+    if not np.isfinite(log_weights).all():  # a tail no Pareto fits: nothing to trust
+        return log_ratios - logsumexp(log_ratios), np.inf
+    return log_weights, float(khat)
 
 
 def pareto_khat(log_ratios: Float[np.ndarray, " S"]) -> float:
