@@ -434,7 +434,9 @@ class TestFormulaModel:
         )
 
     def test_options_reach_the_family(self, streamed):
-        assert from_formula("count ~ temp", streamed, "poisson", link="log").base.link == "log"
+        assert from_formula("count ~ temp", streamed, "poisson").base.link == "log"
+        soft = from_formula("count ~ temp", streamed, "poisson", link="softplus")
+        assert soft.base.link == "softplus"
         model = from_formula("y ~ temp", streamed, noise_scale=0.5, prior_scale=[1.0, 3.0])
         assert model.is_conjugate
         assert not from_formula("y ~ temp", streamed, "student").is_conjugate

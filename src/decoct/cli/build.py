@@ -64,7 +64,7 @@ def build(
     output
         The coreset file to write.
     family
-        Distribution of the response; poisson has a softplus link.
+        Distribution of the response; poisson has a log link.
     size
         Most rows to keep.
     kl

@@ -233,3 +233,8 @@ def _most_arguments(name: str) -> int:
     if isinstance(function, np.ufunc) and function.signature is None:
         return function.nin
     return NUMPY_FUNCTIONS.get(name[3:], 0) if function is not None else 0
+
+
+def reason(error: Exception) -> str:
+    """Return the first line of an error, without a full stop."""
+    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")

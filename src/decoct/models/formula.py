@@ -21,7 +21,8 @@ from decoct.errors import CoresetFileError, DecoctError, ModelError, RequestErro
 from decoct.models.base import EncodedColumns, Params, RawRows
 from decoct.models.conjugate import AbstractConjugate, Statistics
 from decoct.models.design import Design
-from decoct.models.formula_fit import fit_design, reason
+from decoct.models.expression import reason
+from decoct.models.formula_fit import fit_design
 from decoct.models.linear import LinearRegression
 from decoct.models.logistic import LogisticRegression
 from decoct.models.poisson import PoissonRegression
@@ -34,6 +35,9 @@ FAMILIES: dict[str, type[AbstractRegression]] = {
     "poisson": PoissonRegression,
     "student": StudentTRegression,
 }
+
+DEFAULTS: dict[str, dict[str, Any]] = {"poisson": {"link": "log"}}
+"""Options that a formula sets differently from the family's class."""
 
 
 class FormulaModel(AbstractConjugate):
@@ -162,7 +166,8 @@ def from_formula(
     rows
         The full data.
     family
-        ``"gaussian"``, ``"bernoulli"``, ``"poisson"`` or ``"student"``.
+        ``"gaussian"``, ``"bernoulli"``, ``"poisson"`` (with the link ``"log"``, unless the option
+        ``link`` says ``"softplus"``) or ``"student"``.
     prior_scale
         Prior standard deviation of the coefficients: a number, or one per column of the design.
     standardize
@@ -199,7 +204,7 @@ def from_formula(
     if "intercept" in options:
         raise ModelError("Leave the option intercept out; the formula says if there is one.")
     try:
-        base = FAMILIES[family](prior_scale=prior_scale, **options)
+        base = FAMILIES[family](prior_scale=prior_scale, **DEFAULTS.get(family, {}) | options)
     except TypeError as error:
         raise ModelError(f"The family '{family}' cannot be used so: {reason(error)}.") from error
     model = FormulaModel(fit_design(formula, rows, standardize), base)
