@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import warnings
 from collections.abc import Mapping
@@ -106,7 +107,8 @@ class Coreset:
         warmup
             NUTS adaptation steps per chain.
         sampler
-            A sampler of `decoct.posteriors` to use in place of NUTS.
+            A sampler of `decoct.posteriors` to use in place of NUTS; ``chains`` is what was asked
+            for here, all else as configured there.
         progress
             Show a progress bar; None shows it on a terminal.
 
@@ -125,18 +127,20 @@ class Coreset:
         if draws < 1 or chains < 1 or warmup < 1:
             raise RequestError("draws, chains and warmup must each be at least 1.")
         use_compilation_cache()
-        key = jax.random.key(seed)
-        if sampler is None:
-            nuts = NUTS(chains=chains, warmup=warmup)
-            with ProgressBar(progress) as bar:
-                bar.begin("sampling", warmup + draws, "draws")
-                drawn = nuts.sample(key, self.density, draws, bar.advance)
-        else:
-            drawn = sampler.draw(key, self.density, draws * chains)
-            flat = drawn.flat[: draws * chains]
-            drawn = Draws(flat.reshape(chains, draws, -1), drawn.sampler, drawn.info)
+        sampler = NUTS(warmup=warmup) if sampler is None else sampler
+        drawn = self._drawn(jax.random.key(seed), sampler, draws, chains, progress)
         _tell_of_trouble(drawn)
         return to_datatree(self.model, self.density.space, self.rows, drawn)
+
+    def _drawn(self, key: Any, sampler: Any, draws: int, chains: int, progress: Any) -> Draws:
+        if not hasattr(sampler, "chains"):
+            drawn = sampler.draw(key, self.density, draws * chains)
+            flat = drawn.flat[: draws * chains]
+            return Draws(flat.reshape(chains, draws, -1), drawn.sampler, drawn.info)
+        sampler = dataclasses.replace(sampler, chains=chains)
+        with ProgressBar(progress) as bar:
+            bar.begin("sampling", sampler.warmup + draws, "draws")
+            return sampler.sample(key, self.density, draws, bar.advance)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the coreset to one Parquet file that R, DuckDB or pandas can read as well.

@@ -24,8 +24,9 @@ def convergence(z: Float[np.ndarray, "chains draws d"]) -> dict[str, float]:
     """Return the worst rank-normalised R-hat and the smallest bulk ESS over the coordinates."""
     if z.shape[1] < 4:
         return {"rhat": np.nan, "ess": np.nan}
-    rhat = _stats().rhat(z, chain_axis=0, draw_axis=1) if z.shape[0] > 1 else np.nan
-    ess = _stats().ess(z, chain_axis=0, draw_axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):  # a chain that never moved: NaN
+        rhat = _stats().rhat(z, chain_axis=0, draw_axis=1) if z.shape[0] > 1 else np.nan
+        ess = _stats().ess(z, chain_axis=0, draw_axis=1)
     return {"rhat": float(np.max(rhat)), "ess": float(np.min(ess))}
 
 
@@ -43,11 +44,12 @@ def smoothed_log_weights(
     spread = float(np.ptp(log_ratios)) if len(log_ratios) else 0.0
     if spread <= 1e-12 * (1.0 + float(np.abs(log_ratios).max(initial=0.0))):
         return np.full(len(log_ratios), -np.log(max(1, len(log_ratios)))), -np.inf
-    log_weights, khat = _stats().psislw(-(log_ratios - log_ratios.max()))
+    with np.errstate(divide="ignore", invalid="ignore"):  # ties in the tail: looked at below
+        log_weights, khat = _stats().psislw(-(log_ratios - log_ratios.max()))
     log_weights = np.asarray(log_weights)
     if not np.isfinite(log_weights).all():  # a tail no Pareto fits: nothing to trust
         return log_ratios - logsumexp(log_ratios), np.inf
-    return log_weights, float(khat)
+    return log_weights, float(np.nan_to_num(khat, nan=np.inf))
 
 
 def pareto_khat(log_ratios: Float[np.ndarray, " S"]) -> float:

@@ -17,6 +17,10 @@ from jaxtyping import Float
 from decoct.potentials import Curvature
 
 
+SINGULAR = 1e-14
+"""Pivot of −H, scaled to a unit diagonal, below which a direction counts as flat."""
+
+
 class ModeStatus(enum.Enum):
     """How the search for the mode ended."""
 
@@ -66,6 +70,8 @@ def maximise(
     """
     z, here, used = np.asarray(start, dtype=np.float64), evaluate(start), 1
     damping, best = 0.0, np.inf
+    if not _finite(here):
+        return Mode(z, here, ModeStatus.NO_CONVERGENCE, used)
     while used < max_evaluations:
         decrement = _decrement(here)
         if decrement is not None:
@@ -101,12 +107,18 @@ def _finite(point: Curvature) -> bool:
 
 
 def _decrement(point: Curvature) -> float | None:
-    """Return gᵀ(−H)⁻¹g, or None where −H is not positive definite."""
+    """Return gᵀ(−H)⁻¹g, or None where −H is not positive definite to the digits it has."""
+    bends = -np.diag(point.hessian)
+    if not (bends > 0.0).all():
+        return None
+    scale = np.sqrt(bends)
     try:
-        factor = np.linalg.cholesky(-point.hessian)
+        factor = np.linalg.cholesky(-point.hessian / np.outer(scale, scale))
     except np.linalg.LinAlgError:
         return None
-    scaled = np.linalg.solve(factor, point.gradient)
+    if np.diag(factor).min() ** 2 < SINGULAR:
+        return None
+    scaled = np.linalg.solve(factor, point.gradient / scale)
     return float(scaled @ scaled)
 
 
