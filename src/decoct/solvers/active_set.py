@@ -17,6 +17,9 @@ from scipy.linalg import qr_delete, solve_triangular  # pyright: ignore[reportAt
 INDEPENDENT = 1e-11
 """A unit vector closer than this to a subspace counts as lying in it."""
 
+NORM_BLOCK = 8192
+"""Rows whose norms are taken at once."""
+
 
 @dataclass(frozen=True)
 class UnitVectors:
@@ -25,7 +28,8 @@ class UnitVectors:
     Attributes
     ----------
     vectors : (n, S)
-        Unit rows; a zero row stays zero and is never `usable`.
+        Unit rows, in double or (large pools) single precision; a zero row stays zero and is never
+        `usable`.
     norms : (n,)
         The norms taken out.
     target : (S,)
@@ -41,10 +45,20 @@ class UnitVectors:
 
     @classmethod
     def scaled(
-        cls, vectors: Float[np.ndarray, "n S"], target: Float[np.ndarray, " S"]
+        cls,
+        vectors: Float[np.ndarray, "n S"],
+        target: Float[np.ndarray, " S"],
+        *,
+        overwrite: bool = False,
     ) -> UnitVectors:
-        """Scale the rows of ``vectors``; refuse shapes that do not fit and non-finite numbers."""
-        vectors = np.asarray(vectors, dtype=np.float64)
+        """Scale the rows of ``vectors``; refuse shapes that do not fit and non-finite numbers.
+
+        With ``overwrite`` the caller's array is scaled in place, single precision stays single,
+        and no second copy is ever held.
+        """
+        vectors = np.asarray(vectors)
+        if not overwrite:
+            vectors = np.array(vectors, dtype=np.float64)
         target = np.asarray(target, dtype=np.float64)
         if vectors.ndim != 2 or target.shape != vectors.shape[1:]:
             raise ValueError(
@@ -53,13 +67,38 @@ class UnitVectors:
             )
         if not np.isfinite(target).all():
             raise ValueError("The target has NaN or infinite entries.")
-        norms = np.linalg.norm(vectors, axis=1)
+        norms = row_norms(vectors)
         if not np.isfinite(norms).all():
             bad = int(np.argmin(np.isfinite(norms)))
             raise ValueError(f"Vector {bad} has NaN or infinite entries.")
-        usable = norms > np.finfo(float).tiny
+        usable = norms > np.finfo(vectors.dtype).tiny
         scale = np.where(usable, norms, 1.0)
-        return cls(vectors / scale[:, None], scale, target, usable)
+        vectors /= scale.astype(vectors.dtype)[:, None]
+        return cls(vectors, scale, target, usable)
+
+    @property
+    def sum_of_norms(self) -> float:
+        """Σ_n ‖g_n‖ over the usable rows."""
+        return float(self.norms[self.usable].sum())
+
+    def products(self, direction: Float[np.ndarray, " S"]) -> Float[np.ndarray, " n"]:
+        """Return ⟨g_n, direction⟩/‖g_n‖ for every row; −∞ where the row is zero."""
+        products = self.vectors @ direction.astype(self.vectors.dtype, copy=False)
+        products[~self.usable] = -np.inf
+        return products
+
+    def unit(self, rows: int | Sequence[int]) -> Float[np.ndarray, "..."]:
+        """Return unit rows in double precision."""
+        return self.vectors[rows].astype(np.float64, copy=False)
+
+
+def row_norms(vectors: Float[np.ndarray, "n S"]) -> Float[np.ndarray, " n"]:
+    """Return the Euclidean norm of every row in double precision, without a copy of them all."""
+    norms = np.empty(len(vectors))
+    for begin in range(0, len(vectors), NORM_BLOCK):
+        block = slice(begin, begin + NORM_BLOCK)
+        norms[block] = np.linalg.norm(vectors[block].astype(np.float64, copy=False), axis=1)
+    return norms
 
 
 class ActiveSet:
@@ -86,7 +125,7 @@ class ActiveSet:
 
     @property
     def vectors(self) -> Float[np.ndarray, "m S"]:
-        return self.problem.vectors[self.support]
+        return self.problem.unit(self.support)
 
     def residual(self) -> Float[np.ndarray, " S"]:
         """Return b − Vᵀw = b − QQᵀb; the weights are always least squares on the support.
@@ -101,7 +140,7 @@ class ActiveSet:
         """Return the set that starts from these rows, less those that depend on others."""
         active = cls(problem)
         rows = [int(row) for row in support]
-        q, r = np.linalg.qr(problem.vectors[rows].T)
+        q, r = np.linalg.qr(problem.unit(rows).T)
         if len(rows) <= len(q) and np.abs(np.diag(r)).min(initial=1.0) > INDEPENDENT:
             active.support, active.q, active.r = rows, q, r
             active.target = q.T @ problem.target
@@ -153,7 +192,7 @@ class ActiveSet:
 
     def _insert(self, row: int) -> bool:
         """Append a row to the factorisation (Gram-Schmidt, twice); False if it is in the span."""
-        vector = self.problem.vectors[row]
+        vector = self.problem.unit(row)
         inside = self.q.T @ vector
         outside = vector - self.q @ inside
         again = self.q.T @ outside

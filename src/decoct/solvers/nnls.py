@@ -63,8 +63,7 @@ def best_row(active: ActiveSet) -> int | None:
     norm = float(np.linalg.norm(residual))
     if norm <= EXACT * float(np.linalg.norm(active.problem.target)):
         return None
-    correlation = active.problem.vectors @ residual
-    correlation[~active.problem.usable] = -np.inf
+    correlation = active.problem.products(residual)
     correlation[active.support] = -np.inf
     correlation[list(active.blocked)] = -np.inf
     row = int(np.argmax(correlation))

@@ -8,16 +8,50 @@ asked for can be refined by exchanges (`decoct.solvers.exchange`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
 
 from decoct.solvers.active_set import ActiveSet, UnitVectors
+from decoct.solvers.base import Budget, Path
 from decoct.solvers.exchange import exchange
 from decoct.solvers.nnls import SparseWeights, best_row
 
 STALLED = 10
 """Picks in a row without any fall of the residual after which the pursuit ends."""
+
+
+@dataclass(frozen=True)
+class OrthogonalPursuit:
+    """Greedy choice of rows, all weights solved again after each.
+
+    Attributes
+    ----------
+    exchanges
+        Most sweeps of swaps that refine each requested size; needs rows in double precision.
+    """
+
+    exchanges: int = 0
+
+    def solve(self, problem: UnitVectors, budget: Budget, rng: np.random.Generator) -> Path:
+        largest = budget.sizes[-1]
+        told = 0
+
+        def tell(solution: SparseWeights) -> bool:
+            nonlocal told
+            if budget.on_iteration is not None:
+                budget.on_iteration(len(solution.indices) - told)
+                told = len(solution.indices)
+            return False
+
+        found = pursue(problem, largest, sizes=budget.sizes, stop=tell, exchanges=self.exchanges)
+        path: Path = {}
+        for m in budget.sizes:
+            allowed = [found[size] for size in found if size <= m]
+            if allowed:
+                path[m] = min(allowed, key=lambda one: one.residual_norm)
+        return path
 
 
 def orthogonal_pursuit(
@@ -59,7 +93,20 @@ def orthogonal_pursuit(
     """
     if size < 1:
         raise ValueError(f"The size must be at least 1, not {size}.")
-    problem = UnitVectors.scaled(vectors, target)
+    return pursue(
+        UnitVectors.scaled(vectors, target), size, sizes=sizes, stop=stop, exchanges=exchanges
+    )
+
+
+def pursue(
+    problem: UnitVectors,
+    size: int,
+    *,
+    sizes: Iterable[int] = (),
+    stop: Callable[[SparseWeights], bool] | None = None,
+    exchanges: int = 0,
+) -> dict[int, SparseWeights]:
+    """Do what `orthogonal_pursuit` does, on rows that are scaled already."""
     wanted = set(sizes)
     snapshots: dict[int, list[int]] = {}
     path: dict[int, SparseWeights] = {}

@@ -1,0 +1,162 @@
+"""What every Hilbert solver is: a frozen configuration that fills the requested sizes.
+
+All of them look for few weights w ≥ 0 with Σ w_n g_n near a target b (Campbell & Broderick 2019,
+Eq. 3.2), on plain arrays. In the paper M counts *iterations*, each of which brings in at most one
+row, so that the coreset has at most M rows; that is the default here too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from decoct.solvers.active_set import UnitVectors
+from decoct.solvers.nnls import SparseWeights
+
+STALLED = 1e-15
+"""Residual, relative to the target, below which there is nothing left to fit."""
+
+Path = dict[int, SparseWeights]
+"""Requested size M -> the best weights with at most M rows."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a solver may spend.
+
+    Attributes
+    ----------
+    sizes
+        Sizes M to fill, ascending.
+    iterations
+        Most iterations; None for as many as the largest size, the paper's M.
+    on_iteration
+        Told of every iteration.
+    """
+
+    sizes: tuple[int, ...]
+    iterations: int | None = None
+    on_iteration: Callable[[int], None] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.sizes or min(self.sizes) < 1:
+            raise ValueError(f"Sizes must be at least 1, not {self.sizes}.")
+        if self.iterations is not None and self.iterations < 1:
+            raise ValueError(f"iterations must be at least 1, not {self.iterations}.")
+
+
+@runtime_checkable
+class Solver(Protocol):
+    """A way to solve min_{w ≥ 0, ‖w‖₀ ≤ M} ‖b − Σ w_n g_n‖²; hyper-parameters only."""
+
+    def solve(self, problem: UnitVectors, budget: Budget, rng: np.random.Generator) -> Path:
+        """Return weights for every size of the budget that can be filled.
+
+        An empty path means that no row has a positive product with the target: the best weights
+        are zero.
+        """
+        ...
+
+
+class Iterate(Protocol):
+    """Where an iterative solver stands."""
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def loss(self) -> float:
+        """‖b − Σ w_n g_n‖."""
+        ...
+
+    def result(self) -> SparseWeights: ...
+
+
+def collect(steps: Iterable[Any], budget: Budget) -> Path:
+    """Run the iterations and keep, for every size M, the best iterate that M allows.
+
+    Without ``iterations``, M allows M iterations; with it, all iterations whose iterate has at most
+    M rows. A solver that converges early leaves its last iterate to the remaining sizes.
+    """
+    kept: dict[int, tuple[float, Any]] = {}
+    last = budget.iterations or budget.sizes[-1]
+    for number, iterate in enumerate(_limited(steps, last), start=1):
+        if budget.on_iteration is not None:
+            budget.on_iteration(1)
+        size, loss = iterate.size, iterate.loss
+        allowed = [m for m in budget.sizes if size <= m and (budget.iterations or number <= m)]
+        better = [m for m in allowed if m not in kept or loss < kept[m][0]]
+        result = iterate.result() if better else None
+        kept.update(dict.fromkeys(better, (loss, result)))
+    return {m: result for m, (_, result) in kept.items()}
+
+
+def _limited(steps: Iterable[Any], count: int) -> Iterator[Any]:
+    for number, step in enumerate(steps, start=1):
+        yield step
+        if number >= count:
+            return
+
+
+class Combination:
+    """x = Σ α_n a_n over unit rows a_n, α_n = w_n‖g_n‖ ≥ 0, kept with its sum.
+
+    Attributes
+    ----------
+    sum : (S,)
+        Σ α_n a_n.
+    """
+
+    def __init__(self, problem: UnitVectors) -> None:
+        self.problem = problem
+        self.sum = np.zeros(len(problem.target))
+        self._place: dict[int, int] = {}
+        self._rows = np.zeros(16, dtype=np.int64)
+        self._alpha = np.zeros(16)
+
+    @property
+    def rows(self) -> Int[np.ndarray, " m"]:
+        """Rows with α > 0, in order of arrival."""
+        return self._rows[self._alpha > 0.0]
+
+    @property
+    def size(self) -> int:
+        return int(np.count_nonzero(self._alpha))
+
+    @property
+    def residual(self) -> Float[np.ndarray, " S"]:
+        return self.problem.target - self.sum
+
+    @property
+    def loss(self) -> float:
+        return float(np.linalg.norm(self.residual))
+
+    def alpha(self, row: int) -> float:
+        return float(self._alpha[self._place[row]]) if row in self._place else 0.0
+
+    def result(self) -> SparseWeights:
+        rows = np.sort(self.rows)
+        alpha = np.array([self.alpha(int(row)) for row in rows], dtype=np.float64)
+        return SparseWeights(rows, alpha / self.problem.norms[rows], self.loss)
+
+    def scale(self, factor: float) -> None:
+        self._alpha *= factor
+        self.sum = factor * self.sum
+
+    def add(self, row: int, amount: float) -> None:
+        """Add ``amount`` of a unit row."""
+        place = self._place.setdefault(row, len(self._place))
+        if place == len(self._rows):
+            self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
+            self._alpha = np.concatenate([self._alpha, np.zeros_like(self._alpha)])
+        self._rows[place] = row
+        self._alpha[place] += amount
+        self.sum = self.sum + amount * self.problem.unit(row)
+
+    def drop(self, row: int) -> None:
+        """Take all of a row away."""
+        self.add(row, -self.alpha(row))

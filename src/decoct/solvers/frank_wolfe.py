@@ -1,0 +1,229 @@
+"""Hilbert coresets by Frank–Wolfe (Campbell & Broderick 2019, Algorithm 2) and its variants.
+
+The cardinality constraint is replaced by the polytope {w ≥ 0, Σ σ_n w_n = σ} with σ_n = ‖g_n‖ and
+σ = Σ σ_n (Eq. 4.6), whose vertices hold one row each. In unit rows a_n = g_n/σ_n and with
+x = Σ w_n g_n the vertices are σ a_n. From the vertex most aligned with b (Eq. 4.7):
+
+    f = argmax_n ⟨b − x, a_n⟩                                   (Eq. 4.8)
+    γ = ⟨d, b − x⟩/⟨d, d⟩,   d = σ a_f − x                      (Eq. 4.9; or γ_t = 2/(3t + 4))
+    x ← x + γ d
+
+The conclusion's variants (Lacoste-Julien & Jaggi 2015), all on the same polytope, with v the active
+row least aligned with b − x and λ_v = σ_v w_v/σ:
+
+    away-step           d = σ a_f − x or x − σ a_v, whichever promises more, γ ≤ λ_v/(1 − λ_v)
+    pairwise            d = σ(a_f − a_v), γ ≤ λ_v
+    fully corrective    x = the point of the convex hull of the chosen vertices nearest to b
+
+The last one is non-negative least squares in disguise. With p_i = σ a_i − b, minimising ‖Σ λ_i p_i‖
+over Σ λ_i = 1, λ ≥ 0 has the same solution, up to scale, as min_{μ ≥ 0} ‖e − Σ μ_i (σ, p_i)‖ with
+e = (1, 0, …, 0): Wolfe's nearest-point algorithm (1976). Each iteration costs one product of all
+rows with b − x.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from decoct.solvers.active_set import ActiveSet, UnitVectors
+from decoct.solvers.base import STALLED, Budget, Combination, Path, collect
+from decoct.solvers.nnls import SparseWeights
+
+Variant = Literal["vanilla", "away", "pairwise", "fully_corrective"]
+VARIANTS = ("vanilla", "away", "pairwise", "fully_corrective")
+STEPS = ("exact", "fixed")
+
+
+@dataclass(frozen=True)
+class FrankWolfe:
+    """Frank–Wolfe on the polytope {w ≥ 0, Σ σ_n w_n = σ}.
+
+    Attributes
+    ----------
+    variant
+        "vanilla" (Algorithm 2), "away", "pairwise" or "fully_corrective".
+    step
+        "exact" line search (Eq. 4.9), or "fixed" γ_t = 2/(3t + 4); the latter for "vanilla" only.
+    """
+
+    variant: Variant = "vanilla"
+    step: Literal["exact", "fixed"] = "exact"
+
+    def __post_init__(self) -> None:
+        if self.variant not in VARIANTS:
+            raise ValueError(f"variant must be one of {', '.join(VARIANTS)}, not {self.variant!r}.")
+        if self.step not in STEPS:
+            raise ValueError(f"step must be one of {', '.join(STEPS)}, not {self.step!r}.")
+        if self.step == "fixed" and self.variant != "vanilla":
+            raise ValueError(f"The fixed step is for the vanilla variant, not {self.variant!r}.")
+
+    def solve(self, problem: UnitVectors, budget: Budget, rng: np.random.Generator) -> Path:
+        return collect(self.steps(problem), budget)
+
+    def steps(self, problem: UnitVectors) -> Iterator[Combination | _Hull]:
+        """Yield the iterates, the initial vertex first."""
+        if not problem.usable.any():
+            return iter(())
+        if self.variant == "fully_corrective":
+            return _fully_corrective(problem)
+        if self.variant == "vanilla":
+            return _vanilla(problem, self.step == "fixed")
+        return _with_away_vertex(problem, pairwise=self.variant == "pairwise")
+
+
+def _first_vertex(problem: UnitVectors) -> Combination:
+    here = Combination(problem)
+    here.add(int(np.argmax(problem.products(problem.target))), problem.sum_of_norms)
+    return here
+
+
+def _vanilla(problem: UnitVectors, fixed: bool) -> Iterator[Combination]:
+    sigma, here, t = problem.sum_of_norms, _first_vertex(problem), 0
+    yield here
+    while not _done(here):
+        row = int(np.argmax(problem.products(here.residual)))
+        towards = sigma * problem.unit(row) - here.sum
+        step = 2.0 / (3.0 * t + 4.0) if fixed else _line_search(towards, here.residual)
+        if step <= 0.0:
+            return
+        here.scale(1.0 - min(step, 1.0))
+        here.add(row, min(step, 1.0) * sigma)
+        t += 1
+        yield here
+
+
+def _with_away_vertex(problem: UnitVectors, pairwise: bool) -> Iterator[Combination]:
+    sigma, here = problem.sum_of_norms, _first_vertex(problem)
+    yield here
+    while not _done(here):
+        residual = here.residual
+        products = problem.products(residual)
+        row = int(np.argmax(products))
+        active = here.rows
+        away = int(active[np.argmin(products[active])])
+        share = here.alpha(away) / sigma
+        if pairwise:
+            towards = sigma * (problem.unit(row) - problem.unit(away))
+            step = min(_line_search(towards, residual), share)
+            moved = step > 0.0
+            if moved:
+                _take(here, away, step * sigma, all_of_it=step >= share)
+                here.add(row, step * sigma)
+        else:
+            moved = _away_or_towards(here, row, away, share, residual)
+        if not moved:
+            return
+        yield here
+
+
+def _away_or_towards(
+    here: Combination, row: int, away: int, share: float, residual: np.ndarray
+) -> bool:
+    """Take the step with the larger slope; False if neither goes down."""
+    problem, sigma = here.problem, here.problem.sum_of_norms
+    towards = sigma * problem.unit(row) - here.sum
+    backwards = here.sum - sigma * problem.unit(away)
+    if share >= 1.0 or towards @ residual >= backwards @ residual:
+        step = min(_line_search(towards, residual), 1.0)
+        if step <= 0.0:
+            return False
+        here.scale(1.0 - step)
+        here.add(row, step * sigma)
+        return True
+    most = share / (1.0 - share)
+    step = min(_line_search(backwards, residual), most)
+    if step <= 0.0:
+        return False
+    here.scale(1.0 + step)
+    _take(here, away, step * sigma, all_of_it=step >= most)
+    return True
+
+
+def _take(here: Combination, row: int, amount: float, all_of_it: bool) -> None:
+    """Take ``amount`` of a row away; exactly all of it where the step ends at the boundary."""
+    if all_of_it:
+        here.drop(row)
+    else:
+        here.add(row, -amount)
+
+
+def _line_search(direction: np.ndarray, residual: np.ndarray) -> float:
+    """Return argmin_γ ‖residual − γ direction‖ (Eq. 4.9)."""
+    square = float(direction @ direction)
+    return float(direction @ residual) / square if square > 0.0 else 0.0
+
+
+def _done(here: Combination) -> bool:
+    return here.loss <= STALLED * float(np.linalg.norm(here.problem.target))
+
+
+class _Hull:
+    """The point nearest to b in the convex hull of chosen vertices σ a_i."""
+
+    def __init__(self, problem: UnitVectors) -> None:
+        self.problem = problem
+        self.sigma = problem.sum_of_norms
+        self.rows: list[int] = []
+        e = np.zeros(len(problem.target) + 1)
+        e[0] = 1.0
+        lifted = UnitVectors(np.zeros((0, len(e))), np.zeros(0), e, np.zeros(0, dtype=bool))
+        self.active = ActiveSet(lifted)
+
+    @property
+    def size(self) -> int:
+        return self.active.size
+
+    @property
+    def shares(self) -> np.ndarray:
+        """λ of the active rows, Σ λ = 1."""
+        lengths = self.active.problem.norms[self.active.support]
+        mu = self.active.weights / lengths
+        return mu / mu.sum()
+
+    @property
+    def residual(self) -> np.ndarray:
+        chosen = [self.rows[i] for i in self.active.support]
+        return self.problem.target - self.sigma * (self.shares @ self.problem.unit(chosen))
+
+    @property
+    def loss(self) -> float:
+        return float(np.linalg.norm(self.residual))
+
+    def add(self, row: int) -> bool:
+        """Bring in a vertex and find the nearest point again; False if that changes nothing."""
+        lifted = self.active.problem
+        p = np.append(self.sigma, self.sigma * self.problem.unit(row) - self.problem.target)
+        length = float(np.linalg.norm(p))
+        self.rows.append(row)
+        self.active.problem = UnitVectors(
+            np.vstack([lifted.vectors, p / length]),
+            np.append(lifted.norms, length),
+            lifted.target,
+            np.append(lifted.usable, True),
+        )
+        return self.active.add(len(self.rows) - 1)
+
+    def result(self) -> SparseWeights:
+        chosen = np.array([self.rows[i] for i in self.active.support], dtype=np.int64)
+        order = np.argsort(chosen)
+        weights = self.sigma * self.shares / self.problem.norms[chosen]
+        return SparseWeights(chosen[order], weights[order], self.loss)
+
+
+def _fully_corrective(problem: UnitVectors) -> Iterator[_Hull]:
+    hull = _Hull(problem)
+    row = int(np.argmax(problem.products(problem.target)))
+    best = np.inf
+    while hull.add(row):
+        loss = hull.loss
+        if loss >= best * (1.0 - 1e-12):
+            return
+        best = loss
+        yield hull
+        if loss <= STALLED * float(np.linalg.norm(problem.target)):
+            return
+        row = int(np.argmax(problem.products(hull.residual)))

@@ -1,0 +1,135 @@
+"""Greedy iterative geodesic ascent, GIGA (Campbell & Broderick 2018).
+
+Frank–Wolfe fixes Σ σ_n w_n and so the scale of Σ w_n g_n; GIGA looks at directions only and scales
+at the end. With unit rows a_n = g_n/‖g_n‖, the unit target b̂ = b/‖b‖ and y the unit vector along the
+current sum (0 at the start):
+
+    c = (b̂ − ⟨b̂, y⟩y)/κ,  κ = ‖b̂ − ⟨b̂, y⟩y‖             the geodesic from y to b̂
+    n = argmax ⟨a_n, c⟩/√(1 − ⟨a_n, y⟩²)                  the geodesic most aligned with it
+    p = ⟨b̂, a⟩ − ⟨b̂, y⟩⟨y, a⟩,  q = ⟨b̂, y⟩ − ⟨b̂, a⟩⟨y, a⟩
+    y ← (q y + p a)/‖q y + p a‖                            the nearest point to b̂ on it
+
+and the weights are scaled by ‖b‖⟨b̂, y⟩. One product of all rows with c an iteration: ⟨a_n, y⟩ comes
+for free from b̂ = ⟨b̂, y⟩y + κc, as (⟨a_n, b̂⟩ − κ⟨a_n, c⟩)/⟨b̂, y⟩.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from decoct.solvers.active_set import UnitVectors
+from decoct.solvers.base import STALLED, Budget, Combination, Path, collect
+from decoct.solvers.nnls import SparseWeights
+
+STABLE = 1e-14
+"""1 − ⟨a, y⟩² below which the geodesic from y towards a has no direction in double precision."""
+
+NEAR = 0.1
+"""⟨b̂, y⟩ above which ⟨a_n, y⟩ may be had by division."""
+
+
+@dataclass(frozen=True)
+class GIGA:
+    """Greedy iterative geodesic ascent: directions on the sphere, the scale at the end."""
+
+    def solve(self, problem: UnitVectors, budget: Budget, rng: np.random.Generator) -> Path:
+        return collect(self.steps(problem), budget)
+
+    def steps(self, problem: UnitVectors) -> Iterator[Geodesic]:
+        """Yield the iterates, the row most aligned with b first."""
+        length = float(np.linalg.norm(problem.target))
+        if length == 0.0 or not problem.usable.any():
+            return
+        target = problem.target / length
+        along_target = problem.products(target)
+        row = int(np.argmax(along_target))
+        if along_target[row] <= 0.0:
+            return
+        here = Geodesic(problem, target, length)
+        here.combination.add(row, 1.0)
+        here.normalise()
+        yield here
+        while True:
+            kappa, direction = here.geodesic()
+            if kappa <= STALLED:
+                return
+            forward = problem.products(direction)
+            sideways = _along_current(problem, here, along_target, kappa, forward)
+            row = int(np.argmax(_scores(forward, sideways, problem.usable)))
+            if not here.step_towards(row):
+                return
+            yield here
+
+
+def _along_current(problem, here: Geodesic, along_target, kappa: float, forward) -> np.ndarray:
+    """Return ⟨a_n, y⟩ for every row."""
+    cosine = here.cosine
+    if cosine < NEAR:
+        return problem.products(here.combination.sum)
+    with np.errstate(invalid="ignore"):  # −∞ + ∞ for zero rows, which are never usable
+        return (along_target - kappa * forward) / cosine
+
+
+def _scores(forward: np.ndarray, sideways: np.ndarray, usable: np.ndarray) -> np.ndarray:
+    """Return ⟨a_n, c⟩/√(1 − ⟨a_n, y⟩²), −∞ where the geodesic has no direction."""
+    square = np.where(usable, 1.0 - np.where(usable, sideways, 0.0) ** 2, 0.0)
+    stable = square > STABLE
+    scores = np.full(len(square), -np.inf)
+    scores[stable] = forward[stable] / np.sqrt(square[stable])
+    return scores
+
+
+class Geodesic:
+    """A unit vector y = Σ α_n a_n, α > 0, on its way to the unit target."""
+
+    def __init__(self, problem: UnitVectors, target: np.ndarray, length: float) -> None:
+        self.combination = Combination(problem)
+        self.target, self.length = target, length
+
+    @property
+    def size(self) -> int:
+        return self.combination.size
+
+    @property
+    def cosine(self) -> float:
+        """⟨b̂, y⟩."""
+        return float(self.target @ self.combination.sum)
+
+    @property
+    def loss(self) -> float:
+        """‖b‖ κ: the distance from b to the line through y."""
+        return self.length * self.geodesic()[0]
+
+    def geodesic(self) -> tuple[float, Float[np.ndarray, " S"]]:
+        """Return κ and the unit tangent c at y towards the target."""
+        y = self.combination.sum
+        offset = self.target - (self.target @ y) * y
+        offset -= (offset @ y) * y  # twice, for the digits of κ
+        kappa = float(np.linalg.norm(offset))
+        return kappa, offset / kappa if kappa > 0.0 else offset
+
+    def step_towards(self, row: int) -> bool:
+        """Go to the point nearest to the target on the geodesic to a row; False if it is here."""
+        unit, y = self.combination.problem.unit(row), self.combination.sum
+        a_b, y_b, a_y = float(unit @ self.target), self.cosine, float(unit @ y)
+        kappa, direction = self.geodesic()
+        gain = kappa * float(unit @ direction)  # = ⟨b̂, a⟩ − ⟨b̂, y⟩⟨y, a⟩, without cancellation
+        keep = y_b - a_b * a_y
+        if gain <= 0.0 or keep < 0.0:
+            return False
+        self.combination.scale(keep / (keep + gain))
+        self.combination.add(row, gain / (keep + gain))
+        self.normalise()
+        return self.geodesic()[0] < kappa
+
+    def normalise(self) -> None:
+        self.combination.scale(1.0 / float(np.linalg.norm(self.combination.sum)))
+
+    def result(self) -> SparseWeights:
+        direction = self.combination.result()
+        scale = self.length * self.cosine
+        return SparseWeights(direction.indices, scale * direction.weights, self.loss)

@@ -1,0 +1,42 @@
+"""Hilbert coresets by importance sampling (Campbell & Broderick 2019, Algorithm 1).
+
+    σ_n = ‖g_n‖,  σ = Σ σ_n,   (M_1..M_N) ~ Multi(M, σ_n/σ),   w_n = (σ/σ_n)(M_n/M)
+
+E[Σ w_n g_n] = Σ g_n, and the squared error has the expectation σ²η²/M with η² = 1 − ‖b‖²/σ²
+(Eq. 4.1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from decoct.solvers.active_set import UnitVectors
+from decoct.solvers.base import Budget, Path
+from decoct.solvers.nnls import SparseWeights
+
+
+@dataclass(frozen=True)
+class ImportanceSampling:
+    """M independent draws with probability ∝ ‖g_n‖, weights σ M_n/(σ_n M).
+
+    The draws of a smaller size are the first of a larger one's. Needs every row in the pool.
+    """
+
+    def solve(self, problem: UnitVectors, budget: Budget, rng: np.random.Generator) -> Path:
+        usable = np.flatnonzero(problem.usable)
+        if not len(usable):
+            return {}
+        total = problem.sum_of_norms
+        picks = usable[
+            rng.choice(len(usable), size=budget.sizes[-1], p=problem.norms[usable] / total)
+        ]
+        return {m: _weighted(problem, picks[:m], total) for m in budget.sizes}
+
+
+def _weighted(problem: UnitVectors, picks: np.ndarray, total: float) -> SparseWeights:
+    rows, counts = np.unique(picks, return_counts=True)
+    alpha = total * counts / len(picks)
+    residual = problem.target - alpha @ problem.unit(rows)
+    return SparseWeights(rows, alpha / problem.norms[rows], float(np.linalg.norm(residual)))
