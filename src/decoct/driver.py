@@ -32,7 +32,7 @@ from decoct.posteriors.automatic import Automatic
 from decoct.posteriors.base import Sampler
 from decoct.potentials import Potentials
 from decoct.progress import ProgressBar
-from decoct.report import Report
+from decoct.report import Report, described
 from decoct.status import Status
 
 LARGEST_KL_SIZE = 1000
@@ -218,8 +218,8 @@ class Request:
             "size": self.size,
             "kl": self.kl,
             "seed": self.seed,
-            "method": repr(self.method),
-            "posterior": repr(self.posterior),
+            "method": repr(described(self.method)),
+            "posterior": repr(described(self.posterior)),
             "model": repr(model.to_dict()),
             "n_rows": rows.n_rows,
             "columns": sorted(rows.columns),
@@ -257,7 +257,7 @@ def _build(
             model.check(source)
             table = encoded(source, model)
         potentials = Potentials(model, table, bar.advance)
-        problem = Problem(potentials, request.posterior, sizes, request.kl)
+        problem = Problem(potentials, request.posterior, sizes, request.kl, bar.stretch)
         run = _Run(request, problem, table, checkpoint)
         with clock.phase("rounds"):
             run.go(bar)
@@ -319,7 +319,7 @@ class _Run:
     def report(self, seconds: dict[str, float]) -> Report:
         method, counts = self.request.method, self.problem.potentials.counts
         return Report(
-            {"name": type(method).__name__, **dataclasses.asdict(method)},  # type: ignore[call-overload]
+            described(method),
             self.request.seed,
             method.status(self.problem, self.state),
             self.request.size,

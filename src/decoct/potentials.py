@@ -12,6 +12,7 @@ matrix is never stored.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from decoct.data.base import Chunk, Columns, Rows, columns_length
+from decoct.embeddings import Embedding, Values, as_embedding
 from decoct.errors import ModelError
 from decoct.models.base import AbstractModel
 from decoct.parameters import ParameterSpace
@@ -111,12 +113,14 @@ class Potentials:
         return self.space.dim
 
     @float64
-    def totals(self, draws: Float[np.ndarray, "S d"]) -> Float[np.ndarray, " S"]:
-        """Return Σ_n f_n(θ_s) over all rows, in one pass."""
-        return self._walk(_TotalsOf(self.model, self.space), draws)
+    def totals(self, at: Float[np.ndarray, "S d"] | Embedding) -> Float[np.ndarray, " S"]:
+        """Return Σ_n f_n(θ_s) over all rows, or Σ_n of an embedding's coordinates, in one pass."""
+        return self._walk(_TotalsOf(self.model, self.space), at)
 
     @float64
-    def sweep(self, draws: Float[np.ndarray, "S d"], pool_size: int, key: jax.Array) -> Sweep:
+    def sweep(
+        self, at: Float[np.ndarray, "S d"] | Embedding, pool_size: int, key: jax.Array
+    ) -> Sweep:
         """Return totals, norms and a pool of ``pool_size`` candidate rows, in one pass.
 
         The pool is two reservoirs (Efraimidis & Spirakis 2006): half the places go to the
@@ -129,22 +133,55 @@ class Potentials:
         """
         places = self.n_rows if pool_size >= self.n_rows else max(1, pool_size // 2)
         fn = _SweepOf(self.model, self.space, places)
-        partial = self._walk(fn, draws, key)
+        partial = self._walk(fn, at, key)
         return Sweep(partial.totals, partial.norm_sum, partial.pool())
 
     @float64
-    def vectors(self, rows: Columns, draws: Float[np.ndarray, "S d"]) -> Float[np.ndarray, "n S"]:
+    def vectors(
+        self, rows: Columns, at: Float[np.ndarray, "S d"] | Embedding
+    ) -> Float[np.ndarray, "n S"]:
         """Return the potentials of a few encoded rows at the draws, not centred."""
-        n, at = columns_length(rows), jnp.asarray(draws)
-        size = chunk_rows(len(draws))
+        n, at = columns_length(rows), as_embedding(at)
+        size = chunk_rows(at.size)
         parts = []
         for begin in range(0, n, size):
             piece = Chunk(begin, rows).piece(begin, min(begin + size, n))
             padded, _ = _padded(piece, size)
             values = np.asarray(_potentials(self.model, self.space, at, padded))
             parts.append(values[: piece.n_rows])
-        self.counts.evaluations += n * len(draws)
+        self.counts.evaluations += n * at.size
         return np.concatenate(parts)
+
+    @float64
+    def all_vectors(
+        self,
+        at: Float[np.ndarray, "S d"] | Embedding,
+        dtype: type[np.floating] = np.float64,
+        on_rows: Callable[[int], Any] | None = None,
+    ) -> tuple[Float[np.ndarray, "N S"], Float[np.ndarray, " S"]]:
+        """Return the embedded vectors of *every* row and their sum, in one pass.
+
+        The one N×S array decoct ever holds: for constructions whose pool is the whole table.
+        Vectors are centred and scaled by the embedding, then stored as ``dtype``; the sum is in
+        double precision.
+        """
+        at = as_embedding(at)
+        size = chunk_rows(at.size)
+        vectors, total = np.empty((self.n_rows, at.size), dtype=dtype), np.zeros(at.size)
+        with closing(self.rows.chunks(size)) as chunks:
+            for chunk in chunks:
+                padded, _ = _padded(chunk, size)
+                values = np.asarray(_potentials(self.model, self.space, at, padded))
+                values = at.vectors(values[: chunk.n_rows])
+                if not np.isfinite(values).all():
+                    _name_bad_potential(self.model, self.space, chunk, at)
+                vectors[chunk.start : chunk.start + chunk.n_rows] = values
+                total += values.sum(axis=0)
+                if on_rows is not None:
+                    on_rows(chunk.n_rows)
+        self.counts.passes += 1
+        self.counts.evaluations += self.n_rows * at.size
+        return vectors, total
 
     @float64
     def curvature(self, z: Float[np.ndarray, " d"]) -> Curvature:
@@ -158,15 +195,15 @@ class Potentials:
         """Return log π₀ at the draws."""
         return np.asarray(_log_priors(self.model, self.space, jnp.asarray(draws)))
 
-    def _walk(self, fn: Any, draws: Any, *broadcast: Any, evaluations: int | None = None) -> Any:
-        """One pass: ``fn(chunk, draws, *broadcast)`` over all chunks, summed with ``+``."""
-        draws = jnp.asarray(draws, dtype=jnp.float64)
-        size = chunk_rows(max(len(draws), evaluations or 1))
+    def _walk(self, fn: Any, at: Any, *broadcast: Any, evaluations: int | None = None) -> Any:
+        """One pass: ``fn(chunk, at, *broadcast)`` over all chunks, summed with ``+``."""
+        at = as_embedding(at)
+        size = chunk_rows(max(at.size, evaluations or 1))
         # The chunk's jitted function pads to ``size``; every engine may cut where it likes.
         fn = replace(fn, size=size)
-        result = self.rows.map_reduce(fn, _add, draws, *broadcast, size=size, on_chunk=self.on_rows)
+        result = self.rows.map_reduce(fn, _add, at, *broadcast, size=size, on_chunk=self.on_rows)
         self.counts.passes += 1
-        self.counts.evaluations += self.n_rows * (evaluations or len(draws))
+        self.counts.evaluations += self.n_rows * (evaluations or at.size)
         return result
 
 
@@ -184,12 +221,12 @@ class _TotalsOf:
     space: ParameterSpace
     size: int = 0
 
-    def __call__(self, chunk: Chunk, draws: Array) -> np.ndarray:
+    def __call__(self, chunk: Chunk, at: Embedding) -> np.ndarray:
         with jax.enable_x64(True):
             rows, mask = _padded(chunk, self.size)
-            totals = np.asarray(_chunk_totals(self.model, self.space, draws, rows, mask))
+            totals = np.asarray(_chunk_totals(self.model, self.space, at, rows, mask))
             if not np.isfinite(totals).all():
-                _name_bad_potential(self.model, self.space, chunk, draws)
+                _name_bad_potential(self.model, self.space, chunk, at)
         return totals
 
 
@@ -202,16 +239,16 @@ class _SweepOf:
     places: int
     size: int = 0
 
-    def __call__(self, chunk: Chunk, draws: Array, key: jax.Array) -> _PartialSweep:
+    def __call__(self, chunk: Chunk, at: Embedding, key: jax.Array) -> _PartialSweep:
         with jax.enable_x64(True):
             rows, mask = _padded(chunk, self.size)
             # Two kernels: XLA vectorises a log only next to a single reduction.
-            totals = np.asarray(_chunk_totals(self.model, self.space, draws, rows, mask))
-            few = draws[:NORM_DRAWS]
+            totals = np.asarray(_chunk_totals(self.model, self.space, at, rows, mask))
+            few = at.first(NORM_DRAWS)
             squares = np.asarray(_chunk_squares(self.model, self.space, few, rows))
-            squares = squares[: chunk.n_rows] * (len(draws) / len(few))
+            squares = squares[: chunk.n_rows] * (at.size / few.size)
             if not (np.isfinite(totals).all() and np.isfinite(squares).all()):
-                _name_bad_potential(self.model, self.space, chunk, draws)
+                _name_bad_potential(self.model, self.space, chunk, at)
             numbers = chunk.start + np.arange(len(mask), dtype=np.uint64)
             exponentials = np.asarray(_row_exponentials(key, jnp.asarray(numbers)))
         exponentials = exponentials[: chunk.n_rows]
@@ -232,13 +269,13 @@ class _CurvatureOf:
     space: ParameterSpace
     size: int = 0
 
-    def __call__(self, chunk: Chunk, draws: Array) -> tuple[np.ndarray, ...]:
+    def __call__(self, chunk: Chunk, at: Values) -> tuple[np.ndarray, ...]:
         with jax.enable_x64(True):
             rows, mask = _padded(chunk, self.size)
-            parts = _chunk_curvature(self.model, self.space, draws[0], rows, mask)
+            parts = _chunk_curvature(self.model, self.space, at.draws[0], rows, mask)
             parts = tuple(np.asarray(part) for part in parts)
             if not np.isfinite(parts[0]):
-                _name_bad_potential(self.model, self.space, chunk, draws)
+                _name_bad_potential(self.model, self.space, chunk, at)
         return parts
 
 
@@ -327,26 +364,23 @@ def _padded(chunk: Chunk, size: int) -> tuple[dict[str, Array], Array]:
     return rows, jnp.asarray(np.arange(bucket) < n, dtype=jnp.float64)
 
 
-def _evaluate(model, space, draws, rows) -> Float[Array, "S n"]:
-    """All potentials of a chunk; draws first, which XLA's CPU backend vectorises best."""
-    return jax.vmap(lambda z: model.log_likelihood(space.unflatten(z), rows))(draws)
+@eqx.filter_jit
+def _potentials(model, space, at: Embedding, rows) -> Float[Array, "n S"]:
+    return at.evaluate(model, space, rows).T
 
 
 @eqx.filter_jit
-def _potentials(model, space, draws, rows) -> Float[Array, "n S"]:
-    return _evaluate(model, space, draws, rows).T
+def _chunk_totals(model, space, at: Embedding, rows, mask) -> Float[Array, " S"]:
+    return (at.evaluate(model, space, rows) * mask[None, :]).sum(axis=1)
 
 
 @eqx.filter_jit
-def _chunk_totals(model, space, draws, rows, mask) -> Float[Array, " S"]:
-    return (_evaluate(model, space, draws, rows) * mask[None, :]).sum(axis=1)
-
-
-@eqx.filter_jit
-def _chunk_squares(model, space, draws, rows) -> Float[Array, " n"]:
-    """Σ_s (f_n(θ_s) − mean)² of every row."""
-    values = _evaluate(model, space, draws, rows)
-    return jnp.square(values - values.mean(axis=0, keepdims=True)).sum(axis=0)
+def _chunk_squares(model, space, at: Embedding, rows) -> Float[Array, " n"]:
+    """Σ_s of every row's squared coordinates, centred where the embedding is."""
+    values = at.evaluate(model, space, rows)
+    if at.centred:
+        values = values - values.mean(axis=0, keepdims=True)
+    return jnp.square(values).sum(axis=0)
 
 
 @eqx.filter_jit
@@ -374,17 +408,15 @@ def _row_exponentials(key, numbers) -> Float[Array, "n 2"]:
     return jax.vmap(one)(numbers)
 
 
-def _name_bad_potential(model, space, chunk: Chunk, draws) -> None:
+def _name_bad_potential(model, space, chunk: Chunk, at: Embedding) -> None:
     """Raise an error that names the first row and draw with a non-finite potential."""
     rows, _ = _padded(chunk, chunk.n_rows)
-    values = np.asarray(_potentials(model, space, draws, rows))[: chunk.n_rows]
-    row, draw = np.argwhere(~np.isfinite(values))[0]
-    with np.printoptions(precision=4, threshold=8):
-        where = np.asarray(draws[draw])
-        raise ModelError(
-            f"The log-likelihood of row {chunk.start + row} is {values[row, draw]} at draw {draw} "
-            f"(parameters {where}); mend the model or the row, decoct does not clip it."
-        )
+    values = np.asarray(_potentials(model, space, at, rows))[: chunk.n_rows]
+    row, place = np.argwhere(~np.isfinite(values))[0]
+    raise ModelError(
+        f"The log-likelihood of row {chunk.start + row} is {values[row, place]} at "
+        f"{at.describe(place)}; mend the model or the row, decoct does not clip it."
+    )
 
 
 @float64

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 from rich.console import Console
@@ -64,6 +65,11 @@ class ProgressBar:
                 self._progress.remove_task(self._task)
             self._task = self._progress.add_task(label, total=total, unit=unit)
         self._appear()
+
+    def stretch(self, label: str, total: float, unit: str) -> Callable[[float], None]:
+        """Start a new stretch of work; return what to call with the units done."""
+        self.begin(label, total, unit)
+        return self.advance
 
     def advance(self, units: float) -> None:
         """Tell of ``units`` more done."""

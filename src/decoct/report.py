@@ -2,10 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+import hashlib
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from typing import Any
 
+import numpy as np
+
 from decoct.status import Status
+
+
+def described(config: Any) -> Any:
+    """Return a configuration as its name and hyper-parameters, JSON-ready.
+
+    An array stands as its shape and a digest: a report is no place for data.
+    """
+    if config is None or isinstance(config, (bool, int, float, str)):
+        return config
+    if isinstance(config, np.ndarray):
+        digest = hashlib.sha256(np.ascontiguousarray(config).tobytes()).hexdigest()[:12]
+        return f"array of shape {config.shape}, sha256 {digest}"
+    if is_dataclass(config) and not isinstance(config, type):
+        values = {one.name: described(getattr(config, one.name)) for one in fields(config)}
+        return {"name": type(config).__name__, **values}
+    return repr(config)
 
 
 @dataclass(frozen=True)

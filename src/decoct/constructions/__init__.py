@@ -1,15 +1,19 @@
 """Ways to choose rows and weights, one file each."""
 
 from decoct.constructions.base import Chosen, Construction, Problem, Selection, StepInfo
+from decoct.constructions.hilbert import Hilbert
 from decoct.constructions.iterated_hilbert import IteratedHilbert
+from decoct.constructions.sensitivity import Sensitivity
 from decoct.constructions.uniform import Uniform
 
 __all__ = [
     "Chosen",
     "Construction",
+    "Hilbert",
     "IteratedHilbert",
     "Problem",
     "Selection",
+    "Sensitivity",
     "StepInfo",
     "Uniform",
 ]

@@ -6,6 +6,7 @@ A construction never sees the table or the sampler directly: `Problem` bundles t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -60,12 +61,15 @@ class Problem:
         allowed.
     kl
         KL(π_w‖π) to reach in nats, or None.
+    begin
+        Told of a new stretch of work (label, total, unit); returns what to call with units done.
     """
 
     potentials: Potentials
     sampler: Sampler
     sizes: tuple[int, ...]
     kl: float | None = None
+    begin: Callable[[str, float, str], Callable[[float], None]] = lambda *_: lambda _: None
 
     @property
     def size(self) -> int:
@@ -143,9 +147,30 @@ class Construction(Protocol):
         ...
 
 
-def uniform_sample(key: jax.Array, n_rows: int, size: int) -> Int[np.ndarray, " size"]:
-    """Return ``size`` different row numbers, all sets equally likely, ascending."""
-    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
-    if size >= n_rows:
-        return np.arange(n_rows)
-    return np.sort(rng.choice(n_rows, size=size, replace=False)).astype(np.int64)
+def evenly(problem: Problem, pool: Pool, size: int) -> Selection:
+    """Return evenly spaced rows of equal weight, for when no potential varies over the draws.
+
+    Then every choice of weights looks alike from there; this one leans on no single row.
+    """
+    m = min(size, len(pool.indices))
+    places = np.linspace(0, len(pool.indices) - 1, m).round().astype(np.int64)
+    rows = {name: column[places] for name, column in pool.rows.items()}
+    return Selection(pool.indices[places], np.full(m, problem.n_rows / m), rows)
+
+
+def pack_chosen(chosen: tuple[Chosen, ...]) -> dict[str, Any]:
+    """Return selections as nested dicts of arrays and numbers, for a checkpoint."""
+    return {
+        str(i): {**one.selection._asdict(), "predicted_kl": one.predicted_kl}
+        for i, one in enumerate(chosen)
+    }
+
+
+def unpack_chosen(packed: dict[str, Any]) -> tuple[Chosen, ...]:
+    """Return the selections that `pack_chosen` packed."""
+    chosen = []
+    for i in range(len(packed)):
+        one = dict(packed[str(i)])
+        predicted = one.pop("predicted_kl")
+        chosen.append(Chosen(Selection(**one), None if predicted is None else float(predicted)))
+    return tuple(chosen)

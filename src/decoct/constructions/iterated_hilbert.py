@@ -31,11 +31,14 @@ from decoct.constructions.base import (
     Problem,
     Selection,
     StepInfo,
-    uniform_sample,
+    evenly,
+    pack_chosen,
+    unpack_chosen,
 )
 from decoct.diagnostics.divergences import Gaussian, kl_from_log_ratios, kl_gaussian
 from decoct.posteriors.laplace import find_mode, gaussian_at
 from decoct.potentials import Pool, merge_pools
+from decoct.randomness import host_rng, uniform_sample
 from decoct.solvers.nnls import SparseWeights
 from decoct.solvers.orthogonal_pursuit import orthogonal_pursuit
 from decoct.status import Status
@@ -149,23 +152,15 @@ class IteratedHilbert:
     def pack(self, state: IteratedHilbertState) -> dict[str, Any]:
         packed = state._asdict()
         packed["reference"] = state.reference._asdict()
-        packed["chosen"] = {
-            str(i): {**one.selection._asdict(), "predicted_kl": one.predicted_kl}
-            for i, one in enumerate(state.chosen)
-        }
+        packed["chosen"] = pack_chosen(state.chosen)
         return packed
 
     def unpack(self, packed: dict[str, Any]) -> IteratedHilbertState:
-        chosen = []
-        for i in range(len(packed["chosen"])):
-            one = dict(packed["chosen"][str(i)])
-            predicted = float(one.pop("predicted_kl"))
-            chosen.append(Chosen(Selection(**one), predicted))
         return IteratedHilbertState(
             int(packed["round"]),
             Selection(**packed["reference"]),
             float(packed["reference_kl"]),
-            tuple(chosen),
+            unpack_chosen(packed["chosen"]),
             float(packed["effort"]),
             str(packed["outcome"]),
         )
@@ -178,7 +173,7 @@ class IteratedHilbert:
         P = int(state.effort * (self.pool or max(2000, 10 * size)))
         draws = problem.draw(draw_key, state.reference, S)
         # Chains come one after the other; mixed up, both parts see all of them.
-        order = np.random.default_rng(np.asarray(jax.random.key_data(split_key))).permutation(S)
+        order = host_rng(split_key).permutation(S)
         z = draws.flat[:S][order]
         sweep = problem.potentials.sweep(z, P, sweep_key)
         pool = merge_pools(
@@ -372,20 +367,9 @@ def _chosen(
 ) -> Chosen:
     """Return the size with the smallest predicted KL as a selection."""
     if not judged:
-        return Chosen(_evenly(problem, view.pool), 0.0)
+        return Chosen(evenly(problem, view.pool, problem.size), 0.0)
     best = min(judged, key=lambda m: judged[m])
     solution = path[best]
     rows = {name: column[solution.indices] for name, column in view.pool.rows.items()}
     selection = Selection(view.pool.indices[solution.indices], solution.weights, rows)
     return Chosen(selection, judged[best])
-
-
-def _evenly(problem: Problem, pool: Pool) -> Selection:
-    """Return evenly spaced rows of equal weight, for when no potential varies over the draws.
-
-    Then every choice of weights looks alike from here; this one leans on no single row.
-    """
-    m = min(problem.size, len(pool.indices))
-    places = np.linspace(0, len(pool.indices) - 1, m).round().astype(np.int64)
-    rows = {name: column[places] for name, column in pool.rows.items()}
-    return Selection(pool.indices[places], np.full(m, problem.n_rows / m), rows)

@@ -13,6 +13,7 @@ import jax
 import numpy as np
 
 from decoct.constructions.base import Chosen, Problem, Selection, StepInfo
+from decoct.randomness import host_rng
 from decoct.status import Status
 
 
@@ -33,7 +34,7 @@ class Uniform:
     def step(
         self, key: jax.Array, problem: Problem, state: UniformState
     ) -> tuple[UniformState, StepInfo]:
-        rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+        rng = host_rng(key)
         picks = rng.integers(problem.n_rows, size=problem.size)
         kept, where = np.unique(picks, return_inverse=True)
         rows = problem.potentials.rows.take(kept)

@@ -14,6 +14,7 @@ from decoct.errors import ModelError
 from decoct.models.conjugate import AbstractConjugate
 from decoct.posteriors.base import Draws, WeightedDensity
 from decoct.precision import float64
+from decoct.randomness import host_rng
 
 
 @eqx.filter_jit
@@ -47,5 +48,5 @@ class Exact:
     """Independent draws from the closed-form posterior of a conjugate model."""
 
     def draw(self, key: jax.Array, density: WeightedDensity, n: int) -> Draws:
-        rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+        rng = host_rng(key)
         return Draws(exact_posterior(density).sample(rng, n)[None], "exact")

@@ -22,6 +22,7 @@ from decoct.posteriors.base import Draws, WeightedDensity, log_densities
 from decoct.posteriors.newton import Mode, maximise
 from decoct.potentials import Curvature, Potentials
 from decoct.precision import float64
+from decoct.randomness import host_rng
 
 
 def gaussian_at(mode: Mode) -> Gaussian:
@@ -138,7 +139,7 @@ class Laplace:
         if not mode.status.ok:
             raise ModelError(mode.status.value)
         gaussian = gaussian_at(mode)
-        rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+        rng = host_rng(key)
         z = gaussian.sample(rng, n)
         log_ratios = log_densities(density, z) - gaussian.log_density(z)
         return Draws(z[None], "laplace", {"khat": pareto_khat(log_ratios)})

@@ -16,7 +16,6 @@ from jaxtyping import Float
 
 from decoct.potentials import Curvature
 
-
 SINGULAR = 1e-14
 """Pivot of −H, scaled to a unit diagonal, below which a direction counts as flat."""
 

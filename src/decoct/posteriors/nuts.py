@@ -17,6 +17,7 @@ from decoct.errors import ModelError
 from decoct.posteriors.base import Draws, WeightedDensity
 from decoct.posteriors.laplace import find_mode, gaussian_at
 from decoct.precision import float64
+from decoct.randomness import host_rng
 
 BLOCK = 100
 """Draws between two ticks of the progress bar."""
@@ -100,7 +101,7 @@ class NUTS:
         return Draws(z, "nuts", {**convergence(z), **stats})
 
     def _starts(self, key: jax.Array, density: WeightedDensity) -> Float[np.ndarray, "chains d"]:
-        rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+        rng = host_rng(key)
         noise = rng.standard_normal((self.chains, density.dim))
         mode = find_mode(density)
         if not mode.status.ok:

@@ -36,12 +36,15 @@ class UnitVectors:
         b.
     usable : (n,)
         Which rows are not zero.
+    sum_of_norms
+        σ = Σ_n ‖g_n‖ over *all* rows, of which these may be a part.
     """
 
     vectors: Float[np.ndarray, "n S"]
     norms: Float[np.ndarray, " n"]
     target: Float[np.ndarray, " S"]
     usable: np.ndarray
+    sum_of_norms: float
 
     @classmethod
     def scaled(
@@ -50,6 +53,7 @@ class UnitVectors:
         target: Float[np.ndarray, " S"],
         *,
         overwrite: bool = False,
+        sum_of_norms: float | None = None,
     ) -> UnitVectors:
         """Scale the rows of ``vectors``; refuse shapes that do not fit and non-finite numbers.
 
@@ -74,12 +78,9 @@ class UnitVectors:
         usable = norms > np.finfo(vectors.dtype).tiny
         scale = np.where(usable, norms, 1.0)
         vectors /= scale.astype(vectors.dtype)[:, None]
-        return cls(vectors, scale, target, usable)
-
-    @property
-    def sum_of_norms(self) -> float:
-        """Σ_n ‖g_n‖ over the usable rows."""
-        return float(self.norms[self.usable].sum())
+        if sum_of_norms is None:
+            sum_of_norms = float(norms[usable].sum())
+        return cls(vectors, scale, target, usable, sum_of_norms)
 
     def products(self, direction: Float[np.ndarray, " S"]) -> Float[np.ndarray, " n"]:
         """Return ⟨g_n, direction⟩/‖g_n‖ for every row; −∞ where the row is zero."""
@@ -87,7 +88,7 @@ class UnitVectors:
         products[~self.usable] = -np.inf
         return products
 
-    def unit(self, rows: int | Sequence[int]) -> Float[np.ndarray, "..."]:
+    def unit(self, rows: int | Sequence[int] | np.ndarray) -> Float[np.ndarray, "..."]:
         """Return unit rows in double precision."""
         return self.vectors[rows].astype(np.float64, copy=False)
 

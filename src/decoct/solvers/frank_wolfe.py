@@ -170,7 +170,7 @@ class _Hull:
         self.rows: list[int] = []
         e = np.zeros(len(problem.target) + 1)
         e[0] = 1.0
-        lifted = UnitVectors(np.zeros((0, len(e))), np.zeros(0), e, np.zeros(0, dtype=bool))
+        lifted = UnitVectors(np.zeros((0, len(e))), np.zeros(0), e, np.zeros(0, dtype=bool), 0.0)
         self.active = ActiveSet(lifted)
 
     @property
@@ -204,6 +204,7 @@ class _Hull:
             np.append(lifted.norms, length),
             lifted.target,
             np.append(lifted.usable, True),
+            lifted.sum_of_norms + length,
         )
         return self.active.add(len(self.rows) - 1)
 

@@ -1,4 +1,4 @@
-"""Accelerated iterative hard thresholding, A-IHT (Zhang, Khanna, Kyrillidis & Koyejo 2021, Alg. II).
+"""Accelerated iterative hard thresholding, A-IHT (Zhang et al. 2021, Algorithm II).
 
 For min ‖b − Gᵀw‖² over w ≥ 0 with at most k positive entries, from w = z = 0:
 
