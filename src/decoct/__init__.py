@@ -7,8 +7,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from decoct import constructions, diagnostics, models, posteriors
+    from decoct import constructions, diagnostics, mixture, models, posteriors, solvers, weighting
     from decoct.certificate import Check, check
+    from decoct.constructions.merge import merge
     from decoct.coreset import Coreset
     from decoct.coreset_file import load
     from decoct.data import rows
@@ -44,18 +45,32 @@ __all__ = [
     "kl_gaussian",
     "laplace",
     "load",
+    "merge",
+    "mixture",
     "models",
     "path",
     "posteriors",
     "resume",
     "rows",
+    "solvers",
+    "weighting",
 ]
 
-_PACKAGES = ("constructions", "diagnostics", "models", "plots", "posteriors")
+_PACKAGES = (
+    "constructions",
+    "diagnostics",
+    "mixture",
+    "models",
+    "plots",
+    "posteriors",
+    "solvers",
+    "weighting",
+)
 _HOME = {
     "Check": "certificate",
     "check": "certificate",
     "Coreset": "coreset",
+    "merge": "constructions.merge",
     "load": "coreset_file",
     "rows": "data",
     "kl_gaussian": "diagnostics",

@@ -13,7 +13,7 @@ whatever the norm that was minimised.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -95,7 +95,7 @@ class Hilbert:
     """
 
     solver: Solver = field(default_factory=OrthogonalPursuit)
-    norm: Literal["l2", "fisher"] = "l2"
+    norm: str = "l2"
     weighting: Any = "laplace"
     draws: int = 500
     exact: bool = False

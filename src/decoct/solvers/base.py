@@ -125,7 +125,7 @@ class Combination:
 
     @property
     def size(self) -> int:
-        return int(np.count_nonzero(self._alpha))
+        return int(np.count_nonzero(self._alpha > 0.0))
 
     @property
     def residual(self) -> Float[np.ndarray, " S"]:

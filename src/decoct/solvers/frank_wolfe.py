@@ -31,7 +31,7 @@ import numpy as np
 
 from decoct.solvers.active_set import ActiveSet, UnitVectors
 from decoct.solvers.base import STALLED, Budget, Combination, Path, collect
-from decoct.solvers.nnls import SparseWeights
+from decoct.solvers.nnls import SparseWeights, best_row
 
 Variant = Literal["vanilla", "away", "pairwise", "fully_corrective"]
 VARIANTS = ("vanilla", "away", "pairwise", "fully_corrective")
@@ -65,8 +65,8 @@ class FrankWolfe:
         return collect(self.steps(problem), budget)
 
     def steps(self, problem: UnitVectors) -> Iterator[Combination | _Hull]:
-        """Yield the iterates, the initial vertex first."""
-        if not problem.usable.any():
+        """Yield the iterates, the initial vertex first; none if no row points towards b."""
+        if not (problem.products(problem.target) > 0.0).any():
             return iter(())
         if self.variant == "fully_corrective":
             return _fully_corrective(problem)
@@ -127,7 +127,7 @@ def _away_or_towards(
     problem, sigma = here.problem, here.problem.sum_of_norms
     towards = sigma * problem.unit(row) - here.sum
     backwards = here.sum - sigma * problem.unit(away)
-    if share >= 1.0 or towards @ residual >= backwards @ residual:
+    if here.size == 1 or towards @ residual >= backwards @ residual:
         step = min(_line_search(towards, residual), 1.0)
         if step <= 0.0:
             return False
@@ -145,7 +145,7 @@ def _away_or_towards(
 
 def _take(here: Combination, row: int, amount: float, all_of_it: bool) -> None:
     """Take ``amount`` of a row away; exactly all of it where the step ends at the boundary."""
-    if all_of_it:
+    if all_of_it or amount >= here.alpha(row):
         here.drop(row)
     else:
         here.add(row, -amount)
@@ -206,7 +206,18 @@ class _Hull:
             np.append(lifted.usable, True),
             lifted.sum_of_norms + length,
         )
-        return self.active.add(len(self.rows) - 1)
+        if not self.active.add(len(self.rows) - 1):
+            return False
+        self._bring_back()
+        return True
+
+    def _bring_back(self) -> None:
+        """Let vertices that were dropped on the way in again: the hull is that of all chosen."""
+        for _ in range(3 * len(self.rows)):
+            dropped = best_row(self.active)
+            if dropped is None:
+                return
+            self.active.add(dropped)
 
     def result(self) -> SparseWeights:
         chosen = np.array([self.rows[i] for i in self.active.support], dtype=np.int64)

@@ -1,0 +1,133 @@
+"""Coresets built apart and merged: Corollaries 4.5 and 4.6, and what merging keeps."""
+
+from itertools import pairwise
+
+import jax
+import numpy as np
+import pytest
+
+import decoct
+from decoct import solvers
+from decoct.constructions import Hilbert
+from decoct.data import encoded
+from decoct.diagnostics import geometry
+from decoct.diagnostics.bounds import merged_frank_wolfe_bound, merged_importance_sampling_bound
+from decoct.embeddings import as_embedding
+from decoct.errors import RequestError
+from decoct.models import GaussianMean, LogisticRegression
+from decoct.potentials import Potentials
+
+
+@pytest.fixture(scope="module")
+def table():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(900, 3))
+    return {"x": x, "y": (rng.random(900) < 1 / (1 + np.exp(-x @ [1.0, -1.0, 0.5]))).astype(int)}
+
+
+CUTS = (0, 100, 450, 900)
+
+
+def parts_of(table, method, size, seed=0):
+    return [
+        decoct.build(
+            LogisticRegression(),
+            {name: column[a:b] for name, column in table.items()},
+            size=size,
+            seed=seed + a,
+            method=method,
+        )
+        for a, b in pairwise(CUTS)
+    ]
+
+
+@pytest.fixture(scope="module")
+def space(table):
+    """Vectors of all rows at draws shared by the parts, as §4.3 wants."""
+    model = LogisticRegression()
+    draws = decoct.laplace(model, table).sample(np.random.default_rng(1), 50)
+    with jax.enable_x64(True):
+        potentials = Potentials(model, encoded(decoct.rows(table), model))
+        vectors, target = potentials.all_vectors(as_embedding(draws))
+    return draws, vectors, target
+
+
+@pytest.mark.parametrize("size", [1, 5, 20, 60])
+def test_merged_frank_wolfe_is_within_its_bound(table, space, size):
+    draws, vectors, target = space
+    method = Hilbert(solvers.FrankWolfe(), weighting=draws)
+    whole = decoct.merge(parts_of(table, method, size))
+    error = np.linalg.norm(target - whole.weights @ vectors[whole.indices])
+    assert whole.size <= 3 * size
+    assert error <= merged_frank_wolfe_bound(geometry(vectors), size)
+
+
+def test_merged_importance_sampling_fails_no_oftener_than_delta(table, space):
+    draws, vectors, target = space
+    method, size, delta, trials = (
+        Hilbert(solvers.ImportanceSampling(), weighting=draws),
+        10,
+        0.2,
+        60,
+    )
+    bound = merged_importance_sampling_bound(geometry(vectors), size, 3, delta)
+    failures = 0
+    for trial in range(trials):
+        whole = decoct.merge(parts_of(table, method, size, seed=1000 * trial))
+        failures += np.linalg.norm(target - whole.weights @ vectors[whole.indices]) > bound
+    assert failures <= delta * trials + 3 * np.sqrt(delta * (1 - delta) * trials)
+
+
+def test_rows_and_weights_are_the_parts(table):
+    parts = parts_of(table, Hilbert(draws=60), 12)
+    whole = decoct.merge(parts)
+    assert whole.n_rows == 900
+    np.testing.assert_array_equal(whole.weights, np.concatenate([one.weights for one in parts]))
+    for name, column in whole.rows.items():
+        np.testing.assert_array_equal(column, table[name][whole.indices])
+    assert (np.diff(whole.indices) > 0).all()
+    assert whole.report.passes == sum(one.report.passes for one in parts)
+    assert whole.report.predicted_kl is None
+
+
+def test_a_merged_coreset_is_certified_saved_and_loaded(table, tmp_path):
+    whole = decoct.merge(parts_of(table, Hilbert(draws=200), 40))
+    check = decoct.check(whole, table, whole.sample(draws=300, progress=False))
+    assert check.kl < 0.05
+    whole.save(tmp_path / "whole.parquet")
+    again = decoct.load(tmp_path / "whole.parquet")
+    np.testing.assert_array_equal(again.indices, whole.indices)
+    assert again.report.method["parts"][0]["name"] == "Hilbert"
+
+
+def test_what_cannot_be_merged(table):
+    with pytest.raises(RequestError, match="nothing to merge"):
+        decoct.merge([])
+    one, two, _ = parts_of(table, Hilbert(draws=60), 5)
+    rows = {"x": table["x"][:100], "y": table["y"][:100]}
+    wide = decoct.build(LogisticRegression(prior_scale=2.0), rows, size=5)
+    with pytest.raises(RequestError, match="Coreset 1 is of another model"):
+        decoct.merge([one, wide])
+    other = decoct.build(GaussianMean(np.eye(3)), {"x": table["x"]}, size=5)
+    with pytest.raises(RequestError, match="another model"):
+        decoct.merge([one, two, other])
+
+
+def test_custom_models_are_told_apart_by_their_functions():
+    def potential(params, rows):
+        return -0.5 * (rows["y"] - params["mu"]) ** 2
+
+    def another(params, rows):
+        return -2.0 * (rows["y"] - params["mu"]) ** 2
+
+    def prior(params):
+        return -0.5 * params["mu"] ** 2
+
+    y = np.random.default_rng(0).normal(size=50)
+    built = [
+        decoct.build(decoct.Model(f, prior, {"mu": 0.0}), {"y": y}, size=4)
+        for f in (potential, potential, another)
+    ]
+    assert decoct.merge(built[:2]).n_rows == 100
+    with pytest.raises(RequestError, match="another model"):
+        decoct.merge(built[1:])
