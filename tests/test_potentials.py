@@ -135,3 +135,19 @@ def test_wrong_models_are_refused_before_any_pass(log_likelihood, log_prior, mes
     model = decoct.Model(log_likelihood, log_prior, {"a": 0.0})
     with pytest.raises(ModelError, match=message):
         Potentials(model, encoded(ArrayRows({"y": np.ones(5)}), model))
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_the_vectors_of_all_rows_and_their_sum(table, draws, tmp_path, monkeypatch, dtype):
+    values = brute(table, draws)
+    expected = (values - values.mean(axis=1, keepdims=True)) / np.sqrt(S - 1)
+    monkeypatch.setattr(module, "chunk_rows", lambda _: 61)
+    for rows in (table, parquet(tmp_path, table)):
+        told, ours = [], potentials(rows)
+        vectors, total = ours.all_vectors(draws, dtype, told.append)
+        assert vectors.dtype == dtype
+        assert sum(told) == N
+        rtol = 1e-10 if dtype is np.float64 else 1e-6
+        np.testing.assert_allclose(vectors, expected, rtol=rtol, atol=rtol)
+        np.testing.assert_allclose(total, expected.sum(axis=0), rtol=1e-10, atol=1e-10)
+        assert (ours.counts.passes, ours.counts.evaluations) == (1, N * S)

@@ -63,9 +63,11 @@ class Embedding(eqx.Module):
 
     def vectors(self, values: Float[np.ndarray, "... S"]) -> Float[np.ndarray, "... S"]:
         """Return vectors of the norm from coordinates (rows', or the totals')."""
-        if self.centred:
-            values = values - values.mean(axis=-1, keepdims=True)
-        return values * self.scale
+        if not self.centred:
+            return values * self.scale
+        centred = values - values.mean(axis=-1, keepdims=True)
+        centred *= self.scale
+        return centred
 
 
 class Values(Embedding):

@@ -173,10 +173,11 @@ class Potentials:
                 padded, _ = _padded(chunk, size)
                 values = np.asarray(_potentials(self.model, self.space, at, padded))
                 values = at.vectors(values[: chunk.n_rows])
-                if not np.isfinite(values).all():
+                part = values.sum(axis=0)
+                if not np.isfinite(part).all():
                     _name_bad_potential(self.model, self.space, chunk, at)
                 vectors[chunk.start : chunk.start + chunk.n_rows] = values
-                total += values.sum(axis=0)
+                total += part
                 if on_rows is not None:
                     on_rows(chunk.n_rows)
         self.counts.passes += 1

@@ -87,3 +87,29 @@ def test_a_build_that_falls_short_is_written_and_exits_1(decoct, data, tmp_path,
     assert result.err == f"decoct: {coreset.report.status.value}\n"
     assert (coreset.model.design.scale == 1.0).all()
     assert coreset.model.base.prior_scale == 2.0
+
+
+@pytest.mark.parametrize(
+    ("method", "name"),
+    [
+        ("pursuit", "Hilbert"),
+        ("frank-wolfe", "Hilbert"),
+        ("giga", "Hilbert"),
+        ("importance-sampling", "Hilbert"),
+        ("sensitivity", "Sensitivity"),
+        ("uniform", "Uniform"),
+    ],
+)
+def test_every_method_of_the_papers_by_its_name(decoct, data, tmp_path, method, name):
+    output = tmp_path / "c.parquet"
+    arguments = (
+        "build", data / "flights.parquet", "--formula", "late ~ temp", "--family", "bernoulli",
+        "-o", output, "--method", method,
+    )  # fmt: skip
+    result = decoct(*arguments, "--size", 20, "--json")
+    assert result.code == 0
+    assert result.json["method"] == name
+    assert 1 <= package.load(output).size <= 20
+    refused = decoct(*arguments, "--kl", 0.1)
+    assert refused.code == 2
+    assert "takes size=" in refused.err

@@ -19,7 +19,18 @@ from decoct.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from decoct.constructions import Construction
     from decoct.coreset import Coreset
+
+Method = Literal[
+    "iterated-hilbert",
+    "pursuit",
+    "frank-wolfe",
+    "giga",
+    "importance-sampling",
+    "sensitivity",
+    "uniform",
+]
 
 
 def build(
@@ -31,6 +42,7 @@ def build(
     family: Literal["gaussian", "bernoulli", "poisson", "student"] = "gaussian",
     size: MaybeWhole = None,
     kl: float | None = None,
+    method: Method = "iterated-hilbert",
     seed: Whole = 0,
     prior_scale: float = 1.0,
     standardize: bool = True,
@@ -69,6 +81,9 @@ def build(
         Most rows to keep.
     kl
         Keep as few rows as bring KL(coreset posterior || full posterior) to this many nats.
+    method
+        How rows and weights are chosen. All but the first take --size only, and look from the
+        Laplace approximation of the full posterior once and for all.
     seed
         The same seed on the same table gives the same coreset.
     prior_scale
@@ -91,7 +106,8 @@ def build(
     from decoct.driver import Request
     from decoct.models.formula import from_formula
 
-    Request.checked(size=size, kl=kl, method=None, posterior=None, seed=seed)
+    construction = _construction(method)
+    Request.checked(size=size, kl=kl, method=construction, posterior=None, seed=seed)
     try:
         rows = decoct.rows(source(table))
         if size is not None and size > rows.n_rows:
@@ -106,6 +122,7 @@ def build(
             rows,
             size=size,
             kl=kl,
+            method=construction,
             seed=seed,
             progress=False if quiet else None,
             checkpoint=checkpoint,
@@ -121,6 +138,27 @@ def build(
     if not status.ok:
         out.complain(status.value)
     return out.DONE if status.ok else out.SHORT
+
+
+def _construction(method: str) -> Construction | None:
+    """Return the construction of that name; None is the default one."""
+    from decoct import constructions, solvers
+
+    if method == "iterated-hilbert":
+        return None
+    simple = {
+        "sensitivity": constructions.Sensitivity,
+        "uniform": constructions.Uniform,
+    }
+    if method in simple:
+        return simple[method]()
+    solver = {
+        "pursuit": solvers.OrthogonalPursuit,
+        "frank-wolfe": solvers.FrankWolfe,
+        "giga": solvers.GIGA,
+        "importance-sampling": solvers.ImportanceSampling,
+    }[method]
+    return constructions.Hilbert(solver())
 
 
 def _check_request(size: int | None, kl: float | None) -> None:
@@ -153,6 +191,7 @@ def _figures(coreset: Coreset) -> dict[str, Any]:
         "size": coreset.size,
         "n_rows": coreset.n_rows,
         "predicted_kl": report.predicted_kl,
+        "method": report.method["name"],
         "status": report.status.name,
         "ok": report.status.ok,
         "message": report.status.value,

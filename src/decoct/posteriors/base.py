@@ -20,8 +20,8 @@ from decoct.precision import float64
 class WeightedDensity(eqx.Module):
     """log π_w(z) = log π₀(z) + Σ w_n f_n(z), unnormalised, over a few encoded rows.
 
-    Rows are padded with weight-0 copies of the first row up to a power of two, so that one
-    compilation serves every coreset up to that size.
+    Rows are padded with weight-0 copies of the first row up to a power of two (in finer steps
+    above 1024 rows), so that one compilation serves many coresets.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class WeightedDensity(eqx.Module):
         initial = model.init(rows)
         space = ParameterSpace.of(initial)
         kept = np.flatnonzero(weights > 0.0)
-        capacity = max(16, 2 ** int(np.ceil(np.log2(max(1, len(kept))))))
+        capacity = _capacity(len(kept))
         source = np.zeros(capacity, dtype=np.int64)
         source[: len(kept)] = kept
         padded = np.zeros(capacity)
@@ -77,6 +77,14 @@ class WeightedDensity(eqx.Module):
         values = self.model.log_likelihood(params, self.rows)
         weighted = jnp.where(self.weights > 0.0, self.weights * values, 0.0)
         return weighted.sum() + self.model.log_prior(params)
+
+
+def _capacity(n: int) -> int:
+    """Return a power of two up to 1024, then eight steps an octave: at most 1/8 is padding."""
+    if n <= 1024:
+        return max(16, 2 ** int(np.ceil(np.log2(max(1, n)))))
+    step = 2 ** (int(np.log2(n)) - 3)
+    return -(-n // step) * step
 
 
 @eqx.filter_jit

@@ -1,0 +1,1 @@
+"""The papers' experiments, regenerated: one folder a paper, one command a figure."""

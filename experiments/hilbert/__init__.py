@@ -1,0 +1,1 @@
+"""Campbell & Broderick (2019), Automated scalable Bayesian inference via Hilbert coresets."""
