@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from queue import SimpleQueue
@@ -75,11 +75,11 @@ class Rows(Protocol):
 
     def chunks(
         self, size: int | None = None, columns: Sequence[str] | None = None
-    ) -> Iterator[Chunk]:
+    ) -> Generator[Chunk, None, None]:
         """Yield consecutive chunks in row order, every one but the last of exactly ``size`` rows.
 
         Only ``columns`` come back (None: all of them), in that order. Bad arguments raise at the
-        call, not at the first chunk. Where a generator is returned, closing it frees all it holds.
+        call, not at the first chunk. Closing the generator frees all it holds.
         """
         ...
 

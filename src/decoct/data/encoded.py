@@ -80,7 +80,7 @@ class EncodedRows:
 
     def chunks(
         self, size: int | None = None, columns: Sequence[str] | None = None
-    ) -> Iterator[Chunk]:
+    ) -> Generator[Chunk, None, None]:
         """Yield consecutive chunks of encoded rows."""
         if self._kept is not None:
             return self._kept.chunks(size, columns)
