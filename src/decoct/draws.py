@@ -57,7 +57,7 @@ def to_datatree(
     if stats:
         groups["sample_stats"] = stats
     tree = from_dict(groups, dims=dims, coords=coords)
-    scalars = {k: v for k, v in draws.info.items() if k not in PER_DRAW}
+    scalars = {k: v for k, v in draws.info.items() if k not in PER_DRAW and np.ndim(v) == 0}
     tree["posterior"].attrs.update(_attributes({"sampler": draws.sampler, **scalars}))
     return tree
 

@@ -185,9 +185,12 @@ class Potentials:
         return vectors, total
 
     @float64
-    def curvature(self, z: Float[np.ndarray, " d"]) -> Curvature:
-        """Return value, gradient and Hessian of Σ_n f_n at ``z``, in one pass."""
-        fn = _CurvatureOf(self.model, self.space)
+    def curvature(self, z: Float[np.ndarray, " d"], strict: bool = True) -> Curvature:
+        """Return value, gradient and Hessian of Σ_n f_n at ``z``, in one pass.
+
+        With ``strict`` a value that is not finite is an error that names the row.
+        """
+        fn = _CurvatureOf(self.model, self.space, strict)
         total = self._walk(fn, np.asarray(z)[None], evaluations=1 + 2 * self.dim)
         return Curvature(float(total[0]), total[1], total[2])
 
@@ -268,6 +271,7 @@ class _CurvatureOf:
 
     model: AbstractModel
     space: ParameterSpace
+    strict: bool = True
     size: int = 0
 
     def __call__(self, chunk: Chunk, at: Values) -> tuple[np.ndarray, ...]:
@@ -275,7 +279,7 @@ class _CurvatureOf:
             rows, mask = _padded(chunk, self.size)
             parts = _chunk_curvature(self.model, self.space, at.draws[0], rows, mask)
             parts = tuple(np.asarray(part) for part in parts)
-            if not np.isfinite(parts[0]):
+            if self.strict and not np.isfinite(parts[0]):
                 _name_bad_potential(self.model, self.space, chunk, at)
         return parts
 

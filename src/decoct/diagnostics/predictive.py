@@ -27,7 +27,7 @@ RIDGES = 10.0 ** -np.arange(1.0, 21.0)
 
 @float64
 def negative_log_likelihood(
-    model: AbstractModel, rows: Rows | object, draws: Float[np.ndarray, "S d"]
+    model: AbstractModel, rows: Rows | object, draws: Float[np.ndarray, "..."]
 ) -> float:
     """Return −(1/S) Σ_s (1/n) Σ_i f_i(θ_s), in nats per row; one pass over the rows.
 

@@ -18,7 +18,7 @@ MAX_PIVOTS = 10_000_000
 
 
 def wasserstein(
-    first: Float[np.ndarray, "n d"], second: Float[np.ndarray, "m d"], *, max_draws: int = 2000
+    first: Float[np.ndarray, "..."], second: Float[np.ndarray, "..."], *, max_draws: int = 2000
 ) -> float:
     """Return the 1-Wasserstein distance between two samples, with Euclidean cost.
 
@@ -66,7 +66,7 @@ def wasserstein(
     return _transport_cost(cdist(_thinned(x, max_draws), _thinned(y, max_draws)))
 
 
-def _sample(values: Float[np.ndarray, "..."], name: str) -> Float[np.ndarray, "n d"]:
+def _sample(values: np.ndarray, name: str) -> Float[np.ndarray, "n d"]:
     sample = np.asarray(values, dtype=np.float64)
     sample = sample[:, None] if sample.ndim == 1 else sample
     if sample.ndim != 2 or not sample.size:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -24,6 +25,17 @@ KINDS: dict[str, Callable[..., AbstractModel]] = {
     )
 }
 """Kind -> what rebuilds the model from the other entries of its ``to_dict()``, as keywords."""
+
+
+LATER = {"vmf_mixture": ("decoct.mixture.vmf_mixture", "VonMisesFisherMixture")}
+"""Kinds of models that live above this package: kind -> module and name."""
+
+
+def _model_of(kind: str) -> Callable[..., AbstractModel]:
+    if kind in KINDS:
+        return KINDS[kind]
+    module, name = LATER[kind]
+    return getattr(importlib.import_module(module), name)
 
 
 def from_dict(spec: Mapping[str, Any]) -> AbstractModel:
@@ -52,13 +64,13 @@ def from_dict(spec: Mapping[str, Any]) -> AbstractModel:
             f"The coreset was built with the custom model '{spec.get('name')}', "
             "whose functions a file cannot hold; give the model again."
         )
-    if not isinstance(kind, str) or kind not in KINDS:
+    if not isinstance(kind, str) or kind not in (*KINDS, *LATER):
         raise CoresetFileError(
             f"The file's model is of the unknown kind {kind!r}; it may come from a newer decoct. "
-            f"Known kinds: {', '.join((*KINDS, 'formula'))}."
+            f"Known kinds: {', '.join((*KINDS, *LATER, 'formula'))}."
         )
     try:
-        return KINDS[kind](**{name: value for name, value in spec.items() if name != "kind"})
+        return _model_of(kind)(**{name: value for name, value in spec.items() if name != "kind"})
     except (TypeError, ModelError) as error:
         raise CoresetFileError(
             f"The file's description of a {kind} model cannot be used: {error}"

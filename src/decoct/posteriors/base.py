@@ -20,8 +20,9 @@ from decoct.precision import float64
 class WeightedDensity(eqx.Module):
     """log π_w(z) = log π₀(z) + Σ w_n f_n(z), unnormalised, over a few encoded rows.
 
-    Rows are padded with weight-0 copies of the first row up to a power of two (in finer steps
-    above 1024 rows), so that one compilation serves many coresets.
+    Rows are padded with copies of the first kept row up to a power of two (in finer steps above
+    1024 rows), so that one compilation serves many coresets. The copies share that row's weight:
+    with no weight of 0 the sum needs no select, which would keep XLA from vectorising it.
 
     Attributes
     ----------
@@ -30,7 +31,9 @@ class WeightedDensity(eqx.Module):
     rows
         Encoded rows, padded.
     weights
-        w ≥ 0, padded with zeros.
+        w ≥ 0, padded with zeros: one entry per kept row, for samplers that look at rows.
+    shares
+        The same weights, the first one shared by the padding; all zero only without any row.
     start : (d,)
         The model's starting point.
     """
@@ -39,6 +42,7 @@ class WeightedDensity(eqx.Module):
     space: ParameterSpace
     rows: dict[str, Array]
     weights: Float[Array, " m"]
+    shares: Float[Array, " m"]
     start: Float[np.ndarray, " d"]
 
     @classmethod
@@ -52,10 +56,14 @@ class WeightedDensity(eqx.Module):
         space = ParameterSpace.of(initial)
         kept = np.flatnonzero(weights > 0.0)
         capacity = _capacity(len(kept))
-        source = np.zeros(capacity, dtype=np.int64)
+        source = np.full(capacity, kept[0] if len(kept) else 0)
         source[: len(kept)] = kept
         padded = np.zeros(capacity)
         padded[: len(kept)] = weights[kept]
+        shares = padded.copy()
+        if len(kept):
+            copies = np.r_[0, len(kept) : capacity]
+            shares[copies] = padded[0] / len(copies)
         if columns_length(rows) == 0:
             raise ValueError("A density needs at least one row, for its shapes.")
         return cls(
@@ -63,6 +71,7 @@ class WeightedDensity(eqx.Module):
             space,
             {name: jnp.asarray(column[source]) for name, column in rows.items()},
             jnp.asarray(padded),
+            jnp.asarray(shares),
             space.flatten(initial),
         )
 
@@ -73,10 +82,10 @@ class WeightedDensity(eqx.Module):
     def log_density(self, z: Float[Array, " d"]) -> Float[Array, ""]:
         """Return log π_w(z) up to a constant; pure JAX."""
         params = self.space.unflatten(z)
-        # A weight of 0 means absent, also where the padded row's potential is infinite.
         values = self.model.log_likelihood(params, self.rows)
-        weighted = jnp.where(self.weights > 0.0, self.weights * values, 0.0)
-        return weighted.sum() + self.model.log_prior(params)
+        # Without any row this is the prior, also where the row kept for its shapes is impossible.
+        total = jnp.where(self.shares[0] > 0.0, (self.shares * values).sum(), 0.0)
+        return total + self.model.log_prior(params)
 
 
 def _capacity(n: int) -> int:

@@ -24,6 +24,9 @@ from decoct.potentials import Curvature, Potentials
 from decoct.precision import float64
 from decoct.randomness import host_rng
 
+JUDGED_AT = 100
+"""Fewest draws at which k-hat is computed."""
+
 
 def gaussian_at(mode: Mode) -> Gaussian:
     """Return the Laplace approximation at a converged mode."""
@@ -66,8 +69,13 @@ def find_full_mode(potentials: Potentials, start: Float[np.ndarray, " d"] | None
     """Return the mode of the full posterior π; every evaluation is a pass over the data."""
     model, space = potentials.model, potentials.space
 
+    seen = False
+
     def evaluate(z: np.ndarray) -> Curvature:
-        data = potentials.curvature(z)
+        nonlocal seen
+        # A step that overflows is a step too far; a start that does is an error with a name.
+        data = potentials.curvature(z, strict=not seen)
+        seen = True
         with jax.enable_x64(True):
             value, gradient, hessian = _prior_curvature(model, space, jnp.asarray(z))
         return Curvature(
@@ -139,7 +147,7 @@ class Laplace:
         if not mode.status.ok:
             raise ModelError(mode.status.value)
         gaussian = gaussian_at(mode)
-        rng = host_rng(key)
-        z = gaussian.sample(rng, n)
+        # k-hat needs a tail to look at, however few draws are wanted
+        z = gaussian.sample(host_rng(key), max(n, JUDGED_AT))
         log_ratios = log_densities(density, z) - gaussian.log_density(z)
-        return Draws(z[None], "laplace", {"khat": pareto_khat(log_ratios)})
+        return Draws(z[None, :n], "laplace", {"khat": pareto_khat(log_ratios)})

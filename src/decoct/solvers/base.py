@@ -139,9 +139,10 @@ class Combination:
         return float(self._alpha[self._place[row]]) if row in self._place else 0.0
 
     def result(self) -> SparseWeights:
-        rows = np.sort(self.rows)
-        alpha = np.array([self.alpha(int(row)) for row in rows], dtype=np.float64)
-        return SparseWeights(rows, alpha / self.problem.norms[rows], self.loss)
+        places = np.flatnonzero(self._alpha > 0.0)
+        places = places[np.argsort(self._rows[places])]
+        rows = self._rows[places]
+        return SparseWeights(rows, self._alpha[places] / self.problem.norms[rows], self.loss)
 
     def scale(self, factor: float) -> None:
         self._alpha *= factor

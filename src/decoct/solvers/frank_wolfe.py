@@ -37,6 +37,9 @@ Variant = Literal["vanilla", "away", "pairwise", "fully_corrective"]
 VARIANTS = ("vanilla", "away", "pairwise", "fully_corrective")
 STEPS = ("exact", "fixed")
 
+ROUNDINGS = 64
+"""Products with the residual that differ by fewer rounding errors than these are equal."""
+
 
 @dataclass(frozen=True)
 class FrankWolfe:
@@ -103,8 +106,7 @@ def _with_away_vertex(problem: UnitVectors, pairwise: bool) -> Iterator[Combinat
         residual = here.residual
         products = problem.products(residual)
         row = int(np.argmax(products))
-        active = here.rows
-        away = int(active[np.argmin(products[active])])
+        away = _away_vertex(here, products, residual)
         share = here.alpha(away) / sigma
         if pairwise:
             towards = sigma * (problem.unit(row) - problem.unit(away))
@@ -118,6 +120,20 @@ def _with_away_vertex(problem: UnitVectors, pairwise: bool) -> Iterator[Combinat
         if not moved:
             return
         yield here
+
+
+def _away_vertex(here: Combination, products: np.ndarray, residual: np.ndarray) -> int:
+    """Return the active row least aligned with b − x; the heaviest of those that tie.
+
+    Ties are the rule, not the exception: a pairwise step that ends inside leaves its two rows
+    equally aligned, and rounding must not choose between them.
+    """
+    active = here.rows
+    aligned = products[active]
+    rounding = np.finfo(products.dtype).eps * float(np.linalg.norm(residual))
+    rounding += np.finfo(np.float64).eps * here.problem.sum_of_norms
+    tied = active[aligned <= aligned.min() + ROUNDINGS * rounding]
+    return int(tied[np.argmax([here.alpha(int(row)) for row in tied])])
 
 
 def _away_or_towards(

@@ -59,7 +59,7 @@ class GIGA:
                 return
             forward = problem.products(direction)
             sideways = _along_current(problem, here, along_target, kappa, forward)
-            row = int(np.argmax(_scores(forward, sideways, problem.usable)))
+            row = int(np.argmax(_scores(forward, sideways)))
             if not here.step_towards(row):
                 return
             yield here
@@ -74,13 +74,20 @@ def _along_current(problem, here: Geodesic, along_target, kappa: float, forward)
         return (along_target - kappa * forward) / cosine
 
 
-def _scores(forward: np.ndarray, sideways: np.ndarray, usable: np.ndarray) -> np.ndarray:
-    """Return ⟨a_n, c⟩/√(1 − ⟨a_n, y⟩²), −∞ where the geodesic has no direction."""
-    square = np.where(usable, 1.0 - np.where(usable, sideways, 0.0) ** 2, 0.0)
-    stable = square > STABLE
-    scores = np.full(len(square), -np.inf)
-    scores[stable] = forward[stable] / np.sqrt(square[stable])
-    return scores
+def _scores(forward: np.ndarray, sideways: np.ndarray) -> np.ndarray:
+    """Return ⟨a_n, c⟩/√(1 − ⟨a_n, y⟩²), −∞ where the geodesic has no direction or the row is zero.
+
+    In place: more passes over n numbers would cost as much as the product with short rows.
+    """
+    left = np.square(sideways)
+    np.subtract(1.0, left, out=left)
+    directionless = ~(left > STABLE)  # zero rows, whose products are −∞ or NaN, among them
+    left[directionless] = np.inf
+    np.sqrt(left, out=left)
+    with np.errstate(invalid="ignore"):
+        np.divide(forward, left, out=left)
+    left[directionless] = -np.inf
+    return left
 
 
 class Geodesic:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -32,7 +33,7 @@ class IterativeThresholding:
     Attributes
     ----------
     iterations
-        Most iterations for each size.
+        Most iterations for each size; fewer where the budget says so.
     tolerance
         Relative change of the weights at which it ends.
     debias
@@ -53,7 +54,7 @@ class IterativeThresholding:
         path: Path = {}
         for m in budget.sizes:
             best: SparseWeights | None = None
-            for here in self.steps(problem, m):
+            for here in islice(self.steps(problem, m), budget.iterations):
                 if budget.on_iteration is not None:
                     budget.on_iteration(1)
                 if len(here.indices) and (best is None or here.residual_norm < best.residual_norm):
