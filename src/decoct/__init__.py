@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from decoct.models.base import Model
     from decoct.posteriors import laplace
     from decoct.status import Status
+    from decoct.theory import hilbert_bounds
 
 __version__ = "0.1.0"
 
@@ -42,6 +43,7 @@ __all__ = [
     "check",
     "constructions",
     "diagnostics",
+    "hilbert_bounds",
     "kl_gaussian",
     "laplace",
     "load",
@@ -82,6 +84,7 @@ _HOME = {
     "ModelError": "errors",
     "RequestError": "errors",
     "RowsError": "errors",
+    "hilbert_bounds": "theory",
     "Model": "models.base",
     "laplace": "posteriors",
     "Status": "status",

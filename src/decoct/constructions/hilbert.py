@@ -57,8 +57,20 @@ class HilbertState(NamedTuple):
     chosen: tuple[Chosen, ...]
 
 
-class _Space(NamedTuple):
-    """The candidate rows as vectors, and the sum over all rows."""
+class Space(NamedTuple):
+    """The candidate rows as vectors, and the sum over all rows.
+
+    Attributes
+    ----------
+    pool
+        The candidates; without their columns if they are all rows.
+    vectors : (P, S)
+        v_n, centred (L2) and scaled: inner products are those of the norm.
+    target : (S,)
+        Σ_n v_n over all N rows.
+    sum_of_norms
+        Σ_n ‖v_n‖ over all rows where ``vectors`` has only some of them, else None.
+    """
 
     pool: Pool
     vectors: Float[np.ndarray, "P S"]
@@ -125,21 +137,18 @@ class Hilbert:
     def step(
         self, key: jax.Array, problem: Problem, state: HilbertState
     ) -> tuple[HilbertState, StepInfo]:
-        weighting_key, pool_key, solver_key = jax.random.split(key, 3)
-        fit, held_out = self._draws(weighting_key, problem)
-        at = self._embedding(weighting_key, problem, fit)
-        space = self._embed(pool_key, problem, at)
-        problem_in_units = UnitVectors.scaled(
+        space, held_out = self.space(key, problem)
+        unit = UnitVectors.scaled(
             space.vectors, space.target, overwrite=True, sum_of_norms=space.sum_of_norms
         )
         tick = problem.begin("solving", self.iterations or problem.size, "picks")
         budget = Budget(problem.sizes, self.iterations, tick)
-        path = self.solver.solve(problem_in_units, budget, host_rng(solver_key))
+        path = self.solver.solve(unit, budget, host_rng(jax.random.fold_in(key, 1)))
         chosen = self._chosen(problem, space.pool, path)
         chosen = _predicted(problem, chosen, held_out)
         last = chosen[-1]
         numbers = {
-            "draws": at.size,
+            "draws": space.vectors.shape[1],
             "pool": len(space.pool.indices),
             "rows": last.selection.size,
             "relative_error": self._relative_error(problem, path, space.target),
@@ -161,6 +170,15 @@ class Hilbert:
 
     def unpack(self, packed: dict[str, Any]) -> HilbertState:
         return HilbertState(unpack_chosen(packed["chosen"]))
+
+    def space(
+        self, key: jax.Array, problem: Problem
+    ) -> tuple[Space, Float[np.ndarray, "T d"] | None]:
+        """Return the rows as vectors, and draws that had no part in it to judge by."""
+        weighting_key, pool_key = jax.random.split(key)
+        fit, held_out = self._draws(weighting_key, problem)
+        at = self._embedding(weighting_key, problem, fit)
+        return self._embed(pool_key, problem, at), held_out
 
     def _draws(
         self, key: jax.Array, problem: Problem
@@ -186,14 +204,14 @@ class Hilbert:
             return Scores.at(draws, host_rng(jax.random.fold_in(key, 2)))
         return as_embedding(draws)
 
-    def _embed(self, key: jax.Array, problem: Problem, at: Embedding) -> _Space:
+    def _embed(self, key: jax.Array, problem: Problem, at: Embedding) -> Space:
         potentials, n = problem.potentials, problem.n_rows
         most = self.pool or POOL_BYTES // (4 * at.size)
         dtype = np.float64 if 8 * min(n, most) * at.size <= DOUBLE_BYTES else np.float32
         if most >= n:
             tick = problem.begin("embedding rows", n, "rows")
             vectors, target = potentials.all_vectors(at, dtype, tick)
-            return _Space(Pool(np.arange(n), {}), vectors, target, None)
+            return Space(Pool(np.arange(n), {}), vectors, target, None)
         if isinstance(self.solver, ImportanceSampling):
             raise RequestError(
                 f"Importance sampling needs every row as a candidate; pool allows {most} of {n}. "
@@ -202,7 +220,7 @@ class Hilbert:
         sweep = potentials.sweep(at, most, key)
         vectors = at.vectors(potentials.vectors(sweep.pool.rows, at)).astype(dtype, copy=False)
         norms = sweep.norm_sum * at.scale
-        return _Space(sweep.pool, vectors, at.vectors(sweep.totals), norms)
+        return Space(sweep.pool, vectors, at.vectors(sweep.totals), norms)
 
     def _chosen(self, problem: Problem, pool: Pool, path: Path) -> tuple[Chosen, ...]:
         if not path:
