@@ -4,6 +4,7 @@ from decoct.constructions.base import Chosen, Construction, Problem, Selection, 
 from decoct.constructions.hilbert import Hilbert
 from decoct.constructions.iterated_hilbert import IteratedHilbert
 from decoct.constructions.sensitivity import Sensitivity
+from decoct.constructions.sparse_vi import SparseVI
 from decoct.constructions.uniform import Uniform
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "Problem",
     "Selection",
     "Sensitivity",
+    "SparseVI",
     "StepInfo",
     "Uniform",
 ]

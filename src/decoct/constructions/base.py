@@ -6,6 +6,7 @@ A construction never sees the table or the sampler directly: `Problem` bundles t
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -87,9 +88,18 @@ class Problem:
         """Return π_w for these weighted rows."""
         return WeightedDensity.of(self.potentials.model, selection.rows, selection.weights)
 
-    def draw(self, key: jax.Array, selection: Selection, n: int) -> Draws:
-        """Return n draws from π_w."""
-        return self.sampler.draw(key, self.density(selection), n)
+    def draw(
+        self,
+        key: jax.Array,
+        selection: Selection,
+        n: int,
+        start: Float[np.ndarray, " d"] | None = None,
+    ) -> Draws:
+        """Return n draws from π_w; ``start`` is near its mode, for samplers that look for it."""
+        density = self.density(selection)
+        if start is not None:
+            density = dataclasses.replace(density, start=start)
+        return self.sampler.draw(key, density, n)
 
 
 class Chosen(NamedTuple):

@@ -199,7 +199,7 @@ class Metropolis:
             jnp.asarray(log_densities(density, z)),
             jnp.asarray(np.log(scale)),
             jnp.asarray(np.log(scale)),
-            jnp.asarray(0),
+            jnp.zeros((), dtype=jnp.int64),
             jnp.zeros(density.dim),
         )
 

@@ -1,0 +1,312 @@
+"""SparseVI, Riemannian coresets (Campbell & Beronov 2019, Algorithm 1).
+
+From w = 0, the prior:
+
+    1. choose the row whose potential correlates most with the residual fᵀ(1 − w) under π_w, in
+       absolute value among rows that have a weight already          (Eq. 10-11, lines 3-9)
+    2. move the weights of the support towards min KL(π_w‖π)           (Eq. 12, lines 10-15)
+
+and again, M times. The tangent space moves with w, so that no weighting distribution is needed.
+The paper pays T·S potentials of all N rows per pick for stochastic gradients; here the default
+update is a damped Gauss–Newton step (`weight_updates.Quadratic`), and draws are reused under
+importance weights while they last (`manifold.sampled`). Conjugate models need no draws at all
+(`manifold.gaussian`, `manifold.linear`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Int
+
+from decoct.constructions.base import (
+    Chosen,
+    Problem,
+    Selection,
+    StepInfo,
+    evenly,
+    pack_chosen,
+    unpack_chosen,
+)
+from decoct.constructions.manifold import (
+    GaussianManifold,
+    LinearManifold,
+    LocalView,
+    Manifold,
+    Origin,
+    SampledManifold,
+)
+from decoct.constructions.manifold.base import pruned
+from decoct.constructions.weight_updates import Quadratic, WeightUpdate, least_missed
+from decoct.errors import ModelError, RequestError
+from decoct.models.gaussian import GaussianMean
+from decoct.models.linear import LinearRegression
+from decoct.potentials import Pool, Potentials
+from decoct.status import Status
+
+FAR = (1e3, 1e6, 1e9)
+"""How far from its start the prior is looked at for mass that never ends."""
+
+
+class SparseVIState(NamedTuple):
+    """What the next pick needs.
+
+    Attributes
+    ----------
+    picks
+        Picks done.
+    selection
+        Rows with a positive weight.
+    blocked
+        Rows whose last pick left them without weight, since when no weight has changed.
+    chosen
+        For every size, the last selection it allows; sizes not reached yet are absent.
+    outcome
+        `Status` by name.
+    origin
+        Where the draws in use came from; made again when a build goes on from a checkpoint.
+    view
+        The draws themselves, never packed.
+    """
+
+    picks: int
+    selection: Selection
+    blocked: Int[np.ndarray, " k"]
+    chosen: dict[int, Chosen]
+    outcome: str
+    origin: Origin | None
+    view: Any
+
+
+@dataclass(frozen=True)
+class SparseVI:
+    """Greedy sparse variational inference.
+
+    Attributes
+    ----------
+    update
+        How weights move after a pick: `Quadratic` or `Gradient` of
+        `decoct.constructions.weight_updates`.
+    draws
+        S; default max(500, 5 M). The paper's is 100.
+    picks
+        Most picks; None for as many as rows are asked for, the paper's M. Rows can be picked twice
+        or lose their weight, so that more picks fill the size better; once it is full, a pick takes
+        the place of the row that is missed least.
+    subsample
+        Rows among which to choose besides the support (U of §3.2); None for all.
+    subsample_totals
+        Estimate Σ_n f_n from those rows as well (§3.3): cheap, and noisy by about
+        ½ d N/subsample nats. False walks all rows whenever new draws are made.
+    reuse
+        Reweight draws while their effective number is at least S/2. False draws anew for every
+        gradient, as Algorithm 1 does.
+    exact
+        Covariances in closed form where the model has them: `GaussianMean` (Eq. 20-21) and
+        `LinearRegression` with known noise (Eq. 23-24).
+    """
+
+    update: WeightUpdate = field(default_factory=Quadratic)
+    draws: int | None = None
+    picks: int | None = None
+    subsample: int | None = None
+    subsample_totals: bool = False
+    reuse: bool = True
+    exact: bool = True
+
+    def __post_init__(self) -> None:
+        if not hasattr(self.update, "run"):
+            raise RequestError(
+                f"update must be Quadratic() or Gradient() of weight_updates, not {self.update!r}."
+            )
+        if self.draws is not None and self.draws < 2:
+            raise RequestError(f"draws must be at least 2, not {self.draws}.")
+        for name in ("picks", "subsample"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise RequestError(f"{name} must be at least 1, not {value}.")
+        if self.subsample_totals and self.subsample is None:
+            raise RequestError("subsample_totals=True needs subsample=, the rows to estimate from.")
+
+    def init(self, key: jax.Array, problem: Problem) -> SparseVIState:
+        _require_proper_prior(problem.potentials)
+        one = problem.potentials.rows.take(np.zeros(1, dtype=np.int64))
+        # One row without weight gives the prior its shapes.
+        prior = Selection(np.zeros(1, dtype=np.int64), np.zeros(1), one)
+        nothing = np.zeros(0, dtype=np.int64)
+        return SparseVIState(0, prior, nothing, {}, Status.RUNNING.name, None, None)
+
+    def step(
+        self, key: jax.Array, problem: Problem, state: SparseVIState
+    ) -> tuple[SparseVIState, StepInfo]:
+        manifold = self._manifold(problem, state)
+        view = self._view(key, manifold, state)
+        row = view.best_row(state.blocked)
+        if row is None:
+            return self._finished(key, problem, manifold, state)
+        before = state.selection
+        view = manifold.with_row(view, row)
+        picked = int(np.searchsorted(view.selection.indices, row))
+        view = self.update.run(jax.random.fold_in(key, 1), manifold, view, picked)
+        if _rows(view.selection) > problem.size:
+            view = self._made_room(key, manifold, view)
+        view = manifold.pruned(view)
+        selection = view.selection
+        stuck = _same(before, selection)
+        state = state._replace(
+            picks=state.picks + 1,
+            selection=selection,
+            blocked=np.append(state.blocked, row) if stuck else np.zeros(0, dtype=np.int64),
+            origin=view.origin,
+            view=(manifold, view) if self.reuse else (manifold, None),
+        )
+        state = state._replace(chosen=self._recorded(problem, state, view.predicted_kl()))
+        size = _rows(selection)
+        if state.picks >= self.steps(problem):
+            return self._finished(key, problem, manifold, state)
+        return state, StepInfo(f"{size} rows", {"row": row, "rows": size})
+
+    def status(self, problem: Problem, state: SparseVIState) -> Status:
+        return Status[state.outcome]
+
+    def path(self, state: SparseVIState) -> tuple[Chosen, ...]:
+        return tuple(state.chosen[size] for size in sorted(state.chosen))
+
+    def steps(self, problem: Problem) -> int:
+        return self.picks or problem.size
+
+    def pack(self, state: SparseVIState) -> dict[str, Any]:
+        packed: dict[str, Any] = {
+            "picks": state.picks,
+            "selection": state.selection._asdict(),
+            "blocked": state.blocked,
+            "sizes": np.array(sorted(state.chosen), dtype=np.int64),
+            "chosen": pack_chosen(self.path(state)),
+            "outcome": state.outcome,
+        }
+        if state.origin is not None:
+            packed["origin_key"] = state.origin.key_data
+            packed["origin"] = state.origin.selection._asdict()
+            packed["origin_start"] = state.origin.start
+        return packed
+
+    def unpack(self, packed: dict[str, Any]) -> SparseVIState:
+        sizes = [int(size) for size in packed["sizes"]]
+        origin = None
+        if "origin" in packed:
+            origin = Origin(
+                np.asarray(packed["origin_key"]),
+                Selection(**packed["origin"]),
+                np.asarray(packed["origin_start"]),
+            )
+        return SparseVIState(
+            int(packed["picks"]),
+            Selection(**packed["selection"]),
+            np.asarray(packed["blocked"], dtype=np.int64),
+            dict(zip(sizes, unpack_chosen(packed["chosen"]), strict=True)),
+            str(packed["outcome"]),
+            origin,
+            None,
+        )
+
+    def _manifold(self, problem: Problem, state: SparseVIState) -> Manifold:
+        if state.view is not None:
+            return state.view[0]
+        model = problem.potentials.model
+        if self.exact and isinstance(model, GaussianMean):
+            return GaussianManifold(problem)
+        if self.exact and isinstance(model, LinearRegression) and model.is_conjugate:
+            return LinearManifold(problem)
+        draws = self.draws or max(500, 5 * problem.size)
+        return SampledManifold(problem, draws, self.subsample, self.subsample_totals, self.reuse)
+
+    def _view(self, key: jax.Array, manifold: Manifold, state: SparseVIState) -> LocalView:
+        if state.view is not None and state.view[1] is not None:
+            return state.view[1]
+        if self.reuse and state.origin is not None:
+            return manifold.restored(state.origin, state.selection)
+        return manifold.at(jax.random.fold_in(key, 0), state.selection)
+
+    def _made_room(self, key: jax.Array, manifold: Manifold, view: LocalView) -> LocalView:
+        """Leave out the row that is missed least, and move the other weights again."""
+        weights = view.selection.weights.copy()
+        weights[least_missed(view.tangent(), weights)] = 0.0
+        view = manifold.pruned(manifold.moved(jax.random.fold_in(key, 2), view, weights))
+        return self.update.run(jax.random.fold_in(key, 3), manifold, view, 0)
+
+    def _recorded(
+        self, problem: Problem, state: SparseVIState, predicted_kl: float
+    ) -> dict[int, Chosen]:
+        """Keep the selection for every size that allows it and has nothing better yet."""
+        rows, chosen = _rows(state.selection), dict(state.chosen)
+        for m in problem.sizes if rows else ():
+            if rows > m or (self.picks is None and state.picks > m):
+                continue
+            known = chosen.get(m)
+            worse = (
+                known is not None
+                and known.predicted_kl is not None
+                and rows <= known.selection.size
+                and predicted_kl > known.predicted_kl
+            )
+            if not worse:
+                chosen[m] = Chosen(state.selection, predicted_kl)
+        return chosen
+
+    def _finished(
+        self, key: jax.Array, problem: Problem, manifold: Manifold, state: SparseVIState
+    ) -> tuple[SparseVIState, StepInfo]:
+        """Fill the sizes that were not reached, and predict KL for all from draws of their own."""
+        chosen = dict(state.chosen)
+        if _rows(state.selection):
+            for m in problem.sizes:
+                if m not in chosen and _rows(state.selection) <= m:
+                    chosen[m] = Chosen(state.selection, None)
+        smallest = chosen[min(chosen)] if chosen else Chosen(_anything(problem), None)
+        for place, m in enumerate(problem.sizes):
+            selection = chosen.get(m, smallest).selection
+            view = manifold.at(jax.random.fold_in(key, 1000 + place), selection)
+            chosen[m] = Chosen(selection, view.predicted_kl())
+        last = chosen[problem.size]
+        numbers = {"rows": last.selection.size, "predicted_kl": last.predicted_kl}
+        state = state._replace(chosen=chosen, outcome=Status.DONE.name, view=None)
+        return state, StepInfo(f"{last.selection.size} rows", numbers)
+
+
+def _rows(selection: Selection) -> int:
+    return int(np.count_nonzero(selection.weights))
+
+
+def _same(before: Selection, after: Selection) -> bool:
+    mine, theirs = pruned(before), pruned(after)
+    return np.array_equal(mine.indices, theirs.indices) and np.array_equal(
+        mine.weights, theirs.weights
+    )
+
+
+def _anything(problem: Problem) -> Selection:
+    everything = np.arange(min(problem.n_rows, 10 * problem.size))
+    pool = Pool(everything, problem.potentials.rows.take(everything))
+    return evenly(problem, pool, problem.size)
+
+
+def _require_proper_prior(potentials: Potentials) -> None:
+    """Refuse a prior that does not fall along some axis: SparseVI starts from draws of it."""
+    start = potentials.space.flatten(potentials.initial)
+    here = float(potentials.log_prior(start[None])[0])
+    axes = np.concatenate([np.eye(len(start)), -np.eye(len(start))])
+    for distance in FAR:
+        there = potentials.log_prior(start + distance * axes)
+        # what can be integrated falls faster than 1/distance in the end
+        flat = ~(there - here < -np.log(distance))
+        if flat.any():
+            axis = int(np.argmax(flat)) % len(start)
+            raise ModelError(
+                f"The prior does not fall along parameter {axis}: its log density is {here:.4g} at "
+                f"the start and {there[int(np.argmax(flat))]:.4g} at a distance of {distance:g}. "
+                "SparseVI starts from the prior, which must be proper; give a proper prior, or use "
+                "IteratedHilbert, which starts from a subsample."
+            )

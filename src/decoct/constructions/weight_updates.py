@@ -1,0 +1,308 @@
+"""Weight updates of SparseVI: how the active weights move towards min KL(π_w‖π) after a pick.
+
+At a view of the manifold (`constructions.manifold`) with vectors g_n and target b whose inner
+products are covariances under π_w (Campbell & Beronov 2019):
+
+    gradient        D = −G(b − Gᵀw) on the support,  w ← max(0, w − γ_t D)    (Eq. 9, 13; Alg. 1)
+    quadratic       v = argmin_{v ≥ 0} (v − w)ᵀD + ½(v − w)ᵀH(v − w),
+                    w ← (1 − γ)w + γv                                         (Eq. 90-94)
+    single update   the same over (α, β) ≥ 0 with v = βw + α1_n               (Eq. 85-89)
+
+H = Cov_w[f] gives min ‖b − Gᵀv‖², plain non-negative least squares; the Monte Carlo Hessian
+H = (1/S)Σ g_s g_sᵀ(1 − g_sᵀ(1 − w)) of Eq. 91 has a third-order term that need not be positive, so
+its eigenvalues are raised to a small part of the largest.
+
+A full quadratic step from the prior overshoots by orders of magnitude. γ is halved until KL(π_v‖π),
+estimated at the same draws, falls and the draws still stand for π_v.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from decoct.constructions.manifold.base import LocalView, Manifold
+from decoct.errors import ModelError, RequestError
+from decoct.solvers.active_set import ActiveSet, UnitVectors
+from decoct.solvers.nnls import best_row
+from decoct.tangent import Tangent
+
+TRUSTED = 0.25
+"""Effective share of the draws that must stand behind the weights a step goes to."""
+
+HOLD = 1e-3
+"""How much of ‖b‖ it costs to move a weight by N."""
+
+TRIALS = 8
+"""Most lengths of a step that are tried with draws made at its end."""
+
+OVERSHOT = -0.1
+"""Correlation of a step with what is left below which it went too far; above it is noise."""
+
+SMALLEST_STEP = 1e-8
+"""γ below which a direction counts as not descending."""
+
+SETTLED = 0.1
+"""Gain of a full step, relative to the KL that is left, below which the update ends."""
+
+FLOOR = 1e-6
+"""Smallest eigenvalue of a Hessian with its third-order term, relative to the largest."""
+
+
+@runtime_checkable
+class WeightUpdate(Protocol):
+    """A way to move the weights of the support; hyper-parameters only."""
+
+    def run(self, key: jax.Array, manifold: Manifold, view: LocalView, picked: int) -> LocalView:
+        """Return the view at the new weights; ``picked`` is the position of the new row."""
+        ...
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """T projected stochastic gradient steps (Algorithm 1, lines 10-15).
+
+    Attributes
+    ----------
+    steps
+        T.
+    rate
+        γ_t = rate/(1 + t), t = 0, 1, …; with Adam the length of a step instead.
+    optimizer
+        "sgd", or "adam" (β₁ = 0.9, β₂ = 0.999).
+    single
+        Move only the scale of the old weights and the new one (Appendix D.1).
+    """
+
+    steps: int = 100
+    rate: float = 0.5
+    optimizer: str = "sgd"
+    single: bool = False
+
+    def __post_init__(self) -> None:
+        _check_steps(self.steps)
+        if not (np.isfinite(self.rate) and self.rate > 0.0):
+            raise RequestError(f"The rate γ must be positive, not {self.rate}.")
+        if self.optimizer not in ("sgd", "adam"):
+            raise RequestError(f"optimizer must be sgd or adam, not {self.optimizer!r}.")
+
+    def run(self, key: jax.Array, manifold: Manifold, view: LocalView, picked: int) -> LocalView:
+        basis = _basis(view, picked) if self.single else None
+        moments: tuple[np.ndarray, np.ndarray] | None = None
+        scales = None if basis is None else np.array([1.0, 0.0])
+        for t in range(self.steps):
+            slope = _slope(view.tangent(), view.selection.weights)
+            if basis is not None:
+                slope = basis @ slope
+            step, moments = self._step(slope, t, moments)
+            if basis is None:
+                weights = np.maximum(view.selection.weights - step, 0.0)
+            else:
+                assert scales is not None
+                scales = np.maximum(scales - step, 0.0)
+                weights = scales @ basis
+            view = manifold.moved(jax.random.fold_in(key, t), view, weights)
+        return view
+
+    def _step(
+        self, slope: np.ndarray, t: int, moments: tuple[np.ndarray, np.ndarray] | None
+    ) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray] | None]:
+        gamma = self.rate / (1.0 + t)
+        if self.optimizer == "sgd":
+            return gamma * slope, None
+        first, second = moments or (np.zeros_like(slope), np.zeros_like(slope))
+        first = 0.9 * first + 0.1 * slope
+        second = 0.999 * second + 0.001 * slope**2
+        unit = (first / (1 - 0.9 ** (t + 1))) / (np.sqrt(second / (1 - 0.999 ** (t + 1))) + 1e-8)
+        return gamma * unit, (first, second)
+
+
+@dataclass(frozen=True)
+class Quadratic:
+    """Damped minimisers of the quadratic expansion of KL (Appendix D.2).
+
+    Attributes
+    ----------
+    steps
+        Most expansions after a pick; fewer if a full step gains little.
+    single
+        Move only the scale of the old weights and the new one (Appendix D.1); else all of them
+        (fully corrective).
+    third_order
+        Use the Monte Carlo Hessian of Eq. 91, not only its leading term Cov_w[f]. Needs draws.
+    damped
+        Halve γ until the KL falls; False takes γ_t = 1/(1 + t), the paper's schedule.
+    """
+
+    steps: int = 5
+    single: bool = False
+    third_order: bool = False
+    damped: bool = True
+
+    def __post_init__(self) -> None:
+        _check_steps(self.steps)
+
+    def run(self, key: jax.Array, manifold: Manifold, view: LocalView, picked: int) -> LocalView:
+        for t in range(self.steps):
+            step_key = jax.random.fold_in(key, t)
+            weights = view.selection.weights
+            tangent = view.tangent()
+            goal = self._minimiser(manifold, view, tangent, picked)
+            if not self.damped:
+                view = manifold.moved(step_key, view, weights + (goal - weights) / (1.0 + t))
+                continue
+            moved = _stepped(step_key, manifold, view, goal)
+            if moved is None:
+                return view
+            left = tangent.predicted_kl(np.arange(len(goal)), goal)
+            view = moved.view
+            if moved.gain <= SETTLED * left:
+                return view
+        return view
+
+    def _minimiser(
+        self, manifold: Manifold, view: LocalView, tangent: Tangent, picked: int
+    ) -> Float[np.ndarray, " m"]:
+        """Return v, the minimiser of the quadratic expansion over v ≥ 0 (Eq. 94)."""
+        weights = view.selection.weights
+        if self.third_order:
+            tangent = _with_third_order(view, tangent, weights)
+        if not self.single:
+            return _nnls(_held(tangent, weights, manifold.n_rows), weights)
+        basis = _basis(view, picked)
+        scales = _nnls(Tangent(basis @ tangent.vectors, tangent.target), np.array([1.0, 0.0]))
+        return scales @ basis
+
+
+def least_missed(tangent: Tangent, weights: Float[np.ndarray, " m"]) -> int:
+    """Return the row whose loss raises ‖b − Gᵀw‖² least when the others are solved again.
+
+    With H the Gram matrix of the support that is w_k²/(H⁻¹)_kk.
+    """
+    used = np.flatnonzero(weights > 0.0)
+    unit = UnitVectors.scaled(tangent.vectors[used], tangent.target)
+    active = ActiveSet.spanned_by(unit, range(len(used)))
+    outside = np.setdiff1d(np.arange(len(used)), active.support)
+    if len(outside):  # in the span of the others, or without weight once they are solved
+        return int(used[outside[0]])
+    missed = active.weights**2 / np.diag(active.inverse_gram())
+    return int(used[active.support[int(np.argmin(missed))]])
+
+
+def _check_steps(steps: int) -> None:
+    if steps < 1:
+        raise RequestError(f"steps must be at least 1, not {steps}.")
+
+
+def _slope(tangent: Tangent, weights: np.ndarray) -> Float[np.ndarray, " m"]:
+    """Return ∇KL on the support, −G(b − Gᵀw)."""
+    return -tangent.vectors @ (tangent.target - weights @ tangent.vectors)
+
+
+def _basis(view: LocalView, picked: int) -> Float[np.ndarray, "2 m"]:
+    """Return w and 1_n: all that a single update can reach."""
+    one = np.zeros(len(view.selection.weights))
+    one[picked] = 1.0
+    return np.stack([view.selection.weights, one])
+
+
+def _nnls(tangent: Tangent, start: np.ndarray) -> Float[np.ndarray, " m"]:
+    """Return argmin_{v ≥ 0} ‖b − Gᵀv‖, from the support that ``start`` has."""
+    unit = UnitVectors.scaled(tangent.vectors, tangent.target)
+    begin = np.flatnonzero((start > 0.0) & unit.usable)
+    active = ActiveSet.spanned_by(unit, begin.tolist()) if len(begin) else ActiveSet(unit)
+    for _ in range(3 * len(start)):
+        row = best_row(active)
+        if row is None:
+            break
+        active.add(row)
+    rows, weights = active.result()
+    dense = np.zeros(len(start))
+    dense[rows] = weights
+    return dense
+
+
+def _held(tangent: Tangent, weights: np.ndarray, n_rows: int) -> Tangent:
+    """Add (HOLD ‖b‖/N)²‖v − w‖² to what is minimised: v stays near w where draws say little.
+
+    A potential that hardly varies over the draws would otherwise take a weight without bound. The
+    minimum KL is where it was: the pull is towards w itself.
+    """
+    hold = HOLD * float(np.linalg.norm(tangent.target)) / n_rows
+    vectors = np.hstack([tangent.vectors, hold * np.eye(len(weights))])
+    return Tangent(vectors, np.append(tangent.target, hold * weights))
+
+
+def _with_third_order(view: LocalView, tangent: Tangent, weights: np.ndarray) -> Tangent:
+    """Return vectors whose Gram matrix is H of Eq. 91, and the target of Eq. 94."""
+    moments = view.third_moments()
+    if moments is None:
+        raise RequestError("third_order=True needs draws; set exact=False on the construction.")
+    vectors, left = moments
+    hessian = (vectors * (1.0 - left)) @ vectors.T
+    values, basis = np.linalg.eigh(hessian)
+    root = np.sqrt(np.maximum(values, FLOOR * np.abs(values).max()))
+    slope = _slope(tangent, weights)
+    lower = basis * root
+    return Tangent(lower, weights @ lower - (basis.T @ slope) / root)
+
+
+class Step(NamedTuple):
+    """Where a step led, and what it gained in nats; infinite where it left the draws behind."""
+
+    view: LocalView
+    gain: float
+
+
+def _stepped(key: jax.Array, manifold: Manifold, view: LocalView, goal: np.ndarray) -> Step | None:
+    """Go from w towards ``goal``: all the way, as far as draws reach, or by trial."""
+    weights = view.selection.weights
+    here, there = view.height(weights), view.height(goal)
+    if there.share >= TRUSTED * here.share and there.kl < here.kl:
+        return Step(manifold.moved(key, view, goal), here.kl - there.kl)
+    if there.share < TRUSTED * here.share:
+        far = _leap(key, manifold, view, goal)
+        if far is not None:
+            return Step(far, np.inf)
+    gamma = 0.5
+    while gamma >= SMALLEST_STEP:
+        near = weights + gamma * (goal - weights)
+        there = view.height(near)
+        if there.share >= TRUSTED * here.share and there.kl < here.kl:
+            return Step(manifold.moved(key, view, near), np.inf)
+        gamma *= 0.5
+    return None
+
+
+def _leap(
+    key: jax.Array, manifold: Manifold, view: LocalView, goal: np.ndarray
+) -> LocalView | None:
+    """Try γ = 1, ¼, … with draws made there, until KL still falls along the step.
+
+    The slope along the step is −Cov[(v − w)ᵀf, fᵀ(1 − w)]; as a correlation it has no scale, and
+    turns negative once the step has gone too far.
+    """
+    weights, gamma = view.selection.weights, 1.0
+    for trial in range(TRIALS):
+        there = view.selection._replace(weights=weights + gamma * (goal - weights))
+        try:
+            seen = manifold.at(jax.random.fold_in(key, trial), there)
+        except ModelError:  # no posterior the sampler can draw from: a step too far
+            seen = None
+        if seen is not None and _correlation(seen, goal - weights) >= OVERSHOT:
+            return seen
+        gamma *= 0.25
+    return None
+
+
+def _correlation(view: LocalView, direction: np.ndarray) -> float:
+    """Return Corr_w[directionᵀf, fᵀ(1 − w)]."""
+    tangent = view.tangent()
+    along = direction @ tangent.vectors
+    residual = tangent.target - view.selection.weights @ tangent.vectors
+    scale = float(np.linalg.norm(along) * np.linalg.norm(residual))
+    return float(along @ residual) / scale if scale > 0.0 else 0.0

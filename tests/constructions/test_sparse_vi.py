@@ -1,0 +1,288 @@
+"""SparseVI: the contract, closed forms against draws, the updates, and what is refused."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import decoct
+from decoct import potentials
+from decoct.constructions import SparseVI
+from decoct.constructions.base import Problem, Selection
+from decoct.constructions.manifold import GaussianManifold, LinearManifold, SampledManifold
+from decoct.constructions.weight_updates import Gradient, Quadratic
+from decoct.data import encoded
+from decoct.errors import ModelError, RequestError
+from decoct.models import GaussianMean, LinearRegression, LogisticRegression, PoissonRegression
+from decoct.posteriors import Exact, Laplace
+from decoct.posteriors.base import Draws
+from decoct.posteriors.exact import exact_posterior
+from decoct.potentials import Potentials
+from tests.constructions.contract import ConstructionContract, logistic_rows  # noqa: F401
+
+
+class TestSparseVI(ConstructionContract):
+    method = SparseVI(draws=100, update=Quadratic(steps=2))
+
+    @pytest.mark.parametrize("size", [1, 2, 25])
+    def test_size_range_order_and_sign(self, logistic_rows, size):  # noqa: F811
+        super().test_size_range_order_and_sign(logistic_rows, size)
+
+    def test_other_chunks_change_rounding_only(self, logistic_rows, monkeypatch):  # noqa: F811
+        # Each pick hangs on draws that hang on all picks before, and NUTS, which the automatic
+        # sampler takes for the first of them, makes any rounding large.
+        def build():
+            options = {"method": self.method, "posterior": Laplace()}
+            return decoct.build(LogisticRegression(), logistic_rows, size=3, **options)
+
+        usual = build()
+        monkeypatch.setattr(potentials, "chunk_rows", lambda _: 257)
+        other = build()
+        np.testing.assert_array_equal(other.indices, usual.indices)
+        np.testing.assert_allclose(other.weights, usual.weights, rtol=1e-5)
+
+
+class TestSubsampled(TestSparseVI):
+    method = SparseVI(draws=100, update=Quadratic(steps=2), subsample=300)
+
+
+def problem_of(model, rows, size=20, sampler=None):
+    potentials = Potentials(model, encoded(decoct.rows(rows), model))
+    return Problem(potentials, sampler or Exact(), (size,))
+
+
+GAUSSIAN = (
+    GaussianMean([[2.0, 0.6], [0.6, 1.0]], 0.5, 3.0),
+    {"x": np.random.default_rng(0).normal(size=(60, 2)) + 1.0},
+)
+X = np.random.default_rng(1).normal(size=(60, 3))
+LINEAR = (
+    LinearRegression(noise_scale=0.7),
+    {"x": X, "y": X @ [1.0, -1.0, 0.5] + np.random.default_rng(2).normal(size=60)},
+)
+
+
+def some_weights(problem):
+    rng = np.random.default_rng(3)
+    indices = np.sort(rng.choice(60, size=8, replace=False))
+    return Selection(indices, rng.gamma(2.0, size=8), problem.potentials.rows.take(indices))
+
+
+@pytest.mark.parametrize(
+    ("case", "manifold"), [(GAUSSIAN, GaussianManifold), (LINEAR, LinearManifold)]
+)
+def test_closed_forms_are_what_draws_estimate(case, manifold):
+    problem = problem_of(*case)
+    selection = some_weights(problem)
+    exact = manifold(problem).at(jax.random.key(0), selection)
+    grams, products, heights, scores = [], [], [], []
+    v = selection.weights * 1.05
+    for seed in range(20):
+        sampled = SampledManifold(problem, 4000, None, False, True)
+        view = sampled.at(jax.random.key(seed), selection)
+        vectors, target = view.tangent()
+        grams.append(vectors @ vectors.T)
+        products.append(vectors @ target)
+        heights.append(view.height(v).kl - view.height(selection.weights).kl)
+        scores.append(view.best_row(np.zeros(0, dtype=np.int64)))
+    vectors, target = exact.tangent()
+    for mine, theirs in ((vectors @ vectors.T, grams), (vectors @ target, products)):
+        error = np.std(theirs, axis=0, ddof=1) / np.sqrt(len(theirs)) + 1e-12
+        assert np.abs((np.mean(theirs, axis=0) - mine) / error).max() < 5.0
+    fall = exact.height(v).kl - exact.height(selection.weights).kl
+    assert abs(np.mean(heights) - fall) < 5.0 * np.std(heights, ddof=1) / np.sqrt(20)
+    assert exact.best_row(np.zeros(0, dtype=np.int64)) in scores
+
+
+def test_reused_draws_stand_for_the_weights_they_are_moved_to():
+    problem = problem_of(*LINEAR)
+    selection = some_weights(problem)
+    manifold = SampledManifold(problem, 40_000, None, False, True)
+    view = manifold.at(jax.random.key(0), selection)
+    near = manifold.moved(jax.random.key(1), view, 1.1 * selection.weights)
+    assert near.cloud is view.cloud
+    exact = LinearManifold(problem).at(jax.random.key(0), near.selection)
+    mine, theirs = near.tangent().vectors, exact.tangent().vectors
+    np.testing.assert_allclose(mine @ mine.T, theirs @ theirs.T, rtol=0.15, atol=0.02)
+    far = manifold.moved(jax.random.key(1), view, 30.0 * selection.weights)
+    assert far.cloud is not view.cloud  # too few of the old draws are left
+
+
+def test_the_gradient_is_the_derivative_of_the_exact_kl():
+    problem = problem_of(*LINEAR)
+    selection = some_weights(problem)
+    view = LinearManifold(problem).at(jax.random.key(0), selection)
+    vectors, target = view.tangent()
+    slope = -vectors @ (target - selection.weights @ vectors)
+    for k in range(8):
+        step = np.zeros(8)
+        step[k] = 1e-5
+        up, down = (view.height(selection.weights + s * step).kl for s in (1, -1))
+        assert slope[k] == pytest.approx((up - down) / 2e-5, rel=1e-4, abs=1e-6)
+
+
+def exact_kl(coreset, model, rows):
+    full = decoct.laplace(model, rows)
+    return decoct.kl_gaussian(exact_posterior(coreset.density), full)
+
+
+@pytest.mark.parametrize("dim", [3, 20])
+def test_exact_gaussian_coresets_are_exact_once_there_are_enough_rows(dim):
+    rows = {"x": np.random.default_rng(0).normal(size=(300, dim))}
+    model = GaussianMean(np.eye(dim))
+    path = decoct.path(model, rows, [dim // 2 + 1, dim + 8], method=SparseVI(picks=3 * dim + 9))
+    assert path[0].size <= dim // 2 + 1
+    assert exact_kl(path[1], model, rows) < 1e-9
+    assert path[1].report.predicted_kl == pytest.approx(exact_kl(path[1], model, rows), abs=1e-9)
+    assert path[1].report.evaluations == 0  # not one potential was evaluated
+
+
+def test_exact_linear_coresets_are_exact_once_there_are_enough_rows():
+    model, rows = LINEAR
+    coreset = decoct.build(model, rows, size=20, method=SparseVI(picks=40))
+    assert exact_kl(coreset, model, rows) < 1e-6
+
+
+UPDATES = {
+    "quadratic": (Quadratic(), 0.05),
+    "third order": (Quadratic(third_order=True), 0.5),
+    "quadratic, single": (Quadratic(single=True, steps=10), 20.0),
+    "gradient": (Gradient(steps=100, rate=0.5), 10.0),
+    "adam": (Gradient(steps=100, rate=20.0, optimizer="adam"), 20.0),
+}
+
+
+@pytest.mark.parametrize("name", UPDATES)
+def test_every_update_brings_the_posterior_nearer(logistic_rows, name):  # noqa: F811
+    update, goal = UPDATES[name]
+    model = LogisticRegression()
+    full = decoct.laplace(model, logistic_rows)
+    prior = decoct.diagnostics.Gaussian(np.zeros(3), np.eye(3))
+    method = SparseVI(update=update, draws=200)
+    coreset = decoct.build(model, logistic_rows, size=15, method=method, posterior=Laplace())
+    fit = decoct.laplace(model, dict(coreset.rows), coreset.weights)
+    kl = decoct.kl_gaussian(fit, full)
+    assert kl < goal
+    assert kl < 0.02 * decoct.kl_gaussian(prior, full)
+
+
+def test_more_picks_than_rows_swap_the_row_that_is_missed_least(logistic_rows):  # noqa: F811
+    model = LogisticRegression()
+    full = decoct.laplace(model, logistic_rows)
+    kls = []
+    for picks in (6, 30):
+        coreset = decoct.build(
+            model, logistic_rows, size=6, method=SparseVI(picks=picks), posterior=Laplace()
+        )
+        assert coreset.size <= 6
+        kls.append(decoct.kl_gaussian(decoct.laplace(model, coreset.rows, coreset.weights), full))
+    assert kls[1] < kls[0]
+
+
+def test_a_build_goes_on_from_its_checkpoint_to_the_same_coreset(
+    logistic_rows,  # noqa: F811
+    tmp_path,
+    monkeypatch,
+):
+    model, method = LogisticRegression(), SparseVI(draws=150)
+    whole = decoct.build(model, logistic_rows, size=12, method=method, posterior=Laplace())
+    step, calls = SparseVI.step, []
+
+    def interrupted(self, key, problem, state):
+        calls.append(1)
+        if len(calls) == 8:
+            raise KeyboardInterrupt
+        return step(self, key, problem, state)
+
+    monkeypatch.setattr(SparseVI, "step", interrupted)
+    file = tmp_path / "c.npz"
+    options = {"size": 12, "method": method, "posterior": Laplace(), "checkpoint": file}
+    with pytest.raises(KeyboardInterrupt):
+        decoct.build(model, logistic_rows, **options)
+    resumed = decoct.build(model, logistic_rows, **options)
+    np.testing.assert_array_equal(resumed.indices, whole.indices)
+    np.testing.assert_allclose(resumed.weights, whole.weights, rtol=1e-9)
+
+
+def test_poisson_counts_from_draws_of_the_prior():
+    rng = np.random.default_rng(0)
+    x = np.column_stack([3.0 * rng.normal(size=(300, 4)), np.ones(300)])
+    rows = {"x": x, "y": rng.poisson(np.logaddexp(0.0, x @ [20.0, -10.0, 5.0, 1.0, 30.0]))}
+    model = PoissonRegression(link="softplus")
+    coreset = decoct.build(
+        model, rows, size=20, method=SparseVI(picks=60, draws=300), posterior=Laplace()
+    )
+    fit = decoct.laplace(model, dict(coreset.rows), coreset.weights)
+    full = decoct.laplace(model, rows)
+    prior = decoct.diagnostics.Gaussian(np.zeros(5), np.eye(5))
+    assert decoct.kl_gaussian(fit, full) < 1e-2 * decoct.kl_gaussian(prior, full)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Gradient(rate=0.0), "rate γ must be positive"),
+        (lambda: Gradient(rate=np.nan), "rate γ must be positive"),
+        (lambda: Gradient(optimizer="lbfgs"), "optimizer must be sgd or adam"),
+        (lambda: Gradient(steps=0), "steps must be at least 1"),
+        (lambda: Quadratic(steps=0), "steps must be at least 1"),
+        (lambda: SparseVI(draws=1), "draws must be at least 2"),
+        (lambda: SparseVI(picks=0), "picks must be at least 1"),
+        (lambda: SparseVI(subsample=0), "subsample must be at least 1"),
+        (lambda: SparseVI(subsample_totals=True), "needs subsample="),
+    ],
+)
+def test_options_that_cannot_be_meant(make, message):
+    with pytest.raises(RequestError, match=message):
+        make()
+
+
+def test_an_improper_prior_is_refused_before_any_work(logistic_rows):  # noqa: F811
+    base = LogisticRegression()
+    for log_prior in (lambda p: 0.0 * p["beta"].sum(), lambda p: -0.5 * p["beta"][0] ** 2):
+        model = decoct.Model(base.log_likelihood, log_prior, {"beta": np.zeros(3)})
+        rows = {"x": logistic_rows["x"], "y": 2.0 * logistic_rows["y"] - 1.0}
+        with pytest.raises(ModelError, match="does not fall along parameter"):
+            decoct.build(model, rows, size=5, method=SparseVI())
+
+
+def test_a_heavy_tailed_prior_is_proper(logistic_rows):  # noqa: F811
+    base = LogisticRegression()
+
+    def cauchy(params):
+        return -jnp.log1p(params["beta"] ** 2).sum()
+
+    model = decoct.Model(base.log_likelihood, cauchy, {"beta": np.zeros(3)})
+    rows = {"x": logistic_rows["x"][:200], "y": 2.0 * logistic_rows["y"][:200] - 1.0}
+    method = SparseVI(draws=100, update=Quadratic(steps=1))
+    assert decoct.build(model, rows, size=2, method=method, posterior=Laplace()).size <= 2
+
+
+class Broken:
+    """A sampler that returns what is no number."""
+
+    def draw(self, key, density, n):
+        return Draws(np.full((1, n, density.dim), np.nan), "broken")
+
+
+def test_draws_that_are_no_numbers_are_named(logistic_rows):  # noqa: F811
+    with pytest.raises(ModelError, match="Draw 0 of the sampler 'broken' is not finite"):
+        decoct.build(
+            LogisticRegression(), logistic_rows, size=3, method=SparseVI(), posterior=Broken()
+        )
+
+
+def test_a_table_too_large_for_one_look_asks_for_a_subsample(logistic_rows, monkeypatch):  # noqa: F811
+    from decoct.constructions.manifold import sampled
+
+    monkeypatch.setattr(sampled, "WHOLE_BYTES", 1000)
+    with pytest.raises(RequestError, match="give subsample="):
+        decoct.build(LogisticRegression(), logistic_rows, size=3, method=SparseVI())
+
+
+def test_the_plain_algorithm_of_the_paper_runs(logistic_rows):  # noqa: F811
+    rows = {name: column[:200] for name, column in logistic_rows.items()}
+    method = SparseVI(draws=50, update=Gradient(steps=20, rate=0.5), reuse=False)
+    coreset = decoct.build(LogisticRegression(), rows, size=4, method=method, posterior=Laplace())
+    assert 1 <= coreset.size <= 4
+    assert coreset.report.passes > 4 * 20  # fresh draws, and so a pass, for every gradient
