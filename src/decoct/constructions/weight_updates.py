@@ -147,6 +147,7 @@ class Quadratic:
         _check_steps(self.steps)
 
     def run(self, key: jax.Array, manifold: Manifold, view: LocalView, picked: int) -> LocalView:
+        longest = 1.0
         for t in range(self.steps):
             step_key = jax.random.fold_in(key, t)
             weights = view.selection.weights
@@ -155,11 +156,11 @@ class Quadratic:
             if not self.damped:
                 view = manifold.moved(step_key, view, weights + (goal - weights) / (1.0 + t))
                 continue
-            moved = _stepped(step_key, manifold, view, goal)
+            moved = _stepped(step_key, manifold, view, goal, longest)
             if moved is None:
                 return view
             left = tangent.predicted_kl(np.arange(len(goal)), goal)
-            view = moved.view
+            view, longest = moved.view, min(1.0, 4.0 * moved.gamma)
             if moved.gain <= SETTLED * left:
                 return view
         return view
@@ -252,41 +253,46 @@ def _with_third_order(view: LocalView, tangent: Tangent, weights: np.ndarray) ->
 
 
 class Step(NamedTuple):
-    """Where a step led, and what it gained in nats; infinite where it left the draws behind."""
+    """Where a step of length γ led, and its gain in nats; infinite where no draws can tell."""
 
     view: LocalView
+    gamma: float
     gain: float
 
 
-def _stepped(key: jax.Array, manifold: Manifold, view: LocalView, goal: np.ndarray) -> Step | None:
+def _stepped(
+    key: jax.Array, manifold: Manifold, view: LocalView, goal: np.ndarray, longest: float
+) -> Step | None:
     """Go from w towards ``goal``: all the way, as far as draws reach, or by trial."""
     weights = view.selection.weights
     here, there = view.height(weights), view.height(goal)
     if there.share >= TRUSTED * here.share and there.kl < here.kl:
-        return Step(manifold.moved(key, view, goal), here.kl - there.kl)
+        return Step(manifold.moved(key, view, goal), 1.0, here.kl - there.kl)
     if there.share < TRUSTED * here.share:
-        far = _leap(key, manifold, view, goal)
+        far = _leap(key, manifold, view, goal, longest)
         if far is not None:
-            return Step(far, np.inf)
+            return far
     gamma = 0.5
     while gamma >= SMALLEST_STEP:
         near = weights + gamma * (goal - weights)
         there = view.height(near)
         if there.share >= TRUSTED * here.share and there.kl < here.kl:
-            return Step(manifold.moved(key, view, near), np.inf)
+            return Step(manifold.moved(key, view, near), gamma, np.inf)
         gamma *= 0.5
     return None
 
 
 def _leap(
-    key: jax.Array, manifold: Manifold, view: LocalView, goal: np.ndarray
-) -> LocalView | None:
-    """Try γ = 1, ¼, … with draws made there, until KL still falls along the step.
+    key: jax.Array, manifold: Manifold, view: LocalView, goal: np.ndarray, longest: float
+) -> Step | None:
+    """Try γ = ``longest``, a quarter of it, … until KL still falls there along the step.
+
+    Draws are made at every trial; those of the one that is taken are the next view's.
 
     The slope along the step is −Cov[(v − w)ᵀf, fᵀ(1 − w)]; as a correlation it has no scale, and
     turns negative once the step has gone too far.
     """
-    weights, gamma = view.selection.weights, 1.0
+    weights, gamma = view.selection.weights, longest
     for trial in range(TRIALS):
         there = view.selection._replace(weights=weights + gamma * (goal - weights))
         try:
@@ -294,7 +300,7 @@ def _leap(
         except ModelError:  # no posterior the sampler can draw from: a step too far
             seen = None
         if seen is not None and _correlation(seen, goal - weights) >= OVERSHOT:
-            return seen
+            return Step(seen, gamma, np.inf)
         gamma *= 0.25
     return None
 

@@ -16,6 +16,9 @@ from jaxtyping import Float
 
 from decoct.potentials import Curvature
 
+ROUNDED = 1e-12
+"""Decrement, in nats, from which on round-off may keep it from falling."""
+
 SINGULAR = 1e-14
 """Pivot of −H, scaled to a unit diagonal, below which a direction counts as flat."""
 
@@ -64,7 +67,7 @@ def maximise(
     max_evaluations
         Most calls of ``evaluate``.
     tolerance
-        The decrement is twice the distance to the maximum in nats. Below 1e-12 the search also
+        The decrement is twice the distance to the maximum in nats. Below `ROUNDED` the search also
         stops as soon as round-off keeps the decrement from falling.
     """
     z, here, used = np.asarray(start, dtype=np.float64), evaluate(start), 1
@@ -72,9 +75,9 @@ def maximise(
     if not _finite(here):
         return Mode(z, here, ModeStatus.NO_CONVERGENCE, used)
     while used < max_evaluations:
-        decrement = _decrement(here)
+        decrement = decrement_of(here)
         if decrement is not None:
-            if decrement <= tolerance or (best <= 1e-12 and decrement >= 0.25 * best):
+            if decrement <= tolerance or (best <= ROUNDED and decrement >= 0.25 * best):
                 return Mode(z, here, ModeStatus.CONVERGED, used)
             best = min(best, decrement)
         step = _damped_step(here, damping)
@@ -92,7 +95,7 @@ def maximise(
                 break
     flat = np.abs(here.gradient).max(initial=0.0) < 1e-6 * (1.0 + abs(here.value))
     status = ModeStatus.NO_CONVERGENCE
-    if flat and _decrement(here) is None:
+    if flat and decrement_of(here) is None:
         status = ModeStatus.NOT_A_MAXIMUM
     return Mode(z, here, status, used)
 
@@ -105,7 +108,7 @@ def _finite(point: Curvature) -> bool:
     )
 
 
-def _decrement(point: Curvature) -> float | None:
+def decrement_of(point: Curvature) -> float | None:
     """Return gᵀ(−H)⁻¹g, or None where −H is not positive definite to the digits it has."""
     bends = -np.diag(point.hessian)
     if not (bends > 0.0).all():
