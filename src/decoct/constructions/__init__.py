@@ -3,6 +3,7 @@
 from decoct.constructions.base import Chosen, Construction, Problem, Selection, StepInfo
 from decoct.constructions.hilbert import Hilbert
 from decoct.constructions.iterated_hilbert import IteratedHilbert
+from decoct.constructions.lightweight import LightweightCoreset, lightweight_coreset
 from decoct.constructions.sensitivity import Sensitivity
 from decoct.constructions.sparse_vi import SparseVI
 from decoct.constructions.uniform import Uniform
@@ -12,10 +13,12 @@ __all__ = [
     "Construction",
     "Hilbert",
     "IteratedHilbert",
+    "LightweightCoreset",
     "Problem",
     "Selection",
     "Sensitivity",
     "SparseVI",
     "StepInfo",
     "Uniform",
+    "lightweight_coreset",
 ]

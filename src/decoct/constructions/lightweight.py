@@ -1,0 +1,341 @@
+"""Lightweight coresets: rows drawn half uniformly, half by their squared distance to the mean.
+
+Bachem, Lucic & Krause (2017); for Gaussian mixtures Borsos, Bachem & Krause (2017), Alg. 1. With
+μ = (1/N)Σx_n and the spread Σ_n‖x_n − μ‖²,
+
+    q_n = 1/(2N) + ‖x_n − μ‖²/(2Σ_m‖x_m − μ‖²),   γ_n = 1/(M q_n)                        (Alg. 1)
+
+for each of M draws with replacement, so that E[Σγ_n f_n] = Σf_n for any f. Theorem 3.1: let φ_n(θ)
+be the negative log-likelihood of row n under a mixture θ of T Gaussians, shifted to be positive.
+With M = Ω((D⁴T⁴ + ln(1/δ))/ε²), with probability 1 − δ and for all θ at once,
+
+    |Σφ_n(θ) − Σγ_nφ_n(θ)| ≤ ε Σφ_n(θ) + ε Σ_t Tr(Λ_t) Σ_n‖x_n − μ‖².                    (Thm 3.1)
+
+The theorem's constant is unknown; `theorem_3_1` solves for ε with the constant 1, which tells how
+ε grows with D, T and M, not its size. How much there is to gain over uniform rows is told by the
+normalised entropy −Σq_n ln q_n/ln N: at 1 the draws are uniform; the paper calls 0.98 almost so.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Float, Int
+
+from decoct.constructions.base import Chosen, Problem, Selection, StepInfo
+from decoct.data.base import Chunk, Columns, Rows
+from decoct.data.tables import rows as as_rows
+from decoct.errors import RequestError, RowsError
+from decoct.models.validation import numeric
+from decoct.randomness import host_rng
+from decoct.status import Status
+
+CHUNK = 16_384
+"""Rows held at once."""
+
+NEAR_UNIFORM = 0.98
+"""The normalised entropy from which draws are almost uniform, by the paper."""
+
+
+class Importance(NamedTuple):
+    """The distribution that rows are drawn from.
+
+    Attributes
+    ----------
+    q : (N,)
+        Probabilities, summing to 1.
+    mean : (D,)
+        μ.
+    spread
+        Σ‖x_n − μ‖².
+    """
+
+    q: Float[np.ndarray, " N"]
+    mean: Float[np.ndarray, " D"]
+    spread: float
+
+    @property
+    def entropy(self) -> float:
+        """−Σq ln q/ln N; 1 for a single row."""
+        N = len(self.q)
+        return float(-(self.q @ np.log(self.q)) / np.log(N)) if N > 1 else 1.0
+
+
+class LightweightState(NamedTuple):
+    chosen: tuple[Chosen, ...]
+
+
+@dataclass(frozen=True)
+class LightweightCoreset:
+    """The lightweight coreset: rows drawn with replacement by q, a row drawn c times weighs c/(Mq).
+
+    The M draws of a smaller size are the first M of a larger one. Takes two passes over the data
+    and 8 bytes a row. The model plays no part.
+
+    Parameters
+    ----------
+    columns
+        Names of the encoded columns that make up x, side by side; None for all of them.
+    components
+        T of Theorem 3.1, for the report; None leaves ε out.
+    delta
+        δ of Theorem 3.1.
+
+    Raises
+    ------
+    RequestError
+        No columns, components below 1, or delta not between 0 and 1.
+    """
+
+    columns: tuple[str, ...] | None = None
+    components: int | None = None
+    delta: float = 0.05
+
+    def __post_init__(self) -> None:
+        if self.columns is not None and (isinstance(self.columns, str) or not self.columns):
+            raise RequestError(f"columns must be a tuple of names or None, not {self.columns!r}.")
+        if self.components is not None and self.components < 1:
+            raise RequestError(f"components must be at least 1, not {self.components}.")
+        if not 0.0 < self.delta < 1.0:
+            raise RequestError(f"delta must be between 0 and 1, not {self.delta}.")
+
+    def init(self, key: jax.Array, problem: Problem) -> LightweightState:
+        return LightweightState(())
+
+    def step(
+        self, key: jax.Array, problem: Problem, state: LightweightState
+    ) -> tuple[LightweightState, StepInfo]:
+        potentials = problem.potentials
+        found = importance(potentials.rows, self.columns, potentials.on_rows)
+        potentials.counts.passes += 2
+        chosen = _draw(key, potentials.rows, found.q, problem.sizes)
+        size = chosen[-1].size
+        numbers = {"repeated_picks": problem.size - size, **self.numbers(found, problem.size)}
+        picked = tuple(Chosen(one, None) for one in chosen)
+        return LightweightState(picked), StepInfo(_message(size, found.entropy), numbers)
+
+    def numbers(self, found: Importance, size: int) -> dict[str, Any]:
+        """Return the figures for the report: entropy, spread and Theorem 3.1's ε.
+
+        Parameters
+        ----------
+        found
+            What `importance` returned.
+        size
+            M.
+        """
+        numbers: dict[str, Any] = {
+            "normalised_entropy": found.entropy,
+            "near_uniform": found.entropy >= NEAR_UNIFORM,
+            "spread": found.spread,
+        }
+        if self.components is not None:
+            numbers["epsilon"] = theorem_3_1(size, len(found.mean), self.components, self.delta)
+        return numbers
+
+    def status(self, problem: Problem, state: LightweightState) -> Status:
+        return Status.DONE if state.chosen else Status.RUNNING
+
+    def path(self, state: LightweightState) -> tuple[Chosen, ...]:
+        return state.chosen
+
+    def steps(self, problem: Problem) -> int:
+        return 1
+
+    def pack(self, state: LightweightState) -> dict[str, Any]:
+        return {}
+
+    def unpack(self, packed: dict[str, Any]) -> LightweightState:
+        return LightweightState(())
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedRows:
+    """A coreset of a table, without a model.
+
+    Attributes
+    ----------
+    indices : (m,)
+        Global row numbers, ascending.
+    weights : (m,)
+        γ > 0; on average they sum to N.
+    rows
+        The kept rows as the table had them.
+    n_rows
+        N.
+    numbers
+        Normalised entropy, whether that is near uniform, the spread, ε where asked for.
+    """
+
+    indices: Int[np.ndarray, " m"]
+    weights: Float[np.ndarray, " m"]
+    rows: Columns
+    n_rows: int
+    numbers: dict[str, Any]
+
+    @property
+    def size(self) -> int:
+        """The number of rows kept."""
+        return len(self.indices)
+
+
+def lightweight_coreset(
+    rows: Rows | Any,
+    size: int,
+    *,
+    seed: int = 0,
+    columns: Sequence[str] | None = None,
+    components: int | None = None,
+    delta: float = 0.05,
+) -> WeightedRows:
+    """Return the lightweight coreset of a table of numbers (Alg. 1); no model is asked for.
+
+    Parameters
+    ----------
+    rows
+        Anything `decoct.rows` accepts; files are streamed, twice.
+    size
+        M ≥ 1, draws with replacement; the rows kept may be fewer.
+    seed
+        The same seed on the same rows gives the same coreset.
+    columns
+        Columns that make up x, side by side; None for all of them.
+    components, delta
+        T and δ of Theorem 3.1, to report its ε.
+
+    Raises
+    ------
+    RequestError
+        An option is out of range.
+    RowsError
+        A column is missing or not numeric, or a value is not finite; the message names the row.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from decoct.constructions.lightweight import lightweight_coreset
+    >>> x = np.random.default_rng(0).normal(size=(10_000, 3))
+    >>> coreset = lightweight_coreset({"x": x}, 500)
+    >>> coreset.size <= 500, coreset.numbers["near_uniform"]
+    (True, True)
+    """
+    whole = isinstance(size, (int, np.integer)) and not isinstance(size, bool)
+    if not whole or size < 1:
+        raise RequestError(f"size must be a whole number of rows, at least 1, not {size!r}.")
+    if isinstance(columns, str):
+        raise RequestError(f"columns is a list of names: write ['{columns}'], not '{columns}'.")
+    method = LightweightCoreset(None if columns is None else tuple(columns), components, delta)
+    table = as_rows(rows)
+    found = importance(table, method.columns)
+    picked = _draw(jax.random.key(seed), table, found.q, (int(size),))[-1]
+    numbers = {"repeated_picks": int(size) - picked.size, **method.numbers(found, int(size))}
+    return WeightedRows(picked.indices, picked.weights, picked.rows, table.n_rows, numbers)
+
+
+def importance(
+    rows: Rows,
+    columns: Sequence[str] | None = None,
+    on_rows: Callable[[int], None] | None = None,
+) -> Importance:
+    """Return q of every row, in two passes.
+
+    Parameters
+    ----------
+    rows
+        Rows of numbers.
+    columns
+        Columns that make up x; None for all of them.
+    on_rows
+        Told the number of rows walked, after every chunk.
+    """
+    how = {"size": CHUNK, "columns": columns, "on_chunk": on_rows}
+    moments = rows.map_reduce(_moments, operator.add, **how)
+    squares = np.concatenate(rows.map_reduce(_SquaresFrom(moments.mean), operator.add, **how))
+    spread = float(squares.sum())
+    if not np.isfinite(spread):
+        raise RowsError("The squared distances to the mean overflow; divide the columns.")
+    N = len(squares)
+    # where all rows are one row, all count alike
+    far = squares / spread if spread > 0.0 else np.full(N, 1.0 / N)
+    return Importance(0.5 / N + 0.5 * far, moments.mean, spread)
+
+
+def theorem_3_1(size: int, dim: int, components: int, delta: float = 0.05) -> float:
+    """Return ε = √((D⁴T⁴ + ln(1/δ))/M): Theorem 3.1 with the constant of its Ω set to 1.
+
+    Parameters
+    ----------
+    size
+        M.
+    dim
+        D.
+    components
+        T.
+    delta
+        Probability that the bound may fail.
+    """
+    return float(np.sqrt(((dim * components) ** 4 + np.log(1.0 / delta)) / size))
+
+
+def _message(size: int, entropy: float) -> str:
+    near = ", nearly uniform" if entropy >= NEAR_UNIFORM else ""
+    return f"{size} rows, normalised entropy {entropy:.3f}{near}"
+
+
+def _draw(
+    key: jax.Array, rows: Rows, q: Float[np.ndarray, " N"], sizes: tuple[int, ...]
+) -> list[Selection]:
+    """Draw rows by q; a row drawn c times of M has the weight c/(Mq)."""
+    rng = host_rng(key)
+    upto = np.cumsum(q)
+    picks = np.searchsorted(upto, rng.random(sizes[-1]) * upto[-1], side="right")
+    kept, where = np.unique(picks, return_inverse=True)
+    taken = rows.take(kept)
+    chosen = []
+    for size in sizes:
+        counts = np.bincount(where[:size], minlength=len(kept))
+        used = np.flatnonzero(counts)
+        weights = counts[used] / (size * q[kept[used]])
+        columns = {name: column[used] for name, column in taken.items()}
+        chosen.append(Selection(kept[used].astype(np.int64), weights, columns))
+    return chosen
+
+
+def _points(chunk: Chunk) -> Float[np.ndarray, "n D"]:
+    """Return the columns side by side, or name what is not a number."""
+    parts = [
+        np.asarray(numeric(chunk.columns, name, chunk.start), dtype=np.float64)
+        for name in chunk.columns
+    ]
+    return np.concatenate([part.reshape(chunk.n_rows, -1) for part in parts], axis=1)
+
+
+@dataclass(frozen=True)
+class _Moments:
+    """Number and mean of rows."""
+
+    count: int
+    mean: Float[np.ndarray, " D"]
+
+    def __add__(self, other: _Moments) -> _Moments:
+        count = self.count + other.count
+        return _Moments(count, self.mean + (other.count / count) * (other.mean - self.mean))
+
+
+def _moments(chunk: Chunk) -> _Moments:
+    return _Moments(chunk.n_rows, _points(chunk).mean(axis=0))
+
+
+@dataclass(frozen=True)
+class _SquaresFrom:
+    """Chunk -> [‖x_n − μ‖²]."""
+
+    mean: Float[np.ndarray, " D"]
+
+    def __call__(self, chunk: Chunk) -> list[Float[np.ndarray, " n"]]:
+        return [np.square(_points(chunk) - self.mean[None, :]).sum(axis=1)]

@@ -1,0 +1,410 @@
+"""The Dirichlet process Gaussian mixture as a scikit-learn estimator that takes weights.
+
+Fitted by weighted coordinate ascent on the exact evidence bound (`decoct.mixture.cavi`; Borsos,
+Bachem & Krause 2017, Alg. 2). A fitted mixture is a posterior: ``score_samples`` is the log of the
+posterior predictive density (their §4),
+
+    p(x | X) ≈ Σ_t E[π_t] St(x; m_t, (ν_t + 1 − D)β_t/(1 + β_t) W_t, ν_t + 1 − D).
+
+Names and defaults are those of scikit-learn's ``BayesianGaussianMixture``, with
+``covariance_prior`` = W₀⁻¹ and ``covariances_`` = W_t⁻¹/ν_t. Three things differ. The last stick is
+v_T = 1, so that the weights sum to 1 without division. ``lower_bound_`` has all its constants.
+``reg_covar`` is a part of the default prior; added to every component's covariance, as there, it
+would make the bound fall.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+from jaxtyping import Float
+
+from decoct.compilation import use_compilation_cache
+from decoct.errors import RequestError
+from decoct.mixture import cavi
+from decoct.mixture.cavi import Fit, Mixture, Priors
+from decoct.mixture.distinct_rows import distinct_rows
+from decoct.mixture.normal_wishart import NormalWishart
+from decoct.mixture.predictions import log_predictive, responsibilities
+from decoct.mixture.stick_breaking import FiniteDirichlet, StickBreaking
+from decoct.mixture.walks import table as walkable
+
+try:
+    from sklearn.base import BaseEstimator, DensityMixin
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.utils import check_random_state
+    from sklearn.utils.validation import check_is_fitted, validate_data
+except ImportError as error:
+    raise ImportError(
+        "DPGaussianMixture is a scikit-learn estimator and needs scikit-learn 1.6 or newer; "
+        "install it with: pip install 'decoct[sklearn]'."
+    ) from error
+
+from decoct.mixture import estimator_input
+from decoct.mixture.fit_progress import FitPrinter
+from decoct.mixture.starts import start_statistics
+
+
+class DPGaussianMixture(DensityMixin, BaseEstimator):
+    """Dirichlet process mixture of Gaussians with full covariances, truncated at T components.
+
+    Parameters
+    ----------
+    n_components : int, default=1
+        T, the truncation level: the most components.
+    tol : float, default=1e-3
+        Stop when an iteration raises ``lower_bound_`` by less than this, in nats.
+    reg_covar : float, default=1e-6
+        Added to the diagonal of the default ``covariance_prior``, which columns that others
+        determine, or more columns than rows, would leave singular.
+    max_iter : int, default=100
+        Most iterations.
+    n_init : int, default=1
+        Starts, of which the one with the highest bound is kept.
+    init_params : {'kmeans', 'k-means++', 'random', 'random_from_data'}, default='kmeans'
+        Where to start: clusters of k-means, seeds of k-means++, responsibilities at random, or rows
+        at random.
+    weight_concentration_prior_type : {'dirichlet_process', 'dirichlet_distribution'}, \
+            default='dirichlet_process'
+        Stick-breaking, or a finite mixture with a symmetric Dirichlet.
+    weight_concentration_prior : float, default=None
+        α₀ of the sticks Beta(1, α₀), or of every component of the Dirichlet; 1/T if None.
+    mean_precision_prior : float, default=None
+        β₀; 1 if None.
+    mean_prior : array-like of shape (n_features,), default=None
+        m₀; the weighted mean of X if None.
+    degrees_of_freedom_prior : float, default=None
+        ν₀ > D − 1; D if None.
+    covariance_prior : float or array-like of shape (n_features, n_features), default=None
+        W₀⁻¹, or a multiple of the identity; the weighted covariance of X, plus ``reg_covar`` on
+        the diagonal, if None.
+    random_state : int, RandomState instance or None, default=None
+        Seed of the starts and of `sample`.
+    warm_start : bool, default=False
+        Start the next `fit` from the last one's posterior; ``n_init`` is then ignored.
+    verbose : int, default=0
+        1 prints starts and iterations, 2 seconds too.
+    verbose_interval : int, default=10
+        Iterations from one line to the next.
+
+    Attributes
+    ----------
+    weights_ : ndarray of shape (n_components,)
+        E π_t.
+    means_ : ndarray of shape (n_components, n_features)
+        m_t.
+    covariances_ : ndarray of shape (n_components, n_features, n_features)
+        W_t⁻¹/ν_t, the inverse of E Λ_t.
+    precisions_ : ndarray of shape (n_components, n_features, n_features)
+        E Λ_t = ν_t W_t.
+    precisions_cholesky_ : ndarray of shape (n_components, n_features, n_features)
+        Upper triangular C_t with C_t C_tᵀ = E Λ_t.
+    mean_precision_, degrees_of_freedom_ : ndarray of shape (n_components,)
+        β_t and ν_t.
+    weight_concentration_ : tuple of two ndarrays of shape (n_components,), or one such array
+        (a, b) of the sticks' Beta(a_t, b_t), the last with b = 0 (v_T = 1); or the Dirichlet's.
+    lower_bound_ : float
+        The evidence bound in nats, −inf if ``max_iter`` is 0.
+    lower_bounds_ : list of float
+        The bound after every iteration; it never falls but for rounding.
+    n_iter_ : int
+        Iterations of the best start.
+    converged_ : bool
+        Whether they ended by ``tol``.
+    weight_concentration_prior_, mean_precision_prior_, degrees_of_freedom_prior_ : float
+    mean_prior_ : ndarray of shape (n_features,)
+    covariance_prior_ : ndarray of shape (n_features, n_features)
+        The priors used.
+    n_features_in_ : int
+        D.
+    feature_names_in_ : ndarray of shape (n_features,)
+        Names of the columns, where X has names.
+
+    Notes
+    -----
+    A row of weight w counts w times: weights are not divided by their sum, for the posterior
+    depends on it, and the fit is that of the repeated rows. The order of the rows does not matter.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from decoct.mixture.dp_gaussian_mixture import DPGaussianMixture
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(400, 2)) + 8.0 * rng.integers(2, size=(400, 1))
+    >>> mixture = DPGaussianMixture(n_components=10, random_state=0, max_iter=500).fit(X)
+    >>> int((mixture.weights_ > 0.05).sum())
+    2
+    """
+
+    def __init__(
+        self,
+        *,
+        n_components=1,
+        tol=1e-3,
+        reg_covar=1e-6,
+        max_iter=100,
+        n_init=1,
+        init_params="kmeans",
+        weight_concentration_prior_type="dirichlet_process",
+        weight_concentration_prior=None,
+        mean_precision_prior=None,
+        mean_prior=None,
+        degrees_of_freedom_prior=None,
+        covariance_prior=None,
+        random_state=None,
+        warm_start=False,
+        verbose=0,
+        verbose_interval=10,
+    ):
+        self.n_components = n_components
+        self.tol = tol
+        self.reg_covar = reg_covar
+        self.max_iter = max_iter
+        self.n_init = n_init
+        self.init_params = init_params
+        self.weight_concentration_prior_type = weight_concentration_prior_type
+        self.weight_concentration_prior = weight_concentration_prior
+        self.mean_precision_prior = mean_precision_prior
+        self.mean_prior = mean_prior
+        self.degrees_of_freedom_prior = degrees_of_freedom_prior
+        self.covariance_prior = covariance_prior
+        self.random_state = random_state
+        self.warm_start = warm_start
+        self.verbose = verbose
+        self.verbose_interval = verbose_interval
+
+    def fit(self, X, y=None, sample_weight=None):
+        """Climb the evidence bound on weighted rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+        y : None
+            Ignored.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights ≥ 0: 0 is a row left out, 2 a row counted twice. All ones if None.
+
+        Returns
+        -------
+        DPGaussianMixture
+            Itself.
+
+        Raises
+        ------
+        ValueError
+            A parameter, X or a weight cannot be used, or a default prior cannot be formed from
+            them; the message says which and what to do.
+        """
+        estimator_input.check_parameters(self)
+        X = self._validated(X, ensure_min_samples=2)
+        weights = estimator_input.weights(sample_weight, X)
+        use_compilation_cache()
+        again = self.warm_start and hasattr(self, "converged_")
+        if again:
+            estimator_input.check_warm(self, X.shape[1])
+        x, gamma = distinct_rows(X, weights)
+        priors = self._priors(x, gamma)
+        best = self._climb(x, gamma, priors, again)
+        self._keep(best, priors)
+        if not best.converged and self.max_iter > 0:
+            warnings.warn(
+                "Best performing initialization did not converge. Try different init parameters, "
+                "or increase max_iter, tol, or check for degenerate data.",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        return self
+
+    def fit_predict(self, X, y=None, sample_weight=None):
+        """Fit, and return the most probable component of every row.
+
+        Parameters are those of `fit`.
+        """
+        return self.fit(X, sample_weight=sample_weight).predict(X)
+
+    def predict(self, X):
+        """Return the most probable component of every row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        return self.predict_proba(X).argmax(axis=1)
+
+    def predict_proba(self, X):
+        """Return q(z = t) of every row: its responsibilities as in the fit.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_components)
+        """
+        return responsibilities(self._mixture(), self._weight_prior(), self._rows(X))
+
+    def score_samples(self, X):
+        """Return the log posterior predictive density of every row, in nats.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        return log_predictive(self._mixture(), self._weight_prior(), self._rows(X))
+
+    def score(self, X, y=None):  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Return the mean of `score_samples`.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        y : None
+            Ignored.
+        """
+        return float(self.score_samples(X).mean())
+
+    def sample(self, n_samples=1):
+        """Draw rows from the posterior predictive, whose log density is `score_samples`.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+            Rows wanted.
+
+        Returns
+        -------
+        X : ndarray of shape (n_samples, n_features)
+            Rows, component by component.
+        y : ndarray of shape (n_samples,)
+            The component of each.
+        """
+        check_is_fitted(self)
+        if n_samples < 1:
+            raise RequestError(
+                f"Invalid value for 'n_samples': {n_samples} . The sampling requires at least one "
+                "sample."
+            )
+        rng = check_random_state(self.random_state)
+        y = np.repeat(np.arange(len(self.weights_)), rng.multinomial(n_samples, self.weights_))
+        D = self.means_.shape[1]
+        beta = self.mean_precision_[y]
+        dof = self.degrees_of_freedom_[y] + 1.0 - D
+        scale = np.sqrt((1.0 + beta) / beta / rng.chisquare(dof))
+        normal = np.einsum("nij,nj->ni", self._factors()[y], rng.standard_normal((len(y), D)))
+        return self.means_[y] + scale[:, None] * normal, y
+
+    def _factors(self) -> Float[np.ndarray, "T D D"]:
+        """Return L_t, LLᵀ = W⁻¹."""
+        scatter = self.covariances_ * self.degrees_of_freedom_[:, None, None]
+        return np.linalg.cholesky(scatter)
+
+    def _rows(self, X) -> Float[np.ndarray, "N D"]:
+        check_is_fitted(self)
+        return self._validated(X, reset=False)
+
+    def _validated(self, X, **how) -> Float[np.ndarray, "N D"]:
+        found = validate_data(self, X, dtype=[np.float64, np.float32], **how)
+        return np.asarray(found, dtype=np.float64)
+
+    def _weight_prior(self) -> StickBreaking | FiniteDirichlet:
+        return estimator_input.WEIGHT_PRIORS[self.weight_concentration_prior_type](
+            float(self.weight_concentration_prior_)
+        )
+
+    def _mixture(self) -> Mixture:
+        check_is_fitted(self)
+        shares = np.atleast_2d(np.asarray(self.weight_concentration_))
+        components = NormalWishart(
+            self.means_, self.mean_precision_, self._factors(), self.degrees_of_freedom_
+        )
+        return Mixture(shares, components)
+
+    def _priors(self, x: Float[np.ndarray, "n D"], gamma: Float[np.ndarray, " n"]) -> Priors:
+        """Set the priors' attributes, and return them."""
+        D = x.shape[1]
+        given = self.weight_concentration_prior
+        self.weight_concentration_prior_ = 1.0 / self.n_components if given is None else given
+        given = self.mean_precision_prior
+        self.mean_precision_prior_ = 1.0 if given is None else given
+        given = self.degrees_of_freedom_prior
+        self.degrees_of_freedom_prior_ = D if given is None else given
+        if not self.degrees_of_freedom_prior_ > D - 1.0:
+            raise RequestError(
+                "The parameter 'degrees_of_freedom_prior' should be greater than "
+                f"{D - 1}, but got {self.degrees_of_freedom_prior_:.3f}."
+            )
+        if self.mean_prior is None:
+            self.mean_prior_ = (gamma / gamma.sum()) @ x
+        else:
+            self.mean_prior_ = estimator_input.array(self.mean_prior, (D,), "means")
+        self.covariance_prior_, chol = estimator_input.covariance_prior(
+            self.covariance_prior, self.reg_covar, x, gamma
+        )
+        components = NormalWishart(
+            self.mean_prior_,
+            np.asarray(self.mean_precision_prior_, dtype=np.float64),
+            chol,
+            np.asarray(self.degrees_of_freedom_prior_, dtype=np.float64),
+        )
+        return Priors(self._weight_prior(), components)
+
+    def _climb(
+        self,
+        x: Float[np.ndarray, "n D"],
+        gamma: Float[np.ndarray, " n"],
+        priors: Priors,
+        again: bool,
+    ) -> Fit:
+        """Return the best of the starts."""
+        rows = walkable(x, gamma)
+        rng = check_random_state(self.random_state)
+        fits = []
+        for number in range(1 if again else self.n_init):
+            printer = FitPrinter(self.verbose, self.verbose_interval, number)
+            if again:
+                start, bound = self._mixture(), self.lower_bound_
+            else:
+                statistics = start_statistics(self.init_params, x, gamma, self.n_components, rng)
+                start, bound = cavi.started(priors, statistics), -np.inf
+            fit = cavi.ascend(
+                rows,
+                priors,
+                start,
+                tolerance=self.tol,
+                max_iterations=self.max_iter,
+                bound=bound,
+                on_iteration=printer.iteration,
+            )
+            printer.end(fit)
+            fits.append(fit)
+        return max(fits, key=lambda fit: fit.bounds[-1] if fit.bounds else -np.inf)
+
+    def _keep(self, fit: Fit, priors: Priors) -> None:
+        """Set what the user reads."""
+        shares, components = fit.mixture
+        stick = self.weight_concentration_prior_type == "dirichlet_process"
+        self.weight_concentration_ = (shares[0], shares[1]) if stick else shares[0]
+        self.weights_ = priors.weights.mean(shares)
+        self.means_ = components.mean
+        self.mean_precision_ = components.mean_precision
+        self.degrees_of_freedom_ = components.dof
+        chol, dof = components.chol, components.dof[:, None, None]
+        self.covariances_ = chol @ chol.transpose(0, 2, 1) / dof
+        inverse = np.linalg.solve(chol, np.broadcast_to(np.eye(chol.shape[1]), chol.shape))
+        self.precisions_cholesky_ = (np.sqrt(dof) * np.tril(inverse)).transpose(0, 2, 1)
+        self.precisions_ = self.precisions_cholesky_ @ self.precisions_cholesky_.transpose(0, 2, 1)
+        self.converged_ = fit.converged
+        self.n_iter_ = len(fit.bounds)
+        self.lower_bounds_ = fit.bounds
+        self.lower_bound_ = fit.bounds[-1] if fit.bounds else -np.inf

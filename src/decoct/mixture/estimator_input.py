@@ -1,0 +1,152 @@
+"""What `DPGaussianMixture` is given: checked, in scikit-learn's words where it has some."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import _check_sample_weight, check_array
+
+from decoct.errors import RequestError, RowsError
+from decoct.mixture.stick_breaking import FiniteDirichlet, StickBreaking
+
+STARTS = ("kmeans", "k-means++", "random", "random_from_data")
+
+WEIGHT_PRIORS = {
+    "dirichlet_process": StickBreaking,
+    "dirichlet_distribution": FiniteDirichlet,
+}
+
+
+def check_parameters(estimator: BaseEstimator) -> None:
+    """Refuse parameters out of range, in scikit-learn's words."""
+
+    def check(name: str, wanted: str, fine: Callable[[Any], bool]) -> None:
+        value = getattr(estimator, name)
+        if not fine(value):
+            raise RequestError(
+                f"The '{name}' parameter of {type(estimator).__name__} must be {wanted}. "
+                f"Got {value!r} instead."
+            )
+
+    def whole(value: Any) -> bool:
+        return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+    def real(value: Any) -> bool:
+        return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+    for name in ("n_components", "n_init", "verbose_interval"):
+        check(name, "an int in the range [1, inf)", lambda v: whole(v) and v >= 1)
+    check("max_iter", "an int in the range [0, inf)", lambda v: whole(v) and v >= 0)
+    for name in ("tol", "reg_covar"):
+        check(name, "a float in the range [0.0, inf)", lambda v: real(v) and 0.0 <= v < np.inf)
+    for name in ("weight_concentration_prior", "mean_precision_prior", "degrees_of_freedom_prior"):
+        check(
+            name,
+            "None or a float in the range (0.0, inf)",
+            lambda v: v is None or (real(v) and 0.0 < v < np.inf),
+        )
+    check(
+        "covariance_prior",
+        "None, an array-like or a float in the range (0.0, inf)",
+        lambda v: not real(v) or 0.0 < v < np.inf,
+    )
+    check("init_params", f"a str among {set(STARTS)}", lambda v: v in STARTS)
+    check(
+        "weight_concentration_prior_type",
+        f"a str among {set(WEIGHT_PRIORS)}",
+        lambda v: v in WEIGHT_PRIORS,
+    )
+
+
+def check_warm(estimator: Any, D: int) -> None:
+    """Refuse to go on from a posterior of another shape."""
+    T = estimator.n_components
+    if estimator.means_.shape != (T, D):
+        raise RequestError(
+            f"warm_start goes on from the last fit, of {estimator.means_.shape[0]} components and "
+            f"{estimator.means_.shape[1]} features, but now there are {T} and {D}; set "
+            "warm_start=False."
+        )
+    sticks = estimator.weight_concentration_prior_type == "dirichlet_process"
+    if sticks != isinstance(estimator.weight_concentration_, tuple):
+        raise RequestError(
+            "warm_start goes on from the last fit, which had another "
+            "weight_concentration_prior_type; set warm_start=False."
+        )
+
+
+def weights(sample_weight: Any, X: Float[np.ndarray, "N D"]) -> Float[np.ndarray, " N"]:
+    """Return γ, all ones if not given."""
+    gamma = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+    if not gamma.any():
+        raise RowsError("Sample weights must contain at least one non-zero number.")
+    return gamma
+
+
+def array(given: Any, shape: tuple[int, ...], name: str) -> Float[np.ndarray, "..."]:
+    """Return a prior's array as float64 of this shape."""
+    value = np.asarray(check_array(given, ensure_2d=False), dtype=np.float64)
+    if value.shape != shape:
+        raise RequestError(
+            f"The parameter '{name}' should have the shape of {shape}, but got {value.shape}"
+        )
+    return value
+
+
+def covariance_prior(
+    given: Any,
+    added: float,
+    x: Float[np.ndarray, "n D"],
+    gamma: Float[np.ndarray, " n"],
+) -> tuple[Float[np.ndarray, "D D"], Float[np.ndarray, "D D"]]:
+    """Return W₀⁻¹ and its Cholesky factor."""
+    D = x.shape[1]
+    if given is None:
+        prior = _covariance(x, gamma, added)
+    elif isinstance(given, numbers.Real):
+        prior = float(given) * np.eye(D)
+    else:
+        prior = array(given, (D, D), "full covariance_prior")
+    definite = np.allclose(prior, prior.T) and (np.linalg.eigvalsh(prior) > 0.0).all()
+    if not definite:
+        raise RequestError("'full covariance_prior' should be symmetric, positive-definite")
+    return prior, np.linalg.cholesky(prior)
+
+
+def _covariance(
+    x: Float[np.ndarray, "n D"], gamma: Float[np.ndarray, " n"], added: float
+) -> Float[np.ndarray, "D D"]:
+    """Return the covariance of rows that count γ times, or say why it is no prior."""
+    remedy = "give covariance_prior, a positive number or a positive-definite matrix."
+    total = gamma.sum()
+    if len(x) == 1:
+        raise RowsError(f"X has one distinct row, whose covariance is zero; {remedy}")
+    if not total > 1.0:
+        raise RowsError(
+            f"sample_weight sums to {total:.6g}; weights are numbers of rows, and more than one "
+            f"row is needed for a covariance: multiply them, or {remedy}"
+        )
+    away = x - (gamma / total) @ x
+    covariance = (gamma[:, None] * away).T @ away / (total - 1.0)
+    D = x.shape[1]
+    covariance[np.diag_indices(D)] += added
+    spread = np.sqrt(np.diag(covariance))
+    flat = spread <= 8.0 * np.finfo(float).eps * np.abs(x).max(axis=0)
+    if flat.any():
+        raise RowsError(
+            f"Column {int(np.argmax(flat))} of X is constant, so the covariance of X is singular; "
+            f"drop the column, set reg_covar, or {remedy}"
+        )
+    correlation = covariance / np.outer(spread, spread)
+    if np.linalg.eigvalsh(correlation)[0] <= D * np.finfo(float).eps:
+        rank = np.linalg.matrix_rank(correlation, hermitian=True)
+        raise RowsError(
+            f"The covariance of X is singular: {len(x)} distinct rows span {rank} of {D} columns; "
+            f"drop columns that others determine, increase reg_covar, or {remedy}"
+        )
+    return covariance

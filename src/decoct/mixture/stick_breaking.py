@@ -1,0 +1,135 @@
+"""Priors of the mixture weights: the truncated stick-breaking process and the finite Dirichlet.
+
+Stick-breaking (Blei & Jordan 2006): π_t = v_t Π_{i<t}(1 − v_i), v_t ~ Beta(1, α), truncated at T by
+v_T = 1. With N_t the expected (weighted) rows of component t, q(v_t) = Beta(a_t, b_t), t < T:
+
+    a_t = 1 + N_t,   b_t = α + Σ_{j>t} N_j,                                                     (S1)
+    E ln v_t = ψ(a_t) − ψ(a_t + b_t),   E ln(1 − v_t) = ψ(b_t) − ψ(a_t + b_t),                  (S2)
+    E ln π_t = E ln v_t + Σ_{i<t} E ln(1 − v_i),   E ln v_T = 0,                                (S3)
+    KL_t = −ln α − ln B(a_t, b_t) + N_t E ln v_t + (b_t − α)E ln(1 − v_t),                      (S4)
+    E π_t = a_t/(a_t + b_t) Π_{i<t} b_i/(a_i + b_i).                                            (S5)
+
+Borsos, Bachem & Krause (2017), Alg. 2, prints (S1) and (S2) for t = T too; §3.3 has v_t for t < T.
+``closed=False`` is that other truncation, scikit-learn's: v_T stays free, and the stick beyond it
+belongs to components that no row may use. Its E π_t are divided by their sum.
+
+The finite Dirichlet (§3.2): π ~ Dir(α, ..., α), q(π) = Dir(c), c_t = α + N_t,
+
+    E ln π_t = ψ(c_t) − ψ(Σc),   KL = ln B(α) − ln B(c) + Σ_t N_t E ln π_t,   E π_t = c_t/Σc.   (S6)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from jaxtyping import Float
+from scipy.special import digamma, gammaln
+
+Shares = Float[np.ndarray, "k T"]
+"""Parameters of q(π): the rows (a, b) for sticks, one row c for the Dirichlet."""
+
+
+class WeightPrior(Protocol):
+    """A prior of the mixture weights with a conjugate q."""
+
+    def updated(self, counts: Float[np.ndarray, " T"]) -> Shares:
+        """Return the parameters of q(π) given N_t."""
+        ...
+
+    def expected_log(self, shares: Shares) -> Float[np.ndarray, " T"]:
+        """Return E ln π_t."""
+        ...
+
+    def divergence(self, shares: Shares) -> float:
+        """Return KL(q(π)‖p(π))."""
+        ...
+
+    def mean(self, shares: Shares) -> Float[np.ndarray, " T"]:
+        """Return E π_t; they sum to 1."""
+        ...
+
+
+@dataclass(frozen=True)
+class StickBreaking:
+    """The Dirichlet process truncated at T components.
+
+    Parameters
+    ----------
+    concentration
+        α > 0, fixed.
+    closed
+        v_T = 1; otherwise v_T has a posterior like the rest.
+    """
+
+    concentration: float
+    closed: bool = True
+
+    def updated(self, counts: Float[np.ndarray, " T"]) -> Shares:
+        """Return (a, b) of (S1); the closed last stick is Beta(1 + N_T, 0), all at v_T = 1."""
+        later = np.concatenate([np.cumsum(counts[::-1])[::-1][1:], np.zeros(1)])
+        b = self.concentration + later
+        if self.closed:
+            b[-1] = 0.0
+        return np.stack([1.0 + counts, b])
+
+    def expected_log(self, shares: Shares) -> Float[np.ndarray, " T"]:
+        log_v, log_rest = self._log_sticks(shares)
+        before = np.concatenate([np.zeros(1), np.cumsum(log_rest)])
+        last = np.zeros(shares.shape[1] - len(log_v))
+        return np.concatenate([log_v, last]) + before[: shares.shape[1]]
+
+    def divergence(self, shares: Shares) -> float:
+        a, b = self._free(shares)
+        log_v, log_rest = self._log_sticks(shares)
+        alpha = self.concentration
+        of_a, of_b, of_both = gammaln(np.stack([a, b, a + b]))
+        log_beta = of_a + of_b - of_both
+        each = (a - 1.0) * log_v + (b - alpha) * log_rest - np.log(alpha) - log_beta
+        return float(each.sum())
+
+    def mean(self, shares: Shares) -> Float[np.ndarray, " T"]:
+        a, b = shares
+        left = np.concatenate([np.ones(1), np.cumprod(b / (a + b))[:-1]])
+        weights = a / (a + b) * left
+        return weights / weights.sum()
+
+    def _free(self, shares: Shares) -> Shares:
+        return shares[:, :-1] if self.closed else shares
+
+    def _log_sticks(
+        self, shares: Shares
+    ) -> tuple[Float[np.ndarray, " s"], Float[np.ndarray, " s"]]:
+        """Return E ln v_t and E ln(1 − v_t) of the sticks that are free (S2)."""
+        a, b = self._free(shares)
+        of_a, of_b, of_both = digamma(np.stack([a, b, a + b]))
+        return of_a - of_both, of_b - of_both
+
+
+@dataclass(frozen=True)
+class FiniteDirichlet:
+    """The finite mixture: π ~ Dir(α, ..., α).
+
+    Parameters
+    ----------
+    concentration
+        α > 0 of every component.
+    """
+
+    concentration: float
+
+    def updated(self, counts: Float[np.ndarray, " T"]) -> Shares:
+        return (self.concentration + counts)[None, :]
+
+    def expected_log(self, shares: Shares) -> Float[np.ndarray, " T"]:
+        return digamma(shares[0]) - digamma(shares[0].sum())
+
+    def divergence(self, shares: Shares) -> float:
+        c, alpha = shares[0], self.concentration
+        log_beta = gammaln(c).sum() - gammaln(c.sum())
+        log_beta_0 = len(c) * gammaln(alpha) - gammaln(len(c) * alpha)
+        return float(log_beta_0 - log_beta + (c - alpha) @ self.expected_log(shares))
+
+    def mean(self, shares: Shares) -> Float[np.ndarray, " T"]:
+        return shares[0] / shares[0].sum()

@@ -1,0 +1,154 @@
+"""Alg. 1 against its formula, its unbiasedness, and what is reported."""
+
+import jax
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import decoct
+from decoct.constructions import lightweight
+from decoct.constructions.lightweight import (
+    LightweightCoreset,
+    importance,
+    lightweight_coreset,
+    theorem_3_1,
+)
+from decoct.errors import RequestError, RowsError
+from decoct.models import GaussianMean
+from tests.constructions.contract import (  # noqa: F401
+    ConstructionContract,
+    logistic_rows,
+    parquet,
+)
+
+
+@pytest.fixture(scope="module")
+def x():
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(3000, 3)) * [1.0, 2.0, 0.1] + [100.0, -3.0, 0.0]
+    x[:20] += 30.0
+    return x
+
+
+def by_formula(x):
+    squares = np.square(x - x.mean(axis=0)).sum(axis=1)
+    return 0.5 / len(x) + 0.5 * squares / squares.sum()
+
+
+class TestLightweightCoreset(ConstructionContract):
+    method = LightweightCoreset(components=5)
+
+    def test_small_chunks_change_rounding_only(self, logistic_rows, tmp_path, monkeypatch):  # noqa: F811
+        usual = self.build(logistic_rows)
+        monkeypatch.setattr(lightweight, "CHUNK", 101)
+        for rows in (logistic_rows, parquet(tmp_path, logistic_rows)):
+            other = self.build(rows)
+            np.testing.assert_array_equal(other.indices, usual.indices)
+            np.testing.assert_allclose(other.weights, usual.weights, rtol=1e-12)
+
+    def test_smaller_sizes_are_the_first_draws(self, logistic_rows):  # noqa: F811
+        model = decoct.models.LogisticRegression()
+        ten, forty = decoct.path(model, logistic_rows, [10, 40], method=self.method)
+        alone = decoct.build(model, logistic_rows, size=10, method=self.method)
+        np.testing.assert_array_equal(ten.indices, alone.indices)
+        np.testing.assert_array_equal(ten.weights, alone.weights)
+        assert set(ten.indices) <= set(forty.indices)
+
+    def test_two_passes_and_what_the_report_says(self, logistic_rows):  # noqa: F811
+        report = self.build(logistic_rows).report
+        told = report.rounds[0]
+        assert report.passes == 2
+        assert told["epsilon"] == theorem_3_1(25, 4, 5)  # x has 3 columns, y one more
+        assert 0.9 < told["normalised_entropy"] < 1.0
+        assert told["near_uniform"] == (told["normalised_entropy"] >= 0.98)
+
+
+def test_q_and_weights_are_algorithm_1(x):
+    q = by_formula(x)
+    found = importance(decoct.rows({"x": x}))
+    np.testing.assert_allclose(found.q, q, rtol=1e-11)
+    assert found.q.sum() == pytest.approx(1.0, rel=1e-12)
+    assert found.spread == pytest.approx(np.square(x - x.mean(axis=0)).sum(), rel=1e-12)
+    assert found.entropy == pytest.approx(-(q * np.log(q)).sum() / np.log(3000), rel=1e-12)
+    coreset = lightweight_coreset({"x": x}, 200, seed=3)
+    draws = coreset.weights * 200 * q[coreset.indices]
+    np.testing.assert_allclose(draws, np.round(draws), atol=1e-9)
+    assert draws.sum() == pytest.approx(200)
+    assert coreset.numbers["repeated_picks"] == 200 - coreset.size
+    np.testing.assert_array_equal(coreset.rows["x"], x[coreset.indices])
+    assert (np.diff(coreset.indices) > 0).all()
+
+
+def test_rows_are_drawn_as_often_as_q_says(x):
+    table, q = {"x": x}, by_formula(x)
+    drawn = np.zeros(3000)
+    for seed in range(40):
+        one = lightweight_coreset(table, 3000, seed=seed)
+        drawn[one.indices] += one.weights * 3000 * q[one.indices]
+    expected = 40 * 3000 * q
+    groups = np.array_split(np.argsort(q), 30)
+    chi2 = sum((drawn[g].sum() - expected[g].sum()) ** 2 / expected[g].sum() for g in groups)
+    assert chi2 < 29 + 4 * np.sqrt(2 * 29)
+    assert drawn[:20].sum() > 10 * 40 * 20  # outliers come more than ten times as often
+
+
+def test_totals_are_unbiased(x):
+    f = np.sin(x[:, 1]) + np.square(x[:, 0] - 100.0)
+    sums = []
+    for seed in range(300):
+        one = lightweight_coreset({"x": x}, 50, seed=seed)
+        sums.append(one.weights @ f[one.indices])
+    error = np.std(sums, ddof=1) / np.sqrt(len(sums))
+    assert abs(np.mean(sums) - f.sum()) < 4.0 * error
+
+
+def test_the_construction_and_the_function_agree(x):
+    model = GaussianMean(np.eye(3))
+    built = decoct.build(model, {"x": x}, size=60, method=LightweightCoreset())
+    key = jax.random.fold_in(jax.random.key(0), 1)  # of the driver's first step
+    chosen = lightweight._draw(key, decoct.rows({"x": x}), by_formula(x), (60,))[0]
+    np.testing.assert_array_equal(built.indices, chosen.indices)
+    np.testing.assert_allclose(built.weights, chosen.weights, rtol=1e-11)
+
+
+def test_columns_of_a_file_side_by_side(x, tmp_path):
+    columns = {"a": x[:, 0], "b": x[:, 1], "c": x[:, 2]}
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({**columns, "name": ["row"] * 3000}), path, row_group_size=500)
+    whole = lightweight_coreset({"x": x}, 100)
+    streamed = lightweight_coreset(path, 100, columns=["a", "b", "c"])
+    np.testing.assert_array_equal(streamed.indices, whole.indices)
+    np.testing.assert_allclose(streamed.weights, whole.weights, rtol=1e-11)
+    assert streamed.rows["name"][0] == "row"
+    with pytest.raises(RowsError, match="Column 'name' is not numeric"):
+        lightweight_coreset(path, 100)
+
+
+def test_equal_rows_are_drawn_uniformly():
+    found = importance(decoct.rows({"x": np.full((50, 2), 7.0)}))
+    np.testing.assert_allclose(found.q, 0.02, rtol=1e-14)
+    assert found.entropy == pytest.approx(1.0)
+    assert importance(decoct.rows({"x": np.ones((1, 2))})).entropy == 1.0
+
+
+def test_bad_requests_are_sentences(x):
+    for size in (0, -1, True):
+        with pytest.raises(RequestError, match="size must be a whole number of rows"):
+            lightweight_coreset({"x": x}, size)
+    with pytest.raises(RequestError, match="columns is a list of names"):
+        lightweight_coreset({"x": x}, 5, columns="x")
+    with pytest.raises(RequestError, match="components must be at least 1"):
+        LightweightCoreset(components=0)
+    with pytest.raises(RequestError, match="delta must be between 0 and 1"):
+        LightweightCoreset(delta=1.0)
+    with pytest.raises(RequestError, match="columns must be a tuple of names"):
+        LightweightCoreset(columns=())
+    with pytest.raises(RowsError, match="no column 'z'"):
+        lightweight_coreset({"x": x}, 5, columns=["z"])
+    bad = x.copy()
+    bad[17, 1] = np.nan
+    with pytest.raises(RowsError, match="Column 'x' has NaN in row 17"):
+        lightweight_coreset({"x": bad}, 5)
+    with np.errstate(over="ignore"), pytest.raises(RowsError, match="overflow"):
+        lightweight_coreset({"x": np.array([[1e200], [-1e200]])}, 1)

@@ -1,0 +1,392 @@
+"""The evidence bound and its updates against brute force, repeated rows and scikit-learn."""
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.integrate import quad
+from scipy.optimize import minimize
+from scipy.special import digamma, gammaln, logsumexp, multigammaln
+
+from decoct.errors import ModelError
+from decoct.mixture import cavi, walks
+from decoct.mixture.cavi import Mixture, Priors, ascend, evidence_bound, grouped, started
+from decoct.mixture.normal_wishart import NormalWishart
+from decoct.mixture.predictions import log_predictive, responsibilities
+from decoct.mixture.stick_breaking import FiniteDirichlet, StickBreaking
+from decoct.mixture.walks import table
+
+T, D = 4, 2
+
+
+def priors(weights=None, dim=D, centre=0.0):
+    rng = np.random.default_rng(5)
+    factor = np.tril(rng.normal(size=(dim, dim)))
+    factor[np.diag_indices(dim)] = 1.0 + rng.random(dim)
+    components = NormalWishart(
+        centre + rng.normal(size=dim), np.float64(0.8), 0.6 * factor, np.float64(dim + 0.7)
+    )
+    return Priors(StickBreaking(1.7) if weights is None else weights, components)
+
+
+KINDS = {
+    "sticks": StickBreaking(1.7),
+    "open sticks": StickBreaking(1.7, closed=False),
+    "dirichlet": FiniteDirichlet(0.3),
+}
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """Rows of three groups, weights that are no whole numbers, one of them 0."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(300, D)) * [1.0, 0.3] + 4.0 * rng.integers(3, size=(300, 1)) * [1.0, -1.0]
+    gamma = rng.gamma(2.0, size=300)
+    gamma[5] = 0.0
+    return x + np.array([20.0, -7.0]), gamma
+
+
+def random_start(x, gamma, prior, seed=0, components=T):
+    share = np.random.default_rng(seed).dirichlet(np.ones(components), size=len(x))
+    return started(prior, grouped(x, gamma, share))
+
+
+def bound_by_hand(x, gamma, r, prior, mixture):
+    """(1) with the expectations written out in NumPy and SciPy, matrices inverted."""
+    shares, (m, beta, chol, nu) = mixture
+    m0, beta0, chol0, nu0 = prior.components
+    alpha = prior.weights.concentration
+    W0 = np.linalg.inv(chol0 @ chol0.T)
+    total, dim = 0.0, x.shape[1]
+    if isinstance(prior.weights, FiniteDirichlet):
+        c = shares[0]
+        log_pi = digamma(c) - digamma(c.sum())
+        log_p = gammaln(len(c) * alpha) - len(c) * gammaln(alpha) + ((alpha - 1.0) * log_pi).sum()
+        total += log_p + stats.dirichlet(c).entropy()
+    else:
+        free = len(shares[0]) - (1 if prior.weights.closed else 0)
+        log_pi, before = np.zeros(len(shares[0])), 0.0
+        for t, (a, b) in enumerate(shares.T):
+            if t >= free:
+                log_pi[t] = before
+                continue
+            log_pi[t] = before + digamma(a) - digamma(a + b)
+            log_rest = digamma(b) - digamma(a + b)
+            before += log_rest
+            total += np.log(alpha) + (alpha - 1.0) * log_rest + stats.beta(a, b).entropy()
+    for t in range(len(m)):
+        W = np.linalg.inv(chol[t] @ chol[t].T)
+        log_det = digamma((nu[t] - np.arange(dim)) / 2.0).sum() + dim * np.log(2.0)
+        log_det += np.linalg.slogdet(W)[1]
+        away = m[t] - m0
+        # E ln N(μ; m0, (β0Λ)⁻¹) + E ln Wishart(Λ; W0, ν0)
+        total += 0.5 * (dim * np.log(beta0 / (2 * np.pi)) + log_det - dim * beta0 / beta[t])
+        total -= 0.5 * beta0 * nu[t] * away @ W @ away
+        total += 0.5 * (nu0 - dim - 1) * log_det - 0.5 * nu[t] * np.trace(np.linalg.inv(W0) @ W)
+        total -= 0.5 * nu0 * (dim * np.log(2.0) + np.linalg.slogdet(W0)[1])
+        total -= multigammaln(nu0 / 2.0, dim)
+        # entropies
+        total += 0.5 * dim * (1.0 + np.log(2 * np.pi / beta[t])) - 0.5 * log_det
+        total += stats.wishart(nu[t], W).entropy()
+        for n in range(len(x)):
+            d = x[n] - m[t]
+            ell = log_pi[t] - 0.5 * dim * np.log(2 * np.pi) - 0.5 * dim / beta[t]
+            ell += 0.5 * log_det - 0.5 * nu[t] * d @ W @ d
+            log_r = np.log(r[n, t]) if r[n, t] > 0.0 else 0.0
+            total += gamma[n] * r[n, t] * (ell - log_r)
+    return total
+
+
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_bound_is_the_one_by_hand(rows, kind, exact, monkeypatch):
+    x, gamma = rows
+    if exact:
+        monkeypatch.setattr(cavi, "LARGEST_REACH", -1.0)
+    prior = priors(KINDS[kind], centre=15.0)
+    mixture = random_start(x, gamma, prior)
+    for _ in range(4):
+        r = responsibilities(mixture, prior.weights, x)
+        fit = ascend(table(x, gamma), prior, mixture, max_iterations=1)
+        by_hand = bound_by_hand(x, gamma, r, prior, fit.mixture)
+        assert fit.bounds[0] == pytest.approx(by_hand, rel=1e-11)
+        mixture = fit.mixture
+        best = responsibilities(mixture, prior.weights, x)
+        by_hand = bound_by_hand(x, gamma, best, prior, mixture)
+        at_best = evidence_bound(table(x, gamma), prior, mixture)
+        assert at_best == pytest.approx(by_hand, rel=1e-11)
+        assert at_best > fit.bounds[0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_update_is_the_maximiser_of_its_block(rows, kind):
+    x, gamma = (one[:40] for one in rows)
+    prior = priors(KINDS[kind], centre=15.0)
+    start = random_start(x, gamma, prior)
+    r = responsibilities(start, prior.weights, x)
+    best = ascend(table(x, gamma), prior, start, max_iterations=1).mixture
+    height = bound_by_hand(x, gamma, r, prior, best)
+
+    def rises(**changed):
+        shares = changed.pop("shares", best.shares)
+        other = Mixture(shares, best.components._replace(**changed))
+        return bound_by_hand(x, gamma, r, prior, other) - height
+
+    rng = np.random.default_rng(1)
+    for step in (1e-3, -1e-3):
+        free = best.shares > 0.0
+        moved = {
+            "shares": best.shares * np.where(free, np.exp(step * rng.normal(size=free.shape)), 1.0),
+            "mean": best.components.mean + step * rng.normal(size=(T, D)),
+            "mean_precision": best.components.mean_precision * np.exp(step * rng.normal(size=T)),
+            "chol": best.components.chol + step * np.tril(rng.normal(size=(T, D, D))),
+            "dof": best.components.dof * np.exp(step * rng.normal(size=T)),
+        }
+        for name, value in moved.items():
+            # a maximiser: every move loses, and only to second order
+            assert -0.1 < rises(**{name: value}) < -1e-9, name
+    for n in (0, 7):
+        logits = np.log(r[n])
+
+        def lost(z, n=n):
+            other = r.copy()
+            other[n] = np.exp(z - logsumexp(z))
+            return -bound_by_hand(x[[n]], gamma[[n]], other[[n]], prior, start)
+
+        found = minimize(lost, logits + rng.normal(size=T), method="BFGS", options={"gtol": 1e-7})
+        np.testing.assert_allclose(np.exp(found.x - logsumexp(found.x)), r[n], atol=1e-5)
+
+
+def test_the_bound_is_below_the_evidence_of_few_rows():
+    # All assignments of three rows to two components, integrated in closed form; v by quadrature.
+    x = np.array([[0.0, 0.1], [0.3, -0.2], [4.0, 3.0]])
+    prior = priors()
+    m0, beta0, chol0, nu0 = prior.components
+    alpha = prior.weights.concentration
+
+    def log_evidence(group):
+        k = len(group)
+        if k == 0:
+            return 0.0
+        mean = group.mean(axis=0)
+        scatter = (group - mean).T @ (group - mean)
+        pull = beta0 * k / (beta0 + k) * np.outer(mean - m0, mean - m0)
+        inverse = chol0 @ chol0.T + scatter + pull
+        value = -k * np.log(np.pi) + multigammaln((nu0 + k) / 2, 2) - multigammaln(nu0 / 2, 2)
+        value += nu0 * np.log(np.diag(chol0)).sum() - (nu0 + k) / 2 * np.linalg.slogdet(inverse)[1]
+        return value + np.log(beta0 / (beta0 + k))
+
+    terms = []
+    for z in itertools.product((0, 1), repeat=3):
+        first = np.array(z) == 0
+        k = first.sum()
+        share = quad(lambda v, k=k: alpha * v**k * (1 - v) ** (3 - k + alpha - 1), 0.0, 1.0)[0]
+        terms.append(np.log(share) + log_evidence(x[first]) + log_evidence(x[~first]))
+    gamma = np.ones(3)
+    best = max(
+        ascend(
+            table(x, gamma),
+            prior,
+            random_start(x, gamma, prior, seed, components=2),
+            tolerance=1e-10,
+            max_iterations=500,
+        ).bounds[-1]
+        for seed in range(4)
+    )
+    assert logsumexp(terms) - 2.0 < best < logsumexp(terms)
+
+
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_bound_never_falls(rows, kind, exact, monkeypatch):
+    x, gamma = rows
+    if exact:
+        monkeypatch.setattr(cavi, "LARGEST_REACH", -1.0)
+    prior = priors(KINDS[kind], centre=15.0)
+    rises = []
+    for seed in range(3):
+        start = random_start(x, gamma, prior, seed)
+        fit = ascend(table(x, gamma), prior, start, tolerance=1e-9, max_iterations=3000)
+        assert fit.converged
+        assert np.diff(fit.bounds).min() > -1e-12 * abs(fit.bounds[0])
+        rises.append(fit.bounds[-1] - fit.bounds[0])
+    assert max(rises) > 100.0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_are_repeated_rows(rows, kind):
+    x, _ = rows
+    counts = np.random.default_rng(2).integers(0, 4, size=300)
+    prior = priors(KINDS[kind], centre=15.0)
+    start = random_start(x, counts, prior)
+    fits = [
+        ascend(table(*one), prior, start, tolerance=0.0, max_iterations=60)
+        for one in ((x, counts.astype(float)), (np.repeat(x, counts, axis=0), np.ones(sum(counts))))
+    ]
+    np.testing.assert_allclose(fits[0].bounds, fits[1].bounds, rtol=1e-12)
+    for one, other in zip(fits[0].mixture.components, fits[1].mixture.components, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(fits[0].mixture.shares, fits[1].mixture.shares, rtol=1e-8)
+
+
+def test_both_walks_and_any_chunks_agree(rows, monkeypatch):
+    x, gamma = rows
+    prior = priors(centre=15.0)
+    start = random_start(x, gamma, prior)
+    usual = ascend(table(x, gamma), prior, start, max_iterations=20, tolerance=0.0)
+    chunks = []
+    for reach, size in ((-1.0, 64), (4e7, 32)):
+        monkeypatch.setattr(cavi, "LARGEST_REACH", reach)
+        monkeypatch.setattr(walks, "chunk_rows", lambda *_, size=size: size)
+        cut = table(x, gamma)
+        chunks.append((cut.x.shape[0], int(cut.used)))
+        other = ascend(cut, prior, start, max_iterations=20, tolerance=0.0)
+        np.testing.assert_allclose(other.bounds, usual.bounds, rtol=1e-12)
+        np.testing.assert_allclose(
+            other.mixture.components.mean, usual.mixture.components.mean, rtol=1e-9
+        )
+    assert chunks == [(5, 5), (10, 10)]
+    monkeypatch.setattr(walks, "chunk_rows", lambda *_: 16)
+    assert table(x, gamma).x.shape[0] == 20  # one unused chunk
+    assert int(table(x, gamma).used) == 19
+
+
+def test_tight_far_groups_take_the_walk_without_cancellation(monkeypatch):
+    # Groups 1e6 standard deviations apart: features lose 12 digits, so κ sends them to factors.
+    rng = np.random.default_rng(3)
+    groups = rng.integers(2, size=200)
+    x = 1e-6 * rng.normal(size=(200, D)) + groups[:, None]
+    gamma = np.ones(200)
+    prior = Priors(
+        StickBreaking(1.0),
+        NormalWishart(np.zeros(D), np.float64(1e-18), 1e-6 * np.eye(D), np.float64(D)),
+    )
+    start = started(prior, grouped(x, gamma, np.eye(2)[groups]))
+    fit = ascend(table(x, gamma), prior, start, max_iterations=5, tolerance=0.0)
+    monkeypatch.setattr(cavi, "LARGEST_REACH", np.inf)
+    blurred = ascend(table(x, gamma), prior, start, max_iterations=5, tolerance=0.0)
+    assert abs(blurred.bounds[-1] - fit.bounds[-1]) > 1e-3
+    r = responsibilities(fit.mixture, prior.weights, x)
+    assert fit.bounds[-1] == pytest.approx(bound_by_hand(x, gamma, r, prior, fit.mixture), rel=1e-9)
+    for t in range(2):
+        scatter = np.cov(x[groups == t].T, bias=True) * (groups == t).sum()
+        chol = fit.mixture.components.chol[t]
+        np.testing.assert_allclose(
+            chol @ chol.T, scatter + 1e-12 * np.eye(D), rtol=2e-5, atol=2e-5 * scatter.max()
+        )
+
+
+@pytest.mark.parametrize("kind", ["dirichlet_process", "dirichlet_distribution"])
+def test_scikit_learn_climbs_the_same_bound(kind):
+    sklearn = pytest.importorskip("sklearn.mixture")
+    rng = np.random.default_rng(7)
+    x = rng.normal(size=(400, 3)) + 3.0 * rng.integers(3, size=(400, 1))
+    share = rng.dirichlet(np.ones(6), size=400)
+    peer = sklearn.BayesianGaussianMixture(
+        n_components=6,
+        weight_concentration_prior_type=kind,
+        weight_concentration_prior=0.7,
+        mean_precision_prior=0.8,
+        degrees_of_freedom_prior=3.5,
+        reg_covar=0.0,
+        tol=0.0,
+        max_iter=1,
+        warm_start=True,
+    )
+    peer._check_parameters(x)
+    peer._initialize(x, share)
+    weights = {
+        "dirichlet_process": StickBreaking(0.7, closed=False),
+        "dirichlet_distribution": FiniteDirichlet(0.7),
+    }[kind]
+    prior = Priors(
+        weights,
+        NormalWishart(
+            x.mean(axis=0), np.float64(0.8), np.linalg.cholesky(np.cov(x.T)), np.float64(3.5)
+        ),
+    )
+    gamma = np.ones(400)
+    start = started(prior, grouped(x, gamma, share))
+    fit = ascend(table(x, gamma), prior, start, max_iterations=60, tolerance=0.0)
+    theirs = []
+    for _ in range(60):
+        log_norm, log_r = peer._e_step(x)
+        peer._m_step(x, log_r)
+        theirs.append(peer._compute_lower_bound(log_r, log_norm))
+    peer._set_parameters(peer._get_parameters())
+    components = fit.mixture.components
+    np.testing.assert_allclose(components.mean, peer.means_, rtol=1e-7)
+    np.testing.assert_allclose(components.dof, peer.degrees_of_freedom_, rtol=1e-7)
+    covariances = components.chol @ components.chol.transpose(0, 2, 1)
+    covariances /= components.dof[:, None, None]
+    np.testing.assert_allclose(covariances, peer.covariances_, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(weights.mean(fit.mixture.shares), peer.weights_, rtol=1e-7)
+    # theirs lacks constants: the two differ by one number throughout
+    difference = np.array(fit.bounds) - theirs
+    np.testing.assert_allclose(difference, difference[0], atol=1e-8)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_predictive_density_is_a_mixture_of_students(rows, kind):
+    x, gamma = rows
+    prior = priors(KINDS[kind], centre=15.0)
+    mixture = ascend(table(x, gamma), prior, random_start(x, gamma, prior)).mixture
+    weights = prior.weights.mean(mixture.shares)
+    assert weights.sum() == pytest.approx(1.0, rel=1e-14)
+    by_scipy = 0.0
+    for t, (m, beta, chol, nu) in enumerate(zip(*mixture.components, strict=True)):
+        dof = nu + 1 - D
+        shape = chol @ chol.T * (1 + beta) / (beta * dof)
+        by_scipy += weights[t] * stats.multivariate_t(m, shape, dof).pdf(x)
+    np.testing.assert_allclose(
+        log_predictive(mixture, prior.weights, x), np.log(by_scipy), rtol=1e-10
+    )
+    far = log_predictive(mixture, prior.weights, np.array([[1e8, -1e8]]))
+    assert np.isfinite(far).all()
+
+
+def test_expected_weights_are_the_means_of_draws():
+    shares = np.array([[3.0, 2.0, 9.0, 1.5], [4.0, 0.7, 2.0, 0.0]])
+    rng = np.random.default_rng(0)
+    v = np.ones((200_000, 4))
+    v[:, :3] = rng.beta(shares[0, :3], shares[1, :3], size=(200_000, 3))
+    pi = v * np.cumprod(np.column_stack([np.ones(200_000), 1.0 - v[:, :3]]), axis=1)
+    found = StickBreaking(1.0).mean(shares)
+    error = pi.std(axis=0) / np.sqrt(200_000)
+    assert (np.abs(found - pi.mean(axis=0)) < 4.5 * error).all()
+
+
+def test_a_component_without_rows_is_the_prior(rows):
+    x, gamma = rows
+    prior = priors(centre=15.0)
+    share = np.zeros((300, T))
+    share[:, 0] = 1.0
+    mixture = started(prior, grouped(x, gamma, share))
+    np.testing.assert_allclose(mixture.components.mean[1], prior.components.mean, rtol=1e-12)
+    np.testing.assert_allclose(mixture.components.chol[1], prior.components.chol, rtol=1e-12)
+    fit = ascend(table(x, gamma), prior, mixture, max_iterations=3)
+    assert np.isfinite(fit.bounds).all()
+
+
+def test_many_columns_take_factors(monkeypatch):
+    monkeypatch.setattr(walks, "LARGEST_FEATURES", 3)
+    monkeypatch.setattr(cavi, "LARGEST_FEATURES", 3)
+    rng = np.random.default_rng(0)
+    x, gamma = rng.normal(size=(100, 5)), np.ones(100)
+    prior = priors(dim=5)
+    start = random_start(x, gamma, prior, components=2)
+    few = ascend(table(x, gamma), prior, start, max_iterations=5, tolerance=0.0)
+    monkeypatch.undo()
+    many = ascend(table(x, gamma), prior, start, max_iterations=5, tolerance=0.0)
+    np.testing.assert_allclose(few.bounds, many.bounds, rtol=1e-12)
+
+
+def test_a_scatter_that_is_not_definite_is_named():
+    x, gamma = np.array([[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]]), np.ones(3)
+    prior = Priors(
+        StickBreaking(1.0),
+        NormalWishart(np.zeros(2), np.float64(1.0), 1e-200 * np.eye(2), np.float64(2.0)),
+    )
+    with pytest.raises(ModelError, match="ill-defined empirical covariance"):
+        started(prior, grouped(x, gamma, np.ones((3, 1))))
