@@ -18,6 +18,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+import decoct
+from benchmarks import data
+from decoct.constructions import Hilbert
 from decoct.solvers import GIGA, Budget, FrankWolfe, OrthogonalPursuit, Solver
 from decoct.solvers.active_set import UnitVectors
 
@@ -81,6 +84,34 @@ def measured(name: str, problem: UnitVectors, size: int, products: int) -> dict[
     }
 
 
+def whole_build(name: str, rows: int, draws: int, size: int, products: int) -> dict[str, Any]:
+    """Run `decoct.build` on synthetic logistic rows, Laplace fit and embedding included."""
+    method = Hilbert(SOLVERS[name], draws=draws)
+    table = data.logistic(rows, 10)
+    started = time.perf_counter()
+    coreset = decoct.build(decoct.models.LogisticRegression(), table, size=size, method=method)
+    seconds = time.perf_counter() - started
+    stand_in = np.ones((rows, draws), dtype=np.float32)
+    vector = np.ones(draws, dtype=np.float32)
+    bare = []
+    for _ in range(products):
+        before = time.perf_counter()
+        _ = stand_in @ vector
+        bare.append(time.perf_counter() - before)
+    expected = size * float(np.median(bare))
+    return {
+        "solver": f"decoct.build, {name}",
+        "rows": rows,
+        "draws": draws,
+        "steps": size,
+        "kept": coreset.size,
+        "relative_error": coreset.report.rounds[0]["relative_error"],
+        "seconds": seconds,
+        "bare_products_s": expected,
+        "ratio": seconds / expected,
+    }
+
+
 def peak_gb() -> float:
     """Return the peak resident memory of this process in GB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
@@ -112,14 +143,19 @@ def main() -> None:
     parser.add_argument("--products", type=int, help="bare products to time (default: size)")
     parser.add_argument("--solvers", nargs="+", choices=list(SOLVERS), default=list(SOLVERS))
     parser.add_argument("--output", type=Path, default=RESULTS / "greedy.csv")
+    parser.add_argument("--build", action="store_true", help="whole builds of logistic rows")
     options = parser.parse_args()
-    problem = pool(options.rows, options.draws)
-    product_seconds(problem, 3)
     products = max(2, options.products or options.size)
-    results = [measured(name, problem, options.size, products) for name in options.solvers]
+    if options.build:
+        arguments = (options.rows, options.draws, options.size, products)
+        results = [whole_build(name, *arguments) for name in options.solvers]
+    else:
+        problem = pool(options.rows, options.draws)
+        product_seconds(problem, 3)
+        results = [measured(name, problem, options.size, products) for name in options.solvers]
     show(results)
     peak = peak_gb()
-    print(f"vectors {problem.vectors.nbytes / 1e9:.2f} GB, peak memory {peak:.2f} GB")
+    print(f"vectors {options.rows * options.draws * 4 / 1e9:.2f} GB, peak memory {peak:.2f} GB")
     options.output.parent.mkdir(parents=True, exist_ok=True)
     with options.output.open("w", newline="") as file:
         writer = csv.DictWriter(file, [*results[0], "peak_gb"], lineterminator="\n")
