@@ -5,7 +5,7 @@ import pytest
 
 import decoct
 from decoct import solvers
-from decoct.constructions import Hilbert
+from decoct.constructions import Hilbert, Uniform
 from decoct.errors import RequestError
 from decoct.models import LogisticRegression
 
@@ -24,7 +24,6 @@ def rows():
     ("solver", "kind"),
     [
         (solvers.FrankWolfe(), "frank_wolfe"),
-        (solvers.FrankWolfe("away"), "frank_wolfe"),
         (solvers.FrankWolfe(step="fixed"), "fixed_step"),
         (solvers.ImportanceSampling(), "importance_sampling"),
     ],
@@ -55,8 +54,39 @@ def test_errors_are_those_of_the_build_with_that_seed(rows):
 
 
 def test_what_theory_does_not_speak_of(rows):
-    with pytest.raises(RequestError, match="FrankWolfe and ImportanceSampling, not GIGA"):
-        decoct.hilbert_bounds(LogisticRegression(), rows, [5], method=Hilbert(solvers.GIGA()))
+    others = (
+        Hilbert(solvers.GIGA()),
+        Hilbert(solvers.FrankWolfe("away")),
+        Uniform(),
+    )
+    for method in others:
+        with pytest.raises(RequestError, match="theorems are about"):
+            decoct.hilbert_bounds(LogisticRegression(), rows, [5], method=method)
+    more = Hilbert(solvers.FrankWolfe(), iterations=3)
+    with pytest.raises(RequestError, match="leave out iterations="):
+        decoct.hilbert_bounds(LogisticRegression(), rows, [5], method=more)
+    for sizes in ([], [0], [1.5], 5):
+        with pytest.raises(RequestError, match="sizes must be whole numbers"):
+            decoct.hilbert_bounds(
+                LogisticRegression(), rows, sizes, method=Hilbert(solvers.FrankWolfe())
+            )
+    with pytest.raises(RequestError, match="parts must be between"):
+        decoct.hilbert_bounds(
+            LogisticRegression(), rows, [5], method=Hilbert(solvers.FrankWolfe()), parts=0
+        )
     small = Hilbert(solvers.FrankWolfe(), pool=50)
     with pytest.raises(RequestError, match="of 400 rows are candidates"):
         decoct.hilbert_bounds(LogisticRegression(), rows, [5], method=small)
+
+
+@pytest.mark.parametrize("solver", [solvers.FrankWolfe(), solvers.ImportanceSampling()])
+def test_merged_parts_are_below_their_bounds(rows, solver):
+    method = Hilbert(solver, draws=50)
+    table = decoct.hilbert_bounds(LogisticRegression(), rows, SIZES, method=method, parts=4)
+    judged = [row for row in table.rows if row.achieved is not None]
+    assert {row.method.removeprefix("merged_") for row in judged} < {
+        "frank_wolfe",
+        "importance_sampling",
+    }
+    assert len(judged) == len(SIZES)
+    assert all(row.achieved <= row.bound for row in judged)

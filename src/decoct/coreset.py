@@ -122,7 +122,7 @@ class Coreset:
         Warns
         -----
         UserWarning
-            Transitions diverged, or R-hat is above 1.05.
+            Transitions diverged, R-hat is above 1.05, or an approximation's k-hat above 0.7.
         """
         if draws < 1 or chains < 1 or warmup < 1:
             raise RequestError("draws, chains and warmup must each be at least 1.")
@@ -167,6 +167,13 @@ def _tell_of_trouble(draws: Draws) -> None:
         warnings.warn(
             f"{diverged} of {draws.z.shape[0] * draws.z.shape[1]} transitions diverged; raise "
             "target_acceptance (sampler=NUTS(target_acceptance=0.95)) or reparametrise the model.",
+            stacklevel=3,
+        )
+    khat = draws.info.get("khat", -np.inf)
+    if khat > 0.7:
+        warnings.warn(
+            f"The draws of {draws.sampler} do not fit the coreset posterior (k-hat {khat:.2f}, "
+            "above 0.7); use NUTS.",
             stacklevel=3,
         )
     rhat = draws.info.get("rhat", np.nan)

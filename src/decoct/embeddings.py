@@ -33,6 +33,9 @@ from decoct.models.base import AbstractModel
 from decoct.models.gaussian import GaussianMean
 from decoct.parameters import ParameterSpace
 
+ROUNDING = 8 * np.finfo(np.float64).eps
+"""Spread of a potential over the draws, relative to its size, that is rounding alone."""
+
 
 class Embedding(eqx.Module):
     """One number per row and coordinate, and how those become vectors of the norm."""
@@ -65,7 +68,11 @@ class Embedding(eqx.Module):
         """Return vectors of the norm from coordinates (rows', or the totals')."""
         if not self.centred:
             return values * self.scale
-        centred = values - values.mean(axis=-1, keepdims=True)
+        mean = values.mean(axis=-1, keepdims=True)
+        centred = values - mean
+        # What is left of a potential that does not vary is rounding, not a direction.
+        spread = np.maximum(centred.max(axis=-1), -centred.min(axis=-1))
+        centred[spread <= ROUNDING * np.abs(mean[..., 0])] = 0.0
         centred *= self.scale
         return centred
 

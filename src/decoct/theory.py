@@ -33,6 +33,7 @@ def hilbert_bounds(
     method: Hilbert,
     seed: int = 0,
     delta: float = 0.05,
+    parts: int = 1,
 ) -> BoundsTable:
     """Return σ, η, η̄, ν and the bounds of the theorems next to the error achieved.
 
@@ -43,12 +44,14 @@ def hilbert_bounds(
     sizes
         M, numbers of draws or greedy steps.
     method
-        `Hilbert` with the solver `FrankWolfe` (exact or fixed step) or `ImportanceSampling`, the
-        ones the theorems speak of.
+        `Hilbert` with the solver `FrankWolfe` (Algorithm 2, exact or fixed step) or
+        `ImportanceSampling`, the ones the theorems speak of, and M iterations.
     seed
         The space and the coresets are those of ``decoct.path(..., seed=seed)``.
     delta
         Probability that a bound on a random coreset may fail.
+    parts
+        C > 1 cuts the table in C parts, builds M steps on each and merges (Corollaries 4.5, 4.6).
 
     Returns
     -------
@@ -59,7 +62,8 @@ def hilbert_bounds(
     Raises
     ------
     RequestError
-        The solver is not one the theorems speak of, or the table is too large to be embedded whole.
+        The method is not one the theorems speak of, a size or number of parts cannot be meant, or
+        the table is too large to be embedded whole.
 
     Examples
     --------
@@ -74,30 +78,45 @@ def hilbert_bounds(
     """
     kind = _kind(method)
     potentials = Potentials(model, encoded(as_rows(rows), model))
-    wanted = tuple(sorted(set(sizes)))
-    problem = Problem(potentials, Automatic(), wanted)
+    wanted = _checked_sizes(sizes)
+    if not 1 <= parts <= potentials.n_rows:
+        raise RequestError(f"parts must be between 1 and {potentials.n_rows}, not {parts}.")
     key = jax.random.fold_in(jax.random.key(seed), 1)  # the driver's first step
-    space, _ = method.space(key, problem)
+    space, _ = method.space(key, Problem(potentials, Automatic(), wanted))
     if len(space.vectors) < potentials.n_rows:
         raise RequestError(
             f"Only {len(space.vectors)} of {potentials.n_rows} rows are candidates; the theorems "
             "speak of all of them. Lower draws, raise pool, or use a sample of the rows."
         )
-    unit = UnitVectors.scaled(space.vectors, space.target)
-    path = method.solver.solve(
-        unit, Budget(wanted, method.iterations), host_rng(jax.random.fold_in(key, 1))
-    )
-    zero = float(np.linalg.norm(space.target))
-    achieved = [path[m].residual_norm if m in path else zero for m in wanted]
-    return bounds_report(geometry(space.vectors), wanted, {kind: achieved}, delta)
+    rng = host_rng(jax.random.fold_in(key, 1))
+    residuals = {m: np.zeros_like(space.target) for m in wanted}
+    for vectors in np.array_split(space.vectors, parts):
+        target = vectors.sum(axis=0) if parts > 1 else space.target
+        path = method.solver.solve(UnitVectors.scaled(vectors, target), Budget(wanted), rng)
+        for m in wanted:
+            fitted = path[m].weights @ vectors[path[m].indices] if m in path else 0.0
+            residuals[m] += target - fitted
+    achieved = [float(np.linalg.norm(residuals[m])) for m in wanted]
+    kind = kind if parts == 1 else f"merged_{kind}"
+    return bounds_report(geometry(space.vectors), wanted, {kind: achieved}, delta, parts)
+
+
+def _checked_sizes(sizes: Sequence[int]) -> tuple[int, ...]:
+    whole = np.asarray(sizes)
+    if whole.ndim != 1 or not whole.size or whole.dtype.kind not in "iu" or whole.min() < 1:
+        raise RequestError(f"sizes must be whole numbers, each at least 1, not {sizes!r}.")
+    return tuple(int(m) for m in np.unique(whole))
 
 
 def _kind(method: Hilbert) -> str:
-    if isinstance(method.solver, ImportanceSampling):
+    solver = getattr(method, "solver", None)
+    if getattr(method, "iterations", None) is not None:
+        raise RequestError("The bounds are for M iterations; leave out iterations=.")
+    if isinstance(solver, ImportanceSampling):
         return "importance_sampling"
-    if isinstance(method.solver, FrankWolfe):
-        return "fixed_step" if method.solver.step == "fixed" else "frank_wolfe"
+    if isinstance(solver, FrankWolfe) and solver.variant == "vanilla":
+        return "fixed_step" if solver.step == "fixed" else "frank_wolfe"
     raise RequestError(
-        f"The theorems are about FrankWolfe and ImportanceSampling, not "
-        f"{type(method.solver).__name__}."
+        "The theorems are about Hilbert(FrankWolfe()) with the vanilla variant and "
+        f"Hilbert(ImportanceSampling()), not {method!r}."
     )

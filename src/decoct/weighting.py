@@ -7,6 +7,7 @@ posterior conditionals (Eq. 7.6), draws from anywhere else.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -16,7 +17,7 @@ from jaxtyping import Float
 
 from decoct.diagnostics.divergences import Gaussian
 from decoct.errors import ModelError, RequestError
-from decoct.posteriors.automatic import Automatic
+from decoct.posteriors.automatic import USABLE
 from decoct.posteriors.base import Sampler, WeightedDensity
 from decoct.posteriors.laplace import Laplace, find_full_mode, find_mode, gaussian_at
 from decoct.posteriors.nuts import NUTS
@@ -52,6 +53,12 @@ class FullLaplace:
         ModelError
             There is no strict maximum; the message says what to try.
         """
+        if potentials.model.to_dict()["kind"] == "vmf_mixture":
+            raise ModelError(
+                "A mixture on the sphere has no Laplace approximation: the likelihood does not "
+                "depend on the length of a mode's vector, and there are as many maxima as "
+                "labellings. Use weighting='conditionals'."
+            )
         start = None
         if potentials.n_rows > WARM_START:
             near = find_mode(_subset(key, potentials, WARM_START))
@@ -95,11 +102,16 @@ class Subsample:
     rows
         Rows in the subset, each of weight N/rows; None for all of them.
     sampler
-        Any sampler of `decoct.posteriors`: `NUTS`, `Pathfinder`, `Metropolis` ...
+        Any sampler of `decoct.posteriors`; `NUTS` by default.
+
+    Warns
+    -----
+    UserWarning
+        The sampler approximates, and its k-hat says that it does not fit (above 0.7).
     """
 
     rows: int | None = 1000
-    sampler: Sampler = field(default_factory=Automatic)
+    sampler: Sampler = field(default_factory=NUTS)
 
     def __post_init__(self) -> None:
         if self.rows is not None and self.rows < 1:
@@ -108,7 +120,15 @@ class Subsample:
     def draw(self, key: jax.Array, potentials: Potentials, n: int) -> Float[np.ndarray, "n d"]:
         subset_key, draw_key = jax.random.split(key)
         density = _subset(subset_key, potentials, self.rows or potentials.n_rows)
-        return self.sampler.draw(draw_key, density, n).flat[:n]
+        drawn = self.sampler.draw(draw_key, density, n)
+        khat = float(drawn.info.get("khat", -np.inf))
+        if khat > USABLE:
+            warnings.warn(
+                f"The weighting draws of {drawn.sampler} do not fit the posterior of the subset "
+                f"(k-hat {khat:.2f}); use Subsample(sampler=NUTS()).",
+                stacklevel=2,
+            )
+        return drawn.flat[:n]
 
 
 @dataclass(frozen=True)
@@ -135,6 +155,7 @@ class Conditionals:
             )
         rng = host_rng(key)
         x = potentials.rows.take(np.arange(potentials.n_rows))["x"]
+        potentials.counts.passes += 1
         tau = float(model.concentration)
         fit = vmf_em(
             x,
@@ -187,8 +208,8 @@ def as_weighting(value: Any) -> Weighting:
         return NAMED[value]
     if hasattr(value, "draw"):
         return value
-    if isinstance(value, np.ndarray):
-        return Given(value)
+    if isinstance(value, (np.ndarray, jax.Array, list)):
+        return Given(np.asarray(value, dtype=np.float64))
     raise RequestError(
         f"weighting must be one of {', '.join(NAMED)}, an array of draws or a weighting "
         f"distribution, not {value!r}."

@@ -83,3 +83,20 @@ class ConstructionContract:
             True
         ] * 3
         assert path[-1].size > path[0].size
+
+    def test_a_build_goes_on_from_its_checkpoint(self, logistic_rows, tmp_path, monkeypatch):
+        model, whole = decoct.models.LogisticRegression(), self.build(logistic_rows, 6)
+        options = {"size": 6, "method": self.method, "checkpoint": tmp_path / "c.npz"}
+
+        def stopped(*_):
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr("decoct.driver._raw_rows", stopped)  # after the last step
+            with pytest.raises(KeyboardInterrupt):
+                decoct.build(model, logistic_rows, **options)
+        resumed = decoct.build(model, logistic_rows, **options)
+        np.testing.assert_array_equal(resumed.indices, whole.indices)
+        np.testing.assert_array_equal(resumed.weights, whole.weights)
+        assert resumed.report.rounds[-1].keys() == whole.report.rounds[-1].keys()
+        assert len(resumed.report.rounds) == len(whole.report.rounds)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import decoct
-from decoct import solvers, weighting
+from decoct import mixture, solvers, weighting
 from decoct.constructions import Hilbert
 from decoct.data import encoded
 from decoct.diagnostics import Gaussian, geometry
@@ -14,7 +14,7 @@ from decoct.diagnostics.bounds import frank_wolfe_bound
 from decoct.embeddings import ExactGaussian, Scores, as_embedding
 from decoct.errors import ModelError, RequestError
 from decoct.models import GaussianMean, LogisticRegression
-from decoct.posteriors import NUTS, Laplace
+from decoct.posteriors import NUTS, Laplace, Pathfinder
 from decoct.posteriors.exact import exact_posterior
 from decoct.potentials import Potentials
 from decoct.precision import float64
@@ -38,7 +38,9 @@ class TestAwayStep(ConstructionContract):
 
 
 class TestPairwise(ConstructionContract):
-    method = Hilbert(solvers.FrankWolfe("pairwise"), weighting="subsample", draws=60)
+    method = Hilbert(
+        solvers.FrankWolfe("pairwise"), weighting=weighting.Subsample(200, Laplace()), draws=60
+    )
 
 
 class TestFullyCorrective(ConstructionContract):
@@ -239,9 +241,10 @@ def build(rows, model=None, size=5, **options):
     ("options", "message"),
     [
         ({"norm": "sup"}, "norm must be one of l2, fisher"),
-        ({"draws": 1}, "draws must be at least 2"),
-        ({"pool": 0}, "pool must be at least 1"),
-        ({"iterations": 0}, "iterations must be at least 1"),
+        ({"draws": 1}, "draws must be a whole number, at least 2"),
+        ({"solver": solvers.GIGA}, "solver must be one of"),
+        ({"pool": 0}, "pool must be a whole number"),
+        ({"iterations": 0}, "iterations must be a whole number"),
         ({"weighting": "posterior"}, "weighting must be one of laplace, prior"),
         ({"weighting": 3}, "weighting must be one of"),
         ({"weighting": "prior", "exact": True}, "exact=True needs a Gaussian"),
@@ -284,7 +287,7 @@ def test_a_potential_that_is_not_finite_names_row_and_draw():
     with pytest.raises(ModelError, match="row 1 is nan at draw 1"):
         decoct.build(model, rows, size=2, method=Hilbert(weighting=draws))
     with pytest.raises(ModelError, match="row 1 is nan at draw 1"):
-        decoct.build(model, rows, size=2, method=Hilbert(weighting=draws, pool=1))
+        decoct.build(model, rows, size=2, method=Hilbert(weighting=draws, pool=2))
 
 
 @pytest.mark.parametrize("norm", ["l2", "fisher"])
@@ -349,3 +352,46 @@ def test_the_report_survives_the_file(logistic_rows, tmp_path):  # noqa: F811
     coreset.save(tmp_path / "c.parquet")
     report = decoct.load(tmp_path / "c.parquet").report
     assert report.method["solver"] == {"name": "FrankWolfe", "variant": "away", "step": "exact"}
+
+
+def test_potentials_that_do_not_vary_are_no_directions():
+    model = decoct.Model(
+        lambda p, r: -(r["y"] ** 2) / 3.0 + 0.0 * p["a"], lambda p: -0.5 * p["a"] ** 2, {"a": 0.0}
+    )
+    rows = {"y": np.random.default_rng(0).normal(size=200)}
+    for solver in (solvers.GIGA(), solvers.FrankWolfe(), solvers.OrthogonalPursuit()):
+        coreset = build(rows, model, size=10, solver=solver, weighting="prior", draws=100)
+        np.testing.assert_allclose(coreset.weights, 20.0)
+    gaussian = {"x": np.random.default_rng(0).normal(size=(200, 2))}
+    coreset = build(gaussian, GaussianMean(np.eye(2)), size=10, weighting=np.zeros((5, 2)))
+    np.testing.assert_allclose(coreset.weights, 20.0)
+
+
+def test_draws_may_be_lists_and_jax_arrays(logistic_rows):  # noqa: F811
+    draws = np.random.default_rng(0).normal(size=(30, 3)).astype(np.float32)
+    built = [
+        build(logistic_rows, weighting=given)
+        for given in (draws, draws.tolist(), jnp.asarray(draws))
+    ]
+    for one in built[1:]:
+        np.testing.assert_array_equal(one.indices, built[0].indices)
+
+
+def test_a_sphere_has_no_laplace_approximation():
+    rng = np.random.default_rng(0)
+    x = mixture.sample_vmf(rng, np.eye(3)[rng.integers(3, size=300)], 50.0)
+    model = mixture.VonMisesFisherMixture(3, 3, 50.0)
+    with pytest.raises(ModelError, match="weighting='conditionals'"):
+        build({"x": x}, model)
+    coreset = build({"x": x}, model, size=40, weighting="conditionals", norm="fisher")
+    assert coreset.report.predicted_kl < 1e-3
+    with pytest.raises(ModelError, match="are for VonMisesFisherMixture"):
+        build({"x": x}, GaussianMean(np.eye(3)), weighting="conditionals")
+
+
+def test_a_subset_whose_posterior_is_not_gaussian_warns_of_an_approximation():
+    rng = np.random.default_rng(0)
+    x = mixture.sample_vmf(rng, np.eye(3)[rng.integers(3, size=300)], 50.0)
+    method = weighting.Subsample(None, Pathfinder())
+    with pytest.warns(UserWarning, match="do not fit the posterior of the subset"):
+        build({"x": x}, mixture.VonMisesFisherMixture(3, 3, 50.0), weighting=method, draws=50)

@@ -113,6 +113,14 @@ def test_what_cannot_be_merged(table):
         decoct.merge([one, two, other])
 
 
+def test_rows_of_another_shape_are_not_merged(table):
+    one = parts_of(table, Hilbert(draws=60), 5)[0]
+    narrow = {"x": table["x"][:, :2], "y": table["y"]}
+    other = decoct.build(LogisticRegression(), narrow, size=5)
+    with pytest.raises(RequestError, match="merge coresets of tables with the same columns"):
+        decoct.merge([one, other])
+
+
 def test_custom_models_are_told_apart_by_their_functions():
     def potential(params, rows):
         return -0.5 * (rows["y"] - params["mu"]) ** 2

@@ -91,16 +91,17 @@ class Hilbert:
         "l2", the weighted L2 norm of centred log-likelihoods (Eq. 5.3), or "fisher", the weighted
         Fisher information norm of their gradients (Eq. 5.1).
     weighting
-        π̂: "laplace", "prior", "subsample", "pathfinder", "conditionals" (Eq. 7.6), an array of
-        draws (S, d), or a distribution of `decoct.weighting`.
+        π̂: "laplace", "prior", "subsample" (NUTS on 1,000 rows), "pathfinder", "conditionals"
+        (Eq. 7.6), an array of draws (S, d), or a distribution of `decoct.weighting`.
     draws
         S, the dimension of the projection; the paper's J. Ignored for given draws.
     exact
         Use the inner product in closed form in place of the projection (`GaussianMean` with
         weighting="laplace" only; Eq. 6.5).
     pool
-        Most candidate rows; None for all of them as long as their vectors take at most 2 GB. A pool
-        smaller than the table is drawn with probability ∝ ‖v_n‖² and uniformly, half each.
+        Most candidate rows, at least as many as are kept; None for all of them as long as their
+        vectors take at most 2 GB. A pool smaller than the table is drawn with probability ∝ ‖v_n‖²
+        and uniformly, half each.
     iterations
         Most iterations of the solver; None for as many as rows are asked for, the paper's M (the
         coreset then often has fewer rows). Not for pursuit and importance sampling.
@@ -115,16 +116,19 @@ class Hilbert:
     iterations: int | None = None
 
     def __post_init__(self) -> None:
-        if not hasattr(self.solver, "solve"):
+        if isinstance(self.solver, type) or not hasattr(self.solver, "solve"):
             raise RequestError(f"solver must be one of decoct.solvers, not {self.solver!r}.")
         if self.norm not in NORMS:
             raise RequestError(f"norm must be one of {', '.join(NORMS)}, not {self.norm!r}.")
-        if self.draws < 2:
-            raise RequestError(f"draws must be at least 2, not {self.draws}.")
-        for name in ("pool", "iterations"):
+        for name, least in (("draws", 2), ("pool", 1), ("iterations", 1)):
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise RequestError(f"{name} must be at least 1, not {value}.")
+            if value is None and name != "draws":
+                continue
+            whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+            if not whole or value < least:  # pyright: ignore[reportOptionalOperand]
+                raise RequestError(
+                    f"{name} must be a whole number, at least {least}, not {value!r}."
+                )
         object.__setattr__(self, "weighting", as_weighting(self.weighting))
         if self.exact and not isinstance(self.weighting, FullLaplace):
             raise RequestError(
@@ -206,7 +210,7 @@ class Hilbert:
 
     def _embed(self, key: jax.Array, problem: Problem, at: Embedding) -> Space:
         potentials, n = problem.potentials, problem.n_rows
-        most = self.pool or POOL_BYTES // (4 * at.size)
+        most = max(problem.size, self.pool or POOL_BYTES // (4 * at.size))
         dtype = np.float64 if 8 * min(n, most) * at.size <= DOUBLE_BYTES else np.float32
         if most >= n:
             tick = problem.begin("embedding rows", n, "rows")

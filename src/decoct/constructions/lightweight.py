@@ -27,7 +27,14 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
-from decoct.constructions.base import Chosen, Problem, Selection, StepInfo
+from decoct.constructions.base import (
+    Chosen,
+    Problem,
+    Selection,
+    StepInfo,
+    pack_chosen,
+    unpack_chosen,
+)
 from decoct.data.base import Chunk, Columns, Rows
 from decoct.data.tables import rows as as_rows
 from decoct.errors import RequestError, RowsError
@@ -148,10 +155,10 @@ class LightweightCoreset:
         return 1
 
     def pack(self, state: LightweightState) -> dict[str, Any]:
-        return {}
+        return {"chosen": pack_chosen(state.chosen)}
 
     def unpack(self, packed: dict[str, Any]) -> LightweightState:
-        return LightweightState(())
+        return LightweightState(unpack_chosen(packed["chosen"]))
 
 
 @dataclass(frozen=True, eq=False)

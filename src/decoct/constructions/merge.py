@@ -52,7 +52,10 @@ def merge(coresets: Sequence[Coreset]) -> Coreset:
     >>> whole.n_rows, whole.size == sum(part.size for part in parts)
     (1500, True)
     """
-    parts = list(coresets)
+    listed: list[Any] = list(coresets) if isinstance(coresets, list | tuple) else [coresets]
+    parts = [part for part in listed if isinstance(part, Coreset)]
+    if len(parts) < len(listed) or isinstance(coresets, Coreset):
+        raise RequestError("merge takes a list of coresets, one for each table.")
     if not parts:
         raise RequestError("There is nothing to merge; give at least one coreset.")
     for number, part in enumerate(parts[1:], start=1):
@@ -79,11 +82,15 @@ def _require_alike(first: Coreset, other: Coreset, number: int) -> None:
             f"Coreset {number} is of another model than coreset 0: {_described(other)} instead of "
             f"{_described(first)}; potentials of different models do not add up."
         )
-    if set(first.rows) != set(other.rows):
+    if _shapes(first) != _shapes(other):
         raise RequestError(
-            f"Coreset {number} has the columns {sorted(other.rows)}, coreset 0 "
-            f"{sorted(first.rows)}; merge coresets of tables with the same columns."
+            f"Coreset {number} has the columns {_shapes(other)} (name and shape of a row), "
+            f"coreset 0 {_shapes(first)}; merge coresets of tables with the same columns."
         )
+
+
+def _shapes(coreset: Coreset) -> dict[str, tuple[int, ...]]:
+    return {name: np.shape(values)[1:] for name, values in coreset.rows.items()}
 
 
 def _same_model(first: AbstractModel, other: AbstractModel) -> bool:

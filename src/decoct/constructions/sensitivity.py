@@ -32,7 +32,14 @@ from jaxtyping import Float, Int
 from scipy.cluster.vq import kmeans
 from scipy.linalg import solve_triangular
 
-from decoct.constructions.base import Chosen, Problem, Selection, StepInfo
+from decoct.constructions.base import (
+    Chosen,
+    Problem,
+    Selection,
+    StepInfo,
+    pack_chosen,
+    unpack_chosen,
+)
 from decoct.data.base import Chunk
 from decoct.errors import ModelError, RequestError
 from decoct.models.base import AbstractModel
@@ -169,10 +176,10 @@ class Sensitivity:
         return 1
 
     def pack(self, state: SensitivityState) -> dict[str, Any]:
-        return {}
+        return {"chosen": pack_chosen(state.chosen)}
 
     def unpack(self, packed: dict[str, Any]) -> SensitivityState:
-        return SensitivityState(())
+        return SensitivityState(unpack_chosen(packed["chosen"]))
 
 
 def _known(model: AbstractModel) -> GaussianMean | LogisticRegression:

@@ -12,7 +12,14 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from decoct.constructions.base import Chosen, Problem, Selection, StepInfo
+from decoct.constructions.base import (
+    Chosen,
+    Problem,
+    Selection,
+    StepInfo,
+    pack_chosen,
+    unpack_chosen,
+)
 from decoct.randomness import host_rng
 from decoct.status import Status
 
@@ -59,7 +66,7 @@ class Uniform:
         return 1
 
     def pack(self, state: UniformState) -> dict[str, Any]:
-        return {}
+        return {"chosen": pack_chosen(state.chosen)}
 
     def unpack(self, packed: dict[str, Any]) -> UniformState:
-        return UniformState(())
+        return UniformState(unpack_chosen(packed["chosen"]))
