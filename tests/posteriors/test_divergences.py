@@ -163,3 +163,15 @@ def test_constant_ratios_have_equal_weights():
     log_weights, khat = smoothed_log_weights(np.full(100, 7.0))
     np.testing.assert_allclose(log_weights, -np.log(100))
     assert khat == -np.inf
+
+
+def test_ratios_that_hardly_differ_have_no_tail():
+    from decoct.diagnostics.chains import smoothed_log_weights
+
+    heavy = np.random.default_rng(0).pareto(1.2, size=2000)
+    ratios = 5e-4 * heavy / heavy.max() - 30.0
+    log_weights, khat = smoothed_log_weights(ratios)
+    assert khat == -np.inf
+    np.testing.assert_allclose(log_weights, -np.log(2000), atol=1e-3)
+    assert np.exp(log_weights).sum() == pytest.approx(1.0)
+    assert smoothed_log_weights(1e4 * ratios)[1] > 0.5  # the same shape, where it matters

@@ -8,6 +8,10 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import logsumexp
 
+NEGLIGIBLE = 1e-3
+"""Spread of log ratios, in nats, over which weights are as good as equal; k-hat has no scale and
+would judge the shape of their rounding."""
+
 FEWEST = 25
 """Ratios below which there is no tail of five to fit."""
 
@@ -39,14 +43,16 @@ def smoothed_log_weights(
     """Return normalised, Pareto-smoothed log weights and k-hat of importance log ratios.
 
     Vehtari et al. (2024). ArviZ treats its input as a log *likelihood* and negates it, so log
-    ratios are handed over with the sign turned. Constant ratios (identical distributions) have
-    equal weights and k-hat −inf; where no Pareto tail can be fitted (fewer than 25 ratios, ties)
-    the weights stay unsmoothed and k-hat is +inf.
+    ratios are handed over with the sign turned. Ratios that differ by less than a thousandth of a
+    nat (all but identical distributions) need no smoothing and have k-hat −inf; where no Pareto
+    tail can be fitted (fewer than 25 ratios, ties) the weights stay unsmoothed and k-hat is +inf.
     """
     log_ratios = np.asarray(log_ratios, dtype=np.float64)
     spread = float(np.ptp(log_ratios)) if len(log_ratios) else 0.0
     if spread <= 1e-12 * (1.0 + float(np.abs(log_ratios).max(initial=0.0))):
         return np.full(len(log_ratios), -np.log(max(1, len(log_ratios)))), -np.inf
+    if spread <= NEGLIGIBLE:
+        return log_ratios - logsumexp(log_ratios), -np.inf
     if len(log_ratios) < FEWEST:
         return log_ratios - logsumexp(log_ratios), np.inf
     with np.errstate(divide="ignore", invalid="ignore"):  # ties in the tail: looked at below
