@@ -132,7 +132,7 @@ def show(results: list[dict[str, Any]]) -> None:
             f"{one['ratio']:.2f}",
             "met" if one["ratio"] <= 2.0 else "MISSED",
         )
-    Console().print(table)
+    Console(width=max(120, Console().width)).print(table)
 
 
 def main() -> None:

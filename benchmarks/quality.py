@@ -132,7 +132,7 @@ def show(results: list[dict[str, Any]]) -> None:
             f"{one['seconds']:.1f}",
             "met" if met else "MISSED",
         )
-    Console().print(table)
+    Console(width=max(120, Console().width)).print(table)
 
 
 def main() -> None:
