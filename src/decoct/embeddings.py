@@ -19,6 +19,7 @@ and ∇f_n(θ) = A(y_n − θ),
 
 from __future__ import annotations
 
+import abc
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -43,18 +44,18 @@ class Embedding(eqx.Module):
     centred: ClassVar[bool] = False
 
     @property
+    @abc.abstractmethod
     def size(self) -> int:
         """Number of coordinates."""
-        raise NotImplementedError
 
     @property
     def scale(self) -> float:
         """Factor that turns coordinates into vectors whose products are those of the norm."""
         return 1.0
 
+    @abc.abstractmethod
     def evaluate(self, model: AbstractModel, space: ParameterSpace, rows) -> Float[Array, "S n"]:
         """Return the coordinates of every row; pure JAX."""
-        raise NotImplementedError
 
     def first(self, n: int) -> Embedding:
         """Return the first coordinates only, for cheap norms."""

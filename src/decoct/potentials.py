@@ -20,13 +20,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from decoct.data.base import Chunk, Columns, Rows, columns_length
 from decoct.embeddings import Embedding, Values, as_embedding
 from decoct.errors import ModelError
 from decoct.models.base import AbstractModel
 from decoct.parameters import ParameterSpace
+from decoct.pools import Pool, Reservoir, merge_pools, row_exponentials
 from decoct.precision import float64
 
 POTENTIALS_PER_CHUNK = 2_000_000
@@ -43,13 +44,6 @@ class Curvature(NamedTuple):
     value: float
     gradient: Float[np.ndarray, " d"]
     hessian: Float[np.ndarray, "d d"]
-
-
-class Pool(NamedTuple):
-    """Candidate rows: global numbers (ascending) and their encoded columns."""
-
-    indices: Int[np.ndarray, " p"]
-    rows: Columns
 
 
 class Sweep(NamedTuple):
@@ -254,13 +248,13 @@ class _SweepOf:
             if not (np.isfinite(totals).all() and np.isfinite(squares).all()):
                 _name_bad_potential(self.model, self.space, chunk, at)
             numbers = chunk.start + np.arange(len(mask), dtype=np.uint64)
-            exponentials = np.asarray(_row_exponentials(key, jnp.asarray(numbers)))
+            exponentials = np.asarray(row_exponentials(key, jnp.asarray(numbers)))
         exponentials = exponentials[: chunk.n_rows]
         with np.errstate(divide="ignore"):
             by_square = exponentials[:, 0] / squares
         reservoirs = (
-            _Reservoir.of(chunk, by_square, self.places),
-            _Reservoir.of(chunk, exponentials[:, 1], self.places),
+            Reservoir.of(chunk, by_square, self.places),
+            Reservoir.of(chunk, exponentials[:, 1], self.places),
         )
         return _PartialSweep(totals, float(np.sqrt(squares).sum()), reservoirs)
 
@@ -285,45 +279,10 @@ class _CurvatureOf:
 
 
 @dataclass(frozen=True)
-class _Reservoir:
-    """The rows with the smallest scores so far; ties broken by row number."""
-
-    places: int
-    scores: np.ndarray
-    indices: np.ndarray
-    rows: Columns
-
-    @classmethod
-    def of(cls, chunk: Chunk, scores: np.ndarray, places: int) -> _Reservoir:
-        chosen = np.flatnonzero(np.isfinite(scores))
-        if len(chosen) > places:
-            chosen = chosen[np.argpartition(scores[chosen], places - 1)[:places]]
-        rows = {name: column[chosen] for name, column in chunk.columns.items()}
-        return cls(places, scores[chosen], chunk.start + chosen, rows)
-
-    def __add__(self, other: _Reservoir) -> _Reservoir:
-        if len(self.scores) == self.places:
-            other = other.keep(other.scores < self.scores.max())
-        both = _Reservoir(
-            self.places,
-            np.concatenate([self.scores, other.scores]),
-            np.concatenate([self.indices, other.indices]),
-            {k: np.concatenate([v, other.rows[k]]) for k, v in self.rows.items()},
-        )
-        if len(both.scores) <= self.places:
-            return both
-        return both.keep(np.lexsort((both.indices, both.scores))[: self.places])
-
-    def keep(self, which: np.ndarray) -> _Reservoir:
-        rows = {name: column[which] for name, column in self.rows.items()}
-        return _Reservoir(self.places, self.scores[which], self.indices[which], rows)
-
-
-@dataclass(frozen=True)
 class _PartialSweep:
     totals: np.ndarray
     norm_sum: float
-    reservoirs: tuple[_Reservoir, _Reservoir]
+    reservoirs: tuple[Reservoir, Reservoir]
 
     def __add__(self, other: _PartialSweep) -> _PartialSweep:
         first, second = (a + b for a, b in zip(self.reservoirs, other.reservoirs, strict=True))
@@ -336,16 +295,6 @@ class _PartialSweep:
         return merge_pools(
             Pool(weighted.indices, weighted.rows), Pool(uniform.indices, uniform.rows)
         )
-
-
-def merge_pools(*pools: Pool) -> Pool:
-    """Return the union of pools, ascending, each row once."""
-    indices = np.concatenate([pool.indices for pool in pools])
-    unique, first = np.unique(indices, return_index=True)
-    rows = {
-        name: np.concatenate([pool.rows[name] for pool in pools])[first] for name in pools[0].rows
-    }
-    return Pool(unique, rows)
 
 
 def _add(left, right):
@@ -399,18 +348,6 @@ def _chunk_curvature(model, space, z, rows, weights):
 @eqx.filter_jit
 def _log_priors(model, space, draws) -> Array:
     return jax.vmap(lambda z: model.log_prior(space.unflatten(z)))(draws)
-
-
-@jax.jit
-def _row_exponentials(key, numbers) -> Float[Array, "n 2"]:
-    """Two standard exponential numbers for each global row number."""
-
-    def one(number):
-        high, low = number >> 32, number & 0xFFFFFFFF
-        row_key = jax.random.fold_in(jax.random.fold_in(key, high), low)
-        return jax.random.exponential(row_key, (2,), dtype=jnp.float64)
-
-    return jax.vmap(one)(numbers)
 
 
 def _name_bad_potential(model, space, chunk: Chunk, at: Embedding) -> None:

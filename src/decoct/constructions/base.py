@@ -16,8 +16,9 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from decoct.data.base import Columns
+from decoct.pools import Pool
 from decoct.posteriors.base import Draws, Sampler, WeightedDensity
-from decoct.potentials import Pool, Potentials
+from decoct.potentials import Potentials
 from decoct.status import Status
 
 
@@ -155,6 +156,34 @@ class Construction(Protocol):
     def unpack(self, packed: dict[str, Any]) -> Any:
         """Return the state that `pack` packed."""
         ...
+
+
+class OneStepState(NamedTuple):
+    """What was chosen; nothing before the step."""
+
+    chosen: tuple[Chosen, ...]
+
+
+class OneStep:
+    """Base of the constructions that are done after one step, which they define."""
+
+    def init(self, key: jax.Array, problem: Problem) -> OneStepState:
+        return OneStepState(())
+
+    def status(self, problem: Problem, state: OneStepState) -> Status:
+        return Status.DONE if state.chosen else Status.RUNNING
+
+    def path(self, state: OneStepState) -> tuple[Chosen, ...]:
+        return state.chosen
+
+    def steps(self, problem: Problem) -> int:
+        return 1
+
+    def pack(self, state: OneStepState) -> dict[str, Any]:
+        return {"chosen": pack_chosen(state.chosen)}
+
+    def unpack(self, packed: dict[str, Any]) -> OneStepState:
+        return OneStepState(unpack_chosen(packed["chosen"]))
 
 
 def evenly(problem: Problem, pool: Pool, size: int) -> Selection:

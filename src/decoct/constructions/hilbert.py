@@ -21,23 +21,22 @@ from jaxtyping import Float
 
 from decoct.constructions.base import (
     Chosen,
+    OneStep,
+    OneStepState,
     Problem,
     Selection,
     StepInfo,
     evenly,
-    pack_chosen,
-    unpack_chosen,
 )
 from decoct.embeddings import Embedding, ExactGaussian, Scores, as_embedding
 from decoct.errors import RequestError
-from decoct.potentials import Pool
+from decoct.pools import Pool
 from decoct.precision import float64
 from decoct.randomness import host_rng
 from decoct.solvers.active_set import UnitVectors
 from decoct.solvers.base import Budget, Path, Solver
 from decoct.solvers.importance_sampling import ImportanceSampling
 from decoct.solvers.orthogonal_pursuit import OrthogonalPursuit
-from decoct.status import Status
 from decoct.tangent import tangent
 from decoct.weighting import FullLaplace, Given, Weighting, as_weighting
 
@@ -51,10 +50,6 @@ HELD_OUT = 100
 """Fewest draws at which the KL is predicted."""
 
 NORMS = ("l2", "fisher")
-
-
-class HilbertState(NamedTuple):
-    chosen: tuple[Chosen, ...]
 
 
 class Space(NamedTuple):
@@ -79,7 +74,7 @@ class Space(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Hilbert:
+class Hilbert(OneStep):
     """Sparse approximation of Σ f_n in a Hilbert space of log-likelihoods.
 
     Attributes
@@ -135,12 +130,9 @@ class Hilbert:
                 "exact=True needs a Gaussian weighting distribution; use weighting='laplace'."
             )
 
-    def init(self, key: jax.Array, problem: Problem) -> HilbertState:
-        return HilbertState(())
-
     def step(
-        self, key: jax.Array, problem: Problem, state: HilbertState
-    ) -> tuple[HilbertState, StepInfo]:
+        self, key: jax.Array, problem: Problem, state: OneStepState
+    ) -> tuple[OneStepState, StepInfo]:
         space, held_out = self.space(key, problem)
         unit = UnitVectors.scaled(
             space.vectors, space.target, overwrite=True, sum_of_norms=space.sum_of_norms
@@ -158,22 +150,7 @@ class Hilbert:
             "relative_error": self._relative_error(problem, path, space.target),
             "predicted_kl": last.predicted_kl,
         }
-        return HilbertState(chosen), StepInfo(f"{last.selection.size} rows", numbers)
-
-    def status(self, problem: Problem, state: HilbertState) -> Status:
-        return Status.DONE if state.chosen else Status.RUNNING
-
-    def path(self, state: HilbertState) -> tuple[Chosen, ...]:
-        return state.chosen
-
-    def steps(self, problem: Problem) -> int:
-        return 1
-
-    def pack(self, state: HilbertState) -> dict[str, Any]:
-        return {"chosen": pack_chosen(state.chosen)}
-
-    def unpack(self, packed: dict[str, Any]) -> HilbertState:
-        return HilbertState(unpack_chosen(packed["chosen"]))
+        return OneStepState(chosen), StepInfo(f"{last.selection.size} rows", numbers)
 
     def space(
         self, key: jax.Array, problem: Problem

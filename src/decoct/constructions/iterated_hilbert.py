@@ -36,8 +36,8 @@ from decoct.constructions.base import (
     unpack_chosen,
 )
 from decoct.diagnostics.divergences import Gaussian, kl_from_log_ratios, kl_gaussian
+from decoct.pools import Pool, merge_pools
 from decoct.posteriors.laplace import find_mode, gaussian_at
-from decoct.potentials import Pool, merge_pools
 from decoct.randomness import host_rng, uniform_sample
 from decoct.solvers.nnls import SparseWeights
 from decoct.solvers.orthogonal_pursuit import orthogonal_pursuit

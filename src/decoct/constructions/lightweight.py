@@ -29,18 +29,17 @@ from jaxtyping import Float, Int
 
 from decoct.constructions.base import (
     Chosen,
+    OneStep,
+    OneStepState,
     Problem,
     Selection,
     StepInfo,
-    pack_chosen,
-    unpack_chosen,
 )
 from decoct.data.base import Chunk, Columns, Rows
 from decoct.data.tables import rows as as_rows
 from decoct.errors import RequestError, RowsError
 from decoct.models.validation import numeric
 from decoct.randomness import host_rng
-from decoct.status import Status
 
 CHUNK = 16_384
 """Rows held at once."""
@@ -73,12 +72,8 @@ class Importance(NamedTuple):
         return float(-(self.q @ np.log(self.q)) / np.log(N)) if N > 1 else 1.0
 
 
-class LightweightState(NamedTuple):
-    chosen: tuple[Chosen, ...]
-
-
 @dataclass(frozen=True)
-class LightweightCoreset:
+class LightweightCoreset(OneStep):
     """The lightweight coreset: rows drawn with replacement by q, a row drawn c times weighs c/(Mq).
 
     The M draws of a smaller size are the first M of a larger one. Takes two passes over the data
@@ -111,12 +106,9 @@ class LightweightCoreset:
         if not 0.0 < self.delta < 1.0:
             raise RequestError(f"delta must be between 0 and 1, not {self.delta}.")
 
-    def init(self, key: jax.Array, problem: Problem) -> LightweightState:
-        return LightweightState(())
-
     def step(
-        self, key: jax.Array, problem: Problem, state: LightweightState
-    ) -> tuple[LightweightState, StepInfo]:
+        self, key: jax.Array, problem: Problem, state: OneStepState
+    ) -> tuple[OneStepState, StepInfo]:
         potentials = problem.potentials
         found = importance(potentials.rows, self.columns, potentials.on_rows)
         potentials.counts.passes += 2
@@ -124,7 +116,7 @@ class LightweightCoreset:
         size = chosen[-1].size
         numbers = {"repeated_picks": problem.size - size, **self.numbers(found, problem.size)}
         picked = tuple(Chosen(one, None) for one in chosen)
-        return LightweightState(picked), StepInfo(_message(size, found.entropy), numbers)
+        return OneStepState(picked), StepInfo(_message(size, found.entropy), numbers)
 
     def numbers(self, found: Importance, size: int) -> dict[str, Any]:
         """Return the figures for the report: entropy, spread and Theorem 3.1's ε.
@@ -144,21 +136,6 @@ class LightweightCoreset:
         if self.components is not None:
             numbers["epsilon"] = theorem_3_1(size, len(found.mean), self.components, self.delta)
         return numbers
-
-    def status(self, problem: Problem, state: LightweightState) -> Status:
-        return Status.DONE if state.chosen else Status.RUNNING
-
-    def path(self, state: LightweightState) -> tuple[Chosen, ...]:
-        return state.chosen
-
-    def steps(self, problem: Problem) -> int:
-        return 1
-
-    def pack(self, state: LightweightState) -> dict[str, Any]:
-        return {"chosen": pack_chosen(state.chosen)}
-
-    def unpack(self, packed: dict[str, Any]) -> LightweightState:
-        return LightweightState(unpack_chosen(packed["chosen"]))
 
 
 @dataclass(frozen=True, eq=False)

@@ -34,11 +34,11 @@ from scipy.linalg import solve_triangular
 
 from decoct.constructions.base import (
     Chosen,
+    OneStep,
+    OneStepState,
     Problem,
     Selection,
     StepInfo,
-    pack_chosen,
-    unpack_chosen,
 )
 from decoct.data.base import Chunk
 from decoct.errors import ModelError, RequestError
@@ -46,7 +46,6 @@ from decoct.models.base import AbstractModel
 from decoct.models.gaussian import GaussianMean
 from decoct.models.logistic import LogisticRegression
 from decoct.randomness import host_rng, uniform_sample
-from decoct.status import Status
 
 CHUNK = 16_384
 """Rows held at once."""
@@ -73,12 +72,8 @@ class Sensitivities(NamedTuple):
     numbers: dict[str, Any]
 
 
-class SensitivityState(NamedTuple):
-    chosen: tuple[Chosen, ...]
-
-
 @dataclass(frozen=True)
-class Sensitivity:
+class Sensitivity(OneStep):
     """The uniform coreset: rows drawn with replacement by their sensitivity.
 
     The M draws of a smaller size are the first M of a larger one. Takes two passes over the data
@@ -113,18 +108,18 @@ class Sensitivity:
             if value is not None and not 0.0 < value < np.inf:
                 raise RequestError(f"{name} must be positive and finite, not {value}.")
 
-    def init(self, key: jax.Array, problem: Problem) -> SensitivityState:
+    def init(self, key: jax.Array, problem: Problem) -> OneStepState:
         model = _known(problem.potentials.model)
         if isinstance(model, LogisticRegression) and self.clusters > problem.n_rows:
             raise RequestError(
                 f"clusters is {self.clusters} but the table has {problem.n_rows} rows; ask for "
                 "fewer clusters."
             )
-        return SensitivityState(())
+        return super().init(key, problem)
 
     def step(
-        self, key: jax.Array, problem: Problem, state: SensitivityState
-    ) -> tuple[SensitivityState, StepInfo]:
+        self, key: jax.Array, problem: Problem, state: OneStepState
+    ) -> tuple[OneStepState, StepInfo]:
         for_clusters, for_picks = jax.random.split(key)
         found = self.sensitivities(for_clusters, problem)
         chosen = _draw(for_picks, problem, found.values)
@@ -134,7 +129,7 @@ class Sensitivity:
             "mean_sensitivity": float(found.values.mean()),
             **found.numbers,
         }
-        return SensitivityState(chosen), StepInfo(f"{size} rows", numbers)
+        return OneStepState(chosen), StepInfo(f"{size} rows", numbers)
 
     def sensitivities(self, key: jax.Array, problem: Problem) -> Sensitivities:
         """Return Nσ_n or m_n of every row, in two passes.
@@ -165,21 +160,6 @@ class Sensitivity:
             "radius": float(radius) if np.isfinite(radius) else None,
         }
         return Sensitivities(problem.n_rows * shares, numbers)
-
-    def status(self, problem: Problem, state: SensitivityState) -> Status:
-        return Status.DONE if state.chosen else Status.RUNNING
-
-    def path(self, state: SensitivityState) -> tuple[Chosen, ...]:
-        return state.chosen
-
-    def steps(self, problem: Problem) -> int:
-        return 1
-
-    def pack(self, state: SensitivityState) -> dict[str, Any]:
-        return {"chosen": pack_chosen(state.chosen)}
-
-    def unpack(self, packed: dict[str, Any]) -> SensitivityState:
-        return SensitivityState(unpack_chosen(packed["chosen"]))
 
 
 def _known(model: AbstractModel) -> GaussianMean | LogisticRegression:

@@ -44,7 +44,8 @@ from decoct.constructions.weight_updates import Quadratic, WeightUpdate, least_m
 from decoct.errors import ModelError, RequestError
 from decoct.models.gaussian import GaussianMean
 from decoct.models.linear import LinearRegression
-from decoct.potentials import Pool, Potentials
+from decoct.pools import Pool
+from decoct.potentials import Potentials
 from decoct.status import Status
 
 FAR = (1e3, 1e6, 1e9)

@@ -7,40 +7,31 @@ E[Σ w_n f_n] = Σ f_n (Campbell & Broderick 2019, §2.3 with equal sensitivitie
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from decoct.constructions.base import (
     Chosen,
+    OneStep,
+    OneStepState,
     Problem,
     Selection,
     StepInfo,
-    pack_chosen,
-    unpack_chosen,
 )
 from decoct.randomness import host_rng
-from decoct.status import Status
-
-
-class UniformState(NamedTuple):
-    chosen: tuple[Chosen, ...]
 
 
 @dataclass(frozen=True)
-class Uniform:
+class Uniform(OneStep):
     """Rows drawn uniformly with replacement, weight (times drawn)·N/M.
 
     The M draws of a smaller size are the first M of a larger one.
     """
 
-    def init(self, key: jax.Array, problem: Problem) -> UniformState:
-        return UniformState(())
-
     def step(
-        self, key: jax.Array, problem: Problem, state: UniformState
-    ) -> tuple[UniformState, StepInfo]:
+        self, key: jax.Array, problem: Problem, state: OneStepState
+    ) -> tuple[OneStepState, StepInfo]:
         rng = host_rng(key)
         picks = rng.integers(problem.n_rows, size=problem.size)
         kept, where = np.unique(picks, return_inverse=True)
@@ -54,19 +45,4 @@ class Uniform:
             chosen.append(Chosen(Selection(kept[used], weights, columns), None))
         size = chosen[-1].selection.size
         info = StepInfo(f"{size} rows", {"repeated_picks": problem.size - size})
-        return UniformState(tuple(chosen)), info
-
-    def status(self, problem: Problem, state: UniformState) -> Status:
-        return Status.DONE if state.chosen else Status.RUNNING
-
-    def path(self, state: UniformState) -> tuple[Chosen, ...]:
-        return state.chosen
-
-    def steps(self, problem: Problem) -> int:
-        return 1
-
-    def pack(self, state: UniformState) -> dict[str, Any]:
-        return {"chosen": pack_chosen(state.chosen)}
-
-    def unpack(self, packed: dict[str, Any]) -> UniformState:
-        return UniformState(unpack_chosen(packed["chosen"]))
+        return OneStepState(tuple(chosen)), info

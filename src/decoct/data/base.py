@@ -7,6 +7,7 @@ in where ``fn`` runs, so everything above this layer is written once.
 
 from __future__ import annotations
 
+import abc
 import operator
 import threading
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -107,13 +108,14 @@ class Rows(Protocol):
         ...
 
 
-class SequentialRows:
+class SequentialRows(abc.ABC):
     """Base of the engines whose chunks come to this process: `map_reduce` walks them in order."""
 
+    @abc.abstractmethod
     def chunks(
         self, size: int | None = None, columns: Sequence[str] | None = None
     ) -> Generator[Chunk, None, None]:
-        raise NotImplementedError
+        """Yield consecutive chunks in row order; see `Rows.chunks`."""
 
     def map_reduce(
         self,

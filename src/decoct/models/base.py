@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -35,6 +36,7 @@ class AbstractModel(eqx.Module):
     (use ``eqx.field(converter=...)``) so that changing them does not recompile anything.
     """
 
+    @abc.abstractmethod
     def init(self, rows: RawRows) -> Params:
         """Return a starting point; its structure and shapes define the parameters.
 
@@ -43,15 +45,14 @@ class AbstractModel(eqx.Module):
         rows
             A few *encoded* rows (at least one), for their shapes only.
         """
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def log_likelihood(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
         """Return the potential f_n(θ) of every row, in nats; pure JAX."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def log_prior(self, params: Params) -> Float[Array, ""]:
         """Return log π₀(θ), Jacobians of the unconstraining transform included; pure JAX."""
-        raise NotImplementedError
 
     def encode(self, rows: RawRows, start: int | np.ndarray = 0) -> EncodedColumns:
         """Turn raw columns into the numeric arrays of `log_likelihood`, on the host.

@@ -7,6 +7,7 @@ weights only through a few weighted sums. It is the yardstick for every approxim
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Mapping
 from typing import Any
 
@@ -31,6 +32,7 @@ class AbstractConjugate(AbstractModel):
         """Whether `sufficient` and `exact_posterior` hold for these hyper-parameters."""
         return True
 
+    @abc.abstractmethod
     def sufficient(self, rows: Mapping[str, Array], weights: Float[Array, " n"]) -> Statistics:
         """Return the weighted sums that the posterior needs; pure JAX.
 
@@ -49,8 +51,8 @@ class AbstractConjugate(AbstractModel):
         ModelError
             The model is not conjugate.
         """
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def exact_posterior(self, stats: Statistics) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
         """Return mean and covariance of π_w over the flat parameters; pure JAX.
 
@@ -66,7 +68,6 @@ class AbstractConjugate(AbstractModel):
         ModelError
             The model is not conjugate.
         """
-        raise NotImplementedError
 
 
 def gaussian_from_information(

@@ -110,7 +110,7 @@ class AbstractRegression(AbstractModel):
 
     def refusal(self, name: str, value: str, row: int) -> str:
         """Return what is wrong with a value that `refused` marks, as a sentence."""
-        raise NotImplementedError
+        return f"Column '{name}' has the value {value} in row {row}, which this model excludes."
 
     def code_response(self, y: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         """Return the response as the potentials want it."""

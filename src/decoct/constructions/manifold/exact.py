@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,7 +33,7 @@ class Information:
         return Gaussian(cho_solve(factor, self.shift), 0.5 * (cov + cov.T))
 
 
-class ExactManifold:
+class ExactManifold(abc.ABC):
     """Base of the conjugate manifolds; holds every encoded row.
 
     Sub-classes give the prior's information, that of weighted rows, and the view at a Gaussian.
@@ -49,12 +50,13 @@ class ExactManifold:
     def n_rows(self) -> int:
         return self.problem.n_rows
 
+    @abc.abstractmethod
     def prior(self) -> Information:
-        raise NotImplementedError
+        """Return the information of π₀."""
 
+    @abc.abstractmethod
     def information(self, rows: Columns, weights: Float[np.ndarray, " m"]) -> Information:
         """Return what Σ w_n f_n adds to the information."""
-        raise NotImplementedError
 
     def posterior(self, selection: Selection) -> Gaussian:
         """Return π_w."""
@@ -67,9 +69,9 @@ class ExactManifold:
     def columns(self, row: int) -> Columns:
         return {name: values[row : row + 1] for name, values in self.rows.items()}
 
+    @abc.abstractmethod
     def at(self, key: jax.Array, selection: Selection) -> Any:
         """Return the view at these weights; the key decides nothing."""
-        raise NotImplementedError
 
     def with_row(self, view: Any, row: int) -> Any:
         if has_row(view.selection, row):
