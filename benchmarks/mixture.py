@@ -4,7 +4,8 @@
 Dirichlet process, full covariances, the same rows, priors and k-means start. CPU seconds of an
 iteration (the difference between fits of 1 and of several iterations, the shortest of a few), the
 evidence bound of both after the same number of iterations, and peak memory at the size of the
-protein homology set.
+protein homology set. And our fit of a coreset beside our fit of all rows, as many iterations each,
+with the choice of rows and the k-means start.
 """
 
 from __future__ import annotations
@@ -74,11 +75,12 @@ def compare_once(N: int, D: int, T: int, iterations: int, times: int) -> dict[st
 def bounds(ours: Any, peer: Any, x: np.ndarray) -> dict[str, float]:
     """Return the evidence bound at both posteriors, with our model's last stick."""
     from decoct.mixture.cavi import Mixture, evidence_bound
+    from decoct.mixture.estimator_input import Moments
     from decoct.mixture.normal_wishart import NormalWishart
     from decoct.mixture.walks import table
 
     weights = np.ones(len(x))
-    rows, priors = table(x, weights), ours._priors(x, weights)
+    rows, priors = table(x, weights), ours._priors(x.shape[1], lambda: Moments.of(x, weights))
     shares = np.stack(peer.weight_concentration_)
     shares[1, -1] = 0.0
     scatters = peer.covariances_ * peer.degrees_of_freedom_[:, None, None]
@@ -89,6 +91,21 @@ def bounds(ours: Any, peer: Any, x: np.ndarray) -> dict[str, float]:
         "ours_bound": evidence_bound(rows, priors, ours._mixture()),
         "peer_bound": evidence_bound(rows, priors, Mixture(shares, components)),
     }
+
+
+def coreset_once(N: int, D: int, T: int, M: int, iterations: int, times: int) -> dict[str, float]:
+    """Time a fit of M draws and one of all rows, turn by turn, compiled before."""
+    from decoct.mixture.dp_gaussian_mixture import DPGaussianMixture
+
+    warnings.simplefilter("ignore")
+    x = groups(N, D)
+    how = {"n_components": T, "random_state": 0, "tol": 0.0}
+    seconds: dict[int | None, list[float]] = {None: [], M: []}
+    for most in (2, *([iterations] * times)):
+        for size, found in seconds.items():
+            mixture = DPGaussianMixture(**how, max_iter=most, coreset_size=size)
+            found.append(timed(lambda m=mixture: m.fit(x)))
+    return {"full_s": min(seconds[None][1:]), "coreset_s": min(seconds[M][1:])}
 
 
 def memory_once(N: int, D: int, T: int) -> dict[str, float]:
@@ -126,14 +143,22 @@ def main() -> None:
     parser.add_argument("--dims", type=int, nargs="+", default=[10, 74])
     parser.add_argument("--components", type=int, default=50)
     parser.add_argument("--iterations", type=int, default=4, help="timed together")
+    parser.add_argument("--coreset", type=int, default=2000, help="M of the coreset fit")
+    parser.add_argument("--fit-iterations", type=int, default=20, help="of full and coreset fit")
     parser.add_argument("--times", type=int, default=3, help="turns, of which the shortest counts")
-    parser.add_argument("--part", choices=("compare", "memory"), help=argparse.SUPPRESS)
+    parser.add_argument("--part", choices=("compare", "coreset", "memory"), help=argparse.SUPPRESS)
     parser.add_argument("--output", type=Path, default=RESULTS / "mixture.csv")
     options = parser.parse_args()
     if options.part == "compare":
         once = compare_once(
             options.rows, options.dims[0], options.components, options.iterations, options.times
         )
+        print(json.dumps(once))
+    elif options.part == "coreset":
+        once = coreset_once(
+            options.rows, options.dims[0], options.components, options.coreset,
+            options.fit_iterations, options.times,
+        )  # fmt: skip
         print(json.dumps(once))
     elif options.part == "memory":
         print(json.dumps(memory_once(options.rows, options.dims[0], options.components)))
@@ -160,6 +185,22 @@ def report(options: argparse.Namespace) -> None:
         figures[f"{name}: bound above scikit-learn's, {found['iterations']} iterations, nats"] = (
             gain
         )
+    for D in options.dims:
+        found = in_process(
+            "--part=coreset",
+            f"--rows={options.rows}",
+            f"--components={options.components}",
+            f"--coreset={options.coreset}",
+            f"--fit-iterations={options.fit_iterations}",
+            "--times=1" if D > 20 else f"--times={options.times}",
+            "--dims",
+            str(D),
+        )
+        ratio = found["full_s"] / found["coreset_s"]
+        name = f"D={D}, T={options.components}, N={options.rows:,}, M={options.coreset:,}"
+        figures[f"{name}: full fit, s"] = found["full_s"]
+        figures[f"{name}: full / coreset fit"] = ratio
+        figures[f"{name}: the same over N/M"] = ratio * options.coreset / options.rows
     memory = in_process("--part=memory", "--rows=145751", "--components=100", "--dims", "74")
     figures["D=74, T=100, N=145,751: peak memory of a fit, GB"] = memory["peak_gb"]
     figures["the same process before the fit, GB"] = memory["before_gb"]

@@ -7,7 +7,7 @@ import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +26,34 @@ from decoct.progress import ProgressBar
 from decoct.report import Report
 
 
+@runtime_checkable
+class FittedModel(Protocol):
+    """A model that is fitted to weighted rows, once, and then has a posterior of its own.
+
+    There is no density over parameters for a sampler to walk on. `DPGaussianMixture` is one.
+    """
+
+    def default_method(self) -> Any:
+        """Return the construction for those who name none."""
+        ...
+
+    def table_model(self, method: Any) -> AbstractModel:
+        """Return what encodes the rows for the construction, or refuse the construction."""
+        ...
+
+    def fitted_to(self, coreset: Coreset, table: Any) -> Coreset:
+        """Return the coreset with a fit to it, given the encoded table too, as its model."""
+        ...
+
+    def draw_posterior(self, draws: int, chains: int, seed: int) -> xr.DataTree:
+        """Return independent draws of the fit's posterior."""
+        ...
+
+    def fitted_state(self) -> dict[str, Any]:
+        """Return what brings the fit back from a file, ready for JSON."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class Coreset:
     """M weighted rows whose posterior stands in for that of all N rows.
@@ -41,7 +69,7 @@ class Coreset:
     n_rows
         N, rows in the original table.
     model
-        The model the rows were chosen for.
+        The model the rows were chosen for; a `FittedModel` is fitted to them.
     report
         Method, seed, status, cost.
     """
@@ -62,6 +90,12 @@ class Coreset:
     @property
     def density(self) -> WeightedDensity:
         """π_w as a density over flat unconstrained parameters."""
+        if isinstance(self.model, FittedModel):
+            raise RequestError(
+                f"A {type(self.model).__name__} is fitted by variational inference: there is no "
+                "density over its parameters. sample() draws from the fit, and model.score_samples "
+                "is the log density of rows."
+            )
         if "density" not in self._densities:
             encoded = self.model.encode(self.rows, self.indices)
             self._densities["density"] = WeightedDensity.of(self.model, encoded, self.weights)
@@ -108,7 +142,8 @@ class Coreset:
             NUTS adaptation steps per chain.
         sampler
             A sampler of `decoct.posteriors` to use in place of NUTS; ``chains`` is what was asked
-            for here, all else as configured there.
+            for here, all else as configured there. A fitted mixture takes none: its draws are of
+            the variational posterior.
         progress
             Show a progress bar; None shows it on a terminal.
 
@@ -126,6 +161,13 @@ class Coreset:
         """
         if draws < 1 or chains < 1 or warmup < 1:
             raise RequestError("draws, chains and warmup must each be at least 1.")
+        if isinstance(self.model, FittedModel):
+            if sampler is not None:
+                raise RequestError(
+                    f"The draws of a {type(self.model).__name__} are of its variational posterior "
+                    "and need no sampler; leave sampler=None."
+                )
+            return self.model.draw_posterior(draws, chains, seed)
         use_compilation_cache()
         sampler = NUTS(warmup=warmup) if sampler is None else sampler
         drawn = self._drawn(jax.random.key(seed), sampler, draws, chains, progress)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from decoct.coreset import Coreset
+from decoct.coreset import Coreset, FittedModel
 from decoct.data.base import Columns
 from decoct.errors import CoresetFileError
 from decoct.files import require_writable, write_atomically
@@ -21,6 +22,9 @@ from decoct.report import Report
 
 FORMAT = 1
 KEY = b"decoct"
+
+FITTED = {"dp_gaussian_mixture": ("decoct.mixture.dp_gaussian_mixture", "DPGaussianMixture")}
+"""Kinds of `FittedModel`: kind -> module and name of the class."""
 
 
 def save(coreset: Coreset, path: str | os.PathLike[str]) -> None:
@@ -38,6 +42,8 @@ def save(coreset: Coreset, path: str | os.PathLike[str]) -> None:
         "shapes": shapes,
         "dtypes": {name: column.dtype.str for name, column in coreset.rows.items()},
     }
+    if isinstance(coreset.model, FittedModel):
+        description["fitted"] = coreset.model.fitted_state()
     text = json.dumps(description, default=_plain, allow_nan=True)
     table = pa.table(columns).replace_schema_metadata({KEY: text.encode()})
     write_atomically(target, lambda temporary: pq.write_table(table, temporary))
@@ -60,14 +66,17 @@ def load(path: str | os.PathLike[str], model: AbstractModel | None = None) -> Co
         The file is missing, damaged, not a coreset, from a newer format, or needs ``model``.
     """
     table, description = _read(Path(path))
-    if model is None:
+    fitted, known = None, model
+    if known is None:
         spec = description["model"]
         if spec.get("kind") == "custom":
             raise CoresetFileError(
                 f"{path} was built for a model of your own functions ({spec.get('name')}), which "
                 "the file cannot hold; pass it: decoct.load(path, model=...)."
             )
-        model = from_dict(spec)
+        if "fitted" in description:
+            fitted = _fitted(spec, description["fitted"], path)
+        known = from_dict(spec) if fitted is None else fitted
     try:
         rows = {
             name: _from_arrow(table[name], shape, description["dtypes"][name])
@@ -78,13 +87,28 @@ def load(path: str | os.PathLike[str], model: AbstractModel | None = None) -> Co
             table["_weight"].to_numpy(),
             rows,
             int(description["n_rows"]),
-            model,
+            known,
             Report.from_dict(description["report"]),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise CoresetFileError(f"{path} is a damaged coreset file ({error!r}).") from error
     _check_sound(coreset, path)
+    if fitted is not None:
+        fitted.coreset_ = coreset
     return coreset
+
+
+def _fitted(spec: dict[str, Any], state: dict[str, Any], path: object) -> Any:
+    """Return a `FittedModel` with its fit, or None if the kind is none of these."""
+    if spec.get("kind") not in FITTED:
+        return None
+    module, name = FITTED[spec["kind"]]
+    try:
+        return getattr(importlib.import_module(module), name).from_state(spec, state)
+    except (KeyError, TypeError, ValueError) as error:
+        raise CoresetFileError(
+            f"{path} has a damaged fit of a {spec['kind']} ({error!r})."
+        ) from error
 
 
 def _read(path: Path) -> tuple[pa.Table, dict[str, Any]]:

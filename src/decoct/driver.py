@@ -21,7 +21,7 @@ from decoct.checkpoint import read_checkpoint, write_checkpoint
 from decoct.compilation import use_compilation_cache
 from decoct.constructions.base import Chosen, Construction, Problem, StepInfo
 from decoct.constructions.iterated_hilbert import IteratedHilbert
-from decoct.coreset import Coreset
+from decoct.coreset import Coreset, FittedModel
 from decoct.data.base import Rows
 from decoct.data.encoded import EncodedRows, encoded
 from decoct.data.tables import rows as as_rows
@@ -40,7 +40,7 @@ LARGEST_KL_SIZE = 1000
 
 
 def build(
-    model: AbstractModel,
+    model: AbstractModel | FittedModel,
     rows: Rows | Any,
     *,
     size: int | None = None,
@@ -59,7 +59,9 @@ def build(
     Parameters
     ----------
     model
-        A model of `decoct.models`, or `decoct.Model` from your own functions.
+        A model of `decoct.models`, or `decoct.Model` from your own functions. Or an unfitted
+        `decoct.mixture.DPGaussianMixture`: ``method`` is then `LightweightCoreset` (the default)
+        or `Uniform`, and the coreset's ``model`` is a copy fitted to the kept rows.
     rows
         Anything `decoct.rows` accepts.
     size
@@ -100,14 +102,16 @@ def build(
     >>> coreset.size <= 30, coreset.report.predicted_kl < 1e-2
     (True, True)
     """
-    request = Request.checked(size=size, kl=kl, method=method, posterior=posterior, seed=seed)
+    request = Request.checked(
+        size=size, kl=kl, method=_method(model, method), posterior=posterior, seed=seed
+    )
     if checkpoint is not None:
         require_writable(checkpoint, "checkpoint")
     return _build(model, rows, request, progress, checkpoint)[-1]
 
 
 def path(
-    model: AbstractModel,
+    model: AbstractModel | FittedModel,
     rows: Rows | Any,
     sizes: Sequence[int],
     *,
@@ -126,7 +130,11 @@ def path(
         Sizes wanted, in any order; the answer is in ascending order of size, repeats removed.
     """
     request = Request.checked(
-        size=max(sizes, default=0), kl=None, method=method, posterior=posterior, seed=seed
+        size=max(sizes, default=0),
+        kl=None,
+        method=_method(model, method),
+        posterior=posterior,
+        seed=seed,
     )
     wanted = tuple(sorted({_whole("sizes", one) for one in sizes}))
     return _build(model, rows, dataclasses.replace(request, sizes=wanted), progress, None)
@@ -134,7 +142,7 @@ def path(
 
 def resume(
     checkpoint: str | os.PathLike[str],
-    model: AbstractModel,
+    model: AbstractModel | FittedModel,
     rows: Rows | Any,
     *,
     method: Construction | None = None,
@@ -159,7 +167,7 @@ def resume(
     request = Request.checked(
         size=asked["size"],
         kl=asked["kl"],
-        method=method,
+        method=_method(model, method),
         posterior=posterior,
         seed=asked["seed"],
     )
@@ -226,6 +234,13 @@ class Request:
         }
 
 
+def _method(model: AbstractModel | FittedModel, given: Construction | None) -> Construction | None:
+    """Return the construction asked for, or the model's own if it has one."""
+    if given is None and isinstance(model, FittedModel):
+        return model.default_method()
+    return given
+
+
 def _whole(option: str, value: Any) -> int:
     whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     if not whole or value < 1:
@@ -241,7 +256,7 @@ def _positive(option: str, value: Any) -> float:
 
 
 def _build(
-    model: AbstractModel,
+    model: AbstractModel | FittedModel,
     rows: Rows | Any,
     request: Request,
     progress: bool | None,
@@ -251,6 +266,9 @@ def _build(
     clock = _Clock()
     source = as_rows(rows)
     sizes = request.sizes_for(source.n_rows)
+    fitted: FittedModel | None = None
+    if isinstance(model, FittedModel):
+        fitted, model = model, model.table_model(request.method)
     with ProgressBar(progress) as bar:
         with clock.phase("encode"):
             bar.begin("checking rows", source.n_rows)
@@ -267,7 +285,7 @@ def _build(
     if checkpoint is not None:
         Path(checkpoint).unlink(missing_ok=True)
     report = run.report(clock.seconds)
-    return [
+    coresets = [
         Coreset(
             one.selection.indices.astype(np.int64),
             one.selection.weights,
@@ -278,6 +296,7 @@ def _build(
         )
         for one, kept in zip(chosen, raw, strict=True)
     ]
+    return coresets if fitted is None else [fitted.fitted_to(one, table) for one in coresets]
 
 
 def _raw_rows(table: EncodedRows, chosen: Chosen) -> dict[str, np.ndarray]:

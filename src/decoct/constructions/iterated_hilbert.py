@@ -47,9 +47,6 @@ from decoct.tangent import Tangent, tangent
 SETTLED = 0.02
 """KL(π_ref‖π) in nats below which the draws count as draws from π."""
 
-BROKEN_DOWN = 0.3
-"""Predicted KL in nats above which ½Var no longer ranks solutions as KL does."""
-
 GOOD_REFERENCE = 0.005
 """Predicted KL in nats at which the path is long enough to be the next reference."""
 
@@ -100,6 +97,9 @@ class IteratedHilbert:
         Most sweeps of swaps that refine each requested size.
     restarts
         Further local optima compared where the size is too small for the quadratic model.
+    restart_above
+        Predicted KL in nats above which they are. Beyond the default ½Var no longer ranks solutions
+        as KL does; below it they gain up to a factor of two, for as many more pursuits.
     max_size
         Largest size a ``kl`` build may use; default min(N, 1000).
     """
@@ -110,6 +110,7 @@ class IteratedHilbert:
     pilot: int | None = None
     exchanges: int = 40
     restarts: int = 6
+    restart_above: float = 0.3
     max_size: int | None = None
 
     def init(self, key: jax.Array, problem: Problem) -> IteratedHilbertState:
@@ -243,7 +244,7 @@ class IteratedHilbert:
         not, and needs the M rows only.
         """
         predicted = found.predicted_kl
-        if predicted is None or predicted <= BROKEN_DOWN:
+        if predicted is None or predicted <= self.restart_above:
             return found
         target = Gaussian(view.draws.mean(axis=0), np.atleast_2d(np.cov(view.draws, rowvar=False)))
         best, best_kl = found, _gaussian_kl(problem, found.selection, target)

@@ -39,7 +39,7 @@ from decoct.constructions.manifold import (
     Origin,
     SampledManifold,
 )
-from decoct.constructions.manifold.base import pruned
+from decoct.constructions.manifold.base import has_row, pruned
 from decoct.constructions.weight_updates import Quadratic, WeightUpdate, least_missed
 from decoct.errors import ModelError, RequestError
 from decoct.models.gaussian import GaussianMean
@@ -50,6 +50,9 @@ from decoct.status import Status
 
 FAR = (1e3, 1e6, 1e9)
 """How far from its start the prior is looked at for mass that never ends."""
+
+UNMOVED = 1e-6
+"""Change of a weight, relative to the largest, below which it counts as none."""
 
 
 class SparseVIState(NamedTuple):
@@ -62,7 +65,8 @@ class SparseVIState(NamedTuple):
     selection
         Rows with a positive weight.
     blocked
-        Rows whose last pick left them without weight, since when no weight has changed.
+        Rows not to pick until another moves the weights: all with weight once one of them, or a row
+        that did not help, was picked, and such rows.
     chosen
         For every size, the last selection it allows; sizes not reached yet are absent.
     outcome
@@ -92,7 +96,7 @@ class SparseVI:
         How weights move after a pick: `Quadratic` or `Gradient` of
         `decoct.constructions.weight_updates`.
     draws
-        S; default max(500, 5 M). The paper's is 100.
+        S; default max(100, 8 M). The paper's is 100.
     picks
         Most picks; None for as many as rows are asked for, the paper's M. Rows can be picked twice
         or lose their weight, so that more picks fill the size better; once it is full, a pick takes
@@ -146,6 +150,9 @@ class SparseVI:
         manifold = self._manifold(problem, state)
         view = self._view(key, manifold, state)
         row = view.best_row(state.blocked)
+        if row is None and state.view is not None:  # these draws are fitted as well as can be
+            view = manifold.at(jax.random.fold_in(key, 4), state.selection)
+            row = view.best_row(state.blocked)
         if row is None:
             return self._finished(key, problem, manifold, state)
         before = state.selection
@@ -156,13 +163,16 @@ class SparseVI:
             view = self._made_room(key, manifold, view)
         view = manifold.pruned(view)
         selection = view.selection
-        stuck = _same(before, selection)
+        moved = not _same(before, selection) and not has_row(before, row)
+        blocked = np.zeros(0, dtype=np.int64) if moved else np.append(state.blocked, row)
+        if not moved:
+            blocked = np.union1d(blocked, selection.indices[selection.weights > 0.0])
         state = state._replace(
             picks=state.picks + 1,
             selection=selection,
-            blocked=np.append(state.blocked, row) if stuck else np.zeros(0, dtype=np.int64),
-            origin=view.origin,
-            view=(manifold, view) if self.reuse else (manifold, None),
+            blocked=blocked,
+            origin=view.origin if moved else None,
+            view=(manifold, view if self.reuse and moved else None),
         )
         state = state._replace(chosen=self._recorded(problem, state, view.predicted_kl()))
         size = _rows(selection)
@@ -221,7 +231,7 @@ class SparseVI:
             return GaussianManifold(problem)
         if self.exact and isinstance(model, LinearRegression) and model.is_conjugate:
             return LinearManifold(problem)
-        draws = self.draws or max(500, 5 * problem.size)
+        draws = self.draws or max(100, 8 * problem.size)
         return SampledManifold(problem, draws, self.subsample, self.subsample_totals, self.reuse)
 
     def _view(self, key: jax.Array, manifold: Manifold, state: SparseVIState) -> LocalView:
@@ -282,9 +292,10 @@ def _rows(selection: Selection) -> int:
 
 
 def _same(before: Selection, after: Selection) -> bool:
+    """Whether a pick left the weights where they were."""
     mine, theirs = pruned(before), pruned(after)
-    return np.array_equal(mine.indices, theirs.indices) and np.array_equal(
-        mine.weights, theirs.weights
+    return np.array_equal(mine.indices, theirs.indices) and bool(
+        np.abs(mine.weights - theirs.weights).max() <= UNMOVED * theirs.weights.max()
     )
 
 

@@ -49,6 +49,9 @@ SMALLEST_STEP = 1e-8
 SETTLED = 0.1
 """Gain of a full step, relative to the KL that is left, below which the update ends."""
 
+STIFF = 1e3
+"""How much of ‖b‖ it costs to miss a sum of weights altogether."""
+
 FLOOR = 1e-6
 """Smallest eigenvalue of a Hessian with its third-order term, relative to the largest."""
 
@@ -136,15 +139,23 @@ class Quadratic:
         Use the Monte Carlo Hessian of Eq. 91, not only its leading term Cov_w[f]. Needs draws.
     damped
         Halve γ until the KL falls; False takes γ_t = 1/(1 + t), the paper's schedule.
+    heaviest
+        Most that Σ v_n may be, in units of N; None for no limit. π_w with Σ w_n ≫ N is much
+        narrower than π, and its draws no longer see where it is wrong: with fewer rows than
+        parameters the weights can run away to such a place and never come back. Fully corrective
+        updates only.
     """
 
-    steps: int = 5
+    steps: int = 2
     single: bool = False
     third_order: bool = False
     damped: bool = True
+    heaviest: float | None = 2.0
 
     def __post_init__(self) -> None:
         _check_steps(self.steps)
+        if self.heaviest is not None and not self.heaviest > 0.0:
+            raise RequestError(f"heaviest must be positive or None, not {self.heaviest}.")
 
     def run(self, key: jax.Array, manifold: Manifold, view: LocalView, picked: int) -> LocalView:
         longest = 1.0
@@ -173,7 +184,10 @@ class Quadratic:
         if self.third_order:
             tangent = _with_third_order(view, tangent, weights)
         if not self.single:
-            return _nnls(_held(tangent, weights, manifold.n_rows), weights)
+            held = _held(tangent, weights, manifold.n_rows)
+            goal = _nnls(held, weights)
+            most = np.inf if self.heaviest is None else self.heaviest * manifold.n_rows
+            return goal if goal.sum() <= most else _nnls(_of_sum(held, most), weights)
         basis = _basis(view, picked)
         scales = _nnls(Tangent(basis @ tangent.vectors, tangent.target), np.array([1.0, 0.0]))
         return scales @ basis
@@ -236,6 +250,13 @@ def _held(tangent: Tangent, weights: np.ndarray, n_rows: int) -> Tangent:
     hold = HOLD * float(np.linalg.norm(tangent.target)) / n_rows
     vectors = np.hstack([tangent.vectors, hold * np.eye(len(weights))])
     return Tangent(vectors, np.append(tangent.target, hold * weights))
+
+
+def _of_sum(tangent: Tangent, total: float) -> Tangent:
+    """Add a term that holds Σv at ``total``: where a bound on it is met, as the KL is convex."""
+    stiff = STIFF * float(np.linalg.norm(tangent.target)) / total
+    vectors = np.column_stack([tangent.vectors, np.full(len(tangent.vectors), stiff)])
+    return Tangent(vectors, np.append(tangent.target, stiff * total))
 
 
 def _with_third_order(view: LocalView, tangent: Tangent, weights: np.ndarray) -> Tangent:

@@ -7,7 +7,7 @@ cannot tell one order of the table from another.
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Float, UInt64
+from jaxtyping import Float, Int, UInt64
 
 ODD = np.uint64(0x9E3779B97F4A7C15)
 SHIFT = np.uint64(29)
@@ -25,15 +25,23 @@ def distinct_rows(
     weights : (N,)
         w ≥ 0.
     """
+    where, sums = representatives(x, weights)
+    return x[where], sums
+
+
+def representatives(
+    x: Float[np.ndarray, "N D"], weights: Float[np.ndarray, " N"]
+) -> tuple[Int[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+    """Return where each of `distinct_rows` is first in the table, and its weight there."""
     kept = np.flatnonzero(weights > 0.0)
     mixed = _hashes(x[kept] if len(kept) < len(x) else x)
     order = np.argsort(mixed, kind="stable")
-    rows, mixed = x[kept[order]], mixed[order]
-    new = np.ones(len(rows), dtype=bool)
+    kept, mixed = kept[order], mixed[order]
+    new = np.ones(len(kept), dtype=bool)
     same = np.flatnonzero(mixed[1:] == mixed[:-1])
-    new[same + 1] = (rows[same + 1] != rows[same]).any(axis=1)
+    new[same + 1] = (x[kept[same + 1]] != x[kept[same]]).any(axis=1)
     groups = np.cumsum(new) - 1
-    return rows[new], np.bincount(groups, weights=weights[kept[order]])
+    return kept[new], np.bincount(groups, weights=weights[kept])
 
 
 def _hashes(x: Float[np.ndarray, "N D"]) -> UInt64[np.ndarray, " N"]:

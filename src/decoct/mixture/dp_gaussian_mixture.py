@@ -16,6 +16,7 @@ would make the bound fall.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 
 import numpy as np
 from jaxtyping import Float
@@ -24,7 +25,7 @@ from decoct.compilation import use_compilation_cache
 from decoct.errors import RequestError
 from decoct.mixture import cavi
 from decoct.mixture.cavi import Fit, Mixture, Priors
-from decoct.mixture.distinct_rows import distinct_rows
+from decoct.mixture.distinct_rows import representatives
 from decoct.mixture.normal_wishart import NormalWishart
 from decoct.mixture.predictions import log_predictive, responsibilities
 from decoct.mixture.stick_breaking import FiniteDirichlet, StickBreaking
@@ -42,11 +43,13 @@ except ImportError as error:
     ) from error
 
 from decoct.mixture import estimator_input
+from decoct.mixture.estimator_input import Moments
 from decoct.mixture.fit_progress import FitPrinter
+from decoct.mixture.on_coreset import FittedOnCoresets
 from decoct.mixture.starts import start_statistics
 
 
-class DPGaussianMixture(DensityMixin, BaseEstimator):
+class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
     """Dirichlet process mixture of Gaussians with full covariances, truncated at T components.
 
     Parameters
@@ -87,6 +90,10 @@ class DPGaussianMixture(DensityMixin, BaseEstimator):
         1 prints starts and iterations, 2 seconds too.
     verbose_interval : int, default=10
         Iterations from one line to the next.
+    coreset_size : int, default=None
+        M: fit on the lightweight coreset of M weighted draws (their Alg. 1) in place of all rows,
+        at about M/N of the cost. Default priors are still those of all rows. None, or no more
+        distinct rows than M: all rows.
 
     Attributes
     ----------
@@ -112,6 +119,8 @@ class DPGaussianMixture(DensityMixin, BaseEstimator):
         Iterations of the best start.
     converged_ : bool
         Whether they ended by ``tol``.
+    coreset_ : Coreset or None
+        The weighted rows of the fit, where ``coreset_size`` asked for some, or `decoct.build`.
     weight_concentration_prior_, mean_precision_prior_, degrees_of_freedom_prior_ : float
     mean_prior_ : ndarray of shape (n_features,)
     covariance_prior_ : ndarray of shape (n_features, n_features)
@@ -156,6 +165,7 @@ class DPGaussianMixture(DensityMixin, BaseEstimator):
         warm_start=False,
         verbose=0,
         verbose_interval=10,
+        coreset_size=None,
     ):
         self.n_components = n_components
         self.tol = tol
@@ -173,6 +183,7 @@ class DPGaussianMixture(DensityMixin, BaseEstimator):
         self.warm_start = warm_start
         self.verbose = verbose
         self.verbose_interval = verbose_interval
+        self.coreset_size = coreset_size
 
     def fit(self, X, y=None, sample_weight=None):
         """Climb the evidence bound on weighted rows.
@@ -200,22 +211,31 @@ class DPGaussianMixture(DensityMixin, BaseEstimator):
         estimator_input.check_parameters(self)
         X = self._validated(X, ensure_min_samples=2)
         weights = estimator_input.weights(sample_weight, X)
+        where, gamma = representatives(X, weights)
+        priors = self._priors(X.shape[1], lambda: Moments.of(X[where], gamma))
+        self.coreset_ = None
+        if self.coreset_size is not None:
+            self.coreset_, where, gamma = self._own_coreset(X, where, gamma)
+        self._fit_rows(X[where], gamma, priors)
+        return self
+
+    def _fit_rows(
+        self, x: Float[np.ndarray, "n D"], gamma: Float[np.ndarray, " n"], priors: Priors
+    ) -> None:
+        """Fit distinct rows that count γ times."""
         use_compilation_cache()
         again = self.warm_start and hasattr(self, "converged_")
         if again:
-            estimator_input.check_warm(self, X.shape[1])
-        x, gamma = distinct_rows(X, weights)
-        priors = self._priors(x, gamma)
+            estimator_input.check_warm(self, x.shape[1])
         best = self._climb(x, gamma, priors, again)
-        self._keep(best, priors)
+        self._keep(best)
         if not best.converged and self.max_iter > 0:
             warnings.warn(
                 "Best performing initialization did not converge. Try different init parameters, "
                 "or increase max_iter, tol, or check for degenerate data.",
                 ConvergenceWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
-        return self
 
     def fit_predict(self, X, y=None, sample_weight=None):
         """Fit, and return the most probable component of every row.
@@ -298,16 +318,12 @@ class DPGaussianMixture(DensityMixin, BaseEstimator):
         rng = check_random_state(self.random_state)
         y = np.repeat(np.arange(len(self.weights_)), rng.multinomial(n_samples, self.weights_))
         D = self.means_.shape[1]
+        factors = self._mixture().components.chol
         beta = self.mean_precision_[y]
         dof = self.degrees_of_freedom_[y] + 1.0 - D
         scale = np.sqrt((1.0 + beta) / beta / rng.chisquare(dof))
-        normal = np.einsum("nij,nj->ni", self._factors()[y], rng.standard_normal((len(y), D)))
+        normal = np.einsum("nij,nj->ni", factors[y], rng.standard_normal((len(y), D)))
         return self.means_[y] + scale[:, None] * normal, y
-
-    def _factors(self) -> Float[np.ndarray, "T D D"]:
-        """Return L_t, LLᵀ = W⁻¹."""
-        scatter = self.covariances_ * self.degrees_of_freedom_[:, None, None]
-        return np.linalg.cholesky(scatter)
 
     def _rows(self, X) -> Float[np.ndarray, "N D"]:
         check_is_fitted(self)
@@ -324,15 +340,10 @@ class DPGaussianMixture(DensityMixin, BaseEstimator):
 
     def _mixture(self) -> Mixture:
         check_is_fitted(self)
-        shares = np.atleast_2d(np.asarray(self.weight_concentration_))
-        components = NormalWishart(
-            self.means_, self.mean_precision_, self._factors(), self.degrees_of_freedom_
-        )
-        return Mixture(shares, components)
+        return self._posterior
 
-    def _priors(self, x: Float[np.ndarray, "n D"], gamma: Float[np.ndarray, " n"]) -> Priors:
-        """Set the priors' attributes, and return them."""
-        D = x.shape[1]
+    def _priors(self, D: int, moments_of: Callable[[], Moments]) -> Priors:
+        """Set the priors' attributes, and return them; rows are only looked at for defaults."""
         given = self.weight_concentration_prior
         self.weight_concentration_prior_ = 1.0 / self.n_components if given is None else given
         given = self.mean_precision_prior
@@ -344,12 +355,15 @@ class DPGaussianMixture(DensityMixin, BaseEstimator):
                 "The parameter 'degrees_of_freedom_prior' should be greater than "
                 f"{D - 1}, but got {self.degrees_of_freedom_prior_:.3f}."
             )
-        if self.mean_prior is None:
-            self.mean_prior_ = (gamma / gamma.sum()) @ x
-        else:
+        moments = None
+        if self.mean_prior is None or self.covariance_prior is None:
+            moments = moments_of()
+        if self.mean_prior is not None:
             self.mean_prior_ = estimator_input.array(self.mean_prior, (D,), "means")
+        elif moments is not None:
+            self.mean_prior_ = moments.mean
         self.covariance_prior_, chol = estimator_input.covariance_prior(
-            self.covariance_prior, self.reg_covar, x, gamma
+            self.covariance_prior, self.reg_covar, D, moments
         )
         components = NormalWishart(
             self.mean_prior_,
@@ -390,12 +404,13 @@ class DPGaussianMixture(DensityMixin, BaseEstimator):
             fits.append(fit)
         return max(fits, key=lambda fit: fit.bounds[-1] if fit.bounds else -np.inf)
 
-    def _keep(self, fit: Fit, priors: Priors) -> None:
+    def _keep(self, fit: Fit) -> None:
         """Set what the user reads."""
+        self._posterior = fit.mixture
         shares, components = fit.mixture
         stick = self.weight_concentration_prior_type == "dirichlet_process"
         self.weight_concentration_ = (shares[0], shares[1]) if stick else shares[0]
-        self.weights_ = priors.weights.mean(shares)
+        self.weights_ = self._weight_prior().mean(shares)
         self.means_ = components.mean
         self.mean_precision_ = components.mean_precision
         self.degrees_of_freedom_ = components.dof

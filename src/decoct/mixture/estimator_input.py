@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -42,6 +42,11 @@ def check_parameters(estimator: BaseEstimator) -> None:
     for name in ("n_components", "n_init", "verbose_interval"):
         check(name, "an int in the range [1, inf)", lambda v: whole(v) and v >= 1)
     check("max_iter", "an int in the range [0, inf)", lambda v: whole(v) and v >= 0)
+    check(
+        "coreset_size",
+        "None or an int in the range [1, inf)",
+        lambda v: v is None or (whole(v) and v >= 1),
+    )
     for name in ("tol", "reg_covar"):
         check(name, "a float in the range [0.0, inf)", lambda v: real(v) and 0.0 <= v < np.inf)
     for name in ("weight_concentration_prior", "mean_precision_prior", "degrees_of_freedom_prior"):
@@ -98,16 +103,59 @@ def array(given: Any, shape: tuple[int, ...], name: str) -> Float[np.ndarray, ".
     return value
 
 
+class Moments(NamedTuple):
+    """What the default priors need of the rows.
+
+    Attributes
+    ----------
+    rows
+        Their number.
+    total
+        Σγ.
+    mean, scatter : (D,), (D, D)
+        x̄ and Σγ(x − x̄)(x − x̄)ᵀ.
+    low, high : (D,)
+        Smallest and largest values.
+    """
+
+    rows: int
+    total: float
+    mean: Float[np.ndarray, " D"]
+    scatter: Float[np.ndarray, "D D"]
+    low: Float[np.ndarray, " D"]
+    high: Float[np.ndarray, " D"]
+
+    @classmethod
+    def of(cls, x: Float[np.ndarray, "n D"], gamma: Float[np.ndarray, " n"]) -> Moments:
+        """Return the moments of rows that count γ times."""
+        total = gamma.sum()
+        mean = (gamma / total) @ x
+        away = x - mean
+        scatter = (gamma[:, None] * away).T @ away
+        return cls(len(x), float(total), mean, scatter, x.min(axis=0), x.max(axis=0))
+
+    def joined(self, other: Moments) -> Moments:
+        """Return the moments of both tables' rows."""
+        total = self.total + other.total
+        gap = other.mean - self.mean
+        between = self.total * other.total / total * np.outer(gap, gap)
+        return Moments(
+            self.rows + other.rows,
+            total,
+            self.mean + other.total / total * gap,
+            self.scatter + other.scatter + between,
+            np.minimum(self.low, other.low),
+            np.maximum(self.high, other.high),
+        )
+
+
 def covariance_prior(
-    given: Any,
-    added: float,
-    x: Float[np.ndarray, "n D"],
-    gamma: Float[np.ndarray, " n"],
+    given: Any, added: float, D: int, moments: Moments | None
 ) -> tuple[Float[np.ndarray, "D D"], Float[np.ndarray, "D D"]]:
-    """Return W₀⁻¹ and its Cholesky factor."""
-    D = x.shape[1]
+    """Return W₀⁻¹ and its Cholesky factor; ``moments`` are needed where none is given."""
     if given is None:
-        prior = _covariance(x, gamma, added)
+        assert moments is not None
+        prior = _covariance(moments, added)
     elif isinstance(given, numbers.Real):
         prior = float(given) * np.eye(D)
     else:
@@ -118,25 +166,23 @@ def covariance_prior(
     return prior, np.linalg.cholesky(prior)
 
 
-def _covariance(
-    x: Float[np.ndarray, "n D"], gamma: Float[np.ndarray, " n"], added: float
-) -> Float[np.ndarray, "D D"]:
-    """Return the covariance of rows that count γ times, or say why it is no prior."""
+def _covariance(moments: Moments, added: float) -> Float[np.ndarray, "D D"]:
+    """Return the covariance of the rows, or say why it is no prior."""
     remedy = "give covariance_prior, a positive number or a positive-definite matrix."
-    total = gamma.sum()
-    if len(x) == 1:
+    rows, total = moments.rows, moments.total
+    if (moments.low == moments.high).all():
         raise RowsError(f"X has one distinct row, whose covariance is zero; {remedy}")
     if not total > 1.0:
         raise RowsError(
             f"sample_weight sums to {total:.6g}; weights are numbers of rows, and more than one "
             f"row is needed for a covariance: multiply them, or {remedy}"
         )
-    away = x - (gamma / total) @ x
-    covariance = (gamma[:, None] * away).T @ away / (total - 1.0)
-    D = x.shape[1]
+    covariance = moments.scatter / (total - 1.0)
+    D = len(covariance)
     covariance[np.diag_indices(D)] += added
     spread = np.sqrt(np.diag(covariance))
-    flat = spread <= 8.0 * np.finfo(float).eps * np.abs(x).max(axis=0)
+    largest = np.maximum(np.abs(moments.low), np.abs(moments.high))
+    flat = spread <= 8.0 * np.finfo(float).eps * largest
     if flat.any():
         raise RowsError(
             f"Column {int(np.argmax(flat))} of X is constant, so the covariance of X is singular; "
@@ -146,7 +192,7 @@ def _covariance(
     if np.linalg.eigvalsh(correlation)[0] <= D * np.finfo(float).eps:
         rank = np.linalg.matrix_rank(correlation, hermitian=True)
         raise RowsError(
-            f"The covariance of X is singular: {len(x)} distinct rows span {rank} of {D} columns; "
+            f"The covariance of X is singular: {rows} distinct rows span {rank} of {D} columns; "
             f"drop columns that others determine, increase reg_covar, or {remedy}"
         )
     return covariance

@@ -50,6 +50,10 @@ class WeightPrior(Protocol):
         """Return E π_t; they sum to 1."""
         ...
 
+    def draw(self, rng: np.random.Generator, shares: Shares, n: int) -> Float[np.ndarray, "n T"]:
+        """Return n draws of π from q(π); each sums to 1."""
+        ...
+
 
 @dataclass(frozen=True)
 class StickBreaking:
@@ -95,6 +99,14 @@ class StickBreaking:
         weights = a / (a + b) * left
         return weights / weights.sum()
 
+    def draw(self, rng: np.random.Generator, shares: Shares, n: int) -> Float[np.ndarray, "n T"]:
+        a, b = self._free(shares)
+        sticks = np.ones((n, shares.shape[1]))
+        sticks[:, : len(a)] = rng.beta(a, b, size=(n, len(a)))
+        left = np.cumprod(1.0 - sticks[:, :-1], axis=1)
+        weights = sticks * np.concatenate([np.ones((n, 1)), left], axis=1)
+        return weights / weights.sum(axis=1, keepdims=True)
+
     def _free(self, shares: Shares) -> Shares:
         return shares[:, :-1] if self.closed else shares
 
@@ -133,3 +145,6 @@ class FiniteDirichlet:
 
     def mean(self, shares: Shares) -> Float[np.ndarray, " T"]:
         return shares[0] / shares[0].sum()
+
+    def draw(self, rng: np.random.Generator, shares: Shares, n: int) -> Float[np.ndarray, "n T"]:
+        return rng.dirichlet(shares[0], size=n)

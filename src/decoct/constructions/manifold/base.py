@@ -19,6 +19,9 @@ from jaxtyping import Float, Int
 from decoct.constructions.base import Selection
 from decoct.tangent import Tangent
 
+NOISE = 1e-10
+"""Correlation with the residual, relative to ‖b‖, below which a row promises nothing."""
+
 
 class Origin(NamedTuple):
     """Where draws came from: enough to make them again.

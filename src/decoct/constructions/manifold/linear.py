@@ -17,20 +17,34 @@ from dataclasses import dataclass
 import jax
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.linalg import eigh
+from scipy.linalg import cho_factor, cho_solve, eigh
 
 from decoct.constructions.base import Problem, Selection
-from decoct.constructions.manifold.base import Height, correlations, greedy_row
-from decoct.constructions.manifold.exact import ExactManifold, Information
+from decoct.constructions.manifold.base import NOISE, Height, correlations, greedy_row
+from decoct.constructions.manifold.exact import CONVERGED, ExactManifold
 from decoct.data.base import Columns
+from decoct.diagnostics.divergences import Gaussian, kl_gaussian
 from decoct.models.linear import LinearRegression
 from decoct.tangent import Tangent
 
-NOISE = 1e-13
-"""Correlation with the residual that round-off can make, relative to ‖b‖."""
-
 RANK = 1e-14
 """Eigenvalue of the support's Gram matrix, relative to the largest, below which it is round-off."""
+
+
+@dataclass(frozen=True)
+class Information:
+    """Precision P and shift h of a Gaussian ∝ exp(−½θᵀPθ + hᵀθ)."""
+
+    precision: Float[np.ndarray, "d d"]
+    shift: Float[np.ndarray, " d"]
+
+    def __add__(self, other: Information) -> Information:
+        return Information(self.precision + other.precision, self.shift + other.shift)
+
+    def gaussian(self) -> Gaussian:
+        factor = cho_factor(self.precision)
+        cov = cho_solve(factor, np.eye(len(self.shift)))
+        return Gaussian(cho_solve(factor, self.shift), 0.5 * (cov + cov.T))
 
 
 @dataclass(frozen=True)
@@ -47,6 +61,8 @@ class LinearView:
         return None
 
     def best_row(self, blocked: Int[np.ndarray, " k"]) -> int | None:
+        if self.predicted_kl() <= CONVERGED:
+            return None
         beta, nu = self._directions(self.manifold.rows)
         p, R = self._sums_of_everything()
         full = self._products(beta[:1], nu[:1], p, R)  # only for the scale of the round-off
@@ -107,17 +123,21 @@ class LinearManifold(ExactManifold):
         self.scale = self.precision**2
         dim = problem.potentials.dim
         prior = np.broadcast_to(1.0 / np.square(np.asarray(model.prior_scale)), (dim,))
-        self._prior = Information(np.diag(prior), np.zeros(dim))
+        self.prior = Information(np.diag(prior), np.zeros(dim))
         super().__init__(problem)
         x = self.rows["x"]
         self.gram, self.moment = x.T @ x, x.T @ self.rows["y"]
+        everything = Information(self.precision * self.gram, self.precision * self.moment)
+        self.full = (self.prior + everything).gaussian()
 
-    def prior(self) -> Information:
-        return self._prior
+    def posterior(self, selection: Selection) -> Gaussian:
+        """Return π_w."""
+        x, y = selection.rows["x"], selection.rows["y"]
+        weighted = self.precision * selection.weights[:, None] * x
+        return (self.prior + Information(weighted.T @ x, weighted.T @ y)).gaussian()
 
-    def information(self, rows: Columns, weights: Float[np.ndarray, " m"]) -> Information:
-        weighted = self.precision * weights[:, None] * rows["x"]
-        return Information(weighted.T @ rows["x"], weighted.T @ rows["y"])
+    def height(self, selection: Selection) -> Height:
+        return Height(kl_gaussian(self.posterior(selection), self.full), 1.0)
 
     def at(self, key: jax.Array, selection: Selection) -> LinearView:
         here = self.posterior(selection)

@@ -23,6 +23,7 @@ from scipy.special import logsumexp
 
 from decoct.constructions.base import Problem, Selection
 from decoct.constructions.manifold.base import (
+    NOISE,
     Height,
     Origin,
     correlations,
@@ -38,9 +39,6 @@ from decoct.tangent import Tangent
 
 LASTS = 0.5
 """Effective share of the draws below which new ones are made."""
-
-NOISE = 1e-10
-"""Correlation with the residual that round-off can make, relative to ‖b‖."""
 
 WHOLE_BYTES = 2**30
 """Most memory the potentials of all rows may take."""

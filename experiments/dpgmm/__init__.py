@@ -1,0 +1,1 @@
+"""Borsos, Bachem & Krause (2017), figure by figure."""

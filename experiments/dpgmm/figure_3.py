@@ -1,0 +1,242 @@
+"""Borsos, Bachem & Krause (2017), Figure 3: held-out error and speed-up of coreset fits.
+
+    python -m experiments.dpgmm.figure_3 [--sets NAME ...] [--quick] [--trials T] [--splits S]
+        [--components T] [--iterations I] [--covariance-prior C] [--seed SEED] [--output FOLDER]
+
+(a) |L − L_full|/|L_full| against the coreset size M, with L the total log probability of the 20 %
+of the rows held out under the posterior predictive (Section 4): mean and 95 % interval over the
+runs. (b) The CPU seconds of the full fit over those of the fit, against the same error. Start and
+choice of rows are in the seconds. The paper gives no sizes in its text; here they are shares of N.
+
+Every run has a split of its own; with S splits, as where a full fit is dear, run r has the split
+r mod S, and a start and draws of its own. Results are kept run by run in ``runs_SET.csv``; started
+again, the program does what is missing. Several sets may be run at the same time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from scipy.stats import t as student
+
+from decoct.plots.canvas import COLOURS, GREY, dress, figure
+from experiments import common
+from experiments.dpgmm import sets
+from experiments.dpgmm.fits import CORESET, FULL, UNIFORM, Fitted, Settings, fit
+
+SHARES = (0.01, 0.02, 0.05, 0.1)
+"""M/N."""
+
+QUICK_SHARES = (0.02, 0.1)
+TRIALS, QUICK_TRIALS = 25, 2
+FEW_SHARES, FEW_SPLITS = {"protein_homology": (0.01, 0.02, 0.05)}, {"protein_homology": 3}
+"""Where a full fit takes minutes: fewer sizes, and runs share splits."""
+
+QUICK_SETS, QUICK_ROWS = ("rare",), 4000
+COLOUR = {CORESET: COLOURS[0], UNIFORM: COLOURS[1]}
+LABELS = {CORESET: "lightweight coreset", UNIFORM: "uniform rows"}
+
+Row = dict[str, Any]
+
+
+def runs(
+    name: str, x: Float[np.ndarray, "N D"], options: argparse.Namespace, done: Sequence[Row]
+) -> Iterator[Row]:
+    """Yield what is not done yet, a row of the table per fit."""
+    settings = Settings(options.components, options.covariance_prior, options.iterations)
+    have = {(int(one["run"]), one["method"], int(one["M"])) for one in done}
+    warmed: set[tuple[str, int]] = set()
+    splits = min(options.trials, options.splits or FEW_SPLITS.get(name, options.trials))
+    for trial in range(options.trials):
+        train, test = sets.split(x, options.seed + trial % splits)
+        shares = QUICK_SHARES if options.quick else FEW_SHARES.get(name, SHARES)
+        sizes = [round(share * len(train)) for share in shares]
+        wanted = [(FULL, len(train))] if trial < splits else []
+        wanted += [(method, size) for size in sizes for method in (CORESET, UNIFORM)]
+        for method, size in wanted:
+            if (trial, method, size) not in have:
+                if method != FULL and (method, size) not in warmed:
+                    # compiles, which the seconds of a fit of a few rows should not hold
+                    fit(method, train, size, options.seed, replace(settings, iterations=2))
+                    warmed.add((method, size))
+                fitted = fit(method, train, size, _seed(options.seed, trial), settings)
+                yield {
+                    "set": name, "run": trial, "split": trial % splits, "method": method,
+                    "M": size, "N": len(train), **measured(fitted, test),
+                }  # fmt: skip
+
+
+def _seed(seed: int, trial: int) -> int:
+    return int(np.random.SeedSequence([seed, trial]).generate_state(1)[0] % 2**31)
+
+
+def measured(fitted: Fitted, test: Float[np.ndarray, "m D"]) -> Row:
+    """Return what a fit is worth and what it cost."""
+    mixture = fitted.mixture
+    chosen: Row = {} if mixture.coreset_ is None else mixture.coreset_.report.rounds[0]
+    return {
+        "rows": "" if fitted.picked is None else len(fitted.picked),
+        # more digits than a table has: errors are differences of these
+        "log_probability": f"{mixture.score_samples(test).sum():.12g}",
+        "test_rows": len(test),
+        "seconds": fitted.seconds,
+        "iterations": mixture.n_iter_,
+        "components": int((mixture.weights_ > 1e-4).sum()),
+        "normalised_entropy": chosen.get("normalised_entropy", ""),
+    }
+
+
+def relative(table: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """Return error and speed-up of every run, against the full fit of its split."""
+    full = {one["split"]: one for one in table if one["method"] == FULL}
+    found = []
+    for one in table:
+        if one["method"] == FULL or one["split"] not in full:
+            continue
+        exact = full[one["split"]]
+        at = float(exact["log_probability"])
+        found.append(
+            {
+                "set": one["set"], "method": one["method"], "M": int(one["M"]),
+                "N": int(one["N"]), "split": one["split"],
+                "error": abs(float(one["log_probability"]) - at) / abs(at),
+                "speedup": float(exact["seconds"]) / float(one["seconds"]),
+            }
+        )  # fmt: skip
+    return found
+
+
+def summary(found: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """Return means and 95 % intervals of the mean (Student's t) by method and size."""
+    groups: dict[tuple[str, str, int], list[Mapping[str, Any]]] = defaultdict(list)
+    for one in found:
+        groups[one["set"], one["method"], one["M"]].append(one)
+    rows = []
+    for (name, method, size), ones in sorted(groups.items()):
+        n = ones[0]["N"]
+        row: Row = {"set": name, "method": method, "M": size, "percent": 100.0 * size / n}
+        for what in ("error", "speedup"):
+            values = np.array([one[what] for one in ones])
+            margin = 0.0
+            if len(values) > 1:
+                margin = student.ppf(0.975, len(values) - 1) * values.std(ddof=1)
+                margin /= np.sqrt(len(values))
+            row |= {what: values.mean(), f"{what}_low": values.mean() - margin}
+            row |= {f"{what}_high": values.mean() + margin}
+        row |= {"n_over_m": n / size, "runs": len(ones)}
+        rows.append(row | {"splits": len({one["split"] for one in ones})})
+    return rows
+
+
+def draw(table: Sequence[Row], what: str) -> Any:
+    """Draw (a) error against M, or (b) speed-up against error, a panel per set."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    names = [name for name in sets.NAMES if any(one["set"] == name for one in table)]
+    picture = figure(max(6.0, 4.2 * len(names)), 4.6)
+    panels = picture.subplots(1, len(names), squeeze=False)[0]
+    for axes, name in zip(panels, names, strict=True):
+        for method in (CORESET, UNIFORM):
+            ones = [one for one in table if (one["set"], one["method"]) == (name, method)]
+            ones.sort(key=lambda one: one["M"])
+            column = {key: np.array([float(one[key]) for one in ones]) for key in ones[0] if key
+                      not in ("set", "method")}  # fmt: skip
+            _draw_curve(axes, what, method, column)
+        if what == "error":
+            dress(axes, sets.TITLES[name], "M, rows drawn", "relative error, held-out log prob.")
+        else:
+            dress(axes, sets.TITLES[name], "relative error, held-out log prob.", "speed-up")
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.5g}"))
+            axis.set_minor_formatter(NullFormatter())
+    handles, labels = panels[0].get_legend_handles_labels()
+    picture.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=11)
+    return picture
+
+
+def _draw_curve(axes: Any, what: str, method: str, column: Mapping[str, Any]) -> None:
+    colour = COLOUR[method]
+    how = {"color": colour, "marker": "o", "markersize": 5, "label": LABELS[method]}
+    if what == "error":
+        floor = np.maximum(column["error_low"], 0.1 * column["error"])
+        axes.plot(column["M"], column["error"], **how)
+        axes.fill_between(column["M"], floor, column["error_high"], color=colour, alpha=0.2)
+        return
+    axes.plot(column["error"], column["speedup"], **how)
+    for x, y, percent in zip(column["error"], column["speedup"], column["percent"], strict=True):
+        axes.annotate(
+            f"{percent:.3g} %", (x, y), xytext=(5, 3), textcoords="offset points", fontsize=9,
+            color=GREY,
+        )  # fmt: skip
+
+
+def kept(path: Path, settings: Mapping[str, Any]) -> list[Row]:
+    """Return what an earlier start of the same settings found, or end with a sentence."""
+    if not path.exists():
+        return []
+    table = common.read_csv(path)
+    for key, value in settings.items():
+        other = {float(one[key]) for one in table} - {float(value)}
+        if other:
+            sys.exit(
+                f"{path} has runs of {key} {other.pop():g}, not {value}; use another --output."
+            )
+    return [dict(one) for one in table]
+
+
+def run_set(name: str, options: argparse.Namespace) -> list[Row]:
+    """Do what is missing of a set, and return its table."""
+    path = options.output / f"runs_{name}.csv"
+    settings = {
+        "seed": options.seed, "T": options.components, "most_iterations": options.iterations,
+        "covariance_prior": options.covariance_prior,
+    }  # fmt: skip
+    table = kept(path, settings)
+    x = sets.load(name)[: QUICK_ROWS if options.quick else None]
+    for one in runs(name, x, options, table):
+        table.append(one | settings)
+        common.write_csv(path, table)
+        print(
+            f"{name} run {one['run']} {one['method']} M {one['M']:,}: {one['seconds']:.1f} s, "
+            f"{one['iterations']} iterations",
+            flush=True,
+        )
+    return table
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = common.parser(__doc__, Path(__file__).parent)
+    parser.add_argument("--sets", nargs="+", choices=sets.NAMES, help="all of them if not given")
+    parser.add_argument("--splits", type=int, help="splits that have a full fit")
+    parser.add_argument("--components", type=int, help="T; the paper's is 100")
+    parser.add_argument("--iterations", type=int, default=100, help="most of a fit")
+    parser.add_argument("--covariance-prior", type=float, default=10.0, help="W₀⁻¹ over I")
+    options = parser.parse_args(arguments)
+    quick = options.quick
+    options.components = options.components or (20 if quick else 100)
+    options.trials = options.trials or (QUICK_TRIALS if quick else TRIALS)
+    if quick:
+        options.output = options.output / "quick"
+    for name in options.sets or (QUICK_SETS if quick else sets.NAMES):
+        run_set(name, options)
+    # what other starts have found is drawn too
+    tables = [common.read_csv(path) for path in sorted(options.output.glob("runs_*.csv"))]
+    found = summary([one for table in tables for one in relative(table)])
+    common.write_csv(options.output / "figure_3.csv", found)
+    common.save(draw(found, "error"), options.output / "figure_3a.png")
+    common.save(draw(found, "speedup"), options.output / "figure_3b.png")
+
+
+if __name__ == "__main__":
+    main()

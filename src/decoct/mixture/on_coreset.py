@@ -1,0 +1,248 @@
+"""Where `DPGaussianMixture` meets coresets: it makes its own, and `decoct.build` hands it one.
+
+A variational mixture has no potentials at parameters, so `build` lets a construction that needs
+none choose among the rows, and then has the mixture fitted (`decoct.coreset.FittedModel`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import time
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from jaxtyping import Array, Float, Int
+from sklearn.base import clone
+from sklearn.utils import check_random_state
+
+from decoct.constructions.base import Construction
+from decoct.constructions.lightweight import LightweightCoreset
+from decoct.constructions.uniform import Uniform
+from decoct.coreset import Coreset
+from decoct.data.base import Chunk, Columns, Rows
+from decoct.errors import CoresetFileError, RequestError
+from decoct.mixture.cavi import Fit, Mixture
+from decoct.mixture.distinct_rows import distinct_rows
+from decoct.mixture.estimator_input import Moments, check_parameters
+from decoct.mixture.normal_wishart import NormalWishart
+from decoct.mixture.posterior_draws import posterior_draws
+from decoct.mixture.weighted_draws import weighted_draws
+from decoct.models.base import AbstractModel, Params, RawRows
+from decoct.report import Report, described
+from decoct.status import Status
+
+PRIORS = (
+    "weight_concentration_prior_",
+    "mean_precision_prior_",
+    "degrees_of_freedom_prior_",
+    "mean_prior_",
+    "covariance_prior_",
+)
+
+
+class FittedOnCoresets:
+    """What `DPGaussianMixture` is to `decoct.build`, to a `Coreset` and to its file."""
+
+    kind: ClassVar[str] = "dp_gaussian_mixture"
+
+    def default_method(self: Any) -> LightweightCoreset:
+        """Return the construction of Borsos, Bachem & Krause (2017)."""
+        check_parameters(self)
+        return LightweightCoreset(components=int(self.n_components))
+
+    def table_model(self: Any, method: Construction) -> AbstractModel:
+        """Return what turns rows into numbers while ``method`` chooses among them."""
+        check_parameters(self)
+        if not isinstance(method, (LightweightCoreset, Uniform)):
+            raise RequestError(
+                f"{type(method).__name__} weighs rows by their log-likelihood at draws of "
+                f"parameters, which {type(self).__name__} does not have; use "
+                "LightweightCoreset() or Uniform()."
+            )
+        if self.coreset_size is not None:
+            raise RequestError(
+                f"decoct.build takes the size from size=, but coreset_size is {self.coreset_size}; "
+                "leave it None."
+            )
+        return NumericTable(getattr(method, "columns", None))
+
+    def fitted_to(self: Any, coreset: Coreset, table: Rows) -> Coreset:
+        """Return the coreset with a copy of this estimator, fitted on it, as its model.
+
+        Default priors are those of the whole table, which costs a pass. Without a
+        ``random_state`` the coreset's seed is taken.
+        """
+        began = time.perf_counter()
+        mixture: Any = clone(self)
+        if mixture.random_state is None:
+            mixture.set_params(random_state=coreset.report.seed)
+        x, gamma = distinct_rows(beside(coreset.rows), coreset.weights)
+        mixture.n_features_in_ = x.shape[1]
+        if all(np.ndim(column) == 1 for column in coreset.rows.values()):
+            mixture.feature_names_in_ = np.asarray(list(coreset.rows), dtype=object)
+        passes = coreset.report.passes
+
+        def moments() -> Moments:
+            nonlocal passes
+            passes += 1
+            return table.map_reduce(_chunk_moments, Moments.joined)
+
+        mixture._fit_rows(x, gamma, mixture._priors(x.shape[1], moments))
+        seconds = {**coreset.report.seconds, "fit": round(time.perf_counter() - began, 3)}
+        report = dataclasses.replace(coreset.report, passes=passes, seconds=seconds)
+        mixture.coreset_ = dataclasses.replace(coreset, model=mixture, report=report)
+        return mixture.coreset_
+
+    def draw_posterior(self: Any, draws: int, chains: int, seed: int) -> xr.DataTree:
+        """Return independent draws of the variational posterior, as `Coreset.sample` gives them.
+
+        The group ``posterior`` has ``weights`` (component), ``means`` (component, feature) and
+        ``covariances`` (component, feature, other_feature), after the axes chain and draw, which
+        only shape the answer.
+        """
+        from arviz_base import from_dict
+
+        mixture: Mixture = self._mixture()
+        drawn = posterior_draws(
+            np.random.default_rng(seed), mixture, self._weight_prior(), draws * chains
+        )
+        T, D = mixture.components.mean.shape
+        features = getattr(self, "feature_names_in_", np.arange(D))
+        tree = from_dict(
+            {"posterior": {k: v.reshape(chains, draws, *v.shape[1:]) for k, v in drawn.items()}},
+            dims={
+                "weights": ["component"],
+                "means": ["component", "feature"],
+                "covariances": ["component", "feature", "other_feature"],
+            },
+            coords={"component": np.arange(T), "feature": features, "other_feature": features},
+        )
+        tree["posterior"].attrs["sampler"] = "variational posterior"
+        return tree
+
+    def to_dict(self: Any) -> dict[str, Any]:
+        """Return the parameters and a digest of the fit, ready for JSON.
+
+        Raises
+        ------
+        CoresetFileError
+            ``random_state`` is a generator, which a file cannot hold.
+        """
+        parameters = {name: _plain(value) for name, value in self.get_params().items()}
+        try:
+            json.dumps(parameters)
+        except TypeError as error:
+            raise CoresetFileError(
+                f"A file cannot hold the mixture's parameters ({error}); give random_state as a "
+                "whole number, and priors as numbers, arrays or lists."
+            ) from error
+        digest = hashlib.sha256(json.dumps(self.fitted_state()).encode()).hexdigest()
+        return {"kind": self.kind, **parameters, "fit": f"sha256 {digest[:12]}"}
+
+    def fitted_state(self: Any) -> dict[str, Any]:
+        """Return what the fit found, ready for JSON, to the last bit."""
+        shares, components = self._mixture()
+        lower = np.tril_indices(components.mean.shape[1])
+        arrays = {**components._asdict(), "chol": components.chol[:, *lower], "shares": shares}
+        return {
+            **{name: array.tolist() for name, array in arrays.items()},
+            **{name: _plain(getattr(self, name)) for name in PRIORS},
+            "bounds": [float(one) for one in self.lower_bounds_],
+            "converged": bool(self.converged_),
+            "feature_names": [str(one) for one in getattr(self, "feature_names_in_", ())],
+        }
+
+    @classmethod
+    def from_state(cls, spec: Mapping[str, Any], state: Mapping[str, Any]) -> Any:
+        """Return the estimator that `to_dict` and `fitted_state` describe, fitted as it was."""
+        parameters = {name: value for name, value in spec.items() if name not in ("kind", "fit")}
+        mixture: Any = cls(**parameters)
+        arrays = {
+            name: np.asarray(state[name], dtype=np.float64)
+            for name in ("shares", *NormalWishart._fields)
+        }
+        T, D = arrays["mean"].shape
+        chol = np.zeros((T, D, D))
+        chol[:, *np.tril_indices(D)] = arrays["chol"]
+        components = NormalWishart(
+            **{**{k: arrays[k] for k in NormalWishart._fields}, "chol": chol}
+        )
+        for name in PRIORS:
+            value = state[name]
+            setattr(mixture, name, np.asarray(value) if isinstance(value, list) else value)
+        mixture._keep(
+            Fit(Mixture(arrays["shares"], components), list(state["bounds"]), state["converged"])
+        )
+        mixture.n_features_in_ = D
+        if state["feature_names"]:
+            mixture.feature_names_in_ = np.asarray(state["feature_names"], dtype=object)
+        return mixture
+
+    def _own_coreset(
+        self: Any,
+        X: Float[np.ndarray, "N D"],
+        where: Int[np.ndarray, " n"],
+        gamma: Float[np.ndarray, " n"],
+    ) -> tuple[Coreset, Int[np.ndarray, " m"], Float[np.ndarray, " m"]]:
+        """Return the coreset of distinct rows X[where] that count γ times; also unsorted."""
+        began = time.perf_counter()
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        places, weights, numbers = weighted_draws(X[where], gamma, self.coreset_size, seed)
+        kept = where[places]
+        order = np.argsort(kept)
+        indices = kept[order].astype(np.int64)
+        names = getattr(self, "feature_names_in_", None)
+        rows: Columns = {"x": X[indices]}
+        if names is not None:
+            rows = {str(name): X[indices, j] for j, name in enumerate(names)}
+        report = Report(
+            described(LightweightCoreset()), seed, Status.DONE, int(self.coreset_size), None,
+            [numbers], 2, 0, {"coreset": round(time.perf_counter() - began, 3)},
+        )  # fmt: skip
+        # the estimator stands in for a model: see FittedModel
+        model: Any = self
+        return Coreset(indices, weights[order], rows, len(X), model, report), kept, weights
+
+
+class NumericTable(AbstractModel):
+    """Columns of finite numbers, and no model of them: every potential is 0.
+
+    Parameters
+    ----------
+    needs
+        Names of the columns; None for all of them.
+    """
+
+    needs: tuple[str, ...] | None
+
+    def init(self, rows: RawRows) -> Params:
+        return {"nothing": np.zeros(1)}
+
+    def log_likelihood(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
+        return jnp.zeros(len(next(iter(rows.values()))))
+
+    def log_prior(self, params: Params) -> Float[Array, ""]:
+        return jnp.zeros(())
+
+    @property
+    def columns(self) -> tuple[str, ...] | None:
+        return self.needs
+
+
+def beside(columns: Mapping[str, np.ndarray]) -> Float[np.ndarray, "n D"]:
+    """Return columns of numbers side by side."""
+    parts = [np.asarray(column, dtype=np.float64) for column in columns.values()]
+    return np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1)
+
+
+def _chunk_moments(chunk: Chunk) -> Moments:
+    return Moments.of(beside(chunk.columns), np.ones(chunk.n_rows))
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value

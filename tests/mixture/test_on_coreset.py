@@ -1,0 +1,388 @@
+"""A mixture and its coreset in one call, by the estimator and by `decoct.build`."""
+
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+
+pytest.importorskip("sklearn", minversion="1.6")
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.estimator_checks import (
+    check_sample_weight_equivalence_on_dense_data,
+    parametrize_with_checks,
+)
+
+import decoct
+from decoct.constructions import IteratedHilbert, LightweightCoreset, Uniform
+from decoct.constructions.lightweight import importance
+from decoct.data.arrays import ArrayRows
+from decoct.errors import CoresetFileError, DecoctError, RequestError, RowsError
+from decoct.mixture import DPGaussianMixture
+from decoct.mixture.weighted_draws import weighted_draws
+from decoct.status import Status
+
+ATTRIBUTES = (
+    "weights_",
+    "means_",
+    "covariances_",
+    "precisions_",
+    "precisions_cholesky_",
+    "mean_precision_",
+    "degrees_of_freedom_",
+    "mean_prior_",
+    "covariance_prior_",
+    "lower_bounds_",
+)
+
+
+@parametrize_with_checks([DPGaussianMixture(n_components=2, coreset_size=12)])
+def test_scikit_learns_checks(estimator, check):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        check(estimator)
+
+
+@pytest.fixture(name="X", scope="module")
+def four_groups():
+    """Three groups and a rare far one."""
+    rng = np.random.default_rng(0)
+    centres = np.array([[0.0, 0.0], [6.0, 0.0], [0.0, 6.0], [40.0, 40.0]])
+    return rng.normal(size=(4000, 2)) + centres[rng.choice(4, 4000, p=[0.4, 0.3, 0.295, 0.005])]
+
+
+def mixture(**how):
+    how = {"n_components": 6, "random_state": 0, "max_iter": 500, "tol": 1e-2, **how}
+    return DPGaussianMixture(**how)
+
+
+def assert_same_fit(one, other, **tolerance):
+    for name in ATTRIBUTES:
+        np.testing.assert_allclose(getattr(one, name), getattr(other, name), **tolerance)
+
+
+def test_draws_of_unit_weights_are_the_paper_s(X):
+    q = importance(ArrayRows({"x": X})).q
+    drawn = weighted_draws(X, np.ones(4000), 300, seed=3)
+    counts = drawn.weights * 300 * q[drawn.places]
+    np.testing.assert_allclose(counts, np.round(counts), atol=1e-9)
+    assert np.round(counts).sum() == 300
+    assert (np.diff(drawn.places) > 0).all()
+    assert drawn.numbers["repeated_picks"] == 300 - len(drawn.places)
+    entropy = -(q @ np.log(q)) / np.log(4000)
+    assert drawn.numbers["normalised_entropy"] == pytest.approx(entropy, rel=1e-12)
+    assert drawn.numbers["spread"] == pytest.approx(4000 * X.var(axis=0).sum())
+
+
+def test_draws_of_weighted_rows_are_draws_of_repeated_rows(X):
+    x, gamma = X[:50], np.random.default_rng(1).integers(1, 5, size=50)
+    repeated = np.repeat(np.arange(50), gamma)
+    importances = importance(ArrayRows({"x": x[repeated]}))
+    q = np.bincount(repeated, weights=importances.q)
+    drawn = [weighted_draws(x, gamma.astype(float), 20, seed) for seed in range(2000)]
+    assert drawn[0].numbers["normalised_entropy"] == pytest.approx(importances.entropy)
+    places = np.concatenate([one.places for one in drawn])
+    weights = np.concatenate([one.weights for one in drawn])
+    counts = np.bincount(places, weights=weights * 20 * q[places] / gamma[places], minlength=50)
+    # 40,000 draws: a binomial count of each row, unbiased sums of weights
+    assert counts.sum() == pytest.approx(40_000)
+    assert (np.abs(counts - 40_000 * q) < 4.5 * np.sqrt(40_000 * q)).all()
+    sums = np.array([one.weights @ (x[one.places] ** 2) for one in drawn])
+    error = sums.std(axis=0) / np.sqrt(2000)
+    assert (np.abs(sums.mean(axis=0) - gamma @ (x**2)) < 4 * error).all()
+
+
+def test_fit_leaves_the_coreset_it_was_fitted_on(X):
+    fitted = mixture(coreset_size=200).fit(X)
+    coreset = fitted.coreset_
+    assert isinstance(coreset, decoct.Coreset)
+    assert coreset.size <= 200
+    assert coreset.n_rows == 4000
+    np.testing.assert_array_equal(coreset.rows["x"], X[coreset.indices])
+    assert (np.diff(coreset.indices) > 0).all()
+    assert coreset.weights.sum() == pytest.approx(4000, rel=0.2)
+    assert coreset.model is fitted
+    assert coreset.report.status is Status.DONE
+    assert coreset.report.method["name"] == "LightweightCoreset"
+    assert coreset.report.rounds[0]["normalised_entropy"] < 1.0
+    # the fit of those rows, with the default priors of all rows
+    by_hand = mixture(mean_prior=X.mean(axis=0), covariance_prior=np.cov(X.T) + 1e-6 * np.eye(2))
+    by_hand.fit(coreset.rows["x"], sample_weight=coreset.weights)
+    assert by_hand.coreset_ is None
+    assert_same_fit(fitted, by_hand, rtol=1e-6, atol=1e-9)
+    # and near that of all rows, the rare group included
+    full = mixture().fit(X)
+    assert fitted.score(X) == pytest.approx(full.score(X), abs=0.15)
+    assert fitted.score_samples([[40.0, 40.0]]) == pytest.approx(
+        full.score_samples([[40.0, 40.0]]), abs=1.0
+    )
+
+
+def test_random_state_decides_the_coreset(X):
+    one, same, other = (mixture(coreset_size=50, random_state=seed).fit(X) for seed in (0, 0, 1))
+    np.testing.assert_array_equal(one.coreset_.indices, same.coreset_.indices)
+    np.testing.assert_array_equal(one.means_, same.means_)
+    assert not np.array_equal(one.coreset_.indices, other.coreset_.indices)
+
+
+def test_weights_are_repeated_rows_for_the_coreset_too(X):
+    counts = np.random.default_rng(3).integers(0, 4, size=4000)
+    weighted = mixture(coreset_size=60).fit(X, sample_weight=counts)
+    repeated = np.random.default_rng(4).permutation(np.repeat(np.arange(4000), counts))
+    other = mixture(coreset_size=60).fit(X[repeated])
+    assert_same_fit(weighted, other, rtol=1e-8, atol=1e-10)
+    chosen = weighted.coreset_.indices
+    assert set(chosen) == set(repeated[other.coreset_.indices])
+    assert (counts[chosen] > 0).all()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        check_sample_weight_equivalence_on_dense_data(
+            "DPGaussianMixture", mixture(n_components=2, coreset_size=6)
+        )
+
+
+def test_a_coreset_of_all_rows_is_all_rows(X):
+    few = X[:80]
+    fitted = mixture(coreset_size=100).fit(few)
+    np.testing.assert_array_equal(fitted.coreset_.indices, np.arange(80))
+    np.testing.assert_array_equal(fitted.coreset_.weights, np.ones(80))
+    assert_same_fit(fitted, mixture().fit(few), rtol=0)
+
+
+def test_names_of_columns_stay(X):
+    table = pd.DataFrame(X, columns=["east", "north"])
+    fitted = mixture(coreset_size=50).fit(table)
+    coreset = fitted.coreset_
+    assert list(coreset.rows) == ["east", "north"]
+    np.testing.assert_array_equal(coreset.rows["north"], X[coreset.indices, 1])
+    assert_same_fit(fitted, mixture(coreset_size=50).fit(X), rtol=0)
+
+
+@pytest.fixture(scope="module")
+def built(X):
+    return decoct.build(mixture(), {"x": X}, size=200, seed=5)
+
+
+def test_build_gives_the_coreset_and_the_fit(X, built):
+    estimator = mixture()
+    again = decoct.build(estimator, {"x": X}, size=200, seed=5)
+    assert not hasattr(estimator, "means_")
+    fitted = again.model
+    assert isinstance(fitted, DPGaussianMixture)
+    assert fitted.coreset_ is again
+    np.testing.assert_array_equal(again.indices, built.indices)
+    assert_same_fit(fitted, built.model, rtol=0)
+    by_hand = mixture(mean_prior=X.mean(axis=0), covariance_prior=np.cov(X.T) + 1e-6 * np.eye(2))
+    by_hand.fit(again.rows["x"], sample_weight=again.weights)
+    assert_same_fit(fitted, by_hand, rtol=1e-6, atol=1e-9)
+    report = again.report
+    assert report.method == {
+        "name": "LightweightCoreset",
+        "columns": None,
+        "components": 6,
+        "delta": 0.05,
+    }
+    assert report.rounds[0]["epsilon"] > 0.0
+    assert report.passes == 3  # two of Alg. 1, one for the default priors
+    assert "fit" in report.seconds
+    assert repr(again).startswith("Coreset(")
+    given = mixture(mean_prior=[0.0, 0.0], covariance_prior=1.0)
+    assert decoct.build(given, {"x": X}, size=50).report.passes == 2
+
+
+def test_the_coreset_is_the_construction_s_whatever_the_model(X, built):
+    other = decoct.build(
+        decoct.models.GaussianMean(np.eye(2)),
+        {"x": X},
+        size=200,
+        seed=5,
+        method=LightweightCoreset(),
+    )
+    np.testing.assert_array_equal(built.indices, other.indices)
+    np.testing.assert_array_equal(built.weights, other.weights)
+
+
+def test_build_takes_every_table(X, tmp_path):
+    table = pd.DataFrame({"name": ["row"] * 4000, "east": X[:, 0], "north": X[:, 1]})
+    file = tmp_path / "rows.parquet"
+    table.to_parquet(file)
+    method = LightweightCoreset(columns=("east", "north"))
+    coresets = [
+        decoct.build(mixture(), source, size=150, method=method) for source in (table, str(file))
+    ]
+    numbers = decoct.build(mixture(), table[["east", "north"]], size=150)
+    for coreset in (coresets[1], numbers):
+        assert list(coreset.rows) == ["east", "north"]
+        np.testing.assert_array_equal(coresets[0].indices, coreset.indices)
+        assert_same_fit(coresets[0].model, coreset.model, rtol=1e-8)
+    fitted = coresets[0].model
+    assert list(fitted.feature_names_in_) == ["east", "north"]
+    assert np.isfinite(fitted.score(table[["east", "north"]]))
+    with pytest.raises(RowsError, match="Column 'name' is not numeric"):
+        decoct.build(mixture(), table, size=150)
+
+
+def test_other_ways_to_choose(X):
+    coreset = decoct.build(mixture(), {"x": X}, size=100, method=Uniform())
+    counts = coreset.weights * 100 / 4000
+    np.testing.assert_allclose(counts, np.round(counts))
+    assert np.isfinite(coreset.model.score(X))
+    small, large = decoct.path(mixture(), {"x": X}, [40, 160], seed=2)
+    assert small.size < large.size <= 160
+    assert small.model.coreset_ is small
+    assert set(small.indices) <= set(large.indices)
+    without = mixture(random_state=None)
+    one, same = (decoct.build(without, {"x": X}, size=60, seed=4).model for _ in range(2))
+    assert_same_fit(one, same, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("how", "options", "message"),
+    [
+        ({}, {"size": 50, "method": IteratedHilbert()}, r"use LightweightCoreset\(\) or Uniform"),
+        ({}, {"kl": 0.1}, "LightweightCoreset takes size="),
+        ({}, {"size": 5000}, "the table has 4000 rows"),
+        ({"coreset_size": 50}, {"size": 50}, "coreset_size is 50; leave it None"),
+        ({"n_components": 0}, {"size": 50}, "'n_components' parameter"),
+    ],
+)
+def test_requests_that_cannot_be_meant(X, how, options, message):
+    with pytest.raises(DecoctError, match=message):
+        decoct.build(mixture(**how), {"x": X}, **options)
+
+
+@pytest.mark.parametrize("size", [0, 2.5, True, "all"])
+def test_bad_sizes(X, size):
+    with pytest.raises(RequestError, match="'coreset_size' parameter of DPGaussianMixture must be"):
+        mixture(coreset_size=size).fit(X)
+
+
+def test_rows_that_are_all_one_row():
+    with pytest.raises(RowsError, match="one distinct row"):
+        decoct.build(mixture(), {"x": np.full((3000, 2), 0.1)}, size=20)
+    fitted = mixture(covariance_prior=1.0, coreset_size=5).fit(np.full((30, 2), 0.1))
+    np.testing.assert_array_equal(fitted.coreset_.weights, [30.0])
+
+
+def test_there_is_no_density_to_walk_on(built):
+    for ask in (
+        lambda: built.log_density(np.zeros(3)),
+        lambda: built.dim,
+        lambda: built.density,
+    ):
+        with pytest.raises(RequestError, match="no density over its parameters"):
+            ask()
+    with pytest.raises(RequestError, match="need no sampler"):
+        built.sample(sampler=decoct.posteriors.NUTS())
+
+
+@pytest.mark.parametrize("kind", ["dirichlet_process", "dirichlet_distribution"])
+def test_draws_are_of_the_variational_posterior(X, kind):
+    estimator = mixture(weight_concentration_prior_type=kind)
+    coreset = decoct.build(estimator, pd.DataFrame(X, columns=["a", "b"]), size=200)
+    fitted = coreset.model
+    posterior = coreset.sample(draws=1500, chains=2, seed=1)["posterior"]
+    assert posterior["weights"].dims == ("chain", "draw", "component")
+    assert posterior["means"].dims == ("chain", "draw", "component", "feature")
+    assert posterior["covariances"].dims[-2:] == ("feature", "other_feature")
+    assert list(posterior["feature"].to_numpy()) == ["a", "b"]
+    assert posterior.sizes["chain"] == 2
+    weights, means, covariances = (
+        posterior[name].to_numpy().reshape(3000, *posterior[name].shape[2:])
+        for name in ("weights", "means", "covariances")
+    )
+    np.testing.assert_allclose(weights.sum(axis=1), 1.0)
+
+    def agrees(draws, expected):
+        error = draws.std(axis=0) / np.sqrt(3000)
+        assert (np.abs(draws.mean(axis=0) - expected) < 5 * error + 1e-12).all()
+
+    used = fitted.weights_ > 0.05
+    agrees(weights, fitted.weights_)
+    agrees(means[:, used], fitted.means_[used])
+    agrees(np.linalg.inv(covariances[:, used]), fitted.precisions_[used])
+    # Var μ = E(βΛ)⁻¹, with E Λ⁻¹ = W⁻¹/(ν − D − 1)
+    t = fitted.weights_.argmax()
+    nu = fitted.degrees_of_freedom_[t]
+    spread = fitted.covariances_[t] * nu / (nu - 3.0)
+    agrees(covariances[:, t], spread)
+    away = means[:, t] - fitted.means_[t]
+    agrees(away[:, :, None] * away[:, None, :], spread / fitted.mean_precision_[t])
+    again = coreset.sample(draws=1500, chains=2, seed=1)["posterior"]
+    np.testing.assert_array_equal(again["means"], posterior["means"])
+
+
+def test_draws_that_would_not_fit(built):
+    with pytest.raises(RequestError, match=r"take 768\.0 GB; ask for at most"):
+        built.sample(draws=1_000_000_000)
+
+
+@pytest.mark.parametrize("kind", ["dirichlet_process", "dirichlet_distribution"])
+def test_a_file_brings_the_fit_back_to_the_last_bit(X, kind, tmp_path):
+    estimator = mixture(
+        weight_concentration_prior_type=kind,
+        weight_concentration_prior=np.float64(5.0),
+        mean_prior=np.zeros(2),
+        covariance_prior=0.1,
+    )
+    coreset = decoct.build(estimator, pd.DataFrame(X, columns=["a", "b"]), size=120)
+    coreset.save(tmp_path / "mixture.parquet")
+    back = decoct.load(tmp_path / "mixture.parquet")
+    np.testing.assert_array_equal(back.indices, coreset.indices)
+    assert back.report == coreset.report
+    assert isinstance(back.model, DPGaussianMixture)
+    assert back.model.coreset_ is back
+    for name in ATTRIBUTES:
+        np.testing.assert_array_equal(getattr(back.model, name), getattr(coreset.model, name))
+    np.testing.assert_array_equal(
+        back.model.weight_concentration_, coreset.model.weight_concentration_
+    )
+    assert back.model.converged_ == coreset.model.converged_
+    table = pd.DataFrame(X, columns=["a", "b"])
+    np.testing.assert_array_equal(
+        back.model.score_samples(table), coreset.model.score_samples(table)
+    )
+    np.testing.assert_array_equal(
+        back.sample(draws=5)["posterior"]["means"], coreset.sample(draws=5)["posterior"]["means"]
+    )
+    assert clone(back.model).get_params()["mean_prior"] == [0.0, 0.0]
+    back.save(tmp_path / "again.parquet")
+    np.testing.assert_array_equal(
+        decoct.load(tmp_path / "again.parquet").model.means_, coreset.model.means_
+    )
+
+
+def test_the_estimator_s_own_coreset_can_be_kept_too(X, tmp_path):
+    fitted = mixture(coreset_size=80).fit(X)
+    fitted.coreset_.save(tmp_path / "own.parquet")
+    back = decoct.load(tmp_path / "own.parquet").model
+    np.testing.assert_array_equal(back.means_, fitted.means_)
+    assert back.coreset_size == 80
+
+
+def test_what_a_file_cannot_hold_is_refused_before_it_is_written(X, tmp_path):
+    random_state = np.random.RandomState(0)
+    coreset = decoct.build(mixture(random_state=random_state), {"x": X}, size=50)
+    with pytest.raises(CoresetFileError, match="give random_state as a whole number"):
+        coreset.save(tmp_path / "no.parquet")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_damaged_fit_is_a_sentence(built, tmp_path, monkeypatch):
+    state = built.model.fitted_state()
+    del state["chol"]
+    monkeypatch.setattr(built.model, "fitted_state", lambda: state)
+    built.save(tmp_path / "bad.parquet")
+    with pytest.raises(CoresetFileError, match="damaged fit of a dp_gaussian_mixture"):
+        decoct.load(tmp_path / "bad.parquet")
+
+
+def test_decoct_does_without_scikit_learn_until_asked():
+    program = (
+        "import sys, decoct, decoct.mixture, decoct.driver, decoct.coreset_file; "
+        "sys.exit('sklearn' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
