@@ -146,7 +146,7 @@ def million(seeds: int) -> None:
     rows = data.logistic(n=1_000_000)
     model = decoct.models.LogisticRegression()
     full = decoct.laplace(model, rows)
-    method = SparseVI(picks=100, subsample=2_000)
+    method = SparseVI(picks=200, subsample=5_000, subsample_totals=True)
     for seed in range(seeds):
         started, cpu = time.perf_counter(), time.process_time()
         coreset = decoct.build(model, rows, size=100, seed=seed, method=method)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -47,6 +47,9 @@ PUBLISHED = Gradient(steps=100, rate=1.0, optimizer="adam")
 
 IN_PRINT = Gradient(steps=100, rate=1.0)
 """The same in the words of Algorithm 1, line 15: w ← w − γ_t D."""
+
+EXCHANGED = (1, 2, 5, 10, 20, 30, 50, 70, 100, 130, 160, 200)
+"""Sizes of builds with exchanges."""
 
 LOWEST = 1e-12
 """Nats below which KLs are rounding; they are drawn here."""
@@ -104,6 +107,9 @@ class Method(NamedTuple):
         Most trials; None for all.
     largest
         Largest M; None for all.
+    exchanges
+        Build every M of `EXCHANGED` on its own, with 2 M picks: once M rows are kept, a pick takes
+        the place of the row that is missed least.
     """
 
     name: str
@@ -112,21 +118,25 @@ class Method(NamedTuple):
     line: str = "-"
     trials: int | None = None
     largest: int | None = None
+    exchanges: bool = False
 
     def sizes(self, sizes: Sequence[int]) -> list[int]:
+        if self.exchanges:
+            return [m for m in sizes if m in EXCHANGED]
         return [m for m in sizes if self.largest is None or m <= self.largest]
 
     def path(self, trial: Trial, sizes: Sequence[int]) -> list[Coreset]:
         """Return the coreset after every number of picks."""
-        rng = np.random.default_rng(trial.seed)
-        return decoct.path(
-            trial.model,
-            dict(trial.rows),
-            sizes,
-            method=self.construction(trial, rng),
-            seed=trial.seed,
-            progress=False,
-        )
+        method = self.construction(trial, np.random.default_rng(trial.seed))
+        model, rows = trial.model, dict(trial.rows)
+        options: dict[str, Any] = {"seed": trial.seed, "progress": False}
+        if not self.exchanges:
+            return decoct.path(model, rows, sizes, method=method, **options)
+        assert isinstance(method, SparseVI)
+        return [
+            decoct.build(model, rows, size=m, method=replace(method, picks=2 * m), **options)
+            for m in sizes
+        ]
 
 
 def optimal(trial: Trial, rng: np.random.Generator) -> Construction:
@@ -229,7 +239,7 @@ def draw_curves(
         axes.fill_between(m, low, high, color=method.colour, alpha=0.18, linewidth=0)
         axes.plot(m, middle, method.line, color=method.colour, linewidth=2.2, label=label)
     axes.set_yscale("log")
-    dress(axes, title, "picks M", "KL(coreset posterior ‖ posterior), nats")
+    dress(axes, title, "rows asked for, M", "KL(coreset posterior ‖ posterior), nats")
     below = min(one["reverse_median"] for one in table)
     if below < LOWEST:
         axes.axhline(LOWEST, color=GREY, linewidth=0.8)

@@ -206,11 +206,12 @@ def check(
     if max_draws < 2:
         raise RequestError(f"max_draws is {max_draws}; a certificate needs at least 2.")
     use_compilation_cache()
+    dim = coreset.dim  # refuses a coreset without a density, such as a mixture's
     table = encoded(as_rows(rows), coreset.model)
     _require_same_table(coreset, table)
     if draws is None:
         draws = coreset.sample(draws=max(1, max_draws // 4), seed=seed, progress=progress)
-    z = unconstrained(draws, coreset.dim)
+    z = unconstrained(draws, dim)
     picked = _thinning(z.shape[1], max(1, max_draws // z.shape[0]))
     z = z[:, picked]
     flat = z.reshape(-1, z.shape[-1])

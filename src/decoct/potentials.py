@@ -189,6 +189,22 @@ class Potentials:
         return Curvature(float(total[0]), total[1], total[2])
 
     @float64
+    def curvature_of(self, rows: Columns, z: Float[np.ndarray, " d"]) -> Curvature:
+        """Return value, gradient and Hessian of the sum over a few encoded rows at ``z``."""
+        n, evaluations = columns_length(rows), 1 + 2 * self.dim
+        size = chunk_rows(evaluations)
+        fn = _CurvatureOf(self.model, self.space, size=size)
+        at = as_embedding(np.asarray(z)[None])
+        whole, total = Chunk(0, rows), None
+        for begin in range(0, n, size):
+            part = fn(whole.piece(begin, min(begin + size, n)), at)
+            total = part if total is None else _add(total, part)
+        if total is None:
+            raise ValueError("A sum of curvatures needs at least one row.")
+        self.counts.evaluations += n * evaluations
+        return Curvature(float(total[0]), total[1], total[2])
+
+    @float64
     def log_prior(self, draws: Float[np.ndarray, "S d"]) -> Float[np.ndarray, " S"]:
         """Return log π₀ at the draws."""
         return np.asarray(_log_priors(self.model, self.space, jnp.asarray(draws)))

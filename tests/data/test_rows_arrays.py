@@ -92,3 +92,10 @@ def test_bad_mappings(columns, message):
 def test_bad_frames(frame, message):
     with pytest.raises(RowsError, match=message):
         rows(frame)
+
+
+def test_a_matrix_is_one_column():
+    matrix = np.arange(6.0).reshape(3, 2)
+    table = rows(matrix)
+    assert table.n_rows == 3
+    np.testing.assert_array_equal(table.take(np.array([2]))["x"], matrix[2:])

@@ -398,7 +398,7 @@ def test_file_that_changes_under_the_reader(tmp_path, suffix):
 
 @pytest.mark.parametrize("source", [5, None, [1.0, 2.0], [], np.ones(3), b"t.parquet"])
 def test_what_is_no_table(source):
-    with pytest.raises(RowsError, match="is not a table; give a dict of arrays, a pandas"):
+    with pytest.raises(RowsError, match="is not a table; give a dict of arrays, a NumPy"):
         rows(source)
 
 

@@ -28,9 +28,13 @@ Method = Literal[
     "frank-wolfe",
     "giga",
     "importance-sampling",
+    "sparse-vi",
     "sensitivity",
     "uniform",
 ]
+
+CANDIDATES = 2000
+"""Rows among which sparse-vi chooses at a time."""
 
 
 def build(
@@ -82,7 +86,8 @@ def build(
     kl
         Keep as few rows as bring KL(coreset posterior || full posterior) to this many nats.
     method
-        How rows and weights are chosen. All but the first take --size only, and look from the
+        How rows and weights are chosen. All but the first take --size only. sparse-vi chooses
+        among 2000 rows at a time and moves with the coreset posterior; the others look from the
         Laplace approximation of the full posterior once and for all.
     seed
         The same seed on the same table gives the same coreset.
@@ -146,6 +151,8 @@ def _construction(method: str) -> Construction | None:
 
     if method == "iterated-hilbert":
         return None
+    if method == "sparse-vi":
+        return constructions.SparseVI(subsample=CANDIDATES)
     simple = {
         "sensitivity": constructions.Sensitivity,
         "uniform": constructions.Uniform,

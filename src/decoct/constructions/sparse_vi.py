@@ -104,8 +104,12 @@ class SparseVI:
     subsample
         Rows among which to choose besides the support (U of §3.2); None for all.
     subsample_totals
-        Estimate Σ_n f_n from those rows as well (§3.3): cheap, and noisy by about
-        ½ d N/subsample nats. False walks all rows whenever new draws are made.
+        Estimate Σ_n f_n from those rows as well (§3.3). False walks all rows at all draws whenever
+        new draws are made.
+    control_variates
+        Correct that estimate by a quadratic that is summed over all rows, wherever the draws are
+        close enough together for it to help; each costs a pass of 1 + 2 d potentials a row. False
+        is the paper's estimate, noisy by about ½ d N/subsample nats.
     reuse
         Reweight draws while their effective number is at least S/2. False draws anew for every
         gradient, as Algorithm 1 does.
@@ -119,6 +123,7 @@ class SparseVI:
     picks: int | None = None
     subsample: int | None = None
     subsample_totals: bool = False
+    control_variates: bool = True
     reuse: bool = True
     exact: bool = True
 
@@ -232,7 +237,9 @@ class SparseVI:
         if self.exact and isinstance(model, LinearRegression) and model.is_conjugate:
             return LinearManifold(problem)
         draws = self.draws or max(100, 8 * problem.size)
-        return SampledManifold(problem, draws, self.subsample, self.subsample_totals, self.reuse)
+        return SampledManifold(
+            problem, draws, self.subsample, self.subsample_totals, self.reuse, self.control_variates
+        )
 
     def _view(self, key: jax.Array, manifold: Manifold, state: SparseVIState) -> LocalView:
         if state.view is not None and state.view[1] is not None:

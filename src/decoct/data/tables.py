@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import narwhals as nw
+import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 
@@ -25,6 +26,7 @@ def rows(source: Any) -> Rows:
         One of
 
         - a mapping of equally long arrays (NumPy, JAX, lists), rows on axis 0;
+        - a NumPy matrix (N, D): one column "x";
         - a pandas, polars or Arrow table, or any other table in memory that narwhals knows;
         - the path of a Parquet file (``.parquet``, ``.pq``), of a CSV file (``.csv``,
           ``.csv.gz``), of a folder of either (searched recursively, Hive partitions included), a
@@ -58,12 +60,14 @@ def rows(source: Any) -> Rows:
         return ArrowRows(source)
     if isinstance(source, Mapping):
         return ArrayRows(source)
+    if isinstance(source, np.ndarray) and source.ndim == 2:
+        return ArrayRows({"x": source})
     if isinstance(source, pa.RecordBatch) or _is_table(source):
         return ArrayRows.from_table(source)
     raise RowsError(
         f"An object of type {type(source).__qualname__} is not a table; give a dict of "
-        "arrays, a pandas, polars or Arrow table, the path of a Parquet or CSV file, a folder or "
-        "pattern of such files, or a pyarrow dataset."
+        "arrays, a NumPy matrix, a pandas, polars or Arrow table, the path of a Parquet or CSV "
+        "file, a folder or pattern of such files, or a pyarrow dataset."
     )
 
 

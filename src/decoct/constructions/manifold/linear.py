@@ -2,12 +2,23 @@
 
 Equations are those of Campbell & Beronov (2019).
 
-With π_w = N(μ_w, Σ_w), Σ_w = LLᵀ, β_n = Lᵀx_n, ν_n = y_n − μ_wᵀx_n and noise σ,
+With π_w = N(μ_w, Σ_w), ν_n = y_n − μ_wᵀx_n and noise σ,
 
-    Cov_w[f_n, f_m] = σ⁻⁴(ν_nν_m β_nᵀβ_m + ½(β_nᵀβ_m)²).
+    Cov_w[f_n, f_m] = σ⁻⁴(ν_nν_m x_nᵀΣ_wx_m + ½(x_nᵀΣ_wx_m)²).
 
-As vectors these would have D + D² numbers a row. Sums over rows need only p = Σ c_m ν_mβ_m and
-R = Σ c_m β_mβ_mᵀ, since Cov[f_n, Σ c_m f_m] = σ⁻⁴(ν_n β_nᵀp + ½ β_nᵀRβ_n): O(D²) a row.
+As vectors these would have D + D² numbers a row. Let P = LLᵀ be the precision of the full posterior
+N(μ₁, P⁻¹). In the coordinates φ = Lᵀ(θ − μ₁), with x̃_n = L⁻¹x_n and ỹ_n = y_n − μ₁ᵀx_n, that is
+N(0, I), and π_w = N(m, C) has
+
+    C⁻¹ = P̃₀ + σ⁻²Σ w_n x̃_nx̃_nᵀ,     C⁻¹m = −L⁻¹P₀μ₁ + σ⁻²Σ w_n ỹ_nx̃_n,     P̃₀ = L⁻¹P₀L⁻ᵀ,
+
+so that fᵀ(1 − w) = log π/π_w is a quadratic with slope −m at m and Hessian C⁻¹ − I. With u_n = Cx̃_n
+
+    Cov_w[f_n, fᵀ(1 − w)] = σ⁻²(½u_nᵀ(u_n − x̃_n) − ν_n u_nᵀm),
+    KL(π_w‖π) = ½(tr C − D − log det C + mᵀm):
+
+one product of D² a row whatever the support, and no sum over the rows. Of bᵀb the same holds with
+Σ f_n, whose slope is a = P̃₀m + L⁻¹P₀μ₁ − m and whose Hessian is P̃₀ − I.
 """
 
 from __future__ import annotations
@@ -17,75 +28,78 @@ from dataclasses import dataclass
 import jax
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.linalg import cho_factor, cho_solve, eigh
+from scipy.linalg import LinAlgError, cholesky, eigh, eigvalsh, solve_triangular
+from scipy.linalg.lapack import get_lapack_funcs
 
 from decoct.constructions.base import Problem, Selection
 from decoct.constructions.manifold.base import NOISE, Height, correlations, greedy_row
 from decoct.constructions.manifold.exact import CONVERGED, ExactManifold
-from decoct.data.base import Columns
-from decoct.diagnostics.divergences import Gaussian, kl_gaussian
+from decoct.errors import ModelError
 from decoct.models.linear import LinearRegression
 from decoct.tangent import Tangent
 
 RANK = 1e-14
 """Eigenvalue of the support's Gram matrix, relative to the largest, below which it is round-off."""
 
+CLOSE = 1e-3
+"""KL in nats below which tr C − D − log det C would lose its digits; eigenvalues keep them."""
 
-@dataclass(frozen=True)
-class Information:
-    """Precision P and shift h of a Gaussian ∝ exp(−½θᵀPθ + hᵀθ)."""
+Directions = tuple[Float[np.ndarray, "n d"], Float[np.ndarray, "n d"], Float[np.ndarray, " n"]]
+"""x̃_n, u_n and ν_n."""
 
-    precision: Float[np.ndarray, "d d"]
-    shift: Float[np.ndarray, " d"]
-
-    def __add__(self, other: Information) -> Information:
-        return Information(self.precision + other.precision, self.shift + other.shift)
-
-    def gaussian(self) -> Gaussian:
-        factor = cho_factor(self.precision)
-        cov = cho_solve(factor, np.eye(len(self.shift)))
-        return Gaussian(cho_solve(factor, self.shift), 0.5 * (cov + cov.T))
+Posterior = tuple[
+    Float[np.ndarray, "d d"],
+    Float[np.ndarray, "d d"],
+    Float[np.ndarray, "d d"],
+    Float[np.ndarray, " d"],
+]
+"""C⁻¹, its lower Cholesky factor, C and m."""
 
 
 @dataclass(frozen=True)
 class LinearView:
-    """π_w = N(mean, LLᵀ)."""
+    """π_w as N(m, C) of φ: offset m (d,) and cov C (d, d)."""
 
     manifold: LinearManifold
     selection: Selection
-    mean: Float[np.ndarray, " d"]
-    root: Float[np.ndarray, "d d"]
+    offset: Float[np.ndarray, " d"]
+    cov: Float[np.ndarray, "d d"]
 
     @property
     def origin(self) -> None:
         return None
 
+    @property
+    def mean(self) -> Float[np.ndarray, " d"]:
+        """Return μ_w."""
+        manifold = self.manifold
+        return manifold.centre + solve_triangular(manifold.factor.T, self.offset)
+
+    @property
+    def root(self) -> Float[np.ndarray, "d d"]:
+        """Return a matrix A with AAᵀ = Σ_w."""
+        return solve_triangular(self.manifold.factor.T, cholesky(self.cov, lower=True))
+
     def best_row(self, blocked: Int[np.ndarray, " k"]) -> int | None:
         if self.predicted_kl() <= CONVERGED:
             return None
-        beta, nu = self._directions(self.manifold.rows)
-        p, R = self._sums_of_everything()
-        full = self._products(beta[:1], nu[:1], p, R)  # only for the scale of the round-off
-        mine, mine_nu = self._directions(self.selection.rows)
-        p = p - (self.selection.weights * mine_nu) @ mine
-        R = R - (mine.T * self.selection.weights) @ mine
-        squares = np.square(beta).sum(axis=1)
-        variances = self.manifold.scale * (nu**2 * squares + 0.5 * squares**2)
-        scores = correlations(self._products(beta, nu, p, R), variances)
-        least = NOISE * float(np.abs(full).max() / np.sqrt(max(variances[0], 1e-300)))
-        everything = np.arange(len(beta))
-        return greedy_row(scores, everything, self.selection, blocked, least)
+        x, u, nu = self._directions(slice(None))
+        squares = np.einsum("nd,nd->n", x, u)
+        variances = self.manifold.precision**2 * squares * (nu**2 + 0.5 * squares)
+        scores = correlations(self._with_residual(x, u, nu), variances)
+        least = NOISE * self._target_norm()
+        return greedy_row(scores, np.arange(len(x)), self.selection, blocked, least)
 
     def tangent(self) -> Tangent:
         """Return vectors with the Gram matrix of Eq. 24, from its eigenvectors."""
-        beta, nu = self._directions(self.selection.rows)
-        inner = beta @ beta.T
-        gram = self.manifold.scale * (np.outer(nu, nu) * inner + 0.5 * inner**2)
+        x, u, nu = self._directions(self.selection.indices)
+        inner = x @ u.T
+        gram = self.manifold.precision**2 * inner * (np.outer(nu, nu) + 0.5 * inner)
         values, basis = eigh(gram)
         kept = values > RANK * values[-1]
-        root = np.sqrt(values[kept])
-        with_target = self._products(beta, nu, *self._sums_of_everything())
-        return Tangent(basis[:, kept] * root, (basis[:, kept].T @ with_target) / root)
+        basis, root = basis[:, kept], np.sqrt(values[kept])
+        with_target = gram @ self.selection.weights + self._with_residual(x, u, nu)
+        return Tangent(basis * root, (basis.T @ with_target) / root)
 
     def height(self, weights: Float[np.ndarray, " m"]) -> Height:
         return self.manifold.height(self.selection._replace(weights=weights))
@@ -96,49 +110,96 @@ class LinearView:
     def predicted_kl(self) -> float:
         return self.manifold.height(self.selection).kl
 
-    def _directions(
-        self, rows: Columns
-    ) -> tuple[Float[np.ndarray, "n d"], Float[np.ndarray, " n"]]:
-        """Return β_n and ν_n."""
-        return rows["x"] @ self.root, rows["y"] - rows["x"] @ self.mean
+    def _directions(self, which: Int[np.ndarray, " m"] | slice) -> Directions:
+        x = self.manifold.x[which]
+        return x, x @ self.cov, self.manifold.y[which] - x @ self.offset
 
-    def _sums_of_everything(self) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, "d d"]]:
-        """Return Σ ν_nβ_n and Σ β_nβ_nᵀ over all rows."""
-        gram, moment = self.manifold.gram, self.manifold.moment
-        return (moment - gram @ self.mean) @ self.root, self.root.T @ gram @ self.root
+    def _with_residual(
+        self,
+        x: Float[np.ndarray, "n d"],
+        u: Float[np.ndarray, "n d"],
+        nu: Float[np.ndarray, " n"],
+    ) -> Float[np.ndarray, " n"]:
+        """Return Cov_w[f_n, fᵀ(1 − w)]."""
+        quadratic = np.einsum("nd,nd->n", u, u) - np.einsum("nd,nd->n", u, x)
+        return self.manifold.precision * (0.5 * quadratic - nu * (u @ self.offset))
 
-    def _products(self, beta, nu, p, R) -> Float[np.ndarray, " n"]:
-        quadratic = np.einsum("nd,nd->n", beta @ R, beta)
-        return self.manifold.scale * (nu * (beta @ p) + 0.5 * quadratic)
+    def _target_norm(self) -> float:
+        """Return ‖b‖, the standard deviation of Σ f_n."""
+        manifold = self.manifold
+        slope = manifold.prior @ self.offset - manifold.prior_shift - self.offset
+        bent = self.cov @ (manifold.prior - np.eye(len(slope)))
+        return float(np.sqrt(slope @ self.cov @ slope + 0.5 * (bent * bent.T).sum()))
 
 
 class LinearManifold(ExactManifold):
-    """Exact views of `LinearRegression` with known noise."""
+    """Exact views of `LinearRegression` with known noise.
+
+    Raises
+    ------
+    ModelError
+        Of a prior so wide that a precision is singular in float64; also where a view is made.
+
+    Attributes
+    ----------
+    precision
+        σ⁻².
+    gram, moment
+        Σ x_nx_nᵀ and Σ y_nx_n over all rows.
+    centre, factor
+        μ₁ and L.
+    x, y
+        x̃_n and ỹ_n of all rows.
+    prior, prior_shift
+        P̃₀ and −L⁻¹P₀μ₁.
+    """
 
     def __init__(self, problem: Problem) -> None:
         model = problem.potentials.model
         assert isinstance(model, LinearRegression)
         assert model.noise_scale is not None
-        self.precision = float(1.0 / np.square(model.noise_scale))
-        self.scale = self.precision**2
-        dim = problem.potentials.dim
-        prior = np.broadcast_to(1.0 / np.square(np.asarray(model.prior_scale)), (dim,))
-        self.prior = Information(np.diag(prior), np.zeros(dim))
         super().__init__(problem)
-        x = self.rows["x"]
-        self.gram, self.moment = x.T @ x, x.T @ self.rows["y"]
-        everything = Information(self.precision * self.gram, self.precision * self.moment)
-        self.full = (self.prior + everything).gaussian()
-
-    def posterior(self, selection: Selection) -> Gaussian:
-        """Return π_w."""
-        x, y = selection.rows["x"], selection.rows["y"]
-        weighted = self.precision * selection.weights[:, None] * x
-        return (self.prior + Information(weighted.T @ x, weighted.T @ y)).gaussian()
+        x, y = self.rows["x"], self.rows["y"]
+        self.precision = float(1.0 / np.square(model.noise_scale))
+        self.gram, self.moment = x.T @ x, x.T @ y
+        scales = np.broadcast_to(np.asarray(model.prior_scale), (problem.potentials.dim,))
+        self.factor = _factor(np.diag(scales**-2.0) + self.precision * self.gram)
+        half = solve_triangular(self.factor, self.precision * self.moment, lower=True)
+        self.centre = solve_triangular(self.factor.T, half)
+        self.x = np.ascontiguousarray(solve_triangular(self.factor, x.T, lower=True).T)
+        self.y = y - x @ self.centre
+        root = solve_triangular(self.factor, np.diag(1.0 / scales), lower=True)
+        self.prior, self.prior_shift = root @ root.T, -root @ (self.centre / scales)
 
     def height(self, selection: Selection) -> Height:
-        return Height(kl_gaussian(self.posterior(selection), self.full), 1.0)
+        information, factor, cov, mean = self._posterior(selection)
+        kl = 0.5 * (np.trace(cov) - len(cov)) + np.log(np.diag(factor)).sum()
+        if kl < CLOSE:
+            excess = 1.0 / eigvalsh(information) - 1.0
+            kl = 0.5 * (excess - np.log1p(excess)).sum()
+        return Height(float(kl + 0.5 * mean @ mean), 1.0)
 
     def at(self, key: jax.Array, selection: Selection) -> LinearView:
-        here = self.posterior(selection)
-        return LinearView(self, selection, here.mean, np.linalg.cholesky(here.cov))
+        _, _, cov, mean = self._posterior(selection)
+        return LinearView(self, selection, mean, cov)
+
+    def _posterior(self, selection: Selection) -> Posterior:
+        x, y = self.x[selection.indices], self.y[selection.indices]
+        weights = self.precision * selection.weights
+        scaled = np.sqrt(weights)[:, None] * x
+        information = self.prior + scaled.T @ scaled
+        factor = _factor(information)
+        (potri,) = get_lapack_funcs(("potri",), (factor,))
+        lower = np.tril(potri(factor, lower=1)[0])
+        cov = lower + np.tril(lower, -1).T
+        return information, factor, cov, cov @ (self.prior_shift + (weights * y) @ x)
+
+
+def _factor(precision: Float[np.ndarray, "d d"]) -> Float[np.ndarray, "d d"]:
+    try:
+        return cholesky(precision, lower=True)
+    except LinAlgError as error:
+        raise ModelError(
+            "The precision of a posterior is not positive definite to 16 digits: the prior says "
+            "too little of some direction of x. Give a smaller prior_scale, or scale x."
+        ) from error

@@ -32,6 +32,7 @@ from decoct.constructions.manifold.base import (
     pruned,
     with_row,
 )
+from decoct.control_variates import subsampled_totals
 from decoct.data.base import Columns
 from decoct.errors import ModelError, RequestError
 from decoct.randomness import host_rng
@@ -151,6 +152,8 @@ class SampledManifold:
         for all of them.
     subsample_totals
         Estimate Σ_n f_n from the same rows, (N/|U|) Σ_U f_n (§3.3); else it is the sum over all.
+    control_variates
+        Correct that estimate by a quadratic summed over all rows where it helps.
     reuse
         Reweight draws while they last; else every view has draws of its own.
     """
@@ -162,10 +165,12 @@ class SampledManifold:
         subsample: int | None,
         subsample_totals: bool,
         reuse: bool,
+        control_variates: bool = True,
     ) -> None:
         self.problem, self.draws, self.reuse = problem, draws, reuse
         self.subsample = None if subsample is None else min(subsample, problem.n_rows)
         self.subsample_totals = subsample_totals
+        self.control_variates = control_variates
         self.start = problem.potentials.space.flatten(problem.potentials.initial)
         self._everything: Columns | None = None
         if self.subsample is None:
@@ -199,9 +204,12 @@ class SampledManifold:
         self.start = z.mean(axis=0)
         cloud = Cloud(z, np.full(len(z), -np.log(len(z))), np.zeros(len(z)), origin)
         if self.subsample_totals:
-            candidates, potentials = self.candidates(cloud, selection)
-            subset = np.isin(candidates, self._subset(origin))
-            cloud.total = (self.problem.n_rows / subset.sum()) * potentials[subset].sum(axis=0)
+            numbers, potentials = self.candidates(cloud, selection)
+            chosen = np.isin(numbers, self._subset(origin))
+            rows = self.problem.potentials.rows.take(numbers[chosen])
+            cloud.total = subsampled_totals(
+                self.problem.potentials, z, rows, potentials[chosen], self.control_variates
+            ).totals
         else:
             total = self.problem.potentials.totals(z)
             cloud.total = total - total.mean()
