@@ -9,9 +9,10 @@ from scipy.optimize import minimize
 
 import decoct
 from decoct import potentials
-from decoct.constructions import l1_path
+from decoct.constructions import L1Path, l1_steps
 from decoct.constructions.base import Problem
-from decoct.constructions.l1_path import L1Path, minimiser, proximal
+from decoct.constructions.l1_steps import minimiser, proximal
+from decoct.constructions.manifold import everything
 from decoct.data import encoded
 from decoct.errors import ModelError, RequestError
 from decoct.models import GaussianMean, LinearRegression, LogisticRegression
@@ -21,17 +22,17 @@ from decoct.potentials import Potentials
 from decoct.tangent import Tangent
 from tests.constructions.contract import ConstructionContract, logistic_rows  # noqa: F401
 
-QUICK = L1Path(draws=60, searches=5, iterations=4)
+QUICK = L1Path(draws=60, searches=3, iterations=3)
 
 
 class TestL1Path(ConstructionContract):
     method = QUICK
 
-    def build(self, rows, size=25, seed=0):
+    def build(self, rows, size=12, seed=0):
         options = {"method": self.method, "posterior": Laplace()}
         return decoct.build(LogisticRegression(), rows, size=size, seed=seed, **options)
 
-    @pytest.mark.parametrize("size", [1, 2, 25])
+    @pytest.mark.parametrize("size", [1, 2, 12])
     def test_size_range_order_and_sign(self, logistic_rows, size):  # noqa: F811
         super().test_size_range_order_and_sign(logistic_rows, size)
 
@@ -45,8 +46,8 @@ class TestL1Path(ConstructionContract):
 
     def test_one_run_answers_every_size(self, logistic_rows):  # noqa: F811
         options = {"method": self.method, "posterior": Laplace()}
-        path = decoct.path(LogisticRegression(), logistic_rows, [40, 4, 20], **options)
-        for one, size in zip(path, (4, 20, 40), strict=True):
+        path = decoct.path(LogisticRegression(), logistic_rows, [16, 4, 12], **options)
+        for one, size in zip(path, (4, 12, 16), strict=True):
             assert 1 <= one.size <= size
         assert path[-1].size > path[0].size
 
@@ -56,7 +57,7 @@ class TestL1Path(ConstructionContract):
 
         def interrupted(self, key, problem, state):
             calls.append(1)
-            if len(calls) == 5:
+            if len(calls) == 3:
                 raise KeyboardInterrupt
             return step(self, key, problem, state)
 
@@ -69,6 +70,43 @@ class TestL1Path(ConstructionContract):
         np.testing.assert_array_equal(resumed.indices, whole.indices)
         np.testing.assert_allclose(resumed.weights, whole.weights, rtol=1e-9)
         assert len(resumed.report.rounds) == len(whole.report.rounds)
+
+
+@dataclasses.dataclass(frozen=True)
+class FromStart:
+    """Draws that lean towards where the sampler began to look, as short chains do."""
+
+    def draw(self, key, density, n):
+        drawn = Laplace().draw(key, density, n)
+        return dataclasses.replace(drawn, z=0.9 * drawn.z + 0.1 * np.asarray(density.start))
+
+
+def test_a_resumed_build_starts_its_samplers_where_the_first_would_have(
+    logistic_rows,  # noqa: F811
+    tmp_path,
+    monkeypatch,
+):
+    rows = {name: column[:300] for name, column in logistic_rows.items()}
+    method = L1Path(draws=60, searches=4, iterations=2, reuse=False)
+    options = {"size": 4, "method": method, "posterior": FromStart()}
+    whole = decoct.build(LogisticRegression(), rows, **options)
+    step, calls = L1Path.step, []
+
+    def interrupted(self, key, problem, state):
+        calls.append(1)
+        if len(calls) in (3, 5):
+            raise KeyboardInterrupt
+        return step(self, key, problem, state)
+
+    monkeypatch.setattr(L1Path, "step", interrupted)
+    options["checkpoint"] = tmp_path / "c.npz"
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            decoct.build(LogisticRegression(), rows, **options)
+    resumed = decoct.build(LogisticRegression(), rows, **options)
+    np.testing.assert_array_equal(resumed.indices, whole.indices)
+    np.testing.assert_allclose(resumed.weights, whole.weights, rtol=1e-7)
+    assert resumed.report.predicted_kl == pytest.approx(whole.report.predicted_kl, rel=1e-6)
 
 
 X = np.random.default_rng(0).normal(size=(12, 2)) + 1.0
@@ -123,7 +161,7 @@ def brute_force(x, penalty, scales):
 
 @pytest.mark.parametrize("part", [0.01, 0.1, 0.5])
 def test_a_stage_is_the_minimum_of_the_penalised_kl(monkeypatch, part):
-    monkeypatch.setattr(l1_path, "SETTLED", 1e-8)
+    monkeypatch.setattr(l1_steps, "SETTLED", 1e-8)
     problem, scales = problem_of(GAUSSIAN, {"x": X}), prior_deviations(X)
     _, _, state = staged(L1Path(), problem, 1.0)
     np.testing.assert_allclose(state.scales, scales, rtol=1e-10)
@@ -134,17 +172,6 @@ def test_a_stage_is_the_minimum_of_the_penalised_kl(monkeypatch, part):
     assert mine == pytest.approx(best.fun, rel=1e-5)
     assert stage.rows == np.count_nonzero(weights) > 0
     np.testing.assert_array_equal(weights > 0.0, best.x > 1e-3 * best.x.max())
-
-
-def test_the_scaled_proximal_gradient_reaches_the_same_minimum():
-    problem, scales = problem_of(GAUSSIAN, {"x": X}), prior_deviations(X)
-    _, _, state = staged(L1Path(), problem, 1.0)
-    penalty = 0.3 * state.stages[0].penalty
-    method = L1Path(scheme="scaled", iterations=500, rate=3.0, early=None)
-    _, weights, _ = staged(method, problem, penalty)
-    best = brute_force(X, penalty, scales).fun
-    nothing = penalised_kl(X, np.zeros(len(X)), penalty, scales)
-    assert penalised_kl(X, weights, penalty, scales) - best < 0.02 * (nothing - best)
 
 
 def test_the_plain_iteration_is_equation_96():
@@ -286,10 +313,9 @@ def test_a_stage_with_too_many_rows_returns_early(logistic_rows):  # noqa: F811
     assert patient.rows > stage.rows
 
 
-@pytest.mark.parametrize("scheme", ["scaled", "plain"])
-def test_gradient_steps_return_early_too(scheme):
+def test_gradient_steps_return_early_too():
     problem = problem_of(GAUSSIAN, {"x": X}, size=1)
-    stage, weights, _ = staged(L1Path(scheme=scheme), problem, 1e-3)
+    stage, weights, _ = staged(L1Path(scheme="plain"), problem, 1e-3)
     assert not stage.complete
     assert np.count_nonzero(weights) > 2
 
@@ -323,6 +349,7 @@ LINEAR_ROWS = {
 def test_linear_vectors_have_the_inner_products_of_the_manifold():
     problem = problem_of(LINEAR, LINEAR_ROWS)
     _, _, state = staged(L1Path(), problem, 1e3)
+    assert state.last is not None
     ground, _, view = state.last
     rng = np.random.default_rng(3)
     view = ground.spanning(view, np.arange(60) % 4 == 0)
@@ -342,7 +369,7 @@ def test_exact_linear_coresets_are_exact_once_there_are_enough_rows():
 def test_it_comes_near_the_size_and_the_posterior(logistic_rows):  # noqa: F811
     model = LogisticRegression()
     full = decoct.laplace(model, logistic_rows)
-    method = L1Path(draws=200)
+    method = L1Path(draws=150)
     path = decoct.path(model, logistic_rows, [10, 30], method=method, posterior=Laplace())
     raw = decoct.build(
         model,
@@ -363,18 +390,17 @@ def test_it_comes_near_the_size_and_the_posterior(logistic_rows):  # noqa: F811
 @pytest.mark.parametrize(
     ("options", "part"),
     [
-        ({"warm": False, "reuse": False}, 0.1),
-        ({"subsample": 400, "subsample_totals": True}, 0.1),
+        ({"reuse": False}, 0.1),
+        ({"subsample": 250, "subsample_totals": True}, 0.1),
         # Eq. 96 by itself hardly leaves the prior in a few steps.
-        ({"scheme": "scaled", "early": None}, 1.0),
-        ({"scheme": "plain", "rate": 1e-3, "early": None, "reuse": False}, 1.0),
+        ({"scheme": "plain", "rate": 1e-3, "early": None, "searches": 2}, 1.0),
     ],
 )
 def test_every_option_brings_the_posterior_nearer(logistic_rows, options, part):  # noqa: F811
     model = LogisticRegression()
-    rows = {name: column[:500] for name, column in logistic_rows.items()}
+    rows = {name: column[:300] for name, column in logistic_rows.items()}
     full = decoct.laplace(model, rows)
-    method = L1Path(draws=100, searches=8, iterations=10, **options)
+    method = L1Path(**{"draws": 100, "searches": 4, "iterations": 5, **options})
     coreset = decoct.build(model, rows, size=12, method=method, posterior=Laplace())
     prior = decoct.diagnostics.Gaussian(np.zeros(3), np.eye(3))
     kl = decoct.kl_gaussian(decoct.laplace(model, coreset.rows, coreset.weights), full)
@@ -419,11 +445,11 @@ def test_an_improper_prior_is_refused_before_any_work(logistic_rows):  # noqa: F
         base.log_likelihood, lambda p: 0.0 * p["beta"].sum(), {"beta": np.zeros(3)}
     )
     rows = {"x": logistic_rows["x"], "y": 2.0 * logistic_rows["y"] - 1.0}
-    with pytest.raises(ModelError, match="does not fall along parameter"):
+    with pytest.raises(ModelError, match=r"does not fall along parameter .* L1Path starts"):
         decoct.build(model, rows, size=5, method=L1Path())
 
 
 def test_a_closed_form_that_does_not_fit_asks_for_draws(monkeypatch):
-    monkeypatch.setattr(l1_path, "WHOLE_BYTES", 1000)
+    monkeypatch.setattr(everything, "WHOLE_BYTES", 1000)
     with pytest.raises(RequestError, match="exact=False"):
         decoct.build(LINEAR, LINEAR_ROWS, size=3, method=L1Path())

@@ -1,5 +1,7 @@
 """SparseVI: the contract, closed forms against draws, the updates, and what is refused."""
 
+from dataclasses import dataclass, replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +11,14 @@ import decoct
 from decoct import potentials
 from decoct.constructions import SparseVI
 from decoct.constructions.base import Problem, Selection
-from decoct.constructions.manifold import GaussianManifold, LinearManifold, SampledManifold
+from decoct.constructions.manifold import (
+    GaussianManifold,
+    LinearManifold,
+    SampledManifold,
+    manifold_of,
+    near,
+    require_proper_prior,
+)
 from decoct.constructions.weight_updates import Gradient, Quadratic
 from decoct.data import encoded
 from decoct.errors import ModelError, RequestError
@@ -204,6 +213,89 @@ def test_a_build_goes_on_from_its_checkpoint_to_the_same_coreset(
     np.testing.assert_allclose(resumed.weights, whole.weights, rtol=1e-9)
 
 
+@dataclass(frozen=True)
+class FromStart:
+    """Draws that lean towards where the sampler began to look, as short chains do."""
+
+    def draw(self, key, density, n):
+        drawn = Laplace().draw(key, density, n)
+        return replace(drawn, z=0.9 * drawn.z + 0.1 * np.asarray(density.start))
+
+
+def test_a_resumed_build_starts_its_samplers_where_the_first_would_have(
+    logistic_rows,  # noqa: F811
+    tmp_path,
+    monkeypatch,
+):
+    rows = {name: column[:300] for name, column in logistic_rows.items()}
+    options = {"size": 4, "method": SparseVI(draws=60, picks=8, reuse=False)}
+    options |= {"posterior": FromStart()}
+    whole = decoct.build(LogisticRegression(), rows, **options)
+    step, calls = SparseVI.step, []
+
+    def interrupted(self, key, problem, state):
+        calls.append(1)
+        if len(calls) in (3, 6, 9):
+            raise KeyboardInterrupt
+        return step(self, key, problem, state)
+
+    monkeypatch.setattr(SparseVI, "step", interrupted)
+    options["checkpoint"] = tmp_path / "c.npz"
+    for _ in range(3):
+        with pytest.raises(KeyboardInterrupt):
+            decoct.build(LogisticRegression(), rows, **options)
+    resumed = decoct.build(LogisticRegression(), rows, **options)
+    np.testing.assert_array_equal(resumed.indices, whole.indices)
+    np.testing.assert_allclose(resumed.weights, whole.weights, rtol=1e-7)
+    assert resumed.report.predicted_kl == pytest.approx(whole.report.predicted_kl, rel=1e-6)
+
+
+def test_draws_begin_where_the_last_were_and_trials_change_nothing():
+    problem = problem_of(*LINEAR, sampler=FromStart())
+    selection = some_weights(problem)
+    manifold = SampledManifold(problem, 50, None, False, False)
+    view = manifold.at(jax.random.key(0), selection)
+    np.testing.assert_allclose(view.origin.centre, view.cloud.z.mean(axis=0))
+    np.testing.assert_array_equal(view.origin.start, np.zeros(3))
+    manifold.at(jax.random.key(1), selection._replace(weights=30.0 * selection.weights))
+    again = manifold.at(jax.random.key(0), selection)
+    np.testing.assert_array_equal(again.cloud.z, view.cloud.z)
+    moved = manifold.moved(jax.random.key(2), view, 2.0 * selection.weights)
+    np.testing.assert_array_equal(moved.origin.start, view.origin.centre)
+    beyond = manifold.near(moved.origin).at(jax.random.key(3), selection)
+    np.testing.assert_array_equal(beyond.origin.start, moved.origin.centre)
+    restored = manifold.restored(beyond.origin, selection)
+    np.testing.assert_array_equal(restored.cloud.z, beyond.cloud.z)
+
+
+def test_given_candidates_are_what_there_is_to_choose_from():
+    problem = problem_of(*LINEAR)
+    selection, nothing = some_weights(problem), np.zeros(0, dtype=np.int64)
+    candidates = np.arange(0, 60, 7)
+    manifold = SampledManifold(problem, 50, None, True, True, candidates, control_variates=False)
+    view = manifold.at(jax.random.key(0), selection)
+    assert view.best_row(nothing) in np.union1d(candidates, selection.indices)
+    assert view.best_row(np.union1d(candidates, selection.indices)) is None
+    total = problem.potentials.vectors(problem.potentials.rows.take(candidates), view.cloud.z)
+    total = 60 / len(candidates) * total.sum(axis=0)
+    np.testing.assert_allclose(view.cloud.total, total - total.mean(), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("case", "exact", "kind"),
+    [
+        (GAUSSIAN, True, GaussianManifold),
+        (LINEAR, True, LinearManifold),
+        (LINEAR, False, SampledManifold),
+        ((LinearRegression(), LINEAR[1]), True, SampledManifold),
+    ],
+)
+def test_closed_forms_are_taken_where_there_are_any(case, exact, kind):
+    manifold = manifold_of(problem_of(*case), 50, exact=exact)
+    assert type(manifold) is kind
+    assert (near(manifold, None)) is manifold
+
+
 def test_poisson_counts_from_draws_of_the_prior():
     rng = np.random.default_rng(0)
     x = np.column_stack([3.0 * rng.normal(size=(300, 4)), np.ones(300)])
@@ -242,8 +334,10 @@ def test_an_improper_prior_is_refused_before_any_work(logistic_rows):  # noqa: F
     for log_prior in (lambda p: 0.0 * p["beta"].sum(), lambda p: -0.5 * p["beta"][0] ** 2):
         model = decoct.Model(base.log_likelihood, log_prior, {"beta": np.zeros(3)})
         rows = {"x": logistic_rows["x"], "y": 2.0 * logistic_rows["y"] - 1.0}
-        with pytest.raises(ModelError, match="does not fall along parameter"):
+        with pytest.raises(ModelError, match=r"does not fall along parameter .* SparseVI starts"):
             decoct.build(model, rows, size=5, method=SparseVI())
+        with pytest.raises(ModelError, match="Another starts from the prior"):
+            require_proper_prior(problem_of(model, rows).potentials, "Another")
 
 
 def test_a_heavy_tailed_prior_is_proper(logistic_rows):  # noqa: F811

@@ -3,6 +3,7 @@
 from decoct.constructions.base import Chosen, Construction, Problem, Selection, StepInfo
 from decoct.constructions.hilbert import Hilbert
 from decoct.constructions.iterated_hilbert import IteratedHilbert
+from decoct.constructions.l1_path import L1Path
 from decoct.constructions.lightweight import LightweightCoreset, lightweight_coreset
 from decoct.constructions.sensitivity import Sensitivity
 from decoct.constructions.sparse_vi import SparseVI
@@ -13,6 +14,7 @@ __all__ = [
     "Construction",
     "Hilbert",
     "IteratedHilbert",
+    "L1Path",
     "LightweightCoreset",
     "Problem",
     "Selection",

@@ -32,24 +32,18 @@ from decoct.constructions.base import (
     unpack_chosen,
 )
 from decoct.constructions.manifold import (
-    GaussianManifold,
-    LinearManifold,
     LocalView,
     Manifold,
     Origin,
-    SampledManifold,
+    manifold_of,
+    near,
+    require_proper_prior,
 )
 from decoct.constructions.manifold.base import has_row, pruned
 from decoct.constructions.weight_updates import Quadratic, WeightUpdate, least_missed
-from decoct.errors import ModelError, RequestError
-from decoct.models.gaussian import GaussianMean
-from decoct.models.linear import LinearRegression
+from decoct.errors import RequestError
 from decoct.pools import Pool
-from decoct.potentials import Potentials
 from decoct.status import Status
-
-FAR = (1e3, 1e6, 1e9)
-"""How far from its start the prior is looked at for mass that never ends."""
 
 UNMOVED = 1e-6
 """Change of a weight, relative to the largest, below which it counts as none."""
@@ -72,9 +66,11 @@ class SparseVIState(NamedTuple):
     outcome
         `Status` by name.
     origin
-        Where the draws in use came from; made again when a build goes on from a checkpoint.
+        Where the last draws came from; made again when a build goes on from a checkpoint.
+    stale
+        Whether the next pick needs draws of its own.
     view
-        The draws themselves, never packed.
+        The manifold and, unless stale, the draws themselves; never packed.
     """
 
     picks: int
@@ -83,6 +79,7 @@ class SparseVIState(NamedTuple):
     chosen: dict[int, Chosen]
     outcome: str
     origin: Origin | None
+    stale: bool
     view: Any
 
 
@@ -142,12 +139,12 @@ class SparseVI:
             raise RequestError("subsample_totals=True needs subsample=, the rows to estimate from.")
 
     def init(self, key: jax.Array, problem: Problem) -> SparseVIState:
-        _require_proper_prior(problem.potentials)
+        require_proper_prior(problem.potentials, "SparseVI")
         one = problem.potentials.rows.take(np.zeros(1, dtype=np.int64))
         # One row without weight gives the prior its shapes.
         prior = Selection(np.zeros(1, dtype=np.int64), np.zeros(1), one)
         nothing = np.zeros(0, dtype=np.int64)
-        return SparseVIState(0, prior, nothing, {}, Status.RUNNING.name, None, None)
+        return SparseVIState(0, prior, nothing, {}, Status.RUNNING.name, None, True, None)
 
     def step(
         self, key: jax.Array, problem: Problem, state: SparseVIState
@@ -155,7 +152,7 @@ class SparseVI:
         manifold = self._manifold(problem, state)
         view = self._view(key, manifold, state)
         row = view.best_row(state.blocked)
-        if row is None and state.view is not None:  # these draws are fitted as well as can be
+        if row is None and state.picks:  # these draws are fitted as well as can be
             view = manifold.at(jax.random.fold_in(key, 4), state.selection)
             row = view.best_row(state.blocked)
         if row is None:
@@ -163,10 +160,11 @@ class SparseVI:
         before = state.selection
         view = manifold.with_row(view, row)
         picked = int(np.searchsorted(view.selection.indices, row))
+        manifold = near(manifold, view.origin)
         view = self.update.run(jax.random.fold_in(key, 1), manifold, view, picked)
         if _rows(view.selection) > problem.size:
             view = self._made_room(key, manifold, view)
-        view = manifold.pruned(view)
+        manifold, view = near(manifold, view.origin), manifold.pruned(view)
         selection = view.selection
         moved = not _same(before, selection) and not has_row(before, row)
         blocked = np.zeros(0, dtype=np.int64) if moved else np.append(state.blocked, row)
@@ -176,7 +174,8 @@ class SparseVI:
             picks=state.picks + 1,
             selection=selection,
             blocked=blocked,
-            origin=view.origin if moved else None,
+            origin=view.origin,
+            stale=not (self.reuse and moved),
             view=(manifold, view if self.reuse and moved else None),
         )
         state = state._replace(chosen=self._recorded(problem, state, view.predicted_kl()))
@@ -195,56 +194,49 @@ class SparseVI:
         return self.picks or problem.size
 
     def pack(self, state: SparseVIState) -> dict[str, Any]:
-        packed: dict[str, Any] = {
+        return {
             "picks": state.picks,
             "selection": state.selection._asdict(),
             "blocked": state.blocked,
             "sizes": np.array(sorted(state.chosen), dtype=np.int64),
             "chosen": pack_chosen(self.path(state)),
             "outcome": state.outcome,
+            "origin": None if state.origin is None else state.origin.pack(),
+            "stale": state.stale,
         }
-        if state.origin is not None:
-            packed["origin_key"] = state.origin.key_data
-            packed["origin"] = state.origin.selection._asdict()
-            packed["origin_start"] = state.origin.start
-        return packed
 
     def unpack(self, packed: dict[str, Any]) -> SparseVIState:
         sizes = [int(size) for size in packed["sizes"]]
-        origin = None
-        if "origin" in packed:
-            origin = Origin(
-                np.asarray(packed["origin_key"]),
-                Selection(**packed["origin"]),
-                np.asarray(packed["origin_start"]),
-            )
+        origin = packed["origin"]
         return SparseVIState(
             int(packed["picks"]),
             Selection(**packed["selection"]),
             np.asarray(packed["blocked"], dtype=np.int64),
             dict(zip(sizes, unpack_chosen(packed["chosen"]), strict=True)),
             str(packed["outcome"]),
-            origin,
+            None if origin is None else Origin.unpack(origin),
+            bool(packed["stale"]),
             None,
         )
 
     def _manifold(self, problem: Problem, state: SparseVIState) -> Manifold:
         if state.view is not None:
             return state.view[0]
-        model = problem.potentials.model
-        if self.exact and isinstance(model, GaussianMean):
-            return GaussianManifold(problem)
-        if self.exact and isinstance(model, LinearRegression) and model.is_conjugate:
-            return LinearManifold(problem)
-        draws = self.draws or max(100, 8 * problem.size)
-        return SampledManifold(
-            problem, draws, self.subsample, self.subsample_totals, self.reuse, self.control_variates
+        manifold = manifold_of(
+            problem,
+            self.draws or max(100, 8 * problem.size),
+            exact=self.exact,
+            subsample=self.subsample,
+            subsample_totals=self.subsample_totals,
+            control_variates=self.control_variates,
+            reuse=self.reuse,
         )
+        return near(manifold, state.origin)
 
     def _view(self, key: jax.Array, manifold: Manifold, state: SparseVIState) -> LocalView:
-        if state.view is not None and state.view[1] is not None:
+        if not state.stale and state.view is not None:
             return state.view[1]
-        if self.reuse and state.origin is not None:
+        if not state.stale and state.origin is not None:
             return manifold.restored(state.origin, state.selection)
         return manifold.at(jax.random.fold_in(key, 0), state.selection)
 
@@ -253,6 +245,7 @@ class SparseVI:
         weights = view.selection.weights.copy()
         weights[least_missed(view.tangent(), weights)] = 0.0
         view = manifold.pruned(manifold.moved(jax.random.fold_in(key, 2), view, weights))
+        manifold = near(manifold, view.origin)
         return self.update.run(jax.random.fold_in(key, 3), manifold, view, 0)
 
     def _recorded(
@@ -310,22 +303,3 @@ def _anything(problem: Problem) -> Selection:
     everything = np.arange(min(problem.n_rows, 10 * problem.size))
     pool = Pool(everything, problem.potentials.rows.take(everything))
     return evenly(problem, pool, problem.size)
-
-
-def _require_proper_prior(potentials: Potentials) -> None:
-    """Refuse a prior that does not fall along some axis: SparseVI starts from draws of it."""
-    start = potentials.space.flatten(potentials.initial)
-    here = float(potentials.log_prior(start[None])[0])
-    axes = np.concatenate([np.eye(len(start)), -np.eye(len(start))])
-    for distance in FAR:
-        there = potentials.log_prior(start + distance * axes)
-        # what can be integrated falls faster than 1/distance in the end
-        flat = ~(there - here < -np.log(distance))
-        if flat.any():
-            axis = int(np.argmax(flat)) % len(start)
-            raise ModelError(
-                f"The prior does not fall along parameter {axis}: its log density is {here:.4g} at "
-                f"the start and {there[int(np.argmax(flat))]:.4g} at a distance of {distance:g}. "
-                "SparseVI starts from the prior, which must be proper; give a proper prior, or use "
-                "IteratedHilbert, which starts from a subsample."
-            )

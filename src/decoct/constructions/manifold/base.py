@@ -34,11 +34,23 @@ class Origin(NamedTuple):
         Rows and weights w₀.
     start : (d,)
         Where the sampler began to look.
+    centre : (d,)
+        The mean of the draws: where the sampler begins to look next.
     """
 
     key_data: np.ndarray
     selection: Selection
     start: Float[np.ndarray, " d"]
+    centre: Float[np.ndarray, " d"]
+
+    def pack(self) -> dict[str, Any]:
+        """Return nested dicts of arrays, for a checkpoint."""
+        return {**self._asdict(), "selection": self.selection._asdict()}
+
+    @classmethod
+    def unpack(cls, packed: dict[str, Any]) -> Origin:
+        """Return what `pack` packed."""
+        return cls(**{**packed, "selection": Selection(**packed["selection"])})
 
 
 class Height(NamedTuple):

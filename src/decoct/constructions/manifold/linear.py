@@ -144,8 +144,6 @@ class LinearManifold(ExactManifold):
     ----------
     precision
         σ⁻².
-    gram, moment
-        Σ x_nx_nᵀ and Σ y_nx_n over all rows.
     centre, factor
         μ₁ and L.
     x, y
@@ -161,10 +159,9 @@ class LinearManifold(ExactManifold):
         super().__init__(problem)
         x, y = self.rows["x"], self.rows["y"]
         self.precision = float(1.0 / np.square(model.noise_scale))
-        self.gram, self.moment = x.T @ x, x.T @ y
         scales = np.broadcast_to(np.asarray(model.prior_scale), (problem.potentials.dim,))
-        self.factor = _factor(np.diag(scales**-2.0) + self.precision * self.gram)
-        half = solve_triangular(self.factor, self.precision * self.moment, lower=True)
+        self.factor = _factor(np.diag(scales**-2.0) + self.precision * x.T @ x)
+        half = solve_triangular(self.factor, self.precision * x.T @ y, lower=True)
         self.centre = solve_triangular(self.factor.T, half)
         self.x = np.ascontiguousarray(solve_triangular(self.factor, x.T, lower=True).T)
         self.y = y - x @ self.centre

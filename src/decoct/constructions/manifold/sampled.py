@@ -13,6 +13,7 @@ and, up to a constant shared by all v (Eq. 6),
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, replace
 
 import jax
@@ -33,8 +34,8 @@ from decoct.constructions.manifold.base import (
     with_row,
 )
 from decoct.control_variates import subsampled_totals
-from decoct.data.base import Columns
 from decoct.errors import ModelError, RequestError
+from decoct.pools import Pool
 from decoct.randomness import host_rng
 from decoct.tangent import Tangent
 
@@ -59,7 +60,7 @@ class Cloud:
         Σ_n f_n(θ_s) over all rows, centred over the draws.
     origin
         Key and weights w₀ of the draws.
-    pool
+    choice
         Candidates and their potentials, centred over the draws; None until someone has to choose.
     """
 
@@ -67,7 +68,7 @@ class Cloud:
     log_weights: Float[np.ndarray, " S"]
     total: Float[np.ndarray, " S"]
     origin: Origin
-    pool: tuple[Int[np.ndarray, " C"], Float[np.ndarray, "C S"]] | None = None
+    choice: tuple[Int[np.ndarray, " C"], Float[np.ndarray, "C S"]] | None = None
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ class SampledView:
         return float(1.0 / np.exp(2.0 * self.log_weights).sum() / len(self.log_weights))
 
     def best_row(self, blocked: Int[np.ndarray, " k"]) -> int | None:
-        candidates, potentials = self.manifold.candidates(self.cloud, self.selection)
+        candidates, potentials = self.manifold.choice(self.cloud)
         r = np.exp(self.log_weights)
         residual = self.cloud.total - self.selection.weights @ self.support
         residual = r * (residual - r @ residual)
@@ -152,10 +153,12 @@ class SampledManifold:
         for all of them.
     subsample_totals
         Estimate Σ_n f_n from the same rows, (N/|U|) Σ_U f_n (§3.3); else it is the sum over all.
-    control_variates
-        Correct that estimate by a quadratic summed over all rows where it helps.
     reuse
         Reweight draws while they last; else every view has draws of its own.
+    candidates : (C,)
+        U, global row numbers, ascending, the same at every view; in place of ``subsample``.
+    control_variates
+        Correct the estimated Σ_n f_n by a quadratic summed over all rows where that helps.
     """
 
     def __init__(
@@ -165,30 +168,34 @@ class SampledManifold:
         subsample: int | None,
         subsample_totals: bool,
         reuse: bool,
+        candidates: Int[np.ndarray, " C"] | None = None,
         control_variates: bool = True,
     ) -> None:
         self.problem, self.draws, self.reuse = problem, draws, reuse
         self.subsample = None if subsample is None else min(subsample, problem.n_rows)
-        self.subsample_totals = subsample_totals
-        self.control_variates = control_variates
+        self.subsample_totals, self.control_variates = subsample_totals, control_variates
         self.start = problem.potentials.space.flatten(problem.potentials.initial)
-        self._everything: Columns | None = None
+        self._fixed: Pool | None = None
         if self.subsample is None:
-            size = 8 * problem.n_rows * draws
-            if size > WHOLE_BYTES:
-                raise RequestError(
-                    f"The potentials of all {problem.n_rows} rows at {draws} draws would take "
-                    f"{size / 2**30:.1f} GB; give subsample=, the rows to choose from at each pick."
-                )
-            self._everything = problem.potentials.rows.take(np.arange(problem.n_rows))
+            if candidates is None:
+                self._require_room()
+                candidates = np.arange(problem.n_rows)
+            self._fixed = Pool(candidates, problem.potentials.rows.take(candidates))
 
     @property
     def n_rows(self) -> int:
         return self.problem.n_rows
 
+    def near(self, origin: Origin) -> SampledManifold:
+        """Return the manifold whose sampler begins to look where the draws of ``origin`` lie."""
+        there = copy.copy(self)
+        there.start = origin.centre
+        return there
+
     def at(self, key: jax.Array, selection: Selection) -> SampledView:
         """Return a view from fresh draws."""
-        return self._drawn(Origin(np.asarray(jax.random.key_data(key)), selection, self.start))
+        start = self.start
+        return self._drawn(Origin(np.asarray(jax.random.key_data(key)), selection, start, start))
 
     def _drawn(self, origin: Origin) -> SampledView:
         selection = origin.selection
@@ -201,10 +208,10 @@ class SampledManifold:
                 f"Draw {bad} of the sampler '{drawn.sampler}' is not finite; use another sampler "
                 "(posterior=NUTS()), or check the prior."
             )
-        self.start = z.mean(axis=0)
+        origin = origin._replace(centre=z.mean(axis=0))
         cloud = Cloud(z, np.full(len(z), -np.log(len(z))), np.zeros(len(z)), origin)
         if self.subsample_totals:
-            numbers, potentials = self.candidates(cloud, selection)
+            numbers, potentials = self.choice(cloud)
             chosen = np.isin(numbers, self._subset(origin))
             rows = self.problem.potentials.rows.take(numbers[chosen])
             cloud.total = subsampled_totals(
@@ -216,27 +223,33 @@ class SampledManifold:
         support = _centred(self.problem.potentials.vectors(selection.rows, z))
         return SampledView(self, cloud, selection, support, cloud.log_weights)
 
-    def candidates(
-        self, cloud: Cloud, selection: Selection
-    ) -> tuple[Int[np.ndarray, " C"], Float[np.ndarray, "C S"]]:
-        """Return the rows to choose from and their potentials at the draws."""
-        if cloud.pool is None:
+    def choice(self, cloud: Cloud) -> tuple[Int[np.ndarray, " C"], Float[np.ndarray, "C S"]]:
+        """Return the rows to choose from and their potentials at the draws.
+
+        They are U and the rows at which the draws were made, whatever has lost its weight since: a
+        build that goes on from a checkpoint has the same.
+        """
+        if cloud.choice is None:
             potentials = self.problem.potentials
-            if self._everything is not None:
-                numbers, rows = np.arange(self.problem.n_rows), self._everything
+            numbers, rows = self._pool(cloud.origin)
+            if len(numbers) == self.n_rows:
                 potentials.counts.passes += 1
-            else:
-                numbers = np.union1d(self._subset(cloud.origin), selection.indices)
-                rows = potentials.rows.take(numbers)
-            cloud.pool = numbers, _centred(potentials.vectors(rows, cloud.z))
-        return cloud.pool
+            cloud.choice = numbers, _centred(potentials.vectors(rows, cloud.z))
+        return cloud.choice
+
+    def _pool(self, origin: Origin) -> Pool:
+        used = origin.selection.indices
+        if self._fixed is not None and np.isin(used, self._fixed.indices).all():
+            return self._fixed
+        numbers = np.union1d(self._subset(origin), used)
+        return Pool(numbers, self.problem.potentials.rows.take(numbers))
 
     def with_row(self, view: SampledView, row: int) -> SampledView:
         if has_row(view.selection, row):
             return view
         columns = self.problem.potentials.rows.take(np.array([row]))
         selection = with_row(view.selection, row, columns)
-        candidates, potentials = self.candidates(view.cloud, view.selection)
+        candidates, potentials = self.choice(view.cloud)
         support = potentials[np.searchsorted(candidates, selection.indices)]
         return replace(view, selection=selection, support=support)
 
@@ -248,7 +261,7 @@ class SampledManifold:
         there = replace(view, selection=selection, log_weights=logits - logsumexp(logits))
         if self.reuse and there.share >= LASTS:
             return there
-        return self.at(key, selection)
+        return self.near(view.origin).at(key, selection)
 
     def pruned(self, view: SampledView) -> SampledView:
         selection = pruned(view.selection)
@@ -266,9 +279,19 @@ class SampledManifold:
 
     def _subset(self, origin: Origin) -> Int[np.ndarray, " u"]:
         """Return U, the same for the same draws."""
+        if self._fixed is not None:
+            return self._fixed.indices
         assert self.subsample is not None
         key = jax.random.fold_in(_key(origin), 1)
         return np.unique(host_rng(key).integers(self.problem.n_rows, size=self.subsample))
+
+    def _require_room(self) -> None:
+        size = 8 * self.n_rows * self.draws
+        if size > WHOLE_BYTES:
+            raise RequestError(
+                f"The potentials of all {self.n_rows} rows at {self.draws} draws would take "
+                f"{size / 2**30:.1f} GB; give subsample=, the rows to choose from at each pick."
+            )
 
 
 def _key(origin: Origin) -> jax.Array:
