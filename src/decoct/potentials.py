@@ -194,7 +194,7 @@ class Potentials:
         n, evaluations = columns_length(rows), 1 + 2 * self.dim
         size = chunk_rows(evaluations)
         fn = _CurvatureOf(self.model, self.space, size=size)
-        at = as_embedding(np.asarray(z)[None])
+        at = Values(jnp.asarray(np.asarray(z)[None], dtype=jnp.float64))
         whole, total = Chunk(0, rows), None
         for begin in range(0, n, size):
             part = fn(whole.piece(begin, min(begin + size, n)), at)
