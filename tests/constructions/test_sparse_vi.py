@@ -316,8 +316,9 @@ def test_poisson_counts_from_draws_of_the_prior():
         (lambda: Gradient(rate=0.0), "rate γ must be positive"),
         (lambda: Gradient(rate=np.nan), "rate γ must be positive"),
         (lambda: Gradient(optimizer="lbfgs"), "optimizer must be sgd or adam"),
-        (lambda: Gradient(steps=0), "steps must be at least 1"),
-        (lambda: Quadratic(steps=0), "steps must be at least 1"),
+        (lambda: Gradient(steps=1), "steps must be a whole number, at least 2"),
+        (lambda: Quadratic(steps=0), "steps must be a whole number, at least 1"),
+        (lambda: SparseVI(update=Quadratic), r"update must be Quadratic\(\)"),
         (lambda: SparseVI(draws=1), "draws must be at least 2"),
         (lambda: SparseVI(picks=0), "picks must be at least 1"),
         (lambda: SparseVI(subsample=0), "subsample must be at least 1"),
@@ -331,13 +332,22 @@ def test_options_that_cannot_be_meant(make, message):
 
 def test_an_improper_prior_is_refused_before_any_work(logistic_rows):  # noqa: F811
     base = LogisticRegression()
-    for log_prior in (lambda p: 0.0 * p["beta"].sum(), lambda p: -0.5 * p["beta"][0] ** 2):
+    for log_prior in (
+        lambda p: 0.0 * p["beta"].sum(),
+        lambda p: -0.5 * p["beta"][0] ** 2,
+        lambda p: -0.5 * ((p["beta"][0] - p["beta"][1]) ** 2 + p["beta"][2] ** 2),
+    ):
         model = decoct.Model(base.log_likelihood, log_prior, {"beta": np.zeros(3)})
         rows = {"x": logistic_rows["x"], "y": 2.0 * logistic_rows["y"] - 1.0}
-        with pytest.raises(ModelError, match=r"does not fall along parameter .* SparseVI starts"):
+        with pytest.raises(ModelError, match=r"does not fall along .* SparseVI starts"):
             decoct.build(model, rows, size=5, method=SparseVI())
         with pytest.raises(ModelError, match="Another starts from the prior"):
             require_proper_prior(problem_of(model, rows).potentials, "Another")
+
+
+def test_a_vague_prior_is_proper(logistic_rows):  # noqa: F811
+    for model in (LogisticRegression(prior_scale=1000.0), GaussianMean(np.eye(3), 0.0, 1e6)):
+        require_proper_prior(problem_of(model, logistic_rows).potentials, "SparseVI")
 
 
 def test_a_heavy_tailed_prior_is_proper(logistic_rows):  # noqa: F811
@@ -350,6 +360,35 @@ def test_a_heavy_tailed_prior_is_proper(logistic_rows):  # noqa: F811
     rows = {"x": logistic_rows["x"][:200], "y": 2.0 * logistic_rows["y"][:200] - 1.0}
     method = SparseVI(draws=100, update=Quadratic(steps=1))
     assert decoct.build(model, rows, size=2, method=method, posterior=Laplace()).size <= 2
+
+
+class Sparing:
+    """A sampler that returns fewer draws than asked for."""
+
+    def draw(self, key, density, n):
+        return Draws(np.zeros((1, 1, density.dim)), "sparing")
+
+
+class Excessive:
+    """A sampler whose draws are finite and their squares are not."""
+
+    def draw(self, key, density, n):
+        z = np.zeros((1, n, density.dim))
+        z[0, 3] = 1e200
+        return Draws(z, "excessive")
+
+
+@pytest.mark.parametrize(
+    ("sampler", "message"),
+    [
+        (Sparing(), "'sparing' returned 1 draws of the 50"),
+        (Excessive(), "at draw 3 of the sampler 'excessive' are too large"),
+    ],
+)
+def test_draws_that_cannot_be_used_are_refused(logistic_rows, sampler, message):  # noqa: F811
+    method = SparseVI(draws=50)
+    with np.errstate(over="ignore"), pytest.raises(ModelError, match=message):
+        decoct.build(LogisticRegression(), logistic_rows, size=5, method=method, posterior=sampler)
 
 
 class Broken:

@@ -99,7 +99,8 @@ class SparseVI:
         or lose their weight, so that more picks fill the size better; once it is full, a pick takes
         the place of the row that is missed least.
     subsample
-        Rows among which to choose besides the support (U of §3.2); None for all.
+        Rows among which to choose besides the support (U of §3.2); None for all. Closed forms
+        choose among all rows whatever it says.
     subsample_totals
         Estimate Σ_n f_n from those rows as well (§3.3). False walks all rows at all draws whenever
         new draws are made.
@@ -125,16 +126,16 @@ class SparseVI:
     exact: bool = True
 
     def __post_init__(self) -> None:
-        if not hasattr(self.update, "run"):
+        if isinstance(self.update, type) or not hasattr(self.update, "run"):
             raise RequestError(
                 f"update must be Quadratic() or Gradient() of weight_updates, not {self.update!r}."
             )
-        if self.draws is not None and self.draws < 2:
-            raise RequestError(f"draws must be at least 2, not {self.draws}.")
-        for name in ("picks", "subsample"):
+        for name, least in (("draws", 2), ("picks", 1), ("subsample", 1)):
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise RequestError(f"{name} must be at least 1, not {value}.")
+            if value is not None and not (isinstance(value, (int, np.integer)) and value >= least):
+                raise RequestError(
+                    f"{name} must be at least {least}, a whole number, not {value!r}."
+                )
         if self.subsample_totals and self.subsample is None:
             raise RequestError("subsample_totals=True needs subsample=, the rows to estimate from.")
 

@@ -72,7 +72,7 @@ class Gradient:
     Attributes
     ----------
     steps
-        T.
+        T, at least 2.
     rate
         γ_t = rate/(1 + t), t = 0, 1, …; with Adam the length of a step instead.
     optimizer
@@ -87,9 +87,13 @@ class Gradient:
     single: bool = False
 
     def __post_init__(self) -> None:
-        _check_steps(self.steps)
-        if not (np.isfinite(self.rate) and self.rate > 0.0):
-            raise RequestError(f"The rate γ must be positive, not {self.rate}.")
+        _check_steps(self.steps, 2)
+        if not (
+            isinstance(self.rate, (int, float, np.floating))
+            and np.isfinite(self.rate)
+            and self.rate > 0.0
+        ):
+            raise RequestError(f"The rate γ must be positive, not {self.rate!r}.")
         if self.optimizer not in ("sgd", "adam"):
             raise RequestError(f"optimizer must be sgd or adam, not {self.optimizer!r}.")
 
@@ -153,7 +157,7 @@ class Quadratic:
     heaviest: float | None = 2.0
 
     def __post_init__(self) -> None:
-        _check_steps(self.steps)
+        _check_steps(self.steps, 1)
         if self.heaviest is not None and not self.heaviest > 0.0:
             raise RequestError(f"heaviest must be positive or None, not {self.heaviest}.")
 
@@ -208,9 +212,9 @@ def least_missed(tangent: Tangent, weights: Float[np.ndarray, " m"]) -> int:
     return int(used[active.support[int(np.argmin(missed))]])
 
 
-def _check_steps(steps: int) -> None:
-    if steps < 1:
-        raise RequestError(f"steps must be at least 1, not {steps}.")
+def _check_steps(steps: int, least: int) -> None:
+    if not (isinstance(steps, (int, np.integer)) and steps >= least):
+        raise RequestError(f"steps must be a whole number, at least {least}, not {steps!r}.")
 
 
 def _slope(tangent: Tangent, weights: np.ndarray) -> Float[np.ndarray, " m"]:

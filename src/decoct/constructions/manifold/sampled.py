@@ -202,6 +202,11 @@ class SampledManifold:
         key = jax.random.fold_in(_key(origin), 0)
         drawn = self.problem.draw(key, selection, self.draws, origin.start)
         z = drawn.flat[: self.draws]
+        if len(z) < self.draws:
+            raise ModelError(
+                f"The sampler '{drawn.sampler}' returned {len(z)} draws of the {self.draws} it was "
+                "asked for; use another sampler (posterior=NUTS())."
+            )
         if not np.isfinite(z).all():
             bad = int(np.argmin(np.isfinite(z).all(axis=1)))
             raise ModelError(
@@ -221,6 +226,14 @@ class SampledManifold:
             total = self.problem.potentials.totals(z)
             cloud.total = total - total.mean()
         support = _centred(self.problem.potentials.vectors(selection.rows, z))
+        seen = np.square(cloud.total) + np.square(support).sum(axis=0)
+        if not np.isfinite(seen).all():
+            bad = int(np.argmax(np.abs(z).max(axis=1)))
+            raise ModelError(
+                f"The log-likelihoods at draw {bad} of the sampler '{drawn.sampler}' are too large "
+                f"to be squared ({z[bad]} …); use another sampler (posterior=NUTS()), or a "
+                "narrower prior."
+            )
         return SampledView(self, cloud, selection, support, cloud.log_weights)
 
     def choice(self, cloud: Cloud) -> tuple[Int[np.ndarray, " C"], Float[np.ndarray, "C S"]]:
