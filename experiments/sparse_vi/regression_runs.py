@@ -341,7 +341,7 @@ def _alone(regression: Regression, method: Construction, M: int, seed: int) -> B
 @cache
 def _compile(name: str, method: str, sizes: tuple[int, ...]) -> None:
     """Compile what the builds of a set need, once in this process."""
-    build(load(name), method, sizes, 999, steps=1)
+    build(load(name), method, sizes, 999, steps=2)
 
 
 def perform(
