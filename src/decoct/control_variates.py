@@ -11,12 +11,13 @@ than f_n itself at draws of a wide prior. Two halves of U tell which estimate is
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
-from decoct.data.base import Columns
+from decoct.data.base import Columns, columns_length
 from decoct.posteriors.newton import Curvature
 from decoct.potentials import Potentials
 
@@ -58,21 +59,56 @@ def subsampled_totals(
     control_variates
         Allow the corrected estimate; False gives the plain one.
     """
-    n, u = potentials.n_rows, len(values)
-    plain = (n / u) * values.sum(axis=0)
-    if not control_variates or u < 2:
-        return SubsampledTotals(_centred(plain), False)
+    if not control_variates or len(values) < 2:
+        return SubsampledTotals(
+            _centred(potentials.n_rows / len(values) * values.sum(axis=0)), False
+        )
+    halves = [
+        Part({name: column[half] for name, column in rows.items()}, values[half].sum(axis=0))
+        for half in (slice(0, None, 2), slice(1, None, 2))
+    ]
+    return totals_from_halves(potentials, draws, halves)
+
+
+class Part(NamedTuple):
+    """Some rows of a subsample.
+
+    Attributes
+    ----------
+    rows
+        Encoded rows.
+    sums : (S,)
+        Σ f_n(θ_s) over them.
+    """
+
+    rows: Columns
+    sums: Float[np.ndarray, " S"]
+
+
+def totals_from_halves(
+    potentials: Potentials, draws: Float[np.ndarray, "S d"], halves: Sequence[Part]
+) -> SubsampledTotals:
+    """Estimate Σ_n f_n at the draws from two random halves of a uniform subsample.
+
+    Parameters
+    ----------
+    potentials
+        Model × all rows.
+    draws : (S, d)
+        θ_s in unconstrained space.
+    halves
+        The two halves; they tell which estimate is the better one, and serve together.
+    """
+    scale = potentials.n_rows / sum(columns_length(half.rows) for half in halves)
     at = draws.mean(axis=0)
     delta = draws - at
-    sums, left = [], []
-    for half in (slice(0, None, 2), slice(1, None, 2)):
-        taken = {name: column[half] for name, column in rows.items()}
-        expansion = _expansion(potentials.curvature_of(taken, at), delta)
-        share = (n / u) * values[half].sum(axis=0)
-        sums.append(share)
-        left.append(share - (n / u) * expansion)
+    sums = [scale * half.sums for half in halves]
+    left = [
+        total - scale * _expansion(potentials.curvature_of(half.rows, at), delta)
+        for total, half in zip(sums, halves, strict=True)
+    ]
     if not np.std(left[0] - left[1]) < np.std(sums[0] - sums[1]):
-        return SubsampledTotals(_centred(plain), False)
+        return SubsampledTotals(_centred(sums[0] + sums[1]), False)
     everything = _expansion(potentials.curvature(at), delta)
     return SubsampledTotals(_centred(everything + left[0] + left[1]), True)
 

@@ -11,6 +11,9 @@ problem on the pool by orthogonal pursuit with exchanges, and judges every size 
 held-out draws, ½Var(b − Σ w_n g_n) ≈ KL in nats. The pass also measures KL(π_ref‖π) at no extra
 cost; once that is small the draws are as good as draws from π and the rounds end.
 
+On large tables the first rounds scout (`constructions/scouting`): a subsample with second-order
+control variates stands in for the pass. The last pass is always over all rows at all draws.
+
 The reference may keep more rows than asked for. Below about d(d+3)/2 rows π_w is a bad place to
 look from (its draws miss π), while a longer stretch of the same path is nearly exact.
 
@@ -35,6 +38,7 @@ from decoct.constructions.base import (
     pack_chosen,
     unpack_chosen,
 )
+from decoct.constructions.scouting import scouted, subsample
 from decoct.diagnostics.divergences import Gaussian, kl_from_log_ratios, kl_gaussian
 from decoct.pools import Pool, merge_pools
 from decoct.posteriors.laplace import find_mode, gaussian_at
@@ -46,6 +50,9 @@ from decoct.tangent import Tangent, tangent
 
 SETTLED = 0.02
 """KL(π_ref‖π) in nats below which the draws count as draws from π."""
+
+FOUND = 1.0
+"""Estimated KL(π_ref‖π) in nats of the last draws below which scouting has done its work."""
 
 GOOD_REFERENCE = 0.005
 """Predicted KL in nats at which the path is long enough to be the next reference."""
@@ -68,6 +75,10 @@ class IteratedHilbertState(NamedTuple):
         Factor on draws and pool, doubled when they were what limited a ``kl`` build.
     outcome
         `Status` by name.
+    scout
+        The subsample that the next round looks at; None once rounds pass over all rows.
+    scouts
+        Rounds done with it.
     """
 
     round: int
@@ -76,6 +87,8 @@ class IteratedHilbertState(NamedTuple):
     chosen: tuple[Chosen, ...]
     effort: float
     outcome: str
+    scout: Selection | None = None
+    scouts: int = 0
 
 
 @dataclass(frozen=True)
@@ -86,6 +99,9 @@ class IteratedHilbert:
     ----------
     max_rounds
         Most rounds, one pass over the data each. A ``kl`` build may take twice as many.
+    scout
+        Let all but the last two rounds look at a subsample, if the table is large. False: every
+        round evaluates all rows at all draws.
     draws
         S, draws per round (four fifths to fit, one fifth held out);
         default min(2000, max(1000, 6 M)).
@@ -105,6 +121,7 @@ class IteratedHilbert:
     """
 
     max_rounds: int = 4
+    scout: bool = True
     draws: int | None = None
     pool: int | None = None
     pilot: int | None = None
@@ -114,22 +131,30 @@ class IteratedHilbert:
     max_size: int | None = None
 
     def init(self, key: jax.Array, problem: Problem) -> IteratedHilbertState:
-        size = self.pilot or max(1000, 20 * problem.dim)
-        indices = uniform_sample(key, problem.n_rows, min(problem.n_rows, size))
-        weights = np.full(len(indices), problem.n_rows / len(indices))
-        pilot = Selection(indices, weights, problem.potentials.rows.take(indices))
-        return IteratedHilbertState(0, pilot, np.inf, (), 1.0, Status.RUNNING.name)
+        size = min(problem.n_rows, self.pilot or max(1000, 20 * problem.dim))
+        seen = None
+        if self.scout and self.max_rounds > 2:
+            seen = subsample(key, problem, *self._effort(problem, None))
+        if seen is None or seen.size < size:
+            pilot, seen = _uniform(key, problem, size), None
+        else:
+            pilot = _part(problem, seen, size)
+        return IteratedHilbertState(0, pilot, np.inf, (), 1.0, Status.RUNNING.name, seen)
 
     def step(
         self, key: jax.Array, problem: Problem, state: IteratedHilbertState
     ) -> tuple[IteratedHilbertState, StepInfo]:
         view = self._look(key, problem, state)
-        if problem.kl is None:
-            after = self._fit_sizes(problem, state, view)
+        if state.scout is not None:
+            after, last = self._scout(problem, state, view)
         else:
-            after = self._fit_kl(problem, state, view, problem.kl)
-        last = after.chosen[-1]
+            if problem.kl is None:
+                after = self._fit_sizes(problem, state, view)
+            else:
+                after = self._fit_kl(problem, state, view, problem.kl)
+            last = after.chosen[-1]
         numbers = {
+            "rows_seen": problem.n_rows if state.scout is None else state.scout.size,
             "sampler": view.sampler,
             "draws": len(view.draws),
             "pool": len(view.pool.indices),
@@ -154,6 +179,7 @@ class IteratedHilbert:
         packed = state._asdict()
         packed["reference"] = state.reference._asdict()
         packed["chosen"] = pack_chosen(state.chosen)
+        packed["scout"] = None if state.scout is None else state.scout._asdict()
         return packed
 
     def unpack(self, packed: dict[str, Any]) -> IteratedHilbertState:
@@ -164,35 +190,86 @@ class IteratedHilbert:
             unpack_chosen(packed["chosen"]),
             float(packed["effort"]),
             str(packed["outcome"]),
+            None if packed["scout"] is None else Selection(**packed["scout"]),
+            int(packed["scouts"]),
         )
+
+    def _effort(self, problem: Problem, state: IteratedHilbertState | None) -> tuple[int, int]:
+        """Return S and P of the next round."""
+        size = problem.size if problem.kl is None else _likely_size(problem, state)
+        effort = 1.0 if state is None else state.effort
+        S = int(effort * (self.draws or min(2000, max(1000, 6 * size))))
+        return S, int(effort * (self.pool or max(2000, 10 * size)))
 
     def _look(self, key: jax.Array, problem: Problem, state: IteratedHilbertState) -> _View:
         """Draw from the reference posterior and make the one pass of this round."""
         draw_key, sweep_key, split_key = jax.random.split(key, 3)
-        size = problem.size if problem.kl is None else _likely_size(problem, state)
-        S = int(state.effort * (self.draws or min(2000, max(1000, 6 * size))))
-        P = int(state.effort * (self.pool or max(2000, 10 * size)))
+        S, P = self._effort(problem, state)
         draws = problem.draw(draw_key, state.reference, S)
         # Chains come one after the other; mixed up, both parts see all of them.
         order = host_rng(split_key).permutation(S)
         z = draws.flat[:S][order]
-        sweep = problem.potentials.sweep(z, P, sweep_key)
+        trusted = True
+        if state.scout is None:
+            sweep = problem.potentials.sweep(z, P, sweep_key)
+            totals, seen = sweep.totals, sweep.pool
+        else:
+            totals, seen, trusted = scouted(sweep_key, problem, state.scout, z, P)
         pool = merge_pools(
-            sweep.pool, state.reference.pool, *(one.selection.pool for one in state.chosen)
+            seen, state.reference.pool, *(one.selection.pool for one in state.chosen)
         )
         values = problem.potentials.vectors(pool.rows, z)
         fit = max(2, (4 * S) // 5)
         at_reference = np.searchsorted(pool.indices, state.reference.indices)
-        log_ratios = sweep.totals - state.reference.weights @ values[at_reference]
+        log_ratios = totals - state.reference.weights @ values[at_reference]
         reference = kl_from_log_ratios(log_ratios)
         return _View(
             z,
             pool,
-            tangent(values[:, :fit], sweep.totals[:fit]),
-            tangent(values[:, fit:], sweep.totals[fit:]),
+            tangent(values[:, :fit], totals[:fit]),
+            tangent(values[:, fit:], totals[fit:]),
             reference.reverse,
             reference.reverse + 2.0 * reference.reverse_se,
             draws.sampler,
+            trusted,
+        )
+
+    def _scout(
+        self, problem: Problem, state: IteratedHilbertState, view: _View
+    ) -> tuple[IteratedHilbertState, Chosen]:
+        """Fit the next reference from what the subsample shows, and say whether to scout on."""
+        path = self._path(problem, view, (problem.size,), False)
+        best = _chosen(problem, view, path, {m: view.judge(one) for m, one in path.items()})
+        scouts = state.scouts + 1
+        nearer = view.reference_kl > FOUND and view.reference_kl < 0.5 * state.reference_kl
+        go_on = view.trusted and nearer and scouts < self.max_rounds - 2
+        after = state._replace(
+            round=state.round + 1,
+            reference=best.selection,
+            reference_kl=view.reference_kl,
+            scout=state.scout if go_on else None,
+            scouts=scouts,
+        )
+        return after, best
+
+    def _path(
+        self, problem: Problem, view: _View, sizes: tuple[int, ...], final: bool
+    ) -> dict[int, SparseWeights]:
+        """Pursue until the path is long enough to be a reference and the size asked for."""
+        least = problem.size if problem.kl is None else 1
+        longest = max(problem.size, min(2 * problem.size + 200, view.fitted_draws // 3))
+
+        def long_enough(solution: SparseWeights) -> bool:
+            big = len(solution.indices) >= least
+            return big and view.judge(solution) <= GOOD_REFERENCE
+
+        return orthogonal_pursuit(
+            view.fit.vectors,
+            view.fit.target,
+            longest,
+            sizes=sizes,
+            stop=long_enough,
+            exchanges=self.exchanges if final else min(1, self.exchanges),
         )
 
     def _fit_sizes(
@@ -206,21 +283,8 @@ class IteratedHilbert:
         elif rounds >= self.max_rounds:
             outcome = Status.MORE_ROUNDS
         final = outcome is not Status.RUNNING
-        longest = max(problem.size, min(2 * problem.size + 200, view.fitted_draws // 3))
-
-        def long_enough(solution: SparseWeights) -> bool:
-            big = len(solution.indices) >= problem.size
-            return big and view.judge(solution) <= GOOD_REFERENCE
-
-        path = orthogonal_pursuit(
-            view.fit.vectors,
-            view.fit.target,
-            longest,
-            # Earlier rounds only have to supply the next reference.
-            sizes=problem.sizes if final else (problem.size,),
-            stop=long_enough,
-            exchanges=self.exchanges if final else min(1, self.exchanges),
-        )
+        # Earlier rounds only have to supply the next reference.
+        path = self._path(problem, view, problem.sizes if final else (problem.size,), final)
         judged = {m: view.judge(solution) for m, solution in path.items()}
         chosen = tuple(
             _chosen(problem, view, path, {m: kl for m, kl in judged.items() if m <= size})
@@ -232,8 +296,12 @@ class IteratedHilbert:
                 self._best_of_restarts(problem, view, one, size)
                 for one, size in zip(chosen, problem.sizes, strict=True)
             )
-        return IteratedHilbertState(
-            rounds, reference, view.reference_kl, chosen, state.effort, outcome.name
+        return state._replace(
+            round=rounds,
+            reference=reference,
+            reference_kl=view.reference_kl,
+            chosen=chosen,
+            outcome=outcome.name,
         )
 
     def _best_of_restarts(self, problem: Problem, view: _View, found: Chosen, size: int) -> Chosen:
@@ -281,7 +349,7 @@ class IteratedHilbert:
                 chosen=(certified,),
                 outcome=Status.REACHED.name,
             )
-        goal = kl * 0.5 ** max(1, rounds - 1)
+        goal = kl * 0.5 ** max(1, rounds - state.scouts - 1)
         path = orthogonal_pursuit(
             view.fit.vectors,
             view.fit.target,
@@ -301,8 +369,13 @@ class IteratedHilbert:
             effort *= 2.0
         if outcome is Status.RUNNING and rounds >= 2 * self.max_rounds:
             outcome = Status.SHORT_ROUNDS
-        return IteratedHilbertState(
-            rounds, best.selection, view.reference_kl, (best,), effort, outcome.name
+        return state._replace(
+            round=rounds,
+            reference=best.selection,
+            reference_kl=view.reference_kl,
+            chosen=(best,),
+            effort=effort,
+            outcome=outcome.name,
         )
 
     def _smallest(self, problem: Problem, view: _View, goal: float, best: Chosen) -> Chosen:
@@ -326,12 +399,26 @@ class IteratedHilbert:
         return best
 
 
-def _likely_size(problem: Problem, state: IteratedHilbertState) -> int:
+def _uniform(key: jax.Array, problem: Problem, size: int) -> Selection:
+    """Return a uniform pilot with the weight of the whole table."""
+    indices = uniform_sample(key, problem.n_rows, size)
+    rows = problem.potentials.rows.take(indices)
+    return Selection(indices, np.full(size, problem.n_rows / size), rows)
+
+
+def _part(problem: Problem, seen: Selection, size: int) -> Selection:
+    """Return evenly spaced rows of a uniform subsample, with the weight of the whole table."""
+    places = np.linspace(0, seen.size - 1, size).round().astype(np.int64)
+    rows = {name: column[places] for name, column in seen.rows.items()}
+    return Selection(seen.indices[places], np.full(size, problem.n_rows / size), rows)
+
+
+def _likely_size(problem: Problem, state: IteratedHilbertState | None) -> int:
     """Return the size a ``kl`` build is likely to need: the last one, or the quadratic's count.
 
     A locally quadratic potential has d(d+3)/2 numbers, which as many positive weights reproduce.
     """
-    if state.chosen:
+    if state is not None and state.chosen:
         return max(50, state.chosen[-1].selection.size)
     return min(problem.size, max(50, problem.dim * (problem.dim + 3) // 2))
 
@@ -353,6 +440,7 @@ class _View:
     reference_kl: float
     reference_kl_upper: float
     sampler: str
+    trusted: bool = True
 
     @property
     def fitted_draws(self) -> int:

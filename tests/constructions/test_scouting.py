@@ -1,0 +1,106 @@
+"""Early rounds on a subsample: as good an end, for one pass over all rows at all draws."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import decoct
+from decoct.constructions import IteratedHilbert, scouting
+from decoct.data.encoded import encoded
+from decoct.driver import Request, resume
+
+N, DIM, SIZE, SEEN = 21_000, 4, 40, 2048
+METHOD = IteratedHilbert(pool=500)
+
+
+def logistic(n=N, shift=0.0):
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(n, DIM))
+    x[:, 0] = 1.0
+    y = rng.random(n) < 1.0 / (1.0 + np.exp(-x @ [shift, 1.0, -0.5, 0.2]))
+    return {"x": x, "y": y.astype(float)}
+
+
+MODEL = decoct.models.LogisticRegression()
+
+
+@pytest.fixture(autouse=True)
+def small_subsample(monkeypatch):
+    monkeypatch.setattr(scouting, "ROWS", SEEN)
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return logistic()
+
+
+@pytest.fixture(scope="module")
+def full(rows):
+    return decoct.laplace(MODEL, rows)
+
+
+def kl(coreset, full):
+    return decoct.kl_gaussian(decoct.laplace(MODEL, coreset.rows, coreset.weights), full)
+
+
+def test_one_round_sees_every_row_and_the_coreset_is_as_good(rows, full):
+    scouting_build = decoct.build(MODEL, rows, size=SIZE, method=METHOD)
+    plain = decoct.build(MODEL, rows, size=SIZE, method=dataclasses.replace(METHOD, scout=False))
+    seen = [one["rows_seen"] for one in scouting_build.report.rounds]
+    assert seen == [SEEN, SEEN, N]
+    assert {one["rows_seen"] for one in plain.report.rounds} == {N}
+    assert scouting_build.report.evaluations < 0.7 * plain.report.evaluations
+    assert kl(scouting_build, full) < max(3.0 * kl(plain, full), 1e-4)
+
+
+def test_small_tables_are_not_scouted():
+    few = logistic(scouting.WORTH * SEEN - 1)
+    coreset = decoct.build(MODEL, few, size=SIZE, method=METHOD)
+    assert {one["rows_seen"] for one in coreset.report.rounds} == {len(few["y"])}
+
+
+def test_rare_events_end_with_rounds_over_all_rows():
+    rare = logistic(shift=-6.0)  # about 100 events, 10 of them in the subsample
+    assert 50 < rare["y"].sum() < 500
+    coreset = decoct.build(MODEL, rare, size=SIZE, method=METHOD)
+    assert coreset.report.rounds[-1]["rows_seen"] == N
+    assert coreset.report.status.ok
+    assert kl(coreset, decoct.laplace(MODEL, rare)) < 0.02
+
+
+def test_a_kl_build_scouts_and_certifies_on_all_rows(rows, full):
+    coreset = decoct.build(MODEL, rows, kl=0.01, method=METHOD)
+    seen = [one["rows_seen"] for one in coreset.report.rounds]
+    assert seen[0] == SEEN
+    assert seen[-1] == N
+    assert coreset.report.status is decoct.Status.REACHED
+    assert kl(coreset, full) < 0.01
+
+
+def test_a_scouting_build_resumes_to_the_same_coreset(rows, tmp_path, monkeypatch):
+    saved = tmp_path / "c.npz"
+    whole = decoct.build(MODEL, rows, size=SIZE, seed=3, method=METHOD)
+    step, done = IteratedHilbert.step, []
+
+    def stopping(self, key, problem, state):
+        if done:
+            raise KeyboardInterrupt
+        done.append(1)
+        return step(self, key, problem, state)
+
+    monkeypatch.setattr(IteratedHilbert, "step", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        decoct.build(MODEL, rows, size=SIZE, seed=3, method=METHOD, checkpoint=saved)
+    monkeypatch.setattr(IteratedHilbert, "step", step)
+    again = resume(saved, MODEL, rows, method=METHOD)
+    np.testing.assert_array_equal(again.indices, whole.indices)
+    np.testing.assert_array_equal(again.weights, whole.weights)
+
+
+def test_the_switch_belongs_to_the_request():
+    with_it, without = IteratedHilbert(), IteratedHilbert(scout=False)
+    one = Request.checked(size=1, kl=None, method=with_it, posterior=None, seed=0)
+    other = dataclasses.replace(one, method=without)
+    rows = encoded(decoct.rows(logistic(10)), MODEL)
+    assert one.identity(MODEL, rows) != other.identity(MODEL, rows)
