@@ -19,6 +19,7 @@ from decoct.data.base import Columns
 from decoct.pools import Pool
 from decoct.posteriors.base import Draws, Sampler, WeightedDensity
 from decoct.potentials import Potentials
+from decoct.randomness import uniform_sample
 from decoct.status import Status
 
 
@@ -184,6 +185,13 @@ class OneStep:
 
     def unpack(self, packed: dict[str, Any]) -> OneStepState:
         return OneStepState(unpack_chosen(packed["chosen"]))
+
+
+def uniform_selection(key: jax.Array, problem: Problem, size: int) -> Selection:
+    """Return ``size`` rows drawn uniformly, with the weight of the whole table between them."""
+    indices = uniform_sample(key, problem.n_rows, size)
+    rows = problem.potentials.rows.take(indices)
+    return Selection(indices, np.full(size, problem.n_rows / size), rows)
 
 
 def evenly(problem: Problem, pool: Pool, size: int) -> Selection:

@@ -27,26 +27,22 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Float
 
 from decoct.constructions.base import (
     Chosen,
     Problem,
     Selection,
     StepInfo,
-    evenly,
     pack_chosen,
+    uniform_selection,
     unpack_chosen,
 )
-from decoct.constructions.scouting import scouted, subsample
-from decoct.diagnostics.divergences import Gaussian, kl_from_log_ratios, kl_gaussian
-from decoct.pools import Pool, merge_pools
-from decoct.posteriors.laplace import find_mode, gaussian_at
-from decoct.randomness import host_rng, uniform_sample
+from decoct.constructions.scouting import part_of, scouted, subsample
+from decoct.constructions.view import Fits, View, best_of_restarts, smallest
+from decoct.pools import merge_pools
+from decoct.randomness import host_rng
 from decoct.solvers.nnls import SparseWeights
-from decoct.solvers.orthogonal_pursuit import orthogonal_pursuit
 from decoct.status import Status
-from decoct.tangent import Tangent, tangent
 
 SETTLED = 0.02
 """KL(π_ref‖π) in nats below which the draws count as draws from π."""
@@ -136,17 +132,18 @@ class IteratedHilbert:
         if self.scout and self.max_rounds > 2:
             seen = subsample(key, problem, *self._effort(problem, None))
         if seen is None or seen.size < size:
-            pilot, seen = _uniform(key, problem, size), None
+            pilot, seen = uniform_selection(key, problem, size), None
         else:
-            pilot = _part(problem, seen, size)
+            pilot = part_of(problem, seen, size)
         return IteratedHilbertState(0, pilot, np.inf, (), 1.0, Status.RUNNING.name, seen)
 
     def step(
         self, key: jax.Array, problem: Problem, state: IteratedHilbertState
     ) -> tuple[IteratedHilbertState, StepInfo]:
-        view = self._look(key, problem, state)
+        look = self._look(key, problem, state)
+        view = look.view
         if state.scout is not None:
-            after, last = self._scout(problem, state, view)
+            after, last = self._scout(problem, state, look)
         else:
             if problem.kl is None:
                 after = self._fit_sizes(problem, state, view)
@@ -155,7 +152,7 @@ class IteratedHilbert:
             last = after.chosen[-1]
         numbers = {
             "rows_seen": problem.n_rows if state.scout is None else state.scout.size,
-            "sampler": view.sampler,
+            "sampler": look.sampler,
             "draws": len(view.draws),
             "pool": len(view.pool.indices),
             "reference_rows": state.reference.size,
@@ -201,7 +198,7 @@ class IteratedHilbert:
         S = int(effort * (self.draws or min(2000, max(1000, 6 * size))))
         return S, int(effort * (self.pool or max(2000, 10 * size)))
 
-    def _look(self, key: jax.Array, problem: Problem, state: IteratedHilbertState) -> _View:
+    def _look(self, key: jax.Array, problem: Problem, state: IteratedHilbertState) -> _Look:
         """Draw from the reference posterior and make the one pass of this round."""
         draw_key, sweep_key, split_key = jax.random.split(key, 3)
         S, P = self._effort(problem, state)
@@ -218,31 +215,17 @@ class IteratedHilbert:
         pool = merge_pools(
             seen, state.reference.pool, *(one.selection.pool for one in state.chosen)
         )
-        values = problem.potentials.vectors(pool.rows, z)
-        fit = max(2, (4 * S) // 5)
-        at_reference = np.searchsorted(pool.indices, state.reference.indices)
-        log_ratios = totals - state.reference.weights @ values[at_reference]
-        reference = kl_from_log_ratios(log_ratios)
-        return _View(
-            z,
-            pool,
-            tangent(values[:, :fit], totals[:fit]),
-            tangent(values[:, fit:], totals[fit:]),
-            reference.reverse,
-            reference.reverse + 2.0 * reference.reverse_se,
-            draws.sampler,
-            trusted,
-        )
+        return _Look(View.of(problem, z, totals, pool, state.reference), draws.sampler, trusted)
 
     def _scout(
-        self, problem: Problem, state: IteratedHilbertState, view: _View
+        self, problem: Problem, state: IteratedHilbertState, look: _Look
     ) -> tuple[IteratedHilbertState, Chosen]:
         """Fit the next reference from what the subsample shows, and say whether to scout on."""
-        path = self._path(problem, view, (problem.size,), False)
-        best = _chosen(problem, view, path, {m: view.judge(one) for m, one in path.items()})
+        view = look.view
+        best = self._stretch(problem, view, (problem.size,), False).best(problem)
         scouts = state.scouts + 1
         nearer = view.reference_kl > FOUND and view.reference_kl < 0.5 * state.reference_kl
-        go_on = view.trusted and nearer and scouts < self.max_rounds - 2
+        go_on = look.trusted and nearer and scouts < self.max_rounds - 2
         after = state._replace(
             round=state.round + 1,
             reference=best.selection,
@@ -252,28 +235,19 @@ class IteratedHilbert:
         )
         return after, best
 
-    def _path(
-        self, problem: Problem, view: _View, sizes: tuple[int, ...], final: bool
-    ) -> dict[int, SparseWeights]:
+    def _stretch(self, problem: Problem, view: View, sizes: tuple[int, ...], final: bool) -> Fits:
         """Pursue until the path is long enough to be a reference and the size asked for."""
         least = problem.size if problem.kl is None else 1
         longest = max(problem.size, min(2 * problem.size + 200, view.fitted_draws // 3))
 
         def long_enough(solution: SparseWeights) -> bool:
-            big = len(solution.indices) >= least
-            return big and view.judge(solution) <= GOOD_REFERENCE
+            return len(solution.indices) >= least and view.judge(solution) <= GOOD_REFERENCE
 
-        return orthogonal_pursuit(
-            view.fit.vectors,
-            view.fit.target,
-            longest,
-            sizes=sizes,
-            stop=long_enough,
-            exchanges=self.exchanges if final else min(1, self.exchanges),
-        )
+        exchanges = self.exchanges if final else min(1, self.exchanges)
+        return view.pursue(longest, sizes=sizes, stop=long_enough, exchanges=exchanges)
 
     def _fit_sizes(
-        self, problem: Problem, state: IteratedHilbertState, view: _View
+        self, problem: Problem, state: IteratedHilbertState, view: View
     ) -> IteratedHilbertState:
         """Fill every requested size, and stretch the path until it can be a reference."""
         rounds = state.round + 1
@@ -284,16 +258,12 @@ class IteratedHilbert:
             outcome = Status.MORE_ROUNDS
         final = outcome is not Status.RUNNING
         # Earlier rounds only have to supply the next reference.
-        path = self._path(problem, view, problem.sizes if final else (problem.size,), final)
-        judged = {m: view.judge(solution) for m, solution in path.items()}
-        chosen = tuple(
-            _chosen(problem, view, path, {m: kl for m, kl in judged.items() if m <= size})
-            for size in problem.sizes
-        )
-        reference = _chosen(problem, view, path, judged).selection
+        fits = self._stretch(problem, view, problem.sizes if final else (problem.size,), final)
+        chosen = tuple(fits.best(problem, size) for size in problem.sizes)
+        reference = fits.best(problem).selection
         if final:
             chosen = tuple(
-                self._best_of_restarts(problem, view, one, size)
+                self._compared(problem, view, one, size)
                 for one, size in zip(chosen, problem.sizes, strict=True)
             )
         return state._replace(
@@ -304,40 +274,13 @@ class IteratedHilbert:
             outcome=outcome.name,
         )
 
-    def _best_of_restarts(self, problem: Problem, view: _View, found: Chosen, size: int) -> Chosen:
-        """Where the quadratic model has broken down, compare several local optima by Gaussian KL.
-
-        With too few rows for the dimension ½Var saturates near ¼ nat per direction missed, however
-        wide π_w is there. KL between the Laplace fit of π_w and the moments of the draws does
-        not, and needs the M rows only.
-        """
-        predicted = found.predicted_kl
-        if predicted is None or predicted <= self.restart_above:
+    def _compared(self, problem: Problem, view: View, found: Chosen, size: int) -> Chosen:
+        if found.predicted_kl is None or found.predicted_kl <= self.restart_above:
             return found
-        target = Gaussian(view.draws.mean(axis=0), np.atleast_2d(np.cov(view.draws, rowvar=False)))
-        best, best_kl = found, _gaussian_kl(problem, found.selection, target)
-        rng = np.random.default_rng(len(view.pool.indices))
-        for _ in range(self.restarts):
-            half = rng.permutation(view.fitted_draws)[: max(2, view.fitted_draws // 2)]
-            path = orthogonal_pursuit(
-                view.fit.vectors[:, half],
-                view.fit.target[half],
-                size,
-                sizes=(size,),
-                exchanges=self.exchanges,
-            )
-            if not path:
-                continue
-            attempt = _chosen(problem, view, path, {max(path): 0.0})
-            kl = _gaussian_kl(problem, attempt.selection, target)
-            if kl < best_kl:
-                best, best_kl = attempt, kl
-        if np.isinf(best_kl):
-            return found
-        return Chosen(best.selection, best_kl)
+        return best_of_restarts(problem, view, found, size, self.restarts, self.exchanges)
 
     def _fit_kl(
-        self, problem: Problem, state: IteratedHilbertState, view: _View, kl: float
+        self, problem: Problem, state: IteratedHilbertState, view: View, kl: float
     ) -> IteratedHilbertState:
         """Certify the last round's selection, or find the smallest one predicted to reach kl."""
         rounds = state.round + 1
@@ -350,17 +293,11 @@ class IteratedHilbert:
                 outcome=Status.REACHED.name,
             )
         goal = kl * 0.5 ** max(1, rounds - state.scouts - 1)
-        path = orthogonal_pursuit(
-            view.fit.vectors,
-            view.fit.target,
-            problem.size,
-            stop=lambda solution: view.judge(solution) <= goal,
-        )
-        judged = {m: view.judge(solution) for m, solution in path.items()}
-        best = _chosen(problem, view, path, judged)
+        fits = view.pursue(problem.size, stop=lambda solution: view.judge(solution) <= goal)
+        best = fits.best(problem)
         reached = best.predicted_kl is not None and best.predicted_kl <= goal
         if reached:
-            best = self._smallest(problem, view, goal, best)
+            best = smallest(problem, view, goal, best, self.exchanges)
         effort, outcome = state.effort, Status.RUNNING
         limited = not reached and view.reference_kl <= max(SETTLED, kl)
         if limited and effort >= 4.0:
@@ -378,39 +315,13 @@ class IteratedHilbert:
             outcome=outcome.name,
         )
 
-    def _smallest(self, problem: Problem, view: _View, goal: float, best: Chosen) -> Chosen:
-        """Bisect for the smallest size whose exchanged solution is still predicted to do."""
-        low, high = max(1, best.selection.size // 2), best.selection.size
-        while high - low > max(1, high // 50):
-            middle = (low + high) // 2
-            path = orthogonal_pursuit(
-                view.fit.vectors,
-                view.fit.target,
-                middle,
-                sizes=(middle,),
-                exchanges=self.exchanges,
-            )
-            judged = {m: view.judge(solution) for m, solution in path.items()}
-            attempt = _chosen(problem, view, path, judged)
-            if attempt.predicted_kl is not None and attempt.predicted_kl <= goal:
-                best, high = attempt, min(middle, attempt.selection.size)
-            else:
-                low = middle
-        return best
 
+class _Look(NamedTuple):
+    """A view, the sampler whose draws it is at, and whether its totals can be trusted."""
 
-def _uniform(key: jax.Array, problem: Problem, size: int) -> Selection:
-    """Return a uniform pilot with the weight of the whole table."""
-    indices = uniform_sample(key, problem.n_rows, size)
-    rows = problem.potentials.rows.take(indices)
-    return Selection(indices, np.full(size, problem.n_rows / size), rows)
-
-
-def _part(problem: Problem, seen: Selection, size: int) -> Selection:
-    """Return evenly spaced rows of a uniform subsample, with the weight of the whole table."""
-    places = np.linspace(0, seen.size - 1, size).round().astype(np.int64)
-    rows = {name: column[places] for name, column in seen.rows.items()}
-    return Selection(seen.indices[places], np.full(size, problem.n_rows / size), rows)
+    view: View
+    sampler: str
+    trusted: bool
 
 
 def _likely_size(problem: Problem, state: IteratedHilbertState | None) -> int:
@@ -421,44 +332,3 @@ def _likely_size(problem: Problem, state: IteratedHilbertState | None) -> int:
     if state is not None and state.chosen:
         return max(50, state.chosen[-1].selection.size)
     return min(problem.size, max(50, problem.dim * (problem.dim + 3) // 2))
-
-
-def _gaussian_kl(problem: Problem, selection: Selection, target: Gaussian) -> float:
-    """Return KL from the Laplace fit of π_w to a Gaussian; infinite where there is no fit."""
-    mode = find_mode(problem.density(selection))
-    return kl_gaussian(gaussian_at(mode), target) if mode.status.ok else np.inf
-
-
-@dataclass(frozen=True)
-class _View:
-    """What one pass shows: the pool in the tangent space, for fitting and for judging."""
-
-    draws: Float[np.ndarray, "S d"]
-    pool: Pool
-    fit: Tangent
-    held_out: Tangent
-    reference_kl: float
-    reference_kl_upper: float
-    sampler: str
-    trusted: bool = True
-
-    @property
-    def fitted_draws(self) -> int:
-        return self.fit.vectors.shape[1]
-
-    def judge(self, solution: SparseWeights) -> float:
-        """Return the predicted KL in nats at the held-out draws."""
-        return self.held_out.predicted_kl(solution.indices, solution.weights)
-
-
-def _chosen(
-    problem: Problem, view: _View, path: dict[int, SparseWeights], judged: dict[int, float]
-) -> Chosen:
-    """Return the size with the smallest predicted KL as a selection."""
-    if not judged:
-        return Chosen(evenly(problem, view.pool, problem.size), 0.0)
-    best = min(judged, key=lambda m: judged[m])
-    solution = path[best]
-    rows = {name: column[solution.indices] for name, column in view.pool.rows.items()}
-    selection = Selection(view.pool.indices[solution.indices], solution.weights, rows)
-    return Chosen(selection, judged[best])

@@ -18,12 +18,11 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from decoct.constructions.base import Problem, Selection
+from decoct.constructions.base import Problem, Selection, uniform_selection
 from decoct.control_variates import Part, totals_from_halves
 from decoct.data.arrays import ArrayRows
 from decoct.pools import Pool, merge_pools
 from decoct.potentials import Potentials
-from decoct.randomness import uniform_sample
 
 ROWS = 20_480
 """Rows of the subsample, if the pool is not large."""
@@ -63,9 +62,14 @@ def subsample(key: jax.Array, problem: Problem, n_draws: int, pool_size: int) ->
     size = max(ROWS, 4 * pool_size)
     if problem.n_rows < WORTH * size or 4 * problem.dim > n_draws:
         return None
-    indices = uniform_sample(key, problem.n_rows, size)
-    weights = np.full(size, problem.n_rows / size)
-    return Selection(indices, weights, problem.potentials.rows.take(indices))
+    return uniform_selection(key, problem, size)
+
+
+def part_of(problem: Problem, seen: Selection, size: int) -> Selection:
+    """Return evenly spaced rows of the subsample, with the weight of the whole table."""
+    places = np.linspace(0, seen.size - 1, size).round().astype(np.int64)
+    rows = {name: column[places] for name, column in seen.rows.items()}
+    return Selection(seen.indices[places], np.full(size, problem.n_rows / size), rows)
 
 
 def scouted(
