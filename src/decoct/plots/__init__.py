@@ -6,5 +6,7 @@ Every function returns a matplotlib ``Figure``: show it in a notebook or ``figur
 from decoct.plots.interval_rows import intervals
 from decoct.plots.kept import kept_rows
 from decoct.plots.kl_curve import kl_against_size
+from decoct.plots.page import report_page
+from decoct.plots.weights import kept_weights
 
-__all__ = ["intervals", "kept_rows", "kl_against_size"]
+__all__ = ["intervals", "kept_rows", "kept_weights", "kl_against_size", "report_page"]

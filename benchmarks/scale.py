@@ -1,0 +1,175 @@
+"""Cost and error against the number of rows: ``python -m benchmarks.scale``.
+
+Logistic regression in ten dimensions on generated Parquet. For every N: build, NUTS 4 × (1,000 +
+1,000) on the coreset and the certificate, beside the same sampler on all rows (run up to
+``--full-to`` rows; beyond, a measured gradient times the steps counted at the largest run, and
+labelled so). Then the throughput of one pass beside plain JAX and NumPy, and, with ``--huge`` and
+``--dask``, a table larger than memory and a cluster of one and two worker processes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.scale_parts import DRAWS, WARMUP, write_rows
+from benchmarks.tables import RESULTS, in_process, write_csv
+
+VECTORS = ("mean", "sd", "full_mean", "full_sd")
+
+
+def part(name: str, *arguments: str) -> dict[str, Any]:
+    return in_process("benchmarks.scale_parts", name, *arguments)
+
+
+def measured(sizes: list[int], full_to: int, gradient_to: int, folder: Path) -> list[dict]:
+    """Return one line a table size."""
+    lines, steps = [], np.nan
+    for n in sizes:
+        rows = folder / f"{n}"
+        write_rows(rows, n)
+        line = part("coreset", "--folder", str(rows))
+        if n <= gradient_to:
+            line |= part("gradient", "--folder", str(rows))
+        if n <= full_to:
+            line |= part("full", "--folder", str(rows))
+            steps = line["full_steps"]
+            line |= errors(line) | {"full": "measured"}
+        elif "gradient_s" in line:
+            seconds = line["gradient_s"] * steps * (WARMUP + DRAWS)
+            line |= {"full_s": seconds, "full_steps": steps, "full": "extrapolated"}
+        if "full_s" in line:
+            line["ratio"] = line["full_s"] / line["coreset_s"]
+        lines.append({key: value for key, value in line.items() if key not in VECTORS})
+        print(f"N = {n:,}: {line['coreset_s']:.1f} s, KL {line['kl']:.2g}", flush=True)
+    return lines
+
+
+def errors(line: dict[str, Any]) -> dict[str, float]:
+    """Return the worst error of a posterior mean in sds, and of an sd as a ratio."""
+    sd = np.asarray(line["full_sd"])
+    mean = np.abs(np.asarray(line["mean"]) - line["full_mean"]) / sd
+    ratio = np.asarray(line["sd"]) / sd
+    # two sets of draws differ by about this much when they are of one posterior
+    noise = np.sqrt(2.0 / line["full_ess"])
+    return {
+        "mean_error_sd": float(mean.max()),
+        "sd_ratio": float(ratio[np.abs(ratio - 1.0).argmax()]),
+        "monte_carlo_sd": float(noise),
+    }
+
+
+def show(lines: list[dict[str, Any]]) -> None:
+    table = Table(title="Logistic regression, 10 coefficients, 100 rows kept")
+    heads = ("N", "KL (95 %)", "k-hat", "evaluations", "coreset, s", "peak GB", "all rows, s")
+    for head in (*heads, "ratio", "mean error, sd", "sd ratio"):
+        table.add_column(head, justify="right")
+    for one in lines:
+        full = f"{one['full_s']:,.0f} {one['full']}" if "full_s" in one else "–"
+        table.add_row(
+            f"{one['n']:,}",
+            f"{one['kl']:.1e} (≤ {one['kl_upper']:.1e})",
+            f"{one['khat']:.2f}",
+            f"{one['evaluations']:,.0f}",
+            f"{one['coreset_s']:.1f}",
+            f"{one['peak_gb']:.2f}",
+            full,
+            f"{one['ratio']:.1f}" if "ratio" in one else "–",
+            f"{one['mean_error_sd']:.3f}" if "mean_error_sd" in one else "–",
+            f"{one['sd_ratio']:.3f}" if "sd_ratio" in one else "–",
+        )
+    Console(width=150).print(table)
+
+
+def draw(lines: list[dict[str, Any]], path: Path) -> None:
+    """Draw seconds and peak memory against N on logarithmic axes."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(12, 5), layout="constrained")
+    n = np.array([one["n"] for one in lines])
+    left.loglog(n, [one["coreset_s"] for one in lines], "o-", label="coreset: build, NUTS, certify")
+    for kind, style in (("measured", "s-"), ("extrapolated", "s:")):
+        some = [one for one in lines if one.get("full") == kind]
+        left.loglog(
+            [one["n"] for one in some],
+            [one["full_s"] for one in some],
+            style,
+            color="tab:red",
+            label=f"NUTS on all rows, {kind}",
+        )
+    left.set(xlabel="rows N", ylabel="seconds", title="Posterior of N rows")
+    left.legend(frameon=False)
+    right.loglog(n, [one["peak_gb"] for one in lines], "o-")
+    right.axhline(2.0, color="grey", linestyle="--")
+    right.set(xlabel="rows N", ylabel="peak memory of the process, GB", title="Memory")
+    for axes in (left, right):
+        axes.grid(alpha=0.3, which="both")
+    figure.savefig(path, dpi=110)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sizes", type=float, nargs="+", default=[1e4, 1e5, 1e6, 1e7])
+    parser.add_argument("--full-to", type=float, default=1e6, help="run NUTS on all rows up to N")
+    parser.add_argument("--gradient-to", type=float, default=1e7, help="time gradients up to N")
+    parser.add_argument("--huge", type=float, nargs="*", default=[], help="sizes without gradients")
+    parser.add_argument("--dask", type=float, default=0, help="compare one and two workers on N")
+    parser.add_argument("--folder", type=Path, help="keep the generated files there")
+    parser.add_argument("--output", type=Path, default=RESULTS / "scale.csv")
+    options = parser.parse_args()
+    sizes = sorted({int(n) for n in [*options.sizes, *options.huge]})
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.folder or Path(temporary)
+        throughput = part("pass")
+        lines = measured(sizes, int(options.full_to), int(options.gradient_to), folder)
+        if options.dask:
+            workers = on_dask(int(options.dask), folder)
+    show(lines)
+    write_csv(options.output, lines)
+    draw(lines, options.output.with_suffix(".png"))
+    show_ratios("Potentials a second in one pass of 1,000 draws", throughput, "decoct")
+    write_csv(
+        options.output.with_name("scale_pass.csv"),
+        [{"code": name, "per_second": value} for name, value in throughput.items()],
+    )
+    if options.dask:
+        show_ratios(f"Build, NUTS and certificate on Dask, N = {options.dask:,.0f}, s", workers, "")
+        write_csv(
+            options.output.with_name("scale_dask.csv"),
+            [{"engine": name, "seconds": value} for name, value in workers.items()],
+        )
+
+
+def on_dask(n: int, folder: Path) -> dict[str, float]:
+    """Return the seconds of build and certificate in memory bounds, on one and on two workers."""
+    rows = folder / f"{n}"
+    write_rows(rows, n)
+    names = {0: "this process", 1: "one worker", 2: "two workers"}
+    found = {}
+    for workers, name in names.items():
+        line = part("coreset", "--folder", str(rows), "--workers", str(workers))
+        found[name] = line["build_s"] + line["check_s"]
+    return found
+
+
+def show_ratios(title: str, figures: dict[str, float], base: str) -> None:
+    table = Table(title=title)
+    base = base or next(iter(figures))
+    for head in ("", "value", f"over {base}"):
+        table.add_column(head, justify="right")
+    for name, value in figures.items():
+        table.add_row(name, f"{value:.3g}", f"{value / figures[base]:.2f}")
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()
