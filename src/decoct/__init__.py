@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from decoct import constructions, diagnostics, mixture, models, posteriors, solvers, weighting
     from decoct.certificate import Check, check
+    from decoct.comparison import Comparison, compare
     from decoct.constructions.merge import merge
     from decoct.coreset import Coreset
     from decoct.coreset_file import load
+    from decoct.costs import Estimate, estimate
     from decoct.data import rows
     from decoct.diagnostics import kl_gaussian
     from decoct.driver import build, path, resume
@@ -31,9 +33,11 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Check",
+    "Comparison",
     "Coreset",
     "CoresetFileError",
     "DecoctError",
+    "Estimate",
     "Model",
     "ModelError",
     "RequestError",
@@ -41,8 +45,10 @@ __all__ = [
     "Status",
     "build",
     "check",
+    "compare",
     "constructions",
     "diagnostics",
+    "estimate",
     "hilbert_bounds",
     "kl_gaussian",
     "laplace",
@@ -71,9 +77,13 @@ _PACKAGES = (
 _HOME = {
     "Check": "certificate",
     "check": "certificate",
+    "Comparison": "comparison",
+    "compare": "comparison",
     "Coreset": "coreset",
     "merge": "constructions.merge",
     "load": "coreset_file",
+    "Estimate": "costs",
+    "estimate": "costs",
     "rows": "data",
     "kl_gaussian": "diagnostics",
     "build": "driver",

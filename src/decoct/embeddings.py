@@ -15,6 +15,12 @@ and ∇f_n(θ) = A(y_n − θ),
 
     Fisher  (y_n − m)ᵀA²(y_m − m) + tr(A²C)                     (Eq. 6.5 for Σ = I, C = I/(1 + N))
     L2      (y_n − m)ᵀACA(y_m − m) + ½ tr(ACAC)
+
+Near a mode z with π ≈ N(z, CCᵀ) a potential is its first two derivatives, and the L2 norm of its
+second-order expansion is a plain sum of squares of K = d(d + 3)/2 numbers: with g, H the gradient
+and Hessian of f_n at z,
+
+    Var[gᵀCu + ½uᵀCᵀHCu] = ‖Cᵀg‖² + ½‖CᵀHC‖²_F,    u ~ N(0, I).
 """
 
 from __future__ import annotations
@@ -174,6 +180,43 @@ class ExactGaussian(Embedding):
         offset = (rows["x"] - self.centre[None, :]) @ self.factor
         shared = jnp.broadcast_to(self.shared, (offset.shape[0], 1))
         return jnp.concatenate([offset, shared], axis=1).T
+
+
+class Moments(Embedding):
+    """The gradient and Hessian of a potential at one point, whitened: K = d(d + 3)/2 numbers.
+
+    v = (Cᵀg; (CᵀHC)_ii/√2; (CᵀHC)_ij, i < j), so that ‖v‖² is the variance of the potential's
+    second-order expansion under N(z, CCᵀ).
+    """
+
+    centre: Float[Array, " d"]
+    factor: Float[Array, "d d"]
+
+    @classmethod
+    def of(cls, gaussian: Gaussian) -> Moments:
+        """Return the embedding at the mean of a Gaussian, in units of its spread."""
+        factor = np.linalg.cholesky(np.asarray(gaussian.cov))
+        return cls(jnp.asarray(gaussian.mean), jnp.asarray(factor))
+
+    @property
+    def size(self) -> int:
+        d = self.centre.shape[0]
+        return d * (d + 3) // 2
+
+    def evaluate(self, model: AbstractModel, space: ParameterSpace, rows) -> Float[Array, "S n"]:
+        def potentials(u):
+            return model.log_likelihood(space.unflatten(self.centre + self.factor @ u), rows)
+
+        at = jnp.zeros_like(self.centre)
+        slopes = jax.jacfwd(potentials)(at)
+        curvatures = jax.jacfwd(jax.jacfwd(potentials))(at)
+        i, j = np.triu_indices(len(at), 1)
+        diagonal = jnp.diagonal(curvatures, axis1=1, axis2=2) / np.sqrt(2.0)
+        return jnp.concatenate([slopes, diagonal, curvatures[:, i, j]], axis=1).T
+
+    def describe(self, coordinate: int) -> str:
+        with np.printoptions(precision=4, threshold=8):
+            return f"derivative {coordinate} at parameters {np.asarray(self.centre)}"
 
 
 def as_embedding(at: Any) -> Embedding:

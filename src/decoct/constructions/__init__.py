@@ -5,6 +5,7 @@ from decoct.constructions.hilbert import Hilbert
 from decoct.constructions.iterated_hilbert import IteratedHilbert
 from decoct.constructions.l1_path import L1Path
 from decoct.constructions.lightweight import LightweightCoreset, lightweight_coreset
+from decoct.constructions.moment_matching import MomentMatching
 from decoct.constructions.sensitivity import Sensitivity
 from decoct.constructions.sparse_vi import SparseVI
 from decoct.constructions.uniform import Uniform
@@ -16,6 +17,7 @@ __all__ = [
     "IteratedHilbert",
     "L1Path",
     "LightweightCoreset",
+    "MomentMatching",
     "Problem",
     "Selection",
     "Sensitivity",

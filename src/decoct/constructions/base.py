@@ -126,6 +126,24 @@ class StepInfo(NamedTuple):
     numbers: dict[str, Any]
 
 
+class Plan(NamedTuple):
+    """What a construction will cost, before any work: at least, and at most.
+
+    Attributes
+    ----------
+    passes
+        Passes over all rows.
+    evaluations
+        Potentials, f_n(θ) counted one by one.
+    array_bytes
+        Its largest arrays, all held at once.
+    """
+
+    passes: tuple[int, int]
+    evaluations: tuple[float, float]
+    array_bytes: int
+
+
 @runtime_checkable
 class Construction(Protocol):
     """A way to choose rows and weights; frozen hyper-parameters, never a key, never the data."""
@@ -148,6 +166,10 @@ class Construction(Protocol):
 
     def steps(self, problem: Problem) -> int:
         """Return the most steps there can be, for the progress bar."""
+        ...
+
+    def plan(self, problem: Problem) -> Plan:
+        """Return what the steps will cost, without doing any of it."""
         ...
 
     def pack(self, state: Any) -> dict[str, Any]:

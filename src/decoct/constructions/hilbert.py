@@ -23,6 +23,7 @@ from decoct.constructions.base import (
     Chosen,
     OneStep,
     OneStepState,
+    Plan,
     Problem,
     Selection,
     StepInfo,
@@ -141,7 +142,7 @@ class Hilbert(OneStep):
         budget = Budget(problem.sizes, self.iterations, tick)
         path = self.solver.solve(unit, budget, host_rng(jax.random.fold_in(key, 1)))
         chosen = self._chosen(problem, space.pool, path)
-        chosen = _predicted(problem, chosen, held_out)
+        chosen = predicted(problem, chosen, held_out)
         last = chosen[-1]
         numbers = {
             "draws": space.vectors.shape[1],
@@ -151,6 +152,21 @@ class Hilbert(OneStep):
             "predicted_kl": last.predicted_kl,
         }
         return OneStepState(chosen), StepInfo(f"{last.selection.size} rows", numbers)
+
+    def plan(self, problem: Problem) -> Plan:
+        """One pass that embeds, one that judges, and those of the weighting distribution."""
+        n, judged = problem.n_rows, max(HELD_OUT, self.draws // 5)
+        fewest, most = (3, 30) if isinstance(self.weighting, FullLaplace) else (0, 0)
+        newton = 1 + 2 * problem.dim
+        held_out = not isinstance(self.weighting, Given)
+        known = n * (self.draws + (judged if held_out else 0))
+        rows = min(n, max(problem.size, self.pool or POOL_BYTES // (4 * self.draws)))
+        itemsize = 8 if 8 * rows * self.draws <= DOUBLE_BYTES else 4
+        return Plan(
+            (1 + held_out + fewest, 1 + held_out + most),
+            (float(known + fewest * newton * n), float(known + most * newton * n)),
+            2 * itemsize * rows * self.draws,
+        )
 
     def space(
         self, key: jax.Array, problem: Problem
@@ -227,7 +243,7 @@ class Hilbert(OneStep):
         return path[problem.size].residual_norm / length
 
 
-def _predicted(
+def predicted(
     problem: Problem, chosen: tuple[Chosen, ...], held_out: Float[np.ndarray, "T d"] | None
 ) -> tuple[Chosen, ...]:
     """Add ½Var[Σ(1 − w_n)f_n] at held-out draws, in nats."""

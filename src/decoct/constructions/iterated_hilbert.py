@@ -30,6 +30,7 @@ import numpy as np
 
 from decoct.constructions.base import (
     Chosen,
+    Plan,
     Problem,
     Selection,
     StepInfo,
@@ -37,7 +38,7 @@ from decoct.constructions.base import (
     uniform_selection,
     unpack_chosen,
 )
-from decoct.constructions.scouting import part_of, scouted, subsample
+from decoct.constructions.scouting import part_of, scouted, scouting_rows, subsample
 from decoct.constructions.view import Fits, View, best_of_restarts, smallest
 from decoct.pools import merge_pools
 from decoct.randomness import host_rng
@@ -171,6 +172,22 @@ class IteratedHilbert:
 
     def steps(self, problem: Problem) -> int:
         return self.max_rounds if problem.kl is None else 2 * self.max_rounds
+
+    def plan(self, problem: Problem) -> Plan:
+        """One pass at S draws is the least; scouting adds passes of 1 + 2 d potentials a row."""
+        n, (S, P) = problem.n_rows, self._effort(problem, None)
+        seen = None
+        if self.scout and self.max_rounds > 2:
+            seen = scouting_rows(problem, S, P)
+        rounds, pool = self.steps(problem), 2 * S * (P + 2 * problem.size)
+        effort = 1 if problem.kl is None else 4
+        most = float(effort * rounds * (n * S + pool))
+        array_bytes = 4 * 8 * effort**2 * S * (P + 2 * problem.size)
+        if seen is None:
+            least = float(n * S + pool)
+            return Plan((1 if problem.kl is None else 2, rounds), (least, most), array_bytes)
+        scout = n * (1 + 2 * problem.dim) + seen * S + pool
+        return Plan((2, rounds), (float(n * S + pool + scout), most), array_bytes)
 
     def pack(self, state: IteratedHilbertState) -> dict[str, Any]:
         packed = state._asdict()

@@ -59,10 +59,15 @@ def subsample(key: jax.Array, problem: Problem, n_draws: int, pool_size: int) ->
     pool_size
         P, the pool wanted.
     """
+    size = scouting_rows(problem, n_draws, pool_size)
+    return None if size is None else uniform_selection(key, problem, size)
+
+
+def scouting_rows(problem: Problem, n_draws: int, pool_size: int) -> int | None:
+    """Return the size of the subsample, or None where scouting does not pay."""
     size = max(ROWS, 4 * pool_size)
-    if problem.n_rows < WORTH * size or 4 * problem.dim > n_draws:
-        return None
-    return uniform_selection(key, problem, size)
+    worth = problem.n_rows >= WORTH * size and 4 * problem.dim <= n_draws
+    return size if worth else None
 
 
 def part_of(problem: Problem, seen: Selection, size: int) -> Selection:

@@ -36,6 +36,7 @@ from decoct.constructions.base import (
     Chosen,
     OneStep,
     OneStepState,
+    Plan,
     Problem,
     Selection,
     StepInfo,
@@ -130,6 +131,10 @@ class Sensitivity(OneStep):
             **found.numbers,
         }
         return OneStepState(chosen), StepInfo(f"{size} rows", numbers)
+
+    def plan(self, problem: Problem) -> Plan:
+        """Two passes that read the rows; no potential is evaluated."""
+        return Plan((2, 2), (0.0, 0.0), 24 * problem.n_rows)
 
     def sensitivities(self, key: jax.Array, problem: Problem) -> Sensitivities:
         """Return Nσ_n or m_n of every row, in two passes.

@@ -15,6 +15,7 @@ from decoct.constructions.base import (
     Chosen,
     OneStep,
     OneStepState,
+    Plan,
     Problem,
     Selection,
     StepInfo,
@@ -46,3 +47,7 @@ class Uniform(OneStep):
         size = chosen[-1].selection.size
         info = StepInfo(f"{size} rows", {"repeated_picks": problem.size - size})
         return OneStepState(tuple(chosen)), info
+
+    def plan(self, problem: Problem) -> Plan:
+        """Nothing is evaluated; the rows drawn are read."""
+        return Plan((0, 0), (0.0, 0.0), 16 * problem.size)
