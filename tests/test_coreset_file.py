@@ -147,10 +147,36 @@ def test_a_failed_write_leaves_the_old_file_and_no_rest(saved, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(pq, "write_table", full_disk)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(RequestError, match=r"one\.parquet could not be written \(No space"):
         decoct.load(saved).save(saved)
     assert saved.read_bytes() == before
     assert [one.name for one in saved.parent.iterdir()] == ["one.parquet"]
+
+
+@pytest.mark.parametrize("column", ["y", "_row", "_weight"])
+def test_a_column_edited_by_another_program_is_refused(saved, column):
+    table = pq.read_table(saved)
+    values = table[column].to_numpy() + 1
+    place = table.schema.get_field_index(column)
+    pq.write_table(table.set_column(place, table.field(column), [values]), saved)
+    with pytest.raises(CoresetFileError, match="not as it was saved"):
+        decoct.load(saved)
+
+
+def test_a_folder_of_hive_partitions_adds_nothing(saved):
+    folder = saved.parent / "y=3"
+    folder.mkdir()
+    saved.rename(folder / "one.parquet")
+    assert set(decoct.load(folder / "one.parquet").rows) == {"x", "y"}
+
+
+def test_strings_of_numpy_are_strings(tmp_path):
+    rows = flights()
+    rows["origin"] = np.array([np.str_(word) for word in rows["origin"]] + [None], dtype=object)
+    rows["origin"] = rows["origin"][:-1]
+    model = from_formula("late ~ temp + C(origin)", decoct.rows(rows), "bernoulli")
+    decoct.build(model, rows, size=9).save(tmp_path / "one.parquet")
+    assert set(decoct.load(tmp_path / "one.parquet").rows["origin"]) <= {"JFK", "LGA", "EWR"}
 
 
 def test_paths_that_cannot_be_written(saved):

@@ -23,6 +23,7 @@ from decoct.coreset_file import same_rows
 from decoct.data.base import Rows
 from decoct.data.encoded import EncodedRows, encoded
 from decoct.data.tables import rows as as_rows
+from decoct.data.watched import counted_rows
 from decoct.diagnostics.chains import smoothed_log_weights
 from decoct.diagnostics.divergences import kl_from_log_ratios
 from decoct.draws import unconstrained
@@ -207,7 +208,10 @@ def check(
         raise RequestError(f"max_draws is {max_draws}; a certificate needs at least 2.")
     use_compilation_cache()
     dim = coreset.dim  # refuses a coreset without a density, such as a mixture's
-    table = encoded(as_rows(rows), coreset.model)
+    source = as_rows(rows)
+    with ProgressBar(progress) as bar:
+        counted_rows(source, bar.stretch)
+    table = encoded(source, coreset.model)
     _require_same_table(coreset, table)
     if draws is None:
         draws = coreset.sample(draws=max(1, max_draws // 4), seed=seed, progress=progress)

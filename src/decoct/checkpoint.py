@@ -2,21 +2,50 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from decoct.errors import RequestError
-from decoct.files import write_atomically
+from decoct.file_lock import sole_user
+from decoct.files import remove_parts, write_atomically
 
 FORMAT = 1
 
 
+@contextlib.contextmanager
+def held(path: str | os.PathLike[str] | None) -> Iterator[None]:
+    """Keep a checkpoint for this process alone while the block runs; None is no checkpoint.
+
+    Two builds that write one checkpoint would go on from each other's states. What a build left
+    that was killed while it wrote is removed.
+
+    Raises
+    ------
+    RequestError
+        Another build is using the checkpoint; the message says which.
+    """
+    if path is None:
+        yield
+        return
+    with sole_user(path, "checkpoint"):
+        remove_parts(path)
+        yield
+
+
 def write_checkpoint(path: str | os.PathLike[str], content: dict[str, Any]) -> None:
-    """Write nested dicts of arrays, numbers, strings and lists, completely or not at all."""
+    """Write nested dicts of arrays, numbers, strings and lists, completely or not at all.
+
+    Raises
+    ------
+    RequestError
+        There is no room, or no right to write; an older checkpoint is as it was.
+    """
     arrays: dict[str, np.ndarray] = {}
     text = json.dumps({"format": FORMAT, "content": _strip(content, arrays, "")})
 
@@ -33,7 +62,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     Raises
     ------
     RequestError
-        The file is missing, damaged, or no checkpoint.
+        The file is missing, damaged, no checkpoint, or of another version of the format.
     """
     if not Path(path).exists():
         raise RequestError(f"There is no checkpoint {path}.")
@@ -41,14 +70,24 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
             packed = json.loads(str(archive["_json"]))
             arrays = {name: archive[name] for name in archive.files if name != "_json"}
+        version, content = packed["format"], packed["content"]
+        restored = _fill(content, arrays) if version == FORMAT else {}
+    except PermissionError as error:
+        raise RequestError(
+            f"The checkpoint {path} may not be read (permission denied); ask its owner for the "
+            "right to, or give another checkpoint."
+        ) from error
     except Exception as error:
         raise RequestError(
             f"{path} is not a readable checkpoint ({type(error).__name__}); remove it to start "
             "afresh."
         ) from error
-    if packed.get("format") != FORMAT:
-        raise RequestError(f"{path} is a checkpoint of another version; remove it to start afresh.")
-    return _fill(packed["content"], arrays)
+    if version != FORMAT:
+        raise RequestError(
+            f"The checkpoint {path} has format {version}, this decoct writes {FORMAT}; finish it "
+            "with the version that wrote it, or remove it to start afresh."
+        )
+    return restored
 
 
 def _strip(value: Any, arrays: dict[str, np.ndarray], name: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import json
 import os
@@ -22,13 +23,21 @@ from decoct.report import Report
 
 FORMAT = 1
 KEY = b"decoct"
+DIGEST = b"decoct_sha256"
+"""Of the JSON and all columns: a coreset that changed on the disk is not taken for one."""
 
 FITTED = {"dp_gaussian_mixture": ("decoct.mixture.dp_gaussian_mixture", "DPGaussianMixture")}
 """Kinds of `FittedModel`: kind -> module and name of the class."""
 
 
 def save(coreset: Coreset, path: str | os.PathLike[str]) -> None:
-    """Write a coreset; see `Coreset.save`."""
+    """Write a coreset; see `Coreset.save`.
+
+    Raises
+    ------
+    RequestError
+        The path cannot be written, or the disk is full; an older file is as it was.
+    """
     target = require_writable(path, "The coreset's path")
     shapes = {name: list(np.shape(column)[1:]) for name, column in coreset.rows.items()}
     columns = {name: _to_arrow(column) for name, column in coreset.rows.items()}
@@ -44,8 +53,9 @@ def save(coreset: Coreset, path: str | os.PathLike[str]) -> None:
     }
     if isinstance(coreset.model, FittedModel):
         description["fitted"] = coreset.model.fitted_state()
-    text = json.dumps(description, default=_plain, allow_nan=True)
-    table = pa.table(columns).replace_schema_metadata({KEY: text.encode()})
+    text = json.dumps(description, default=_plain, allow_nan=True).encode()
+    table = pa.table(columns)
+    table = table.replace_schema_metadata({KEY: text, DIGEST: _digest(text, table)})
     write_atomically(target, lambda temporary: pq.write_table(table, temporary))
 
 
@@ -115,8 +125,14 @@ def _read(path: Path) -> tuple[pa.Table, dict[str, Any]]:
     if not path.exists():
         raise CoresetFileError(f"There is no file {path}.")
     try:
-        table = pq.read_table(path)
-    except (pa.ArrowInvalid, OSError) as error:
+        # not read_table: it adds a column for a folder named key=value
+        with pq.ParquetFile(path) as file:
+            table = file.read()
+    except PermissionError as error:
+        raise CoresetFileError(
+            f"{path} may not be read (permission denied); ask its owner for the right to."
+        ) from error
+    except (pa.ArrowException, OSError) as error:
         raise CoresetFileError(
             f"{path} is not a readable Parquet file: it is truncated, damaged or of another kind."
         ) from error
@@ -135,6 +151,12 @@ def _read(path: Path) -> tuple[pa.Table, dict[str, Any]]:
         raise CoresetFileError(
             f"{path} has format {version}; this decoct reads up to {FORMAT}: upgrade decoct."
         )
+    found = _digest(metadata, table)
+    if (table.schema.metadata or {}).get(DIGEST, found) != found:
+        raise CoresetFileError(
+            f"{path} is not as it was saved: damaged, or edited by another program; take a copy, "
+            "or build it again."
+        )
     return table, description
 
 
@@ -144,6 +166,19 @@ def _check_sound(coreset: Coreset, path: object) -> None:
         raise CoresetFileError(f"{path} has weights that are not positive and finite.")
     if len(n) == 0 or (np.diff(n) <= 0).any() or n[0] < 0 or n[-1] >= coreset.n_rows:
         raise CoresetFileError(f"{path} has row numbers out of order or outside the table.")
+
+
+def _digest(text: bytes, table: pa.Table) -> bytes:
+    digest = hashlib.sha256(text)
+    for name in table.column_names:
+        column = table[name].combine_chunks()
+        values = column.flatten() if pa.types.is_fixed_size_list(column.type) else column
+        digest.update(repr((name, str(values.type), len(column), len(values))).encode())
+        if pa.types.is_primitive(values.type) and not values.null_count:
+            digest.update(np.ascontiguousarray(values.to_numpy(zero_copy_only=False)).tobytes())
+        else:
+            digest.update(repr(values.to_pylist()).encode())
+    return digest.hexdigest().encode()
 
 
 def _to_arrow(column: np.ndarray) -> pa.Array:

@@ -17,14 +17,15 @@ from typing import Any
 import jax
 import numpy as np
 
-from decoct.checkpoint import read_checkpoint, write_checkpoint
+from decoct.checkpoint import held, read_checkpoint, write_checkpoint
 from decoct.compilation import use_compilation_cache
 from decoct.constructions.base import Chosen, Construction, Problem, StepInfo
 from decoct.constructions.iterated_hilbert import IteratedHilbert
 from decoct.coreset import Coreset, FittedModel
-from decoct.data.base import Rows
+from decoct.data.base import Rows, fingerprint
 from decoct.data.encoded import EncodedRows, encoded
 from decoct.data.tables import rows as as_rows
+from decoct.data.watched import counted_rows
 from decoct.errors import RequestError
 from decoct.files import require_writable
 from decoct.models.base import AbstractModel
@@ -50,6 +51,7 @@ def build(
     seed: int = 0,
     progress: bool | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
+    keep_checkpoint: bool = False,
 ) -> Coreset:
     """Compress the rows to a small weighted subset that carries the posterior.
 
@@ -78,8 +80,11 @@ def build(
     progress
         Show progress on standard error; None shows it on a terminal.
     checkpoint
-        A file that is written after every round and removed at the end. If it exists, the build
-        goes on from it; it must then be of the same request.
+        A file that is written before the first round and after every round, and removed at the
+        end. If it exists, the build goes on from it; it must then be of the same request and table.
+        While the build runs, no other may use it.
+    keep_checkpoint
+        Leave the checkpoint at the end, for whoever wants to save the coreset first.
 
     Returns
     -------
@@ -107,7 +112,11 @@ def build(
     )
     if checkpoint is not None:
         require_writable(checkpoint, "checkpoint")
-    return _build(model, rows, request, progress, checkpoint)[-1]
+    with held(checkpoint):
+        coreset = _build(model, rows, request, progress, checkpoint)[-1]
+        if checkpoint is not None and not keep_checkpoint:
+            Path(checkpoint).unlink(missing_ok=True)
+    return coreset
 
 
 def path(
@@ -171,7 +180,10 @@ def resume(
         posterior=posterior,
         seed=asked["seed"],
     )
-    return _build(model, rows, request, progress, checkpoint)[-1]
+    with held(checkpoint):
+        coreset = _build(model, rows, request, progress, checkpoint)[-1]
+        Path(checkpoint).unlink(missing_ok=True)
+    return coreset
 
 
 @dataclass(frozen=True)
@@ -231,6 +243,7 @@ class Request:
             "model": repr(model.to_dict()),
             "n_rows": rows.n_rows,
             "columns": sorted(rows.columns),
+            "table": fingerprint(rows.raw, model.columns or None),
         }
 
 
@@ -265,25 +278,25 @@ def _build(
     use_compilation_cache()
     clock = _Clock()
     source = as_rows(rows)
-    sizes = request.sizes_for(source.n_rows)
     fitted: FittedModel | None = None
     if isinstance(model, FittedModel):
         fitted, model = model, model.table_model(request.method)
     with ProgressBar(progress) as bar:
         with clock.phase("encode"):
+            sizes = request.sizes_for(counted_rows(source, bar.stretch))
             bar.begin("checking rows", source.n_rows)
             model.check(source)
             table = encoded(source, model)
         potentials = Potentials(model, table, bar.advance)
         problem = Problem(potentials, request.posterior, sizes, request.kl, bar.stretch)
-        run = _Run(request, problem, table, checkpoint)
         with clock.phase("rounds"):
+            bar.begin("preparing", source.n_rows)
+            run = _Run(request, problem, table, checkpoint)
             run.go(bar)
         with clock.phase("take rows"):
+            bar.begin("taking the rows kept", source.n_rows)
             chosen = run.chosen()
             raw = [_raw_rows(table, one) for one in chosen]
-    if checkpoint is not None:
-        Path(checkpoint).unlink(missing_ok=True)
     report = run.report(clock.seconds)
     coresets = [
         Coreset(
@@ -317,9 +330,10 @@ class _Run:
         self.identity = request.identity(problem.potentials.model, table)
         self.key = jax.random.key(request.seed)
         self.infos: list[dict[str, Any]] = []
-        self.state = self._restored() or request.method.init(
-            jax.random.fold_in(self.key, 0), problem
-        )
+        self.state = self._restored()
+        if self.state is None:
+            self.state = request.method.init(jax.random.fold_in(self.key, 0), problem)
+            self._save()
 
     def go(self, bar: ProgressBar) -> None:
         """Step until the construction says it is done."""
@@ -351,6 +365,9 @@ class _Run:
 
     def _note(self, info: StepInfo, seconds: float) -> None:
         self.infos.append({**info.numbers, "seconds": round(seconds, 3)})
+        self._save()
+
+    def _save(self) -> None:
         if self.checkpoint is None:
             return
         counts = self.problem.potentials.counts

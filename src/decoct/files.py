@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import glob
 import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 from decoct.errors import RequestError
+
+_PART = ".part"
+"""Ending of a file that is being written, before the suffix of the file it shall become."""
 
 
 def require_writable(path: str | os.PathLike[str], option: str) -> Path:
@@ -27,23 +32,73 @@ def require_writable(path: str | os.PathLike[str], option: str) -> Path:
     return target
 
 
-def write_atomically(path: str | os.PathLike[str], write: Callable[[str], None]) -> None:
+def write_atomically(path: str | os.PathLike[str], write: Callable[[str], object]) -> None:
     """Let ``write`` fill a temporary file beside ``path``, then move it into place.
 
     On any failure, an interrupt included, the temporary file is removed and an older file at
-    ``path`` stays as it was.
+    ``path`` stays as it was. The content is on the disk before it takes the name, so that a power
+    cut does not leave half a file either.
+
+    Raises
+    ------
+    RequestError
+        The file cannot be written: the disk is full, a quota is reached, the folder is gone.
     """
     target = Path(path)
-    handle, temporary = tempfile.mkstemp(
-        prefix=f".{target.name}-", suffix=target.suffix, dir=target.parent
-    )
-    os.close(handle)
+    temporary: str | None = None
     try:
+        handle, temporary = tempfile.mkstemp(
+            prefix=f".{target.name}-", suffix=_PART + target.suffix, dir=target.parent
+        )
+        os.close(handle)
         write(temporary)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)
+        _settle(temporary)
         os.replace(temporary, target)
+    except OSError as error:
+        _discard(temporary)
+        raise RequestError(_unwritten(target, error)) from error
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        _discard(temporary)
         raise
+
+
+def remove_parts(path: str | os.PathLike[str]) -> None:
+    """Remove what writers of ``path`` left behind who were killed while they wrote.
+
+    Only for whoever knows that nobody else is writing there.
+    """
+    target = Path(path)
+    name = f".{glob.escape(target.name)}-*{_PART}{glob.escape(target.suffix)}"
+    for part in target.parent.glob(name):
+        part.unlink(missing_ok=True)
+
+
+def unwritable(error: OSError) -> str:
+    """Return the operating system's reason, also where a library's words are around it."""
+    return os.strerror(error.errno) if error.errno else " ".join(str(error).split())
+
+
+def _settle(path: str) -> None:
+    """Give a file the rights of any new file, and wait until it is on the disk."""
+    umask = os.umask(0)
+    os.umask(umask)
+    handle = os.open(path, os.O_RDWR)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+    os.chmod(path, 0o666 & ~umask)
+
+
+def _discard(path: str | None) -> None:
+    if path is not None:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+
+
+def _unwritten(target: Path, error: OSError) -> str:
+    older = "; the older file is as it was" if target.exists() else ""
+    return (
+        f"{target} could not be written ({unwritable(error)}){older}; make room or choose another "
+        "place, then try again."
+    )

@@ -29,6 +29,7 @@ from decoct.models.base import AbstractModel
 from decoct.parameters import ParameterSpace
 from decoct.pools import Pool, Reservoir, merge_pools, row_exponentials
 from decoct.precision import float64
+from decoct.summation import Associative, Sum
 
 POTENTIALS_PER_CHUNK = 2_000_000
 """Potentials held at once: 16 MB, which stays near the caches."""
@@ -109,7 +110,7 @@ class Potentials:
     @float64
     def totals(self, at: Float[np.ndarray, "S d"] | Embedding) -> Float[np.ndarray, " S"]:
         """Return Σ_n f_n(θ_s) over all rows, or Σ_n of an embedding's coordinates, in one pass."""
-        return self._walk(_TotalsOf(self.model, self.space), at)
+        return self._walk(_TotalsOf(self.model, self.space), at).rounded()
 
     @float64
     def sweep(
@@ -128,7 +129,7 @@ class Potentials:
         places = self.n_rows if pool_size >= self.n_rows else max(1, pool_size // 2)
         fn = _SweepOf(self.model, self.space, places)
         partial = self._walk(fn, at, key)
-        return Sweep(partial.totals, partial.norm_sum, partial.pool())
+        return Sweep(partial.totals.rounded(), float(partial.norm_sum.rounded()), partial.pool())
 
     @float64
     def vectors(
@@ -185,8 +186,7 @@ class Potentials:
         With ``strict`` a value that is not finite is an error that names the row.
         """
         fn = _CurvatureOf(self.model, self.space, strict)
-        total = self._walk(fn, np.asarray(z)[None], evaluations=1 + 2 * self.dim)
-        return Curvature(float(total[0]), total[1], total[2])
+        return self._walk(fn, np.asarray(z)[None], evaluations=1 + 2 * self.dim).rounded()
 
     @float64
     def curvature_of(self, rows: Columns, z: Float[np.ndarray, " d"]) -> Curvature:
@@ -198,11 +198,11 @@ class Potentials:
         whole, total = Chunk(0, rows), None
         for begin in range(0, n, size):
             part = fn(whole.piece(begin, min(begin + size, n)), at)
-            total = part if total is None else _add(total, part)
+            total = part if total is None else total + part
         if total is None:
             raise ValueError("A sum of curvatures needs at least one row.")
         self.counts.evaluations += n * evaluations
-        return Curvature(float(total[0]), total[1], total[2])
+        return total.rounded()
 
     @float64
     def log_prior(self, draws: Float[np.ndarray, "S d"]) -> Float[np.ndarray, " S"]:
@@ -210,12 +210,14 @@ class Potentials:
         return np.asarray(_log_priors(self.model, self.space, jnp.asarray(draws)))
 
     def _walk(self, fn: Any, at: Any, *broadcast: Any, evaluations: int | None = None) -> Any:
-        """One pass: ``fn(chunk, at, *broadcast)`` over all chunks, summed with ``+``."""
+        """One pass: ``fn(chunk, at, *broadcast)`` over all chunks, added up in any order."""
         at = as_embedding(at)
         size = chunk_rows(max(at.size, evaluations or 1))
         # The chunk's jitted function pads to ``size``; every engine may cut where it likes.
         fn = replace(fn, size=size)
-        result = self.rows.map_reduce(fn, _add, at, *broadcast, size=size, on_chunk=self.on_rows)
+        result = self.rows.map_reduce(
+            fn, Associative(), at, *broadcast, size=size, on_chunk=self.on_rows
+        )
         self.counts.passes += 1
         self.counts.evaluations += self.n_rows * (evaluations or at.size)
         return result
@@ -235,13 +237,13 @@ class _TotalsOf:
     space: ParameterSpace
     size: int = 0
 
-    def __call__(self, chunk: Chunk, at: Embedding) -> np.ndarray:
+    def __call__(self, chunk: Chunk, at: Embedding) -> Sum:
         with jax.enable_x64(True):
             rows, mask = _padded(chunk, self.size)
             totals = np.asarray(_chunk_totals(self.model, self.space, at, rows, mask))
             if not np.isfinite(totals).all():
                 _name_bad_potential(self.model, self.space, chunk, at)
-        return totals
+        return Sum.of(totals)
 
 
 @dataclass(frozen=True)
@@ -272,7 +274,7 @@ class _SweepOf:
             Reservoir.of(chunk, by_square, self.places),
             Reservoir.of(chunk, exponentials[:, 1], self.places),
         )
-        return _PartialSweep(totals, float(np.sqrt(squares).sum()), reservoirs)
+        return _PartialSweep(Sum.of(totals), Sum.of(np.sqrt(squares).sum()), reservoirs)
 
 
 @dataclass(frozen=True)
@@ -284,20 +286,20 @@ class _CurvatureOf:
     strict: bool = True
     size: int = 0
 
-    def __call__(self, chunk: Chunk, at: Values) -> tuple[np.ndarray, ...]:
+    def __call__(self, chunk: Chunk, at: Values) -> _PartialCurvature:
         with jax.enable_x64(True):
             rows, mask = _padded(chunk, self.size)
             parts = _chunk_curvature(self.model, self.space, at.draws[0], rows, mask)
             parts = tuple(np.asarray(part) for part in parts)
             if self.strict and not np.isfinite(parts[0]):
                 _name_bad_potential(self.model, self.space, chunk, at)
-        return parts
+        return _PartialCurvature(*map(Sum.of, parts))
 
 
 @dataclass(frozen=True)
 class _PartialSweep:
-    totals: np.ndarray
-    norm_sum: float
+    totals: Sum
+    norm_sum: Sum
     reservoirs: tuple[Reservoir, Reservoir]
 
     def __add__(self, other: _PartialSweep) -> _PartialSweep:
@@ -313,10 +315,21 @@ class _PartialSweep:
         )
 
 
-def _add(left, right):
-    if isinstance(left, tuple):
-        return tuple(a + b for a, b in zip(left, right, strict=True))
-    return left + right
+@dataclass(frozen=True)
+class _PartialCurvature:
+    value: Sum
+    gradient: Sum
+    hessian: Sum
+
+    def __add__(self, other: _PartialCurvature) -> _PartialCurvature:
+        return _PartialCurvature(
+            self.value + other.value, self.gradient + other.gradient, self.hessian + other.hessian
+        )
+
+    def rounded(self) -> Curvature:
+        return Curvature(
+            float(self.value.rounded()), self.gradient.rounded(), self.hessian.rounded()
+        )
 
 
 def _padded(chunk: Chunk, size: int) -> tuple[dict[str, Array], Array]:

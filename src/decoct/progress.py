@@ -23,19 +23,32 @@ PATIENCE = 1.0
 """Seconds of work before anything is shown."""
 
 
+class _Share(ProgressColumn):
+    """Per cent of the pass; nothing between passes, when no rows go by."""
+
+    def render(self, task: Task) -> Text:
+        return Text("    " if task.total is None else f"{task.percentage:>3.0f}%")
+
+
 class _Rate(ProgressColumn):
     """Units per second, in short form."""
 
     def render(self, task: Task) -> Text:
+        if task.total is None:
+            return Text("working")
         speed = task.speed or 0.0
-        for unit, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-            if speed >= unit:
-                return Text(f"{speed / unit:.1f} {name}{task.fields['unit']}/s")
+        for size, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+            if speed >= size:
+                return Text(f"{speed / size:.1f} {name}{task.fields['unit']}/s")
         return Text(f"{speed:.0f} {task.fields['unit']}/s")
 
 
 class ProgressBar:
     """A bar on standard error that appears once the work has lasted a second.
+
+    It shows what is done, in which pass over the data from the second on, how much of it, units per
+    second, the time so far and the time the pass will still take. Between passes, when no rows go
+    by, the bar swings instead of standing still.
 
     Parameters
     ----------
@@ -48,7 +61,8 @@ class ProgressBar:
         self._started = time.monotonic()
         self._progress: Progress | None = None
         self._task: Any = None
-        self._label, self._unit, self._total, self._done = "", "rows", 0.0, 0.0
+        self._label, self._unit, self._total = "", "rows", 0.0
+        self._done, self._passes = 0.0, 0
 
     def __enter__(self) -> ProgressBar:
         return self
@@ -56,15 +70,13 @@ class ProgressBar:
     def __exit__(self, *_: object) -> None:
         if self._progress is not None:
             self._progress.stop()
+            self._progress = self._task = None
 
     def begin(self, label: str, total: float, unit: str = "rows") -> None:
-        """Start a new stretch of work of ``total`` units."""
-        self._label, self._total, self._unit, self._done = label, total, unit, 0.0
-        if self._progress is not None:
-            if self._task is not None:
-                self._progress.remove_task(self._task)
-            self._task = self._progress.add_task(label, total=total, unit=unit)
-        self._appear()
+        """Start a new stretch of work of ``total`` units; rows may go by several times."""
+        self._label, self._total, self._unit = label, total, unit
+        self._done, self._passes = 0.0, 0
+        self._renew()
 
     def stretch(self, label: str, total: float, unit: str) -> Callable[[float], None]:
         """Start a new stretch of work; return what to call with the units done."""
@@ -73,24 +85,40 @@ class ProgressBar:
 
     def advance(self, units: float) -> None:
         """Tell of ``units`` more done."""
+        before = self._done
         self._done += units
-        self._appear()
-        if self._progress is not None:
+        if self._progress is None or (before == 0.0 and self._done < self._total):
+            self._renew()
+        if self._done >= self._total:
+            self._passes += 1
+            self._done = 0.0
+            self._renew()
+        elif self._progress is not None:
             self._progress.update(self._task, completed=self._done)
 
-    def _appear(self) -> None:
-        late = time.monotonic() - self._started > PATIENCE
-        if not self.show or self._progress is not None or not late:
+    def _renew(self) -> None:
+        """Show a bar from here on: one that swings if nothing has gone by yet."""
+        if not self.show or time.monotonic() - self._started <= PATIENCE:
             return
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.percentage:>3.0f}%"),
-            _Rate(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            console=Console(stderr=True),
-            transient=True,
+        if self._progress is None:
+            self._progress = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                _Share(),
+                _Rate(),
+                TimeElapsedColumn(),
+                TimeRemainingColumn(),
+                console=Console(stderr=True),
+                transient=True,
+            )
+            self._progress.start()
+        if self._task is not None:
+            self._progress.remove_task(self._task)
+        moving = self._done > 0
+        number = self._passes + 1 if moving else self._passes
+        self._task = self._progress.add_task(
+            self._label if number < 2 else f"{self._label}, pass {number}",
+            total=self._total if moving else None,
+            unit=self._unit,
         )
-        self._progress.start()
-        self._task = self._progress.add_task(self._label, total=self._total, unit=self._unit)
+        self._progress.update(self._task, completed=self._done)

@@ -51,6 +51,9 @@ class Report:
         Wall time by phase.
     predicted_kl
         KL(π_w‖π) in nats as predicted at held-out draws, or None; `decoct.check` certifies.
+    traffic
+        What travelled to and from a cluster (`decoct.data.dask_cluster.Traffic`), or None for rows
+        that are read here.
     """
 
     method: dict[str, Any]
@@ -63,6 +66,7 @@ class Report:
     evaluations: int
     seconds: dict[str, float] = field(default_factory=dict)
     predicted_kl: float | None = None
+    traffic: dict[str, int] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "status": self.status.name}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 
@@ -74,4 +75,31 @@ def test_an_error_in_the_consumer_ends_the_thread():
     next(items)
     with pytest.raises(ZeroDivisionError):
         items.throw(ZeroDivisionError())
+    assert not readers()
+
+
+def test_impatience_leaves_no_thread_behind():
+    """A second Ctrl-C, while the thread is waited for, is heard only when it has ended."""
+    inside, go_on = threading.Event(), threading.Event()
+
+    def source():
+        yield 1
+        inside.set()
+        go_on.wait(10)
+        yield 2
+
+    items = read_ahead(source, 1)
+    next(items)
+    inside.wait(10)
+
+    def interrupt():
+        time.sleep(0.2)
+        signal.raise_signal(signal.SIGINT)
+        time.sleep(0.2)
+        go_on.set()
+
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(KeyboardInterrupt):
+        items.close()
+    assert go_on.is_set()
     assert not readers()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import gzip
 import threading
 from pathlib import Path
@@ -74,11 +75,12 @@ def table(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return request.cls().make(tmp_path_factory.mktemp("rows"))
 
 
-class RowsContract:
+class RowsContract(abc.ABC):
     """What every kind of rows keeps; a sub-class makes one from `TABLE`."""
 
+    @abc.abstractmethod
     def make(self, folder: Path) -> Rows:
-        raise NotImplementedError
+        """Write the table to the folder, if it is one of files, and open it."""
 
     def test_is_rows_of_that_length_and_those_columns(self, table):
         assert isinstance(table, Rows)

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 
 from cyclopts import App, CycloptsError, MissingArgumentError
 
 from decoct.cli import output as out
 from decoct.cli.build import build
 from decoct.cli.check import check
+from decoct.cli.compare import compare
 from decoct.cli.options import Flag, MaybeWhole, OutputPath, Whole
 from decoct.cli.plot import plot
+from decoct.cli.report import report
 from decoct.cli.sample import sample
 
 HELP = """Boil a large table down to the few weighted rows that carry its posterior.
@@ -23,10 +30,13 @@ decoct build flights.parquet --formula "late ~ temp + C(origin)" \\
 decoct sample late.coreset.parquet -o posterior.nc
 decoct check late.coreset.parquet flights.parquet --posterior posterior.nc
 decoct plot late.coreset.parquet flights.parquet -o pictures
+decoct report late.coreset.parquet flights.parquet -o report.html
+decoct compare flights.parquet --formula "late ~ temp" --family bernoulli --sizes 50 200
 ```
 
 Results go to stdout, progress and errors to stderr. Exit codes: 0 done; 1 finished, but short of
-what was asked; 2 bad input, nothing written; 130 interrupted.
+what was asked; 2 bad input, nothing written; 130 interrupted; 143 terminated. A build that was
+interrupted or terminated goes on from its --checkpoint when the same command is given again.
 """
 
 
@@ -63,7 +73,7 @@ def version() -> str:
 
 
 app = App(name="decoct", help=HELP, version=version, help_format="markdown")
-for command in (build, sample, check, plot, demo):
+for command in (build, sample, check, compare, plot, report, demo):
     app.command(command)
 
 
@@ -81,11 +91,36 @@ def run(arguments: list[str]) -> int:
         raise _missing(error) from None
     except CycloptsError as error:
         raise out.UsageError(str(error)) from None
-    try:
-        code = command(*bound.args, **bound.kwargs)
-    except SystemExit:  # rich ends so when whoever read the help has gone
-        return out.DONE
+    with _terminable() as terminated:
+        try:
+            code = command(*bound.args, **bound.kwargs)
+        except SystemExit:  # rich ends so when whoever read the help has gone
+            return out.DONE
+        except KeyboardInterrupt as stop:
+            if not terminated.is_set():
+                raise
+            out.complain((str(stop) or "interrupted.").replace("interrupted", "terminated", 1))
+            return out.TERMINATED
     return code if isinstance(code, int) else out.DONE
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[threading.Event]:
+    """Let SIGTERM end a command as Ctrl-C does: files whole, threads ended, checkpoint kept."""
+    terminated = threading.Event()
+
+    def stop(signum: int, frame: FrameType | None) -> None:
+        terminated.set()
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield terminated  # only the main thread may handle signals
+        return
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield terminated
+    finally:
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
 
 
 def _missing(error: MissingArgumentError) -> out.UsageError:

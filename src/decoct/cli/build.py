@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,10 +13,10 @@ from decoct.cli.options import (
     OutputPath,
     Quiet,
     Whole,
+    opened,
     require_apart,
     require_different,
     seed_in_range,
-    source,
 )
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ def build(
     prior_scale: float = 1.0,
     standardize: bool = True,
     checkpoint: Path | None = None,
+    dask: str | None = None,
     json: Flag = False,
     quiet: Quiet = False,
 ) -> int:
@@ -66,6 +68,8 @@ def build(
         --family bernoulli --size 200 -o late.coreset.parquet
     decoct build "data/*.csv" --formula "trips ~ temp + C(hour)" \\
         --family poisson --kl 0.01 --checkpoint trips.npz -o trips.coreset.parquet
+    decoct build "s3://bucket/clicks/*.parquet" --formula "click ~ C(site) + age" \\
+        --family bernoulli --size 300 --dask tcp://scheduler:8786 -o clicks.coreset.parquet
     ```
 
     Exit codes: 0 done; 1 written, but short of what was asked; 2 bad input, nothing written;
@@ -74,7 +78,8 @@ def build(
     Parameters
     ----------
     table
-        Parquet or CSV: a file, several files, a folder, or a quoted pattern.
+        Parquet or CSV: a file, several files, a folder, or a quoted pattern. Parquet also behind a
+        URL such as s3://bucket/folder.
     formula
         Such as "late ~ temp + C(origin)"; columns of text are categories.
     output
@@ -98,6 +103,9 @@ def build(
     checkpoint
         A file written after every round; if the build is interrupted, the same command goes on
         from it. Removed at the end.
+    dask
+        Address of a Dask scheduler, such as tcp://host:8786, whose workers read the table (Parquet)
+        and make the passes over it. The coreset is the same.
     json
         Print one JSON object on stdout instead of the summary.
     quiet
@@ -108,31 +116,43 @@ def build(
     _check_paths(table, output, checkpoint)
 
     import decoct
+    from decoct.data.watched import counted_rows, watched
     from decoct.driver import Request
     from decoct.models.formula import from_formula
+    from decoct.progress import ProgressBar
 
     construction = _construction(method)
     Request.checked(size=size, kl=kl, method=construction, posterior=None, seed=seed)
     try:
-        rows = decoct.rows(source(table))
-        if size is not None and size > rows.n_rows:
-            raise out.UsageError(
-                f"--size is {size} but the table has {rows.n_rows} rows; ask for at most that."
+        with opened(table, dask) as rows:
+            with ProgressBar(False if quiet else None) as bar:
+                n_rows = counted_rows(rows, bar.stretch)
+                if size is not None and size > n_rows:
+                    raise out.UsageError(
+                        f"--size is {size} but the table has {n_rows} rows; ask for at most that."
+                    )
+                seen = watched(rows, bar.stretch, "learning the formula")
+                model = from_formula(
+                    formula, seen, family, prior_scale=prior_scale, standardize=standardize
+                )
+            coreset = decoct.build(
+                model,
+                rows,
+                size=size,
+                kl=kl,
+                method=construction,
+                seed=seed,
+                progress=False if quiet else None,
+                checkpoint=checkpoint,
+                keep_checkpoint=True,
             )
-        model = from_formula(
-            formula, rows, family, prior_scale=prior_scale, standardize=standardize
-        )
-        coreset = decoct.build(
-            model,
-            rows,
-            size=size,
-            kl=kl,
-            method=construction,
-            seed=seed,
-            progress=False if quiet else None,
-            checkpoint=checkpoint,
-        )
+            traffic = getattr(rows, "traffic", None)
+        if traffic is not None:
+            report = dataclasses.replace(coreset.report, traffic=traffic.to_dict())
+            coreset = dataclasses.replace(coreset, report=report)
         coreset.save(output)
+        if checkpoint is not None:
+            checkpoint.unlink(missing_ok=True)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(_interrupted(checkpoint)) from None
     status = coreset.report.status
@@ -211,6 +231,7 @@ def _figures(coreset: Coreset) -> dict[str, Any]:
         "passes": report.passes,
         "evaluations": report.evaluations,
         "seconds": sum(report.seconds.values()),
+        "traffic": report.traffic,
     }
 
 
@@ -220,5 +241,16 @@ def _summary(coreset: Coreset, output: Path) -> str:
     return (
         f"{output}: {f['size']:,} of {f['n_rows']:,} rows kept, predicted KL {kl}\n"
         f"{f['rounds']} rounds, {f['passes']} passes over the data, {f['seconds']:.1f} s\n"
+        f"{_travelled(f['traffic'])}"
         f"Next: decoct sample {output} -o posterior.nc"
+    )
+
+
+def _travelled(traffic: dict[str, int] | None) -> str:
+    if traffic is None:
+        return ""
+    sent, received = (f"{traffic[way] / 1e6:.3g} MB" for way in ("sent", "received"))
+    return (
+        f"Cluster: {sent} sent, {received} received, {traffic['rows_moved']:,} rows moved between "
+        "workers\n"
     )

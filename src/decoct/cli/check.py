@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from decoct.cli import output as out
-from decoct.cli.options import Flag, source
+from decoct.cli.options import Flag, opened
 
 
 def check(
@@ -14,6 +14,7 @@ def check(
     /,
     *,
     posterior: Path | None = None,
+    dask: str | None = None,
     json: Flag = False,
 ) -> int:
     """Measure how far the coreset posterior is from the full-data posterior, in nats.
@@ -34,9 +35,13 @@ def check(
     file
         The coreset file that 'decoct build' wrote.
     table
-        The table it was built from: a file, several files, a folder, or a quoted pattern.
+        The table it was built from: a file, several files, a folder, a quoted pattern, or a URL
+        such as s3://bucket/folder.
     posterior
         Draws that 'decoct sample' wrote for this coreset.
+    dask
+        Address of a Dask scheduler, such as tcp://host:8786, whose workers read the table (Parquet)
+        and do the pass.
     json
         Print one JSON object on stdout instead of the verdict.
     """
@@ -45,7 +50,8 @@ def check(
 
     coreset = decoct.load(file)
     draws = None if posterior is None else read_posterior(posterior, coreset)
-    result = decoct.check(coreset, decoct.rows(source(table)), draws)
+    with opened(table, dask) as rows:
+        result = decoct.check(coreset, rows, draws)
     if json:
         out.put_json({**result.to_dict(), "file": str(file)})
     else:

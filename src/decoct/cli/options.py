@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from decoct.cli.output import UsageError
+
+if TYPE_CHECKING:
+    from decoct.data import Rows
 
 DATA = (".parquet", ".pq", ".csv", ".csv.gz")
 """Names that a folder given as TABLE is searched for."""
@@ -35,6 +39,20 @@ OutputPath = Annotated[Path, Parameter(alias="-o")]
 def source(table: Sequence[str]) -> str | list[str]:
     """Return what ``decoct.rows`` takes: one path, folder or pattern, or a list of files."""
     return table[0] if len(table) == 1 else list(table)
+
+
+@contextmanager
+def opened(table: Sequence[str], dask: str | None) -> Iterator[Rows]:
+    """Open the table, read here or by the workers of the Dask cluster at this address."""
+    import decoct
+
+    rows = decoct.rows(source(table), dask=dask)
+    try:
+        yield rows
+    finally:
+        close = getattr(rows, "close", None)
+        if close is not None:
+            close()
 
 
 def seed_in_range(seed: int) -> int:

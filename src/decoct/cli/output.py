@@ -13,7 +13,7 @@ from typing import Any
 
 from decoct.errors import DecoctError
 
-DONE, SHORT, BAD_INPUT, BROKEN, INTERRUPTED = 0, 1, 2, 70, 130
+DONE, SHORT, BAD_INPUT, BROKEN, INTERRUPTED, TERMINATED = 0, 1, 2, 70, 130, 143
 """Exit codes; see `decoct.cli`."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,7 +25,9 @@ ENGINE = "h5netcdf"
 def write_posterior(draws: xr.DataTree, coreset: Coreset, path: Path) -> None:
     """Write the draws, completely or not at all."""
     draws.attrs[MARK] = fingerprint(coreset)
-    write_atomically(path, lambda temporary: draws.to_netcdf(temporary, engine=ENGINE))
+    # in memory first: HDF5 takes the process down with it when the disk is full
+    content: Any = draws.to_netcdf(engine=ENGINE)
+    write_atomically(path, lambda temporary: Path(temporary).write_bytes(content))
 
 
 def read_posterior(path: Path, coreset: Coreset) -> xr.DataTree:

@@ -2,32 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+import hashlib
+import re
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from functools import cached_property, partial
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 
 from decoct.data.arrays import numpy_column
-from decoct.data.arrow_parts import SMALLEST_BATCH, Part, from_dataset, from_files
+from decoct.data.arrow_open import from_dataset, from_files
+from decoct.data.arrow_parts import SMALLEST_BATCH, Part
 from decoct.data.arrow_schema import check_unique
 from decoct.data.base import (
     DEFAULT_CHUNK,
     Chunk,
     Columns,
     SequentialRows,
+    Stretch,
     checked_columns,
     checked_indices,
     checked_size,
     read_ahead,
 )
 from decoct.data.discovery import find_files
-from decoct.errors import RowsError
+from decoct.errors import DecoctError, RowsError
+
+T = TypeVar("T")
 
 _READ_AHEAD = 2
+
+_ROW_NAMED = re.compile(r"\b(?:in|of) row (\d+)\b")
 
 
 class ArrowRows(SequentialRows):
@@ -52,9 +61,12 @@ class ArrowRows(SequentialRows):
 
     Notes
     -----
-    The number of rows comes from the Parquet metadata. A CSV file is walked once to count its rows.
-    Its column types are inferred from the first megabyte; empty fields and unquoted ``NA`` are
-    missing values.
+    The number of rows comes from the Parquet metadata. A CSV file is walked once to count its rows
+    (`survey` shows how far that is). Its column types are inferred from the first megabyte; empty
+    fields and unquoted ``NA`` are missing values.
+
+    A file that changes after it was opened here is an error of the next walk or `take`. Pages of
+    Parquet files are checked against their checksums where the writer left some.
 
     Examples
     --------
@@ -93,12 +105,66 @@ class ArrowRows(SequentialRows):
         schema = self._selected(columns)
         return read_ahead(partial(self._cut, schema, step, self._missing), _READ_AHEAD)
 
+    def map_reduce(
+        self,
+        fn: Callable[..., T],
+        reduce: Callable[[T, T], T],
+        *broadcast: object,
+        size: int | None = None,
+        columns: Sequence[str] | None = None,
+        on_chunk: Callable[[int], None] | None = None,
+    ) -> T:
+        """Return the reduction of ``fn(chunk, *broadcast)`` over all chunks, in row order.
+
+        An error of ``fn`` that names a row is told in which file the row is.
+        """
+        try:
+            return super().map_reduce(
+                fn, reduce, *broadcast, size=size, columns=columns, on_chunk=on_chunk
+            )
+        except DecoctError as error:
+            error.args = (self._with_file(str(error)), *error.args[1:])
+            raise
+
+    def survey(self, stretch: Stretch | None = None) -> None:
+        """Count the rows of files that do not tell their number, such as CSV; once.
+
+        Without it, whoever first needs `n_rows` counts, without a word.
+
+        Parameters
+        ----------
+        stretch
+            Told of the work, in bytes, if there is any.
+        """
+        unread = sum(part.unread for part in self._parts)
+        on_bytes = stretch("counting rows", unread, "B") if stretch and unread else None
+        for part in self._parts:
+            part.survey(self._schema, on_bytes)
+
+    def locate(self, row: int) -> tuple[str, int]:
+        """Return the file of a row, and its number in that file, from 0."""
+        (place,) = checked_indices([row], self.n_rows)
+        part = int(np.searchsorted(self._ends, place, side="right"))
+        return self._parts[part].path, int(place - (self._ends[part - 1] if part else 0))
+
+    def fingerprint(self, columns: Sequence[str] | None = None) -> str:
+        """Return a digest that changes with the files: from their sizes and both their ends.
+
+        The end of a Parquet file has the least and the greatest value of every row group.
+        """
+        names = checked_columns(columns, self.columns)
+        digest = hashlib.sha256(repr((self.n_rows, names)).encode())
+        for part in self._parts:
+            digest.update(part.fingerprint().encode())
+        return digest.hexdigest()[:32]
+
     def take(
         self, indices: np.ndarray | Sequence[int], columns: Sequence[str] | None = None
     ) -> Columns:
         """Return the rows with these global numbers, in the order asked for.
 
-        Only Parquet row groups that hold such rows are read; a CSV file is scanned.
+        Only Parquet row groups (Arrow record batches) that hold such rows are read; a CSV file is
+        scanned as far as the last of them.
         """
         schema = self._selected(columns)
         rows, places = np.unique(checked_indices(indices, self.n_rows), return_inverse=True)
@@ -113,22 +179,36 @@ class ArrowRows(SequentialRows):
         return pa.schema([self._schema.field(name) for name in names])
 
     @cached_property
+    def _ends(self) -> np.ndarray:
+        """The number of rows up to the end of every part."""
+        return np.cumsum([sum(part.counts(self._schema)) for part in self._parts])
+
+    @property
     def _total(self) -> int:
-        return sum(sum(part.counts(self._schema)) for part in self._parts)
+        return int(self._ends[-1])
 
     @cached_property
     def _missing(self) -> frozenset[str]:
         """Integer and boolean columns with a missing value somewhere: float64 everywhere."""
         return frozenset().union(*(part.missing(self._schema) for part in self._parts))
 
+    def _with_file(self, message: str) -> str:
+        """Return a message about a row with the row's file, if there are several."""
+        named = _ROW_NAMED.search(message)
+        if named is None or len(self._parts) == 1 or int(named[1]) >= self.n_rows:
+            return message
+        path, row = self.locate(int(named[1]))
+        known = f"(row {row} of {path})"
+        return (
+            message if known in message else f"{named[0]} {known}".join(message.split(named[0], 1))
+        )
+
     def _find(self, schema: pa.Schema, rows: np.ndarray) -> Iterator[pa.RecordBatch]:
-        start = 0
-        for part in self._parts:
+        first = np.searchsorted(rows, np.concatenate([[0], self._ends]))
+        for number in np.flatnonzero(np.diff(first)):
+            part, start = self._parts[number], self._ends[number - 1] if number else 0
             counts = np.asarray(part.counts(self._schema), dtype=np.int64)
-            first, last = np.searchsorted(rows, [start, start + counts.sum()])
-            if last > first:
-                yield from _pick(part, schema, counts, rows[first:last] - start)
-            start += counts.sum()
+            yield from _pick(part, schema, counts, rows[first[number] : first[number + 1]] - start)
 
     def _cut(self, schema: pa.Schema, size: int, missing: frozenset[str]) -> Iterator[Chunk]:
         # a multiple of the size, so that cutting a batch needs no copy

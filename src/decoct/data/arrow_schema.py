@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -68,8 +69,20 @@ def reading(path: str, kind: str, names: Sequence[str] = ()) -> Iterator[None]:
     """Turn a reader's failure into one sentence that names the file."""
     try:
         yield
-    except (pa.ArrowException, OSError) as error:
-        raise RowsError(_complaint(path, kind, names, str(error))) from error
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        barred = _barred(path, error)
+        raise RowsError(barred or _complaint(path, kind, names, str(error))) from error
+
+
+def _barred(path: str, error: Exception) -> str | None:
+    """Return what to say of a file that cannot be opened at all; None if it can."""
+    if isinstance(error, PermissionError):
+        return f"{path} may not be read (permission denied); ask its owner for the right to."
+    if isinstance(error, FileNotFoundError):
+        return f"{path} is gone since the table was opened; open it again."
+    if isinstance(error, OSError) and error.errno:
+        return f"{path} cannot be read just now ({os.strerror(error.errno)}); mend that, try again."
+    return None
 
 
 def _complaint(path: str, kind: str, names: Sequence[str], message: str) -> str:

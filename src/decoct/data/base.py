@@ -8,13 +8,16 @@ in where ``fn`` runs, so everything above this layer is written once.
 from __future__ import annotations
 
 import abc
+import atexit
+import hashlib
 import operator
 import threading
+import weakref
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -24,8 +27,14 @@ T = TypeVar("T")
 
 Columns = dict[str, np.ndarray]
 
+Stretch = Callable[[str, float, str], Callable[[float], None]]
+"""Told of a new stretch of work (label, total, unit); returns what to call with the units done."""
+
 DEFAULT_CHUNK = 65_536
 """Rows in a chunk when nobody asks for a size."""
+
+FINGERPRINT_ROWS = 256
+"""Rows that stand for a table in memory when it has to be known again."""
 
 
 @dataclass(frozen=True)
@@ -186,41 +195,104 @@ def checked_indices(indices: np.ndarray | Sequence[int], n_rows: int) -> np.ndar
     return rows.astype(np.int64)
 
 
+def fingerprint(rows: Rows, columns: Sequence[str] | None = None) -> str:
+    """Return a digest by which a table is known again, at the price of a few rows.
+
+    A resumed build compares it with the one in its checkpoint. Engines that know their files answer
+    from those (``rows.fingerprint(columns)``); else evenly spaced rows stand for the table.
+
+    Parameters
+    ----------
+    rows
+        The table.
+    columns
+        Only these columns count (None: all).
+    """
+    own = getattr(rows, "fingerprint", None)
+    if own is not None:
+        return own(columns)
+    names = checked_columns(columns, rows.columns)
+    picked = np.unique(np.linspace(0, rows.n_rows - 1, FINGERPRINT_ROWS).astype(np.int64))
+    digest = hashlib.sha256(repr((rows.n_rows, names)).encode())
+    for name, values in rows.take(picked, names).items():
+        digest.update(repr((name, values.shape[1:], values.dtype.str)).encode())
+        plain = values.dtype.kind != "O"
+        digest.update(values.tobytes() if plain else repr(values.tolist()).encode())
+    return digest.hexdigest()[:32]
+
+
 def read_ahead(source: Callable[[], Iterable[T]], depth: int) -> Generator[T, None, None]:
     """Iterate ``source()`` in a thread, at most ``depth`` items ahead of the consumer.
 
-    What the thread raises is raised here. The thread ends with this generator, however that ends.
+    What the thread raises is raised here. The thread ends with this generator, however that ends:
+    by exhaustion, an error, a Ctrl-C (or several), or the end of the interpreter.
     """
-    ready: SimpleQueue[tuple[bool, Any]] = SimpleQueue()
-    room = threading.Semaphore(depth)
-    stop = threading.Event()
-
-    def read() -> None:
-        try:
-            items = iter(source())
-            while True:
-                room.acquire()
-                if stop.is_set():
-                    return
-                ready.put((True, next(items)))
-        except StopIteration:
-            ready.put((False, None))
-        except BaseException as error:
-            ready.put((False, error))
-
-    reader = threading.Thread(target=read, name="decoct-reader", daemon=True)
-    reader.start()
+    reader = _Reader(source, depth)
     try:
+        reader.thread.start()
         while True:
-            more, item = ready.get()
+            more, item = reader.ready.get()
             if more:
-                room.release()
+                reader.room.release()
                 yield item
             elif item is None:
                 return
             else:
                 raise item
     finally:
-        stop.set()
-        room.release()
-        reader.join()
+        reader.end()
+
+
+class _Reader(Generic[T]):
+    """A thread that iterates ahead of whoever empties its queue."""
+
+    def __init__(self, source: Callable[[], Iterable[T]], depth: int) -> None:
+        self.ready: SimpleQueue[tuple[bool, Any]] = SimpleQueue()
+        self.room = threading.Semaphore(depth)
+        self.thread = threading.Thread(target=self._read, name="decoct-reader", daemon=True)
+        self._source = source
+        self._stop = threading.Event()
+        _READERS.add(self)
+
+    def _read(self) -> None:
+        try:
+            items = iter(self._source())
+            while True:
+                self.room.acquire()
+                if self._stop.is_set():
+                    # here and now, in this thread: whatever the source holds open is closed
+                    if isinstance(items, Generator):
+                        items.close()
+                    return
+                self.ready.put((True, next(items)))
+        except StopIteration:
+            self.ready.put((False, None))
+        except BaseException as error:
+            self.ready.put((False, error))
+
+    def end(self) -> None:
+        """Stop the thread and wait for it, however impatient the user.
+
+        A thread that is left inside a native reader while the interpreter shuts down can bring the
+        process down with it.
+        """
+        self._stop.set()
+        self.room.release()
+        interrupt: KeyboardInterrupt | None = None
+        while self.thread.is_alive():
+            try:
+                self.thread.join()
+            except KeyboardInterrupt as error:
+                interrupt = error
+        if interrupt is not None:
+            raise interrupt
+
+
+_READERS: weakref.WeakSet[_Reader] = weakref.WeakSet()
+
+
+@atexit.register
+def _end_readers() -> None:
+    """End the readers of walks that somebody began and never finished or closed."""
+    for reader in list(_READERS):
+        reader.end()

@@ -1,16 +1,33 @@
-"""Which files a path, a folder or a pattern means."""
+"""Which files a path, a folder, a pattern or a URL means."""
 
 from __future__ import annotations
 
 import glob
+import os
 from collections.abc import Sequence
 from itertools import pairwise, takewhile
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from decoct.errors import RowsError
 
 PARQUET = (".parquet", ".pq")
 CSV = (".csv", ".csv.gz")
+
+
+class RemoteFiles(NamedTuple):
+    """Files behind URLs: an fsspec file system, paths on it (sorted), and the folder, if any."""
+
+    filesystem: Any
+    files: list[str]
+    base: str | None
+
+
+def is_remote(source: object) -> bool:
+    """Whether a source is a URL such as ``s3://bucket/folder``, or a list with one in it."""
+    if isinstance(source, (list, tuple)):
+        return any(is_remote(entry) for entry in source)
+    return isinstance(source, str) and "://" in source
 
 
 def find_files(source: str | Path | Sequence[str | Path]) -> tuple[list[str], str | None]:
@@ -28,12 +45,123 @@ def find_files(source: str | Path | Sequence[str | Path]) -> tuple[list[str], st
         if not files:
             raise RowsError("The list of files is empty; name at least one.")
     files = sorted(files)
-    for one, two in pairwise(files):
-        if one == two:
-            raise RowsError(f"{one} is listed twice: its rows would count double.")
+    _check_distinct(files)
+    _check_links(files)
     if len({file.lower().endswith(PARQUET) for file in files}) > 1:
         raise RowsError(f"{source} mixes Parquet and CSV files; name those of one kind.")
     return files, base
+
+
+def find_remote(source: str | Path | Sequence[str | Path]) -> RemoteFiles:
+    """Return the Parquet files that URLs mean: files, folders or patterns, all of one protocol.
+
+    Raises
+    ------
+    RowsError
+        The package for the protocol is not installed (the message names it), the place cannot be
+        listed, or it has no Parquet file.
+    """
+    urls = [source] if isinstance(source, (str, Path)) else list(source)
+    urls = [str(url) for url in urls]
+    protocols = {url.partition("://")[0] if is_remote(url) else "" for url in urls}
+    if len(protocols) > 1:
+        raise RowsError(
+            "The list of files mixes URLs of different protocols, or URLs and local paths; name "
+            "files in one place."
+        )
+    found = [_expand_url(url) for url in urls]
+    files = sorted(file for one in found for file in one.files)
+    _check_distinct(files)
+    return RemoteFiles(found[0].filesystem, files, found[0].base if len(found) == 1 else None)
+
+
+def _expand_url(url: str) -> RemoteFiles:
+    filesystem, path = _opened(url)
+    try:
+        filesystem.invalidate_cache()
+        if _is_remote_pattern(path):
+            found, base = _matching_remote(filesystem, path), _before_pattern(path)
+        elif filesystem.isdir(path):
+            found, base = filesystem.find(path), path
+        else:
+            found, base = [path] if filesystem.exists(path) else [], None
+    except Exception as error:
+        raise RowsError(
+            f"{url} could not be listed ({type(error).__name__}: {error}); check the address and "
+            "your credentials."
+        ) from error
+    files = [file for file in found if base is None or not _is_note(file, base)]
+    if not files:
+        raise RowsError(f"There is no file at {url}; check the address.")
+    files = [file for file in files if file.lower().endswith(PARQUET)]
+    if not files:
+        raise RowsError(
+            f"{url} has no Parquet files ({', '.join(PARQUET)}); tables behind a URL are Parquet, "
+            "so convert it or copy it to a local disk."
+        )
+    return RemoteFiles(filesystem, files, base)
+
+
+def _matching_remote(filesystem: Any, pattern: str) -> list[str]:
+    found: set[str] = set()
+    for match, info in filesystem.glob(pattern, detail=True).items():
+        if info["type"] != "directory":
+            found.add(match)
+        elif "**" not in pattern:
+            found.update(filesystem.find(match))
+    return list(found)
+
+
+def _opened(url: str) -> tuple[Any, str]:
+    """Return the file system of a URL and the path on it."""
+    protocol = url.partition("://")[0]
+    try:
+        from fsspec.core import url_to_fs
+    except ImportError as error:
+        raise RowsError(
+            f"Reading {protocol}:// needs the package fsspec: pip install fsspec."
+        ) from error
+    try:
+        return url_to_fs(url)
+    except ImportError as error:
+        raise RowsError(
+            f"Reading {protocol}:// needs a package that is not installed: {error}."
+        ) from error
+    except ValueError as error:
+        raise RowsError(
+            f"{url} cannot be read: {error}; local paths are written without '://'."
+        ) from error
+
+
+def _is_remote_pattern(path: str) -> bool:
+    return any(sign in path for sign in "*[")  # not "?", which begins a query
+
+
+def _before_pattern(path: str) -> str:
+    return "/".join(takewhile(lambda piece: not _is_remote_pattern(piece), path.split("/")))
+
+
+def _is_note(file: str, folder: str) -> bool:
+    """Whether a file, or a folder above it, is a writer's note such as ``_SUCCESS``."""
+    inside = file.strip("/").removeprefix(folder.strip("/")).strip("/")
+    return any(piece.startswith((".", "_")) for piece in inside.split("/"))
+
+
+def _check_distinct(files: Sequence[str]) -> None:
+    for one, two in pairwise(files):
+        if one == two:
+            raise RowsError(f"{one} is listed twice: its rows would count double.")
+
+
+def _check_links(files: Sequence[str]) -> None:
+    """Refuse links that lead nowhere, and two names of one file."""
+    names: dict[str, str] = {}
+    for file in files:
+        if not os.path.exists(file):
+            raise RowsError(f"{file} is a link that leads to no file; mend or remove it.")
+        other = names.setdefault(os.path.realpath(file), file)
+        if other != file:
+            raise RowsError(f"{file} is {other} by another name: its rows would count double.")
 
 
 def _expand(text: str) -> tuple[list[str], str | None]:
@@ -49,34 +177,51 @@ def _expand(text: str) -> tuple[list[str], str | None]:
         return [str(path)], None
     if _is_pattern(text):
         return _matching(path)
-    if "://" in text:
-        raise RowsError(f"{text} is not a local path; pass pyarrow.dataset.dataset({text!r}).")
     raise RowsError(f"There is no file or folder {text} (seen from {Path.cwd()}); check the path.")
 
 
 def _in_folder(folder: Path) -> list[str]:
-    found = [file for file in folder.rglob("*") if _is_data(file.name) and file.is_file()]
-    # writers keep their notes in files like _SUCCESS and folders like .tmp
-    files = [
-        str(file)
-        for file in found
-        if not any(piece.startswith((".", "_")) for piece in file.relative_to(folder).parts)
-    ]
+    files: list[str] = []
+    seen: set[str] = set()
+    for place, folders, names in os.walk(folder, onerror=_refuse, followlinks=True):
+        # links may lead in circles
+        new = os.path.realpath(place) not in seen
+        seen.add(os.path.realpath(place))
+        # writers keep their notes in files like _SUCCESS and folders like .tmp
+        folders[:] = [name for name in folders if new and not _is_hidden(name)]
+        found = [name for name in names if new and _is_data(name) and not _is_hidden(name)]
+        files += [os.path.join(place, name) for name in found]
     if not files:
         raise RowsError(f"The folder {folder} has no data files ({', '.join(PARQUET + CSV)}).")
     return files
 
 
+def _refuse(error: OSError) -> None:
+    """What cannot be listed may hold rows: leaving it out would be another table."""
+    raise RowsError(
+        f"The folder {error.filename} cannot be listed ({error.strerror}); ask for the right to."
+    )
+
+
 def _matching(pattern: Path) -> tuple[list[str], str]:
-    files: set[str] = set()
-    for match in glob.glob(str(pattern), recursive=True):
-        if Path(match).is_dir() and "**" not in pattern.parts:
-            files.update(_in_folder(Path(match)))
-        elif _is_data(match) and Path(match).is_file():
-            files.add(match)
+    files: dict[tuple[str, str], str] = {}
+    # short paths first: links may lead in circles, along which "**" finds every file again
+    for match in sorted(glob.glob(str(pattern), recursive=True), key=len):
+        if Path(match).is_dir():
+            found = [] if "**" in pattern.parts else _in_folder(Path(match))
+        else:
+            found = [match] if _is_data(match) else []
+        for file in found:
+            folder, name = os.path.split(file)
+            files.setdefault((os.path.realpath(folder), name), file)
     if not files:
         raise RowsError(f"No data file matches {pattern}; check the pattern.")
-    return list(files), str(Path(*takewhile(lambda piece: not _is_pattern(piece), pattern.parts)))
+    base = Path(*takewhile(lambda piece: not _is_pattern(piece), pattern.parts))
+    return list(files.values()), str(base)
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith((".", "_"))
 
 
 def _is_pattern(text: str) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -75,8 +74,8 @@ class EncodedRows:
         return self._columns
 
     def _first_columns(self) -> tuple[str, ...]:
-        with closing(_mapped(_first_row, self.raw.chunks(columns=self._needs))) as chunks:
-            return tuple(self._encode.chunk(next(chunks)).columns)
+        # not the first chunk: on a cluster it would have to travel
+        return tuple(self._encode(self.take_raw([0]), 0))
 
     def chunks(
         self, size: int | None = None, columns: Sequence[str] | None = None
@@ -166,10 +165,6 @@ class _Then:
 
     def __call__(self, chunk: Chunk, *broadcast: object) -> Any:
         return self.fn(self.encode.chunk(chunk), *broadcast)
-
-
-def _first_row(chunk: Chunk) -> Chunk:
-    return chunk.piece(0, 1)
 
 
 def _mapped(fn: Callable[[Chunk], Chunk], chunks: Iterator[Chunk]) -> Generator[Chunk, None, None]:

@@ -14,10 +14,12 @@ import pyarrow.dataset as ds
 from decoct.data.arrays import ArrayRows
 from decoct.data.arrow import ArrowRows
 from decoct.data.base import Rows
-from decoct.errors import RowsError
+from decoct.data.discovery import is_remote
+from decoct.data.parquet_dataset import parquet_dataset
+from decoct.errors import RequestError, RowsError
 
 
-def rows(source: Any) -> Rows:
+def rows(source: Any, *, dask: Any = None) -> Rows:
     """Return the rows of a table, wherever it lives.
 
     Parameters
@@ -31,8 +33,16 @@ def rows(source: Any) -> Rows:
         - the path of a Parquet file (``.parquet``, ``.pq``), of a CSV file (``.csv``,
           ``.csv.gz``), of a folder of either (searched recursively, Hive partitions included), a
           glob pattern, or a list of paths: streamed, never loaded whole;
+        - a URL of Parquet files such as ``s3://bucket/folder`` or ``gs://bucket/*.parquet``, or a
+          list of them: anything fsspec opens, credentials being its own affair;
         - a `pyarrow.dataset.Dataset`;
+        - a Dask DataFrame, a Dask matrix (N, D), or a mapping of Dask arrays: they stay with the
+          workers, see `decoct.data.dask_rows.DaskRows`;
         - rows already: returned as they are.
+    dask
+        A `distributed.Client`, a cluster, or a scheduler's address: its workers hold or read the
+        rows. For files, it makes the workers the readers; for Dask collections the default is the
+        current client.
 
     Returns
     -------
@@ -43,6 +53,8 @@ def rows(source: Any) -> Rows:
     ------
     RowsError
         The source is of another kind, empty, missing or unreadable; the message says which.
+    RequestError
+        ``dask`` is not installed, has no client, or has no use for such a source.
 
     Examples
     --------
@@ -53,9 +65,15 @@ def rows(source: Any) -> Rows:
     >>> rows.map_reduce(lambda chunk: int(chunk.columns["y"].sum()), int.__add__)
     2
     """
+    if _is_dask(source):
+        return _on_dask(source, dask)
     # not isinstance(source, Rows): before Python 3.12 that evaluates n_rows, which may walk a CSV
     if callable(getattr(source, "map_reduce", None)):
         return source
+    if dask is not None:
+        return _on_dask(source, dask)
+    if is_remote(source):
+        return ArrowRows(parquet_dataset(source))
     if isinstance(source, (str, Path, ds.Dataset)) or _is_list_of_paths(source):
         return ArrowRows(source)
     if isinstance(source, Mapping):
@@ -68,6 +86,33 @@ def rows(source: Any) -> Rows:
         f"An object of type {type(source).__qualname__} is not a table; give a dict of "
         "arrays, a NumPy matrix, a pandas, polars or Arrow table, the path of a Parquet or CSV "
         "file, a folder or pattern of such files, or a pyarrow dataset."
+    )
+
+
+def _is_dask(source: object) -> bool:
+    """Whether a source is a Dask collection or a mapping with one in it; imports no Dask."""
+    if isinstance(source, Mapping):
+        return any(_is_dask(column) for column in source.values())
+    return hasattr(source, "__dask_graph__") and not isinstance(source, type)
+
+
+def _on_dask(source: Any, dask: Any) -> Rows:
+    try:
+        from decoct.data.dask_cluster import Cluster
+        from decoct.data.dask_rows import DaskRows
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] not in ("dask", "distributed", "cloudpickle"):
+            raise
+        raise RequestError("Rows on a cluster need Dask: pip install 'decoct[dask]'.") from error
+    if _is_dask(source):
+        return DaskRows.of_collection(source, Cluster.of(dask))
+    if isinstance(source, ds.Dataset):
+        return DaskRows.of_files(source, Cluster.of(dask))
+    if isinstance(source, (str, Path)) or _is_list_of_paths(source):
+        return DaskRows.of_files(parquet_dataset(source), Cluster.of(dask))
+    raise RequestError(
+        f"dask= is for files and Dask collections; an object of type {type(source).__qualname__} "
+        "is in this process's memory already, so leave dask= out."
     )
 
 

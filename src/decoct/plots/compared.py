@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from decoct.plots.canvas import GREY, dress, figure, styles
+import numpy as np
+
+from decoct.plots.canvas import dress, figure, styles
+from decoct.plots.kl_curve import plain_sizes
 
 if TYPE_CHECKING:
     from decoct.comparison import Comparison, Line
@@ -36,8 +39,9 @@ def compared(comparison: Comparison) -> Any:
     for line in comparison.lines:
         if line.kl is not None and line.kl > 0.0:
             by_method.setdefault(line.method, []).append(line)
-    for name, (colour, marker) in styles(by_method).items():
-        lines = by_method[name]
+    named = styles(name for name, lines in by_method.items() if lines[0].rows is not None)
+    for name, lines in by_method.items():
+        colour, marker = named.get(name, ("#000000", "*"))
         sized = [line for line in lines if line.rows is not None]
         kls = [line.kl for line in lines]
         if sized:
@@ -54,13 +58,12 @@ def compared(comparison: Comparison) -> Any:
     for axes in (left, right):
         axes.set_xscale("log")
         axes.set_yscale("log")
+    plain_sizes(left, np.array([one.rows for one in comparison.lines if one.rows is not None]))
     dress(left, f"Of {comparison.n_rows:,} rows", "rows kept", "KL(coreset ‖ full), nats")
-    dress(right, "What the build cost", "seconds of the build", "")
+    dress(
+        right, "What the build cost (open: k-hat above 0.7, a rough KL)", "seconds of the build", ""
+    )
     picture.legend(
         *right.get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False
     )
-    picture.text(
-        0.995, 0.995, "open markers: k-hat above 0.7, KL is a rough guide", ha="right", va="top",
-        color=GREY, fontsize=10,
-    )  # fmt: skip
     return picture

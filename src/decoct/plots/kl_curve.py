@@ -73,7 +73,7 @@ def kl_against_size(
             xytext=(-4, 4), textcoords="offset points", ha="right", color=GREY, fontsize=11,
         )  # fmt: skip
     dress(axes, title, "rows kept", "KL(coreset ‖ full), nats")
-    _plain_sizes(axes, np.concatenate([sizes for sizes, _ in checked.values()]))
+    plain_sizes(axes, np.concatenate([sizes for sizes, _ in checked.values()]))
     axes.legend(fontsize=11, frameon=False)
     return picture
 
@@ -99,7 +99,7 @@ def _curve(name: str, sizes: Any, kls: Any) -> tuple[np.ndarray, np.ndarray]:
     return x[order], y[order]
 
 
-def _plain_sizes(axes: Any, sizes: np.ndarray) -> None:
+def plain_sizes(axes: Any, sizes: np.ndarray) -> None:
     """Write sizes as people do, at 1, 2, 5, 10 … times a power of ten."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 

@@ -1,0 +1,160 @@
+"""Parts whose rows have to be counted: CSV files, and whatever else a data set can scan."""
+
+from __future__ import annotations
+
+import abc
+import hashlib
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
+
+import pyarrow as pa
+import pyarrow.csv as pc
+import pyarrow.dataset as ds
+
+from decoct.data.arrow_parts import (
+    SMALLEST_BATCH,
+    FilePart,
+    OnBytes,
+    countable,
+    counted,
+    sliced,
+)
+from decoct.data.arrow_schema import changed_column, reading
+from decoct.data.base import DEFAULT_CHUNK
+from decoct.errors import RowsError
+
+
+class _Counted(abc.ABC):
+    """One group of rows, whose number and missing values a walk finds out, once."""
+
+    path: str
+    schema: pa.Schema
+    _surveyed: tuple[int, set[str]] | None = None
+
+    @abc.abstractmethod
+    def batches(
+        self, schema: pa.Schema, size: int, groups: Sequence[int] | None = None
+    ) -> Generator[pa.RecordBatch, None, None]:
+        """Yield the columns of ``schema``; see `Part.batches`."""
+
+    def walk(self, schema: pa.Schema, on_bytes: OnBytes | None) -> Iterator[pa.RecordBatch]:
+        """Yield batches, telling of the bytes read where they are known."""
+        return self.batches(schema, DEFAULT_CHUNK)
+
+    def any_row(self, schema: pa.Schema) -> bool:
+        with closing(self.batches(pa.schema([schema.field(0)]), SMALLEST_BATCH)) as batches:
+            return any(len(batch) for batch in batches)
+
+    def counts(self, schema: pa.Schema) -> Sequence[int]:
+        return [self._known(schema)[0]]
+
+    def missing(self, schema: pa.Schema) -> set[str]:
+        return self._known(schema)[1]
+
+    def survey(self, schema: pa.Schema, on_bytes: OnBytes | None = None) -> None:
+        if self._surveyed is None:
+            asked = countable(schema)
+            rows, holes = self._count(schema, asked or schema.names[:1], on_bytes)
+            self._surveyed = rows, holes.intersection(asked)
+
+    def _known(self, schema: pa.Schema) -> tuple[int, set[str]]:
+        self.survey(schema)
+        assert self._surveyed is not None
+        return self._surveyed
+
+    def _count(
+        self, schema: pa.Schema, names: list[str], on_bytes: OnBytes | None
+    ) -> tuple[int, set[str]]:
+        try:
+            return counted(self.walk(pa.schema(map(schema.field, names)), on_bytes))
+        except RowsError as error:
+            # perhaps nobody needs the column that changes its type; whoever reads it is told
+            changed = changed_column(error.__cause__, self.schema.names)
+            others = [name for name in names if name != changed]
+            if changed is None or not others:
+                raise
+            return self._count(schema, others, on_bytes)
+
+
+class CsvPart(FilePart, _Counted):
+    """A CSV file, plain or gzipped, streamed a megabyte at a time by one thread."""
+
+    def __init__(self, fragment: ds.FileFragment) -> None:
+        FilePart.__init__(self, fragment, "CSV")
+        with reading(self.path, self.kind), self._open([], {}) as (_, reader):
+            self.schema = reader.schema
+
+    @property
+    def unread(self) -> int:
+        return 0 if self._surveyed or not self._written else self._written[0] or 0
+
+    def batches(
+        self, schema: pa.Schema, size: int, groups: Sequence[int] | None = None
+    ) -> Generator[pa.RecordBatch, None, None]:
+        with closing(self.walk(schema, None)) as batches:
+            for batch in batches:
+                yield from sliced(batch, size)
+
+    def walk(
+        self, schema: pa.Schema, on_bytes: OnBytes | None
+    ) -> Generator[pa.RecordBatch, None, None]:
+        types = {field.name: field.type for field in schema if field.name in self.schema.names}
+        names = list(types) or self.schema.names[:1]
+        told = 0
+        with (
+            reading(self.path, self.kind, self.schema.names),
+            self.unchanged(),
+            self._open(names, types) as (file, reader),
+        ):
+            for batch in reader:
+                if on_bytes is not None:
+                    told, before = file.tell(), told
+                    on_bytes(told - before)
+                yield self.arranged(batch, schema)
+
+    @contextmanager
+    def _open(
+        self, names: list[str], types: dict[str, pa.DataType]
+    ) -> Iterator[tuple[pa.NativeFile, pc.CSVStreamingReader]]:
+        """Open the file, which knows its position, and a reader of these columns ([]: all)."""
+        packed = self.path.lower().endswith(".gz")
+        with self._fragment.open() as file:
+            stream = pa.CompressedInputStream(file, "gzip") if packed else file
+            # one thread: a parallel reader does not know the number of a bad row
+            with pc.open_csv(
+                stream,
+                pc.ReadOptions(use_threads=False),
+                pc.ParseOptions(newlines_in_values=True),
+                pc.ConvertOptions(
+                    strings_can_be_null=True,
+                    quoted_strings_can_be_null=False,
+                    include_columns=names,
+                    column_types=types,
+                ),
+            ) as reader:
+                yield file, reader
+
+
+class ScannedPart(_Counted):
+    """A fragment of a data set, or a filtered data set, of any format that Arrow scans."""
+
+    unread = 0
+
+    def __init__(self, path: str, schema: pa.Schema, scan: Callable[..., ds.Scanner]) -> None:
+        self.path = path
+        self.schema = schema
+        self._scan = scan
+
+    def fingerprint(self) -> str:
+        """Return a digest of the columns; what lies behind them is not known here."""
+        return hashlib.sha256(self.schema.serialize()).hexdigest()
+
+    def batches(
+        self, schema: pa.Schema, size: int, groups: Sequence[int] | None = None
+    ) -> Generator[pa.RecordBatch, None, None]:
+        with reading(self.path, "data", self.schema.names):
+            scanner = self._scan(
+                columns=schema.names, batch_size=size, batch_readahead=1, fragment_readahead=1
+            )
+            for batch in scanner.to_batches():
+                yield batch if batch.schema == schema else batch.cast(schema)

@@ -1,0 +1,215 @@
+"""A Dask cluster as the engine sees it: work handed out, answers, their price, what went wrong."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator, Sequence
+from concurrent.futures import CancelledError
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import dask.config
+from distributed import Client, Future, as_completed, default_client
+
+from decoct.data.dask_tasks import Failed, n_bytes
+from decoct.errors import RequestError, RowsError
+
+PATIENCE = 10
+"""Seconds to wait for a scheduler to answer."""
+
+
+@dataclass
+class Traffic:
+    """What has travelled so far.
+
+    Attributes
+    ----------
+    sent
+        Bytes from here to the scheduler: functions, draws, and the lists of tasks.
+    received
+        Bytes of sums, pools and rows that came here.
+    rows_moved
+        Rows that went from one worker to another, because a chunk lies across partitions.
+    passes
+        Passes over all rows.
+    """
+
+    sent: int = 0
+    received: int = 0
+    rows_moved: int = 0
+    passes: int = 0
+
+    def to_dict(self) -> dict[str, int]:
+        return asdict(self)
+
+
+class Cluster:
+    """A client of a Dask cluster.
+
+    Parameters
+    ----------
+    client
+        A synchronous client, connected.
+    owned
+        Whether `close` closes it.
+
+    Attributes
+    ----------
+    traffic
+        Bytes sent and got by this object.
+    """
+
+    def __init__(self, client: Client, owned: bool = False) -> None:
+        if client.asynchronous:
+            raise RequestError(
+                "decoct waits for the cluster's answers, so it needs a client made with "
+                "asynchronous=False."
+            )
+        self.client: Any = client  # its methods are typed for both of its modes at once
+        self.traffic = Traffic()
+        self._owned = owned
+        self._running = 0
+        self._counted = 0
+
+    @classmethod
+    def of(cls, given: Any = None) -> Cluster:
+        """Return the cluster behind a client, a cluster object or an address; None: the current.
+
+        Raises
+        ------
+        RequestError
+            There is no client, or no scheduler answers at the address.
+        """
+        if isinstance(given, Client):
+            return cls(given)
+        if given is None:
+            try:
+                return cls(default_client())
+            except ValueError as error:
+                raise RequestError(
+                    "Dask collections need a running cluster; start one first "
+                    "(client = dask.distributed.Client()), or pass rows(..., dask=ADDRESS)."
+                ) from error
+        try:
+            client = Client(given, set_as_default=False, timeout=PATIENCE)
+        except (OSError, ValueError, TypeError) as error:
+            reason = str(error).partition("\n")[0] or type(error).__name__
+            raise RequestError(
+                f"No Dask scheduler answers at {given} ({reason}); check the address, which looks "
+                "like tcp://host:8786."
+            ) from error
+        return cls(client, owned=True)
+
+    @property
+    def n_threads(self) -> int:
+        """Threads of all workers, at least 1."""
+        return max(1, sum(self.client.nthreads().values()))
+
+    def start(self, tasks: Sequence[Any]) -> list[Future]:
+        """Hand out delayed tasks; what they need of one another is computed once."""
+        if not self._running:
+            self._counted = self._bytes_out()
+        try:
+            # a pass over an unpersisted table in the user's graph is his to weigh, not ours to warn
+            with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GB"}):
+                futures = self.client.compute(list(tasks))
+        except Exception as error:
+            if self.client.status == "running":
+                raise
+            raise self._gone() from error
+        self._running += 1
+        return futures
+
+    def finished(self, futures: Sequence[Future]) -> Generator[tuple[int, Any], None, None]:
+        """Yield (number, result) as tasks finish; on any way out, cancel what is still running.
+
+        If tasks fail, the error is the one of the lowest number: which row is complained of does
+        not depend on who was quicker.
+        """
+        number = {future.key: i for i, future in enumerate(futures)}
+        left = set(number.values())
+        failed, error = len(futures), None
+        done = as_completed(futures, loop=self.client.loop, with_results=True, raise_errors=False)
+        try:
+            for future, result in done:
+                i = number[future.key]
+                left.discard(i)
+                wrong = self._error(future, result)
+                if wrong is None:
+                    if error is None:
+                        self.traffic.received += n_bytes(result)
+                        yield i, result
+                elif i < failed:
+                    failed, error = i, wrong
+                if error is not None and min(left, default=failed) >= failed:
+                    raise error
+        finally:
+            self._cancel([futures[i] for i in left])
+            for future in futures:  # a traceback that somebody keeps would keep them alive
+                future.release()
+            self._running -= 1
+            out = self._bytes_out()
+            self.traffic.sent += max(0, out - self._counted)
+            self._counted = out
+
+    def gather(self, tasks: Sequence[Any]) -> list[Any]:
+        """Return the results of delayed tasks, in their order."""
+        results = dict(self.finished(self.start(tasks)))
+        return [results[i] for i in range(len(tasks))]
+
+    def close(self) -> None:
+        """Close the connection, if it was opened here."""
+        if not self._owned:
+            return
+        log = logging.getLogger("distributed.client")
+        level = log.level
+        if self.client.status != "running":
+            # it would tell of the vain attempts to connect again, traceback and all
+            log.setLevel(logging.CRITICAL)
+        try:
+            self.client.close()
+        finally:
+            log.setLevel(level)
+
+    def _bytes_out(self) -> int:
+        comm = self.client.scheduler_comm
+        return 0 if comm is None else comm.byte_count
+
+    def _cancel(self, futures: list[Future]) -> None:
+        if futures and self.client.status == "running":
+            self.client.cancel(futures, force=True)
+
+    def _error(self, future: Future, result: Any) -> BaseException | None:
+        if isinstance(result, Failed):
+            return result.error()
+        if isinstance(result, CancelledError) or future.status == "cancelled":
+            return self._gone()
+        if future.status != "error":
+            return None
+        kind, error, _ = result
+        name = kind.__name__
+        if name == "KilledWorker":
+            sentence = (
+                f"Workers died again and again over the same partition ({error}); they most likely "
+                "ran out of memory, so give them more or make the partitions smaller."
+            )
+        elif isinstance(error, ModuleNotFoundError):
+            sentence = (
+                f"The workers lack a package ({error}); install decoct, and what your model "
+                "imports, on every worker."
+            )
+        else:
+            sentence = f"A partition could not be computed on the cluster ({name}: {error})."
+        wrong = RowsError(sentence)
+        wrong.__cause__ = error
+        return wrong
+
+    def _gone(self) -> RowsError:
+        if self.client.status == "running":
+            return RowsError(
+                "The work was cancelled on the cluster, or the data it needs were; run it again."
+            )
+        return RowsError(
+            "The Dask scheduler has gone in the middle of the work; start the cluster again, and "
+            "run the same command (with a checkpoint it goes on from the last round)."
+        )

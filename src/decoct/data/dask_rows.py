@@ -1,0 +1,286 @@
+"""Rows that live with the workers of a Dask cluster: the work goes to them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow.dataset as ds
+from dask.array import Array
+from dask.delayed import delayed
+from dask.utils import is_dataframe_like
+
+from decoct.data.base import (
+    Chunk,
+    Columns,
+    checked_columns,
+    checked_indices,
+    checked_size,
+)
+from decoct.data.dask_cluster import Cluster, Traffic
+from decoct.data.dask_layout import Block
+from decoct.data.dask_sources import ArraySource, FileSource, FrameSource, Source, View
+from decoct.data.dask_tasks import (
+    evaluate,
+    joined,
+    joined_pieces,
+    merge,
+    pack,
+    packed_value,
+    pick,
+    piece,
+    rows_of,
+    unpack,
+)
+from decoct.errors import RowsError
+from decoct.summation import Associative
+
+T = TypeVar("T")
+
+FAN_IN = 8
+"""Partial results merged at a time."""
+
+_STREAMED_AHEAD = 2
+
+
+class DaskRows:
+    """Rows of a Dask DataFrame, of Dask arrays, or of Parquet files that the workers read.
+
+    `map_reduce` runs where the partitions are; only the function, the draws and the results
+    travel, and at every border of two partitions at most one chunk of rows. Results have the bits
+    they have in one process, however the table is partitioned.
+
+    Parameters
+    ----------
+    source
+        The table in partitions; see `of_collection` and `of_files`.
+    cluster
+        The workers.
+
+    Attributes
+    ----------
+    traffic
+        What has travelled so far.
+
+    Raises
+    ------
+    RowsError
+        A column of several kinds, an empty table, workers that die over and over, a scheduler that
+        has gone.
+
+    Notes
+    -----
+    A collection that is not persisted is computed anew on every pass, as Dask does: persist what
+    fits into the workers' memory. Lengths and types of a DataFrame's partitions are found in one
+    pass over it, those of Parquet files in their footers.
+    """
+
+    def __init__(self, source: Source, cluster: Cluster) -> None:
+        self._source = source
+        self._cluster = cluster
+        self._views: dict[tuple[str, ...], View] = {}
+
+    @classmethod
+    def of_collection(cls, collection: Any, cluster: Cluster) -> DaskRows:
+        """Return the rows of a Dask DataFrame, a Dask matrix, or a mapping of Dask arrays."""
+        if isinstance(collection, Mapping):
+            return cls(ArraySource(collection), cluster)
+        if isinstance(collection, Array) and collection.ndim == 2:
+            return cls(ArraySource({"x": collection}), cluster)
+        if is_dataframe_like(collection):
+            return cls(FrameSource(collection), cluster)
+        raise RowsError(
+            f"A Dask object of type {type(collection).__qualname__} is not a table; give a "
+            "dask.dataframe, a matrix, or a dict of Dask arrays."
+        )
+
+    @classmethod
+    def of_files(cls, dataset: ds.Dataset, cluster: Cluster) -> DaskRows:
+        """Return the rows of Parquet files that the workers read."""
+        return _FileRows(FileSource(dataset), cluster)
+
+    @property
+    def traffic(self) -> Traffic:
+        return self._cluster.traffic
+
+    @property
+    def n_rows(self) -> int:
+        return self._view(self.columns).layout.n_rows
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self._source.columns
+
+    def chunks(
+        self, size: int | None = None, columns: Sequence[str] | None = None
+    ) -> Generator[Chunk, None, None]:
+        """Yield consecutive chunks of ``size`` rows, which come here partition by partition.
+
+        Whatever is not yet needed stays with the workers: a few chunks are here at a time.
+        """
+        step = checked_size(size)
+        return self._stream(self._view(checked_columns(columns, self.columns)), step)
+
+    def take(
+        self, indices: np.ndarray | Sequence[int], columns: Sequence[str] | None = None
+    ) -> Columns:
+        """Return the rows with these global numbers, in the order asked for; only they travel."""
+        view = self._view(checked_columns(columns, self.columns))
+        rows, places = np.unique(checked_indices(indices, self.n_rows), return_inverse=True)
+        wanted = list(view.layout.local(rows))
+        tasks = [_task(pick)(view.partitions[p], local) for p, local in wanted]
+        parts = self._cluster.gather(tasks)
+        parts = parts or [{name: kind.empty() for name, kind in view.types.items()}]
+        return {name: values[places] for name, values in joined_pieces(parts).items()}
+
+    def map_reduce(
+        self,
+        fn: Callable[..., T],
+        reduce: Callable[[T, T], T],
+        *broadcast: object,
+        size: int | None = None,
+        columns: Sequence[str] | None = None,
+        on_chunk: Callable[[int], None] | None = None,
+    ) -> T:
+        """Return the reduction of ``fn(chunk, *broadcast)`` over all chunks.
+
+        ``fn`` runs on the workers. Results are added up there, in a tree, if ``reduce`` is a
+        `decoct.summation.Associative`; any other reduction runs here, from the first chunk to the
+        last, so that its rounding is the same as in one process. ``on_chunk`` is told of chunks as
+        they are done, in no particular order.
+
+        Raises
+        ------
+        Exception
+            What ``fn`` raised, for the first chunk in row order that it failed on.
+        """
+        step = checked_size(size)
+        view = self._view(checked_columns(columns, self.columns))
+        there = isinstance(reduce, Associative)
+        head = delayed(pack((fn, reduce if there else None)))
+        draws = delayed(pack(broadcast))
+        blocks = list(view.layout.blocks(step))
+        parts = [self._evaluated(view, one, step, head, draws, there) for one in blocks]
+        tell = on_chunk or _nobody
+        walk = self._merged(parts, head, tell) if there else self._folded(parts, reduce, tell)
+        self.traffic.passes += 1
+        self.traffic.rows_moved += sum(one.rows_moved for one in blocks)
+        return walk
+
+    def close(self) -> None:
+        """Close the connection to the cluster, if it was opened for these rows."""
+        self._cluster.close()
+
+    def __enter__(self) -> DaskRows:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _view(self, names: tuple[str, ...]) -> View:
+        if names not in self._views:
+            self._views[names] = self._source.view(names, self._cluster)
+        return self._views[names]
+
+    def _evaluated(
+        self, view: View, block: Block, size: int, head: Any, draws: Any, there: bool
+    ) -> Any:
+        """Return the task that evaluates a block, where (most of) its rows are."""
+        first = block.slices[0]
+        if len(block.slices) == 1:
+            columns, begin, end = view.partitions[first.partition], first.begin, first.end
+        else:
+            pieces = [
+                _task(piece)(view.partitions[one.partition], one.begin, one.end)
+                for one in block.slices
+            ]
+            columns, begin, end = _task(joined)(*pieces), 0, sum(s.n_rows for s in block.slices)
+        return _task(evaluate)(head, draws, there, columns, begin, end, block.start, size)
+
+    def _merged(self, parts: list[Any], head: Any, tell: Callable[[int], Any]) -> Any:
+        """Add up on the workers; of every part, only the word that it is done comes here."""
+        done = [_task(rows_of)(part) for part in parts]
+        while len(parts) > 1:
+            groups = [parts[i : i + FAN_IN] for i in range(0, len(parts), FAN_IN)]
+            parts = [_task(merge)(head, *group) if len(group) > 1 else group[0] for group in groups]
+        futures = self._cluster.start([*done, _task(packed_value)(parts[0])])
+        packed = b""
+        for i, result in self._cluster.finished(futures):
+            if i == len(done):
+                packed = result
+            else:
+                for n_rows in result:
+                    tell(n_rows)
+        return unpack(packed)
+
+    def _folded(
+        self, parts: list[Any], reduce: Callable[[T, T], T], tell: Callable[[int], Any]
+    ) -> T:
+        """Add up here, in row order, the results of single chunks."""
+        waiting: dict[int, Any] = {}
+        total: list[T] = []
+        upto = 0
+        for i, part in self._cluster.finished(self._cluster.start(parts)):
+            for n_rows in part.rows:
+                tell(n_rows)
+            waiting[i] = part.value
+            while upto in waiting:
+                for result in unpack(waiting.pop(upto)):
+                    total = [reduce(total[0], result)] if total else [result]
+                upto += 1
+        return total[0]
+
+    def _stream(self, view: View, size: int) -> Generator[Chunk, None, None]:
+        held: dict[int, Any] = {}
+        ahead: deque[tuple[Block, list[Any]]] = deque()
+        for block in view.layout.blocks(size):
+            ahead.append((block, self._asked(view, block, held)))
+            if len(ahead) > _STREAMED_AHEAD:
+                yield from self._arrived(*ahead.popleft(), size)
+        while ahead:
+            yield from self._arrived(*ahead.popleft(), size)
+
+    def _asked(self, view: View, block: Block, held: dict[int, Any]) -> list[Any]:
+        """Ask for the pieces of a block; hold the partitions they are cut from, and no others."""
+        for one in block.slices:
+            if one.partition not in held:
+                held[one.partition] = self._cluster.start([view.partitions[one.partition]])[0]
+        pieces = [_task(piece)(held[one.partition], one.begin, one.end) for one in block.slices]
+        futures = self._cluster.start(pieces)
+        for partition in [p for p in held if p < block.slices[-1].partition]:
+            del held[partition]
+        return futures
+
+    def _arrived(self, block: Block, futures: list[Any], size: int) -> Iterator[Chunk]:
+        found = dict(self._cluster.finished(futures))
+        whole = Chunk(block.start, joined_pieces([found[i] for i in range(len(futures))]))
+        for begin in range(0, whole.n_rows, size):
+            yield whole.piece(begin, begin + size)
+
+
+class _FileRows(DaskRows):
+    """Rows that are known again by their files."""
+
+    def __init__(self, source: FileSource, cluster: Cluster) -> None:
+        super().__init__(source, cluster)
+        self._files = source.files
+
+    def fingerprint(self, columns: Sequence[str] | None = None) -> str:
+        """Return a digest that changes with the files."""
+        return self._files.fingerprint(columns)
+
+
+def _task(function: Callable[..., Any]) -> Callable[..., Any]:
+    return delayed(function, pure=False)
+
+
+def _nobody(n_rows: int) -> None:
+    pass

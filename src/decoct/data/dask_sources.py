@@ -1,0 +1,309 @@
+"""Where a cluster's rows come from: DataFrames, arrays, Parquet files, in partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from typing import Any, NamedTuple, Protocol
+
+import dask.array as da
+import numpy as np
+import pyarrow.dataset as ds
+import pyarrow.fs as fs
+from dask.delayed import delayed
+
+from decoct.data.arrays import ArrayRows
+from decoct.data.arrow import ArrowRows
+from decoct.data.arrow_schema import reading
+from decoct.data.base import Columns
+from decoct.data.dask_cluster import Cluster
+from decoct.data.dask_layout import Layout, coalesced
+from decoct.data.dask_tasks import guarded, pack, unpack
+from decoct.data.dask_types import ColumnType, common_types
+from decoct.errors import RowsError
+
+PARTITION_ROWS = 1 << 20
+"""Most rows of Parquet in a partition, unless a row group is larger."""
+
+FEWEST_ROWS = 1 << 16
+"""Rows of Parquet below which a partition is not worth splitting."""
+
+PARTITIONS_PER_THREAD = 4
+
+Stamp = tuple[int | None, int | None]
+"""Size and time of the last change of a file."""
+
+
+class View(NamedTuple):
+    """Some columns of a table: their types, and a delayed `Columns` per partition."""
+
+    types: dict[str, ColumnType]
+    partitions: list[Any]
+    layout: Layout
+
+
+class Source(Protocol):
+    """A table in partitions."""
+
+    columns: tuple[str, ...]
+
+    def view(self, names: tuple[str, ...], cluster: Cluster) -> View: ...
+
+
+class FrameSource:
+    """A Dask DataFrame. Lengths and types of its partitions are asked for in one pass, once.
+
+    Parameters
+    ----------
+    frame
+        The DataFrame.
+    """
+
+    def __init__(self, frame: Any) -> None:
+        self.columns = tuple(frame.columns)
+        for name in self.columns:
+            if not isinstance(name, str):
+                raise RowsError(f"Column names are strings; {name!r} is not.")
+        if len(set(self.columns)) < len(self.columns):
+            raise RowsError("The table has two columns of the same name; rename one.")
+        if not self.columns:
+            raise RowsError("The table has no columns; give at least one.")
+        self._frame = frame
+        self._surveyed: tuple[tuple[int, ...], dict[str, ColumnType]] | None = None
+
+    def view(self, names: tuple[str, ...], cluster: Cluster) -> View:
+        lengths, types = self._survey(cluster)
+        chosen = {name: types[name] for name in names}
+        frames = self._frame[list(names)].to_delayed()
+        if len(frames) != len(lengths):
+            # Dask joins partitions of files of which few columns are read
+            lengths = tuple(cluster.gather([_task(_length)(one) for one in frames]))
+        load = _task(_load_frame)
+        partitions = [load(one, chosen, n) for one, n in zip(frames, lengths, strict=True)]
+        return View(chosen, partitions, Layout(lengths))
+
+    def _survey(self, cluster: Cluster) -> tuple[tuple[int, ...], dict[str, ColumnType]]:
+        if self._surveyed is None:
+            frames = self._frame.to_delayed()
+            found = cluster.gather([_task(_survey_frame)(one) for one in frames])
+            lengths = tuple(n for n, _ in found)
+            if not sum(lengths):
+                raise RowsError("The table is empty; give at least one row.")
+            self._surveyed = lengths, common_types([types for _, types in found])
+        return self._surveyed
+
+
+class ArraySource:
+    """Dask arrays of equal length, rows on axis 0.
+
+    Parameters
+    ----------
+    columns
+        Name -> array. Where the arrays are cut differently, they are cut like the first one.
+    """
+
+    def __init__(self, columns: Mapping[Any, Any]) -> None:
+        for name, array in columns.items():
+            _check_array(name, array)
+        self.columns = tuple(columns)
+        self._arrays: dict[str, Any] = dict(columns)
+        self._cut: dict[str, Any] | None = None
+
+    def view(self, names: tuple[str, ...], cluster: Cluster) -> View:
+        arrays = self._aligned(cluster)
+        types = {name: ColumnType(arrays[name].dtype, arrays[name].shape[1:]) for name in names}
+        lengths = tuple(map(int, arrays[names[0]].chunks[0]))
+        blocks = [arrays[name].to_delayed().reshape(len(lengths)) for name in names]
+        load = _task(_load_blocks)
+        partitions = [load(types, n, *parts) for n, *parts in zip(lengths, *blocks, strict=True)]
+        return View(types, partitions, Layout(lengths))
+
+    def _aligned(self, cluster: Cluster) -> dict[str, Any]:
+        if self._cut is None:
+            known = {k: _with_lengths(v, cluster) for k, v in self._arrays.items()}
+            lengths = {name: len(array) for name, array in known.items()}
+            if len(set(lengths.values())) > 1:
+                what = ", ".join(f"'{name}' {length}" for name, length in lengths.items())
+                raise RowsError(f"The columns differ in length ({what}); make them equally long.")
+            if not next(iter(lengths.values())):
+                raise RowsError("The table is empty; give at least one row.")
+            rows = next(iter(known.values())).chunks[0]
+            self._cut = {
+                name: array.rechunk((rows, *array.shape[1:])) for name, array in known.items()
+            }
+        return self._cut
+
+
+class FileSource:
+    """Parquet files, read by the workers; lengths and types come from the files' footers.
+
+    Parameters
+    ----------
+    dataset
+        Parquet files the workers can open too, unfiltered.
+
+    Attributes
+    ----------
+    files
+        The same rows, read here.
+    """
+
+    def __init__(self, dataset: ds.Dataset) -> None:
+        is_parquet = isinstance(getattr(dataset, "format", None), ds.ParquetFileFormat)
+        if not is_parquet or getattr(dataset, "_scan_options", None):
+            raise RowsError(
+                "The workers read unfiltered Parquet data sets alone; give the files' paths, or "
+                "filter with dask.dataframe."
+            )
+        self._dataset: Any = dataset
+        self.files = ArrowRows(dataset)
+        self.columns = self.files.columns
+        self._where = dataset.schema, dataset.filesystem
+        self._written = _stamps(dataset.filesystem, dataset.files)
+        self._parts: list[tuple[list[ds.ParquetFileFragment], int]] | None = None
+
+    def view(self, names: tuple[str, ...], cluster: Cluster) -> View:
+        nothing = self.files.take(np.empty(0, dtype=np.int64), names)
+        types = {name: ColumnType(v.dtype, v.shape[1:]) for name, v in nothing.items()}
+        parts = self._cut(cluster.n_threads)
+        load = _task(_load_files)
+        partitions = [load(types, n, self._packed(fragments)) for fragments, n in parts]
+        return View(types, partitions, Layout(tuple(n for _, n in parts)))
+
+    def _packed(self, fragments: Sequence[Any]) -> bytes:
+        written = {one.path: self._written[one.path] for one in fragments}
+        # twice: a fragment looks into its file when it is unpacked, which may have changed
+        return pack((*self._where, written, pack(fragments)))
+
+    def _cut(self, n_threads: int) -> list[tuple[list[ds.ParquetFileFragment], int]]:
+        """Return neighbouring row groups by partition, with the partition's number of rows."""
+        if self._parts is None:
+            groups = [
+                (fragment, group.id, group.num_rows)
+                for fragment in self._dataset.get_fragments()
+                for group in fragment.row_groups
+            ]
+            counts = [n for *_, n in groups]
+            share = -(-sum(counts) // (PARTITIONS_PER_THREAD * n_threads))
+            most = min(PARTITION_ROWS, max(FEWEST_ROWS, share))
+            self._parts = [
+                (_fragments([groups[i][:2] for i in run]), sum(counts[i] for i in run))
+                for run in coalesced(counts, most)
+            ]
+        return self._parts
+
+
+def _fragments(groups: Sequence[tuple[Any, int]]) -> list[ds.ParquetFileFragment]:
+    """Return one fragment per file, of these row groups of it."""
+    ids: dict[str, tuple[Any, list[int]]] = {}
+    for fragment, group in groups:
+        ids.setdefault(fragment.path, (fragment, []))[1].append(group)
+    return [fragment.subset(row_group_ids=chosen) for fragment, chosen in ids.values()]
+
+
+def _task(function: Callable[..., Any]) -> Callable[..., Any]:
+    return delayed(function, pure=False)
+
+
+@guarded
+def _length(frame: Any) -> int:
+    return len(frame)
+
+
+@guarded
+def _survey_frame(frame: Any) -> tuple[int, dict[str, ColumnType]]:
+    if not len(frame):
+        return 0, {}
+    return len(frame), {k: ColumnType.of(v) for k, v in _frame_columns(frame).items()}
+
+
+def _frame_columns(frame: Any) -> Columns:
+    return next(ArrayRows.from_table(frame).chunks(len(frame))).columns
+
+
+@guarded
+def _load_frame(frame: Any, types: Mapping[str, ColumnType], n_rows: int) -> Columns:
+    _check_length(len(frame), n_rows)
+    if not n_rows:
+        return {name: kind.empty() for name, kind in types.items()}
+    columns = _frame_columns(frame)
+    return {name: kind.cast(columns[name]) for name, kind in types.items()}
+
+
+@guarded
+def _load_blocks(types: Mapping[str, ColumnType], n_rows: int, *blocks: Any) -> Columns:
+    columns = {}
+    for (name, kind), block in zip(types.items(), blocks, strict=True):
+        _check_length(len(block), n_rows)
+        if not n_rows:
+            columns[name] = kind.empty()
+            continue
+        values = next(ArrayRows({name: block}).chunks(n_rows)).columns[name]
+        if np.result_type(values.dtype, kind.dtype) != kind.dtype:
+            raise RowsError(
+                f"Column '{name}' is {kind.dtype} by its Dask array but {values.dtype} in a block; "
+                f"convert it with .astype({str(values.dtype)!r})."
+            )
+        columns[name] = kind.cast(values)
+    return columns
+
+
+@guarded
+def _load_files(types: Mapping[str, ColumnType], n_rows: int, packed: bytes) -> Columns:
+    schema, filesystem, written, fragments = unpack(packed)
+    for path, found in _stamps(filesystem, list(written)).items():
+        if found != written[path]:
+            raise RowsError(
+                f"{path} changed while it was in use, or is another file where the workers are; "
+                "open the table again and start afresh."
+            )
+    form = ds.ParquetFileFormat()
+    files = ArrowRows(ds.FileSystemDataset(unpack(fragments), schema, form, filesystem))
+    _check_length(files.n_rows, n_rows)
+    with closing(files.chunks(n_rows, tuple(types))) as chunks:
+        columns = next(chunks).columns
+    return {name: kind.cast(columns[name]) for name, kind in types.items()}
+
+
+def _stamps(filesystem: fs.FileSystem, paths: Sequence[str]) -> dict[str, Stamp]:
+    """Return sizes and times, which tell a file written anew from the one that was opened."""
+    with reading(paths[0], "Parquet"):
+        found = filesystem.get_file_info(list(paths))
+    return {path: (one.size, one.mtime_ns) for path, one in zip(paths, found, strict=True)}
+
+
+def _check_length(have: int, want: int) -> None:
+    if have != want:
+        raise RowsError(
+            f"A partition had {want} rows and now has {have}: the data changed while they were in "
+            "use; open the table again."
+        )
+
+
+def _check_array(name: object, array: Any) -> None:
+    if not isinstance(name, str):
+        raise RowsError(f"Column names are strings; {name!r} is not.")
+    if not isinstance(array, da.Array):
+        raise RowsError(
+            f"Column '{name}' is of type {type(array).__qualname__} beside Dask arrays; make it "
+            "one too (dask.array.from_array, or .to_dask_array() of a Series)."
+        )
+    if array.ndim == 0:
+        raise RowsError(
+            f"Column '{name}' is a single number; a column is an array with one entry per row."
+        )
+
+
+def _with_lengths(array: Any, cluster: Cluster) -> Any:
+    """Return the array with the lengths of its blocks; asking for them walks it once."""
+    if not np.isnan(array.shape[0]):
+        return array
+    whole = array.rechunk((array.chunks[0], *array.shape[1:]))
+    blocks = whole.to_delayed().reshape(-1)
+    lengths = cluster.gather([_task(_length)(block) for block in blocks])
+    return da.concatenate(
+        [
+            da.from_delayed(block, (n, *whole.shape[1:]), dtype=array.dtype)
+            for block, n in zip(blocks, lengths, strict=True)
+        ]
+    )

@@ -1,0 +1,178 @@
+"""What runs on the workers: evaluating chunks where their rows are, and adding up the results.
+
+Chunks are cut at multiples of their size in *global* row numbers, whatever the partitions. Every
+chunk therefore has the shape and the bits it has in one process, and so has its result.
+"""
+
+from __future__ import annotations
+
+import functools
+import pickle
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+import cloudpickle
+import jax
+import numpy as np
+from dask.sizeof import sizeof
+
+from decoct.compilation import use_compilation_cache
+from decoct.data.base import Chunk, Columns
+from decoct.errors import DecoctError
+from decoct.memory import keep_buffers
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Failed:
+    """An error as a value: it travels like any result and makes no noise on the workers."""
+
+    packed: bytes
+
+    @classmethod
+    def of(cls, error: BaseException) -> Failed:
+        if not isinstance(error, DecoctError):  # a bug in the user's function: say where
+            error.add_note("On a worker:\n" + "".join(traceback.format_exception(error)))
+        try:
+            packed = cloudpickle.dumps(error)
+            pickle.loads(packed)
+        except Exception:
+            stand_in = RuntimeError(f"{type(error).__name__}: {error}")
+            packed = cloudpickle.dumps(stand_in)
+        return cls(packed)
+
+    def error(self) -> BaseException:
+        return pickle.loads(self.packed)
+
+
+class Done(NamedTuple):
+    """A partial result, and the number of rows of each chunk in it."""
+
+    value: Any
+    rows: tuple[int, ...]
+
+
+def guarded(function: F) -> F:
+    """Hand on the first failure among the arguments; turn what is raised into one."""
+
+    @functools.wraps(function)
+    def wrapped(*args: Any) -> Any:
+        for arg in args:
+            if isinstance(arg, Failed):
+                return arg
+        try:
+            return function(*args)
+        except BaseException as error:  # a KeyboardInterrupt would take the worker down
+            return Failed.of(error)
+
+    return wrapped  # type: ignore[return-value]
+
+
+def pack(value: Any) -> bytes:
+    """Return a value as bytes: functions of a notebook, models, typed JAX keys and all."""
+    return cloudpickle.dumps(value)
+
+
+def unpack(packed: bytes) -> Any:
+    """Return a value from its bytes; float64 arrays of JAX stay so."""
+    with jax.enable_x64(True):
+        return pickle.loads(packed)
+
+
+@functools.lru_cache(maxsize=32)
+def _kept(packed: bytes) -> Any:
+    """Unpack a function once per worker: the same object again is not compiled again."""
+    use_compilation_cache()
+    keep_buffers()
+    return unpack(packed)
+
+
+def n_bytes(result: Any) -> int:
+    """Return the size of an answer."""
+    if isinstance(result, bytes):
+        return len(result)
+    if isinstance(result, dict):
+        return sum(v.nbytes if v.dtype != object else sizeof(v) for v in result.values())
+    return sizeof(result)
+
+
+@guarded
+def evaluate(
+    packed: bytes,
+    draws: bytes,
+    fold: bool,
+    columns: Columns,
+    begin: int,
+    end: int,
+    start: int,
+    size: int,
+) -> Done:
+    """Return ``fn`` of the chunks in rows ``begin:end`` of a partition.
+
+    Parameters
+    ----------
+    packed, draws
+        (fn, reduce), and the broadcast.
+    fold
+        Reduce the results here; else return them one by one, in a list.
+    columns
+        The partition.
+    start
+        Global number of row ``begin``.
+    size
+        Rows in a chunk.
+    """
+    fn, reduce = _kept(packed)
+    broadcast = _kept(draws)
+    results, rows = [], []
+    for a in range(begin, end, size):
+        b = min(a + size, end)
+        result = fn(Chunk(start + a - begin, {k: v[a:b] for k, v in columns.items()}), *broadcast)
+        rows.append(b - a)
+        results = [reduce(results[0], result)] if fold and results else [*results, result]
+    return Done(results[0] if fold else pack(results), tuple(rows))
+
+
+@guarded
+def merge(packed: bytes, *parts: Done) -> Done:
+    """Return neighbouring partial results as one."""
+    _, reduce = _kept(packed)
+    return Done(functools.reduce(reduce, [part.value for part in parts]), ())
+
+
+@guarded
+def rows_of(part: Done) -> tuple[int, ...]:
+    """Return the number of rows of each chunk done: all that progress wants to know."""
+    return part.rows
+
+
+@guarded
+def packed_value(part: Done) -> bytes:
+    return pack(part.value)
+
+
+@guarded
+def piece(columns: Columns, begin: int, end: int) -> Columns:
+    """Return some consecutive rows of a partition; copies, so that they do not keep it alive."""
+    return {name: values[begin:end].copy() for name, values in columns.items()}
+
+
+@guarded
+def pick(columns: Columns, rows: np.ndarray) -> Columns:
+    """Return some rows of a partition."""
+    return {name: values[rows] for name, values in columns.items()}
+
+
+@guarded
+def joined(*pieces: Columns) -> Columns:
+    """Return consecutive pieces as one."""
+    return joined_pieces(pieces)
+
+
+def joined_pieces(pieces: Sequence[Columns]) -> Columns:
+    if len(pieces) == 1:
+        return pieces[0]
+    return {name: np.concatenate([one[name] for one in pieces]) for name in pieces[0]}

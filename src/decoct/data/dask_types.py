@@ -1,0 +1,89 @@
+"""One type for a column, whatever its partitions hold; see the contract in `decoct.data.base`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from decoct.errors import RowsError
+
+_NUMBERS, _DATES, _OTHER = "biuf", "Mm", "OSU"
+_NAMES = {**dict.fromkeys("iuf", "numbers"), "b": "booleans", "M": "dates", "m": "durations"}
+
+
+@dataclass(frozen=True)
+class ColumnType:
+    """The type of a column's entries.
+
+    Attributes
+    ----------
+    dtype
+        NumPy type.
+    shape
+        Shape of one entry: () for a plain column.
+    missing
+        Nothing but missing values was seen, which fits every type.
+    """
+
+    dtype: np.dtype
+    shape: tuple[int, ...] = ()
+    missing: bool = False
+
+    @classmethod
+    def of(cls, values: np.ndarray) -> ColumnType:
+        missing = values.dtype.kind == "f" and bool(np.isnan(values).all())
+        return cls(values.dtype, values.shape[1:], missing)
+
+    def empty(self) -> np.ndarray:
+        return np.empty((0, *self.shape), self.dtype)
+
+    def cast(self, values: np.ndarray) -> np.ndarray:
+        """Return values of a partition in the type of the whole column."""
+        if values.dtype == self.dtype:
+            return values
+        if self.dtype.kind in _OTHER and values.dtype.kind == "f":
+            return np.full(values.shape, None, dtype=object)
+        if self.dtype.kind in _DATES and values.dtype.kind == "f":
+            return np.full(values.shape, "NaT", dtype=self.dtype)
+        return values.astype(self.dtype)
+
+    @property
+    def name(self) -> str:
+        return _NAMES.get(self.dtype.kind, "text")
+
+
+def common_types(partitions: Sequence[Mapping[str, ColumnType]]) -> dict[str, ColumnType]:
+    """Return the type of every column from those in the partitions that have rows.
+
+    Raises
+    ------
+    RowsError
+        A column is, say, text in one partition and numbers in another.
+    """
+    known = [(i, types) for i, types in enumerate(partitions) if types]
+    return {name: _common(name, [(i, one[name]) for i, one in known]) for name in known[0][1]}
+
+
+def _common(name: str, types: Sequence[tuple[int, ColumnType]]) -> ColumnType:
+    telling = [(i, one) for i, one in types if not one.missing] or list(types[:1])
+    first, common = telling[0]
+    for i, one in telling[1:]:
+        if one.shape != common.shape or not _agree(one.dtype, common.dtype):
+            raise RowsError(
+                f"Column '{name}' is {_described(common)} in partition {first} but "
+                f"{_described(one)} in partition {i}; make it of one kind."
+            )
+        common = ColumnType(np.result_type(common.dtype, one.dtype), common.shape)
+    if len(telling) < len(types) and common.dtype.kind in "biu":
+        return ColumnType(np.dtype(np.float64), common.shape)
+    return common
+
+
+def _agree(one: np.dtype, two: np.dtype) -> bool:
+    return one.kind == two.kind or any({one.kind, two.kind} <= set(k) for k in (_NUMBERS, _OTHER))
+
+
+def _described(kind: ColumnType) -> str:
+    return f"{kind.name} of shape {kind.shape}" if kind.shape else kind.name

@@ -1,0 +1,394 @@
+"""The rows contract on a real cluster of worker processes, and what is particular to it."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.csv as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+pytest.importorskip("distributed")
+
+import dask.array as da
+import dask.dataframe as dd
+from dask.delayed import delayed
+from distributed import Client, LocalCluster
+from tests.data.test_rows_contract import EXPECTED, TABLE, N, RowsContract, assert_columns
+
+from decoct.data import Rows, rows
+from decoct.data.dask_layout import Layout, coalesced
+from decoct.data.dask_rows import DaskRows
+from decoct.data.dask_types import ColumnType, common_types
+from decoct.errors import ModelError, RequestError, RowsError
+from decoct.summation import Associative, Sum
+
+BORDERS = [0, 11, 11, 12, 31, N]
+"""Partitions of the contract's table: one empty, one of a single row."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def client() -> Iterator[Client]:
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0"
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+@pytest.fixture(scope="class")
+def table(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Rows:
+    return request.cls().make(tmp_path_factory.mktemp("rows"))
+
+
+def pieces(table: pa.Table) -> list[pd.DataFrame]:
+    """Each partition as pandas makes it of its own rows: types differ where values are missing."""
+    return [table.slice(a, b - a).to_pandas(date_as_object=False) for a, b in pairwise(BORDERS)]
+
+
+def framed(parts: list[pd.DataFrame]) -> dd.DataFrame:
+    return dd.from_delayed([delayed(one) for one in parts], meta=parts[0], verify_meta=False)
+
+
+class TestFrame(RowsContract):
+    def make(self, folder):
+        parts = pieces(TABLE)
+        assert parts[0]["count_gap"].dtype.kind == "i"  # no row is missing in this partition
+        assert parts[3]["count_gap"].dtype.kind == "f"
+        return rows(framed(parts))
+
+
+class TestArrays(RowsContract):
+    def make(self, folder):
+        cut = tuple(np.diff(BORDERS).tolist())
+        arrays = {k: da.from_array(v, chunks=(cut,)) for k, v in EXPECTED.items()}
+        arrays["real"] = arrays["real"].rechunk((20, 20, 13))
+        return rows(arrays)
+
+
+class TestParquetFolder(RowsContract):
+    def make(self, folder):
+        for name, (a, b) in zip("abcde", pairwise(BORDERS), strict=True):
+            pq.write_table(TABLE.slice(a, b - a), folder / f"{name}.parquet", row_group_size=7)
+        return rows(folder, dask=Client.current())
+
+
+def column(values: np.ndarray, *lengths: int) -> DaskRows:
+    return rows({"v": da.from_array(values, chunks=(lengths,))})
+
+
+def test_any_layout_gives_the_bits_of_one_process():
+    """Chunks whose results do depend on their shape, added up in a left fold and in a tree."""
+    values = np.random.default_rng(0).normal(size=1000) * 10.0 ** np.arange(1000).clip(0, 15)
+
+    def plain(chunk, power):
+        return float(np.sum(chunk.columns["v"] ** power))
+
+    def exact(chunk, power):
+        return Sum.of(plain(chunk, power))
+
+    here = rows({"v": values})
+    for lengths in ((400, 600), (0, 333, 1, 666), (100,) * 10):
+        there = column(values, *lengths)
+        for size in (7, 300):
+            folds = [t.map_reduce(plain, lambda a, b: a + b, 3, size=size) for t in (here, there)]
+            sums = [t.map_reduce(exact, Associative(), 3, size=size) for t in (here, there)]
+            assert folds[0] == folds[1]
+            assert sums[0].rounded() == sums[1].rounded()
+
+
+def test_only_the_rows_of_chunks_across_borders_move():
+    lengths = (90, 0, 5, 105, 100)
+    for size in (10, 30, 64):
+        blocks = list(Layout(lengths).blocks(size))
+        assert [block.start % size for block in blocks] == [0] * len(blocks)
+        found = [
+            (s.partition, row) for b in blocks for s in b.slices for row in range(s.begin, s.end)
+        ]
+        assert found == [(p, row) for p, n in enumerate(lengths) for row in range(n)]
+        across = [block for block in blocks if len(block.slices) > 1]
+        assert all(sum(s.n_rows for s in block.slices) <= size for block in across)
+        table = column(np.ones(300), *lengths)
+        table.map_reduce(lambda chunk: chunk.n_rows, max, size=size)
+        assert table.traffic.rows_moved == sum(block.rows_moved for block in blocks)
+        assert table.traffic.rows_moved <= len(across) * size // 2 + size
+
+
+def test_take_brings_only_the_rows_asked_for(tmp_path):
+    n = 100_000
+    big = pa.table({"x": np.arange(n, dtype=np.float64), "y": np.arange(n)})
+    for name, begin in (("a", 0), ("b", n // 2)):
+        pq.write_table(big.slice(begin, n // 2), tmp_path / f"{name}.parquet", row_group_size=9000)
+    table = rows(tmp_path, dask=Client.current())
+    before = table.traffic.received
+    assert table.take([n - 1, 5, n // 2], ["y"])["y"].tolist() == [n - 1, 5, n // 2]
+    assert table.traffic.received - before == 3 * 8
+
+
+def test_chunks_stream_with_few_rows_at_a_time():
+    table = column(np.arange(3e6), *(500_000,) * 6)
+    before = table.traffic.received
+    chunks = table.chunks(10_000)
+    next(chunks)
+    assert table.traffic.received - before <= 8 * 2**18
+    chunks.close()
+
+
+def test_wide_and_thin_matrices_and_unknown_lengths():
+    x = np.arange(60.0).reshape(20, 3)
+    known = da.from_array(x, chunks=(6, 2))
+    assert rows(known).take([19])["x"].tolist() == [[57.0, 58.0, 59.0]]
+    unknown = known[known[:, 0] >= 15.0]
+    table = rows({"x": unknown, "y": unknown[:, 0].astype(int)})
+    assert table.n_rows == 15
+    np.testing.assert_array_equal(next(table.chunks()).columns["x"], x[5:])
+    assert table.take([0])["y"].dtype == np.int64
+
+
+def test_partitions_that_change_type_have_one_type():
+    """As in memory: integers and floats are floats, whole partitions without values follow."""
+    parts = [
+        pd.DataFrame({"a": [1, 2], "b": [True, False], "c": ["x", "y"], "d": [1, 2]}),
+        pd.DataFrame({"a": [0.5], "b": [None], "c": [None], "d": [3]}),
+        pd.DataFrame({"a": [None], "b": [True], "c": ["z"], "d": [4]}),
+    ]
+    whole = pd.concat(parts, ignore_index=True).astype({"b": "boolean", "a": float})
+    table, here = rows(framed(parts)), rows(whole)
+    for size in (1, 2, 4):
+        for one, two in zip(table.chunks(size), here.chunks(size), strict=True):
+            assert_columns(one.columns, two.columns)
+    kinds = "".join(values.dtype.kind for values in table.take([]).values())
+    assert kinds == "ffOi"
+
+
+def test_partitions_of_different_kinds_are_refused():
+    parts = [pd.DataFrame({"a": [1]}), pd.DataFrame({"a": ["x"]})]
+    with pytest.raises(RowsError, match="'a' is numbers in partition 0 but text in partition 1"):
+        _ = rows(framed(parts)).n_rows
+
+
+def test_an_array_that_lies_about_its_type_is_refused():
+    lying = da.from_array(np.arange(4), chunks=2).map_blocks(lambda b: b + 0.5, dtype=np.int64)
+    with pytest.raises(RowsError, match="int64 by its Dask array but float64"):
+        rows({"v": lying}).take([0])
+
+
+def test_few_columns_of_a_file_that_dask_joins(tmp_path):
+    """Dask reads several files as one partition where few of their columns are wanted."""
+    wide = pa.table({f"c{i}": np.arange(40.0) + i for i in range(12)})
+    for i in range(8):
+        pq.write_table(wide.slice(5 * i, 5), tmp_path / f"{i}.parquet")
+    table = rows(dd.read_parquet(tmp_path))
+    assert table.n_rows == 40
+    seen = table.map_reduce(
+        lambda c: c.columns["c3"].tolist(), list.__add__, size=7, columns=["c3"]
+    )
+    assert seen == (np.arange(40.0) + 3).tolist()
+
+
+@pytest.mark.parametrize("shown", ["/", "file://"])
+def test_files_by_url_and_a_file_that_changes(tmp_path, shown):
+    pq.write_table(pa.table({"y": [1, 2, 3]}), tmp_path / "t.parquet")
+    url = f"file://{tmp_path}" if shown == "file://" else str(tmp_path)
+    table = rows(url, dask=Client.current())
+    total = {"fn": lambda c: int(c.columns["y"].sum()), "reduce": lambda a, b: a + b}
+    assert table.map_reduce(**total) == 6
+    pq.write_table(pa.table({"y": [1, 2, 300_000]}), tmp_path / "t.parquet", compression="none")
+    with pytest.raises(RowsError, match="changed while it was in use"):
+        table.map_reduce(**total)
+
+
+def test_a_file_cut_short_is_a_sentence(tmp_path):
+    pq.write_table(pa.table({"y": np.arange(5000)}), tmp_path / "t.parquet")
+    table = rows(tmp_path / "t.parquet", dask=Client.current())
+    whole = (tmp_path / "t.parquet").read_bytes()
+    (tmp_path / "t.parquet").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(RowsError, match=r"t\.parquet changed while it was in use"):
+        table.take([3])
+
+
+def test_the_first_error_in_row_order_is_raised_as_it_is():
+    table = column(np.arange(400.0), 150, 250)
+
+    def fail(chunk):
+        if chunk.start in (100, 200, 390):
+            raise ModelError(f"Row {chunk.start} is bad.")
+        return Sum.of(0.0)
+
+    for reduce in (Associative(), lambda a, b: a + b):
+        with pytest.raises(ModelError, match=r"^Row 100 is bad\.$") as caught:
+            table.map_reduce(fail, reduce, size=10)
+        assert caught.value.__cause__ is None
+        assert not getattr(caught.value, "__notes__", None)
+
+
+def test_a_bug_in_a_function_tells_where_it_is():
+    def buggy(chunk):
+        return chunk.columns["w"]
+
+    with pytest.raises(KeyError) as caught:
+        column(np.ones(4), 4).map_reduce(buggy, max)
+    assert 'return chunk.columns["w"]' in "".join(caught.value.__notes__)
+
+
+def test_an_error_that_cannot_travel_still_arrives():
+    class StubbornError(Exception):
+        def __reduce__(self):
+            raise TypeError("no")
+
+    def fail(chunk):
+        raise StubbornError("so there")
+
+    with pytest.raises(RuntimeError, match="StubbornError: so there"):
+        column(np.ones(4), 4).map_reduce(fail, max)
+
+
+def test_a_table_that_cannot_be_computed_is_a_sentence():
+    def broken(block):
+        raise OSError("disk on fire")
+
+    array = da.from_array(np.ones(6), chunks=2).map_blocks(broken, dtype=float, meta=np.ones(0))
+    with pytest.raises(RowsError, match=r"could not be computed .* \(OSError: disk on fire\)"):
+        rows({"v": array}).take([0])
+
+
+def test_an_interrupt_cancels_what_is_in_flight(client):
+    def slow(chunk):
+        time.sleep(0.01)
+        return Sum.of(1.0)
+
+    def stop(n_rows):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        column(np.ones(2000), 1000, 1000).map_reduce(slow, Associative(), size=1, on_chunk=stop)
+    until = time.monotonic() + 10
+    while left := client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)):
+        assert time.monotonic() < until, f"{left} tasks are left on the cluster"
+        time.sleep(0.05)
+
+
+def test_a_worker_killed_in_the_middle_of_a_pass(client):
+    """SIGKILL, while every worker has chunks to do and results that others wait for."""
+    values, done = np.random.default_rng(0).normal(size=6400), []
+
+    def slow(chunk):
+        time.sleep(0.005)
+        return Sum.of(np.sum(chunk.columns["v"]))
+
+    def kill(n_rows):
+        done.append(n_rows)
+        if len(done) == 100:
+            os.kill(min(client.run(os.getpid).values()), signal.SIGKILL)
+
+    want = rows({"v": values}).map_reduce(slow, Associative(), size=20).rounded()
+    table = column(values, 2000, 1200, 3200)
+    assert table.map_reduce(slow, Associative(), size=20, on_chunk=kill).rounded() == want
+    assert sum(done) == 6400
+    client.wait_for_workers(2, timeout=60)
+
+
+def test_workers_that_die_again_and_again_are_a_sentence(client):
+    def deadly(chunk):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def allow(failures, dask_scheduler):
+        dask_scheduler.allowed_failures = failures
+
+    client.run_on_scheduler(allow, 0)
+    try:
+        with pytest.raises(RowsError, match="Workers died again and again"):
+            column(np.ones(4), 4).map_reduce(deadly, Associative())
+    finally:
+        client.run_on_scheduler(allow, 3)
+        client.wait_for_workers(2, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ({"x": da.ones(3), "y": np.ones(3)}, "'y' is of type ndarray beside Dask arrays"),
+        ({"x": da.ones(3), "y": da.ones(4)}, "differ in length"),
+        ({"x": da.ones(0)}, "table is empty"),
+        ({3: da.ones(3)}, "Column names are strings"),
+        (da.ones(3), "is not a table"),
+        (delayed(3), "is not a table"),
+    ],
+)
+def test_what_is_no_table_is_refused(source, message):
+    with pytest.raises(RowsError, match=message):
+        _ = rows(source).n_rows
+
+
+def test_files_that_the_workers_cannot_read_are_refused(tmp_path, client):
+    pc.write_csv(TABLE, tmp_path / "t.csv")
+    with pytest.raises(RowsError, match=r"is not Parquet.*dask\.dataframe\.read_csv"):
+        rows(tmp_path / "t.csv", dask=client)
+    pq.write_table(TABLE, tmp_path / "t.parquet")
+    dataset = ds.dataset(tmp_path / "t.parquet")
+    assert rows(dataset, dask=client).n_rows == N
+    with pytest.raises(RowsError, match="unfiltered Parquet"):
+        rows(dataset.filter(ds.field("count") > 3), dask=client)
+    with pytest.raises(RequestError, match="leave dask= out"):
+        rows({"x": np.ones(3)}, dask=client)
+
+
+def test_a_cluster_that_is_not_there(monkeypatch):
+    monkeypatch.setattr("decoct.data.dask_cluster.PATIENCE", 0.5)
+    with pytest.raises(RequestError, match=r"No Dask scheduler answers at tcp://127\.0\.0\.1:9"):
+        rows({"x": da.ones(3)}, dask="tcp://127.0.0.1:9")
+    with pytest.raises(RequestError, match="No Dask scheduler answers at nonsense"):
+        rows({"x": da.ones(3)}, dask="nonsense")
+
+
+def test_an_address_opens_a_connection_and_close_closes_it(client):
+    with rows({"x": da.ones(3)}, dask=client.scheduler.address) as table:
+        own = table._cluster.client
+        assert own is not client
+        assert table.n_rows == 3
+    assert own.status == "closed"
+    with rows({"x": da.ones(3)}) as table:
+        assert table.n_rows == 3
+    assert client.status == "running"
+
+
+def test_small_row_groups_are_read_together():
+    assert coalesced([3, 0, 4, 9, 1, 0], 7) == [[0, 2], [3], [4]]
+    assert coalesced([0, 0], 7) == []
+
+
+def test_common_types():
+    def of(*values):
+        return {"v": ColumnType.of(np.asarray(values))}
+
+    assert common_types([of(1), {}, of(2)])["v"].dtype == np.int64
+    assert common_types([of(np.nan), of(True)])["v"].dtype == np.float64
+    assert common_types([of(np.nan), of(np.nan)])["v"].dtype == np.float64
+    dates = common_types([of(np.nan), of(np.datetime64(0, "s")), of(np.datetime64(0, "ms"))])["v"]
+    assert dates.dtype == "datetime64[ms]"
+    assert np.isnat(dates.cast(np.array([np.nan, np.nan]))).all()
+    with pytest.raises(RowsError, match=r"numbers of shape \(2,\) in partition 1"):
+        common_types([of(1.0), of([1.0, 2.0])])
+
+
+def test_failures_are_values():
+    from decoct.data.dask_tasks import guarded
+
+    @guarded
+    def divide(a, b):
+        return a / b
+
+    failed = divide(1, 0)
+    assert isinstance(pickle.loads(pickle.dumps(failed)).error(), ZeroDivisionError)
+    assert divide(failed, 1) is failed

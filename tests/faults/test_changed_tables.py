@@ -1,0 +1,119 @@
+"""Files that change while they are in use, or between a build and its resumption."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.csv as pc
+import pyarrow.parquet as pq
+import pytest
+
+import decoct
+from decoct.constructions import Uniform
+from decoct.data.base import fingerprint
+from decoct.errors import RequestError, RowsError
+
+MODEL = decoct.models.GaussianMean(np.eye(2))
+
+
+def write(path, x):
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(x.ravel()), 2)
+    pq.write_table(pa.table({"x": vectors}), path, row_group_size=500)
+    return path
+
+
+@pytest.fixture
+def x():
+    return np.random.default_rng(0).normal(size=(4000, 2))
+
+
+@pytest.fixture
+def interrupted(tmp_path, monkeypatch):
+    """Start a build that is interrupted in its only round; return the checkpoint it leaves."""
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    def start(table):
+        monkeypatch.setattr(Uniform, "step", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            decoct.build(MODEL, table, size=5, method=Uniform(), checkpoint=tmp_path / "saved")
+        monkeypatch.undo()
+        return tmp_path / "saved"
+
+    return start
+
+
+def test_a_changed_table_is_not_gone_on_with(tmp_path, x, interrupted):
+    saved = interrupted(write(tmp_path / "t.parquet", x))
+    x[7, 0] += 5.0
+    write(tmp_path / "t.parquet", x)
+    with pytest.raises(RequestError, match="of another build: its table is"):
+        decoct.resume(saved, MODEL, tmp_path / "t.parquet", method=Uniform())
+    x[7, 0] -= 5.0
+    write(tmp_path / "t.parquet", x)  # at another time, but the same
+    assert decoct.resume(saved, MODEL, tmp_path / "t.parquet", method=Uniform()).size <= 5
+
+
+def test_a_changed_table_in_memory_is_not_gone_on_with(x, interrupted):
+    saved = interrupted({"x": x})
+    with pytest.raises(RequestError, match="of another build: its table is"):
+        decoct.resume(saved, MODEL, {"x": x + 1.0}, method=Uniform())
+    assert decoct.resume(saved, MODEL, {"x": x.copy()}, method=Uniform()).size <= 5
+
+
+def put(path, values):
+    table = pa.table({"y": values})
+    pc.write_csv(table, path) if path.suffix == ".csv" else pq.write_table(table, path)
+    return path
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+@pytest.mark.parametrize("n", [8, 10])
+def test_a_file_written_anew(tmp_path, suffix, n):
+    path = put(tmp_path / f"t.{suffix}", np.arange(10))
+    table = decoct.rows(path)
+    assert table.n_rows == 10
+    put(path, np.arange(n)[::-1])
+    for read in (lambda: list(table.chunks()), lambda: table.take([0])):
+        with pytest.raises(RowsError, match=rf"t\.{suffix} changed while it was in use; open"):
+            read()
+    path.unlink()
+    with pytest.raises(RowsError, match=rf"t\.{suffix} is gone since the table was opened"):
+        list(table.chunks())
+    put(path, np.arange(n))
+    assert decoct.rows(path).n_rows == n
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+def test_a_file_written_to_while_it_is_read(tmp_path, suffix):
+    path = put(tmp_path / f"t.{suffix}", np.arange(200_000))
+    table = decoct.rows(path)
+    assert table.n_rows == 200_000
+
+    def write_to_it(chunk):
+        if chunk.start == 5000:
+            with open(path, "r+b") as file:
+                file.seek(-1, os.SEEK_END)
+                file.write(b"?")
+        return 0
+
+    with pytest.raises(RowsError, match="changed while it was in use"):
+        table.map_reduce(write_to_it, max, size=1000)
+
+
+def test_fingerprints(tmp_path):
+    frame = pd.DataFrame({"a": np.arange(5.0), "b": list("vwxyz")})
+    frame.to_parquet(tmp_path / "1.parquet")
+    frame.to_parquet(tmp_path / "2.parquet")
+    one, two = (decoct.rows(tmp_path / f"{i}.parquet") for i in (1, 2))
+    assert fingerprint(one) == fingerprint(two) != fingerprint(one, ["a"])
+    assert fingerprint(decoct.rows(tmp_path)) != fingerprint(one)
+    memory = decoct.rows(frame)
+    assert fingerprint(memory) == fingerprint(decoct.rows(frame.copy()))
+    assert fingerprint(memory, ["a"]) == fingerprint(decoct.rows(frame[["a"]]))
+    for changed in (frame.assign(a=frame["a"] + 1), frame.assign(b="v"), frame[:4]):
+        assert fingerprint(decoct.rows(changed)) != fingerprint(memory)

@@ -1,0 +1,135 @@
+"""Builds that are killed, interrupted, terminated or started twice: the same coreset, or none."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from tests.faults.conftest import COMMAND, build_words, wait_for
+
+import decoct
+from decoct.checkpoint import read_checkpoint
+from decoct.cli import main
+
+
+@pytest.fixture(scope="module")
+def whole(table, tmp_path_factory):
+    """The coreset of a build that nobody disturbed."""
+    folder = tmp_path_factory.mktemp("whole")
+    assert main([*build_words(table, folder / "c.parquet", folder / "saved"), "--quiet"]) == 0
+    assert os.listdir(folder) == ["c.parquet"]
+    return folder / "c.parquet"
+
+
+def assert_same_coreset(one, two):
+    assert pq.read_table(one).equals(pq.read_table(two))
+    reports = [decoct.load(path).report for path in (one, two)]
+    assert reports[0].passes == reports[1].passes
+    assert reports[0].predicted_kl == reports[1].predicted_kl
+
+
+def test_two_builds_and_a_kill(table, whole, tmp_path, started, capsys):
+    """A second build with the same checkpoint is refused; the first one's death bars nobody."""
+    saved, output = tmp_path / "saved", tmp_path / "c.parquet"
+    words = build_words(table, output, saved)
+    process = started(*COMMAND, *words)
+    wait_for(process, saved.exists)
+    process.send_signal(signal.SIGSTOP)
+    before = saved.read_bytes()
+
+    assert main([*words, "--quiet"]) == 2
+    told = capsys.readouterr().err
+    assert re.fullmatch(
+        rf"decoct: The checkpoint {saved} is in use by process {process.pid} on \S+ since .*"
+        r"\(.*build.*\); wait until that has ended, or give another checkpoint\.\n",
+        told,
+    )
+    assert saved.read_bytes() == before
+    assert not output.exists()
+
+    process.kill()
+    process.wait()
+    assert sorted(os.listdir(tmp_path)) == ["saved", "saved.lock"]
+    (tmp_path / ".saved-killed.part").touch()  # what a build leaves that is killed while it writes
+    assert main([*words, "--quiet"]) == 0
+    assert_same_coreset(output, whole)
+    assert os.listdir(tmp_path) == ["c.parquet"]
+
+
+IN_A_TERMINAL = """
+import os, pty, sys
+sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))
+"""
+
+
+def test_ctrl_c_in_a_terminal(table, whole, tmp_path, started):
+    """A real Ctrl-C, typed into a terminal that shows the progress."""
+    saved, output = tmp_path / "saved", tmp_path / "c.parquet"
+    words = build_words(table, output, saved)
+    process = started(sys.executable, "-c", IN_A_TERMINAL, *COMMAND, *words, stdin=subprocess.PIPE)
+    shown: list[str] = []
+    reader = threading.Thread(target=lambda: shown.extend(iter(lambda: process.stdout.read(1), "")))
+    reader.start()
+    wait_for(process, lambda: saved.exists() and "round 1 of" in "".join(shown))
+    typed = time.monotonic()
+    process.stdin.write("\x03")
+    process.stdin.flush()
+    assert process.wait(60) == 130
+    assert time.monotonic() - typed < 30
+    reader.join()
+    assert "".join(shown).endswith(
+        f"decoct: interrupted; the same command goes on from the checkpoint {saved}.\n"
+    )
+    assert os.listdir(tmp_path) == ["saved"]
+    assert main([*words, "--quiet"]) == 0
+    assert_same_coreset(output, whole)
+
+
+def test_sigterm(table, tmp_path, started):
+    saved = tmp_path / "saved"
+    process = started(*COMMAND, *build_words(table, tmp_path / "c.parquet", saved))
+    wait_for(process, saved.exists)
+    process.terminate()
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (143, "")
+    assert err == f"decoct: terminated; the same command goes on from the checkpoint {saved}.\n"
+    assert os.listdir(tmp_path) == ["saved"]
+    assert read_checkpoint(saved)["request"]["size"] == 12
+
+
+SCRIPT = """
+import sys, threading, decoct
+from decoct.models.formula import from_formula
+rows = decoct.rows(sys.argv[1])
+model = from_formula("y ~ a + b + c + d", rows, "bernoulli")
+try:
+    decoct.build(model, rows, size=12, seed=3, checkpoint=sys.argv[2])
+except KeyboardInterrupt:
+    print([thread.name for thread in threading.enumerate()])
+    raise
+"""
+
+
+def test_ctrl_c_of_a_script(table, whole, tmp_path, started):
+    saved = tmp_path / "saved"
+    process = started(sys.executable, "-c", SCRIPT, table, saved)
+    wait_for(process, saved.exists)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGINT
+    assert out == "['MainThread']\n"
+    assert err.endswith("KeyboardInterrupt\n")
+    assert os.listdir(tmp_path) == ["saved"]
+    rows = decoct.rows(table)
+    model = decoct.load(whole).model
+    resumed = decoct.resume(saved, model, rows)
+    np.testing.assert_array_equal(resumed.weights, decoct.load(whole).weights)
+    np.testing.assert_array_equal(resumed.indices, decoct.load(whole).indices)

@@ -1,0 +1,111 @@
+"""The lock of a checkpoint: one at a time, and the dead bar nobody."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from decoct.checkpoint import held
+from decoct.errors import RequestError
+from decoct.file_lock import sole_user
+
+
+def test_one_at_a_time_within_a_process_too(tmp_path):
+    path = tmp_path / "saved"
+    with held(path):
+        told = json.loads((tmp_path / "saved.lock").read_text())
+        assert (told["process"], told["host"]) == (os.getpid(), socket.gethostname())
+        mine = f"saved is in use by process {os.getpid()} on"
+        with pytest.raises(RequestError, match=mine), held(path):
+            pytest.fail("held twice")
+        with held(tmp_path / "another"), held(None):
+            pass
+    with held(path):
+        pass
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_failing_block_lets_go(tmp_path):
+    with pytest.raises(KeyboardInterrupt), held(tmp_path / "saved"):
+        raise KeyboardInterrupt
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("rest", ["", "{", "[]", '{"process": 1, "host": "elsewhere"}'])
+def test_a_lock_file_that_nobody_holds_is_no_lock(tmp_path, rest):
+    (tmp_path / "saved.lock").write_text(rest)
+    with held(tmp_path / "saved"):
+        pass
+    assert os.listdir(tmp_path) == []
+
+
+def test_many_who_want_it_at_once(tmp_path):
+    inside, most, turns = [], [], []
+
+    def work():
+        while len(turns) < 60:
+            try:
+                with sole_user(tmp_path / "saved", "checkpoint"):
+                    inside.append(1)
+                    most.append(len(inside))
+                    time.sleep(0.001)
+                    inside.pop()
+                    turns.append(1)
+            except RequestError:
+                time.sleep(0.0005)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert max(most) == 1
+    assert os.listdir(tmp_path) == []
+
+
+HOLD = """
+import os, sys, time
+from decoct.file_lock import sole_user
+with sole_user(sys.argv[1], "checkpoint"):
+    if len(sys.argv) > 2 and os.fork() == 0:
+        os.close(1)
+        time.sleep(60)
+        os._exit(0)
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks here")
+@pytest.mark.parametrize("child", [[], ["with a child"]])
+def test_the_dead_bar_nobody(tmp_path, started, child):
+    path = tmp_path / "saved"
+    process = started(
+        sys.executable, "-c", HOLD, path, *child, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    assert process.stdout.readline() == "held\n"
+    with pytest.raises(RequestError, match=f"in use by process {process.pid} on"), held(path):
+        pass
+    process.kill()
+    process.wait()
+    with held(path):
+        pass
+    assert os.listdir(tmp_path) == []
+    if child:
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_a_folder_that_is_gone(tmp_path):
+    with (
+        pytest.raises(RequestError, match=r"saved\.lock cannot be written \(No such file"),
+        held(tmp_path / "gone" / "saved"),
+    ):
+        pass

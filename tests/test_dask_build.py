@@ -1,0 +1,286 @@
+"""Builds on a real cluster of worker processes: the coreset of one process, bit for bit."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+pytest.importorskip("distributed")
+
+import dask.array as da
+import dask.dataframe as dd
+from dask.delayed import delayed
+from distributed import Client, LocalCluster
+
+import decoct
+from decoct.cli import main
+from decoct.cli.posterior_file import write_posterior
+from decoct.constructions import Hilbert, LightweightCoreset, Sensitivity, SparseVI, Uniform
+from decoct.data.encoded import encoded
+from decoct.models import GaussianMean, LogisticRegression, from_formula
+from decoct.models.base import AbstractModel
+from decoct.posteriors import Laplace
+from decoct.potentials import Potentials, chunk_rows
+
+N, D = 9000, 4
+MODEL = LogisticRegression(intercept=True)
+LAYOUTS = {
+    1: (4100, 4900),
+    2: (5000, 0, 3999, 1),
+    4: (2048, 1, 2047, 500, 0, 3000, 404, 1000),
+}
+"""Lengths of the partitions, by partitions per worker."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def client() -> Iterator[Client]:
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0"
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+def _data() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(N, D))
+    return {"x": x, "y": (rng.random(N) < 1.0 / (1.0 + np.exp(-x[:, 0]))).astype(np.int64)}
+
+
+DATA = _data()
+
+
+def spread(lengths: tuple[int, ...], data: dict[str, np.ndarray] = DATA) -> dict[str, da.Array]:
+    return {k: da.from_array(v, chunks=(lengths, *v.shape[1:])) for k, v in data.items()}
+
+
+def flights() -> pd.DataFrame:
+    rng = np.random.default_rng(1)
+    frame = pd.DataFrame(
+        {"temp": rng.normal(15.0, 9.0, N), "origin": rng.choice(["E", "J", "L"], N)}
+    )
+    eta = 0.1 * (frame["temp"] - 15.0) + (frame["origin"] == "J")
+    return frame.assign(late=(rng.random(N) < 1.0 / (1.0 + np.exp(-eta))).astype(np.int64))
+
+
+def in_partitions(frame: pd.DataFrame, lengths: tuple[int, ...]) -> dd.DataFrame:
+    ends = np.cumsum(lengths)
+    parts = [frame[end - n : end] for end, n in zip(ends, lengths, strict=True)]
+    return dd.from_delayed([delayed(one) for one in parts], meta=frame, verify_meta=False)
+
+
+def assert_same(got: decoct.Coreset, want: decoct.Coreset) -> None:
+    np.testing.assert_array_equal(got.indices, want.indices)
+    np.testing.assert_array_equal(got.weights, want.weights)
+    assert got.report.predicted_kl == want.report.predicted_kl
+    assert (got.report.passes, got.report.evaluations) == (
+        want.report.passes,
+        want.report.evaluations,
+    )
+    for name, values in want.rows.items():
+        np.testing.assert_array_equal(got.rows[name], values)
+
+
+@pytest.fixture(scope="module")
+def reference() -> decoct.Coreset:
+    return decoct.build(MODEL, DATA, size=20, seed=3)
+
+
+@pytest.mark.parametrize("per_worker", LAYOUTS)
+def test_the_coreset_is_the_one_of_a_single_process(reference, per_worker):
+    table = decoct.rows(spread(LAYOUTS[per_worker]))
+    assert_same(decoct.build(MODEL, table, size=20, seed=3), reference)
+    assert table.traffic.passes >= reference.report.passes
+    assert table.traffic.rows_moved > 0
+
+
+@pytest.mark.parametrize(
+    ("method", "size"),
+    [
+        (Uniform(), 5),
+        (Sensitivity(), 5),
+        (LightweightCoreset(columns=("x",)), 5),
+        (Hilbert(draws=60), 5),
+        (SparseVI(draws=60, subsample=200), 1),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_every_construction_runs_on_the_cluster(method, size):
+    want = decoct.build(MODEL, DATA, size=size, seed=1, method=method)
+    assert_same(decoct.build(MODEL, spread(LAYOUTS[4]), size=size, seed=1, method=method), want)
+
+
+def draws_near(coreset: decoct.Coreset, n: int) -> np.ndarray:
+    fitted = decoct.laplace(coreset.model, coreset.rows, coreset.weights)
+    return fitted.sample(np.random.default_rng(0), n)
+
+
+def test_the_certificate_is_the_same(reference):
+    draws = draws_near(reference, 200)
+    want = decoct.check(reference, DATA, draws)
+    got = decoct.check(reference, spread(LAYOUTS[2]), draws)
+    np.testing.assert_array_equal(got.log_ratios, want.log_ratios)
+    assert got.to_dict() == want.to_dict()
+
+
+def totals(model: AbstractModel, table: Any, theta: np.ndarray) -> np.ndarray:
+    return Potentials(model, encoded(decoct.rows(table), model)).totals(theta)
+
+
+def test_a_formula_learns_the_same_design():
+    frame, formula = flights(), "late ~ center(temp) * C(origin)"
+    table = decoct.rows(in_partitions(frame, LAYOUTS[4]))
+    want, got = (from_formula(formula, t, "bernoulli") for t in (decoct.rows(frame), table))
+    assert got.to_dict() == want.to_dict()
+    assert got.design.names[-1] == "center(temp):C(origin)[T.L]"
+    theta = np.random.default_rng(0).normal(size=(40, 6))
+    np.testing.assert_array_equal(totals(got, table, theta), totals(want, frame, theta))
+
+
+def test_a_model_of_lambdas_travels():
+    model = decoct.Model(
+        lambda params, rows: -0.5 * (rows["y"] - params["mu"]) ** 2,
+        lambda params: -0.5 * jnp.square(params["mu"]),
+        {"mu": 0.0},
+    )
+    data = {"y": DATA["x"][:, 0]}
+    theta = np.random.default_rng(0).normal(size=(40, 1))
+    got = totals(model, spread(LAYOUTS[2], data), theta)
+    np.testing.assert_array_equal(got, totals(model, data, theta))
+
+
+def test_a_bad_row_is_named_as_in_memory():
+    bad = {"x": DATA["x"], "y": DATA["y"].astype(np.float64)}
+    bad["y"][[5003, 8999]] = np.nan
+    said = []
+    for table in (bad, spread(LAYOUTS[2], bad)):
+        with pytest.raises(decoct.RowsError, match="row 5003") as caught:
+            decoct.build(MODEL, table, size=5)
+        said.append(str(caught.value))
+    assert said[0] == said[1]
+    assert caught.value.__cause__ is None
+
+
+def test_a_killed_worker_costs_a_retry_and_no_bit(client, reference, monkeypatch):
+    """SIGKILL to a worker process as soon as the first chunks of the long pass are in."""
+    told, killed = [], []
+
+    def advance(bar, n_rows):
+        told.append(n_rows)
+        if bar._label.startswith("round") and not killed:
+            killed.extend(client.run(os.getpid).values())
+            os.kill(killed[0], signal.SIGKILL)
+
+    monkeypatch.setattr("decoct.progress.ProgressBar.advance", advance)
+    assert_same(decoct.build(MODEL, spread(LAYOUTS[4]), size=20, seed=3), reference)
+    assert killed
+    client.wait_for_workers(2, timeout=60)
+    assert killed[0] not in client.run(os.getpid).values()
+
+
+def test_draws_sums_and_pools_travel_and_rows_stay(client):
+    n, S, model = 400_000, 50, GaussianMean(covariance=np.eye(D))
+    x = da.random.default_rng(2).normal(size=(n, D), chunks=(n // 2, D))
+    table = decoct.rows(client.persist(x))
+    potentials = Potentials(model, encoded(table, model))
+
+    def arrived(dask_worker):
+        return sum(entry["total"] for entry in dask_worker.transfer_incoming_log)
+
+    theta = np.random.default_rng(3).normal(size=(S, D))
+    before, then = sum(client.run(arrived).values()), dataclasses.replace(table.traffic)
+    potentials.totals(theta)
+    between, now = sum(client.run(arrived).values()) - before, table.traffic
+    moved = now.rows_moved - then.rows_moved
+    assert moved <= chunk_rows(S) < n // 10  # one border
+    assert between <= moved * D * 8 + 50_000
+    assert now.received - then.received < 10_000
+    assert theta.nbytes < now.sent - then.sent < 50_000
+
+
+def test_the_command_line(client, tmp_path, capsys):
+    table = pa.Table.from_pandas(flights(), preserve_index=False)
+    for name, begin, end in (("a", 0, 4100), ("b", 4100, 4100), ("c", 4100, N)):
+        path = tmp_path / "table" / f"{name}.parquet"
+        path.parent.mkdir(exist_ok=True)
+        pq.write_table(table.slice(begin, end - begin), path, row_group_size=1500)
+    words = [tmp_path / "table", "--formula", "late ~ temp + C(origin)", "--family", "bernoulli"]
+    words = ["build", *map(str, words), "--size", "300", "--method", "sensitivity", "-o"]
+    address = client.scheduler.address
+    here, there = tmp_path / "here.parquet", tmp_path / "there.parquet"
+    assert main([*words, str(here)]) == 0
+    capsys.readouterr()
+    assert main([*words, str(there), "--dask", address]) == 0
+    assert "Cluster: " in capsys.readouterr().out
+    assert_same(decoct.load(there), decoct.load(here))
+    assert decoct.load(there).report.traffic["passes"] > 0
+    coreset, posterior = decoct.load(here), tmp_path / "posterior.nc"
+    write_posterior(coreset.sample(draws=50, sampler=Laplace()), coreset, posterior)
+    words = ["check", str(there), str(tmp_path / "table"), "--posterior", str(posterior), "--json"]
+    codes, said = [], []
+    for extra in ([], ["--dask", address]):
+        codes.append(main([*words, *extra]))
+        said.append(json.loads(capsys.readouterr().out))
+    assert codes[0] == codes[1] < 2
+    assert said[0] == said[1]
+
+
+SCHEDULER = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1"]
+
+
+@pytest.fixture
+def lonely_scheduler(tmp_path) -> Iterator[tuple[subprocess.Popen, str]]:
+    """A scheduler without workers, so that its work never ends."""
+    file = tmp_path / "scheduler.json"
+    with subprocess.Popen(
+        [*SCHEDULER, "--port", "0", "--no-dashboard", "--scheduler-file", str(file)],
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        try:
+            yield process, _address(file)
+        finally:
+            process.kill()
+
+
+def _address(file: Path) -> str:
+    for _ in range(600):
+        try:
+            return json.loads(file.read_text())["address"]
+        except (OSError, ValueError):
+            time.sleep(0.1)
+    raise TimeoutError("the scheduler did not start")
+
+
+def test_a_scheduler_that_dies_is_one_sentence(lonely_scheduler, capsys, monkeypatch, tmp_path):
+    process, address = lonely_scheduler
+    monkeypatch.setattr("decoct.data.dask_cluster.Cluster.n_threads", 1)
+    pq.write_table(pa.table({"y": [0, 1], "x": [1.0, 2.0]}), tmp_path / "t.parquet")
+    start = decoct.data.dask_cluster.Cluster.start
+
+    def start_and_kill(cluster, tasks):
+        futures = start(cluster, tasks)
+        process.kill()
+        return futures
+
+    monkeypatch.setattr("decoct.data.dask_cluster.Cluster.start", start_and_kill)
+    words = [str(tmp_path / "t.parquet"), "--formula", "y ~ x", "--size", "1", "--dask", address]
+    assert main(["build", *words, "-o", str(tmp_path / "c")]) == 2
+    assert capsys.readouterr().err.startswith("decoct: The Dask scheduler has gone")
+    assert not (tmp_path / "c").exists()
