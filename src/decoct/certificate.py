@@ -28,6 +28,7 @@ from decoct.diagnostics.chains import smoothed_log_weights
 from decoct.diagnostics.divergences import kl_from_log_ratios
 from decoct.draws import unconstrained
 from decoct.errors import CoresetFileError, RequestError
+from decoct.memory import keep_buffers
 from decoct.potentials import Potentials
 from decoct.progress import ProgressBar
 
@@ -207,6 +208,7 @@ def check(
     if max_draws < 2:
         raise RequestError(f"max_draws is {max_draws}; a certificate needs at least 2.")
     use_compilation_cache()
+    keep_buffers()
     dim = coreset.dim  # refuses a coreset without a density, such as a mixture's
     source = as_rows(rows)
     with ProgressBar(progress) as bar:

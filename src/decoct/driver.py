@@ -28,6 +28,7 @@ from decoct.data.tables import rows as as_rows
 from decoct.data.watched import counted_rows
 from decoct.errors import RequestError
 from decoct.files import require_writable
+from decoct.memory import keep_buffers
 from decoct.models.base import AbstractModel
 from decoct.posteriors.automatic import Automatic
 from decoct.posteriors.base import Sampler
@@ -276,6 +277,7 @@ def _build(
     checkpoint: str | os.PathLike[str] | None,
 ) -> list[Coreset]:
     use_compilation_cache()
+    keep_buffers()
     clock = _Clock()
     source = as_rows(rows)
     fitted: FittedModel | None = None
@@ -297,7 +299,7 @@ def _build(
             bar.begin("taking the rows kept", source.n_rows)
             chosen = run.chosen()
             raw = [_raw_rows(table, one) for one in chosen]
-    report = run.report(clock.seconds)
+    report = dataclasses.replace(run.report(clock.seconds), traffic=_traffic(source))
     coresets = [
         Coreset(
             one.selection.indices.astype(np.int64),
@@ -310,6 +312,12 @@ def _build(
         for one, kept in zip(chosen, raw, strict=True)
     ]
     return coresets if fitted is None else [fitted.fitted_to(one, table) for one in coresets]
+
+
+def _traffic(source: Rows) -> dict[str, int] | None:
+    """Return what travelled to and from a cluster, if the rows live on one."""
+    traffic = getattr(source, "traffic", None)
+    return None if traffic is None else traffic.to_dict()
 
 
 def _raw_rows(table: EncodedRows, chosen: Chosen) -> dict[str, np.ndarray]:

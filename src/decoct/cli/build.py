@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -146,10 +145,6 @@ def build(
                 checkpoint=checkpoint,
                 keep_checkpoint=True,
             )
-            traffic = getattr(rows, "traffic", None)
-        if traffic is not None:
-            report = dataclasses.replace(coreset.report, traffic=traffic.to_dict())
-            coreset = dataclasses.replace(coreset, report=report)
         coreset.save(output)
         if checkpoint is not None:
             checkpoint.unlink(missing_ok=True)

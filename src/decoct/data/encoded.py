@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
 from decoct.data.arrays import ArrayRows
-from decoct.data.base import Chunk, Columns, Rows, checked_columns
+from decoct.data.base import Chunk, Columns, Rows, checked_columns, checked_size
 from decoct.errors import ModelError
+from decoct.summation import Associative
 
 T = TypeVar("T")
+
+ENCODED_AT_ONCE = 8192
+"""Streamed rows encoded in one go, then cut into chunks: encoding has a fixed cost a call."""
 
 
 @runtime_checkable
@@ -115,9 +120,12 @@ class EncodedRows:
                 fn, reduce, *broadcast, size=size, columns=columns, on_chunk=on_chunk
             )
         # raw.map_reduce, not chunks: an engine may run fn, and so encode, where the rows live
-        then = _Then(self._selecting(columns), fn)
+        then, step = _Then(self._selecting(columns), fn), checked_size(size)
+        if isinstance(reduce, Associative) and step < ENCODED_AT_ONCE:
+            then = replace(then, reduce=reduce, size=step)
+            step *= -(-ENCODED_AT_ONCE // step)
         return self.raw.map_reduce(
-            then, reduce, *broadcast, size=size, columns=self._needs, on_chunk=on_chunk
+            then, reduce, *broadcast, size=step, columns=self._needs, on_chunk=on_chunk
         )
 
     def _selecting(self, columns: Sequence[str] | None) -> _Encode:
@@ -162,9 +170,16 @@ class _Then:
 
     encode: _Encode
     fn: Callable[..., Any]
+    reduce: Associative | None = None
+    size: int = 0
 
     def __call__(self, chunk: Chunk, *broadcast: object) -> Any:
-        return self.fn(self.encode.chunk(chunk), *broadcast)
+        whole = self.encode.chunk(chunk)
+        if self.reduce is None:
+            return self.fn(whole, *broadcast)
+        starts = range(0, whole.n_rows, self.size)
+        pieces = (whole.piece(i, min(i + self.size, whole.n_rows)) for i in starts)
+        return functools.reduce(self.reduce, (self.fn(piece, *broadcast) for piece in pieces))
 
 
 def _mapped(fn: Callable[[Chunk], Chunk], chunks: Iterator[Chunk]) -> Generator[Chunk, None, None]:
