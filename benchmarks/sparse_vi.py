@@ -2,8 +2,8 @@
 
 KL(π_w‖π) as a fraction of KL(π₀‖π), between Laplace fits for the regressions and exact for the
 Gaussian mean; median over seeds. CPU seconds are those of the whole process (all its threads);
-"cold" is the first build of a set in this process, compilation included. `--million` times one
-build of a million logistic rows instead.
+"cold" is the first build of a set in this process, compilation included. `--million` times builds
+from a million logistic rows instead. Both write a CSV.
 """
 
 from __future__ import annotations
@@ -141,21 +141,41 @@ def measured(task: Task, seeds: int) -> Iterator[dict[str, Any]]:
         }
 
 
-def million(seeds: int) -> None:
-    """Time builds of 100 rows from a million, chosen among a subsample; judge them exactly."""
+def million(seeds: int) -> list[dict[str, Any]]:
+    """Time builds of 100 rows from a million, chosen among a subsample; judge them by Laplace fits.
+
+    The first one has to compile.
+    """
     rows = data.logistic(n=1_000_000)
     model = decoct.models.LogisticRegression()
     full = decoct.laplace(model, rows)
     method = SparseVI(picks=200, subsample=5_000, subsample_totals=True)
+    results = []
     for seed in range(seeds):
         started, cpu = time.perf_counter(), time.process_time()
         coreset = decoct.build(model, rows, size=100, seed=seed, method=method)
         wall, cpu = time.perf_counter() - started, time.process_time() - cpu
+        kl = laplace_kl(coreset, full)
         print(
             f"N = 1,000,000, 10 covariates, {coreset.size} rows, seed {seed}: {wall:.0f} s wall, "
-            f"{cpu:.0f} s CPU{' (cold)' if seed == 0 else ''}; KL {laplace_kl(coreset, full):.1e} "
-            f"nats, {coreset.report.passes} passes"
+            f"{cpu:.0f} s CPU{' (cold)' if seed == 0 else ''}; KL {kl:.1e} nats, "
+            f"{coreset.report.passes} passes"
         )
+        results.append(
+            {
+                "n_rows": len(rows["y"]),
+                "covariates": full.dim,
+                "asked": 100,
+                "rows": coreset.size,
+                "seed": seed,
+                "kl_nats": kl,
+                "wall_s": wall,
+                "cpu_s": cpu,
+                "cold": seed == 0,
+                "passes": coreset.report.passes,
+            }
+        )
+    return results
 
 
 def show(results: list[dict[str, Any]]) -> None:
@@ -189,16 +209,21 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--only", choices=(*REGRESSIONS, "gaussian"), help="one problem")
     parser.add_argument("--million", action="store_true", help="time a million rows instead")
-    parser.add_argument("--output", type=Path, default=RESULTS / "sparse_vi.csv")
+    parser.add_argument("--output", type=Path, help="default: benchmarks/results/sparse_vi*.csv")
     options = parser.parse_args()
     if options.million:
-        million(options.seeds)
+        write_csv(options.output or RESULTS / "sparse_vi_million.csv", million(options.seeds))
         return
     results: list[dict[str, Any]] = []
     for task in chain(regressions(options.only), gaussians(options.only)):
         results.extend(measured(task, options.seeds))
     show(results)
-    with options.output.open("w", newline="") as file:
+    write_csv(options.output or RESULTS / "sparse_vi.csv", results)
+
+
+def write_csv(path: Path, results: list[dict[str, Any]]) -> None:
+    """Write results as a table."""
+    with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, list(results[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows(results)

@@ -6,7 +6,16 @@ import pyarrow.parquet as pq
 import pytest
 
 import decoct
-from decoct.constructions import Hilbert, IteratedHilbert, Sensitivity, Uniform, scouting
+from decoct.constructions import (
+    Hilbert,
+    IteratedHilbert,
+    L1Path,
+    MomentMatching,
+    Sensitivity,
+    SparseVI,
+    Uniform,
+    scouting,
+)
 from decoct.errors import RequestError
 
 N, D = 30_000, 3
@@ -26,8 +35,12 @@ def rows():
         IteratedHilbert(draws=200, pool=400),
         Hilbert(draws=100),
         Hilbert(draws=100, pool=500),
+        MomentMatching(),
         Sensitivity(),
         Uniform(),
+        SparseVI(draws=100),
+        SparseVI(draws=100, subsample=500, subsample_totals=True),
+        L1Path(draws=100, subsample=500),
     ],
     ids=lambda method: type(method).__name__,
 )

@@ -1,16 +1,21 @@
 """Borsos, Bachem & Krause (2017), Figure 3: held-out error and speed-up of coreset fits.
 
     python -m experiments.dpgmm.figure_3 [--sets NAME ...] [--quick] [--trials T] [--splits S]
-        [--components T] [--iterations I] [--covariance-prior C] [--seed SEED] [--output FOLDER]
+        [--readings {inverse,printed} ...] [--components T] [--iterations I] [--seed SEED]
+        [--output FOLDER]
 
 (a) |L − L_full|/|L_full| against the coreset size M, with L the total log probability of the 20 %
 of the rows held out under the posterior predictive (Section 4): mean and 95 % interval over the
 runs. (b) The CPU seconds of the full fit over those of the fit, against the same error. Start and
 choice of rows are in the seconds. The paper gives no sizes in its text; here they are shares of N.
 
+W₀ = 10·I has two readings (`experiments.dpgmm.fits.READINGS`): "inverse" is W₀⁻¹ = 10·I, and
+"printed" is W₀ = 10·I. Errors are against the full fit under the same reading.
+
 Every run has a split of its own; with S splits, as where a full fit is dear, run r has the split
-r mod S, and a start and draws of its own. Results are kept run by run in ``runs_SET.csv``; started
-again, the program does what is missing. Several sets may be run at the same time.
+r mod S, and a start and draws of its own. Results are kept run by run in ``runs_SET.csv`` and
+``runs_SET_printed.csv``; started again, the program does what is missing. Several sets may be run
+at the same time.
 """
 
 from __future__ import annotations
@@ -30,7 +35,17 @@ from scipy.stats import t as student
 from decoct.plots.canvas import COLOURS, GREY, dress, figure
 from experiments import common
 from experiments.dpgmm import sets
-from experiments.dpgmm.fits import CORESET, FULL, UNIFORM, Fitted, Settings, fit
+from experiments.dpgmm.fits import (
+    CORESET,
+    FULL,
+    INVERSE,
+    PRINTED,
+    READINGS,
+    UNIFORM,
+    Fitted,
+    Settings,
+    fit,
+)
 
 SHARES = (0.01, 0.02, 0.05, 0.1)
 """M/N."""
@@ -40,22 +55,32 @@ TRIALS, QUICK_TRIALS = 25, 2
 FEW_SHARES, FEW_SPLITS = {"protein_homology": (0.01, 0.02, 0.05)}, {"protein_homology": 3}
 """Where a full fit takes minutes: fewer sizes, and runs share splits."""
 
+PRINTED_SETS, PRINTED_TRIALS = ("fashion_mnist", "flights", "rare"), 10
+"""Where the printed reading is run unless asked otherwise."""
+
 QUICK_SETS, QUICK_ROWS = ("rare",), 4000
 COLOUR = {CORESET: COLOURS[0], UNIFORM: COLOURS[1]}
 LABELS = {CORESET: "lightweight coreset", UNIFORM: "uniform rows"}
+PRIORS = {INVERSE: "W₀⁻¹ = 10·I", PRINTED: "W₀ = 10·I, as printed"}
+LINES = {INVERSE: {}, PRINTED: {"linestyle": "--", "markerfacecolor": "white"}}
 
 Row = dict[str, Any]
 
 
 def runs(
-    name: str, x: Float[np.ndarray, "N D"], options: argparse.Namespace, done: Sequence[Row]
+    name: str,
+    reading: str,
+    x: Float[np.ndarray, "N D"],
+    options: argparse.Namespace,
+    done: Sequence[Row],
 ) -> Iterator[Row]:
     """Yield what is not done yet, a row of the table per fit."""
-    settings = Settings(options.components, options.covariance_prior, options.iterations)
+    settings = Settings(options.components, READINGS[reading], options.iterations)
     have = {(int(one["run"]), one["method"], int(one["M"])) for one in done}
     warmed: set[tuple[str, int]] = set()
-    splits = min(options.trials, options.splits or FEW_SPLITS.get(name, options.trials))
-    for trial in range(options.trials):
+    trials = options.trials or (PRINTED_TRIALS if reading == PRINTED else TRIALS)
+    splits = min(trials, options.splits or FEW_SPLITS.get(name, trials))
+    for trial in range(trials):
         train, test = sets.split(x, options.seed + trial % splits)
         shares = QUICK_SHARES if options.quick else FEW_SHARES.get(name, SHARES)
         sizes = [round(share * len(train)) for share in shares]
@@ -95,17 +120,18 @@ def measured(fitted: Fitted, test: Float[np.ndarray, "m D"]) -> Row:
 
 
 def relative(table: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """Return error and speed-up of every run, against the full fit of its split."""
-    full = {one["split"]: one for one in table if one["method"] == FULL}
+    """Return error and speed-up of every run, against the full fit of its split and reading."""
+    full = {_fit_of(one): one for one in table if one["method"] == FULL}
     found = []
     for one in table:
-        if one["method"] == FULL or one["split"] not in full:
+        if one["method"] == FULL or _fit_of(one) not in full:
             continue
-        exact = full[one["split"]]
+        exact = full[_fit_of(one)]
         at = float(exact["log_probability"])
         found.append(
             {
-                "set": one["set"], "method": one["method"], "M": int(one["M"]),
+                "set": one["set"], "reading": _reading(one), "method": one["method"],
+                "M": int(one["M"]),
                 "N": int(one["N"]), "split": one["split"],
                 "error": abs(float(one["log_probability"]) - at) / abs(at),
                 "speedup": float(exact["seconds"]) / float(one["seconds"]),
@@ -114,15 +140,24 @@ def relative(table: Sequence[Mapping[str, Any]]) -> list[Row]:
     return found
 
 
+def _reading(one: Mapping[str, Any]) -> str:
+    return next(name for name, value in READINGS.items() if float(one["covariance_prior"]) == value)
+
+
+def _fit_of(one: Mapping[str, Any]) -> tuple[str, str, str]:
+    return one["set"], _reading(one), one["split"]
+
+
 def summary(found: Sequence[Mapping[str, Any]]) -> list[Row]:
     """Return means and 95 % intervals of the mean (Student's t) by method and size."""
-    groups: dict[tuple[str, str, int], list[Mapping[str, Any]]] = defaultdict(list)
+    groups: dict[tuple[str, str, str, int], list[Mapping[str, Any]]] = defaultdict(list)
     for one in found:
-        groups[one["set"], one["method"], one["M"]].append(one)
+        groups[one["set"], one["reading"], one["method"], one["M"]].append(one)
     rows = []
-    for (name, method, size), ones in sorted(groups.items()):
+    for (name, reading, method, size), ones in sorted(groups.items()):
         n = ones[0]["N"]
-        row: Row = {"set": name, "method": method, "M": size, "percent": 100.0 * size / n}
+        row: Row = {"set": name, "reading": reading, "method": method, "M": size}
+        row |= {"percent": 100.0 * size / n}
         for what in ("error", "speedup"):
             values = np.array([one[what] for one in ones])
             margin = 0.0
@@ -144,12 +179,12 @@ def draw(table: Sequence[Row], what: str) -> Any:
     picture = figure(max(6.0, 4.2 * len(names)), 4.6)
     panels = picture.subplots(1, len(names), squeeze=False)[0]
     for axes, name in zip(panels, names, strict=True):
-        for method in (CORESET, UNIFORM):
-            ones = [one for one in table if (one["set"], one["method"]) == (name, method)]
-            ones.sort(key=lambda one: one["M"])
-            column = {key: np.array([float(one[key]) for one in ones]) for key in ones[0] if key
-                      not in ("set", "method")}  # fmt: skip
-            _draw_curve(axes, what, method, column)
+        curves: dict[tuple[str, str], list[Row]] = defaultdict(list)
+        for one in sorted(table, key=lambda one: one["M"]):
+            if one["set"] == name:
+                curves[one["reading"], one["method"]].append(one)
+        for (reading, method), ones in sorted(curves.items()):
+            _draw_curve(axes, what, reading, method, ones)
         if what == "error":
             dress(axes, sets.TITLES[name], "M, rows drawn", "relative error, held-out log prob.")
         else:
@@ -160,14 +195,21 @@ def draw(table: Sequence[Row], what: str) -> Any:
             axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
             axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.5g}"))
             axis.set_minor_formatter(NullFormatter())
-    handles, labels = panels[0].get_legend_handles_labels()
-    picture.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=11)
+    handles = {}
+    for axes in panels:
+        handles |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+    picture.legend(
+        handles.values(), handles, loc="outside lower center", ncols=2, frameon=False, fontsize=11
+    )
     return picture
 
 
-def _draw_curve(axes: Any, what: str, method: str, column: Mapping[str, Any]) -> None:
+def _draw_curve(axes: Any, what: str, reading: str, method: str, ones: Sequence[Row]) -> None:
     colour = COLOUR[method]
-    how = {"color": colour, "marker": "o", "markersize": 5, "label": LABELS[method]}
+    how = {"color": colour, "marker": "o", "markersize": 5, **LINES[reading]}
+    how |= {"label": f"{LABELS[method]}, {PRIORS[reading]}"}
+    columns = ("M", "percent", "error", "error_low", "error_high", "speedup")
+    column = {key: np.array([float(one[key]) for one in ones]) for key in columns}
     if what == "error":
         floor = np.maximum(column["error_low"], 0.1 * column["error"])
         axes.plot(column["M"], column["error"], **how)
@@ -195,24 +237,23 @@ def kept(path: Path, settings: Mapping[str, Any]) -> list[Row]:
     return [dict(one) for one in table]
 
 
-def run_set(name: str, options: argparse.Namespace) -> list[Row]:
-    """Do what is missing of a set, and return its table."""
-    path = options.output / f"runs_{name}.csv"
+def run_set(name: str, reading: str, options: argparse.Namespace) -> None:
+    """Do what is missing of a set under a reading."""
+    path = options.output / f"runs_{name}{'' if reading == INVERSE else f'_{reading}'}.csv"
     settings = {
         "seed": options.seed, "T": options.components, "most_iterations": options.iterations,
-        "covariance_prior": options.covariance_prior,
+        "covariance_prior": READINGS[reading],
     }  # fmt: skip
     table = kept(path, settings)
     x = sets.load(name)[: QUICK_ROWS if options.quick else None]
-    for one in runs(name, x, options, table):
+    for one in runs(name, reading, x, options, table):
         table.append(one | settings)
         common.write_csv(path, table)
         print(
-            f"{name} run {one['run']} {one['method']} M {one['M']:,}: {one['seconds']:.1f} s, "
-            f"{one['iterations']} iterations",
+            f"{name}, {reading}, run {one['run']} {one['method']} M {one['M']:,}: "
+            f"{one['seconds']:.1f} s, {one['iterations']} iterations",
             flush=True,
         )
-    return table
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -221,15 +262,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--splits", type=int, help="splits that have a full fit")
     parser.add_argument("--components", type=int, help="T; the paper's is 100")
     parser.add_argument("--iterations", type=int, default=100, help="most of a fit")
-    parser.add_argument("--covariance-prior", type=float, default=10.0, help="W₀⁻¹ over I")
+    parser.add_argument(
+        "--readings", nargs="+", choices=READINGS, help="of W₀ = 10·I; both if not given"
+    )
     options = parser.parse_args(arguments)
     quick = options.quick
     options.components = options.components or (20 if quick else 100)
-    options.trials = options.trials or (QUICK_TRIALS if quick else TRIALS)
     if quick:
         options.output = options.output / "quick"
-    for name in options.sets or (QUICK_SETS if quick else sets.NAMES):
-        run_set(name, options)
+        options.trials = options.trials or QUICK_TRIALS
+    for reading in options.readings or READINGS:
+        for name in options.sets or (QUICK_SETS if quick else sets.NAMES):
+            if options.readings or reading == INVERSE or name in PRINTED_SETS:
+                run_set(name, reading, options)
     # what other starts have found is drawn too
     tables = [common.read_csv(path) for path in sorted(options.output.glob("runs_*.csv"))]
     found = summary([one for table in tables for one in relative(table)])

@@ -14,6 +14,12 @@ from decoct.mixture import DPGaussianMixture
 
 FULL, CORESET, UNIFORM = "full", "coreset", "uniform"
 
+INVERSE, PRINTED = "inverse", "printed"
+
+READINGS = {INVERSE: 10.0, PRINTED: 0.1}
+"""W₀⁻¹ over I. The paper prints W₀ = 10·I, which added to Algorithm 2's scatters is 0.1. Its first
+author's public estimator is scikit-learn's with weights, whose ``covariance_prior`` is W₀⁻¹: 10."""
+
 TOLERANCE = 1e-5
 """Nats a row below which a rise of the bound ends a fit."""
 
@@ -27,9 +33,7 @@ class Settings:
     components
         T.
     covariance_prior
-        W₀⁻¹ as a multiple of I. The paper prints W₀ = 10·I, which would be 0.1. Its first author's
-        public estimator is scikit-learn's with weights, whose ``covariance_prior`` is W₀⁻¹, and
-        only with that reading do coresets have errors to speak of.
+        W₀⁻¹ as a multiple of I, one of `READINGS`.
     iterations
         Most iterations, for every fit alike.
     start
@@ -39,7 +43,7 @@ class Settings:
     """
 
     components: int = 100
-    covariance_prior: float = 10.0
+    covariance_prior: float = READINGS[INVERSE]
     iterations: int = 100
     start: str = "random"
     starts: int = 1

@@ -19,7 +19,9 @@ from jaxtyping import Float
 
 from decoct.plots.canvas import COLOURS, GREY, dress, figure
 from experiments import common
-from experiments.sparse_vi.regression_runs import METHODS, PUBLISHED, SETS, asked, parser
+from experiments.sparse_vi.regression_methods import METHODS, PUBLISHED
+from experiments.sparse_vi.regression_problems import SETS
+from experiments.sparse_vi.regression_runs import asked, parser
 
 FLOOR = 1e-13
 """Fractions below which KLs are not told apart: they come from differences of numbers near 1."""

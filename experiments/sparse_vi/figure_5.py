@@ -4,7 +4,8 @@
 
 KL(π_w‖π)/KL(π₀‖π) between Laplace fits against the CPU seconds of a build, without compilation, on
 logarithmic axes. A point for each M, ascending along the line; medians over trials, with bars from
-the lower to the upper quartile of either. Runs that regression_runs.csv lacks are done first.
+the lower to the upper quartile of either. The numbers are those of
+figure_4.csv, which `figure_4` writes. Runs that regression_runs.csv lacks are done first.
 """
 
 from __future__ import annotations
@@ -39,9 +40,7 @@ def _bars(axes: Any, own: Table, colour: str) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     folder, results = asked(parser(__doc__).parse_args(arguments))
-    table = summary(results)
-    common.write_csv(folder / "figure_5.csv", table)
-    common.save(draw(table), folder / "figure_5.png")
+    common.save(draw(summary(results)), folder / "figure_5.png")
 
 
 if __name__ == "__main__":

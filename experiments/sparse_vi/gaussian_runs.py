@@ -15,7 +15,6 @@ Adam's steps, of length 1/(1 + t), where Algorithm 1 in print has plain ones of 
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -35,6 +34,7 @@ from decoct.posteriors.base import WeightedDensity
 from decoct.posteriors.exact import exact_posterior
 from decoct.solvers import GIGA
 from experiments import common
+from experiments.sparse_vi.results_file import ResultsFile
 
 PROJECTION = 100
 """S: draws of π̂, and of π_w in Algorithm 1."""
@@ -138,6 +138,10 @@ class Method(NamedTuple):
             for m in sizes
         ]
 
+    def coresets(self, trial: Trial, picks: Sequence[int]) -> dict[int, Coreset]:
+        """Return the coresets after these numbers of picks."""
+        return dict(zip(picks, self.path(trial, picks), strict=True))
+
 
 def optimal(trial: Trial, rng: np.random.Generator) -> Construction:
     """Return GIGA with π̂ = π."""
@@ -172,52 +176,82 @@ HILBERT = (
 )
 
 
-class Measured(NamedTuple):
-    """What was found.
+class Result(NamedTuple):
+    """What a method came to at M, in nats, and the CPU seconds of the whole path."""
 
-    Attributes
-    ----------
-    table
-        Quartiles of KL for the prior (M = 0) and for every method and M.
-    first
-        Coresets of the first trial by method and M.
+    set: str
+    method: str
+    trial: int
+    M: int
+    rows: int
+    reverse: float
+    forward: float
+    path_cpu_s: float
+
+    @classmethod
+    def read(cls, row: Mapping[str, str]) -> Result:
+        """Return a result from a row of a file."""
+        numbers = (float(row[name]) for name in ("reverse", "forward", "path_cpu_s"))
+        whole = (int(row[name]) for name in ("trial", "M", "rows"))
+        return cls(row["set"], row["method"], *whole, *numbers)
+
+
+def measured(
+    name: str,
+    methods: Iterable[Method],
+    trials: Sequence[Trial],
+    sizes: Sequence[int],
+    file: ResultsFile | None = None,
+) -> list[dict[str, Any]]:
+    """Run the methods, judge every coreset exactly, and return a table of quartiles.
+
+    It has the prior (M = 0), and every method at every M. What ``file`` knows of the set ``name``
+    is not run again; what is run is written there.
     """
-
-    table: list[dict[str, Any]]
-    first: dict[str, dict[int, Coreset]]
-
-
-def measured(methods: Iterable[Method], trials: Sequence[Trial], sizes: Sequence[int]) -> Measured:
-    """Run the methods and judge every coreset exactly."""
-    table = [_summary("prior", 0, [0] * len(trials), [one.kl(one.prior) for one in trials], [])]
-    first: dict[str, dict[int, Coreset]] = {}
+    table = [_summary("prior", 0, [one.kl(one.prior) for one in trials], [])]
+    known = [] if file is None else [Result.read(one) for one in file.rows()]
     for method in methods:
-        kls, kept, seconds = defaultdict(list), defaultdict(list), []
-        for trial in trials[: method.trials]:
-            started = time.process_time()
-            path = method.path(trial, method.sizes(sizes))
-            seconds.append(time.process_time() - started)
-            first.setdefault(method.name, dict(zip(method.sizes(sizes), path, strict=True)))
-            for m, coreset in zip(method.sizes(sizes), path, strict=True):
-                kls[m].append(trial.kl(trial.posterior(coreset)))
-                kept[m].append(coreset.size)
-        table += [_summary(method.name, m, kept[m], kls[m], seconds) for m in kls]
-        print(f"{method.name}: {np.median(seconds):.1f} CPU s a trial, {_trials(len(seconds))}")
-    return Measured(table, first)
+        wanted = set(method.sizes(sizes))
+        found: list[Result] = []
+        for number, trial in enumerate(trials[: method.trials]):
+            place = name, method.name, number
+            own = [one for one in known if one[:3] == place and one.M in wanted]
+            if len(own) < len(wanted):
+                own = _results(place, method, trial, sorted(wanted))
+                if file is not None:
+                    file.append([one._asdict() for one in own])
+            found += own
+        for m in sorted(wanted):
+            here = [one for one in found if m == one.M]
+            kls = [(one.reverse, one.forward) for one in here]
+            table.append(_summary(method.name, m, kls, here))
+        seconds = np.median([one.path_cpu_s for one in found])
+        number = len(trials[: method.trials])
+        print(f"{name}, {method.name}: {seconds:.1f} CPU s a trial, {_trials(number)}", flush=True)
+    return table
+
+
+def _results(
+    place: tuple[str, str, int], method: Method, trial: Trial, sizes: Sequence[int]
+) -> list[Result]:
+    started = time.process_time()
+    path = method.path(trial, sizes)
+    seconds = time.process_time() - started
+    return [
+        Result(*place, m, one.size, *trial.kl(trial.posterior(one)), seconds)
+        for m, one in zip(sizes, path, strict=True)
+    ]
 
 
 def _summary(
-    method: str,
-    m: int,
-    kept: Sequence[int],
-    kls: Sequence[tuple[float, float]],
-    seconds: Sequence[float],
+    method: str, m: int, kls: Sequence[tuple[float, float]], results: Sequence[Result]
 ) -> dict[str, Any]:
-    row: dict[str, Any] = {"method": method, "M": m, "rows": float(np.median(kept))}
+    rows = float(np.median([one.rows for one in results])) if results else 0.0
+    row: dict[str, Any] = {"method": method, "M": m, "rows": rows}
     for direction, values in zip(("reverse", "forward"), zip(*kls, strict=True), strict=True):
         low, middle, high = common.quartiles(values)
         row |= {f"{direction}_q25": low, f"{direction}_median": middle, f"{direction}_q75": high}
-    path = f"{np.median(seconds):.3g}" if len(seconds) else ""
+    path = f"{np.median([one.path_cpu_s for one in results]):.3g}" if results else ""
     return row | {"trials": len(kls), "path_cpu_s": path}
 
 

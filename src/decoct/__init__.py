@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from decoct import constructions, diagnostics, mixture, models, posteriors, solvers, weighting
+    from decoct.bridges.numpyro import from_numpyro
+    from decoct.bridges.pymc import from_pymc
     from decoct.certificate import Check, check
     from decoct.comparison import Comparison, compare
     from decoct.constructions.merge import merge
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from decoct.models.base import Model
     from decoct.posteriors import laplace
     from decoct.status import Status
+    from decoct.streams import StreamingCoreset
     from decoct.theory import hilbert_bounds
 
 __version__ = "0.1.0"
@@ -43,12 +46,15 @@ __all__ = [
     "RequestError",
     "RowsError",
     "Status",
+    "StreamingCoreset",
     "build",
     "check",
     "compare",
     "constructions",
     "diagnostics",
     "estimate",
+    "from_numpyro",
+    "from_pymc",
     "hilbert_bounds",
     "kl_gaussian",
     "laplace",
@@ -75,6 +81,8 @@ _PACKAGES = (
     "weighting",
 )
 _HOME = {
+    "from_numpyro": "bridges.numpyro",
+    "from_pymc": "bridges.pymc",
     "Check": "certificate",
     "check": "certificate",
     "Comparison": "comparison",
@@ -98,6 +106,7 @@ _HOME = {
     "Model": "models.base",
     "laplace": "posteriors",
     "Status": "status",
+    "StreamingCoreset": "streams",
 }
 
 

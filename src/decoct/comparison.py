@@ -241,7 +241,8 @@ def compare(
         entries.append(_laplace(potentials, jax.random.key(seed), draws))
         looked = [entry for entry in entries if entry.z is not None]
         bar.begin("judging", table.n_rows)
-        totals = potentials.totals(np.concatenate([entry.z for entry in looked]))
+        everywhere = np.concatenate([one.z for one in entries if one.z is not None])
+        totals = potentials.totals(everywhere)
     for entry, total in zip(looked, np.split(totals, len(looked)), strict=True):
         entry.judge(potentials, total)
     return Comparison(tuple(entry.line for entry in entries), source.n_rows)

@@ -194,6 +194,35 @@ class Coreset:
 
         save(self, path)
 
+    def to_numpyro(self) -> tuple[Any, tuple[Any, ...]]:
+        """Return the coreset posterior as a NumPyro model and its arguments.
+
+        ``model, args = coreset.to_numpyro()``, then ``MCMC(NUTS(model), ...).run(key, *args)``. For
+        coresets of `decoct.from_numpyro` models; see `decoct.bridges.numpyro.to_numpyro`.
+
+        Raises
+        ------
+        RequestError
+            It was built for another kind of model, or NumPyro is missing.
+        """
+        from decoct.bridges.numpyro import to_numpyro
+
+        return to_numpyro(self)
+
+    def to_pymc(self) -> Any:
+        """Return the coreset posterior as a PyMC model, for ``pm.sample()`` and nutpie.
+
+        For coresets of `decoct.from_pymc` models; see `decoct.bridges.pymc.to_pymc`.
+
+        Raises
+        ------
+        RequestError
+            It was built for another kind of model, or PyMC is missing.
+        """
+        from decoct.bridges.pymc import to_pymc
+
+        return to_pymc(self)
+
     def __repr__(self) -> str:
         kl = self.report.predicted_kl
         predicted = "" if kl is None else f", predicted KL {kl:.2g} nats"

@@ -48,15 +48,16 @@ def to_datatree(
     from arviz_base import from_dict
 
     named = {k: np.asarray(v) for k, v in _constrain(model, space, jnp.asarray(draws.z)).items()}
-    dims, coords = {"z": ["parameter"]}, {"parameter": np.arange(space.dim)}
+    dims, coords = model.dims(), {}
     for name, (dim, labels) in model.coords(rows).items():
         if name in named and named[name].ndim == 3 and named[name].shape[-1] == len(labels):
             dims[name], coords[dim] = [dim], np.asarray(labels, dtype=object)
     stats = {k: v for k, v in draws.info.items() if k in PER_DRAW}
-    groups = {"posterior": named, UNCONSTRAINED: {"z": draws.z}}
-    if stats:
-        groups["sample_stats"] = stats
+    groups = {"posterior": named, "sample_stats": stats} if stats else {"posterior": named}
     tree = from_dict(groups, dims=dims, coords=coords)
+    # apart, because a model may have a "z" or a dimension "parameter" of its own
+    flat = from_dict({UNCONSTRAINED: {"z": draws.z}}, dims={"z": ["parameter"]})
+    tree[UNCONSTRAINED] = flat[UNCONSTRAINED]
     scalars = {k: v for k, v in draws.info.items() if k not in PER_DRAW and np.ndim(v) == 0}
     tree["posterior"].attrs.update(_attributes({"sampler": draws.sampler, **scalars}))
     return tree

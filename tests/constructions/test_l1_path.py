@@ -10,7 +10,7 @@ from scipy.optimize import minimize
 import decoct
 from decoct import potentials
 from decoct.constructions import L1Path, l1_steps
-from decoct.constructions.base import Problem
+from decoct.constructions.base import Problem, Selection
 from decoct.constructions.l1_steps import minimiser, proximal
 from decoct.constructions.manifold import everything
 from decoct.data import encoded
@@ -392,6 +392,7 @@ def test_it_comes_near_the_size_and_the_posterior(logistic_rows):  # noqa: F811
     [
         ({"reuse": False}, 0.1),
         ({"subsample": 250, "subsample_totals": True}, 0.1),
+        ({"subsample": 250, "subsample_totals": True, "control_variates": False}, 0.1),
         # Eq. 96 by itself hardly leaves the prior in a few steps.
         ({"scheme": "plain", "rate": 1e-3, "early": None, "searches": 2}, 1.0),
     ],
@@ -406,6 +407,28 @@ def test_every_option_brings_the_posterior_nearer(logistic_rows, options, part):
     kl = decoct.kl_gaussian(decoct.laplace(model, coreset.rows, coreset.weights), full)
     assert 1 <= coreset.size <= 12
     assert kl < part * decoct.kl_gaussian(prior, full)
+
+
+@pytest.mark.parametrize("corrected", [True, False])
+def test_totals_of_a_subsample_are_corrected_unless_asked_not_to(logistic_rows, corrected):  # noqa: F811
+    options = {"subsample": 60, "subsample_totals": True, "control_variates": corrected}
+    problem = problem_of(LogisticRegression(), logistic_rows)
+    problem = dataclasses.replace(problem, sampler=Laplace())
+    method, potentials = L1Path(draws=100, **options), problem.potentials
+    state = method.step(jax.random.key(0), problem, method.init(jax.random.key(0), problem))[0]
+    ground = state.last[0]
+    rows = np.arange(0, 1000, 50)
+    selection = Selection(rows, np.full(20, potentials.n_rows / 20), potentials.rows.take(rows))
+    view = ground.manifold.at(jax.random.key(1), selection)  # draws near one another
+    estimate = view.cloud.total
+    exact = potentials.totals(view.cloud.z)
+    exact -= exact.mean()
+    error = np.linalg.norm(estimate - exact) / np.linalg.norm(exact)
+    plain = potentials.vectors(potentials.rows.take(state.candidates), view.cloud.z).sum(axis=0)
+    plain *= potentials.n_rows / len(state.candidates)
+    scaled = np.allclose(estimate, plain - plain.mean())
+    assert scaled != corrected
+    assert (error < 0.05) == corrected
 
 
 def test_rows_that_say_nothing_leave_the_prior():

@@ -9,7 +9,7 @@ import pytest
 
 import decoct
 from decoct import potentials
-from decoct.constructions import SparseVI
+from decoct.constructions import SparseVI, weight_updates
 from decoct.constructions.base import Problem, Selection
 from decoct.constructions.manifold import (
     GaussianManifold,
@@ -24,7 +24,7 @@ from decoct.data import encoded
 from decoct.errors import ModelError, RequestError
 from decoct.models import GaussianMean, LinearRegression, LogisticRegression, PoissonRegression
 from decoct.posteriors import Exact, Laplace
-from decoct.posteriors.base import Draws
+from decoct.posteriors.base import Draws, WeightedDensity
 from decoct.posteriors.exact import exact_posterior
 from decoct.potentials import Potentials
 from tests.constructions.contract import ConstructionContract, logistic_rows  # noqa: F401
@@ -360,6 +360,94 @@ def test_a_heavy_tailed_prior_is_proper(logistic_rows):  # noqa: F811
     rows = {"x": logistic_rows["x"][:200], "y": 2.0 * logistic_rows["y"][:200] - 1.0}
     method = SparseVI(draws=100, update=Quadratic(steps=1))
     assert decoct.build(model, rows, size=2, method=method, posterior=Laplace()).size <= 2
+
+
+def test_third_order_terms_are_refused_in_closed_form_before_any_work(monkeypatch):
+    monkeypatch.setattr(SparseVI, "step", None)
+    method = SparseVI(update=Quadratic(third_order=True))
+    for model, rows in (GAUSSIAN, LINEAR):
+        with pytest.raises(RequestError, match="third_order=True needs draws; set exact=False"):
+            decoct.build(model, rows, size=5, method=method)
+    monkeypatch.undo()
+    drawn = replace(method, exact=False, draws=100)
+    assert decoct.build(*LINEAR, size=3, method=drawn).size <= 3
+
+
+def test_plain_steps_that_run_away_say_so():
+    rows = {"x": np.random.default_rng(0).normal(size=(200, 30)) + 1.0}
+    options = {"model": GaussianMean(np.eye(30)), "rows": rows, "size": 4}
+    plain = decoct.build(**options, method=SparseVI(Gradient(steps=50, rate=1.0)))
+    last = plain.report.rounds[-1]["warning"]
+    share = plain.weights.sum() / 200
+    assert share > 4.0
+    assert f"add up to {share:.3g} times the number of rows" in last
+    assert "optimizer='adam'" in last
+    for update in (Gradient(steps=50, rate=1.0, optimizer="adam"), Quadratic()):
+        others = decoct.build(**options, method=SparseVI(update)).report.rounds
+        assert not any("warning" in one for one in others)
+
+
+@dataclass(frozen=True)
+class Noting:
+    """Laplace draws, and a note of where the sampler began to look."""
+
+    starts: list
+
+    def draw(self, key, density, n):
+        self.starts.append(np.asarray(density.start))
+        return Laplace().draw(key, density, n)
+
+
+def test_trial_steps_begin_to_look_at_the_nearest_weights(logistic_rows):  # noqa: F811
+    starts = []
+    problem = problem_of(LogisticRegression(), logistic_rows, sampler=Noting(starts))
+    manifold = SampledManifold(problem, 200, None, False, True)
+    rows = np.arange(0, 900, 100)
+    selection = Selection(rows, np.full(9, 1000 / 9), problem.potentials.rows.take(rows))
+    view = manifold.near(manifold.at(jax.random.key(0), selection).origin).at(
+        jax.random.key(1), selection._replace(weights=np.linspace(20.0, 200.0, 9))
+    )
+    goal = np.r_[np.full(8, 1e-3), 1000.0]
+    weight_updates._leap(jax.random.key(2), manifold, view, goal, 1.0)
+    assert len(starts) > 2
+    for start in starts[2:]:
+        np.testing.assert_array_equal(start, view.origin.centre)
+
+
+def test_algorithm_1_written_out():
+    """Potentials, correlations and steps in NumPy; only the draws of π_w are the package's own."""
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(40, 2))
+    y = np.where(rng.random(40) < 1.0 / (1.0 + np.exp(-2.0 * x[:, 0])), 1.0, -1.0)
+    model, picks, steps, draws, rate = LogisticRegression(), 4, 12, 25, 0.3
+    weights, picked = np.zeros(40), []
+
+    def potentials(key, weights):
+        kept = np.flatnonzero(weights) if weights.any() else np.zeros(1, dtype=int)
+        density = WeightedDensity.of(model, {"x": x[kept], "y": y[kept]}, weights[kept])
+        z = Laplace().draw(jax.random.fold_in(key, 0), density, draws).flat
+        f = -np.logaddexp(0.0, -y[:, None] * (x @ z.T))
+        return f - f.mean(axis=1, keepdims=True)
+
+    for pick in range(picks):
+        key = jax.random.fold_in(jax.random.key(7), pick + 1)
+        g = potentials(jax.random.fold_in(key, 0), weights)
+        scores = g @ ((1.0 - weights) @ g) / np.sqrt(np.square(g).sum(axis=1))
+        picked.append(int(np.argmax(np.where(weights > 0.0, np.abs(scores), scores))))
+        active = np.unique(np.r_[np.flatnonzero(weights), picked[-1]])
+        for t in range(steps):
+            slope = -g[active] @ ((1.0 - weights) @ g) / draws
+            weights[active] = np.maximum(0.0, weights[active] - rate / (1.0 + t) * slope)
+            g = potentials(jax.random.fold_in(jax.random.fold_in(key, 1), t), weights)
+    assert len(set(picked)) == picks
+    update = Gradient(steps=steps, rate=rate)
+    coreset = decoct.build(
+        model, {"x": x, "y": y}, size=picks, posterior=Laplace(), seed=7,
+        method=SparseVI(update, draws=draws, reuse=False),
+    )  # fmt: skip
+    assert [one["row"] for one in coreset.report.rounds if "row" in one] == picked[:-1]
+    np.testing.assert_array_equal(coreset.indices, np.flatnonzero(weights))
+    np.testing.assert_allclose(coreset.weights, weights[weights > 0.0], rtol=1e-8)
 
 
 class Sparing:

@@ -7,13 +7,11 @@ from scipy.optimize import minimize_scalar
 
 import decoct
 from decoct.diagnostics import Gaussian, kl_gaussian
+from decoct.diagnostics.closed_form_metric import exact_metric
+from decoct.diagnostics.hilbert_constant import HilbertBound, hilbert_bound, largest_ratio
 from decoct.diagnostics.information_geometry import (
-    HilbertBound,
     Metric,
-    exact_metric,
-    hilbert_bound,
     hilbert_objective,
-    largest_ratio,
     metric,
     residual_correlations,
 )

@@ -11,20 +11,17 @@ from scipy.stats import beta, kstest, uniform
 
 import decoct
 from decoct.diagnostics import kl_gaussian
-from decoct.diagnostics.information_geometry import (
-    exact_metric,
-    hilbert_bound,
-    hilbert_objective,
-)
+from decoct.diagnostics.closed_form_metric import exact_metric
+from decoct.diagnostics.hilbert_constant import hilbert_bound
+from decoct.diagnostics.information_geometry import hilbert_objective
+from decoct.diagnostics.path_constant import hilbert_bound_from_draws
 from decoct.diagnostics.path_divergence import (
     FACTOR,
     coreset_path_divergences,
-    hilbert_bound_from_draws,
-    paired_error,
     path_divergence,
     path_divergences,
-    path_times,
 )
+from decoct.diagnostics.posterior_path import paired_error, path_times
 from decoct.errors import RequestError
 from decoct.models import GaussianMean, LinearRegression, LogisticRegression
 from decoct.posteriors import Draws, Exact, Laplace

@@ -53,8 +53,10 @@ def test_figure_1_has_its_ellipses_and_errors(folder):
         assert held == pytest.approx(figure_1.QUICK_ROWS, rel=0.35)
 
 
-def test_figure_3_has_every_run(folder):
-    table = read_csv(folder / "quick" / "runs_rare.csv")
+@pytest.mark.parametrize(("reading", "file"), [("inverse", ""), ("printed", "_printed")])
+def test_figure_3_has_every_run(folder, reading, file):
+    table = read_csv(folder / "quick" / f"runs_rare{file}.csv")
+    assert {float(one["covariance_prior"]) for one in table} == {fits.READINGS[reading]}
     N = round(0.8 * figure_3.QUICK_ROWS)
     sizes = [round(share * N) for share in figure_3.QUICK_SHARES]
     wanted = [(fits.FULL, N)]
@@ -68,6 +70,7 @@ def test_figure_3_has_every_run(folder):
         assert int(one["iterations"]) <= 100
         assert float(one["seconds"]) > 0.0
     drawn = read_csv(folder / "quick" / "figure_3.csv")
+    drawn = [one for one in drawn if one["reading"] == reading]
     assert [(one["method"], int(one["M"]), int(one["runs"])) for one in drawn] == [
         (method, size, 2) for method in (fits.CORESET, fits.UNIFORM) for size in sizes
     ]
@@ -80,6 +83,8 @@ def test_a_finished_run_is_not_repeated_and_a_cut_one_goes_on(folder, tmp_path, 
     before = (folder / "quick" / "runs_rare.csv").read_text()
     lines = before.splitlines(keepends=True)
     (tmp_path / "quick").mkdir()
+    printed = "runs_rare_printed.csv"
+    (tmp_path / "quick" / printed).write_text((folder / "quick" / printed).read_text())
     cut = tmp_path / "quick" / "runs_rare.csv"
     cut.write_text("".join(lines[:-1]))
     figure_3.main(["--quick", "--output", str(tmp_path)])
@@ -90,14 +95,15 @@ def test_a_finished_run_is_not_repeated_and_a_cut_one_goes_on(folder, tmp_path, 
     monkeypatch.setattr(figure_3, "fit", None)
     figure_3.main(["--quick", "--output", str(folder)])
     assert (folder / "quick" / "runs_rare.csv").read_text() == before
-    with pytest.raises(SystemExit, match=r"runs of covariance_prior 10, not 0\.1"):
-        figure_3.main(["--quick", "--output", str(folder), "--covariance-prior", "0.1"])
+    with pytest.raises(SystemExit, match=r"runs of T 20, not 19"):
+        figure_3.main(["--quick", "--output", str(folder), "--components", "19"])
 
 
-def run(split, method, M, log_probability, seconds):
+def run(split, method, M, log_probability, seconds, covariance_prior="10"):
     return {
         "set": "rare", "split": split, "method": method, "M": M, "N": "1000",
         "log_probability": log_probability, "seconds": seconds,
+        "covariance_prior": covariance_prior,
     }  # fmt: skip
 
 
@@ -108,10 +114,14 @@ def test_errors_and_speed_ups_are_against_the_full_fit_of_the_split():
         run("0", "coreset", "20", "-110", "2"),
         run("1", "coreset", "20", "65", "1"),
         run("2", "coreset", "20", "7", "1"),  # a split without a full fit
+        run("0", "full", "1000", "-10", "9", "0.1"),
+        run("0", "coreset", "20", "-15", "3", "0.1"),
     ]
     found = figure_3.relative(table)
-    assert [(one["error"], one["speedup"]) for one in found] == [(0.1, 4.0), (0.3, 6.0)]
-    (row,) = figure_3.summary(found)
+    assert [(one["error"], one["speedup"]) for one in found] == [(0.1, 4.0), (0.3, 6.0), (0.5, 3.0)]
+    row, printed = figure_3.summary(found)
+    assert (row["reading"], printed["reading"]) == ("inverse", "printed")
+    assert (printed["error"], printed["runs"]) == (0.5, 1)
     assert (row["M"], row["percent"], row["n_over_m"]) == (20, 2.0, 50.0)
     assert (row["runs"], row["splits"]) == (2, 2)
     assert row["error"] == pytest.approx(0.2)
@@ -128,6 +138,8 @@ def test_hyper_parameters_are_the_paper_s():
     assert mixture.degrees_of_freedom_prior == 7
     assert mixture.weight_concentration_prior == 5.0
     assert mixture.covariance_prior == 10.0
+    printed = fits.Settings(covariance_prior=fits.READINGS[fits.PRINTED])
+    assert printed.mixture(n=5000, dim=7, seed=3).covariance_prior == 0.1
     np.testing.assert_array_equal(mixture.mean_prior, np.zeros(7))
     assert mixture.weight_concentration_prior_type == "dirichlet_process"
 

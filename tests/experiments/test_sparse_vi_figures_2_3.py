@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from experiments.common import read_csv
 from experiments.sparse_vi import figure_2, figure_3, gaussian_runs, map_regression
+from experiments.sparse_vi.results_file import ResultsFile
 
 PNG = b"\x89PNG\r\n\x1a\n"
 QUARTILES = [f"{way}_{name}" for way in ("reverse", "forward") for name in ("q25", "median", "q75")]
@@ -98,6 +99,25 @@ def test_panels_show_the_posteriors_and_the_rows(gaussian):
         assert float(circle["x0"]) == pytest.approx(x0, rel=1e-3, abs=1e-4)
         for one in rows:
             assert np.abs(trial.rows["x"][:, 0] - float(one["x0"])).min() < 1e-4
+
+
+def test_runs_that_are_started_again_do_what_is_missing(tmp_path):
+    trials = [figure_2.trial_of(0, number, 40, 3) for number in range(2)]
+    file = ResultsFile(tmp_path / "runs.csv", 0)
+    first = gaussian_runs.measured("here", [gaussian_runs.OURS], trials[:1], (1, 3), file)
+    assert [one["M"] for one in file.rows()] == ["1", "3"]
+    both = gaussian_runs.measured("here", [gaussian_runs.OURS], trials, (1, 3), file)
+    assert [(one["trial"], one["M"]) for one in file.rows()] == [
+        ("0", "1"), ("0", "3"), ("1", "1"), ("1", "3")
+    ]  # fmt: skip
+    known = gaussian_runs.OURS._replace(construction=None)
+    again = gaussian_runs.measured("here", [known], trials, (1, 3), file)
+    assert [one["trials"] for one in both] == [2, 2, 2]
+    for mine, theirs in zip(again, both, strict=True):
+        assert mine["reverse_median"] == pytest.approx(theirs["reverse_median"], rel=1e-5)
+    assert first[1]["reverse_median"] != both[1]["reverse_median"]
+    with pytest.raises(SystemExit, match="with seed 0, not 5"):
+        gaussian_runs.measured("here", [known], trials, (1, 3), ResultsFile(file.path, 5))
 
 
 def test_rows_are_those_of_the_papers_generator():

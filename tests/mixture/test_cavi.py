@@ -2,6 +2,7 @@
 
 import itertools
 
+import jax
 import numpy as np
 import pytest
 from scipy import stats
@@ -9,8 +10,8 @@ from scipy.integrate import quad
 from scipy.optimize import minimize
 from scipy.special import digamma, gammaln, logsumexp, multigammaln
 
-from decoct.errors import ModelError
-from decoct.mixture import cavi, walks
+from decoct.errors import ModelError, RowsError
+from decoct.mixture import cavi, climb, normal_wishart, walks
 from decoct.mixture.cavi import Mixture, Priors, ascend, evidence_bound, grouped, started
 from decoct.mixture.normal_wishart import NormalWishart
 from decoct.mixture.predictions import log_predictive, responsibilities
@@ -275,6 +276,121 @@ def test_tight_far_groups_take_the_walk_without_cancellation(monkeypatch):
         np.testing.assert_allclose(
             chol @ chol.T, scatter + 1e-12 * np.eye(D), rtol=2e-5, atol=2e-5 * scatter.max()
         )
+
+
+def test_a_climb_leaves_features_behind_where_they_lose_digits(monkeypatch):
+    # Three groups found from a blur: κ goes from 20 to 9,000 as they are told apart.
+    rng = np.random.default_rng(3)
+    corners = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    x, gamma = 1e-2 * rng.normal(size=(300, D)) + corners[rng.integers(3, size=300)], np.ones(300)
+    prior = Priors(
+        StickBreaking(1.0),
+        NormalWishart(np.zeros(D), np.float64(1e-3), 1e-2 * np.eye(D), np.float64(D)),
+    )
+    start = started(prior, grouped(x, gamma, rng.dirichlet(np.ones(3), size=300)))
+    calls, usual = [], climb.climb
+
+    def watched(*arguments):
+        found = usual(*arguments)
+        calls.append((arguments[-1], int(found.done), int(found.end)))
+        return found
+
+    fits = []
+    for limit in (-1.0, 3e3, np.inf):
+        monkeypatch.setattr(cavi, "LARGEST_REACH", limit)
+        monkeypatch.setattr(climb, "climb", watched if limit == 3e3 else usual)
+        fits.append(ascend(table(x, gamma), prior, start, max_iterations=60, tolerance=1e-8))
+    # features, one step too many, the same without it, then factors
+    steps, some = len(fits[0].bounds), calls[0][1]
+    assert 0 < some < steps
+    assert calls == [
+        (False, some, climb.ESCAPED),
+        (False, some, climb.GOES_ON),
+        (True, steps - some, climb.CONVERGED),
+    ]
+    for fit in fits:
+        assert fit.converged
+        np.testing.assert_allclose(fit.bounds, fits[0].bounds, rtol=1e-11)
+    for one, other in zip(fits[0].mixture.components, fits[1].mixture.components, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-8, atol=1e-10)
+
+
+def test_a_bound_that_float64_would_let_fall_ends_the_climb():
+    # Rows ten million times longer than wide, slantwise: the width is lost in their scatter.
+    rng = np.random.default_rng(0)
+    turn = np.linalg.qr(rng.normal(size=(3, 3)))[0]
+    x = rng.normal(size=(400, 3)) * [1e3, 1.0, 1e-4] @ turn
+    prior = Priors(
+        StickBreaking(1.0),
+        NormalWishart(np.zeros(3), np.float64(1e-3), 1e-5 * np.eye(3), np.float64(3.0)),
+    )
+    gamma = rng.gamma(1.0, size=400)
+    start = random_start(x, gamma, prior, components=3)
+    told = []
+    fit = ascend(
+        table(x, gamma), prior, start, tolerance=0.0, max_iterations=300,
+        on_iteration=lambda *a: told.append(a),
+    )  # fmt: skip
+    assert fit.fall > 0.0
+    assert not fit.converged
+    assert np.diff(fit.bounds).min() > -1e-9 * abs(fit.bounds[0])
+    assert len(told) == len(fit.bounds) < 300
+    assert np.isfinite(fit.mixture.components.chol).all()
+    # the same, many iterations to a call; a tolerance above the fall is convergence
+    many = ascend(table(x, gamma), prior, start, tolerance=0.0, max_iterations=300)
+    assert (many.bounds, many.fall) == (fit.bounds, fit.fall)
+    coarse = ascend(table(x, gamma), prior, start, tolerance=1e3, max_iterations=300)
+    assert coarse.converged
+    assert coarse.fall == 0.0
+
+
+def test_iterations_are_the_same_one_by_one_and_many_to_a_call(rows, monkeypatch):
+    x, gamma = rows
+    prior = priors(centre=15.0)
+    start = random_start(x, gamma, prior)
+    how = {"tolerance": 0.0, "max_iterations": 150}
+    many = ascend(table(x, gamma), prior, start, **how)
+    assert len(many.bounds) == 150 > climb.BLOCK
+    told = []
+    one = ascend(table(x, gamma), prior, start, **how, on_iteration=lambda *a: told.append(a))
+    assert one.bounds == many.bounds == [bound for _, bound, _ in told]
+    assert [number for number, _, _ in told] == list(range(1, 151))
+    np.testing.assert_allclose([rise for *_, rise in told][1:], np.diff(many.bounds))
+    monkeypatch.setattr(climb, "BLOCK_WORK", 0)  # as for many rows
+    assert ascend(table(x, gamma), prior, start, **how).bounds == many.bounds
+    # and a start from where it got, its bound known
+    half = ascend(table(x, gamma), prior, start, tolerance=0.0, max_iterations=75)
+    rest = ascend(table(x, gamma), prior, half.mixture, tolerance=1e-3, bound=half.bounds[-1])
+    assert rest.converged
+    np.testing.assert_allclose(rest.bounds, many.bounds[75 : 75 + len(rest.bounds)], rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_conjugate_update_adds_is_a_ratio_of_normalisers(rows, kind):
+    x, gamma = rows
+    prior = priors(KINDS[kind], centre=15.0)
+    statistics = grouped(x, gamma, np.random.default_rng(1).dirichlet(np.ones(T), size=300))
+    with jax.enable_x64(True):
+        shares, components = climb.learned(prior, statistics)
+        known = normal_wishart.expected(components)
+        gained = normal_wishart.expected_log_likelihood(known, statistics)
+        gained -= normal_wishart.divergence(prior.components, components, known)
+        ratio = normal_wishart.log_evidence(prior.components, components)
+        np.testing.assert_allclose(ratio, gained, rtol=1e-11)
+        of_weights = statistics.counts @ prior.weights.expected_log(shares)
+        of_weights -= prior.weights.divergence(shares)
+        assert prior.weights.log_evidence(shares) == pytest.approx(float(of_weights), rel=1e-11)
+
+
+def test_rows_too_far_to_square_are_named(rows):
+    x, gamma = rows
+    prior = priors(centre=15.0)
+    mixture = random_start(x, gamma, prior)
+    far = np.array([[0.0, 1.0], [0.0, 1e140], [-1e155, 0.0]])
+    assert np.isfinite(log_predictive(mixture, prior.weights, far[:2])).all()
+    for asked in (log_predictive, responsibilities):
+        with pytest.raises(RowsError, match=r"Row 2 of X is 1e\+155 from the origin"):
+            asked(mixture, prior.weights, far)
 
 
 @pytest.mark.parametrize("kind", ["dirichlet_process", "dirichlet_distribution"])

@@ -5,8 +5,9 @@ import sys
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
-from scipy import stats
+from scipy import sparse, stats
 
 pytest.importorskip("sklearn", minversion="1.6")
 from sklearn.base import clone
@@ -277,7 +278,15 @@ def test_weights_that_are_none_at_all(X):
         ({"degrees_of_freedom_prior": 1.0}, "'degrees_of_freedom_prior' should be greater than 1"),
         ({"mean_prior": [1.0]}, r"'means' should have the shape of \(2,\), but got \(1,\)"),
         ({"mean_prior": [1.0, np.nan]}, "contains NaN"),
+        ({"mean_prior": "middle"}, "'mean_prior' parameter .* must be None or an array-like"),
+        ({"mean_prior": 1.0}, "'mean_prior' parameter .* must be None or an array-like"),
         ({"covariance_prior": -1.0}, "'covariance_prior' parameter"),
+        ({"covariance_prior": "wide"}, "'covariance_prior' parameter .* an array-like or a float"),
+        ({"covariance_prior": [[1e-9, 1e-9], [0.0, 1e-9]]}, "symmetric, positive-definite"),
+        ({"warm_start": 3}, "'warm_start' parameter .* must be an instance of 'bool'"),
+        ({"verbose": -1}, r"'verbose' parameter .* int in the range \[0, inf\)"),
+        ({"random_state": -1}, r"'random_state' parameter .* range \[0, 4294967295\]"),
+        ({"random_state": "a"}, r"'random_state' parameter .* range \[0, 4294967295\]"),
         ({"covariance_prior": np.eye(3)}, r"should have the shape of \(2, 2\), but got \(3, 3\)"),
         ({"covariance_prior": -np.eye(2)}, "symmetric, positive-definite"),
         ({"covariance_prior": [[1.0, 0.5], [0.0, 1.0]]}, "symmetric, positive-definite"),
@@ -286,6 +295,90 @@ def test_weights_that_are_none_at_all(X):
 def test_bad_parameters(X, how, message):
     with pytest.raises(ValueError, match=message):
         fitted(X, **how)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"n_components": 0}, {"tol": -1.0}, {"reg_covar": None}, {"max_iter": 1.5},
+        {"weight_concentration_prior": 0.0}, {"mean_precision_prior": "a"},
+        {"degrees_of_freedom_prior": 1.0}, {"mean_prior": "a"}, {"mean_prior": [1.0]},
+        {"covariance_prior": "a"}, {"random_state": 1.5}, {"warm_start": "a"}, {"verbose": "a"},
+        {"n_init": 0}, {"verbose_interval": 0},
+    ],
+)  # fmt: skip
+def test_the_words_are_scikit_learns(X, how):
+    told = []
+    for estimator in (BayesianGaussianMixture, DPGaussianMixture):
+        with pytest.raises(ValueError, match="par") as caught:
+            estimator(**how).fit(X)
+        told.append(str(caught.value).replace(estimator.__name__, "It"))
+    assert told[0] == told[1]
+
+
+def test_columns_of_any_unit(X):
+    # with one component, as k-means groups columns by their units
+    scale = np.array([1e-9, 1e12])
+    plain = fitted(X, n_components=1, reg_covar=0.0)
+    other = fitted(X * scale + 1e7 * scale, n_components=1, reg_covar=0.0)
+    np.testing.assert_allclose(other.means_ / scale - 1e7, plain.means_, atol=1e-7)
+    np.testing.assert_allclose(
+        other.covariances_ / np.outer(scale, scale), plain.covariances_, rtol=1e-6, atol=1e-6
+    )
+    assert other.lower_bound_ == pytest.approx(
+        plain.lower_bound_ - 600.0 * np.log(scale).sum(), rel=1e-7
+    )
+    with pytest.raises(ValueError, match=r"X has .*e\+157 in row 0, column 1, whose square over"):
+        fitted(X * [1.0, 1e160])
+
+
+def test_digits_that_float64_lacks_are_told():
+    rng = np.random.default_rng(0)
+    turn = np.linalg.qr(rng.normal(size=(3, 3)))[0]
+    x = rng.normal(size=(400, 3)) * [1e3, 1.0, 1e-4] @ turn
+    how = {"n_components": 3, "init_params": "random", "covariance_prior": 1e-10}
+    with pytest.warns(
+        ConvergenceWarning, match="would have fallen by .* increase covariance_prior"
+    ):
+        mixture = fitted(x, **how)
+    assert not mixture.converged_
+    assert (np.diff(mixture.lower_bounds_) > 0.0).all()
+
+
+@pytest.mark.parametrize(
+    "turned", [np.ndarray.tolist, np.asfortranarray, pd.DataFrame, lambda x: x.astype(object)]
+)
+def test_tables_of_any_kind(X, turned):
+    whole = np.round(10.0 * X)
+    plain = fitted(whole)
+    assert fitted(turned(whole)).lower_bounds_ == plain.lower_bounds_
+    for kind in (np.int64, np.float32):
+        other = fitted(whole.astype(kind))
+        assert other.lower_bounds_ == plain.lower_bounds_
+        assert other.means_.dtype == np.float64
+        np.testing.assert_array_equal(other.predict(whole.astype(kind)), plain.predict(whole))
+
+
+def test_sparse_tables_are_refused_and_names_of_columns_kept(X):
+    with pytest.raises(TypeError, match="Sparse data was passed for X, but dense data is required"):
+        fitted(sparse.csr_matrix(X))
+    named = pd.DataFrame(X, columns=["a", "b"])
+    mixture = fitted(named)
+    assert list(mixture.feature_names_in_) == ["a", "b"]
+    with pytest.raises(ValueError, match="Feature names must be in the same order"):
+        mixture.predict(named[["b", "a"]])
+
+
+def test_the_smallest_tables():
+    two = np.array([[0.0, 1.0], [2.0, -3.0]])
+    mixture = fitted(two)
+    assert mixture.weights_.sum() == pytest.approx(1.0)
+    assert np.isfinite(mixture.score_samples(two)).all()
+    # one row, or rows that are all one, once the prior needs no covariance of theirs
+    same = fitted(np.full((3, 2), 7.0), covariance_prior=1.0)
+    twice = fitted(np.full((2, 2), 7.0), [1.0, 2.0], covariance_prior=1.0)
+    np.testing.assert_array_equal(same.means_, twice.means_)
+    assert same.lower_bounds_ == twice.lower_bounds_
 
 
 def test_bad_rows(X):

@@ -18,7 +18,7 @@ from sklearn.utils.estimator_checks import (
 
 import decoct
 from decoct.constructions import IteratedHilbert, LightweightCoreset, Uniform
-from decoct.constructions.lightweight import importance
+from decoct.constructions.lightweight import importance, theorem_3_1
 from decoct.data.arrays import ArrayRows
 from decoct.errors import CoresetFileError, DecoctError, RequestError, RowsError
 from decoct.mixture import DPGaussianMixture
@@ -107,7 +107,11 @@ def test_fit_leaves_the_coreset_it_was_fitted_on(X):
     assert coreset.model is fitted
     assert coreset.report.status is Status.DONE
     assert coreset.report.method["name"] == "LightweightCoreset"
-    assert coreset.report.rounds[0]["normalised_entropy"] < 1.0
+    assert coreset.report.method["components"] == 6
+    told = coreset.report.rounds[0]
+    assert told["normalised_entropy"] < 1.0
+    assert told["near_uniform"] == (told["normalised_entropy"] >= 0.98)
+    assert told["epsilon"] == theorem_3_1(200, 2, 6)
     # the fit of those rows, with the default priors of all rows
     by_hand = mixture(mean_prior=X.mean(axis=0), covariance_prior=np.cov(X.T) + 1e-6 * np.eye(2))
     by_hand.fit(coreset.rows["x"], sample_weight=coreset.weights)
@@ -149,7 +153,16 @@ def test_a_coreset_of_all_rows_is_all_rows(X):
     fitted = mixture(coreset_size=100).fit(few)
     np.testing.assert_array_equal(fitted.coreset_.indices, np.arange(80))
     np.testing.assert_array_equal(fitted.coreset_.weights, np.ones(80))
+    assert "epsilon" not in fitted.coreset_.report.rounds[0]
     assert_same_fit(fitted, mixture().fit(few), rtol=0)
+
+
+def test_a_fit_that_talks_says_whether_the_draws_are_near_uniform(X, capsys):
+    for rows, near in ((X[X[:, 0] < 20.0], True), (X, False)):
+        mixture(coreset_size=50, verbose=1).fit(rows)
+        first = capsys.readouterr().out.splitlines()[0]
+        assert first.startswith("Coreset: ")
+        assert ("rows, normalised entropy" in first, "nearly uniform" in first) == (True, near)
 
 
 def test_names_of_columns_stay(X):

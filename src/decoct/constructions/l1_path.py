@@ -24,6 +24,7 @@ from jaxtyping import Float, Int
 
 from decoct.constructions.base import (
     Chosen,
+    Plan,
     Problem,
     Selection,
     StepInfo,
@@ -41,7 +42,8 @@ from decoct.constructions.manifold import (
 )
 from decoct.constructions.manifold.base import pruned
 from decoct.constructions.manifold.everything import Ground
-from decoct.constructions.weight_updates import Quadratic, WeightUpdate
+from decoct.constructions.manifold.plan import draws_plan
+from decoct.constructions.weight_updates import Quadratic, WeightUpdate, require_draws
 from decoct.errors import RequestError
 from decoct.pools import Pool
 from decoct.randomness import uniform_sample
@@ -118,7 +120,10 @@ class L1Path:
     subsample
         Rows among which to choose, drawn once; None for all, as in closed form.
     subsample_totals
-        Estimate Σ_n f_n from those rows as well: cheap, and noisy by about ½ d N/subsample nats.
+        Estimate Σ_n f_n from those rows as well.
+    control_variates
+        Correct that estimate by a quadratic that is summed over all rows, as in `SparseVI`. False
+        is the paper's estimate, noisy by about ½ d N/subsample nats.
     reuse
         Reweight draws while their effective number is at least S/2. False draws anew for every
         gradient.
@@ -136,6 +141,7 @@ class L1Path:
     draws: int | None = None
     subsample: int | None = None
     subsample_totals: bool = False
+    control_variates: bool = True
     reuse: bool = True
     exact: bool = True
 
@@ -167,6 +173,7 @@ class L1Path:
             raise RequestError(f"The rate γ must be positive, not {self.rate}.")
 
     def init(self, key: jax.Array, problem: Problem) -> L1PathState:
+        require_draws(self.update, problem, self.exact)
         require_proper_prior(problem.potentials, "L1Path")
         nothing = np.zeros(0, dtype=np.int64)
         return L1PathState(nothing, np.zeros(0), (), 0, (), Status.RUNNING.name, None)
@@ -200,6 +207,19 @@ class L1Path:
 
     def steps(self, problem: Problem) -> int:
         return 1 + self.searches * len(problem.sizes)
+
+    def plan(self, problem: Problem) -> Plan:
+        """One set of draws at least; at most one for every step of every stage and its polish."""
+        polish = 0 if self.update is None else 2 * self.update.steps
+        most = len(problem.sizes) * (self.searches * (1 + self.iterations) + 1 + polish)
+        return draws_plan(
+            problem,
+            self.draws or max(500, 5 * problem.size),
+            (1, most),
+            subsample=self.subsample,
+            subsample_totals=self.subsample_totals,
+            control_variates=self.control_variates,
+        )
 
     def pack(self, state: L1PathState) -> dict[str, Any]:
         return {
@@ -255,6 +275,7 @@ class L1Path:
             candidates=candidates,
             scales=scales,
             subsample_totals=self.subsample_totals,
+            control_variates=self.control_variates,
             reuse=self.reuse,
             exact=self.exact,
         )

@@ -19,7 +19,7 @@ normalised entropy −Σq_n ln q_n/ln N: at 1 the draws are uniform; the paper c
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -31,6 +31,7 @@ from decoct.constructions.base import (
     Chosen,
     OneStep,
     OneStepState,
+    Plan,
     Problem,
     Selection,
     StepInfo,
@@ -106,6 +107,10 @@ class LightweightCoreset(OneStep):
         if not 0.0 < self.delta < 1.0:
             raise RequestError(f"delta must be between 0 and 1, not {self.delta}.")
 
+    def plan(self, problem: Problem) -> Plan:
+        """Two passes that read the rows; no potential is evaluated."""
+        return Plan((2, 2), (0.0, 0.0), 16 * problem.n_rows)
+
     def step(
         self, key: jax.Array, problem: Problem, state: OneStepState
     ) -> tuple[OneStepState, StepInfo]:
@@ -116,7 +121,7 @@ class LightweightCoreset(OneStep):
         size = chosen[-1].size
         numbers = {"repeated_picks": problem.size - size, **self.numbers(found, problem.size)}
         picked = tuple(Chosen(one, None) for one in chosen)
-        return OneStepState(picked), StepInfo(_message(size, found.entropy), numbers)
+        return OneStepState(picked), StepInfo(described_draws(size, numbers), numbers)
 
     def numbers(self, found: Importance, size: int) -> dict[str, Any]:
         """Return the figures for the report: entropy, spread and Theorem 3.1's ε.
@@ -266,9 +271,12 @@ def theorem_3_1(size: int, dim: int, components: int, delta: float = 0.05) -> fl
     return float(np.sqrt(((dim * components) ** 4 + np.log(1.0 / delta)) / size))
 
 
-def _message(size: int, entropy: float) -> str:
-    near = ", nearly uniform" if entropy >= NEAR_UNIFORM else ""
-    return f"{size} rows, normalised entropy {entropy:.3f}{near}"
+def described_draws(size: int, numbers: Mapping[str, Any]) -> str:
+    """Return what a person is told of rows drawn; ``numbers`` are the report's."""
+    if "normalised_entropy" not in numbers:
+        return f"{size} rows"
+    near = ", nearly uniform" if numbers["near_uniform"] else ""
+    return f"{size} rows, normalised entropy {numbers['normalised_entropy']:.3f}{near}"
 
 
 def _draw(

@@ -1,46 +1,74 @@
-"""Coresets built apart, merged without touching a weight (Campbell & Broderick 2019, §4.3).
+"""Coresets built apart, merged (Campbell & Broderick 2019, §4.3), and made smaller again.
 
 If the table is cut in C parts and a Hilbert coreset is built on each, Σ_c L_c(w_c) is a coreset of
 the whole: by the triangle inequality its error is at most the sum of theirs, which gives the
 bounds σ η̄/√M for Frank–Wolfe and (σ η̄/√M)(1 + √(2 log C/δ)) for importance sampling, with σ and η̄
 of the whole table (Corollaries 4.5, 4.6; `decoct.diagnostics.bounds`). Parts may live on different
 machines or arrive one after the other; only the coresets have to meet.
+
+The union may be compressed once more (`decoct.constructions.recompress`), which adds one error to
+the sum. With KL_c ≈ ½ρ_c² the predicted KL of part c, ρ_c = ‖L_c − L_c(w_c)‖ in the L2 norm,
+
+    KL ≤ ½ (Σ_c ρ_c + ρ)²,  and ½ (Σ_c ρ_c² + ρ²) where the parts' errors are independent.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
 import numpy as np
 
+from decoct.constructions.base import Selection
+from decoct.constructions.error_sum import ErrorSum
+from decoct.constructions.recompress import Recompressed, recompress
 from decoct.coreset import Coreset
 from decoct.errors import RequestError
 from decoct.models.base import AbstractModel
+from decoct.posteriors.automatic import Automatic
+from decoct.posteriors.base import Sampler
 from decoct.report import Report
 from decoct.status import Status
 
 
-def merge(coresets: Sequence[Coreset]) -> Coreset:
+def merge(
+    coresets: Sequence[Coreset],
+    size: int | None = None,
+    *,
+    posterior: Sampler | None = None,
+    seed: int = 0,
+) -> Coreset:
     """Return the coreset of several tables laid end to end, from one coreset of each.
 
     Parameters
     ----------
     coresets
         In the order of the tables. All of one model, hyper-parameters included.
+    size
+        Most rows to keep. Weights are found anew if the parts have more rows in all, at draws of
+        the posterior of all parts together. None keeps every row and touches no weight.
+    posterior
+        A sampler of `decoct.posteriors` that supplies those draws; default `Automatic`.
+    seed
+        Seed of those draws.
 
     Returns
     -------
     Coreset
-        Row numbers count on from table to table; weights and rows are the parts'. Costs in the
-        report are the sums; the predicted KL is unknown (None), for the parts' errors may cancel
-        or add up: `decoct.check` tells.
+        Row numbers count on from table to table. Costs in the report are the sums. Its last round
+        has what can be said of the error where every part has a predicted KL: ``kl_bound``, if all
+        errors point the same way (the triangle inequality of Corollaries 4.5 and 4.6), and
+        ``kl_if_independent``, both in nats. A part's prediction was made at the draws of its *own*
+        posterior: if the parts contradict each other, none of them looked where the posterior of
+        the whole is. `decoct.check` certifies. The predicted KL is ``kl_if_independent`` after a
+        compression, and None without.
 
     Raises
     ------
     RequestError
-        Nothing to merge, or the models or columns differ.
+        Nothing to merge, the models or columns differ, or ``size`` is no number of rows.
 
     Examples
     --------
@@ -51,7 +79,29 @@ def merge(coresets: Sequence[Coreset]) -> Coreset:
     >>> whole = decoct.merge(parts)
     >>> whole.n_rows, whole.size == sum(part.size for part in parts)
     (1500, True)
+    >>> decoct.merge(parts, size=10).size <= 10
+    True
     """
+    parts = _checked(coresets)
+    if size is not None and (isinstance(size, bool) or not isinstance(size, int | np.integer)):
+        raise RequestError(f"size must be a whole number of rows, not {size!r}.")
+    if size is not None and size < 1:
+        raise RequestError(f"size must be at least 1, not {size}.")
+    union = _union(parts)
+    if size is None or union.size <= size:
+        return union
+    encoded = union.model.encode(union.rows, union.indices)
+    found = recompress(
+        jax.random.key(seed),
+        union.model,
+        Selection(union.indices, union.weights, encoded),
+        int(size),
+        Automatic() if posterior is None else posterior,
+    )
+    return _compressed(union, found, int(size), seed)
+
+
+def _checked(coresets: Sequence[Coreset]) -> list[Coreset]:
     listed: list[Any] = list(coresets) if isinstance(coresets, list | tuple) else [coresets]
     parts = [part for part in listed if isinstance(part, Coreset)]
     if len(parts) < len(listed) or isinstance(coresets, Coreset):
@@ -60,6 +110,10 @@ def merge(coresets: Sequence[Coreset]) -> Coreset:
         raise RequestError("There is nothing to merge; give at least one coreset.")
     for number, part in enumerate(parts[1:], start=1):
         _require_alike(parts[0], part, number)
+    return parts
+
+
+def _union(parts: Sequence[Coreset]) -> Coreset:
     starts = np.cumsum([0, *(part.n_rows for part in parts)])
     indices = [part.indices + start for part, start in zip(parts, starts[:-1], strict=True)]
     rows = {
@@ -73,6 +127,29 @@ def merge(coresets: Sequence[Coreset]) -> Coreset:
         int(starts[-1]),
         parts[0].model,
         _report([part.report for part in parts]),
+    )
+
+
+def _compressed(union: Coreset, found: Recompressed, size: int, seed: int) -> Coreset:
+    kept, report = found.chosen.selection, union.report
+    before = ErrorSum.of_report(report)
+    error = None if before is None else before.with_step(found.chosen.predicted_kl)
+    last = {**found.rounds[-1], **({} if error is None else error.to_dict())}
+    return Coreset(
+        kept.indices,
+        kept.weights,
+        {name: column[found.positions] for name, column in union.rows.items()},
+        union.n_rows,
+        union.model,
+        replace(
+            report,
+            seed=seed,
+            status=report.status if found.status.ok else found.status,
+            size_asked=size,
+            rounds=[*report.rounds, last],
+            evaluations=report.evaluations + found.evaluations,
+            predicted_kl=None if error is None else error.kl_if_independent,
+        ),
     )
 
 
@@ -116,13 +193,18 @@ def _report(reports: list[Report]) -> Report:
         for phase, value in one.seconds.items():
             seconds[phase] = round(seconds.get(phase, 0.0) + value, 3)
     worst = next((one.status for one in reports if not one.status.ok), Status.DONE)
+    errors = [ErrorSum.of_report(one) for one in reports]
+    known = [one for one in errors if one is not None]
+    rounds: list[dict[str, Any]] = []
+    if len(known) == len(errors):
+        rounds = [{"parts": len(reports), **ErrorSum.of_parts(known).to_dict()}]
     return Report(
         {"name": "merge", "parts": [one.method for one in reports]},
         reports[0].seed,
         worst,
         None if None in sizes else sum(size for size in sizes if size is not None),
         None,
-        [],
+        rounds,
         sum(one.passes for one in reports),
         sum(one.evaluations for one in reports),
         seconds,

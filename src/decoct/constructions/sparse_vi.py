@@ -24,6 +24,7 @@ from jaxtyping import Int
 
 from decoct.constructions.base import (
     Chosen,
+    Plan,
     Problem,
     Selection,
     StepInfo,
@@ -40,13 +41,22 @@ from decoct.constructions.manifold import (
     require_proper_prior,
 )
 from decoct.constructions.manifold.base import has_row, pruned
-from decoct.constructions.weight_updates import Quadratic, WeightUpdate, least_missed
+from decoct.constructions.manifold.plan import draws_plan
+from decoct.constructions.weight_updates import (
+    Quadratic,
+    WeightUpdate,
+    least_missed,
+    require_draws,
+)
 from decoct.errors import RequestError
 from decoct.pools import Pool
 from decoct.status import Status
 
 UNMOVED = 1e-6
 """Change of a weight, relative to the largest, below which it counts as none."""
+
+RUN_AWAY = 4.0
+"""Σ w, in units of N, above which weights count as run away; `Quadratic` allows 2."""
 
 
 class SparseVIState(NamedTuple):
@@ -140,6 +150,7 @@ class SparseVI:
             raise RequestError("subsample_totals=True needs subsample=, the rows to estimate from.")
 
     def init(self, key: jax.Array, problem: Problem) -> SparseVIState:
+        require_draws(self.update, problem, self.exact)
         require_proper_prior(problem.potentials, "SparseVI")
         one = problem.potentials.rows.take(np.zeros(1, dtype=np.int64))
         # One row without weight gives the prior its shapes.
@@ -180,10 +191,9 @@ class SparseVI:
             view=(manifold, view if self.reuse and moved else None),
         )
         state = state._replace(chosen=self._recorded(problem, state, view.predicted_kl()))
-        size = _rows(selection)
         if state.picks >= self.steps(problem):
             return self._finished(key, problem, manifold, state)
-        return state, StepInfo(f"{size} rows", {"row": row, "rows": size})
+        return state, _info(problem, selection, {"row": row})
 
     def status(self, problem: Problem, state: SparseVIState) -> Status:
         return Status[state.outcome]
@@ -193,6 +203,18 @@ class SparseVI:
 
     def steps(self, problem: Problem) -> int:
         return self.picks or problem.size
+
+    def plan(self, problem: Problem) -> Plan:
+        """One set of draws at least; at most one a pick and two for every step of its update."""
+        most = (self.steps(problem) + len(problem.sizes)) * (1 + 2 * self.update.steps)
+        return draws_plan(
+            problem,
+            self.draws or max(100, 8 * problem.size),
+            (1, most),
+            subsample=self.subsample,
+            subsample_totals=self.subsample_totals,
+            control_variates=self.control_variates,
+        )
 
     def pack(self, state: SparseVIState) -> dict[str, Any]:
         return {
@@ -283,9 +305,22 @@ class SparseVI:
             view = manifold.at(jax.random.fold_in(key, 1000 + place), selection)
             chosen[m] = Chosen(selection, view.predicted_kl())
         last = chosen[problem.size]
-        numbers = {"rows": last.selection.size, "predicted_kl": last.predicted_kl}
         state = state._replace(chosen=chosen, outcome=Status.DONE.name, view=None)
-        return state, StepInfo(f"{last.selection.size} rows", numbers)
+        return state, _info(problem, last.selection, {"predicted_kl": last.predicted_kl})
+
+
+def _info(problem: Problem, selection: Selection, numbers: dict[str, Any]) -> StepInfo:
+    """Return what a person wants to know of a selection, a warning of weights without end too."""
+    rows, share = _rows(selection), float(selection.weights.sum()) / problem.n_rows
+    message, numbers = f"{rows} rows", {**numbers, "rows": rows}
+    if share > RUN_AWAY:
+        numbers["warning"] = (
+            f"The weights add up to {share:.3g} times the number of rows: they have run away to a "
+            "posterior far too narrow, from which there is no way back. Plain gradient steps have "
+            "no scale: use Quadratic(), Gradient(optimizer='adam') or a smaller rate."
+        )
+        message += f", with weights of {share:.3g} N: the steps are too long"
+    return StepInfo(message, numbers)
 
 
 def _rows(selection: Selection) -> int:

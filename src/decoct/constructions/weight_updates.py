@@ -25,11 +25,16 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
+from decoct.constructions.base import Problem
+from decoct.constructions.gradient_update import Gradient, basis_of, check_steps, slope_of
+from decoct.constructions.manifold import has_closed_form, near
 from decoct.constructions.manifold.base import LocalView, Manifold
 from decoct.errors import ModelError, RequestError
 from decoct.solvers.active_set import ActiveSet, UnitVectors
 from decoct.solvers.nnls import best_row
 from decoct.tangent import Tangent
+
+__all__ = ["Gradient", "Quadratic", "WeightUpdate", "least_missed", "require_draws"]
 
 TRUSTED = 0.25
 """Effective share of the draws that must stand behind the weights a step goes to."""
@@ -60,72 +65,14 @@ FLOOR = 1e-6
 class WeightUpdate(Protocol):
     """A way to move the weights of the support; hyper-parameters only."""
 
+    @property
+    def steps(self) -> int:
+        """T, the most steps it takes."""
+        ...
+
     def run(self, key: jax.Array, manifold: Manifold, view: LocalView, picked: int) -> LocalView:
         """Return the view at the new weights; ``picked`` is the position of the new row."""
         ...
-
-
-@dataclass(frozen=True)
-class Gradient:
-    """T projected stochastic gradient steps (Algorithm 1, lines 10-15).
-
-    Attributes
-    ----------
-    steps
-        T, at least 2.
-    rate
-        γ_t = rate/(1 + t), t = 0, 1, …; with Adam the length of a step instead.
-    optimizer
-        "sgd", or "adam" (β₁ = 0.9, β₂ = 0.999).
-    single
-        Move only the scale of the old weights and the new one (Appendix D.1).
-    """
-
-    steps: int = 100
-    rate: float = 0.5
-    optimizer: str = "sgd"
-    single: bool = False
-
-    def __post_init__(self) -> None:
-        _check_steps(self.steps, 2)
-        if not (
-            isinstance(self.rate, (int, float, np.floating))
-            and np.isfinite(self.rate)
-            and self.rate > 0.0
-        ):
-            raise RequestError(f"The rate γ must be positive, not {self.rate!r}.")
-        if self.optimizer not in ("sgd", "adam"):
-            raise RequestError(f"optimizer must be sgd or adam, not {self.optimizer!r}.")
-
-    def run(self, key: jax.Array, manifold: Manifold, view: LocalView, picked: int) -> LocalView:
-        basis = _basis(view, picked) if self.single else None
-        moments: tuple[np.ndarray, np.ndarray] | None = None
-        scales = None if basis is None else np.array([1.0, 0.0])
-        for t in range(self.steps):
-            slope = _slope(view.tangent(), view.selection.weights)
-            if basis is not None:
-                slope = basis @ slope
-            step, moments = self._step(slope, t, moments)
-            if basis is None:
-                weights = np.maximum(view.selection.weights - step, 0.0)
-            else:
-                assert scales is not None
-                scales = np.maximum(scales - step, 0.0)
-                weights = scales @ basis
-            view = manifold.moved(jax.random.fold_in(key, t), view, weights)
-        return view
-
-    def _step(
-        self, slope: np.ndarray, t: int, moments: tuple[np.ndarray, np.ndarray] | None
-    ) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray] | None]:
-        gamma = self.rate / (1.0 + t)
-        if self.optimizer == "sgd":
-            return gamma * slope, None
-        first, second = moments or (np.zeros_like(slope), np.zeros_like(slope))
-        first = 0.9 * first + 0.1 * slope
-        second = 0.999 * second + 0.001 * slope**2
-        unit = (first / (1 - 0.9 ** (t + 1))) / (np.sqrt(second / (1 - 0.999 ** (t + 1))) + 1e-8)
-        return gamma * unit, (first, second)
 
 
 @dataclass(frozen=True)
@@ -157,7 +104,7 @@ class Quadratic:
     heaviest: float | None = 2.0
 
     def __post_init__(self) -> None:
-        _check_steps(self.steps, 1)
+        check_steps(self.steps, 1)
         if self.heaviest is not None and not self.heaviest > 0.0:
             raise RequestError(f"heaviest must be positive or None, not {self.heaviest}.")
 
@@ -192,9 +139,21 @@ class Quadratic:
             goal = _nnls(held, weights)
             most = np.inf if self.heaviest is None else self.heaviest * manifold.n_rows
             return goal if goal.sum() <= most else _nnls(_of_sum(held, most), weights)
-        basis = _basis(view, picked)
+        basis = basis_of(view.selection.weights, picked)
         scales = _nnls(Tangent(basis @ tangent.vectors, tangent.target), np.array([1.0, 0.0]))
         return scales @ basis
+
+
+def require_draws(update: object, problem: Problem, exact: bool) -> None:
+    """Refuse an update that needs draws where the manifold is in closed form.
+
+    Raises
+    ------
+    RequestError
+        ``third_order`` is set, and ``exact`` of a model with closed forms.
+    """
+    if isinstance(update, Quadratic) and update.third_order and exact and has_closed_form(problem):
+        raise RequestError("third_order=True needs draws; set exact=False on the construction.")
 
 
 def least_missed(tangent: Tangent, weights: Float[np.ndarray, " m"]) -> int:
@@ -210,23 +169,6 @@ def least_missed(tangent: Tangent, weights: Float[np.ndarray, " m"]) -> int:
         return int(used[outside[0]])
     missed = active.weights**2 / np.diag(active.inverse_gram())
     return int(used[active.support[int(np.argmin(missed))]])
-
-
-def _check_steps(steps: int, least: int) -> None:
-    if not (isinstance(steps, (int, np.integer)) and steps >= least):
-        raise RequestError(f"steps must be a whole number, at least {least}, not {steps!r}.")
-
-
-def _slope(tangent: Tangent, weights: np.ndarray) -> Float[np.ndarray, " m"]:
-    """Return ∇KL on the support, −G(b − Gᵀw)."""
-    return -tangent.vectors @ (tangent.target - weights @ tangent.vectors)
-
-
-def _basis(view: LocalView, picked: int) -> Float[np.ndarray, "2 m"]:
-    """Return w and 1_n: all that a single update can reach."""
-    one = np.zeros(len(view.selection.weights))
-    one[picked] = 1.0
-    return np.stack([view.selection.weights, one])
 
 
 def _nnls(tangent: Tangent, start: np.ndarray) -> Float[np.ndarray, " m"]:
@@ -266,13 +208,12 @@ def _of_sum(tangent: Tangent, total: float) -> Tangent:
 def _with_third_order(view: LocalView, tangent: Tangent, weights: np.ndarray) -> Tangent:
     """Return vectors whose Gram matrix is H of Eq. 91, and the target of Eq. 94."""
     moments = view.third_moments()
-    if moments is None:
-        raise RequestError("third_order=True needs draws; set exact=False on the construction.")
+    assert moments is not None, "require_draws comes before any work"
     vectors, left = moments
     hessian = (vectors * (1.0 - left)) @ vectors.T
     values, basis = np.linalg.eigh(hessian)
     root = np.sqrt(np.maximum(values, FLOOR * np.abs(values).max()))
-    slope = _slope(tangent, weights)
+    slope = slope_of(tangent, weights)
     lower = basis * root
     return Tangent(lower, weights @ lower - (basis.T @ slope) / root)
 
@@ -299,10 +240,10 @@ def _stepped(
             return far
     gamma = 0.5
     while gamma >= SMALLEST_STEP:
-        near = weights + gamma * (goal - weights)
-        there = view.height(near)
+        closer = weights + gamma * (goal - weights)
+        there = view.height(closer)
         if there.share >= TRUSTED * here.share and there.kl < here.kl:
-            return Step(manifold.moved(key, view, near), gamma, np.inf)
+            return Step(manifold.moved(key, view, closer), gamma, np.inf)
         gamma *= 0.5
     return None
 
@@ -318,6 +259,7 @@ def _leap(
     turns negative once the step has gone too far.
     """
     weights, gamma = view.selection.weights, longest
+    manifold = near(manifold, view.origin)
     for trial in range(TRIALS):
         there = view.selection._replace(weights=weights + gamma * (goal - weights))
         try:

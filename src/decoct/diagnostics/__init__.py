@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Any
 from decoct.diagnostics.alignment import Geometry, geometry
 from decoct.diagnostics.bounds import BoundsTable, bounds_report
 from decoct.diagnostics.divergences import Gaussian, kl_from_log_ratios, kl_gaussian
-from decoct.diagnostics.information_geometry import HilbertBound, Metric, hilbert_bound, metric
+from decoct.diagnostics.hilbert_constant import HilbertBound, hilbert_bound
+from decoct.diagnostics.information_geometry import Metric, metric
 
 if TYPE_CHECKING:
-    from decoct.diagnostics.path_divergence import (
-        coreset_path_divergences,
-        hilbert_bound_from_draws,
-        path_divergences,
-    )
+    from decoct.diagnostics.path_constant import hilbert_bound_from_draws
+    from decoct.diagnostics.path_divergence import coreset_path_divergences, path_divergences
     from decoct.diagnostics.predictive import best_log_likelihood, negative_log_likelihood
 
 __all__ = [
@@ -41,7 +39,7 @@ __all__ = [
 _LATER = {
     "best_log_likelihood": "predictive",
     "coreset_path_divergences": "path_divergence",
-    "hilbert_bound_from_draws": "path_divergence",
+    "hilbert_bound_from_draws": "path_constant",
     "negative_log_likelihood": "predictive",
     "path_divergences": "path_divergence",
 }

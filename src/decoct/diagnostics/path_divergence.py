@@ -22,34 +22,22 @@ it needs no importance weights, and so works however far π_w is from π.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import numpy as np
 from jaxtyping import Float
 
-from decoct.data.arrays import ArrayRows
-from decoct.data.base import Columns, Rows
+from decoct.data.base import Rows
 from decoct.data.encoded import encoded
 from decoct.data.tables import rows as as_rows
-from decoct.diagnostics.information_geometry import (
-    HilbertBound,
-    MetricRange,
-    hilbert_objective,
-    metric,
-    nonnegative_weights,
-)
+from decoct.diagnostics.posterior_path import Kind, PosteriorPath, paired_error
 from decoct.errors import RequestError
 from decoct.models.base import AbstractModel
-from decoct.posteriors.automatic import Automatic
-from decoct.posteriors.base import Draws, Sampler, WeightedDensity
-from decoct.potentials import Potentials
+from decoct.posteriors.base import Sampler
 from decoct.precision import float64
-from decoct.randomness import host_rng
-
-Kind = Literal["reverse", "forward", "symmetrised"]
 
 FACTOR: dict[Kind, float] = {"reverse": 0.5, "forward": 0.5, "symmetrised": 1.0}
 """What E Var_γ(T)[D] is multiplied by: the mass of 1 − t, t and 1 on [0, 1]."""
@@ -240,7 +228,7 @@ def path_divergences(
     >>> found.symmetrised >= 0.0
     True
     """
-    path = _Path.of(model, rows, weights, sampler)
+    path = PosteriorPath.of(model, rows, weights, sampler)
     return _divergences(path, key, points, draws)
 
 
@@ -267,7 +255,7 @@ def path_divergence(
     """
     if kind not in FACTOR:
         raise RequestError(f"kind must be one of {', '.join(FACTOR)}, not {kind!r}.")
-    return _estimate(_Path.of(model, rows, weights, sampler), kind, key, points, draws)
+    return _estimate(PosteriorPath.of(model, rows, weights, sampler), kind, key, points, draws)
 
 
 @float64
@@ -296,141 +284,19 @@ def coreset_path_divergences(
     _require_same_rows(coreset, table)
     weights = np.zeros(table.n_rows)
     weights[coreset.indices] = coreset.weights
-    return _divergences(_Path.of(coreset.model, table, weights, sampler), key, points, draws)
-
-
-@float64
-def hilbert_bound_from_draws(
-    model: AbstractModel,
-    rows: Rows | object,
-    weights: np.ndarray,
-    reference: Float[np.ndarray, "..."],
-    *,
-    key: jax.Array,
-    sampler: Sampler | None = None,
-    points: int = 20,
-    draws: int = 1000,
-) -> HilbertBound:
-    """Estimate C and J of Proposition 2 from draws: KL(π_w‖π) + KL(π‖π_w) ≤ C J.
-
-    Both metrics are over all N rows, N × S numbers each. C comes out too large when S is not many
-    times the rank of the metric: see `largest_ratio`. `hilbert_bound` is exact where there are
-    closed forms.
-
-    Parameters
-    ----------
-    reference : (S, d)
-        Draws of the weighting distribution π̂ in unconstrained space, more of them than rows.
-
-    Other parameters as for `path_divergences`, with ``points`` in all.
-
-    Raises
-    ------
-    RequestError
-        As for `path_divergences`; or the reference draws do not fit the model, or are too few to
-        see the range of their metric.
-    ModelError, RowsError
-        As for `path_divergences`.
-    """
-    path = _Path.of(model, rows, weights, sampler)
-    at_reference = metric(path.vectors(_draws_of(reference, path.potentials.dim)))
-    seen = MetricRange.of(at_reference)
-    ratios = np.array(
-        [
-            seen.largest_ratio(metric(path.vectors(drawn.flat[:draws])))
-            for _, drawn in path.points("symmetrised", key, points, draws)
-        ]
+    return _divergences(
+        PosteriorPath.of(coreset.model, table, weights, sampler), key, points, draws
     )
-    objective = hilbert_objective(at_reference, path.weights)
-    if not np.isfinite(ratios).all():
-        return HilbertBound(np.inf, 0.0, objective, False)
-    return HilbertBound(float(ratios.mean()), paired_error(ratios), objective, False)
 
 
-def path_times(kind: Kind, points: int, rng: np.random.Generator) -> Float[np.ndarray, " P"]:
-    """Return times of Beta(1, 2), Beta(2, 1) or Unif[0, 1], two in each of P/2 equal strata.
-
-    Each is uniform in its stratum of the distribution function, so that averages over the times
-    are unbiased.
-    """
-    if points < 4 or points % 2:
-        raise RequestError(
-            f"points is {points}; an even number is wanted, at least 4: two in each stratum."
-        )
-    strata = points // 2
-    u = ((np.arange(strata)[:, None] + rng.random((strata, 2))) / strata).ravel()
-    if kind == "reverse":
-        return 1.0 - np.sqrt(1.0 - u)
-    return np.sqrt(u) if kind == "forward" else u
-
-
-def paired_error(values: Float[np.ndarray, " P"]) -> float:
-    """Return the standard error of the mean of a stratified sample, two values a stratum.
-
-    √(Σ_k (a_k − b_k)²/4)/K over K strata; its square is unbiased.
-    """
-    differences = values[0::2] - values[1::2]
-    return float(np.linalg.norm(differences)) / len(values)
-
-
-@dataclass(frozen=True, eq=False)
-class _Path:
-    """The posteriors between a coreset and all rows."""
-
-    potentials: Potentials
-    columns: Columns
-    weights: Float[np.ndarray, " N"]
-    kept: Columns
-    sampler: Sampler
-
-    @classmethod
-    def of(
-        cls,
-        model: AbstractModel,
-        rows: Rows | object,
-        weights: np.ndarray,
-        sampler: Sampler | None,
-    ) -> _Path:
-        table = encoded(as_rows(rows), model)
-        weights = nonnegative_weights(weights, table.n_rows)
-        columns = table.take(np.arange(table.n_rows))
-        kept = np.flatnonzero(weights)
-        return cls(
-            Potentials(model, ArrayRows(columns)),
-            columns,
-            weights,
-            {name: column[kept] for name, column in columns.items()},
-            Automatic() if sampler is None else sampler,
-        )
-
-    def points(
-        self, kind: Kind, key: jax.Array, points: int, draws: int
-    ) -> Iterator[tuple[float, Draws]]:
-        """Yield each time and draws of π_γ(t)."""
-        if draws < 2:
-            raise RequestError(f"draws is {draws}; a variance needs at least 2 at each point.")
-        time_key, draw_key = jax.random.split(key)
-        for i, t in enumerate(path_times(kind, points, host_rng(time_key))):
-            weights = (1.0 - t) * self.weights + t
-            density = WeightedDensity.of(self.potentials.model, self.columns, weights)
-            yield float(t), self.sampler.draw(jax.random.fold_in(draw_key, i), density, draws)
-
-    def difference(self, z: Float[np.ndarray, "S d"]) -> Float[np.ndarray, " S"]:
-        """Return D = Σ (1 − w_n) f_n at draws."""
-        totals = self.potentials.totals(z)
-        weights = self.weights[self.weights > 0.0]
-        return totals - weights @ self.potentials.vectors(self.kept, z) if len(weights) else totals
-
-    def vectors(self, z: Float[np.ndarray, "S d"]) -> Float[np.ndarray, "N S"]:
-        return self.potentials.vectors(self.columns, z)
-
-
-def _divergences(path: _Path, key: jax.Array, points: int, draws: int) -> PathDivergences:
+def _divergences(path: PosteriorPath, key: jax.Array, points: int, draws: int) -> PathDivergences:
     keys = zip(FACTOR, jax.random.split(key, len(FACTOR)), strict=True)
     return PathDivergences({kind: _estimate(path, kind, k, points, draws) for kind, k in keys})
 
 
-def _estimate(path: _Path, kind: Kind, key: jax.Array, points: int, draws: int) -> PathEstimate:
+def _estimate(
+    path: PosteriorPath, kind: Kind, key: jax.Array, points: int, draws: int
+) -> PathEstimate:
     times, variances, names, infos = [], [], set(), []
     for t, drawn in path.points(kind, key, points, draws):
         times.append(t)
@@ -457,16 +323,6 @@ def _worst(infos: list[dict[str, Any]], name: str) -> float | None:
 
 def _doubt(estimate: PathEstimate) -> str:
     return "" if estimate.doubt is None else f"; doubtful: {estimate.doubt}"
-
-
-def _draws_of(draws: np.ndarray, dim: int) -> Float[np.ndarray, "S d"]:
-    draws = np.asarray(draws, dtype=np.float64)
-    if draws.ndim != 2 or len(draws) < 2 or draws.shape[1] != dim:
-        raise RequestError(
-            f"The reference draws have the shape {draws.shape}; (S, {dim}) is wanted, with at "
-            "least two draws."
-        )
-    return draws
 
 
 def _require_same_rows(coreset: WeightedRows, table: Rows) -> None:

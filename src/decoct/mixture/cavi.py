@@ -14,10 +14,14 @@ in nats, with every constant. Each update is the maximiser of (1) in its block:
     S_t = Σ_n γ_n r_nt (x_n − x̄_t)(x_n − x̄_t)ᵀ,                                                (4)
     q(μ_t, Λ_t) by (N1, N2),   q(π) by (S1) or (S6).                                             (5)
 
-An iteration is (3, 4) in one walk over the rows, then (5). As ℓ is linear in what (4) sums up, the
-bound after it needs neither r nor a second walk: with ℓ before and ℓ' after (5),
+An iteration is (3, 4) in one walk over the rows, then (5). As ℓ is linear in what (4) sums up, and
+(5) is conjugate, the bound after it needs neither r nor a second walk: with ℓ from before (5),
 
-    L = Σ_n γ_n e_n + Σ_nt γ_n r_nt (ℓ'_nt − ℓ_nt) − KL(q(π)‖p(π)) − Σ_t KL_t.                   (6)
+    L = Σ_n γ_n e_n − Σ_nt γ_n r_nt ℓ_nt + (ln Z of q(π)) + Σ_t (ln Z of q(μ_t, Λ_t)),          (6)
+
+where ln Z is that of posterior over prior: (N8), and Σ_t N_t E ln π_t − KL(q(π)‖p(π)).
+
+The iterations are compiled in `climb`.
 
 Source: Borsos, Bachem & Krause (2017), Alg. 2; Blei & Jordan (2006). The printed Alg. 2 differs
 from the maximiser of (1): there E ln|Λ_t| has the factor 1 for ½ and lacks D ln 2, and sticks
@@ -29,56 +33,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+import jax
 import numpy as np
 from jaxtyping import Float
 
 from decoct.errors import ModelError
-from decoct.mixture.normal_wishart import (
-    BROKEN_DOWN,
-    Expected,
-    NormalWishart,
-    Statistics,
-    divergence,
-    expected,
-    expected_log_likelihood,
-    updated,
+from decoct.mixture import climb
+from decoct.mixture.climb import Climb, Limits, Mixture, Priors, arrays, learned, prepared
+from decoct.mixture.normal_wishart import Statistics
+from decoct.mixture.walks import LARGEST_FEATURES, LARGEST_REACH, Table
+from decoct.precision import float64
+
+BROKEN_DOWN = (
+    "Fitting the mixture model failed because some components have ill-defined empirical "
+    "covariance (for instance caused by singleton or collapsed samples). Try to decrease the "
+    "number of components, increase covariance_prior, or scale the input data."
 )
-from decoct.mixture.stick_breaking import Shares, WeightPrior
-from decoct.mixture.walks import LARGEST_FEATURES, LARGEST_REACH, Table, reach, walk
-
-
-class Mixture(NamedTuple):
-    """q(π) Π_t q(μ_t, Λ_t), or the prior's parameters.
-
-    Attributes
-    ----------
-    shares : (2, T) or (1, T)
-        Parameters of q(π).
-    components
-        Normal-Wishart parameters.
-    """
-
-    shares: Shares
-    components: NormalWishart
-
-    def moved(self, by: Float[np.ndarray, " D"]) -> Mixture:
-        """Return the same mixture in coordinates x + by."""
-        return Mixture(self.shares, _moved(self.components, by))
-
-
-class Priors(NamedTuple):
-    """The two priors.
-
-    Attributes
-    ----------
-    weights
-        `StickBreaking` or `FiniteDirichlet`.
-    components
-        Normal-Wishart parameters without the axis T.
-    """
-
-    weights: WeightPrior
-    components: NormalWishart
+"""scikit-learn's sentence, with our parameter."""
 
 
 class Fit(NamedTuple):
@@ -92,13 +63,18 @@ class Fit(NamedTuple):
         (1) after every iteration, in nats.
     converged
         The last iteration raised the bound by less than the tolerance.
+    fall
+        How far the bound fell, beyond rounding, in an iteration that was not taken and ended the
+        climb, in nats; 0 otherwise.
     """
 
     mixture: Mixture
     bounds: list[float]
     converged: bool
+    fall: float = 0.0
 
 
+@float64
 def started(priors: Priors, statistics: Statistics) -> Mixture:
     """Return q given N_t, x̄_t, S_t (5).
 
@@ -112,7 +88,10 @@ def started(priors: Priors, statistics: Statistics) -> Mixture:
     ModelError
         A component's scatter is not positive definite in float64.
     """
-    return _updated(priors, statistics)
+    mixture = jax.device_get(learned(*arrays((priors, statistics))))
+    if not np.isfinite(mixture.components.chol).all():
+        raise ModelError(BROKEN_DOWN)
+    return mixture
 
 
 def grouped(
@@ -121,19 +100,20 @@ def grouped(
     responsibilities: Float[np.ndarray, "N T"],
 ) -> Statistics:
     """Return N_t, x̄_t, S_t of rows with given r (4), to start from."""
-    counts = weights @ responsibilities
-    safe = np.where(counts > 0.0, counts, 1.0)
-    means = np.empty((len(counts), x.shape[1]))
-    scatters = np.empty((len(counts), x.shape[1], x.shape[1]))
-    for t in range(len(counts)):
-        members = np.flatnonzero(responsibilities[:, t])
-        w = weights[members] * responsibilities[members, t]
-        means[t] = w @ x[members] / safe[t]
-        away = x[members] - means[t]
-        scatters[t] = (w[:, None] * away).T @ away
+    shares = np.ascontiguousarray(responsibilities.T) * weights
+    columns = np.ascontiguousarray(x.T)
+    counts = shares.sum(axis=1)
+    means = shares @ x / np.where(counts > 0.0, counts, 1.0)[:, None]
+    scatters = np.empty((len(counts), len(columns), len(columns)))
+    for t, share in enumerate(shares):
+        members = np.flatnonzero(share)
+        own = slice(None) if 2 * len(members) > len(x) else members
+        away = columns[:, own] - means[t][:, None]
+        scatters[t] = (share[own] * away) @ away.T
     return Statistics(counts, means, scatters)
 
 
+@float64
 def ascend(
     table: Table,
     priors: Priors,
@@ -142,9 +122,12 @@ def ascend(
     tolerance: float = 1e-3,
     max_iterations: int = 100,
     bound: float = -np.inf,
-    on_iteration: Callable[[int, float, float], None] = lambda *_: None,
+    on_iteration: Callable[[int, float, float], None] | None = None,
 ) -> Fit:
     """Climb the evidence bound from ``start``.
+
+    An iteration after which the computed bound is lower by more than rounding is not taken, and
+    ends the climb: float64 cannot hold a covariance that is needed.
 
     Parameters
     ----------
@@ -157,34 +140,48 @@ def ascend(
     max_iterations
         Most iterations; 0 returns the start.
     bound
-        The bound at the start, where it is known.
+        The bound at the start, perhaps of other rows, where it is known.
     on_iteration
-        Told the number of the iteration, the bound and how much it rose.
+        Told the number of the iteration, the bound and how much it rose, after each.
 
     Raises
     ------
     ModelError
         The bound is not a number: a component's scatter is not positive definite in float64.
     """
-    moved = Priors(priors.weights, _moved(priors.components, -table.centre))
-    known = _known(moved.weights, start.moved(-table.centre))
-    few = table.x.shape[1] <= LARGEST_FEATURES
+    moved, known = prepared(table.centre, *arrays((priors, start)))
+    reach = LARGEST_REACH if table.x.shape[1] <= LARGEST_FEATURES else -np.inf
     bounds: list[float] = []
-    converged = False
-    while len(bounds) < max_iterations and not converged:
-        exact = not (few and known.reach <= LARGEST_REACH)
-        step = _iteration(table, moved, known, exact)
-        if not exact and not step.known.reach <= LARGEST_REACH:
-            step = _iteration(table, moved, known, exact=True)
-        known, rise, bound = step.known, step.bound - bound, step.bound
-        if not np.isfinite(bound):
-            raise ModelError(BROKEN_DOWN)
-        bounds.append(bound)
-        converged = abs(rise) < tolerance
-        on_iteration(len(bounds), bound, rise)
-    return Fit(known.mixture.moved(table.centre), bounds, converged)
+
+    def climbed(most: int) -> Climb:
+        limits = arrays(Limits(most, float(tolerance), reach, bool(bounds)))
+        return climb.climb(table, moved, known, arrays(float(bound)), limits, exact)
+
+    block = 1 if on_iteration else climb.block(table, known)
+    end, fall, exact = climb.GOES_ON, 0.0, not known.reach <= reach
+    while len(bounds) < max_iterations and end not in (climb.CONVERGED, climb.FELL):
+        found = climbed(min(block, max_iterations - len(bounds)))
+        done, end, heights = int(found.done), int(found.end), np.asarray(found.bounds).tolist()
+        if end == climb.FELL:
+            fall = (heights[done - 1] if done else bound) - heights[done]
+        if done and found.excess:
+            # the same again without it
+            found = climbed(done)
+        if done:
+            known = found.known
+        for height in heights[:done]:
+            if not np.isfinite(height):
+                raise ModelError(BROKEN_DOWN)
+            rise, bound = height - bound, height
+            bounds.append(height)
+            if on_iteration:
+                on_iteration(len(bounds), height, rise)
+        exact = end == climb.ESCAPED or not known.reach <= reach
+    mixture = jax.device_get(known.mixture).moved(table.centre)
+    return Fit(mixture, bounds, end == climb.CONVERGED, fall)
 
 
+@float64
 def evidence_bound(table: Table, priors: Priors, mixture: Mixture) -> float:
     """Return (1) at q with the best r, Σ_n γ_n e_n − KL(q(π)‖p(π)) − Σ_t KL_t, in nats.
 
@@ -195,50 +192,5 @@ def evidence_bound(table: Table, priors: Priors, mixture: Mixture) -> float:
     priors, mixture
         In the user's coordinates; any q, of another fit for example.
     """
-    components = _moved(priors.components, -table.centre)
-    known = _known(priors.weights, mixture.moved(-table.centre))
-    evidence, _ = walk(table, known.components, known.log_shares, exact=True)
-    away = divergence(components, known.mixture.components, known.components).sum()
-    return float(evidence - away - priors.weights.divergence(known.mixture.shares))
-
-
-class _Known(NamedTuple):
-    """q and what the next walk needs of it."""
-
-    mixture: Mixture
-    components: Expected
-    log_shares: Float[np.ndarray, " T"]
-    reach: float
-
-
-class _Step(NamedTuple):
-    known: _Known
-    bound: float
-
-
-def _iteration(table: Table, priors: Priors, before: _Known, exact: bool) -> _Step:
-    """Take one step (3, 4, 5), and return the bound after it (6)."""
-    evidence, statistics = walk(table, before.components, before.log_shares, exact)
-    now = _known(priors.weights, _updated(priors, statistics))
-    gained = expected_log_likelihood(now.components, statistics) - expected_log_likelihood(
-        before.components, statistics
-    )
-    shared = statistics.counts * (now.log_shares - before.log_shares)
-    away = divergence(priors.components, now.mixture.components, now.components).sum()
-    away += priors.weights.divergence(now.mixture.shares)
-    return _Step(now, float(evidence + (gained + shared).sum() - away))
-
-
-def _known(prior: WeightPrior, mixture: Mixture) -> _Known:
-    components = expected(mixture.components)
-    largest = reach(mixture.components, components)
-    return _Known(mixture, components, prior.expected_log(mixture.shares), largest)
-
-
-def _updated(priors: Priors, statistics: Statistics) -> Mixture:
-    shares = priors.weights.updated(statistics.counts)
-    return Mixture(shares, updated(priors.components, statistics))
-
-
-def _moved(components: NormalWishart, by: Float[np.ndarray, " D"]) -> NormalWishart:
-    return components._replace(mean=components.mean + by)
+    moved, known = prepared(table.centre, *arrays((priors, mixture)))
+    return float(climb.height(table, moved, known))

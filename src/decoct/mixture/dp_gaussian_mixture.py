@@ -211,6 +211,7 @@ class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
         estimator_input.check_parameters(self)
         X = self._validated(X, ensure_min_samples=2)
         weights = estimator_input.weights(sample_weight, X)
+        estimator_input.check_values(X)
         where, gamma = representatives(X, weights)
         priors = self._priors(X.shape[1], lambda: Moments.of(X[where], gamma))
         self.coreset_ = None
@@ -229,7 +230,16 @@ class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
             estimator_input.check_warm(self, x.shape[1])
         best = self._climb(x, gamma, priors, again)
         self._keep(best)
-        if not best.converged and self.max_iter > 0:
+        if best.fall:
+            warnings.warn(
+                f"The evidence bound would have fallen by {best.fall:.3g} nats in iteration "
+                f"{len(best.bounds) + 1}, so that the fit ends before it: some component's "
+                "covariance has more digits than float64. Scale the input data, or increase "
+                "covariance_prior.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        elif not best.converged and self.max_iter > 0:
             warnings.warn(
                 "Best performing initialization did not converge. Try different init parameters, "
                 "or increase max_iter, tol, or check for degenerate data.",
@@ -398,7 +408,7 @@ class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
                 tolerance=self.tol,
                 max_iterations=self.max_iter,
                 bound=bound,
-                on_iteration=printer.iteration,
+                on_iteration=printer.iteration if self.verbose else None,
             )
             printer.end(fit)
             fits.append(fit)

@@ -22,6 +22,14 @@ WEIGHT_PRIORS = {
 }
 
 
+BOOLEAN = "an instance of 'bool' or an instance of 'numpy.bool'"
+
+LARGEST_SEED = 2**32 - 1
+
+LARGEST_VALUE = 1e150
+"""Largest number in X whose square float64 can hold, with room for sums."""
+
+
 def check_parameters(estimator: BaseEstimator) -> None:
     """Refuse parameters out of range, in scikit-learn's words."""
 
@@ -55,10 +63,11 @@ def check_parameters(estimator: BaseEstimator) -> None:
             "None or a float in the range (0.0, inf)",
             lambda v: v is None or (real(v) and 0.0 < v < np.inf),
         )
+    check("mean_prior", "None or an array-like", lambda v: v is None or _arraylike(v))
     check(
         "covariance_prior",
         "None, an array-like or a float in the range (0.0, inf)",
-        lambda v: not real(v) or 0.0 < v < np.inf,
+        lambda v: v is None or _arraylike(v) or (real(v) and 0.0 < v < np.inf),
     )
     check("init_params", f"a str among {set(STARTS)}", lambda v: v in STARTS)
     check(
@@ -66,6 +75,36 @@ def check_parameters(estimator: BaseEstimator) -> None:
         f"a str among {set(WEIGHT_PRIORS)}",
         lambda v: v in WEIGHT_PRIORS,
     )
+    check("warm_start", BOOLEAN, lambda v: isinstance(v, (bool, np.bool_)))
+    check(
+        "verbose",
+        f"an int in the range [0, inf), {BOOLEAN}",
+        lambda v: isinstance(v, (bool, np.bool_)) or (whole(v) and v >= 0),
+    )
+    check(
+        "random_state",
+        f"an int in the range [0, {LARGEST_SEED}], an instance of "
+        "'numpy.random.mtrand.RandomState' or None",
+        lambda v: (
+            v is None
+            or isinstance(v, np.random.RandomState)
+            or (whole(v) and 0 <= v <= LARGEST_SEED)
+        ),
+    )
+
+
+def _arraylike(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) or np.ndim(getattr(value, "shape", None) or 0) > 0
+
+
+def check_values(x: Float[np.ndarray, "N D"]) -> None:
+    """Refuse numbers whose squares overflow."""
+    if max(x.max(), -x.min()) > LARGEST_VALUE:
+        row, column = np.argwhere(np.abs(x) > LARGEST_VALUE)[0]
+        raise RowsError(
+            f"X has {x[row, column]:.6g} in row {row}, column {column}, whose square overflows; "
+            "divide the column."
+        )
 
 
 def check_warm(estimator: Any, D: int) -> None:
@@ -160,10 +199,19 @@ def covariance_prior(
         prior = float(given) * np.eye(D)
     else:
         prior = array(given, (D, D), "full covariance_prior")
-    definite = np.allclose(prior, prior.T) and (np.linalg.eigvalsh(prior) > 0.0).all()
-    if not definite:
-        raise RequestError("'full covariance_prior' should be symmetric, positive-definite")
+        if not _definite(prior):
+            raise RequestError("'full covariance_prior' should be symmetric, positive-definite")
     return prior, np.linalg.cholesky(prior)
+
+
+def _definite(matrix: Float[np.ndarray, "D D"]) -> bool:
+    """Return whether a matrix is symmetric and positive definite, whatever the columns' units."""
+    diagonal = np.diag(matrix)
+    if not (diagonal > 0.0).all():
+        return False
+    correlation = matrix / np.sqrt(diagonal)[:, None] / np.sqrt(diagonal)
+    symmetric = np.allclose(correlation, correlation.T)
+    return bool(symmetric and (np.linalg.eigvalsh(correlation) > 0.0).all())
 
 
 def _covariance(moments: Moments, added: float) -> Float[np.ndarray, "D D"]:

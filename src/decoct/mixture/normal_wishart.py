@@ -11,33 +11,27 @@ N_t, means x̄_t and scatters S_t = Σ_n γ_n r_nt (x_n−x̄_t)(x_n−x̄_t)ᵀ
     E ln N(x; μ_t, Λ_t⁻¹) = ½E ln|Λ_t| − (D/2) ln 2π − D/(2β_t) − ½‖U_t(x − m_t)‖²,             (N4)
     KL_t = ½[D ln(β_t/β₀) + Dβ₀/β_t − D + β₀‖U_t(m_t − m₀)‖²]
            + ln B_t − ln B₀ + ½(ν_t − ν₀)E ln|Λ_t| − ½ν_t D + ½ν_t tr(W₀⁻¹W_t),                 (N5)
-    ln B = −½ν ln|W| − ½νD ln 2 − ¼D(D−1) ln π − Σ_d lnΓ((ν + 1 − d)/2).                        (N6)
+    ln B = −½ν ln|W| − ½νD ln 2 − ¼D(D−1) ln π − Σ_d lnΓ((ν + 1 − d)/2),                        (N6)
+    Σ_n γ_n r_nt E ln N(x_n; μ_t, Λ_t⁻¹) − KL_t
+      = ½D ln(β₀/β_t) + ln B₀ − ln B_t − ½(ν_t − ν₀)D ln 2π   at (N1, N2).                      (N8)
 
 The predictive density of a component is Student's t with ν_t + 1 − D degrees of freedom,
 
     E p(x) = St(x; m_t, (ν_t + 1 − D)β_t/(1 + β_t) W_t, ν_t + 1 − D).                           (N7)
 
 Equations: Bishop (2006), §10.2 and Appendix B; Borsos, Bachem & Krause (2017), Alg. 2, where (N3)
-lacks D ln 2 and (N4) the half of E ln|Λ_t|.
+lacks D ln 2 and (N4) the half of E ln|Λ_t|. Pure JAX, for float64.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
-from scipy.linalg import get_lapack_funcs
-from scipy.special import digamma, gammaln
-
-from decoct.errors import ModelError
-
-BROKEN_DOWN = (
-    "Fitting the mixture model failed because some components have ill-defined empirical "
-    "covariance (for instance caused by singleton or collapsed samples). Try to decrease the "
-    "number of components, increase covariance_prior, or scale the input data."
-)
-"""scikit-learn's sentence, with our parameter."""
+from jax.scipy.special import digamma, gammaln
+from jaxtyping import Array, Float
 
 
 class NormalWishart(NamedTuple):
@@ -55,10 +49,10 @@ class NormalWishart(NamedTuple):
         ν > D − 1.
     """
 
-    mean: Float[np.ndarray, "*T D"]
-    mean_precision: Float[np.ndarray, " *T"]
-    chol: Float[np.ndarray, "*T D D"]
-    dof: Float[np.ndarray, " *T"]
+    mean: Float[Any, "*T D"]
+    mean_precision: Float[Any, " *T"]
+    chol: Float[Any, "*T D D"]
+    dof: Float[Any, " *T"]
 
 
 class Statistics(NamedTuple):
@@ -74,9 +68,9 @@ class Statistics(NamedTuple):
         S_t, about x̄_t.
     """
 
-    counts: Float[np.ndarray, " T"]
-    means: Float[np.ndarray, "T D"]
-    scatters: Float[np.ndarray, "T D D"]
+    counts: Float[Any, " T"]
+    means: Float[Any, "T D"]
+    scatters: Float[Any, "T D D"]
 
 
 class Expected(NamedTuple):
@@ -94,69 +88,63 @@ class Expected(NamedTuple):
         (N4) at x = m.
     """
 
-    mean: Float[np.ndarray, "T D"]
-    whiten: Float[np.ndarray, "T D D"]
-    log_det: Float[np.ndarray, " T"]
-    offset: Float[np.ndarray, " T"]
+    mean: Float[Any, "T D"]
+    whiten: Float[Any, "T D D"]
+    log_det: Float[Any, " T"]
+    offset: Float[Any, " T"]
 
 
 def updated(prior: NormalWishart, statistics: Statistics) -> NormalWishart:
     """Return the posteriors given the rows' statistics (N1, N2).
 
-    Raises
-    ------
-    ModelError
-        A W_t⁻¹ is not positive definite in float64.
+    L_t is NaN where W_t⁻¹ is not positive definite in float64.
     """
     counts, means, scatters = statistics
     beta = prior.mean_precision + counts
     away = means - prior.mean[None, :]
     pull = (prior.mean_precision * counts / beta)[:, None, None]
     inverse = (prior.chol @ prior.chol.T)[None] + scatters
-    inverse += pull * (away[:, :, None] * away[:, None, :])
-    try:
-        chol = np.linalg.cholesky(inverse)
-    except np.linalg.LinAlgError as error:
-        raise ModelError(BROKEN_DOWN) from error
+    inverse = inverse + pull * (away[:, :, None] * away[:, None, :])
+    chol = jax.lax.linalg.cholesky(inverse, symmetrize_input=False)
     mean = prior.mean[None, :] + (counts / beta)[:, None] * away
     return NormalWishart(mean, beta, chol, prior.dof + counts)
 
 
 def expected(posterior: NormalWishart) -> Expected:
     """Return the expectations of (N3) and (N4)."""
-    D = posterior.mean.shape[-1]
-    (invert,) = get_lapack_funcs(("trtri",), (posterior.chol,))
-    inverse = np.stack([invert(one, lower=1)[0] for one in posterior.chol])
+    T, D = posterior.mean.shape
+    identity = jnp.broadcast_to(jnp.eye(D), (T, D, D))
+    inverse = jax.lax.linalg.triangular_solve(
+        jnp.asarray(posterior.chol), identity, left_side=True, lower=True
+    )
     log_det = digamma(_halves(posterior.dof, D)).sum(axis=-1) + D * np.log(2.0)
     log_det = log_det - 2.0 * _half_log_det(posterior.chol)
     offset = 0.5 * (log_det - D * np.log(2.0 * np.pi) - D / posterior.mean_precision)
-    whiten = np.sqrt(posterior.dof)[:, None, None] * inverse
+    whiten = jnp.sqrt(posterior.dof)[:, None, None] * inverse
     return Expected(posterior.mean, whiten, log_det, offset)
 
 
-def expected_log_likelihood(
-    components: Expected, statistics: Statistics
-) -> Float[np.ndarray, " T"]:
+def expected_log_likelihood(components: Expected, statistics: Statistics) -> Float[Array, " T"]:
     """Return Σ_n γ_n r_nt E ln N(x_n; μ_t, Λ_t⁻¹) of every component."""
     spread = (components.whiten @ statistics.scatters * components.whiten).sum(axis=(1, 2))
-    away = np.einsum("tij,tj->ti", components.whiten, statistics.means - components.mean)
-    squares = spread + statistics.counts * np.square(away).sum(axis=1)
+    away = jnp.einsum("tij,tj->ti", components.whiten, statistics.means - components.mean)
+    squares = spread + statistics.counts * jnp.square(away).sum(axis=1)
     return statistics.counts * components.offset - 0.5 * squares
 
 
 def divergence(
     prior: NormalWishart, posterior: NormalWishart, components: Expected
-) -> Float[np.ndarray, " T"]:
+) -> Float[Array, " T"]:
     """Return KL(q(μ_t, Λ_t)‖p(μ_t, Λ_t)) of every component (N5)."""
     D = posterior.mean.shape[-1]
     beta, dof = posterior.mean_precision, posterior.dof
-    away = np.einsum("tij,tj->ti", components.whiten, posterior.mean - prior.mean[None, :])
+    away = jnp.einsum("tij,tj->ti", components.whiten, posterior.mean - prior.mean[None, :])
     ratio = prior.mean_precision / beta
     normal = 0.5 * (
-        D * (ratio - 1.0 - np.log(ratio)) + prior.mean_precision * np.square(away).sum(axis=1)
+        D * (ratio - 1.0 - jnp.log(ratio)) + prior.mean_precision * jnp.square(away).sum(axis=1)
     )
     # ν tr(W₀⁻¹W) = ‖U L₀‖²
-    trace = np.square(components.whiten @ prior.chol).sum(axis=(1, 2))
+    trace = jnp.square(components.whiten @ prior.chol).sum(axis=(1, 2))
     wishart = (
         _log_normaliser(posterior)
         - _log_normaliser(prior)
@@ -165,29 +153,38 @@ def divergence(
     return normal + wishart
 
 
+def log_evidence(prior: NormalWishart, posterior: NormalWishart) -> Float[Array, " T"]:
+    """Return what a component adds to the bound when its posterior is the best one (N8)."""
+    D = posterior.mean.shape[-1]
+    normal = jnp.log(prior.mean_precision / posterior.mean_precision)
+    normal = normal - (posterior.dof - prior.dof) * np.log(2.0 * np.pi)
+    return 0.5 * D * normal + _log_normaliser(prior) - _log_normaliser(posterior)
+
+
 def predictive(
     posterior: NormalWishart,
-) -> tuple[Float[np.ndarray, " T"], Float[np.ndarray, " T"], Float[np.ndarray, " T"]]:
+) -> tuple[Float[Array, " T"], Float[Array, " T"], Float[Array, " T"]]:
     """Return (at, shrink, power): E p(x) of (N7) is e^at (1 + shrink·‖U(x − m)‖²)^−power."""
     D = posterior.mean.shape[-1]
     beta, nu = posterior.mean_precision, posterior.dof
     dof = nu + 1.0 - D
     at = gammaln(0.5 * (dof + D)) - gammaln(0.5 * dof) - 0.5 * D * np.log(np.pi)
-    at = at + 0.5 * D * np.log(beta / (1.0 + beta)) - _half_log_det(posterior.chol)
+    at = at + 0.5 * D * jnp.log(beta / (1.0 + beta)) - _half_log_det(posterior.chol)
     return at, beta / ((1.0 + beta) * nu), 0.5 * (dof + D)
 
 
-def _halves(dof: Float[np.ndarray, " *T"], D: int) -> Float[np.ndarray, "*T D"]:
+def _halves(dof: Float[Array, " *T"], D: int) -> Float[Array, "*T D"]:
     """Return (ν + 1 − d)/2 for d = 1..D."""
-    return 0.5 * (np.asarray(dof)[..., None] - np.arange(D))
+    dof = jnp.asarray(dof)
+    return 0.5 * (dof[..., None] - jnp.arange(D).reshape((1,) * dof.ndim + (D,)))
 
 
-def _half_log_det(chol: Float[np.ndarray, "*T D D"]) -> Float[np.ndarray, " *T"]:
+def _half_log_det(chol: Float[Array, "*T D D"]) -> Float[Array, " *T"]:
     """Return Σ ln diag L = −½ ln|W|."""
-    return np.log(np.diagonal(chol, axis1=-2, axis2=-1)).sum(axis=-1)
+    return jnp.log(jnp.diagonal(chol, axis1=-2, axis2=-1)).sum(axis=-1)
 
 
-def _log_normaliser(q: NormalWishart) -> Float[np.ndarray, " *T"]:
+def _log_normaliser(q: NormalWishart) -> Float[Array, " *T"]:
     """Return ln B (N6)."""
     D = q.mean.shape[-1]
     return (

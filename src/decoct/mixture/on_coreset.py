@@ -21,14 +21,14 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 
 from decoct.constructions.base import Construction
-from decoct.constructions.lightweight import LightweightCoreset
+from decoct.constructions.lightweight import LightweightCoreset, described_draws, theorem_3_1
 from decoct.constructions.uniform import Uniform
 from decoct.coreset import Coreset
 from decoct.data.base import Chunk, Columns, Rows
 from decoct.errors import CoresetFileError, RequestError
 from decoct.mixture.cavi import Fit, Mixture
 from decoct.mixture.distinct_rows import distinct_rows
-from decoct.mixture.estimator_input import Moments, check_parameters
+from decoct.mixture.estimator_input import Moments, check_parameters, check_values
 from decoct.mixture.normal_wishart import NormalWishart
 from decoct.mixture.posterior_draws import posterior_draws
 from decoct.mixture.weighted_draws import weighted_draws
@@ -82,6 +82,7 @@ class FittedOnCoresets:
         if mixture.random_state is None:
             mixture.set_params(random_state=coreset.report.seed)
         x, gamma = distinct_rows(beside(coreset.rows), coreset.weights)
+        check_values(x)
         mixture.n_features_in_ = x.shape[1]
         if all(np.ndim(column) == 1 for column in coreset.rows.values()):
             mixture.feature_names_in_ = np.asarray(list(coreset.rows), dtype=object)
@@ -194,6 +195,12 @@ class FittedOnCoresets:
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         places, weights, numbers = weighted_draws(X[where], gamma, self.coreset_size, seed)
         kept = where[places]
+        method = LightweightCoreset(components=int(self.n_components))
+        size = int(self.coreset_size)
+        if size < len(where):
+            numbers["epsilon"] = theorem_3_1(size, X.shape[1], int(self.n_components), method.delta)
+        if self.verbose:
+            print(f"Coreset: {described_draws(len(kept), numbers)}")
         order = np.argsort(kept)
         indices = kept[order].astype(np.int64)
         names = getattr(self, "feature_names_in_", None)
@@ -201,7 +208,7 @@ class FittedOnCoresets:
         if names is not None:
             rows = {str(name): X[indices, j] for j, name in enumerate(names)}
         report = Report(
-            described(LightweightCoreset()), seed, Status.DONE, int(self.coreset_size), None,
+            described(method), seed, Status.DONE, size, None,
             [numbers], 2, 0, {"coreset": round(time.perf_counter() - began, 3)},
         )  # fmt: skip
         # the estimator stands in for a model: see FittedModel

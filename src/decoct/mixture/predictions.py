@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -10,11 +11,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from decoct.errors import RowsError
 from decoct.mixture.cavi import Mixture
-from decoct.mixture.normal_wishart import Expected, expected, predictive
+from decoct.mixture.normal_wishart import Expected, NormalWishart, expected, predictive
 from decoct.mixture.stick_breaking import WeightPrior
 from decoct.mixture.walks import chunk_rows, squares
 from decoct.precision import float64
+
+FARTHEST = 1e150
+"""Most standard deviations whose square float64 can hold, with room for sums."""
 
 
 @float64
@@ -22,8 +27,8 @@ def responsibilities(
     mixture: Mixture, prior: WeightPrior, x: Float[np.ndarray, "N D"]
 ) -> Float[np.ndarray, "N T"]:
     """Return r_nt (3) of rows, seen or new."""
-    components = expected(mixture.components)
-    at = prior.expected_log(mixture.shares) + components.offset
+    components, at = _log_joint(*jax.tree.map(np.asarray, (mixture, prior)))
+    _check_reach(x, components)
     pieces = _by_chunks(x, lambda chunk: _responsibilities(components, at, chunk))
     return np.concatenate([piece.T for piece in pieces])
 
@@ -33,24 +38,56 @@ def log_predictive(
     mixture: Mixture, prior: WeightPrior, x: Float[np.ndarray, "N D"]
 ) -> Float[np.ndarray, " N"]:
     """Return ln Σ_t E π_t E p(x | μ_t, Λ_t), a mixture of Student's t (N7), in nats."""
-    components = expected(mixture.components)
-    at, shrink, power = predictive(mixture.components)
-    at = at + np.log(prior.mean(mixture.shares))
-    pieces = _by_chunks(x, lambda chunk: _log_students(components, at, shrink, power, chunk))
+    students = _students(mixture.components, np.log(prior.mean(mixture.shares)))
+    _check_reach(x, students[0])
+    pieces = _by_chunks(x, lambda chunk: _log_students(*students, chunk))
     return np.concatenate(pieces)
 
 
 @eqx.filter_jit
-def _responsibilities(components: Expected, at, x: Float[Array, "D n"]):
-    log_joint = jnp.asarray(at)[:, None] - 0.5 * squares(x, components)
-    return jax.nn.softmax(log_joint, axis=0)
+def _log_joint(mixture: Mixture, prior: WeightPrior) -> tuple[Expected, Float[Array, " T"]]:
+    """Return what (2) needs, and it at x = m."""
+    components = expected(mixture.components)
+    return components, prior.expected_log(mixture.shares) + components.offset
 
 
 @eqx.filter_jit
-def _log_students(components: Expected, at, shrink, power, x: Float[Array, "D n"]):
-    at, shrink, power = (jnp.asarray(one)[:, None] for one in (at, shrink, power))
-    each = at - power * jnp.log1p(shrink * squares(x, components))
-    return jax.nn.logsumexp(each, axis=0)
+def _students(
+    components: NormalWishart, log_weights: Float[Any, " T"]
+) -> tuple[Expected, Float[Array, " T"], Float[Array, " T"], Float[Array, " T"]]:
+    at, shrink, power = predictive(components)
+    return expected(components), at + log_weights, shrink, power
+
+
+@eqx.filter_jit
+def _responsibilities(
+    components: Expected, at: Float[Array, " T"], x: Float[Array, "D n"]
+) -> Float[Array, "T n"]:
+    return jax.nn.softmax(at[:, None] - 0.5 * squares(x, components), axis=0)
+
+
+@eqx.filter_jit
+def _log_students(
+    components: Expected,
+    at: Float[Array, " T"],
+    shrink: Float[Array, " T"],
+    power: Float[Array, " T"],
+    x: Float[Array, "D n"],
+) -> Float[Array, " n"]:
+    away = jnp.log1p(shrink[:, None] * squares(x, components))
+    return jax.nn.logsumexp(at[:, None] - power[:, None] * away, axis=0)
+
+
+def _check_reach(x: Float[np.ndarray, "N D"], components: Expected) -> None:
+    """Refuse rows so far from a component that the squared distance overflows."""
+    deviation = 1.0 / np.abs(components.whiten).sum(axis=2).max()
+    farthest = FARTHEST * deviation - np.abs(components.mean).max()
+    if max(x.max(), -x.min()) > farthest:
+        away = np.abs(x).max(axis=1)
+        raise RowsError(
+            f"Row {int(np.argmax(away))} of X is {away.max():.3g} from the origin, too many "
+            f"standard deviations of a component ({deviation:.3g}) for their square."
+        )
 
 
 def _by_chunks(

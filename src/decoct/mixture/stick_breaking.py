@@ -9,6 +9,8 @@ v_T = 1. With N_t the expected (weighted) rows of component t, q(v_t) = Beta(a_t
     KL_t = −ln α − ln B(a_t, b_t) + N_t E ln v_t + (b_t − α)E ln(1 − v_t),                      (S4)
     E π_t = a_t/(a_t + b_t) Π_{i<t} b_i/(a_i + b_i).                                            (S5)
 
+The last two terms of (S4) add up to Σ_t N_t E ln π_t, what the rows gain, over all t.
+
 Borsos, Bachem & Krause (2017), Alg. 2, prints (S1) and (S2) for t = T too; §3.3 has v_t for t < T.
 ``closed=False`` is that other truncation, scikit-learn's: v_T stays free, and the stick beyond it
 belongs to components that no row may use. Its E π_t are divided by their sum.
@@ -16,34 +18,41 @@ belongs to components that no row may use. Its E π_t are divided by their sum.
 The finite Dirichlet (§3.2): π ~ Dir(α, ..., α), q(π) = Dir(c), c_t = α + N_t,
 
     E ln π_t = ψ(c_t) − ψ(Σc),   KL = ln B(α) − ln B(c) + Σ_t N_t E ln π_t,   E π_t = c_t/Σc.   (S6)
+
+For both Σ_t N_t E ln π_t − KL is a difference of normalisers: `WeightPrior.log_evidence`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
+import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
-from scipy.special import digamma, gammaln
+from jax.scipy.special import digamma, gammaln
+from jaxtyping import Array, Float
 
-Shares = Float[np.ndarray, "k T"]
+Shares = Float[Any, "k T"]
 """Parameters of q(π): the rows (a, b) for sticks, one row c for the Dirichlet."""
 
 
 class WeightPrior(Protocol):
-    """A prior of the mixture weights with a conjugate q."""
+    """A prior of the mixture weights with a conjugate q; all but `mean` and `draw` pure JAX."""
 
-    def updated(self, counts: Float[np.ndarray, " T"]) -> Shares:
+    def updated(self, counts: Float[Array, " T"]) -> Shares:
         """Return the parameters of q(π) given N_t."""
         ...
 
-    def expected_log(self, shares: Shares) -> Float[np.ndarray, " T"]:
+    def expected_log(self, shares: Shares) -> Float[Array, " T"]:
         """Return E ln π_t."""
         ...
 
-    def divergence(self, shares: Shares) -> float:
+    def divergence(self, shares: Shares) -> Float[Array, ""]:
         """Return KL(q(π)‖p(π))."""
+        ...
+
+    def log_evidence(self, shares: Shares) -> Float[Array, ""]:
+        """Return Σ_t N_t E ln π_t − KL(q(π)‖p(π)), for the best q(π) given N_t."""
         ...
 
     def mean(self, shares: Shares) -> Float[np.ndarray, " T"]:
@@ -55,8 +64,7 @@ class WeightPrior(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class StickBreaking:
+class StickBreaking(eqx.Module):
     """The Dirichlet process truncated at T components.
 
     Parameters
@@ -68,30 +76,32 @@ class StickBreaking:
     """
 
     concentration: float
-    closed: bool = True
+    closed: bool = eqx.field(default=True, static=True)
 
-    def updated(self, counts: Float[np.ndarray, " T"]) -> Shares:
+    def updated(self, counts: Float[Array, " T"]) -> Shares:
         """Return (a, b) of (S1); the closed last stick is Beta(1 + N_T, 0), all at v_T = 1."""
-        later = np.concatenate([np.cumsum(counts[::-1])[::-1][1:], np.zeros(1)])
+        later = jnp.concatenate([jnp.cumsum(counts[::-1])[::-1][1:], jnp.zeros(1)])
         b = self.concentration + later
         if self.closed:
-            b[-1] = 0.0
-        return np.stack([1.0 + counts, b])
+            b = b.at[-1].set(0.0)
+        return jnp.stack([1.0 + counts, b])
 
-    def expected_log(self, shares: Shares) -> Float[np.ndarray, " T"]:
+    def expected_log(self, shares: Shares) -> Float[Array, " T"]:
         log_v, log_rest = self._log_sticks(shares)
-        before = np.concatenate([np.zeros(1), np.cumsum(log_rest)])
-        last = np.zeros(shares.shape[1] - len(log_v))
-        return np.concatenate([log_v, last]) + before[: shares.shape[1]]
+        before = jnp.concatenate([jnp.zeros(1), jnp.cumsum(log_rest)])
+        last = jnp.zeros(shares.shape[1] - len(log_v))
+        return jnp.concatenate([log_v, last]) + before[: shares.shape[1]]
 
-    def divergence(self, shares: Shares) -> float:
+    def divergence(self, shares: Shares) -> Float[Array, ""]:
         a, b = self._free(shares)
         log_v, log_rest = self._log_sticks(shares)
-        alpha = self.concentration
-        of_a, of_b, of_both = gammaln(np.stack([a, b, a + b]))
-        log_beta = of_a + of_b - of_both
-        each = (a - 1.0) * log_v + (b - alpha) * log_rest - np.log(alpha) - log_beta
-        return float(each.sum())
+        gained = (a - 1.0) @ log_v + (b - self.concentration) @ log_rest
+        return gained - self.log_evidence(shares)
+
+    def log_evidence(self, shares: Shares) -> Float[Array, ""]:
+        a, b = self._free(shares)
+        of_a, of_b, of_both = gammaln(jnp.stack([a, b, a + b]))
+        return (of_a + of_b - of_both).sum() + len(a) * jnp.log(self.concentration)
 
     def mean(self, shares: Shares) -> Float[np.ndarray, " T"]:
         a, b = shares
@@ -110,17 +120,14 @@ class StickBreaking:
     def _free(self, shares: Shares) -> Shares:
         return shares[:, :-1] if self.closed else shares
 
-    def _log_sticks(
-        self, shares: Shares
-    ) -> tuple[Float[np.ndarray, " s"], Float[np.ndarray, " s"]]:
+    def _log_sticks(self, shares: Shares) -> tuple[Float[Array, " s"], Float[Array, " s"]]:
         """Return E ln v_t and E ln(1 − v_t) of the sticks that are free (S2)."""
         a, b = self._free(shares)
-        of_a, of_b, of_both = digamma(np.stack([a, b, a + b]))
+        of_a, of_b, of_both = digamma(jnp.stack([a, b, a + b]))
         return of_a - of_both, of_b - of_both
 
 
-@dataclass(frozen=True)
-class FiniteDirichlet:
+class FiniteDirichlet(eqx.Module):
     """The finite mixture: π ~ Dir(α, ..., α).
 
     Parameters
@@ -131,17 +138,20 @@ class FiniteDirichlet:
 
     concentration: float
 
-    def updated(self, counts: Float[np.ndarray, " T"]) -> Shares:
+    def updated(self, counts: Float[Array, " T"]) -> Shares:
         return (self.concentration + counts)[None, :]
 
-    def expected_log(self, shares: Shares) -> Float[np.ndarray, " T"]:
+    def expected_log(self, shares: Shares) -> Float[Array, " T"]:
         return digamma(shares[0]) - digamma(shares[0].sum())
 
-    def divergence(self, shares: Shares) -> float:
+    def divergence(self, shares: Shares) -> Float[Array, ""]:
+        gained = (shares[0] - self.concentration) @ self.expected_log(shares)
+        return gained - self.log_evidence(shares)
+
+    def log_evidence(self, shares: Shares) -> Float[Array, ""]:
         c, alpha = shares[0], self.concentration
         log_beta = gammaln(c).sum() - gammaln(c.sum())
-        log_beta_0 = len(c) * gammaln(alpha) - gammaln(len(c) * alpha)
-        return float(log_beta_0 - log_beta + (c - alpha) @ self.expected_log(shares))
+        return log_beta - len(c) * gammaln(alpha) + gammaln(len(c) * alpha)
 
     def mean(self, shares: Shares) -> Float[np.ndarray, " T"]:
         return shares[0] / shares[0].sum()

@@ -3,17 +3,19 @@
 How the walk is done. Up to `LARGEST_FEATURES` columns the quadratic forms of a chunk are one matrix
 product of the T coefficient vectors with the symmetric features (x_i x_j)_{i≤j}, x, 1 of the
 centred rows, and (4) is the product of r with the same features: half the operations of one
-triangular factor per component. ‖U(x − m)‖² is then a difference of numbers up to
+triangular factor per component. ‖U(x − m)‖² is then a sum of terms that cancel; their rounding
+errors, independent as they are, add up to the order of 1e-16 times
 
-    κ = max_t Σ_ij |ν_t W_t|_ij s_ti s_tj,   s_ti = |m_ti| + (W_t⁻¹/ν_t)_ii^½,                   (7)
+    κ = max_t (Σ_ij (ν_t W_t)_ij² s_ti² s_tj²)^½,   s_ti = |m_ti| + (W_t⁻¹/ν_t)_ii^½,            (7)
 
 so where κ is above `LARGEST_REACH`, and for more columns, factors U_t and scatters about m_t do the
-same without the difference. Memory: one chunk's features, and T×D×D; never N×T.
+same without such terms. Memory: one chunk's features, and T×D×D; never N×T.
 """
 
 from __future__ import annotations
 
-import equinox as eqx
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -25,8 +27,8 @@ from decoct.precision import float64
 LARGEST_FEATURES = 256
 """Most columns D for which the D(D+1)/2 features of a row are formed."""
 
-LARGEST_REACH = 4e7
-"""κ of (7) up to which features are exact to about 1e-8 nats."""
+LARGEST_REACH = 1e6
+"""κ of (7) up to which features are exact to about 1e-10 nats a row."""
 
 FEATURES_PER_CHUNK = {"cpu": 2**19, "gpu": 2**26, "tpu": 2**24}
 """Numbers formed at once: what stays near the caches of a core, or keeps an accelerator busy."""
@@ -37,7 +39,7 @@ Moments = tuple[Array, Array, Array, Array]
 """Σγr, Σγr(x − o), Σγr(x − o)(x − o)ᵀ and o of every component."""
 
 
-class Table(eqx.Module):
+class Table(NamedTuple):
     """Weighted rows in chunks, columns first, about their mean.
 
     Attributes
@@ -84,11 +86,10 @@ def table(x: Float[np.ndarray, "N D"], weights: Float[np.ndarray, " N"]) -> Tabl
     return Table(jnp.asarray(centred), jnp.asarray(gamma), jnp.asarray(chunks), centre)
 
 
-@float64
 def walk(
-    table: Table, components: Expected, log_shares: Float[np.ndarray, " T"], exact: bool
-) -> tuple[float, Statistics]:
-    """Return Σγ_n e_n and (4), in the table's coordinates.
+    table: Table, components: Expected, log_shares: Float[Array, " T"], exact: bool
+) -> tuple[Float[Array, ""], Statistics]:
+    """Return Σγ_n e_n and (4), in the table's coordinates; pure JAX.
 
     Parameters
     ----------
@@ -99,15 +100,8 @@ def walk(
     exact
         By factors rather than features.
     """
-    evidence, counts, means, scatters = jax.device_get(_walk(table, components, log_shares, exact))
-    return float(evidence), Statistics(counts, means, scatters)
-
-
-@eqx.filter_jit
-def _walk(table, components, log_shares, exact: bool):
-    components, log_shares = jax.tree.map(jnp.asarray, (components, log_shares))
     evidence, moments = (_walk_factors if exact else _walk_features)(table, components, log_shares)
-    return evidence, *_about_means(*moments)
+    return evidence, _about_means(*moments)
 
 
 def _walk_features(
@@ -156,7 +150,7 @@ def _walk_factors(
     zeros = jnp.zeros(T), jnp.zeros((T, D)), jnp.zeros((T, D, D))
     evidence, sums = jax.lax.fori_loop(0, table.used, add, (jnp.zeros(()), zeros))
     counts, firsts, seconds = sums
-    return evidence, (counts, firsts, seconds, jnp.asarray(components.mean))
+    return evidence, (counts, firsts, seconds, components.mean)
 
 
 def _assigned(
@@ -174,11 +168,11 @@ def _about_means(
     firsts: Float[Array, "T D"],
     seconds: Float[Array, "T D D"],
     origin: Float[Array, "T D"],
-) -> tuple[Float[Array, " T"], Float[Array, "T D"], Float[Array, "T D D"]]:
+) -> Statistics:
     """Return (4) from moments about ``origin``."""
     shift = firsts / jnp.where(counts > 0.0, counts, 1.0)[:, None]
     scatters = seconds - firsts[:, :, None] * shift[:, None, :]
-    return counts, origin + shift, scatters
+    return Statistics(counts, origin + shift, scatters)
 
 
 def _coefficients(components: Expected, log_shares: Float[Array, " T"]) -> Float[Array, "T F"]:
@@ -194,13 +188,13 @@ def _coefficients(components: Expected, log_shares: Float[Array, " T"]) -> Float
     )
 
 
-def reach(posterior: NormalWishart, components: Expected) -> float:
+def reach(posterior: NormalWishart, components: Expected) -> Float[Array, ""]:
     """Return κ (7)."""
-    precisions = components.whiten.swapaxes(1, 2) @ components.whiten
-    variances = np.square(posterior.chol).sum(axis=2) / posterior.dof[:, None]
-    s = np.abs(posterior.mean) + np.sqrt(variances)
-    across = (np.abs(precisions) @ s[:, :, None])[:, :, 0]
-    return float((s * across).sum(axis=1).max())
+    precisions = jnp.swapaxes(components.whiten, 1, 2) @ components.whiten
+    variances = jnp.square(posterior.chol).sum(axis=2) / posterior.dof[:, None]
+    s = jnp.abs(posterior.mean) + jnp.sqrt(variances)
+    terms = precisions * (s[:, :, None] * s[:, None, :])
+    return jnp.sqrt(jnp.square(terms).sum(axis=(1, 2)).max())
 
 
 def squares(x: Float[Array, "D n"], components: Expected) -> Float[Array, "T n"]:

@@ -96,6 +96,10 @@ class AbstractModel(eqx.Module):
         """Return, for a constrained name, its dimension name and the labels along it."""
         return {}
 
+    def dims(self) -> dict[str, list[str]]:
+        """Return, for a constrained name, the name of each of its axes; all labels are numbers."""
+        return {}
+
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready description with every hyper-parameter, for the coreset file."""
         return {"kind": "custom", "name": type(self).__name__}

@@ -57,6 +57,7 @@ class Ground:
         candidates: Int[np.ndarray, " C"],
         scales: Float[np.ndarray, " C"],
         subsample_totals: bool,
+        control_variates: bool,
         reuse: bool,
         exact: bool,
     ) -> Ground:
@@ -74,6 +75,7 @@ class Ground:
             draws,
             exact=exact,
             subsample_totals=subsample_totals,
+            control_variates=control_variates,
             reuse=reuse,
             candidates=candidates if len(candidates) < problem.n_rows else None,
         )

@@ -34,6 +34,7 @@ from decoct.constructions.manifold.base import (
     with_row,
 )
 from decoct.control_variates import subsampled_totals
+from decoct.data.base import Columns
 from decoct.errors import ModelError, RequestError
 from decoct.pools import Pool
 from decoct.randomness import host_rng
@@ -186,6 +187,13 @@ class SampledManifold:
     def n_rows(self) -> int:
         return self.problem.n_rows
 
+    @property
+    def everything(self) -> Columns | None:
+        """All encoded rows where the manifold holds them and sums over them; else None."""
+        if self._fixed is None or self.subsample_totals or len(self._fixed.indices) < self.n_rows:
+            return None
+        return self._fixed.rows
+
     def near(self, origin: Origin) -> SampledManifold:
         """Return the manifold whose sampler begins to look where the draws of ``origin`` lie."""
         there = copy.copy(self)
@@ -275,6 +283,14 @@ class SampledManifold:
         if self.reuse and there.share >= LASTS:
             return there
         return self.near(view.origin).at(key, selection)
+
+    def count(self, views: int, support: int) -> None:
+        """Count the potentials of views that were made elsewhere, a pass over all rows each."""
+        potentials = self.problem.potentials
+        potentials.counts.passes += views
+        potentials.counts.evaluations += views * (self.n_rows + support) * self.draws
+        if potentials.on_rows is not None:
+            potentials.on_rows(views * self.n_rows)
 
     def pruned(self, view: SampledView) -> SampledView:
         selection = pruned(view.selection)

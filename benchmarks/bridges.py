@@ -1,0 +1,321 @@
+"""Models of other frameworks on coresets: ``python -m benchmarks.bridges``.
+
+For each model the framework's own sampler runs on all rows and on the coreset; reported are the
+largest shift of a posterior mean in units of the full-data posterior sd, the Monte Carlo error of
+such a shift (√(1/ESS + 1/ESS) at the worst parameter's ESS), the certificate, and the seconds. The
+shift cannot be seen to be below about three of those errors. ``--overhead`` times a pass over the
+data through the bridge beside `decoct.models.LogisticRegression`, in this process.
+
+A case is a function that returns a `Case`; add it to `CASES`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from arviz_stats.base import array_stats
+from rich.console import Console
+from rich.table import Table
+
+import decoct
+from benchmarks import data
+from decoct.posteriors.base import Sampler
+from decoct.potentials import Potentials
+
+RESULTS = Path(__file__).parent / "results"
+
+WARMUP, DRAWS = 500, 1200
+"""Per chain."""
+
+Draws = Mapping[str, np.ndarray]
+"""Name -> values (chains, draws, ...)."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One model of one framework.
+
+    Attributes
+    ----------
+    framework, name
+        In the table.
+    bridge
+        The model as decoct's.
+    size
+        Rows to keep at most.
+    on_all, on_coreset
+        The framework's sampler: seed -> draws, coreset and seed -> draws.
+    parameters
+        Names to compare.
+    posterior
+        The sampler of the build; None for the default.
+    """
+
+    framework: str
+    name: str
+    bridge: Any
+    size: int
+    on_all: Callable[[int], Draws]
+    on_coreset: Callable[[decoct.Coreset, int], Draws]
+    parameters: tuple[str, ...]
+    posterior: Sampler | None = None
+
+
+def numpyro_case(
+    name: str,
+    model: Any,
+    given: Mapping[str, Any],
+    size: int,
+    parameters: tuple[str, ...],
+    **options,
+) -> Case:
+    """Return a case for NumPyro: its NUTS, two chains, in float64."""
+    import numpyro
+
+    from decoct.bridges.numpyro import from_numpyro, to_numpyro
+
+    numpyro.enable_x64()
+
+    def nuts(model: Any, seed: int, *args: Any, **kwargs: Any) -> Draws:
+        from numpyro.infer import MCMC, NUTS
+
+        counts = {"num_warmup": WARMUP, "num_samples": DRAWS, "num_chains": 2}
+        mcmc = MCMC(NUTS(model), **counts, chain_method="sequential", progress_bar=False)
+        mcmc.run(jax.random.key(seed), *args, **kwargs)
+        return mcmc.get_samples(group_by_chain=True)
+
+    def on_coreset(coreset: decoct.Coreset, seed: int) -> Draws:
+        weighted, args = to_numpyro(coreset)
+        return nuts(weighted, seed, *args)
+
+    bridge = from_numpyro(model, given)
+    everything = {k: jax.numpy.asarray(v) if np.ndim(v) else v for k, v in given.items()}
+    return Case(
+        "NumPyro",
+        name,
+        bridge,
+        size,
+        lambda seed: nuts(model, seed, **everything),
+        on_coreset,
+        parameters,
+        **options,
+    )
+
+
+def numpyro_logistic() -> Case:
+    """Logistic regression, 50,000 synthetic rows, 10 coefficients."""
+    import numpyro
+    import numpyro.distributions as dist
+
+    def model(x, y=None):
+        with numpyro.plate("features", x.shape[1]):
+            beta = numpyro.sample("beta", dist.Normal(0.0, 1.0))
+        with numpyro.plate("data", len(x)):
+            numpyro.sample("y", dist.Bernoulli(logits=x @ beta), obs=y)
+
+    return numpyro_case("logistic", model, data.logistic(50_000), 80, ("beta",))
+
+
+def numpyro_radon() -> Case:
+    """Radon in 12,573 homes of 386 counties, non-centred (Gelman & Hill 2006, Chapter 12)."""
+    import numpyro
+    import numpyro.distributions as dist
+
+    from decoct.posteriors import Laplace
+
+    def model(county, floor, y=None, *, n_counties):
+        mu = numpyro.sample("mu", dist.Normal(0.0, 5.0))
+        tau = numpyro.sample("tau", dist.HalfNormal(1.0))
+        slope = numpyro.sample("slope", dist.Normal(0.0, 2.0))
+        sigma = numpyro.sample("sigma", dist.HalfNormal(2.0))
+        with numpyro.plate("county", n_counties):
+            offset = numpyro.sample("offset", dist.Normal(0.0, 1.0))
+            alpha = numpyro.deterministic("alpha", mu + tau * offset)
+        with numpyro.plate("data", len(floor)):
+            numpyro.sample("y", dist.Normal(alpha[county] + slope * floor, sigma), obs=y)
+
+    with np.load(data.folder() / "radon_all.npz") as archive:
+        given = {
+            "county": archive["county_idx"] - 1,
+            "floor": archive["floor_measure"],
+            "y": archive["log_radon"],
+            "n_counties": int(archive["J"]),
+        }
+    names = ("mu", "tau", "slope", "sigma", "alpha")
+    posterior = Laplace(judge=False)
+    return numpyro_case("radon, 386 counties", model, given, 1500, names, posterior=posterior)
+
+
+def numpyro_two_sites() -> Case:
+    """Negative-binomial counts and a Student-t response per row, 10,000 synthetic rows."""
+    import jax.numpy as jnp
+    import numpyro
+    import numpyro.distributions as dist
+
+    def model(x, counts=None, score=None):
+        beta = numpyro.sample("beta", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        gamma = numpyro.sample("gamma", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        shape = numpyro.sample("shape", dist.Gamma(2.0, 1.0))
+        freedom = numpyro.sample("freedom", dist.Gamma(2.0, 0.1))
+        scale = numpyro.sample("scale", dist.HalfNormal(2.0))
+        with numpyro.plate("data", x.shape[0]):
+            numpyro.sample("counts", dist.NegativeBinomial2(jnp.exp(x @ beta), shape), obs=counts)
+            numpyro.sample("score", dist.StudentT(freedom, x @ gamma, scale), obs=score)
+
+    rng = np.random.default_rng(0)
+    x = np.column_stack([rng.normal(size=(10_000, 2)), np.ones(10_000)])
+    mean = np.exp(x @ np.array([0.4, -0.2, 0.5])) * rng.gamma(2.0, 0.5, size=len(x))
+    score = x @ np.array([1.0, 0.5, -1.0]) + 0.7 * rng.standard_t(5.0, size=len(x))
+    given = {"x": x, "counts": rng.poisson(mean), "score": score}
+    names = ("beta", "gamma", "shape", "freedom", "scale")
+    return numpyro_case("two observed sites", model, given, 150, names)
+
+
+CASES: dict[str, Callable[[], Case]] = {
+    "numpyro_logistic": numpyro_logistic,
+    "numpyro_radon": numpyro_radon,
+    "numpyro_two_sites": numpyro_two_sites,
+}
+
+
+def compared(name: str, seed: int = 0) -> dict[str, Any]:
+    """Return one line of the table."""
+    case = CASES[name]()
+    clock = time.perf_counter
+    started = clock()
+    coreset = decoct.build(
+        case.bridge, case.bridge.rows, size=case.size, seed=seed, posterior=case.posterior
+    )
+    built = clock()
+    small = case.on_coreset(coreset, seed)
+    sampled = clock()
+    full = case.on_all(seed + 1)
+    done = clock()
+    check = decoct.check(coreset, case.bridge.rows, case.bridge.unconstrain(small))
+    shift, where, error = worst_shift(small, full, case.parameters)
+    return {
+        "framework": case.framework,
+        "model": case.name,
+        "N": coreset.n_rows,
+        "dim": coreset.dim,
+        "rows": coreset.size,
+        "kl": check.kl,
+        "khat": check.khat,
+        "shift": shift,
+        "shift_error": error,
+        "where": where,
+        "build_seconds": round(built - started, 1),
+        "coreset_seconds": round(sampled - built, 1),
+        "full_seconds": round(done - sampled, 1),
+    }
+
+
+def worst_shift(small: Draws, full: Draws, names: tuple[str, ...]) -> tuple[float, str, float]:
+    """Return the largest |mean difference| in full-data sd, where, and its Monte Carlo error."""
+    worst = (-1.0, "", 0.0)
+    for name in names:
+        first, second = (np.asarray(draws[name], dtype=float) for draws in (small, full))
+        first, second = (v.reshape(*v.shape[:2], -1) for v in (first, second))
+        sd = second.std(axis=(0, 1))
+        shifts = np.abs(first.mean(axis=(0, 1)) - second.mean(axis=(0, 1))) / sd
+        at = int(np.argmax(shifts))
+        ess = [
+            float(array_stats.ess(v[:, :, at], chain_axis=0, draw_axis=1)) for v in (first, second)
+        ]
+        error = float(np.sqrt(sum(1.0 / one for one in ess)))
+        worst = max(
+            worst, (float(shifts[at]), f"{name}[{at}]" if first.shape[2] > 1 else name, error)
+        )
+    return worst
+
+
+def overhead(n: int = 131_072, repeats: int = 6) -> list[dict[str, Any]]:
+    """Return the time of passes through the NumPyro bridge over those of LogisticRegression."""
+    import numpyro
+    import numpyro.distributions as dist
+
+    from decoct.bridges.numpyro import from_numpyro
+
+    def model(x, y):
+        beta = numpyro.sample("beta", dist.Normal(0.0, 1.0).expand([x.shape[1]]).to_event(1))
+        with numpyro.plate("data", len(x)):
+            numpyro.sample("y", dist.Bernoulli(logits=x @ beta), obs=y)
+
+    rows = data.logistic(n)
+    models = [decoct.models.LogisticRegression(), from_numpyro(model, rows)]
+    potentials = [Potentials(m, decoct.data.encoded(decoct.rows(rows), m)) for m in models]
+    z = 0.1 * np.random.default_rng(0).normal(size=(500, 10))
+    passes: dict[str, Callable[[Potentials], Any]] = {
+        "totals at 500 draws": lambda p: p.totals(z),
+        "totals, norms and pool": lambda p: p.sweep(z, 2000, jax.random.key(0)),
+        "gradient and Hessian": lambda p: p.curvature(z[0]),
+    }
+    results = []
+    for name, one_pass in passes.items():
+        times = np.array([[_seconds(one_pass, p) for p in potentials] for _ in range(repeats)])
+        hand, bridge = times[1:].min(axis=0)
+        results.append(
+            {"pass": name, "hand_written": hand, "bridge": bridge, "ratio": bridge / hand}
+        )
+    return results
+
+
+def _seconds(one_pass: Callable[[Potentials], Any], potentials: Potentials) -> float:
+    started = time.perf_counter()
+    one_pass(potentials)
+    return time.perf_counter() - started
+
+
+def show(results: list[dict[str, Any]], title: str) -> None:
+    """Print the results as one table."""
+    table = Table(title=title)
+    for name in results[0]:
+        table.add_column(name.replace("_", " "), justify="right")
+    for one in results:
+        table.add_row(*(f"{v:.3g}" if isinstance(v, float) else str(v) for v in one.values()))
+    Console(width=max(150, Console().width)).print(table)
+
+
+def write(results: list[dict[str, Any]], path: Path, key: str) -> None:
+    """Write the results; lines of earlier runs stay unless these have the same key."""
+    kept: list[dict[str, Any]] = []
+    if path.exists():
+        with path.open(newline="") as file:
+            kept = [r for r in csv.DictReader(file) if r[key] not in {n[key] for n in results}]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(results[0]), lineterminator="\n", extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(kept + results)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"default all: {', '.join(CASES)}")
+    parser.add_argument("--overhead", action="store_true", help="time passes over the data")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    unknown = [name for name in options.cases if name not in CASES]
+    if unknown:
+        parser.error(f"there is no case {unknown[0]}; there are {', '.join(CASES)}")
+    if options.overhead:
+        times = overhead()
+        show(times, "Seconds a pass, 131,072 rows, 10 coefficients")
+        write(times, RESULTS / "bridges_overhead.csv", "pass")
+        return
+    for name in options.cases or CASES:
+        result = compared(name, options.seed)
+        show([result], f"{result['framework']}: {result['model']}")
+        write([result], RESULTS / "bridges.csv", "model")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,167 @@
+"""Streams beside one build: ``python -m benchmarks.streams``.
+
+The same rows in batches through `StreamingCoreset`, in one `build`, and by uniform sampling, all to
+the same size; KL(π_w‖π) in nats by `decoct.check` at NUTS draws, beside what the stream itself
+predicts (errors added in squares) and bounds (errors added up). Then per level of the tree what a
+compression loses.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import resource
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+import decoct
+from benchmarks import data
+from decoct.constructions import Uniform
+from decoct.streams import StreamingCoreset
+
+RESULTS = Path(__file__).parent / "results"
+BATCH = 5000
+COLUMNS = ("set", "size", "stream_kl", "predicted_kl", "kl_bound", "build_kl", "uniform_kl")
+MORE = ("drift", "leaf", "node", "rows_held", "stream_cpu_s", "build_cpu_s", "kl_by_level")
+
+
+def poisson(n: int = 200_000, seed: int = 0) -> dict[str, np.ndarray]:
+    """Return synthetic counts with a log link."""
+    rng = np.random.default_rng(seed)
+    x = np.column_stack([rng.normal(size=(n, 4)), np.ones(n)])
+    return {"x": x, "y": rng.poisson(np.exp(x @ np.array([0.3, -0.2, 0.1, 0.4, 0.5])))}
+
+
+def drifting(n: int = 200_000, seed: int = 0) -> dict[str, np.ndarray]:
+    """Return logistic rows whose coefficients move from −β to 2β on the way."""
+    rng = np.random.default_rng(seed)
+    x, beta = rng.normal(size=(n, 10)), 0.7 * rng.normal(size=10)
+    eta = (x @ beta) * np.linspace(-1.0, 2.0, n)
+    return {"x": x, "y": (rng.random(n) < 1.0 / (1.0 + np.exp(-eta))).astype(np.int64)}
+
+
+def flights() -> tuple[Any, dict[str, np.ndarray]]:
+    """Return the demonstration's model and its 291,140 flights in the order of the year."""
+    from decoct.cli.demo_flights import FORMULA
+    from decoct.cli.demo_flights import flights as table
+    from decoct.models.formula import from_formula
+
+    rows = table()
+    model = from_formula(FORMULA, rows, "bernoulli")
+    return model, next(rows.chunks(rows.n_rows)).columns
+
+
+def problems(wanted: list[str]) -> Iterator[tuple[str, Any, dict[str, np.ndarray], list[int]]]:
+    """Yield name, model, rows and sizes."""
+    logistic, sizes = decoct.models.LogisticRegression(), [100, 200]
+    if "logistic" in wanted:
+        yield "logistic", logistic, data.logistic(), sizes
+    if "poisson" in wanted:
+        yield "poisson", decoct.models.PoissonRegression(link="log"), poisson(), [100]
+    if "flights" in wanted:
+        yield "flights", *flights(), [250]
+    if "by_label" in wanted:
+        rows = data.logistic()
+        rows = {**rows, "x": np.column_stack([rows["x"], np.ones(len(rows["y"]))])}
+        order = np.argsort(rows["y"], kind="stable")
+        yield "by_label", logistic, {name: one[order] for name, one in rows.items()}, [200]
+    if "drifting" in wanted:
+        yield "drifting", logistic, drifting(), [200]
+
+
+def streamed(model: Any, rows: dict[str, np.ndarray], size: int, **options: Any) -> Any:
+    """Return the stream after all batches."""
+    stream = StreamingCoreset(model, size, progress=False, **options)
+    n = len(next(iter(rows.values())))
+    for at in range(0, n, BATCH):
+        stream.update({name: column[at : at + BATCH] for name, column in rows.items()})
+    return stream
+
+
+def certified(coreset: decoct.Coreset, rows: Any) -> float:
+    """Return KL(π_w‖π) by the certificate."""
+    draws = coreset.sample(draws=500, chains=2, progress=False)
+    return float(decoct.check(coreset, rows, draws).kl)
+
+
+def measure(name: str, model: Any, rows: Any, size: int) -> dict[str, Any]:
+    """Return one line of the table."""
+    started = time.process_time()
+    stream = streamed(model, rows, size)
+    coreset = stream.coreset
+    streaming = time.process_time() - started
+    started = time.process_time()
+    built = decoct.build(model, rows, size=size, progress=False)
+    building = time.process_time() - started
+    uniform = decoct.build(model, rows, size=size, method=Uniform(), progress=False)
+    last = coreset.report.rounds[-1]
+    return {
+        "set": name,
+        "size": size,
+        "stream_kl": certified(coreset, rows),
+        "predicted_kl": last["kl_if_independent"],
+        "kl_bound": last["kl_bound"],
+        "build_kl": certified(built, rows),
+        "uniform_kl": certified(uniform, rows),
+        "drift": last["drift"],
+        "leaf": coreset.report.method["leaf"],
+        "node": coreset.report.method["node"],
+        "rows_held": last["rows_held"],
+        "stream_cpu_s": streaming,
+        "build_cpu_s": building,
+        "kl_by_level": " ".join(f"{kl:.1e}" for kl in last["kl_by_level"] if kl is not None),
+    }
+
+
+def memory(leaves: int) -> None:
+    """Print the most memory this process has used after so many leaves of generated rows."""
+    stream = StreamingCoreset(decoct.models.LogisticRegression(), 100, progress=False)
+    rng, beta = np.random.default_rng(0), np.linspace(1.0, -0.5, 10)
+    for leaf in range(leaves):
+        x = rng.normal(size=(20_000, 10))
+        stream.update({"x": x, "y": rng.random(20_000) < 1 / (1 + np.exp(-x @ beta))})
+        if leaf + 1 in (leaves // 8, leaves // 4, leaves // 2, leaves):
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+            print(f"{stream.n_rows:>12,} rows: {stream.held_rows} held, peak {peak:.0f} MB")
+
+
+def main() -> None:
+    """Measure, print and save."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    every = ["logistic", "poisson", "flights", "by_label", "drifting"]
+    parser.add_argument("--sets", nargs="+", default=every, choices=every)
+    parser.add_argument("--leaves", type=int, help="only measure memory over that many leaves")
+    options = parser.parse_args()
+    if options.leaves:
+        memory(options.leaves)
+        return
+    lines = []
+    for name, model, rows, sizes in problems(options.sets):
+        for size in sizes:
+            lines.append(measure(name, model, rows, size))
+            print(lines[-1], flush=True)
+    table = Table(title="KL(π_w‖π) in nats")
+    for column in COLUMNS:
+        table.add_column(column, justify="right")
+    for line in lines:
+        table.add_row(
+            *(
+                f"{v:.1e}" if isinstance(v, float) else str(v)
+                for v in (line[column] for column in COLUMNS)
+            )
+        )
+    Console().print(table)
+    with (RESULTS / "streams.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS + MORE)
+        writer.writeheader()
+        writer.writerows(lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,302 @@
+"""What the bridges share: a model of another framework, seen as a prior and one number per row.
+
+A bridge answers three pure functions of the unconstrained parameters θ and some rows x_n,
+
+    potentials(θ, x) = (f_1(θ), ..., f_n(θ)),   log_prior(θ, x) = log π₀(θ),   constrain(θ),
+
+and a coreset of it is only right if f_n depends on row n alone and π₀ on no row. Frameworks do not
+promise either (a model may standardise its covariates or centre a prior at the mean response), so
+`probe` evaluates rows together and apart, and
+`check_row_by_row` compares.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import re
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any, ClassVar, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from decoct.bridges.indices import check_indices
+from decoct.data.base import Columns, Rows
+from decoct.errors import ModelError, RequestError
+from decoct.models.base import AbstractModel, EncodedColumns, Params, RawRows
+from decoct.models.validation import column, numeric_columns
+
+PROBES = (3, 5)
+"""Numbers of rows a model is tried on: neither is 1, which would broadcast without a word."""
+
+NEAR, FAR, TRIES = 0.1, 2.0, 20
+"""Starting points: uniform this near zero, or else this far, and how many of them."""
+
+Evaluate = Callable[[Params, Mapping[str, Any]], tuple[Array, Array, dict[str, Array]]]
+"""A pure JAX function of parameters and rows: potentials, log prior, constrained values."""
+
+
+class HeldRows:
+    """Rows that a model can hand out but that are no part of it.
+
+    As a pytree this has neither leaves nor identity, and pickled it is empty: compiled functions,
+    their caches and messages to workers never hold the data.
+    """
+
+    def __init__(self, rows: Rows | None = None) -> None:
+        self.rows = rows
+
+    def __reduce__(self) -> tuple[type[HeldRows], tuple[()]]:
+        return HeldRows, ()
+
+
+jax.tree_util.register_pytree_node(
+    HeldRows, lambda held: ((), None), lambda nothing, leaves: HeldRows()
+)
+
+
+class InputColumns:
+    """The encoding of a bridge's inputs: each as numbers, float64 or whole."""
+
+    def __init__(self, columns: tuple[str, ...]) -> None:
+        self.columns = columns
+
+    def encode(self, rows: RawRows, start: int | np.ndarray = 0) -> EncodedColumns:
+        return numeric_columns({name: column(rows, name) for name in self.columns}, start)
+
+
+class BridgeModel(AbstractModel):
+    """A model of another framework. Sub-classes add what evaluates it.
+
+    Attributes
+    ----------
+    name
+        What the framework calls it; in coreset files.
+    start
+        Where to start, in unconstrained space: name -> array.
+    inputs
+        Names of the row-wise inputs.
+    axes
+        Constrained names, and the name of each of their axes.
+    held
+        The rows the model was made with.
+    """
+
+    kind: ClassVar[str]
+
+    name: str = eqx.field(static=True)
+    start: dict[str, np.ndarray]
+    inputs: tuple[str, ...] = eqx.field(static=True)
+    axes: tuple[tuple[str, tuple[str, ...]], ...] = eqx.field(static=True)
+    held: HeldRows
+
+    @property
+    def rows(self) -> Rows:
+        """The row-wise inputs as a table, for `decoct.build` and `decoct.check`."""
+        if self.held.rows is None:
+            raise RequestError(
+                "This model came from another process or a compiled function and no longer has "
+                "its rows; pass the table itself."
+            )
+        return self.held.rows
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.inputs
+
+    def init(self, rows: RawRows) -> Params:
+        return self.start
+
+    def encode(self, rows: RawRows, start: int | np.ndarray = 0) -> EncodedColumns:
+        """Return the inputs as numbers: float64, integers and booleans as they are."""
+        return InputColumns(self.inputs).encode(rows, start)
+
+    def check(self, rows: Rows) -> None:
+        """Refuse group numbers outside their array, which JAX would clamp; one pass."""
+        check_indices(self, self.start, rows, self.inputs)
+
+    def dims(self) -> dict[str, list[str]]:
+        return {name: list(names) for name, names in self.axes}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the name and the parameters' shapes: a file cannot hold the model itself."""
+        shapes = {name: list(np.shape(value)) for name, value in self.start.items()}
+        return {"kind": self.kind, "name": self.name, "parameters": shapes}
+
+
+def require(package: str, extra: str, minimum: tuple[int, ...]) -> ModuleType:
+    """Import an optional package, or say what to install.
+
+    Parameters
+    ----------
+    package
+        Its import name, also its name on the package index.
+    extra
+        The extra of decoct that brings it.
+    minimum
+        Oldest release that works.
+
+    Raises
+    ------
+    RequestError
+        It is not installed, too old, or does not go with the other packages.
+    """
+    install = f"pip install --upgrade 'decoct[{extra}]'"
+    try:
+        module = importlib.import_module(package)
+    except ModuleNotFoundError as error:
+        if error.name != package:
+            raise _broken(package, error, install) from error
+        raise RequestError(
+            f"This needs {package}, which is not installed; install it with: "
+            f"pip install 'decoct[{extra}]'."
+        ) from None
+    except (ImportError, AttributeError) as error:
+        raise _broken(package, error, install) from error
+    version = str(getattr(module, "__version__", "") or importlib.metadata.version(package))
+    if _numbers(version) < minimum:
+        wanted = ".".join(map(str, minimum))
+        raise RequestError(
+            f"{package} {version} is installed; this needs {wanted} or later. Upgrade with: "
+            f"{install}."
+        )
+    return module
+
+
+def _broken(package: str, error: Exception, install: str) -> RequestError:
+    return RequestError(
+        f"{package} is installed but cannot be imported beside the other packages here "
+        f"({type(error).__name__}: {error}); install versions that fit with: {install}."
+    )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """Return the leading numbers of a version: (0, 18) of ``0.18.dev1``."""
+    found = re.match(r"\d+(\.\d+)*", version)
+    return tuple(int(part) for part in found.group().split(".")) if found else ()
+
+
+def probe_indices(n_rows: int, n: int) -> np.ndarray:
+    """Return n row numbers spread over the table; a short table repeats some.
+
+    Neither end is among them: there a sorted column has its smallest and largest value.
+    """
+    return np.linspace(0, n_rows - 1, n + 2)[1:-1].astype(np.int64)
+
+
+def as_arrays(rows: Mapping[str, Any]) -> dict[str, Array]:
+    """Return columns as JAX arrays."""
+    return {name: jnp.asarray(values) for name, values in rows.items()}
+
+
+class Probe(NamedTuple):
+    """A model at several points, on a few rows together and apart.
+
+    Attributes
+    ----------
+    whole, apart : (points, n)
+        Potentials of all the rows at once, and of two parts of them.
+    priors : (points, 2)
+        The log prior beside either part.
+    values
+        Constrained name -> its values beside either part.
+    """
+
+    whole: Array
+    apart: Array
+    priors: Array
+    values: dict[str, tuple[Array, Array]]
+
+
+def probe(evaluate: Evaluate, points: Params, rows: Columns) -> Probe:
+    """Evaluate a model on rows together and apart, compiled as a pass over the data is.
+
+    Parameters
+    ----------
+    evaluate
+        ``evaluate(params, rows)`` gives potentials, log prior and constrained values; pure JAX.
+    points
+        Parameters, stacked along the first axis.
+    rows
+        A few encoded rows.
+    """
+    cut = len(next(iter(rows.values()))) // 2
+
+    def at(params: Params, rows: Mapping[str, Array]) -> Probe:
+        parts = [{k: v[part] for k, v in rows.items()} for part in (slice(cut), slice(cut, None))]
+        whole, _, _ = evaluate(params, rows)
+        (one, prior, values), (other, prior_too, values_too) = (evaluate(params, p) for p in parts)
+        both = {name: (values[name], values_too[name]) for name in values if name in values_too}
+        return Probe(whole, jnp.concatenate([one, other]), jnp.stack([prior, prior_too]), both)
+
+    return jax.jit(jax.vmap(at, in_axes=(0, None)))(points, as_arrays(rows))
+
+
+def starting_points(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
+    """Return points to start from, stacked: first one near zero, off it to break symmetries.
+
+    The others are up to 2 from zero in every coordinate, where the frameworks' own samplers look.
+    """
+    rng = np.random.default_rng(0)
+    far = {name: rng.uniform(-FAR, FAR, (TRIES, *shape)) for name, shape in shapes.items()}
+    for values in far.values():
+        values[0] *= NEAR / FAR
+    return far
+
+
+def chosen_start(probed: Probe, points: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the first point at which prior and potentials are finite.
+
+    Raises
+    ------
+    ModelError
+        There is none.
+    """
+    finite = np.isfinite(probed.whole).all(axis=1) & np.isfinite(probed.priors).all(axis=1)
+    if not finite.any():
+        raise ModelError(
+            f"The model's log density is not finite at any of {TRIES} starting points within "
+            f"{FAR:g} of zero in unconstrained space; scale its data, or look for rows that are "
+            "impossible under the model."
+        )
+    return {name: values[int(np.argmax(finite))] for name, values in points.items()}
+
+
+def check_row_by_row(probed: Probe) -> None:
+    """Refuse a model in which a row's potential, or the prior, depends on (other) rows.
+
+    Raises
+    ------
+    ModelError
+        They differ by more than rounding.
+    """
+    if not _same(probed.whole, probed.apart):
+        raise ModelError(
+            "The log-likelihood of a row changes with the other rows given: the model computes "
+            "something from the whole table (a mean, a maximum, a rank). Compute it beforehand and "
+            "pass it as a constant."
+        )
+    if not _same(probed.priors[:, 0], probed.priors[:, 1]):
+        raise ModelError(
+            "The prior, or a factor outside the rows' plate, changes with the rows given. A "
+            "prior's constants must be computed beforehand and passed as constants; a factor that "
+            "belongs to the rows goes inside the plate, one value per row."
+        )
+
+
+def without_rows(probed: Probe) -> tuple[str, ...]:
+    """Return the constrained names whose values are the same whatever rows the model is given."""
+    return tuple(
+        name
+        for name, (one, other) in probed.values.items()
+        if np.shape(one) == np.shape(other) and np.array_equal(one, other, equal_nan=True)
+    )
+
+
+def _same(first: Array, second: Array) -> bool:
+    return np.allclose(first, second, rtol=1e-8, atol=1e-10, equal_nan=True)

@@ -1,0 +1,110 @@
+"""Group numbers outside their array: an error with the row, where JAX says nothing.
+
+An index beyond the end of an array is clamped to its last entry by JAX, without a word, and its
+derivative is dropped: group numbers that start at 1 give a wrong posterior that looks right. One
+evaluation of every row with JAX's index checks finds them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import checkify
+
+from decoct.data.base import DEFAULT_CHUNK, Chunk, Columns, Rows
+from decoct.errors import RowsError
+from decoct.models.base import AbstractModel, Params
+
+
+@dataclass(frozen=True)
+class IndexProblem:
+    """The first row whose evaluation looks beyond an array, and what JAX says about it."""
+
+    row: int
+    says: str
+
+
+def check_indices(
+    model: AbstractModel, params: Params, rows: Rows, inputs: tuple[str, ...]
+) -> None:
+    """Refuse rows at which the model indexes an array out of its bounds; one pass.
+
+    Parameters
+    ----------
+    model
+        What to evaluate; its `encode` is applied to the rows.
+    params
+        Where, in unconstrained space; indices are those of the data.
+    rows, inputs
+        The table, and the columns that the model needs.
+
+    Raises
+    ------
+    RowsError
+        Names the first such row.
+    """
+    size = min(DEFAULT_CHUNK, rows.n_rows)
+    found = rows.map_reduce(_FirstProblem(model, params, size), _earlier, size=size, columns=inputs)
+    if found is not None:
+        raise RowsError(
+            f"Row {found.row} makes the model look outside an array, which JAX would answer with "
+            f"its last entry: {found.says}. Number groups from 0 to their number less 1."
+        )
+
+
+@dataclass(frozen=True)
+class _FirstProblem:
+    """Chunk -> its first problem, or None."""
+
+    model: AbstractModel
+    params: Params
+    size: int
+    source: np.ndarray = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "source", np.arange(self.size))
+
+    def __call__(self, chunk: Chunk) -> IndexProblem | None:
+        with jax.enable_x64(True):
+            rows = {
+                k: np.asarray(v) for k, v in self.model.encode(chunk.columns, chunk.start).items()
+            }
+            last = chunk.n_rows - 1
+            if self._says(rows, last) is None:
+                return None
+            below, above = -1, last
+            while above - below > 1:
+                middle = (below + above) // 2
+                if self._says(rows, middle) is None:
+                    below = middle
+                else:
+                    above = middle
+            return IndexProblem(chunk.start + above, str(self._says(rows, above)))
+
+    def _says(self, rows: Columns, last: int) -> str | None:
+        """Return what is wrong with rows up to ``last``, padded with copies of the first."""
+        source = np.where(self.source <= last, self.source, 0)
+        kept = {name: jnp.asarray(values[source]) for name, values in rows.items()}
+        error = _checked(self.model, self.params, kept)
+        says = error.get()
+        return None if says is None else _first_sentence(says)
+
+
+@eqx.filter_jit
+def _checked(model: AbstractModel, params: Params, rows: Mapping[str, Any]) -> Any:
+    run = checkify.checkify(model.log_likelihood, errors=checkify.index_checks)
+    return run(params, rows)[0]
+
+
+def _first_sentence(says: str) -> str:
+    return says.split("\n")[0].split(". Failing")[0].strip().rstrip(".")
+
+
+def _earlier(first: IndexProblem | None, second: IndexProblem | None) -> IndexProblem | None:
+    return second if first is None else first

@@ -1,0 +1,126 @@
+"""NumPyro: any model with one plate over its rows, to decoct and back. ``decoct[numpyro]``.
+
+Importing this module does not import NumPyro; calling it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from decoct.bridges.arguments import positional
+from decoct.bridges.base import require
+from decoct.coreset import Coreset
+from decoct.errors import RequestError
+
+if TYPE_CHECKING:
+    from decoct.bridges.numpyro_model import NumPyroModel
+
+OLDEST = (0, 18)
+"""Oldest NumPyro that works."""
+
+
+def from_numpyro(
+    model: Callable[..., Any], rows: Any, /, plate: str = "data", **constants: Any
+) -> NumPyroModel:
+    """Return a NumPyro model as one that `decoct.build` takes.
+
+    f_n is the log density of row n, summed over all observed sites in the plate; the prior is
+    everything else, on the unconstrained scale of NumPyro's samplers.
+
+    Parameters
+    ----------
+    model
+        A NumPyro model, handlers around it welcome (`reparam`, `scope`, ...). Its data are its
+        arguments, with the rows on their first axis. Plates of groups and the like are welcome as
+        long as their sizes do not follow the rows.
+    rows
+        Argument name -> value. Arrays with as many entries along their first axis as the plate is
+        long are the rows; all else is constant. Or any table that `decoct.rows` takes, also one
+        that does not fit in memory: columns named as arguments are the rows.
+    plate
+        Name of the plate over the rows.
+    **constants
+        More arguments, the same for any rows; also for an array that happens to be as long as the
+        plate.
+
+    Returns
+    -------
+    NumPyroModel
+        ``.rows`` are the row-wise arguments, for `decoct.build` and `decoct.check`;
+        ``.unconstrain`` turns NumPyro's draws into those of `decoct.check`.
+
+    Raises
+    ------
+    ModelError
+        No such plate; a plate that subsamples; a latent site per row, or discrete; an observed
+        site outside the plate; sizes or constants worked out from the rows. The message names the
+        site and the remedy.
+    RequestError
+        NumPyro is missing or too old; an argument is unknown or given twice.
+
+    Notes
+    -----
+    The model is run once on all rows if they are in memory, and on a few of them. Everything is
+    evaluated in float64, whatever JAX's and NumPyro's flags.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np, numpyro, numpyro.distributions as dist
+    >>> def model(x, y=None):
+    ...     slope = numpyro.sample("slope", dist.Normal(0.0, 1.0))
+    ...     with numpyro.plate("data", len(x)):
+    ...         numpyro.sample("y", dist.Normal(slope * x, 1.0), obs=y)
+    >>> x = np.linspace(-1.0, 1.0, 1000)
+    >>> bridge = decoct.from_numpyro(model, {"x": x, "y": 2.0 * x})
+    >>> coreset = decoct.build(bridge, bridge.rows, size=10)
+    >>> coreset.report.predicted_kl < 1e-6
+    True
+    """
+    require("numpyro", "numpyro", OLDEST)
+    from decoct.bridges.numpyro_model import bridge
+
+    if not callable(model):
+        raise RequestError(
+            f"model must be a function with NumPyro sites, not a {type(model).__name__}."
+        )
+    return bridge(model, rows, plate, constants)
+
+
+def to_numpyro(coreset: Coreset) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """Return the coreset posterior as a NumPyro model and its arguments.
+
+    ``model, args = to_numpyro(coreset)`` and ``MCMC(NUTS(model), ...).run(key, *args)``. The sites
+    are those of your own model, their names too, so that your model with these draws predicts. The
+    log density of a kept row's observed sites is multiplied by its weight, as
+    ``numpyro.handlers.scale`` would. NumPyro's precision is its own: call ``numpyro.enable_x64()``
+    for float64.
+
+    Parameters
+    ----------
+    coreset
+        Built with what `decoct.from_numpyro` returned.
+
+    Raises
+    ------
+    RequestError
+        It was built for another kind of model.
+    """
+    require("numpyro", "numpyro", OLDEST)
+    import jax.numpy as jnp
+
+    from decoct.bridges.numpyro_model import NumPyroModel
+    from decoct.bridges.numpyro_trace import WeightedModel
+
+    model = coreset.model
+    if not isinstance(model, NumPyroModel):
+        raise RequestError(
+            f"This coreset was built for a {type(model).__name__}, not for a NumPyro model; build "
+            "it with what decoct.from_numpyro returns."
+        )
+    kept = {name: jnp.asarray(np.asarray(coreset.rows[name])) for name in model.inputs}
+    given = positional(model.program.model, {**model.program.constants, **kept})
+    weighted = WeightedModel(model.program, model.inputs, tuple(given), coreset.weights)
+    return weighted, tuple(given.values())

@@ -1,0 +1,215 @@
+"""Which NumPyro models have a coreset: one plate over the rows, nothing latent inside it.
+
+What silently follows the rows, such as a number of groups, shows itself when the model on all rows
+(where they are in memory) is compared with the model on a few of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from decoct.bridges.base import PROBES, probe_indices
+from decoct.bridges.numpyro_sites import CONSTANTS, Facts, SiteFacts, facts_of
+from decoct.bridges.numpyro_trace import Program
+from decoct.data.base import Rows
+from decoct.errors import ModelError
+
+RESERVED = ("chain", "draw")
+"""Dimensions that draws have already."""
+
+
+def plate_size(facts: Facts, plate: str) -> int:
+    """Return the size of the data plate, or say which plates there are.
+
+    Raises
+    ------
+    ModelError
+        There is no plate of that name, or a plate draws a subsample.
+    """
+    plates = {name: site for name, site in facts.items() if site.kind == "plate"}
+    for name, site in plates.items():
+        if site.subsample is not None and site.subsample != site.size:
+            raise ModelError(
+                f"Plate '{name}' draws a subsample of {site.subsample} out of {site.size}, whose "
+                "factor would come on top of the coreset's weights; remove subsample_size: the "
+                "coreset does that work."
+            )
+    if plate in plates:
+        return plates[plate].size
+    if not plates:
+        raise ModelError(
+            f"The model has no plate named '{plate}', nor any other; put its observed sites in "
+            f"one: 'with numpyro.plate(\"{plate}\", len(y)):'."
+        )
+    have = ", ".join(f"'{name}' of size {site.size}" for name, site in plates.items())
+    raise ModelError(
+        f"The model has no plate named '{plate}'; it has {have}. Name the one that runs over the "
+        "rows: decoct.from_numpyro(model, rows, plate=...)."
+    )
+
+
+def examine(program: Program, table: Rows, whole: Facts | None) -> Facts:
+    """Return the sites of a model on a few rows, or refuse the model.
+
+    Parameters
+    ----------
+    program, table
+        The model, and the rows it is for, encoded.
+    whole
+        Its sites on all rows; None where they are too many to hold.
+
+    Raises
+    ------
+    ModelError
+        Names the site or plate that is in the way, and the remedy.
+    """
+    plate, n_rows = program.plate, table.n_rows
+    found: list[tuple[int, Facts]] = []
+    if whole is not None:
+        found.append((n_rows, whole))
+        _check_sites(whole, plate, n_rows, n_rows)
+    for n in PROBES:
+        rows = table.take(probe_indices(n_rows, n))
+        facts = facts_of(program, rows, f"{n} of the rows")
+        _check_sites(facts, plate, n, n_rows)
+        found.append((n, facts))
+    n, few = found[-1]
+    for many, facts in found[:-1]:
+        _check_same_shapes(facts, many, few, n, plate)
+    # only now: what follows from sizes that follow the rows would be reported in its stead
+    for n, facts in found:
+        _check_one_value_a_row(facts, plate, n)
+    if not any(site.latent for site in few.values()):
+        raise ModelError("The model has no latent site, so there is no posterior to keep.")
+    return few
+
+
+def axes(facts: Facts, plate: str) -> dict[str, tuple[str, ...]]:
+    """Name the axes of latent and deterministic sites after their plates, as ArviZ does."""
+    named = {}
+    for name, site in facts.items():
+        wanted = site.latent or site.kind == "deterministic"
+        if wanted and site.plates and plate not in site.around:
+            named[name] = _axis_names(name, site)
+    return named
+
+
+def _axis_names(name: str, site: SiteFacts) -> tuple[str, ...]:
+    deepest = max(-dim for dim, _ in site.around.values())
+    event = site.event_dim if site.kind == "sample" else max(0, len(site.shape) - deepest)
+    names = [f"{name}_dim_{axis}" for axis in range(len(site.shape))]
+    for plate, (dim, size) in site.plates:
+        axis = len(site.shape) - event + dim
+        if axis >= 0 and site.shape[axis] == size and plate not in RESERVED:
+            names[axis] = plate
+    return tuple(names)
+
+
+def _check_sites(facts: Facts, plate: str, n: int, n_rows: int) -> None:
+    size = plate_size(facts, plate)
+    if size not in (n, n_rows):
+        raise ModelError(
+            f"Plate '{plate}' has size {size}, but the table has {n_rows} rows; give it their "
+            "number, such as len(y)."
+        )
+    for name, site in facts.items():
+        if site.kind == "param":
+            raise ModelError(
+                f"Site '{name}' is a numpyro.param, which has no prior; give it one with "
+                "numpyro.sample."
+            )
+        if site.latent:
+            _check_latent(name, site, plate)
+        elif site.observed and not site.factor and plate not in site.around:
+            _refuse_outside(name, site, plate, size)
+    if not any(site.observed and plate in site.around for site in facts.values()):
+        raise ModelError(
+            f"No site in plate '{plate}' is observed; is an obs= argument missing among the rows?"
+        )
+
+
+def _check_latent(name: str, site: SiteFacts, plate: str) -> None:
+    if plate in site.around:
+        raise ModelError(
+            f"Site '{name}' in plate '{plate}' is latent: one unknown per row cannot be kept by a "
+            "coreset of rows. If it should be observed, its obs= argument is missing among the "
+            "rows; if it is a random effect, marginalise it, or give it a plate of groups of fixed "
+            "size with the group number as data."
+        )
+    if site.discrete:
+        raise ModelError(
+            f"Latent site '{name}' is discrete ({site.distribution}); decoct needs continuous "
+            "parameters. Sum it out by hand, for instance with "
+            "numpyro.distributions.MixtureGeneral or a logsumexp."
+        )
+
+
+def _refuse_outside(name: str, site: SiteFacts, plate: str, size: int) -> None:
+    others = ", ".join(f"'{other}' of size {n}" for other, (_, n) in site.plates)
+    if others:
+        raise ModelError(
+            f"Observed site '{name}' lies in plate {others} and not in '{plate}' of size {size}: "
+            "two plates hold data, and a coreset is of one table. Give both sites one plate, with "
+            "rows that have both; or let the other data be constants, and their log density a "
+            "numpyro.factor outside the plate, which counts as prior."
+        )
+    raise ModelError(
+        f"Observed site '{name}' lies outside plate '{plate}'; move it inside, so that it has one "
+        "value per row. What is no row of the table goes into a numpyro.factor, which counts as "
+        "prior."
+    )
+
+
+def _check_one_value_a_row(facts: Facts, plate: str, n: int) -> None:
+    for name, site in facts.items():
+        if not site.observed or plate not in site.around:
+            continue
+        # the site's own frame: of two plates of one name the trace keeps the last
+        dim, size = site.around[plate]
+        if size != n or site.width(dim) != n:
+            values = size if size != n else site.width(dim)
+            raise ModelError(
+                f"Observed site '{name}' has {values} values along plate '{plate}' when the model "
+                f"is given {n} rows: its data do not follow the rows. Pass every row-wise array as "
+                "an argument among the rows."
+            )
+
+
+def _check_same_shapes(many: Facts, n: int, few: Facts, m: int, plate: str) -> None:
+    for name in many.keys() ^ few.keys():
+        raise ModelError(
+            f"Site '{name}' exists on some numbers of rows only ({n} against {m}); give the model "
+            "the same sites for any number."
+        )
+    for name, site in many.items():
+        if site.latent and site.shape != few[name].shape:
+            _refuse_size(name, site.shape, n, few[name].shape, m)
+        for other, (_, size) in site.plates:
+            smaller = few[name].around.get(other, (0, size))[1]
+            if other != plate and smaller != size:
+                raise ModelError(
+                    f"Plate '{other}' around site '{name}' has size {size} on {n} rows and "
+                    f"{smaller} on {m}: two plates follow the rows, '{plate}' and this one. Only "
+                    "one may; give the other a fixed size, as a constant."
+                )
+
+
+def _refuse_size(name: str, first: Shape, n: int, second: Shape, m: int) -> None:
+    sizes = f"Latent site '{name}' has shape {first} on {n} rows and {second} on {m}: "
+    if n in first and m in second:
+        raise ModelError(
+            f"{sizes}one unknown per row cannot be kept by a coreset of rows. Marginalise it, or "
+            "give it a plate of groups of fixed size with the group number as data."
+        )
+    raise ModelError(
+        f"{sizes}its size is worked out from the rows (such as ids.max() + 1), and a coreset need "
+        f"not have a row of every group. Pass the number of groups as a constant: {CONSTANTS}."
+    )
+
+
+Shape = tuple[int, ...]
+
+
+def latent_shapes(facts: Facts) -> Mapping[str, Shape]:
+    """Return the shape of the unconstrained values of every latent site."""
+    return {name: site.unconstrained for name, site in facts.items() if site.latent}

@@ -1,0 +1,180 @@
+"""`NumPyroModel`, what `decoct.from_numpyro` returns. Loading this module loads NumPyro."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from decoct.bridges.arguments import (
+    checked_arguments,
+    described_constant,
+    parameter_names,
+    split_rows,
+)
+from decoct.bridges.base import (
+    PROBES,
+    BridgeModel,
+    HeldRows,
+    InputColumns,
+    as_arrays,
+    check_row_by_row,
+    chosen_start,
+    probe,
+    probe_indices,
+    starting_points,
+    without_rows,
+)
+from decoct.bridges.numpyro_checks import axes, examine, latent_shapes, plate_size
+from decoct.bridges.numpyro_sites import CONSTANTS, Facts, facts_of, facts_of_all, quoted
+from decoct.bridges.numpyro_trace import Program
+from decoct.data.arrays import ArrayRows
+from decoct.data.encoded import EncodedRows
+from decoct.data.tables import rows as as_rows
+from decoct.errors import ModelError
+from decoct.models.base import Params
+from decoct.precision import float64
+
+
+class NumPyroModel(BridgeModel):
+    """A NumPyro model as decoct's: made by `decoct.from_numpyro`.
+
+    Parameters are the unconstrained values of the latent sites, by name, as NumPyro's own samplers
+    use them: θ = T(z), with log|dT/dz| in the prior.
+
+    Attributes
+    ----------
+    program
+        The model and its constants.
+    template
+        A few encoded rows, which the prior and the constrained values are evaluated beside.
+    named
+        Latent sites, and deterministic ones that do not depend on the rows.
+    """
+
+    kind: ClassVar[str] = "numpyro"
+
+    program: Program = eqx.field(static=True)
+    template: dict[str, np.ndarray]
+    named: tuple[str, ...] = eqx.field(static=True)
+
+    def log_likelihood(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
+        """Return Σ over observed sites of log p(row n), in nats."""
+        return self.program.potentials(params, rows)
+
+    def log_prior(self, params: Params) -> Float[Array, ""]:
+        """Return the log density of everything outside the rows' plate, Jacobians included."""
+        return self.program.log_prior(params, as_arrays(self.template))
+
+    def constrain(self, params: Params) -> dict[str, Array]:
+        """Return latent and deterministic sites on their natural scale.
+
+        Deterministic sites that depend on the rows are left out: they are no parameters. NumPyro's
+        ``Predictive`` gives them for any rows, from the same draws.
+        """
+        values = self.program.values(params, as_arrays(self.template))
+        return {name: jnp.asarray(values[name]) for name in self.named}
+
+    @float64
+    def unconstrain(self, samples: Mapping[str, Any]) -> Float[np.ndarray, "chains S d"]:
+        """Return NumPyro's draws as the flat unconstrained ones that `decoct.check` takes.
+
+        Parameters
+        ----------
+        samples
+            Latent site -> values (chains, S, ...): ``mcmc.get_samples(group_by_chain=True)``.
+            Other sites are ignored.
+
+        Raises
+        ------
+        ModelError
+            A latent site is missing.
+        """
+        missing = [name for name in self.start if name not in samples]
+        if missing:
+            raise ModelError(
+                f"The draws lack the latent site '{missing[0]}'; give what "
+                "mcmc.get_samples(group_by_chain=True) returned."
+            )
+        values = {name: np.asarray(samples[name], dtype=np.float64) for name in self.start}
+        return np.asarray(_unconstrained(self, values))
+
+    def to_dict(self) -> dict[str, Any]:
+        constants = {k: described_constant(v) for k, v in self.program.constants.items()}
+        return {**super().to_dict(), "plate": self.program.plate, "constants": constants}
+
+
+@eqx.filter_jit
+def _unconstrained(model: NumPyroModel, values: Mapping[str, Any]) -> Float[Array, "chains S d"]:
+    def one(values):
+        params = model.program.unconstrained(values, as_arrays(model.template))
+        ordered = {name: params[name] for name in model.start}
+        return jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(ordered)])
+
+    return jax.vmap(jax.vmap(one))(values)
+
+
+@float64
+def bridge(
+    model: Callable[..., Any], given: Any, plate: str, constants: Mapping[str, Any]
+) -> NumPyroModel:
+    """Return a NumPyro model as decoct's; the arguments are those of `decoct.from_numpyro`."""
+    names, further, whole = parameter_names(model), {}, None
+    if isinstance(given, Mapping):
+        arguments = checked_arguments(given, constants, names)
+        whole = facts_of_all(Program(model, plate, {**arguments, **constants}))
+        given, further = split_rows(arguments, plate_size(whole, plate))
+    table = as_rows(given)
+    program = Program(model, plate, {**further, **constants})
+    inputs = _inputs(table.columns, names, program.constants)
+    encoded = EncodedRows(table, InputColumns(inputs))
+    if whole is None and isinstance(table, ArrayRows):
+        everything = encoded.take(np.arange(encoded.n_rows))
+        whole = facts_of(program, everything, "the rows")
+    return _assembled(program, encoded, whole)
+
+
+def _inputs(
+    columns: tuple[str, ...], names: tuple[str, ...] | None, constants: Mapping[str, Any]
+) -> tuple[str, ...]:
+    wanted = [name for name in columns if names is None or name in names]
+    inputs = tuple(name for name in wanted if name not in constants)
+    if not inputs:
+        raise ModelError(
+            f"None of the table's columns ({', '.join(columns)}) is an argument of the model "
+            f"({', '.join(names or ())}); rename the columns."
+        )
+    return inputs
+
+
+def _assembled(program: Program, table: EncodedRows, whole: Facts | None) -> NumPyroModel:
+    facts = examine(program, table, whole)
+    few = table.take(probe_indices(table.n_rows, PROBES[-1]))
+    points = starting_points(latent_shapes(facts))
+    try:
+        probed = probe(program.evaluate, points, few)
+    except jax.errors.JAXTypeError as error:
+        raise ModelError(
+            "The model reads the values of its rows while it is compiled, such as ids.max() for a "
+            "size, int(x[0]), or a Python if on data. Pass sizes and flags as constants "
+            f"({CONSTANTS}), and use jnp.where for choices. JAX says: {quoted(error)}"
+        ) from error
+    check_row_by_row(probed)
+    free = without_rows(probed)
+    named = tuple(name for name in facts if name in free)
+    dims = axes(facts, program.plate)
+    return NumPyroModel(
+        name=getattr(program.model, "__name__", type(program.model).__name__),
+        start=chosen_start(probed, points),
+        inputs=table.columns,
+        axes=tuple((name, dims[name]) for name in named if name in dims),
+        held=HeldRows(table.raw),
+        program=program,
+        template={name: values[: PROBES[0]] for name, values in few.items()},
+        named=named,
+    )

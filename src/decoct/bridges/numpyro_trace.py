@@ -1,0 +1,319 @@
+"""A NumPyro model run on any number of rows: potentials, prior, constrained values.
+
+With z the unconstrained latent values, θ = T(z) their values on the supports of their
+distributions, and ℓ_s the log-density of site s, scale included,
+
+    f_n(z)      = Σ over observed sites s in the data plate of ℓ_s, summed over all axes but n
+    log π₀(z)   = Σ over all other sites of ℓ_s + Σ_latent log|dT/dz|
+
+A site's batch axes are aligned at the right, so that the plate's axis is its ``dim`` (negative).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+from jaxtyping import Array, Float
+from numpyro import handlers
+from numpyro.distributions import BernoulliLogits, biject_to
+from numpyro.distributions.util import sum_rightmost
+from numpyro.infer.initialization import init_to_uniform
+from numpyro.infer.util import compute_log_probs
+from numpyro.primitives import Messenger
+
+from decoct.errors import RequestError
+from decoct.models.base import Params
+from decoct.models.logistic import log_sigmoid
+
+Site = dict[str, Any]
+"""A site of a NumPyro trace."""
+
+Trace = dict[str, Site]
+"""What NumPyro's trace handler returns: name -> site."""
+
+
+class RowsPlate(Messenger):
+    """Give the data plate as many rows as the model is handed, and weight its observed sites.
+
+    A plate of a fixed size N that is handed n rows becomes one of n rows without the factor N/n
+    that NumPyro puts on subsamples. Weights act as those of ``numpyro.handlers.scale``, except that
+    zeros are welcome and only observed sites of this plate are touched.
+
+    Parameters
+    ----------
+    fn
+        The model.
+    plate
+        Name of the plate.
+    n
+        Number of rows.
+    weights : (n,)
+        w ≥ 0, one per row; None for none.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[..., Any] | None,
+        plate: str,
+        n: int,
+        weights: np.ndarray | None = None,
+    ) -> None:
+        super().__init__(fn)
+        self.plate, self.n, self.weights = plate, n, weights
+        self.ratio = 1.0
+
+    def process_message(self, msg: Any) -> None:
+        if msg["type"] == "plate" and msg["name"] == self.plate:
+            size = msg["args"][0]
+            self.ratio = size / self.n
+            if size != self.n:
+                msg["value"] = jnp.arange(self.n)
+        if msg["type"] != "sample":
+            return
+        frame = frame_of(msg, self.plate)
+        if frame is None:
+            return
+        if self.ratio != 1.0 and msg["scale"] is not None:
+            msg["scale"] = msg["scale"] / self.ratio
+        if self.weights is not None and msg["is_observed"]:
+            aligned = jnp.asarray(self.weights).reshape((self.n,) + (1,) * (-frame.dim - 1))
+            msg["scale"] = aligned if msg["scale"] is None else msg["scale"] * aligned
+
+
+class Vectorised(Messenger):
+    """Evaluate Bernoulli sites with logits by log σ(±logit).
+
+    The same numbers as NumPyro's, whose guards against infinite logits and impossible values keep
+    XLA's CPU backend from vectorising. Impossible values have log-probability −∞, as there while
+    its validation is on; while it is off, values that are no integers may be meant and are left to
+    NumPyro.
+    """
+
+    def process_message(self, msg: Any) -> None:
+        fn = msg.get("fn")
+        if not is_observed(msg) or type(fn) is not BernoulliLogits:
+            return
+        if fn._validate_args or jnp.result_type(msg["value"]).kind in "iub":
+            msg["fn"] = _SignedBernoulli(fn.logits, validate_args=False)
+
+
+class _SignedBernoulli(BernoulliLogits):
+    def log_prob(self, value: Any, intermediates: Any = None) -> Array:
+        value = jnp.asarray(value)
+        sign = jnp.where(value == 1, 1.0, -1.0)
+        possible = jnp.where((value == 0) | (value == 1), 0.0, -jnp.inf)
+        return log_sigmoid(sign * self.logits) + possible
+
+
+def frame_of(site: Any, plate: str) -> Any:
+    """Return the frame of a plate in which a site lies, or None."""
+    return next((frame for frame in site["cond_indep_stack"] if frame.name == plate), None)
+
+
+def is_latent(site: Site) -> bool:
+    return site["type"] == "sample" and not site["is_observed"]
+
+
+def is_observed(site: Site) -> bool:
+    return site["type"] == "sample" and site["is_observed"]
+
+
+def is_factor(site: Site) -> bool:
+    """Return whether a site is one of ``numpyro.factor``."""
+    return site["infer"].get("is_auxiliary", False)
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """A NumPyro model with its constant arguments; rows come with every call.
+
+    Equal if of the same function and the same constants, so that compiled functions are shared.
+
+    Attributes
+    ----------
+    model
+        The user's function, or a handler around it.
+    plate
+        The plate over the rows.
+    constants
+        Arguments that are the same for every number of rows, as the user gave them.
+    """
+
+    model: Callable[..., Any]
+    plate: str
+    constants: Mapping[str, Any] = field(default_factory=dict)
+
+    def potentials(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
+        """Return f_n(z) for every row; pure JAX."""
+        log_probs, trace = self._log_probs(params, rows)
+        n = _n_rows(rows)
+        total = jnp.zeros(n)
+        for name, values in log_probs.items():
+            frame = frame_of(trace[name], self.plate)
+            if frame is not None:
+                total = total + _per_row(values, frame.dim)
+        return total
+
+    def log_prior(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, ""]:
+        """Return log π₀(z), Jacobians included; any rows will do."""
+        log_probs, trace = self._log_probs(params, rows)
+        outside = (v for k, v in log_probs.items() if frame_of(trace[k], self.plate) is None)
+        return sum((jnp.sum(values) for values in outside), start=jnp.zeros(()))
+
+    def values(self, params: Params, rows: Mapping[str, Array]) -> dict[str, Array]:
+        """Return every latent and deterministic site on its natural scale; pure JAX."""
+        trace = self.trace(rows, partial(_placed, params))
+        wanted = (k for k, s in trace.items() if is_latent(s) or s["type"] == "deterministic")
+        return {name: trace[name]["value"] for name in wanted}
+
+    def evaluate(
+        self, params: Params, rows: Mapping[str, Array]
+    ) -> tuple[Float[Array, " n"], Float[Array, ""], dict[str, Array]]:
+        """Return potentials, log prior and values; pure JAX."""
+        potentials, prior = self.potentials(params, rows), self.log_prior(params, rows)
+        return potentials, prior, self.values(params, rows)
+
+    def unconstrained(self, values: Mapping[str, Array], rows: Mapping[str, Array]) -> Params:
+        """Return z from the latent sites' values; the inverse of `values`; pure JAX."""
+        trace = self.trace(rows, lambda site: values.get(site["name"]) if is_latent(site) else None)
+        return {
+            name: biject_to(site["fn"].support).inv(site["value"])
+            for name, site in trace.items()
+            if is_latent(site)
+        }
+
+    def trace(
+        self, rows: Mapping[str, Any], substitute: Callable[[Site], Any] | None = None
+    ) -> Trace:
+        """Return NumPyro's trace of the model on some rows.
+
+        Parameters
+        ----------
+        rows
+            Row-wise arguments; none if the constants are all there are.
+        substitute
+            Site -> value or None; default random starting values.
+        """
+        start: Any = init_to_uniform()
+        model = self._on(rows, start if substitute is None else substitute)
+        return handlers.trace(model).get_trace(**self._arguments(rows))
+
+    def _log_probs(
+        self, params: Params, rows: Mapping[str, Array]
+    ) -> tuple[dict[str, Array], Trace]:
+        model = self._on(rows, partial(_placed, params))
+        return compute_log_probs(model, (), self._arguments(rows), {}, sum_log_prob=False)
+
+    def _on(self, rows: Mapping[str, Any], substitute: Callable[[Site], Any]) -> Messenger:
+        # the key is for sites that draw and are not used, and for numpyro.prng_key()
+        seeded = handlers.seed(self.model, rng_seed=0)
+        substituted = handlers.substitute(seeded, substitute_fn=substitute)
+        if not rows:
+            return substituted
+        return RowsPlate(Vectorised(substituted), self.plate, _n_rows(rows))
+
+    def _arguments(self, rows: Mapping[str, Any]) -> dict[str, Any]:
+        # JAX arrays, which traced row indices can index, yet concrete where this is compiled
+        with jax.ensure_compile_time_eval():
+            constants = {name: _as_jax(value) for name, value in self.constants.items()}
+        return {**constants, **rows}
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Program):
+            return NotImplemented
+        return (
+            self.model is other.model
+            and self.plate == other.plate
+            and self.constants.keys() == other.constants.keys()
+            and all(_equal(v, other.constants[k]) for k, v in self.constants.items())
+        )
+
+    def __hash__(self) -> int:
+        return hash((id(self.model), self.plate, *sorted(self.constants)))
+
+
+class WeightedModel:
+    """A NumPyro model whose rows carry weights: the coreset posterior as NumPyro sees it.
+
+    Called as the user's own model. As long as nothing is observed (predictive draws) any number of
+    rows will do; observed rows must be the M rows of the weights.
+
+    Parameters
+    ----------
+    program
+        The model.
+    inputs
+        Its row-wise arguments.
+    names
+        All its arguments, in order.
+    weights : (M,)
+        One per row.
+    """
+
+    def __init__(
+        self, program: Program, inputs: tuple[str, ...], names: tuple[str, ...], weights: np.ndarray
+    ) -> None:
+        self.__wrapped__ = program.model
+        self.__name__ = getattr(program.model, "__name__", type(program.model).__name__)
+        self.program, self.inputs, self.names, self.weights = program, inputs, names, weights
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        given = {**dict(zip(self.names, args, strict=False)), **kwargs}
+        rows = {name: given[name] for name in self.inputs if given.get(name) is not None}
+        if not rows:
+            return self.program.model(**given)
+        n, complete = _n_rows(rows), len(rows) == len(self.inputs)
+        if complete and n != len(self.weights):
+            raise RequestError(
+                f"The weighted model has {len(self.weights)} weights and was given {n} rows; give "
+                "it the coreset's rows. For other rows call your own model, with the same draws."
+            )
+        with RowsPlate(None, self.program.plate, n, self.weights if complete else None):
+            return self.program.model(**given)
+
+
+def _placed(params: Params, site: Site) -> Any:
+    """Return a latent site's value from its unconstrained one, noting the log Jacobian."""
+    name = site["name"]
+    if site["type"] != "sample" or name not in params:
+        return None
+    transform, z = biject_to(site["fn"].support), params[name]
+    # inside numpyro.contrib.control_flow.scan the site is one step of the whole sequence
+    step = site["infer"].get("_scan_current_index")
+    if step is not None and jnp.ndim(z) > len(transform.inverse_shape(site["fn"].shape())):
+        z = z[step]
+    value = transform(z)
+    log_det = transform.log_abs_det_jacobian(z, value)
+    extra = jnp.ndim(log_det) - (jnp.ndim(value) - len(site["fn"].event_shape))
+    numpyro.factor(f"_{name}_log_det", sum_rightmost(log_det, extra))
+    return value
+
+
+def _per_row(values: Array, dim: int) -> Float[Array, " n"]:
+    axis = jnp.ndim(values) + dim
+    return jnp.sum(values, axis=tuple(a for a in range(jnp.ndim(values)) if a != axis))
+
+
+def _n_rows(rows: Mapping[str, Any]) -> int:
+    return int(np.shape(next(iter(rows.values())))[0])
+
+
+def _as_jax(value: Any) -> Any:
+    if not isinstance(value, (np.ndarray, jax.Array)) or value.dtype.kind not in "fiub":
+        return value
+    return jnp.asarray(value, dtype=jnp.float64 if value.dtype.kind == "f" else None)
+
+
+def _equal(first: Any, second: Any) -> bool:
+    if first is second:
+        return True
+    if isinstance(first, (np.ndarray, jax.Array)) and isinstance(second, (np.ndarray, jax.Array)):
+        return first.dtype == second.dtype and np.array_equal(first, second)
+    return type(first) is type(second) and not hasattr(first, "shape") and bool(first == second)

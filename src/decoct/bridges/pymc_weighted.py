@@ -1,0 +1,113 @@
+"""A coreset posterior as a PyMC model: the user's own on M rows, and a potential for the weights.
+
+The observed variables stay, with weight 1 each, and
+
+    Σ_m (w_m − 1) f_m(θ)
+
+is added to them as a ``pm.Potential``, so that the whole is Σ_m w_m f_m(θ). Where f_m(θ) = −∞ the
+whole is −∞ whatever the weight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pymc as pm
+from pymc.model.fgraph import clone_model
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import graph_inputs
+from pytensor.tensor.basic import switch
+from pytensor.tensor.math import eq
+
+from decoct.bridges.pymc_layout import layout_of
+from decoct.errors import ModelError
+
+WEIGHTS, POTENTIAL = "coreset_weights", "coreset_weighting"
+"""Names of the ``pm.Data`` with the weights, and of the potential."""
+
+
+def weighted_model(
+    model: pm.Model, rows: Mapping[str, np.ndarray], indices: np.ndarray, weights: np.ndarray
+) -> pm.Model:
+    """Return a copy of a model on some of its rows, each with a weight.
+
+    Parameters
+    ----------
+    model
+        Stays as it is.
+    rows
+        Row-wise ``pm.Data`` -> its M rows.
+    indices : (M,)
+        Their numbers, for the labels of the dimension along the rows.
+    weights : (M,)
+        w ≥ 0.
+    """
+    for name in (WEIGHTS, POTENTIAL):
+        if name in model.named_vars:
+            raise ModelError(f"The model has a variable '{name}', a name that decoct needs.")
+    copy = _copied(model)
+    for name, values in rows.items():
+        copy[name].set_value(np.asarray(values, dtype=copy[name].dtype))
+    for dim in layout_of(model).dims:
+        _shorten(copy, dim, indices)
+    with copy:
+        w: Any = pm.Data(WEIGHTS, np.asarray(weights, dtype=np.float64))
+        terms = [_weighting(w, _per_row(copy, rv)) for rv in copy.observed_RVs]
+        total: Any = sum(terms[1:], start=terms[0])
+        pm.Potential(POTENTIAL, total)
+    return copy
+
+
+def _weighting(w: Any, density: Any) -> Any:
+    """Return Σ (w − 1) f; −∞ stays −∞, where w < 1 would make it NaN together with f."""
+    finite: Any = switch(eq(density, -np.inf), density, (w - 1.0) * density)
+    return finite.sum()
+
+
+def _per_row(model: pm.Model, rv: Any) -> Any:
+    """Return the log density of an observed variable, one number per row."""
+    density: Any = pm.logp(rv, model.rvs_to_values[rv], warn_rvs=False)
+    return density.sum(axis=tuple(range(1, density.ndim))) if density.ndim > 1 else density
+
+
+def _copied(model: pm.Model) -> pm.Model:
+    """Return a copy with data of its own and, other than PyMC's, with initial values."""
+    with _without_initial_values(model) as initial:
+        copy = clone_model(model)
+    for name, value in initial.items():
+        copy.set_initval(copy[name], value)
+    # lengths that no variable needs still point to the data of the original
+    pairs = {data: copy[data.name] for data in model.data_vars}
+    for dim, length in copy.dim_lengths.items():
+        stale = {v: pairs[v] for v in graph_inputs([length]) if v in pairs}
+        if stale:
+            copy._dim_lengths[dim] = clone_replace(length, replace=stale)
+    return copy
+
+
+@contextmanager
+def _without_initial_values(model: pm.Model) -> Iterator[dict[str, Any]]:
+    """Take the initial values off a model for a while; those that are graphs are not handed on."""
+    kept = dict(model.rvs_to_initial_values)
+    try:
+        for rv in kept:
+            model.rvs_to_initial_values[rv] = None
+        plain = {rv.name: v for rv, v in kept.items() if isinstance(v, (str, np.ndarray, float))}
+        yield plain
+    finally:
+        for rv, value in kept.items():
+            model.rvs_to_initial_values[rv] = value
+
+
+def _shorten(model: pm.Model, dim: str, indices: np.ndarray) -> None:
+    """Let a dimension along the rows have the length and labels of the chosen rows."""
+    labels = model.coords.get(dim)
+    taken = None if labels is None else tuple(labels[i] for i in indices)
+    if isinstance(model.dim_lengths[dim], SharedVariable):
+        model.set_dim(dim, len(indices), coord_values=taken)
+    elif taken is not None:
+        model._coords[dim] = taken

@@ -1,0 +1,90 @@
+"""Weighted rows that stand for a stretch of a stream, and what is known of their error."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from decoct.constructions.base import Selection
+from decoct.constructions.error_sum import ErrorSum
+from decoct.data.base import Columns
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Where the draws lay at which rows were last compressed.
+
+    Attributes
+    ----------
+    mean, sd : (d,)
+        Of the draws, in unconstrained space.
+    """
+
+    mean: Float[np.ndarray, " d"]
+    sd: Float[np.ndarray, " d"]
+
+    @classmethod
+    def of(cls, draws: Float[np.ndarray, "S d"]) -> Seen:
+        """Return where draws lie."""
+        return cls(draws.mean(axis=0), draws.std(axis=0))
+
+    def distance(self, mean: Float[np.ndarray, " d"]) -> float:
+        """Return by how many sd a mean lies away, in the coordinate where it is most."""
+        return float(np.max(np.abs(mean - self.mean) / self.sd, initial=0.0))
+
+
+@dataclass(frozen=True)
+class Part:
+    """A coreset of a stretch of the stream.
+
+    Attributes
+    ----------
+    selection
+        Numbers in the stream, weights, encoded rows.
+    raw
+        The same rows as they came.
+    error
+        Of all compressions that led here.
+    seen
+        Where the last of them looked; None for rows never compressed.
+    drift
+        Most that the draws had moved between one compression of these rows and the next, in sd.
+    """
+
+    selection: Selection
+    raw: Columns
+    error: ErrorSum
+    seen: Seen | None = None
+    drift: float = 0.0
+
+    @property
+    def size(self) -> int:
+        return self.selection.size
+
+    def drift_to(self, mean: Float[np.ndarray, " d"]) -> float:
+        """Return the drift when these rows are looked at around ``mean``."""
+        return self.drift if self.seen is None else max(self.drift, self.seen.distance(mean))
+
+    @classmethod
+    def uncompressed(cls, start: int, raw: Columns, rows: Columns) -> Part:
+        """Return consecutive rows, each with weight 1."""
+        n = len(next(iter(raw.values())))
+        indices = np.arange(start, start + n, dtype=np.int64)
+        return cls(Selection(indices, np.ones(n), rows), raw, ErrorSum())
+
+
+def joined(selections: Sequence[Selection]) -> Selection:
+    """Return the weighted rows of several parts, in their order."""
+    return Selection(
+        np.concatenate([one.indices for one in selections]),
+        np.concatenate([one.weights for one in selections]),
+        joined_columns([one.rows for one in selections]),
+    )
+
+
+def joined_columns(tables: Sequence[Columns]) -> Columns:
+    """Return tables of the same columns laid end to end; types are promoted as NumPy does."""
+    return {name: np.concatenate([one[name] for one in tables]) for name in tables[0]}

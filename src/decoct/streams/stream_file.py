@@ -1,0 +1,144 @@
+"""A stream on disk: everything it holds, in one .npz file of arrays and JSON. No pickle."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from typing import Any, TypeVar
+
+import numpy as np
+
+from decoct.checkpoint import read_checkpoint, write_checkpoint
+from decoct.constructions.base import Selection
+from decoct.constructions.error_sum import ErrorSum
+from decoct.data.base import Columns
+from decoct.errors import RequestError
+from decoct.files import require_writable
+from decoct.models.base import AbstractModel
+from decoct.posteriors.base import Sampler
+from decoct.report import described
+from decoct.streams.incoming import Buffer, Layout
+from decoct.streams.part import Part, Seen
+from decoct.streams.streaming import State, StreamingCoreset
+from decoct.streams.tree import Plan, Reference, Tally, Tree
+
+FORMAT = 1
+
+T = TypeVar("T", bound=StreamingCoreset)
+
+
+def save(stream: StreamingCoreset, path: str | os.PathLike[str]) -> None:
+    """Write a stream, completely or not at all."""
+    target = require_writable(path, "path")
+    state = stream.state
+    tree, layout = state.tree, state.layout
+    write_checkpoint(
+        target,
+        {
+            "stream": FORMAT,
+            "model": repr(stream.model.to_dict()),
+            "posterior": repr(described(stream.posterior)),
+            "size": stream.size,
+            "seed": stream.seed,
+            "options": {**stream.options, "reach": stream.reach},
+            "plan": None if state.plan is None else asdict(state.plan),
+            "layout": {n: [kind.str, list(shape)] for n, (kind, shape) in layout.columns.items()},
+            "start": state.buffer.start,
+            "waiting": _packed_columns(state.buffer.columns()) if state.buffer.pieces else None,
+            "levels": [None if part is None else str(i) for i, part in enumerate(tree.levels)],
+            "parts": {str(i): _packed(part) for i, part in enumerate(tree.levels) if part},
+            "leaves": tree.leaves,
+            "reference": None if tree.reference is None else vars(tree.reference),
+            "tally": asdict(tree.tally),
+            "seconds": state.seconds,
+        },
+    )
+
+
+def load(
+    kind: type[T],
+    path: str | os.PathLike[str],
+    model: AbstractModel,
+    posterior: Sampler | None,
+    progress: bool | None,
+) -> T:
+    """Read a stream that `save` wrote."""
+    packed = read_checkpoint(path)
+    if packed.get("stream") != FORMAT:
+        raise RequestError(f"{path} is no stream that this decoct can read; save one with save().")
+    stream = kind(
+        model,
+        packed["size"],
+        posterior=posterior,
+        seed=packed["seed"],
+        progress=progress,
+        **packed["options"],
+    )
+    mine = {"model": model.to_dict(), "posterior": described(stream.posterior)}
+    for name, value in mine.items():
+        if packed[name] != repr(value):
+            raise RequestError(
+                f"The stream in {path} has another {name}: {packed[name]}, not {value!r}."
+            )
+    try:
+        stream.state = _state(packed, model)
+    except (KeyError, TypeError, ValueError) as error:
+        raise RequestError(f"{path} is a damaged stream ({error!r}).") from error
+    return stream
+
+
+def _state(packed: dict[str, Any], model: AbstractModel) -> State:
+    layout = {n: (np.dtype(kind), tuple(shape)) for n, (kind, shape) in packed["layout"].items()}
+    waiting, reference, tally = packed["waiting"], packed["reference"], packed["tally"]
+    parts = packed["parts"]
+    tree = Tree(
+        tuple(None if i is None else _part(parts[i], model) for i in packed["levels"]),
+        packed["leaves"],
+        None if reference is None else Reference(**reference),
+        Tally(**{**tally, "losses": tuple((n, kl) for n, kl in tally["losses"])}),
+    )
+    return State(
+        Layout(layout),
+        Buffer(packed["start"], () if waiting is None else (_columns(waiting),)),
+        tree,
+        None if packed["plan"] is None else Plan(**packed["plan"]),
+        packed["seconds"],
+    )
+
+
+def _packed(part: Part) -> dict[str, Any]:
+    return {
+        "indices": part.selection.indices,
+        "weights": part.selection.weights,
+        "raw": _packed_columns(part.raw),
+        "error": asdict(part.error),
+        "seen": None if part.seen is None else vars(part.seen),
+        "drift": part.drift,
+    }
+
+
+def _part(packed: dict[str, Any], model: AbstractModel) -> Part:
+    raw, seen = _columns(packed["raw"]), packed["seen"]
+    rows = {n: np.asarray(v) for n, v in model.encode(raw, packed["indices"]).items()}
+    return Part(
+        Selection(packed["indices"], packed["weights"], rows),
+        raw,
+        ErrorSum(**packed["error"]),
+        None if seen is None else Seen(**seen),
+        packed["drift"],
+    )
+
+
+def _packed_columns(columns: Columns) -> dict[str, Any]:
+    """Strings are Python objects, which the file keeps as JSON."""
+    return {
+        name: {"text": values.tolist()} if values.dtype.kind == "O" else values
+        for name, values in columns.items()
+    }
+
+
+def _columns(packed: dict[str, Any]) -> Columns:
+    return {
+        name: np.array(values["text"], dtype=object) if isinstance(values, dict) else values
+        for name, values in packed.items()
+    }

@@ -1,0 +1,393 @@
+"""What a coreset of rows cannot carry is refused in a sentence that names the remedy."""
+
+import builtins
+import importlib
+import sys
+
+import numpy as np
+import pytest
+
+pytest.importorskip("numpyro")
+
+import jax
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+
+import decoct
+from decoct.bridges.base import require
+from decoct.bridges.numpyro import from_numpyro, to_numpyro
+from tests.bridges.numpyro_zoo import homes, logistic, logistic_rows
+
+Y = np.linspace(-1.0, 1.0, 12)
+IDS = np.arange(12) % 4
+
+
+def scalar(name="mu"):
+    return numpyro.sample(name, dist.Normal(0.0, 1.0))
+
+
+def refusal(model, rows=None, error=decoct.ModelError, **options):
+    with pytest.raises(error) as caught:
+        from_numpyro(model, {"y": Y} if rows is None else rows, **options)
+    message = str(caught.value)
+    assert len(message) < 700
+    return message
+
+
+def test_a_subsampling_plate():
+    """Trap: the site scale N/B of a subsample would multiply the weights."""
+
+    def model(y):
+        mu = scalar()
+        with numpyro.plate("data", len(y), subsample_size=5) as chosen:
+            numpyro.sample("y", dist.Normal(mu, 1.0), obs=y[chosen])
+
+    message = refusal(model)
+    assert "'data' draws a subsample of 5 out of 12" in message
+    assert "remove subsample_size" in message
+
+
+def test_one_latent_per_row_in_the_plate():
+    def model(y):
+        mu = scalar()
+        with numpyro.plate("data", len(y)):
+            effect = numpyro.sample("effect", dist.Normal(mu, 1.0))
+            numpyro.sample("y", dist.Normal(effect, 1.0), obs=y)
+
+    message = refusal(model)
+    assert "'effect' in plate 'data' is latent" in message
+    assert "marginalise" in message
+
+
+def test_one_latent_per_row_outside_the_plate():
+    def model(y):
+        effect = numpyro.sample("effect", dist.Normal(jnp.zeros(len(y)), 1.0).to_event(1))
+        with numpyro.plate("data", len(y)):
+            numpyro.sample("y", dist.Normal(effect, 1.0), obs=y)
+
+    message = refusal(model)
+    assert "'effect' has shape (12,) on 12 rows and (5,) on 5" in message
+    assert "one unknown per row" in message
+
+
+def test_a_response_that_was_forgotten():
+    message = refusal(logistic, {"x": logistic_rows(12)["x"]})
+    assert "Site 'y' in plate 'data' is latent" in message
+    assert "obs= argument is missing" in message
+
+
+def test_missing_responses_imputed_by_obs_mask():
+    """Trap: obs_mask adds a latent site per row under another name."""
+
+    def model(y, seen):
+        mu = scalar()
+        with numpyro.plate("data", len(y)):
+            numpyro.sample("y", dist.Normal(mu, 1.0), obs=y, obs_mask=seen)
+
+    assert "'y_unobserved'" in refusal(model, {"y": Y, "seen": Y > 0})
+
+
+def test_a_discrete_latent():
+    def model(y):
+        kind = numpyro.sample("kind", dist.Bernoulli(0.5))
+        with numpyro.plate("data", len(y)):
+            numpyro.sample("y", dist.Normal(kind, 1.0), obs=y)
+
+    message = refusal(model)
+    assert "'kind' is discrete (BernoulliProbs)" in message
+    assert "MixtureGeneral" in message
+
+
+def test_no_plate_of_that_name():
+    def model(y):
+        with numpyro.plate("group", 3):
+            mu = scalar()
+        with numpyro.plate("obs", len(y)):
+            numpyro.sample("y", dist.Normal(mu.sum(), 1.0), obs=y)
+
+    message = refusal(model)
+    assert "no plate named 'data'; it has 'group' of size 3, 'obs' of size 12" in message
+    assert "plate=..." in message
+    assert from_numpyro(model, {"y": Y}, plate="obs").columns == ("y",)
+
+
+def test_no_plate_at_all():
+    def model(y):
+        numpyro.sample("y", dist.Normal(scalar(), 1.0), obs=y)
+
+    assert "no plate named 'data', nor any other" in refusal(model)
+
+
+def test_an_observed_site_outside_the_plate():
+    def model(y):
+        mu = scalar()
+        numpyro.sample("total", dist.Normal(mu, 1.0), obs=1.0)
+        with numpyro.plate("data", len(y)):
+            numpyro.sample("y", dist.Normal(mu, 1.0), obs=y)
+
+    message = refusal(model)
+    assert "'total' lies outside plate 'data'" in message
+    assert "numpyro.factor" in message
+
+
+def test_two_plates_of_data():
+    def model(y, other):
+        mu = scalar()
+        with numpyro.plate("data", len(y)):
+            numpyro.sample("y", dist.Normal(mu, 1.0), obs=y)
+        with numpyro.plate("second", len(other)):
+            numpyro.sample("other", dist.Normal(mu, 1.0), obs=other)
+
+    message = refusal(model, {"y": Y, "other": Y[:7]})
+    assert "'other' lies in plate 'second' of size 7 and not in 'data' of size 12" in message
+    assert "one table" in message
+
+
+def test_two_nested_plates_that_follow_the_rows():
+    def model(y):
+        mu = scalar()
+        with numpyro.plate("data", len(y)), numpyro.plate("pair", len(y)):
+            numpyro.sample("y", dist.Normal(mu, 1.0), obs=y[:, None] - y[None, :])
+
+    message = refusal(model)
+    assert "'pair' around site 'y' has size 12 on 12 rows and 5 on 5" in message
+    assert "Only one may" in message
+
+
+def test_two_plates_of_one_name_and_different_sizes():
+    def model(y, other):
+        mu = scalar()
+        with numpyro.plate("data", len(y)):
+            numpyro.sample("y", dist.Normal(mu, 1.0), obs=y)
+        with numpyro.plate("data", 7):
+            numpyro.sample("other", dist.Normal(mu, 1.0), obs=other)
+
+    refusal(model, {"y": Y, "other": Y[:7]})
+
+
+@pytest.mark.parametrize("library", [np, jnp])
+def test_groups_counted_in_the_rows(library):
+    """Trap: ids.max() + 1 on a coreset is another model."""
+
+    def model(ids, y):
+        n_groups = int(ids.max()) + 1
+        with numpyro.plate("group", n_groups):
+            effect = numpyro.sample("effect", dist.Normal(0.0, 1.0))
+        with numpyro.plate("data", len(y)):
+            numpyro.sample("y", dist.Normal(effect[ids], 1.0), obs=y)
+
+    ids = library.asarray(np.sort(np.arange(60) % 31))
+    message = refusal(model, {"ids": ids, "y": np.zeros(60)})
+    assert "Latent site 'effect' has shape (31,) on 60 rows and (25,) on 5" in message
+    assert "Pass the number of groups as a constant" in message
+
+
+def test_groups_counted_where_every_probe_has_the_last_one():
+    """Two groups, both in any few rows: the shapes agree, compiling does not."""
+
+    def model(ids, y):
+        effect = numpyro.sample("effect", dist.Normal(0.0, 1.0).expand([int(ids.max()) + 1]))
+        with numpyro.plate("data", len(y)):
+            numpyro.sample("y", dist.Normal(effect[ids], 1.0), obs=y)
+
+    message = refusal(model, {"ids": np.ones(12, int), "y": Y})
+    assert "reads the values of its rows while it is compiled" in message
+    assert "as constants" in message
+
+
+def test_data_from_outside_the_arguments():
+    def model(x):
+        slope = scalar()
+        with numpyro.plate("data", len(x)):
+            numpyro.sample("y", dist.Normal(slope * x, 1.0), obs=jnp.asarray(Y))
+
+    message = refusal(model, {"x": Y})
+    assert "must be an argument among the rows" in message or "do not follow the rows" in message
+
+
+def test_data_in_a_condition_handler():
+    def model(x):
+        slope = scalar()
+        with numpyro.plate("data", len(x)):
+            numpyro.sample("y", dist.Normal(slope, 1.0))
+
+    conditioned = numpyro.handlers.condition(model, data={"y": jnp.asarray(Y)})
+    message = refusal(conditioned, {"x": Y})
+    assert "'y' has 12 values along plate 'data' when the model is given 3 rows" in message
+
+
+def test_a_covariate_standardised_inside_the_model():
+    """Trap: on a coreset its mean and sd would be others."""
+
+    def model(x, y):
+        slope = scalar()
+        with numpyro.plate("data", len(y)):
+            numpyro.sample("y", dist.Normal(slope * (x - x.mean()) / x.std(), 1.0), obs=y)
+
+    message = refusal(model, {"x": Y**2, "y": Y})
+    assert "changes with the other rows" in message
+    assert "pass it as a constant" in message
+
+
+def test_a_prior_made_from_the_rows():
+    def model(y):
+        mu = numpyro.sample("mu", dist.Normal(y.mean(), 1.0))
+        with numpyro.plate("data", len(y)):
+            numpyro.sample("y", dist.Normal(mu, 1.0), obs=y)
+
+    assert "prior's constants must be computed beforehand" in refusal(model)
+
+
+def test_a_likelihood_hidden_in_a_factor():
+    """Trap: a factor outside the plate counts as prior, and would be lost."""
+
+    def model(y):
+        mu = scalar()
+        with numpyro.plate("data", len(y)):
+            numpyro.sample("y", dist.Normal(mu, 1.0), obs=y)
+        numpyro.factor("more", jnp.sum(-((y - mu) ** 2)))
+
+    assert "goes inside the plate, one value per row" in refusal(model)
+
+
+def test_a_param_site():
+    def model(y):
+        mu = numpyro.param("mu", 0.0)
+        with numpyro.plate("data", len(y)):
+            numpyro.sample("y", dist.Normal(mu, 1.0), obs=y)
+
+    assert "'mu' is a numpyro.param" in refusal(model)
+
+
+def test_nothing_to_infer():
+    def model(y):
+        with numpyro.plate("data", len(y)):
+            numpyro.sample("y", dist.Normal(0.0, 1.0), obs=y)
+
+    assert "no latent site" in refusal(model)
+
+
+def test_nothing_observed():
+    def model(y):
+        scalar()
+        with numpyro.plate("data", len(y)):
+            numpyro.deterministic("twice", 2 * y)
+
+    assert "No site in plate 'data' is observed" in refusal(model)
+
+
+def test_a_log_density_that_is_nowhere_finite():
+    def model(y):
+        mu = scalar()
+        with numpyro.plate("data", len(y)):
+            numpyro.sample("y", dist.Normal(mu, 1.0), obs=y)
+            numpyro.factor("impossible", jnp.where(y < 0.0, -jnp.inf, 0.0))
+
+    assert "not finite at any of 20 starting points" in refusal(model)
+
+
+def test_arguments_that_do_not_fit():
+    rows = {"x": logistic_rows(12)["x"], "y": IDS % 2}
+    unknown = refusal(logistic, {**rows, "z": Y}, decoct.RequestError)
+    assert "no argument 'z'; its arguments are: x, y" in unknown
+    twice = refusal(logistic, rows, decoct.RequestError, x=rows["x"])
+    assert "'x' is given twice" in twice
+    assert "no rows" in refusal(logistic, {}, decoct.RequestError)
+    assert "a function" in refusal("logistic", rows, decoct.RequestError)
+    without = {k: v for k, v in homes(20).items() if k != "n_counties"}
+
+    def groups(county, floor, y, n_counties):
+        raise AssertionError
+
+    assert "missing 1 required positional argument: 'n_counties'" in refusal(groups, without)
+    table = decoct.rows({"other": Y})
+    assert "None of the table's columns (other)" in refusal(logistic, table)
+
+
+def test_arrays_inside_a_container():
+    def model(data):
+        mu = scalar()
+        with numpyro.plate("data", len(data["y"])):
+            numpyro.sample("y", dist.Normal(mu, 1.0), obs=data["y"])
+
+    message = refusal(model, {"data": {"y": Y}}, decoct.RequestError)
+    assert "'data' is a dict that holds arrays of 12 rows" in message
+    assert "Write a model around yours" in message
+
+
+def test_rows_on_the_second_axis():
+    def model(y):
+        mu = scalar()
+        with numpyro.plate("data", y.shape[1]):
+            numpyro.sample("y", dist.Normal(mu, 1.0).expand([2]).to_event(1), obs=y.T)
+
+    message = refusal(model, {"y": np.stack([Y, Y])}, decoct.RequestError)
+    assert "no argument has that many entries along its first axis: 'y' (2, 12)" in message
+
+
+def test_a_coreset_of_another_model():
+    rows = {"x": logistic_rows(40)["x"], "y": logistic_rows(40)["y"]}
+    from decoct.constructions import Uniform
+
+    coreset = decoct.build(
+        decoct.models.LogisticRegression(), rows, size=5, method=Uniform(), progress=False
+    )
+    with pytest.raises(decoct.RequestError, match=r"LogisticRegression, .* decoct.from_numpyro"):
+        to_numpyro(coreset)
+
+
+def test_numpyro_missing_names_the_extra(monkeypatch):
+    real = importlib.import_module
+    monkeypatch.setattr(
+        importlib,
+        "import_module",
+        lambda name: _missing(name) if name == "numpyro" else real(name),
+    )
+    with pytest.raises(decoct.RequestError, match=r"pip install 'decoct\[numpyro\]'"):
+        from_numpyro(logistic, logistic_rows(12))
+
+
+def _missing(name):
+    raise ModuleNotFoundError(f"No module named '{name}'", name=name)
+
+
+def test_numpyro_too_old(monkeypatch):
+    monkeypatch.setattr(numpyro, "__version__", "0.17.3")
+    with pytest.raises(decoct.RequestError, match=r"0\.17\.3 is installed; this needs 0\.18"):
+        from_numpyro(logistic, logistic_rows(12))
+    monkeypatch.setattr(numpyro, "__version__", "0.18.dev1")
+    assert require("numpyro", "numpyro", (0, 18)) is numpyro
+
+
+def test_numpyro_that_does_not_go_with_jax(monkeypatch):
+    def broken(name):
+        raise ImportError("cannot import name 'xla' from 'jax'")
+
+    monkeypatch.setattr(importlib, "import_module", broken)
+    with pytest.raises(decoct.RequestError, match=r"cannot be imported beside .* install versions"):
+        from_numpyro(logistic, logistic_rows(12))
+
+
+def test_importing_the_bridge_does_not_import_numpyro(monkeypatch):
+    for name in [m for m in sys.modules if m == "numpyro" or m.startswith("numpyro.")]:
+        monkeypatch.delitem(sys.modules, name)
+    real = builtins.__import__
+
+    def watched(name, *rest):
+        assert name.split(".")[0] != "numpyro"
+        return real(name, *rest)
+
+    monkeypatch.delitem(sys.modules, "decoct.bridges.numpyro")
+    monkeypatch.setattr(builtins, "__import__", watched)
+    module = importlib.import_module("decoct.bridges.numpyro")
+    with pytest.raises(AssertionError):
+        module.from_numpyro(logistic, logistic_rows(12))
+
+
+def test_the_flags_are_left_alone():
+    before = jax.config.read("jax_enable_x64")
+    with pytest.raises(decoct.ModelError):
+        from_numpyro(logistic, logistic_rows(12), plate="other")
+    from_numpyro(logistic, logistic_rows(12))
+    assert jax.config.read("jax_enable_x64") == before

@@ -1,0 +1,221 @@
+"""From a NumPyro model to a coreset, and back into NumPyro's own samplers."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+pytest.importorskip("numpyro")
+
+import arviz_base
+import jax
+import numpyro
+from numpyro import infer
+from numpyro.infer import Predictive
+
+import decoct
+from decoct.bridges.numpyro import from_numpyro, to_numpyro
+from decoct.constructions import Uniform
+from decoct.posteriors import NUTS, Laplace
+from tests.bridges.numpyro_zoo import homes, logistic, logistic_rows, varying_intercepts
+
+ROWS = homes(600, n_counties=6)
+NEW = {"county": np.array([0, 5, 2]), "floor": np.array([0, 1, 1])}
+
+
+@pytest.fixture(scope="module")
+def bridge():
+    with jax.numpy_rank_promotion("allow"):
+        return from_numpyro(varying_intercepts, ROWS)
+
+
+@pytest.fixture(scope="module")
+def coreset(bridge):
+    with jax.numpy_rank_promotion("allow"):
+        return decoct.build(bridge, bridge.rows, size=40, posterior=Laplace(judge=False))
+
+
+@pytest.fixture(scope="module")
+def draws(coreset):
+    with jax.numpy_rank_promotion("allow"):
+        sampler = NUTS(warmup=300, target_acceptance=0.99)
+        return coreset.sample(draws=200, chains=2, sampler=sampler)
+
+
+def run_nuts(model, *args, seed=0, n=300, **kwargs):
+    kernel = infer.NUTS(model)
+    options = {"num_chains": 2, "chain_method": "vectorized", "progress_bar": False}
+    mcmc = infer.MCMC(kernel, num_warmup=n, num_samples=n, **options)
+    mcmc.run(jax.random.key(seed), *args, **kwargs)
+    return mcmc
+
+
+@pytest.fixture(scope="module")
+def own_draws(coreset):
+    with jax.numpy_rank_promotion("allow"):
+        model, args = to_numpyro(coreset)
+        return run_nuts(model, *args)
+
+
+def test_build_and_certificate(coreset, bridge, draws):
+    assert coreset.size <= 40
+    check = decoct.check(coreset, bridge.rows, draws)
+    assert check.ok
+    assert check.kl < 1e-6
+
+
+def test_draws_have_numpyros_names_shapes_and_axes(draws):
+    posterior = draws["posterior"]
+    assert set(posterior.data_vars) == {"mu", "tau", "slope", "sigma", "offset", "alpha"}
+    assert posterior["alpha"].dims == posterior["offset"].dims == ("chain", "draw", "county")
+    np.testing.assert_array_equal(posterior["county"], np.arange(6))
+    assert posterior["tau"].dtype == np.float64
+    assert (posterior["tau"] > 0).all()
+    mu, tau, offset = (posterior[name] for name in ("mu", "tau", "offset"))
+    np.testing.assert_allclose(posterior["alpha"], mu + tau * offset, rtol=1e-12)
+    assert {"diverging", "n_steps"} <= set(draws["sample_stats"].data_vars)
+
+
+def test_numpyro_samples_the_coreset_to_the_full_posterior(own_draws):
+    """Means within 0.1 sd of NumPyro's run on all rows, spread within a third."""
+    kwargs = {k: v for k, v in ROWS.items() if k != "n_counties"}
+    full = run_nuts(varying_intercepts, **kwargs, n_counties=6, seed=1).get_samples()
+    small = own_draws.get_samples()
+    for name in ("slope", "sigma", "alpha"):
+        spread = full[name].std(axis=0)
+        np.testing.assert_allclose(small[name].std(axis=0) / spread, 1.0, atol=0.33)
+        # 0.1 sd, and the Monte Carlo error of two means of about 300 effective draws
+        shift = np.abs(small[name].mean(axis=0) - full[name].mean(axis=0)) / spread
+        assert shift.max() < 0.1 + 3 * np.sqrt(2 / 300)
+
+
+def test_the_certificate_takes_numpyros_draws(own_draws, coreset, bridge):
+    samples = dict(own_draws.get_samples(group_by_chain=True))
+    flat = bridge.unconstrain(samples)
+    assert flat.shape == (2, 300, 10)
+    assert decoct.check(coreset, bridge.rows, flat).ok
+    del samples["offset"]
+    with pytest.raises(decoct.ModelError, match="lack the latent site 'offset'"):
+        bridge.unconstrain(samples)
+
+
+def test_arviz_reads_the_weighted_run(own_draws):
+    tree = arviz_base.from_numpyro(own_draws)
+    assert tree["posterior"]["alpha"].dims == ("chain", "draw", "county")
+    assert tree["posterior"]["offset"].dims == ("chain", "draw", "county")
+
+
+def test_predictions_for_new_rows(own_draws, draws, coreset):
+    """The user's own model with either draws, and the weighted model while nothing is observed."""
+    model, _ = to_numpyro(coreset)
+    kwargs = {**NEW, "n_counties": 6}
+    predictions = [
+        Predictive(one, own_draws.get_samples())(jax.random.key(0), **kwargs)
+        for one in (varying_intercepts, model)
+    ]
+    np.testing.assert_array_equal(predictions[0]["y"], predictions[1]["y"])
+    assert predictions[0]["mean"].shape == (600, 3)
+    posterior = {name: values.to_numpy() for name, values in draws["posterior"].items()}
+    ours = Predictive(varying_intercepts, posterior, batch_ndims=2)(jax.random.key(0), **kwargs)
+    assert ours["y"].shape == (2, 200, 3)
+    wanted = posterior["alpha"][..., NEW["county"]] + posterior["slope"][..., None] * NEW["floor"]
+    np.testing.assert_allclose(ours["mean"], wanted, rtol=1e-5)
+
+
+def test_weights_refuse_rows_that_are_not_theirs(coreset):
+    model, args = to_numpyro(coreset)
+    few = [arg[:3] if np.ndim(arg) else arg for arg in args]
+    with pytest.raises(decoct.RequestError, match=f"has {coreset.size} weights and was given 3"):
+        model(*few)
+
+
+def test_arguments_come_in_the_order_of_the_model(coreset):
+    model, args = to_numpyro(coreset)
+    assert [np.size(arg) for arg in args] == [coreset.size] * 3 + [1]
+    np.testing.assert_array_equal(args[0], coreset.rows["county"])
+    assert args[3] == 6
+    assert model.__name__ == "varying_intercepts"
+
+
+def test_save_and_load(tmp_path, coreset, bridge):
+    path = tmp_path / "homes.parquet"
+    coreset.save(path)
+    loaded = decoct.load(path, model=bridge)
+    z = np.random.default_rng(0).normal(size=10)
+    assert float(loaded.log_density(z)) == float(coreset.log_density(z))
+    assert bridge.to_dict() == {
+        "kind": "numpyro",
+        "name": "varying_intercepts",
+        "parameters": {"mu": [], "offset": [6], "sigma": [], "slope": [], "tau": []},
+        "plate": "data",
+        "constants": {"n_counties": 6},
+    }
+    with pytest.raises(decoct.CoresetFileError, match="numpyro"):
+        decoct.load(path)
+
+
+def test_a_bridge_travels_without_its_data():
+    rows = logistic_rows(5000)
+    bridge = from_numpyro(logistic, rows)
+    sent = pickle.dumps(bridge)
+    assert len(sent) < 5000
+    received = pickle.loads(sent)
+    params = {"beta": np.array([0.1, 0.2, 0.3])}
+    few = {name: column[:7] for name, column in rows.items()}
+    with jax.enable_x64(True):
+        first, second = (b.log_likelihood(params, few) for b in (bridge, received))
+    np.testing.assert_array_equal(first, second)
+    with pytest.raises(decoct.RequestError, match="no longer has its rows"):
+        _ = received.rows
+
+
+def test_the_plate_of_a_fixed_size_samples_in_numpyro_too():
+    """Trap: NumPyro would scale the plate of N by N/M on top of the weights."""
+
+    def model(y, N):
+        mu = numpyro.sample("mu", numpyro.distributions.Normal(0.0, 1.0))
+        with numpyro.plate("data", N):
+            numpyro.sample("y", numpyro.distributions.Normal(mu, 1.0), obs=y)
+
+    y = np.random.default_rng(3).normal(size=3000)
+    bridge = from_numpyro(model, {"y": y, "N": 3000})
+    coreset = decoct.build(bridge, bridge.rows, size=5, progress=False)
+    weighted, args = to_numpyro(coreset)
+    for mu in (0.0, 0.3):
+        with jax.enable_x64(True):
+            params = {"mu": np.float64(mu)}
+            energy = numpyro.infer.util.potential_energy(weighted, args, {}, params)
+        np.testing.assert_allclose(-energy, coreset.log_density(np.array([mu])), rtol=1e-6)
+
+
+def test_a_site_called_z_keeps_its_own_axes():
+    """Trap: the flat draws are called z as well."""
+
+    def model(y):
+        with numpyro.plate("parameter", 2):
+            z = numpyro.sample("z", numpyro.distributions.Normal(0.0, 1.0))
+        with numpyro.plate("data", len(y)):
+            numpyro.sample("y", numpyro.distributions.Normal(z.sum(), 1.0), obs=y)
+
+    bridge = from_numpyro(model, {"y": np.random.default_rng(3).normal(size=300)})
+    coreset = decoct.build(bridge, bridge.rows, size=5, method=Uniform())
+    tree = coreset.sample(draws=100, chains=1, sampler=Laplace())
+    assert tree["posterior"]["z"].dims == ("chain", "draw", "parameter")
+    assert tree["posterior"]["z"].shape == (1, 100, 2)
+    flat = tree["unconstrained_posterior"]["z"]
+    assert flat.dims == ("chain", "draw", "parameter")
+    np.testing.assert_array_equal(flat, tree["posterior"]["z"])
+
+
+def test_constants_tell_files_apart():
+    def model(y, base):
+        mu = numpyro.sample("mu", numpyro.distributions.Normal(0.0, 1.0))
+        with numpyro.plate("data", len(y)):
+            numpyro.sample("y", numpyro.distributions.Normal(mu + base.sum(), 1.0), obs=y)
+
+    one, same, other = (
+        from_numpyro(model, {"y": np.ones(9)}, base=base).to_dict()["constants"]["base"]
+        for base in (np.zeros(2), np.zeros(2), np.ones(2))
+    )
+    assert one == same != other
+    assert one["shape"] == [2]

@@ -1,0 +1,148 @@
+"""From a PyMC model to a coreset, and back into PyMC's own samplers."""
+
+import jax
+import numpy as np
+import pytest
+
+import decoct
+from decoct.bridges.pymc import from_pymc, to_pymc
+from decoct.constructions import Uniform
+from decoct.posteriors import Laplace
+from tests.bridges.pymc_import import pm, quiet
+from tests.bridges.pymc_zoo import homes, logistic, logistic_rows, varying_intercepts
+
+pytestmark = quiet
+FAST = {"mode": "FAST_COMPILE", "on_unused_input": "ignore", "point_fn": False}
+ROWS = logistic_rows(600)
+
+
+@pytest.fixture(scope="module")
+def bridge():
+    with jax.numpy_rank_promotion("allow"):
+        return from_pymc(logistic(*ROWS))
+
+
+@pytest.fixture(scope="module")
+def coreset(bridge):
+    with jax.numpy_rank_promotion("allow"):
+        return decoct.build(bridge, bridge.rows, size=30, posterior=Laplace(judge=False))
+
+
+@pytest.fixture
+def wide():
+    """PyMC's JAX mode computes in what the flag says."""
+    flag = jax.config.read("jax_enable_x64")
+    jax.config.update("jax_enable_x64", True)
+    yield
+    jax.config.update("jax_enable_x64", flag)
+
+
+def run_pymc(model, seed):
+    with model:
+        return pm.sample(
+            draws=600,
+            tune=400,
+            chains=2,
+            cores=1,
+            random_seed=seed,
+            progressbar=False,
+            compute_convergence_checks=False,
+            compile_kwargs={"mode": "JAX"},
+        )
+
+
+def moments(idata):
+    draws = idata["posterior"]["beta"].to_numpy().reshape(-1, 3)
+    return draws.mean(axis=0), draws.std(axis=0)
+
+
+@pytest.mark.usefixtures("wide")
+def test_pymc_samples_the_coreset_to_the_full_posterior(coreset, bridge):
+    """Means within 0.1 sd of PyMC's run on all rows, and the certificate takes the draws."""
+    small, full = run_pymc(to_pymc(coreset), 0), run_pymc(bridge.model, 1)
+    assert set(small["posterior"].data_vars) == {"beta", "odds"}
+    assert small["posterior"]["beta"].dims == ("chain", "draw", "feature")
+    (mean, spread), (full_mean, full_spread) = moments(small), moments(full)
+    np.testing.assert_allclose(spread / full_spread, 1.0, atol=0.25)
+    # 0.1 sd, and the Monte Carlo error of two means of about 600 effective draws
+    assert np.abs((mean - full_mean) / full_spread).max() < 0.1 + 3 * np.sqrt(2 / 600)
+    flat = bridge.unconstrain(small)
+    assert flat.shape == (2, 600, 3)
+    np.testing.assert_array_equal(flat, small["posterior"]["beta"])
+    check = decoct.check(coreset, bridge.rows, flat)
+    assert check.ok
+    assert check.kl < 1e-6
+    with pytest.raises(decoct.ModelError, match="lack the free variable 'beta'"):
+        bridge.unconstrain({"odds": flat})
+
+
+@pytest.mark.usefixtures("wide")
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_nutpie_samples_the_coreset(coreset, bridge):
+    nutpie = pytest.importorskip("nutpie")
+    compiled = nutpie.compile_pymc_model(to_pymc(coreset), backend="jax", gradient_backend="jax")
+    idata = nutpie.sample(
+        compiled, draws=600, tune=400, chains=2, cores=1, seed=1, progress_bar=False
+    )
+    exact = decoct.laplace(bridge, bridge.rows)
+    draws = coreset.sample(draws=600, chains=2, seed=3, warmup=400)["posterior"]["beta"]
+    (mean, _), wanted = moments(idata), draws.to_numpy().reshape(-1, 3).mean(axis=0)
+    sd = np.sqrt(np.diag(exact.cov))
+    assert np.abs((mean - wanted) / sd).max() < 3 * np.sqrt(2 / 600)
+
+
+def test_the_weighted_model_is_the_users_with_its_names():
+    """The copy: data, dims, labels, deterministics; the user's own model stays as it is."""
+    model = varying_intercepts(*homes(80, n_counties=5))
+    bridge = from_pymc(model)
+    coreset = decoct.build(bridge, bridge.rows, size=12, method=Uniform())
+    weighted = to_pymc(coreset)
+    names = {"mu", "tau", "slope", "sigma", "offset"}
+    assert {rv.name for rv in weighted.free_RVs} == names
+    assert {rv.name for rv in weighted.observed_RVs} == {"radon"}
+    assert {d.name for d in weighted.deterministics} == {"alpha", "mean"}
+    assert [p.name for p in weighted.potentials] == ["coreset_weighting"]
+    np.testing.assert_array_equal(weighted["coreset_weights"].get_value(), coreset.weights)
+    np.testing.assert_array_equal(weighted["where"].get_value(), coreset.rows["where"])
+    assert weighted.coords["home"] == tuple(1000 + coreset.indices)
+    assert weighted.coords["county"] == model.coords["county"]
+    assert len(model.coords["home"]) == len(model["where"].get_value()) == 80
+    z = np.random.default_rng(1).normal(size=9)
+    density = weighted.compile_fn(weighted.logp(), inputs=weighted.value_vars, **FAST)
+    params = dict(zip(sorted(names), np.split(z, [1, 6, 7, 8]), strict=True))
+    given = [params[rv.name].reshape(rv.type.ndim * (5,)) for rv in weighted.free_RVs]
+    np.testing.assert_allclose(density(*given), coreset.log_density(z), rtol=1e-12)
+
+
+def test_draws_have_the_models_dimensions_and_labels():
+    bridge = from_pymc(varying_intercepts(*homes(80, n_counties=5)))
+    coreset = decoct.build(bridge, bridge.rows, size=80, method=Uniform())
+    draws = coreset.sample(draws=10, chains=1, sampler=Laplace(judge=False))["posterior"]
+    assert set(draws.data_vars) == {"mu", "tau", "slope", "sigma", "offset", "alpha"}
+    assert draws["alpha"].dims == ("chain", "draw", "county")
+    assert list(draws["county"].to_numpy()) == [f"county {i}" for i in range(5)]
+
+
+def test_data_without_dimensions_and_initial_values():
+    """Trap: PyMC cannot copy a model that has initial values."""
+    with pm.Model(coords={"row": range(30)}) as model:
+        y = pm.Data("y", np.linspace(-1.0, 1.0, 30))
+        mu = pm.Normal("mu", 0.0, 1.0, initval=0.25)
+        pm.Normal("seen", mu, 1.0, observed=y, dims="row")
+    bridge = from_pymc(model)
+    weighted = to_pymc(decoct.build(bridge, bridge.rows, size=6, method=Uniform()))
+    assert len(weighted.coords["row"]) == 6
+    assert weighted.rvs_to_initial_values[weighted["mu"]] == 0.25
+    assert model.rvs_to_initial_values[mu] == 0.25
+    with weighted:
+        drawn = pm.draw(weighted["seen"], random_seed=0, mode="FAST_COMPILE")
+    assert drawn.shape == (6,)
+
+
+def test_save_and_load(tmp_path, coreset, bridge):
+    coreset.save(tmp_path / "late.parquet")
+    loaded = decoct.load(tmp_path / "late.parquet", model=bridge)
+    z = np.array([0.3, -0.1, 0.2])
+    assert float(loaded.log_density(z)) == float(coreset.log_density(z))
+    assert len(to_pymc(loaded)["y"].get_value()) == coreset.size
+    assert bridge.to_dict()["kind"] == "pymc"

@@ -1,0 +1,107 @@
+"""A stream that stops and goes on is the stream that never stopped."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import decoct
+from decoct.errors import RequestError
+from decoct.models import LogisticRegression
+from decoct.models.formula import from_formula
+from decoct.posteriors import Laplace
+from decoct.streams import StreamingCoreset
+from tests.streams.test_streaming import SMALL, assert_same, cut, logistic
+
+N = 2000
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return logistic(N)
+
+
+def fed(stream, batches):
+    for batch in batches:
+        stream.update(batch)
+    return stream
+
+
+@pytest.mark.parametrize("before", [1, 2])
+def test_it_goes_on_as_if_it_had_never_stopped(rows, tmp_path, before):
+    model, batches = LogisticRegression(), list(cut(rows, 700))
+    whole = fed(StreamingCoreset(model, 20, seed=3, **SMALL), batches)
+    path = tmp_path / "stream.npz"
+    fed(StreamingCoreset(model, 20, seed=3, **SMALL), batches[:before]).save(path)
+    again = StreamingCoreset.load(path, model)
+    assert again.n_rows == min(N, 700 * before)
+    fed(again, batches[before:])
+    assert_same(again.coreset, whole.coreset)
+    assert again.held_rows == whole.held_rows
+
+
+def test_a_stream_without_rows_is_saved(rows, tmp_path):
+    path = tmp_path / "empty.npz"
+    StreamingCoreset(LogisticRegression(), 20, **SMALL).save(path)
+    again = StreamingCoreset.load(path, LogisticRegression())
+    assert again.n_rows == 0
+    whole = fed(StreamingCoreset(LogisticRegression(), 20, **SMALL), cut(rows, 900))
+    assert_same(fed(again, cut(rows, 900)).coreset, whole.coreset)
+
+
+def test_strings_and_formulas(rows, tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {"late": rows["y"], "a": rows["x"][:, 0], "port": rng.choice(["JFK", "Orly ü"], N)}
+    )
+    model = from_formula("late ~ a + C(port)", decoct.rows(frame), "bernoulli")
+    batches = [frame.iloc[:700], frame.iloc[700:1500], frame.iloc[1500:]]
+    whole = fed(StreamingCoreset(model, 20, **SMALL), batches)
+    path = tmp_path / "stream.npz"
+    fed(StreamingCoreset(model, 20, **SMALL), batches[:2]).save(path)
+    again = fed(StreamingCoreset.load(path, model), batches[2:])
+    assert_same(again.coreset, whole.coreset)
+    assert set(again.coreset.rows["port"]) == {"JFK", "Orly ü"}
+
+
+def test_another_model_or_sampler_is_refused(rows, tmp_path):
+    path = tmp_path / "stream.npz"
+    fed(StreamingCoreset(LogisticRegression(), 20, **SMALL), cut(rows, N)).save(path)
+    with pytest.raises(RequestError, match="another model"):
+        StreamingCoreset.load(path, LogisticRegression(prior_scale=2.0))
+    with pytest.raises(RequestError, match="another posterior"):
+        StreamingCoreset.load(path, LogisticRegression(), posterior=Laplace())
+
+
+def test_damaged_and_foreign_files_are_refused(rows, tmp_path):
+    path = tmp_path / "stream.npz"
+    stream = fed(StreamingCoreset(LogisticRegression(), 20, **SMALL), cut(rows, N))
+    stream.save(path)
+    path.write_bytes(path.read_bytes()[:-2000])
+    with pytest.raises(RequestError, match="not a readable"):
+        StreamingCoreset.load(path, LogisticRegression())
+    with pytest.raises(RequestError, match=r"no checkpoint .*missing"):
+        StreamingCoreset.load(tmp_path / "missing.npz", LogisticRegression())
+    from decoct.checkpoint import write_checkpoint
+
+    write_checkpoint(path, {"request": {}})
+    with pytest.raises(RequestError, match="no stream"):
+        StreamingCoreset.load(path, LogisticRegression())
+    with pytest.raises(RequestError, match="no folder"):
+        stream.save(tmp_path / "nowhere" / "stream.npz")
+
+
+def test_a_failed_save_leaves_the_older_file(rows, tmp_path, monkeypatch):
+    path, model = tmp_path / "stream.npz", LogisticRegression()
+    stream = fed(StreamingCoreset(model, 20, **SMALL), cut(rows, N))
+    stream.save(path)
+    older = path.read_bytes()
+
+    def full_disk(file, **_):
+        file.write(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez", full_disk)
+    with pytest.raises(RequestError, match="No space left"):
+        stream.save(path)
+    assert path.read_bytes() == older
+    assert list(tmp_path.iterdir()) == [path]

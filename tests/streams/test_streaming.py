@@ -1,0 +1,410 @@
+"""Coresets of streams: what they promise, whatever the rows and however they were cut."""
+
+import tracemalloc
+import warnings
+
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import decoct
+from decoct.errors import ModelError, RequestError, RowsError
+from decoct.models import GaussianMean, LogisticRegression
+from decoct.posteriors import Laplace
+from decoct.streams import StreamingCoreset
+from decoct.streams.streaming import DRIFTED
+
+N, D = 3600, 3
+SMALL = {"leaf": 400, "node": 40, "draws": 150, "pool": 150}
+
+
+BETA = np.array([1.0, -0.5, 0.25])
+
+
+def logistic(n=N, seed=0):
+    """Two covariates and a constant."""
+    rng = np.random.default_rng(seed)
+    x = np.column_stack([rng.normal(size=(n, 2)), np.ones(n)])
+    return {"x": x, "y": (rng.random(n) < 1 / (1 + np.exp(-x @ BETA))).astype(int)}
+
+
+def ordered(rows, order):
+    return {name: column[order] for name, column in rows.items()}
+
+
+def cut(rows, *lengths):
+    """Batches of these lengths, the last one repeated until the rows are used up."""
+    n, at, i = len(next(iter(rows.values()))), 0, 0
+    while at < n:
+        length = lengths[min(i, len(lengths) - 1)]
+        yield {name: column[at : at + length] for name, column in rows.items()}
+        at, i = at + length, i + 1
+
+
+def streamed(model, rows, size=20, lengths=(777,), **options):
+    stream = StreamingCoreset(model, size, **{**SMALL, **options})
+    for batch in cut(rows, *lengths):
+        stream.update(batch)
+    return stream
+
+
+def gaussian_kl(coreset, rows):
+    """KL between the Laplace fits of π_w and π; exact where the posteriors are Gaussian."""
+    fit = decoct.laplace(coreset.model, dict(coreset.rows), coreset.weights)
+    return decoct.kl_gaussian(fit, decoct.laplace(coreset.model, rows))
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return logistic()
+
+
+@pytest.fixture(scope="module")
+def coreset(rows):
+    return streamed(LogisticRegression(), rows).coreset
+
+
+def assert_same(one, other):
+    np.testing.assert_array_equal(one.indices, other.indices)
+    np.testing.assert_array_equal(one.weights, other.weights)
+    assert one.n_rows == other.n_rows
+    assert one.report.rounds == other.report.rounds
+    for name, column in one.rows.items():
+        assert column.dtype == other.rows[name].dtype
+        np.testing.assert_array_equal(column, other.rows[name])
+
+
+def test_weights_rows_and_numbers(rows):
+    stream = StreamingCoreset(LogisticRegression(), 20, **SMALL)
+    seen = 0
+    for batch in cut(rows, 20, 1, 400, 2000):
+        stream.update(batch)
+        seen += len(batch["y"])
+        coreset = stream.coreset
+        assert coreset.n_rows == stream.n_rows == seen
+        assert 1 <= coreset.size <= 20
+        assert coreset.indices.dtype == np.int64
+        assert coreset.weights.dtype == np.float64
+        assert (np.diff(coreset.indices) > 0).all()
+        assert coreset.indices[0] >= 0
+        assert coreset.indices[-1] < seen
+        assert (coreset.weights > 0).all()
+        assert np.isfinite(coreset.weights).all()
+        for name, column in coreset.rows.items():
+            np.testing.assert_array_equal(column, rows[name][coreset.indices])
+            assert column.dtype == rows[name].dtype
+
+
+@pytest.mark.parametrize("lengths", [(N,), (400,), (1, 2, 399, 1, 1500)])
+def test_batches_change_nothing(rows, coreset, lengths):
+    assert_same(streamed(LogisticRegression(), rows, lengths=lengths).coreset, coreset)
+
+
+def test_one_row_at_a_time_changes_nothing():
+    table = logistic(500)
+    whole = streamed(LogisticRegression(), table, lengths=(500,))
+    single = streamed(LogisticRegression(), table, lengths=(1,))
+    assert_same(single.coreset, whole.coreset)
+
+
+def test_asking_in_between_changes_nothing(rows, coreset):
+    stream = StreamingCoreset(LogisticRegression(), 20, **SMALL)
+    for batch in cut(rows, 1500):
+        stream.update(batch)
+        first = stream.coreset
+        assert stream.coreset is first
+    assert_same(stream.coreset, coreset)
+
+
+def test_the_seed_decides(rows, coreset):
+    other = streamed(LogisticRegression(), rows, seed=1).coreset
+    assert other.indices.tolist() != coreset.indices.tolist()
+    assert_same(streamed(LogisticRegression(), rows, seed=1).coreset, other)
+
+
+def test_every_source_of_rows(rows, coreset, tmp_path):
+    table = {"x": rows["x"], "y": rows["y"]}
+    path = tmp_path / "rows.parquet"
+    x = pa.FixedSizeListArray.from_arrays(pa.array(rows["x"][1000:].ravel()), D)
+    pq.write_table(pa.table({"x": x, "y": pa.array(rows["y"][1000:])}), path, row_group_size=211)
+    stream = StreamingCoreset(LogisticRegression(), 20, **SMALL)
+    stream.update(next(cut(table, 1000)))
+    stream.update(path)
+    assert_same(stream.coreset, coreset)
+
+
+def test_close_to_one_build_and_within_its_bound(rows, coreset):
+    built = decoct.build(LogisticRegression(), rows, size=20, progress=False)
+    last = coreset.report.rounds[-1]
+    kl = gaussian_kl(coreset, rows)
+    assert kl < 5 * gaussian_kl(built, rows)
+    check = decoct.check(coreset, rows, coreset.sample(draws=500, sampler=Laplace()))
+    assert check.kl - 2 * check.kl_se <= last["kl_bound"]
+    assert last["kl_if_independent"] == coreset.report.predicted_kl <= last["kl_bound"]
+    # An estimate, not a bound: right to an order of magnitude either way.
+    assert 0.1 * kl < last["kl_if_independent"] < 10 * kl
+    assert last["drift"] < DRIFTED
+
+
+def test_the_report_says_what_was_done(coreset):
+    last = coreset.report.rounds[-1]
+    assert (last["leaves"], last["parts"]) == (9, 2)
+    assert len(last["kl_by_level"]) == 4
+    assert coreset.report.status.ok
+    assert coreset.report.size_asked == 20
+    assert coreset.report.method["leaf"] == 400
+    assert coreset.report.evaluations > N * 150
+
+
+def test_a_conjugate_model_is_exact():
+    x = np.random.default_rng(0).normal(1.0, 2.0, size=(N, D))
+    model = GaussianMean(4.0 * np.eye(D))
+    coreset = streamed(model, {"x": x}, size=12).coreset
+    # d linear terms and the shared quadratic are d + 1 numbers, which 12 rows reproduce.
+    assert gaussian_kl(coreset, {"x": x}) < 1e-10
+    assert coreset.weights.sum() == pytest.approx(N, rel=1e-6)
+
+
+def test_your_own_model_with_a_given_sampler():
+    def log_likelihood(params, rows):
+        return -jnp.log1p((rows["y"] - params["mu"]) ** 2)
+
+    model = decoct.Model(log_likelihood, lambda p: -0.005 * p["mu"] ** 2, {"mu": 0.0})
+    table = {"y": np.random.default_rng(0).standard_cauchy(N) + 2.0}
+    coreset = streamed(model, table, posterior=Laplace()).coreset
+    assert gaussian_kl(coreset, table) < 1e-4
+
+
+def test_a_coreset_of_a_stream_is_saved_and_loaded(coreset, rows, tmp_path):
+    coreset.save(tmp_path / "stream.parquet")
+    again = decoct.load(tmp_path / "stream.parquet")
+    assert_same(again, coreset)
+
+
+def test_fewer_rows_than_asked_for(rows):
+    stream = StreamingCoreset(LogisticRegression(), 20, **SMALL)
+    stream.update(next(cut(rows, 19)))
+    np.testing.assert_array_equal(stream.coreset.indices, np.arange(19))
+    np.testing.assert_array_equal(stream.coreset.weights, np.ones(19))
+    assert stream.coreset.report.predicted_kl == 0.0
+
+
+def test_a_stream_shorter_than_a_leaf(rows):
+    table = next(cut(rows, 390))
+    stream = streamed(LogisticRegression(), table)
+    built = decoct.build(LogisticRegression(), table, size=20, progress=False)
+    assert stream.held_rows == 390
+    assert gaussian_kl(stream.coreset, table) < 3 * gaussian_kl(built, table)
+
+
+def test_the_table_is_never_held():
+    model = decoct.Model(
+        lambda params, rows: -0.5 * (rows["y"] - params["mu"]) ** 2 * jnp.cosh(rows["wide"][:, 0]),
+        lambda p: -0.5 * p["mu"] ** 2,
+        {"mu": 0.0},
+    )
+    stream = StreamingCoreset(
+        model, 5, leaf=1000, node=20, draws=50, pool=50, posterior=Laplace(judge=False)
+    )
+    rng, peaks, bytes_a_row = np.random.default_rng(0), [], 101 * 8
+    tracemalloc.start()
+    for leaves in (16, 96):
+        tracemalloc.reset_peak()
+        while stream.n_rows < 1000 * leaves:
+            stream.update({"y": rng.normal(size=500), "wide": rng.normal(size=(500, 100))})
+            assert stream.held_rows <= 1000 + 20 * (np.log2(stream.n_rows / 500))
+        peaks.append(tracemalloc.get_traced_memory()[1])
+    tracemalloc.stop()
+    assert peaks[1] < 96_000 * bytes_a_row / 8
+    assert peaks[1] - peaks[0] < 80_000 * bytes_a_row / 40
+
+
+def test_arrays_may_be_used_again(rows, coreset):
+    stream = StreamingCoreset(LogisticRegression(), 20, **SMALL)
+    x, y = np.empty((500, D)), np.empty(500, dtype=int)
+    for batch in cut(rows, 500):
+        x[:], y[:] = batch["x"], batch["y"]
+        stream.update({"x": x, "y": y})
+    assert_same(stream.coreset, coreset)
+
+
+def test_types_of_batches_are_promoted(rows, coreset):
+    stream = StreamingCoreset(LogisticRegression(), 20, **SMALL)
+    for i, batch in enumerate(cut(rows, 1500)):
+        stream.update({"x": batch["x"], "y": batch["y"].astype(bool if i % 2 else np.int8)})
+    np.testing.assert_array_equal(stream.coreset.weights, coreset.weights)
+    assert stream.coreset.rows["y"].dtype == np.int8
+
+
+# Streams whose order tells something about their values
+
+
+def test_rows_in_the_order_of_a_covariate(rows):
+    table = ordered(rows, np.argsort(rows["x"][:, 0]))
+    stream = streamed(LogisticRegression(), table)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        assert gaussian_kl(stream.coreset, table) < 1e-3
+
+
+def test_a_posterior_that_wanders_off_is_followed_and_told_of(rows, coreset):
+    table = ordered(rows, np.argsort(rows["y"], kind="stable"))
+    stream = streamed(LogisticRegression(), table)
+    with pytest.warns(UserWarning, match=r"The posterior has moved by .* sd since some rows"):
+        wandered = stream.coreset
+    assert wandered.report.rounds[-1]["drift"] > DRIFTED > coreset.report.rounds[-1]["drift"]
+    blind = streamed(LogisticRegression(), table, reach=1.0)
+    with pytest.warns(UserWarning, match="has moved"):
+        near = gaussian_kl(blind.coreset, table)
+    far = gaussian_kl(wandered, table)
+    assert far < 0.1 * near
+    assert far < 0.05
+    # What no draw has seen is in no error bar.
+    assert far > wandered.report.rounds[-1]["kl_bound"]
+
+
+def test_a_first_leaf_that_separates(rows):
+    separable = np.flatnonzero((rows["x"] @ BETA > 0) == (rows["y"] == 1))[:400]
+    order = np.r_[separable, np.setdiff1d(np.arange(N), separable)]
+    table, model = ordered(rows, order), LogisticRegression(prior_scale=2.5)
+    stream = StreamingCoreset(model, 20, **SMALL)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        for batch in cut(table, 1200):
+            stream.update(batch)
+            assert np.isfinite(stream.coreset.weights).all()
+        assert gaussian_kl(stream.coreset, table) < 0.2
+
+
+def test_columns_of_zeros(rows):
+    table = {"x": rows["x"] * [0.0, 1.0, 1.0], "y": rows["y"]}
+    assert gaussian_kl(streamed(LogisticRegression(), table).coreset, table) < 1e-6
+
+
+def test_a_likelihood_that_overflows_far_out():
+    model = decoct.Model(
+        lambda params, rows: (
+            rows["y"] * params["mu"]
+            - jnp.exp(params["mu"])
+            - jnp.where(jnp.abs(params["mu"]) > 3.0, jnp.inf, 0.0)
+        ),
+        lambda p: -0.5 * p["mu"] ** 2,
+        {"mu": 0.0},
+    )
+    table = {"y": np.random.default_rng(0).poisson(1.5, size=900)}
+    coreset = streamed(model, table, posterior=Laplace(judge=False)).coreset
+    assert coreset.report.rounds[-1]["near_only"] > 0
+    assert gaussian_kl(coreset, table) < 1e-4
+
+
+def test_a_model_that_no_row_informs():
+    model = decoct.Model(
+        lambda params, rows: 0.0 * rows["y"], lambda p: -0.5 * p["mu"] ** 2, {"mu": 0.0}
+    )
+    coreset = streamed(model, {"y": np.zeros(900)}, size=10).coreset
+    assert coreset.size == 10
+    assert coreset.weights.sum() == pytest.approx(900)
+
+
+# Batches that cannot be used
+
+
+@pytest.mark.parametrize("column", ["x", "y"])
+def test_a_bad_row_is_named_and_leaves_the_stream_as_it_was(rows, coreset, column):
+    stream = StreamingCoreset(LogisticRegression(), 20, **SMALL)
+    good, bad = next(cut(rows, 1100)), {name: values[1100:] for name, values in rows.items()}
+    stream.update(good)
+    before = stream.coreset
+    spoilt = {**bad, column: bad[column].astype(float)}
+    spoilt[column][1400] = np.nan
+    with pytest.raises(RowsError, match="row 2500"):
+        stream.update(spoilt)
+    assert stream.n_rows == 1100
+    assert_same(stream.coreset, before)
+    stream.update(bad)
+    assert_same(stream.coreset, coreset)
+
+
+def test_a_bad_potential_is_named_by_its_row():
+    def log_likelihood(params, rows):
+        return jnp.where(rows["y"] > 90.0, jnp.nan, -0.5 * (rows["y"] - params["mu"]) ** 2)
+
+    model = decoct.Model(log_likelihood, lambda p: -0.5 * p["mu"] ** 2, {"mu": 0.0})
+    stream = StreamingCoreset(model, 10, **SMALL)
+    y = np.random.default_rng(0).normal(size=900)
+    stream.update({"y": y})
+    with pytest.raises(ModelError, match="row 903"):
+        stream.update({"y": np.array([0.0, 1.0, 2.0, 99.0])})
+    assert stream.n_rows == 900
+    stream.update({"y": y[:10]})
+    assert stream.coreset.n_rows == 910
+
+
+def test_an_interrupt_leaves_the_stream_as_it_was(rows, coreset, monkeypatch):
+    stream = StreamingCoreset(LogisticRegression(), 20, **SMALL)
+    stream.update(next(cut(rows, 1900)))
+    from decoct.streams import tree
+
+    with monkeypatch.context() as patch:
+        calls = []
+
+        def interrupted(*_args, **_more):
+            calls.append(1)
+            if len(calls) > 1:
+                raise KeyboardInterrupt
+            return compressed(*_args, **_more)
+
+        compressed = tree.Look.compressed
+        patch.setattr(tree.Look, "compressed", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            stream.update({name: column[1900:] for name, column in rows.items()})
+    assert stream.n_rows == 1900
+    stream.update({name: column[1900:] for name, column in rows.items()})
+    assert_same(stream.coreset, coreset)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda b: {"x": b["x"]}, "no column 'y'"),
+        (lambda b: {**b, "x": b["x"][:, :2]}, "shape .* from row 1500 on"),
+        (lambda b: {**b, "y": b["y"].astype(str)}, "type .* from row 1500 on"),
+        (lambda b: {name: column[:0] for name, column in b.items()}, "empty"),
+        (lambda b: pd.DataFrame(b["x"], columns=["a", "b", "c"]), "no column"),
+    ],
+)
+def test_other_columns_are_refused(rows, coreset, change, words):
+    stream = StreamingCoreset(LogisticRegression(), 20, **SMALL)
+    batches = list(cut(rows, 1500))
+    stream.update(batches[0])
+    with pytest.raises(RowsError, match=words):
+        stream.update(change(batches[1]))
+    assert stream.n_rows == 1500
+    for batch in batches[1:]:
+        stream.update(batch)
+    assert_same(stream.coreset, coreset)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"size": 0}, "size must be a whole number, at least 1, not 0"),
+        ({"size": 2.5}, "size must be"),
+        ({"seed": -1}, "seed must be"),
+        ({"leaf": 0}, "leaf must be"),
+        ({"node": 29}, "node must be a whole number, at least 30"),
+        ({"reach": 0.5}, "reach must be"),
+        ({"posterior": "nuts"}, "posterior must be a sampler"),
+    ],
+)
+def test_options_that_cannot_be_meant(options, words):
+    with pytest.raises(RequestError, match=words):
+        StreamingCoreset(LogisticRegression(), **{"size": 30, **options})
+
+
+def test_a_stream_without_rows_has_no_coreset():
+    with pytest.raises(RequestError, match="no rows yet"):
+        _ = StreamingCoreset(LogisticRegression(), 5).coreset
