@@ -32,7 +32,7 @@ def test_it_goes_on_as_if_it_had_never_stopped(rows, tmp_path, before):
     whole = fed(StreamingCoreset(model, 20, seed=3, **SMALL), batches)
     path = tmp_path / "stream.npz"
     fed(StreamingCoreset(model, 20, seed=3, **SMALL), batches[:before]).save(path)
-    again = StreamingCoreset.load(path, model)
+    again = StreamingCoreset.load(path, model, posterior=SMALL["posterior"])
     assert again.n_rows == min(N, 700 * before)
     fed(again, batches[before:])
     assert_same(again.coreset, whole.coreset)
@@ -42,7 +42,7 @@ def test_it_goes_on_as_if_it_had_never_stopped(rows, tmp_path, before):
 def test_a_stream_without_rows_is_saved(rows, tmp_path):
     path = tmp_path / "empty.npz"
     StreamingCoreset(LogisticRegression(), 20, **SMALL).save(path)
-    again = StreamingCoreset.load(path, LogisticRegression())
+    again = StreamingCoreset.load(path, LogisticRegression(), posterior=SMALL["posterior"])
     assert again.n_rows == 0
     whole = fed(StreamingCoreset(LogisticRegression(), 20, **SMALL), cut(rows, 900))
     assert_same(fed(again, cut(rows, 900)).coreset, whole.coreset)
@@ -58,7 +58,7 @@ def test_strings_and_formulas(rows, tmp_path):
     whole = fed(StreamingCoreset(model, 20, **SMALL), batches)
     path = tmp_path / "stream.npz"
     fed(StreamingCoreset(model, 20, **SMALL), batches[:2]).save(path)
-    again = fed(StreamingCoreset.load(path, model), batches[2:])
+    again = fed(StreamingCoreset.load(path, model, posterior=SMALL["posterior"]), batches[2:])
     assert_same(again.coreset, whole.coreset)
     assert set(again.coreset.rows["port"]) == {"JFK", "Orly ü"}
 
@@ -67,7 +67,9 @@ def test_another_model_or_sampler_is_refused(rows, tmp_path):
     path = tmp_path / "stream.npz"
     fed(StreamingCoreset(LogisticRegression(), 20, **SMALL), cut(rows, N)).save(path)
     with pytest.raises(RequestError, match="another model"):
-        StreamingCoreset.load(path, LogisticRegression(prior_scale=2.0))
+        StreamingCoreset.load(
+            path, LogisticRegression(prior_scale=2.0), posterior=SMALL["posterior"]
+        )
     with pytest.raises(RequestError, match="another posterior"):
         StreamingCoreset.load(path, LogisticRegression(), posterior=Laplace())
 

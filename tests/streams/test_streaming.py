@@ -18,7 +18,13 @@ from decoct.streams import StreamingCoreset
 from decoct.streams.streaming import DRIFTED
 
 N, D = 3600, 3
-SMALL = {"leaf": 400, "node": 40, "draws": 150, "pool": 150}
+SMALL = {
+    "leaf": 400,
+    "node": 40,
+    "draws": 150,
+    "pool": 150,
+    "posterior": Laplace(judge=False),  # whose compilation does not cost half a minute
+}
 
 
 BETA = np.array([1.0, -0.5, 0.25])
@@ -149,6 +155,12 @@ def test_close_to_one_build_and_within_its_bound(rows, coreset):
     assert last["drift"] < DRIFTED
 
 
+def test_the_sampler_that_chooses_for_itself(rows):
+    stream = StreamingCoreset(LogisticRegression(), 20, leaf=1800)
+    stream.update(rows)
+    assert gaussian_kl(stream.coreset, rows) < 1e-5
+
+
 def test_the_report_says_what_was_done(coreset):
     last = coreset.report.rounds[-1]
     assert (last["leaves"], last["parts"]) == (9, 2)
@@ -174,7 +186,7 @@ def test_your_own_model_with_a_given_sampler():
 
     model = decoct.Model(log_likelihood, lambda p: -0.005 * p["mu"] ** 2, {"mu": 0.0})
     table = {"y": np.random.default_rng(0).standard_cauchy(N) + 2.0}
-    coreset = streamed(model, table, posterior=Laplace()).coreset
+    coreset = streamed(model, table).coreset
     assert gaussian_kl(coreset, table) < 1e-4
 
 
@@ -211,21 +223,21 @@ def test_the_table_is_never_held():
     )
     rng, peaks, bytes_a_row = np.random.default_rng(0), [], 101 * 8
     tracemalloc.start()
-    for leaves in (16, 96):
+    for leaves in (16, 64):
         tracemalloc.reset_peak()
         while stream.n_rows < 1000 * leaves:
             stream.update({"y": rng.normal(size=500), "wide": rng.normal(size=(500, 100))})
             assert stream.held_rows <= 1000 + 20 * (np.log2(stream.n_rows / 500))
         peaks.append(tracemalloc.get_traced_memory()[1])
     tracemalloc.stop()
-    assert peaks[1] < 96_000 * bytes_a_row / 8
-    assert peaks[1] - peaks[0] < 80_000 * bytes_a_row / 40
+    assert peaks[1] < 64_000 * bytes_a_row / 8
+    assert peaks[1] - peaks[0] < 48_000 * bytes_a_row / 20
 
 
 def test_arrays_may_be_used_again(rows, coreset):
     stream = StreamingCoreset(LogisticRegression(), 20, **SMALL)
-    x, y = np.empty((500, D)), np.empty(500, dtype=int)
-    for batch in cut(rows, 500):
+    x, y = np.empty((450, D)), np.empty(450, dtype=int)
+    for batch in cut(rows, 450):
         x[:], y[:] = batch["x"], batch["y"]
         stream.update({"x": x, "y": y})
     assert_same(stream.coreset, coreset)
@@ -250,33 +262,31 @@ def test_rows_in_the_order_of_a_covariate(rows):
         assert gaussian_kl(stream.coreset, table) < 1e-3
 
 
-def test_a_posterior_that_wanders_off_is_followed_and_told_of(rows, coreset):
+def test_a_posterior_that_wanders_off_is_told_of(rows, coreset):
     table = ordered(rows, np.argsort(rows["y"], kind="stable"))
     stream = streamed(LogisticRegression(), table)
     with pytest.warns(UserWarning, match=r"The posterior has moved by .* sd since some rows"):
         wandered = stream.coreset
     assert wandered.report.rounds[-1]["drift"] > DRIFTED > coreset.report.rounds[-1]["drift"]
-    blind = streamed(LogisticRegression(), table, reach=1.0)
-    with pytest.warns(UserWarning, match="has moved"):
-        near = gaussian_kl(blind.coreset, table)
-    far = gaussian_kl(wandered, table)
-    assert far < 0.1 * near
-    assert far < 0.05
-    # What no draw has seen is in no error bar.
-    assert far > wandered.report.rounds[-1]["kl_bound"]
+    kl = gaussian_kl(wandered, table)
+    # What no draw has seen is in no error bar: hence the warning.
+    assert wandered.report.rounds[-1]["kl_bound"] < kl < 0.01
 
 
-def test_a_first_leaf_that_separates(rows):
+def test_far_draws_follow_a_first_leaf_that_separates(rows):
     separable = np.flatnonzero((rows["x"] @ BETA > 0) == (rows["y"] == 1))[:400]
     order = np.r_[separable, np.setdiff1d(np.arange(N), separable)]
-    table, model = ordered(rows, order), LogisticRegression(prior_scale=2.5)
-    stream = StreamingCoreset(model, 20, **SMALL)
+    table, model, kl = ordered(rows, order), LogisticRegression(prior_scale=2.5), {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        for batch in cut(table, 1200):
-            stream.update(batch)
-            assert np.isfinite(stream.coreset.weights).all()
-        assert gaussian_kl(stream.coreset, table) < 0.2
+        for reach in (1.0, 100.0):
+            stream = StreamingCoreset(model, 20, **SMALL, reach=reach)
+            for batch in cut(table, 1200):
+                stream.update(batch)
+                assert np.isfinite(stream.coreset.weights).all()
+            kl[reach] = gaussian_kl(stream.coreset, table)
+    assert kl[100.0] < 0.2 * kl[1.0]
+    assert kl[100.0] < 0.05
 
 
 def test_columns_of_zeros(rows):
@@ -295,7 +305,7 @@ def test_a_likelihood_that_overflows_far_out():
         {"mu": 0.0},
     )
     table = {"y": np.random.default_rng(0).poisson(1.5, size=900)}
-    coreset = streamed(model, table, posterior=Laplace(judge=False)).coreset
+    coreset = streamed(model, table).coreset
     assert coreset.report.rounds[-1]["near_only"] > 0
     assert gaussian_kl(coreset, table) < 1e-4
 

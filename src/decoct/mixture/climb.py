@@ -57,7 +57,7 @@ class Mixture(NamedTuple):
     def moved(self, by: Float[np.ndarray, " D"]) -> Mixture:
         """Return the same mixture in coordinates x + by."""
         components = self.components
-        return Mixture(self.shares, components._replace(mean=components.mean + by))
+        return Mixture(self.shares, components._replace(mean=components.mean + by[None, :]))
 
 
 class Priors(NamedTuple):
