@@ -18,7 +18,7 @@ from decoct.data.base import Columns
 from decoct.errors import CoresetFileError
 from decoct.files import require_writable, write_atomically
 from decoct.models.base import AbstractModel
-from decoct.models.registry import from_dict
+from decoct.models.registry import OF_FUNCTIONS, from_dict
 from decoct.report import Report
 
 FORMAT = 1
@@ -79,7 +79,7 @@ def load(path: str | os.PathLike[str], model: AbstractModel | None = None) -> Co
     fitted, known = None, model
     if known is None:
         spec = description["model"]
-        if spec.get("kind") == "custom":
+        if spec.get("kind") in OF_FUNCTIONS:
             raise CoresetFileError(
                 f"{path} was built for a model of your own functions ({spec.get('name')}), which "
                 "the file cannot hold; pass it: decoct.load(path, model=...)."

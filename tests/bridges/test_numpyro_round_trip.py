@@ -219,3 +219,14 @@ def test_constants_tell_files_apart():
     )
     assert one == same != other
     assert one["shape"] == [2]
+
+
+def test_a_file_names_the_model_it_cannot_hold(tmp_path):
+    bridge = decoct.from_numpyro(logistic, logistic_rows(200))
+    coreset = decoct.build(bridge, bridge.rows, size=10)
+    coreset.save(tmp_path / "one.parquet")
+    with pytest.raises(decoct.CoresetFileError, match=r"pass it: decoct.load\(path, model="):
+        decoct.load(tmp_path / "one.parquet")
+    again = decoct.load(tmp_path / "one.parquet", model=bridge)
+    np.testing.assert_array_equal(again.weights, coreset.weights)
+    assert len(again.to_numpyro()[1]) == len(coreset.to_numpyro()[1])

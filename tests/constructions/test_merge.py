@@ -8,7 +8,7 @@ import pytest
 
 import decoct
 from decoct import solvers
-from decoct.constructions import Hilbert
+from decoct.constructions import Hilbert, Uniform
 from decoct.data import encoded
 from decoct.diagnostics import geometry
 from decoct.diagnostics.bounds import merged_frank_wolfe_bound, merged_importance_sampling_bound
@@ -139,3 +139,51 @@ def test_custom_models_are_told_apart_by_their_functions():
     assert decoct.merge(built[:2]).n_rows == 100
     with pytest.raises(RequestError, match="another model"):
         decoct.merge(built[1:])
+
+
+@pytest.fixture(scope="module")
+def parts(table):
+    cuts = [{name: column[a:b] for name, column in table.items()} for a, b in pairwise(CUTS)]
+    return [decoct.build(LogisticRegression(), rows, size=40) for rows in cuts]
+
+
+def test_a_merged_coreset_is_compressed_again(table, parts):
+    union, whole = decoct.merge(parts), decoct.merge(parts, size=40, seed=3)
+    assert whole.size <= 40 < union.size
+    assert whole.n_rows == 900
+    assert set(whole.indices) <= set(union.indices)
+    assert (np.diff(whole.indices) > 0).all()
+    for name, column in whole.rows.items():
+        np.testing.assert_array_equal(column, table[name][whole.indices])
+    full = decoct.laplace(whole.model, table)
+    kl = decoct.kl_gaussian(decoct.laplace(whole.model, whole.rows, whole.weights), full)
+    last = whole.report.rounds[-1]
+    assert kl <= last["kl_bound"]
+    assert whole.report.predicted_kl == last["kl_if_independent"] <= last["kl_bound"]
+    assert whole.report.size_asked == 40
+    assert whole.report.evaluations > union.report.evaluations
+
+
+def test_the_union_knows_the_parts_errors(parts):
+    predicted = [part.report.predicted_kl for part in parts]
+    last = decoct.merge(parts).report.rounds[-1]
+    assert last["parts"] == 3
+    assert last["kl_if_independent"] == pytest.approx(sum(predicted))
+    assert last["kl_bound"] == pytest.approx(0.5 * np.sqrt(np.multiply(2.0, predicted)).sum() ** 2)
+    # Merged in two steps the errors are the same.
+    again = decoct.merge([decoct.merge(parts[:2]), parts[2]]).report.rounds[-1]
+    assert again["kl_bound"] == pytest.approx(last["kl_bound"])
+
+
+def test_parts_of_unknown_error_have_a_union_of_unknown_error(table):
+    whole = decoct.merge(parts_of(table, Uniform(), 30), size=20)
+    assert whole.report.predicted_kl is None
+    assert "kl_bound" not in whole.report.rounds[-1]
+    assert whole.size <= 20
+
+
+def test_a_size_that_is_large_enough_changes_nothing(parts):
+    union, whole = decoct.merge(parts), decoct.merge(parts, size=120)
+    np.testing.assert_array_equal(whole.weights, union.weights)
+    with pytest.raises(RequestError, match="size must be at least 1, not 0"):
+        decoct.merge(parts, size=0)

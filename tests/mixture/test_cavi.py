@@ -265,9 +265,19 @@ def test_tight_far_groups_take_the_walk_without_cancellation(monkeypatch):
     )
     start = started(prior, grouped(x, gamma, np.eye(2)[groups]))
     fit = ascend(table(x, gamma), prior, start, max_iterations=5, tolerance=0.0)
+    with jax.enable_x64(True):
+        rows = table(x, gamma)
+        known = climb.prepared(rows.centre, *climb.arrays((prior, start)))[1]
+        assert known.reach > 1e10
+        blurred, clear = (
+            walks.walk(rows, known.components, known.log_shares, exact)[0]
+            for exact in (False, True)
+        )
+        assert abs(blurred - clear) > 1e-3
+    # were κ not looked at, the bound's fall would tell
     monkeypatch.setattr(cavi, "LARGEST_REACH", np.inf)
-    blurred = ascend(table(x, gamma), prior, start, max_iterations=5, tolerance=0.0)
-    assert abs(blurred.bounds[-1] - fit.bounds[-1]) > 1e-3
+    caught = ascend(table(x, gamma), prior, start, max_iterations=5, tolerance=0.0)
+    assert caught.bounds[-1] == pytest.approx(fit.bounds[-1], rel=1e-9)
     r = responsibilities(fit.mixture, prior.weights, x)
     assert fit.bounds[-1] == pytest.approx(bound_by_hand(x, gamma, r, prior, fit.mixture), rel=1e-9)
     for t in range(2):

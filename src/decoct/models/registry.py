@@ -38,6 +38,10 @@ def _model_of(kind: str) -> Callable[..., AbstractModel]:
     return getattr(importlib.import_module(module), name)
 
 
+OF_FUNCTIONS = ("custom", "numpyro", "pymc")
+"""Kinds of models that are functions of the user's: a file names them and cannot hold them."""
+
+
 def from_dict(spec: Mapping[str, Any]) -> AbstractModel:
     """Rebuild a model from its ``to_dict()``.
 
@@ -59,9 +63,9 @@ def from_dict(spec: Mapping[str, Any]) -> AbstractModel:
         from decoct.models.formula import formula_from_dict
 
         return formula_from_dict(spec)
-    if kind == "custom":
+    if kind in OF_FUNCTIONS:
         raise CoresetFileError(
-            f"The coreset was built with the custom model '{spec.get('name')}', "
+            f"The coreset was built with the {kind} model '{spec.get('name')}', "
             "whose functions a file cannot hold; give the model again."
         )
     if not isinstance(kind, str) or kind not in (*KINDS, *LATER):

@@ -1,0 +1,82 @@
+"""Weighted rows compressed once more, and how their errors add up."""
+
+import jax
+import numpy as np
+import pytest
+
+import decoct
+from decoct.constructions.base import Selection
+from decoct.constructions.error_sum import ErrorSum
+from decoct.constructions.recompress import WEIGHT, Reweighted, recompress
+from decoct.data import ArrayRows
+from decoct.models import GaussianMean, LogisticRegression
+from decoct.posteriors import Exact, Laplace
+from decoct.potentials import Potentials
+from decoct.status import Status
+
+N, D = 400, 3
+
+
+@pytest.fixture(scope="module")
+def given():
+    rng = np.random.default_rng(0)
+    x, weights = rng.normal(size=(N, D)), rng.gamma(2.0, 5.0, size=N)
+    y = np.where(rng.random(N) < 1 / (1 + np.exp(-x @ [1.0, -0.5, 0.2])), 1.0, -1.0)
+    return Selection(7 * np.arange(N), weights, {"x": x, "y": y})
+
+
+def test_potentials_are_the_models_times_the_weight(given):
+    model, z = LogisticRegression(), np.random.default_rng(1).normal(size=(5, D))
+    plain = Potentials(model, ArrayRows(given.rows)).vectors(given.rows, z)
+    rows = {**given.rows, WEIGHT: given.weights}
+    weighted = Potentials(Reweighted(model), ArrayRows(rows)).vectors(rows, z)
+    np.testing.assert_allclose(weighted, given.weights[:, None] * plain, rtol=1e-14)
+
+
+def test_the_posterior_of_weighted_rows_is_kept(given):
+    model = LogisticRegression()
+    found = recompress(jax.random.key(0), model, given, 30, Laplace())
+    kept = found.chosen.selection
+    np.testing.assert_array_equal(kept.indices, given.indices[found.positions])
+    assert kept.size <= 30
+    assert (np.diff(kept.indices) > 0).all()
+    assert found.status is Status.DONE
+    assert len(found.rounds) == 1  # the draws are of the rows' own posterior from the start
+    before = decoct.laplace(model, given.rows, given.weights)
+    after = decoct.laplace(model, kept.rows, kept.weights)
+    kl = decoct.kl_gaussian(after, before)
+    assert kl < 1e-4
+    assert 0.1 * kl < found.chosen.predicted_kl < 10 * kl
+
+
+def test_a_sampler_that_knows_the_model_still_knows_it(given):
+    """`Exact` asks for a conjugate model, which the weighted one is not."""
+    rows, model = {"x": given.rows["x"]}, GaussianMean(np.eye(D))
+    found = recompress(jax.random.key(0), model, given._replace(rows=rows), 10, Exact())
+    kept = found.chosen.selection
+    before = decoct.laplace(model, rows, given.weights)
+    after = decoct.laplace(model, kept.rows, kept.weights)
+    assert decoct.kl_gaussian(after, before) < 1e-12
+    assert kept.weights.sum() == pytest.approx(given.weights.sum())
+
+
+def test_a_weight_is_as_good_as_a_repeated_row(given):
+    """Integer weights and repeated rows are the same problem."""
+    model, counts = LogisticRegression(), np.r_[np.full(10, 3), np.ones(40)].astype(int)
+    few = {name: column[:50] for name, column in given.rows.items()}
+    weighted = Selection(np.arange(50), counts.astype(float), few)
+    found = recompress(jax.random.key(0), model, weighted, 12, Laplace(judge=False))
+    repeated = {name: np.repeat(column, counts, axis=0) for name, column in few.items()}
+    kept = found.chosen.selection
+    full = decoct.laplace(model, repeated)
+    kl = decoct.kl_gaussian(decoct.laplace(model, kept.rows, kept.weights), full)
+    assert kl < 1e-2
+
+
+def test_errors_add_up_as_the_corollaries_say():
+    parts = [ErrorSum().with_step(kl) for kl in (0.5, 0.02, 0.0)]
+    whole = ErrorSum.of_parts(parts).with_step(0.08)
+    assert whole.total == pytest.approx(1.0 + 0.2 + 0.4)
+    assert whole.kl_bound == pytest.approx(0.5 * 1.6**2)
+    assert whole.kl_if_independent == pytest.approx(0.6)
+    assert whole.with_step(None) is None
