@@ -11,6 +11,14 @@ import pytest
 from decoct.data.base import read_ahead
 
 
+@pytest.fixture(autouse=True)
+def interruptible():
+    """A run in the background may have been started with Ctrl-C ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def readers() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "decoct-reader"]
 

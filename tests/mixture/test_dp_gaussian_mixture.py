@@ -173,6 +173,12 @@ def test_warm_starts_go_on(X):
         bounds = warm.fit(X).lower_bounds_ + warm.fit(X).lower_bounds_
     np.testing.assert_allclose(bounds, long.lower_bounds_, rtol=1e-12)
     np.testing.assert_allclose(warm.means_, long.means_, rtol=1e-8)
+    # on other rows, whose bound is no fall of this one
+    fewer = warm.set_params(max_iter=2000, tol=1e-3).fit(X[:300])
+    assert fewer.converged_
+    more = warm.fit(np.vstack([X, X]))
+    assert more.converged_
+    assert more.lower_bound_ < fitted(X).lower_bound_
     with pytest.raises(DecoctError, match="6 components and 2 features, but now there are 3 and 2"):
         warm.set_params(n_components=3).fit(X)
     warm.set_params(n_components=6, weight_concentration_prior_type="dirichlet_distribution")

@@ -114,7 +114,8 @@ class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
     lower_bound_ : float
         The evidence bound in nats, −inf if ``max_iter`` is 0.
     lower_bounds_ : list of float
-        The bound after every iteration; it never falls but for rounding.
+        The bound after every iteration. It never falls but for rounding: where float64 would let
+        it, for a covariance has too many digits, the fit ends before and warns.
     n_iter_ : int
         Iterations of the best start.
     converged_ : bool

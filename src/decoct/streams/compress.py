@@ -5,7 +5,7 @@ known of the final one. At S of its draws the rows to be compressed add up to
 
     b = Σ_leaf g_n + Σ_parts w_n g_n,
 
-and min_{v ≥ 0, ‖v‖₀ ≤ m} ‖b − Σ v_n g_n‖² is solved by orthogonal pursuit with exchanges over the
+and min_{v ≥ 0, ‖v‖₀ ≤ m} ‖b − Σ v_n g_n‖² is solved by orthogonal pursuit over the
 rows of the parts and a pool of the leaf. Held-out draws judge: ½‖residual‖² is in nats.
 
 More than d(d+3)/2 rows fit the draws far better than anybody needs. What they have to spare goes

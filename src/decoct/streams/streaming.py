@@ -83,7 +83,8 @@ class StreamingCoreset:
     pool
         Candidate rows of a leaf; default max(600, 3 · ``node``).
     exchanges
-        Most sweeps of swaps in a compression inside the stream.
+        Most sweeps of swaps in a compression inside the stream: what is gained there is little. The
+        last compression, to ``size``, has as many as `IteratedHilbert`.
     reach
         Posterior sd around the draws up to which parts are fitted as well, with as much weight as
         does not hurt the fit at the draws; 1 for the draws alone. It is what a posterior that
@@ -125,7 +126,7 @@ class StreamingCoreset:
         node: int | None = None,
         draws: int | None = None,
         pool: int | None = None,
-        exchanges: int = 1,
+        exchanges: int = 0,
         reach: float = 100.0,
         progress: bool | None = None,
     ) -> None:
@@ -290,13 +291,12 @@ class StreamingCoreset:
         dim = Potentials(self.model, encoded_stretch(self.model, 0, first)).dim
         given = self.options
         node = given["node"] or self.size + min(300, max(50, dim * (dim + 3)))
-        exchanges = given["exchanges"]
         return Plan(
             leaf=given["leaf"] or max(20_000, 50 * node),
             node=node,
             draws=given["draws"] or min(2000, max(600, 4 * node)),
             pool=given["pool"] or max(600, 3 * node),
-            exchanges=1 if exchanges is None else exchanges,
+            exchanges=given["exchanges"] or 0,
             reach=self.reach,
         )
 
