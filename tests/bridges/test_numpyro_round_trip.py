@@ -150,7 +150,7 @@ def test_save_and_load(tmp_path, coreset, bridge):
         "plate": "data",
         "constants": {"n_counties": 6},
     }
-    with pytest.raises(decoct.CoresetFileError, match="pass it: decoct.load"):
+    with pytest.raises(decoct.CoresetFileError, match=r"pass it: decoct\.load"):
         decoct.load(path)
 
 
