@@ -245,6 +245,34 @@ def test_the_command_line(client, tmp_path, capsys):
     assert said[0] == said[1]
 
 
+def test_compare_on_the_command_line(client, tmp_path, capsys):
+    pq.write_table(pa.Table.from_pandas(flights()[:1500]), tmp_path / "t.parquet")
+    words = ["compare", str(tmp_path / "t.parquet"), "--formula", "late ~ temp", "--json"]
+    words += ["--family", "bernoulli", "--sizes", "5", "--draws", "50"]
+    found = []
+    for extra in ([], ["--dask", client.scheduler.address]):
+        assert main([*words, *extra]) == 0
+        lines = json.loads(capsys.readouterr().out)["lines"]
+        found.append([{k: v for k, v in line.items() if k != "seconds"} for line in lines])
+    assert found[0] == found[1]
+    assert all(line["kl"] >= 0.0 for line in found[0])
+
+
+def test_a_bad_row_is_named_with_the_file_that_workers_read(client, tmp_path):
+    good = flights()[:1000]
+    bad = good.assign(late=good["late"].astype(float))
+    bad.loc[700, "late"] = 7.0
+    for name, frame in (("a", good.astype({"late": float})), ("b", bad)):
+        pq.write_table(pa.Table.from_pandas(frame), tmp_path / f"{name}.parquet")
+    sentences = []
+    for address in (None, client.scheduler.address):
+        rows = decoct.rows(tmp_path, dask=address)
+        with pytest.raises(decoct.errors.DecoctError, match=r"row 700 of .*b\.parquet") as e:
+            decoct.build(from_formula("late ~ temp", rows, "bernoulli"), rows, size=5)
+        sentences.append(str(e.value))
+    assert sentences[0] == sentences[1]
+
+
 SCHEDULER = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1"]
 
 

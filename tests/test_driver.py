@@ -1,5 +1,6 @@
 """The driver: requests, checkpoints, resuming, budgets, and what importing costs."""
 
+import re
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ import pytest
 import decoct
 from decoct.constructions import IteratedHilbert
 from decoct.errors import DecoctError, RequestError
+from decoct.progress import ProgressBar
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +45,22 @@ MODEL = decoct.models.LogisticRegression()
 def test_requests_that_cannot_be_meant(rows, request_, message):
     with pytest.raises(RequestError, match=message):
         decoct.build(MODEL, rows, **request_)
+
+
+def test_the_bar_says_how_long_all_rounds_take_at_most(rows, monkeypatch):
+    labels = []
+
+    class Bar(ProgressBar):
+        def begin(self, label, total, unit="rows"):
+            labels.append(label)
+            super().begin(label, total, unit)
+
+    monkeypatch.setattr("decoct.driver.ProgressBar", Bar)
+    decoct.build(MODEL, rows, size=2, method=IteratedHilbert(max_rounds=3), progress=True)
+    rounds = [label for label in labels if label.startswith("round")]
+    assert rounds[0] == "round 1 of 3"
+    assert all(re.fullmatch(r"round . of 3 \(all: 0:0\d:\d\d at most\)", one) for one in rounds[1:])
+    assert len(rounds) > 1
 
 
 class Killed(BaseException):

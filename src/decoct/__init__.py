@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from decoct import constructions, diagnostics, mixture, models, posteriors, solvers, weighting
+    from decoct.bridges.bambi import from_bambi
     from decoct.bridges.numpyro import from_numpyro
     from decoct.bridges.pymc import from_pymc
     from decoct.certificate import Check, check
@@ -53,6 +54,7 @@ __all__ = [
     "constructions",
     "diagnostics",
     "estimate",
+    "from_bambi",
     "from_numpyro",
     "from_pymc",
     "hilbert_bounds",
@@ -81,6 +83,7 @@ _PACKAGES = (
     "weighting",
 )
 _HOME = {
+    "from_bambi": "bridges.bambi",
     "from_numpyro": "bridges.numpyro",
     "from_pymc": "bridges.pymc",
     "Check": "certificate",

@@ -117,7 +117,8 @@ class Comparison:
         """Return the lines as a pandas DataFrame."""
         import pandas as pd
 
-        return pd.DataFrame([asdict(line) for line in self.lines])
+        whole = {"size": "Int64", "rows": "Int64"}  # with holes: some methods keep no rows
+        return pd.DataFrame([asdict(line) for line in self.lines]).astype(whole)
 
     def plot(self) -> Any:
         """Draw KL against size, and KL against the seconds of the build.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -222,6 +222,44 @@ class Coreset:
         from decoct.bridges.pymc import to_pymc
 
         return to_pymc(self)
+
+    def to_stan(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        columns: Mapping[str, str] | Collection[str] | None = None,
+        constants: Mapping[str, Any] | None = None,
+        count_from_one: Collection[str] = (),
+    ) -> None:
+        """Write the kept rows as Stan data in JSON: columns, their number ``N``, weights ``w``.
+
+        A Stan program uses them after a change of one line: where it has
+        ``y ~ normal(mu, sigma);`` it needs
+        ``for (n in 1:N) target += w[n] * normal_lpdf(y[n] | mu[n], sigma);``, and
+        ``vector<lower=0>[N] w;`` in its data block. See `decoct.bridges.stan.to_stan`.
+
+        Parameters
+        ----------
+        path
+            The file.
+        columns
+            Columns to write, or column -> name in the Stan program; None writes those the model
+            uses.
+        constants
+            More data, such as ``{"J": 386}``.
+        count_from_one
+            Columns of group numbers counted from 0: 1 is added, for Stan counts from 1.
+
+        Raises
+        ------
+        RequestError
+            A column is not there or Stan cannot hold it, or a name is not one for Stan.
+        """
+        from decoct.bridges.stan import to_stan
+
+        to_stan(
+            self, path, columns=columns, constants=constants, count_from_one=count_from_one
+        )
 
     def __repr__(self) -> str:
         kl = self.report.predicted_kl

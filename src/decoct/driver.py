@@ -25,7 +25,7 @@ from decoct.coreset import Coreset, FittedModel
 from decoct.data.base import Rows, fingerprint
 from decoct.data.encoded import EncodedRows, encoded
 from decoct.data.tables import rows as as_rows
-from decoct.data.watched import counted_rows
+from decoct.data.watched import counted_rows, naming_files
 from decoct.errors import RequestError
 from decoct.files import require_writable
 from decoct.memory import keep_buffers
@@ -33,7 +33,7 @@ from decoct.models.base import AbstractModel
 from decoct.posteriors.automatic import Automatic
 from decoct.posteriors.base import Sampler
 from decoct.potentials import Potentials
-from decoct.progress import ProgressBar
+from decoct.progress import ProgressBar, clock_time
 from decoct.report import Report, described
 from decoct.status import Status
 
@@ -283,7 +283,7 @@ def _build(
     fitted: FittedModel | None = None
     if isinstance(model, FittedModel):
         fitted, model = model, model.table_model(request.method)
-    with ProgressBar(progress) as bar:
+    with ProgressBar(progress) as bar, naming_files(source):
         with clock.phase("encode"):
             sizes = request.sizes_for(counted_rows(source, bar.stretch))
             bar.begin("checking rows", source.n_rows)
@@ -348,7 +348,8 @@ class _Run:
         method = self.request.method
         while method.status(self.problem, self.state) is Status.RUNNING:
             number = len(self.infos) + 1
-            bar.begin(f"round {number} of {method.steps(self.problem)}", self.problem.n_rows)
+            name = f"round {number} of {method.steps(self.problem)}"
+            bar.begin(name + self._time_left(), self.problem.n_rows)
             started = time.perf_counter()
             key = jax.random.fold_in(self.key, number)
             self.state, info = method.step(key, self.problem, self.state)
@@ -356,6 +357,15 @@ class _Run:
 
     def chosen(self) -> tuple[Chosen, ...]:
         return self.request.method.path(self.state)
+
+    def _time_left(self) -> str:
+        """Say how long all rounds will still take at most, from the rounds so far."""
+        done = self.problem.potentials.counts.evaluations
+        if not self.infos or not done:
+            return ""
+        seconds = sum(info["seconds"] for info in self.infos)
+        left = self.request.method.plan(self.problem).evaluations[1] - done
+        return f" (all: {clock_time(max(left, 0.0) * seconds / done)} at most)"
 
     def report(self, seconds: dict[str, float]) -> Report:
         method, counts = self.request.method, self.problem.potentials.counts

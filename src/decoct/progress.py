@@ -43,6 +43,12 @@ class _Rate(ProgressColumn):
         return Text(f"{speed:.0f} {task.fields['unit']}/s")
 
 
+def clock_time(seconds: float) -> str:
+    """Return h:mm:ss."""
+    whole = round(seconds)
+    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
+
+
 class ProgressBar:
     """A bar on standard error that appears once the work has lasted a second.
 

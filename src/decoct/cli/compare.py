@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from decoct.cli import output as out
-from decoct.cli.options import Flag, Whole, seed_in_range, source
+from decoct.cli.options import Flag, Whole, opened, seed_in_range
 
 if TYPE_CHECKING:
     from decoct.comparison import Comparison
@@ -27,6 +27,7 @@ def compare(
     draws: Whole = 400,
     prior_scale: float = 1.0,
     standardize: bool = True,
+    dask: str | None = None,
     json: Flag = False,
 ) -> int:
     """Compare ways to choose rows on your own table: KL and cost against size.
@@ -62,6 +63,9 @@ def compare(
         Prior standard deviation of every coefficient.
     standardize
         Shift and scale numeric columns to mean 0 and standard deviation 1, where the prior applies.
+    dask
+        Address of a Dask scheduler, such as tcp://host:8786, whose workers read the table (Parquet)
+        and make the passes over it.
     json
         Print one JSON object on stdout instead of the table.
     """
@@ -73,10 +77,12 @@ def compare(
     import decoct
     from decoct.models.formula import from_formula
 
-    rows = decoct.rows(source(table))
-    model = from_formula(formula, rows, family, prior_scale=prior_scale, standardize=standardize)
     try:
-        result = decoct.compare(model, rows, sizes, draws=draws, seed=seed)
+        with opened(table, dask) as rows:
+            model = from_formula(
+                formula, rows, family, prior_scale=prior_scale, standardize=standardize
+            )
+            result = decoct.compare(model, rows, sizes, draws=draws, seed=seed)
         if files is not None:
             _write(result, files)
     except KeyboardInterrupt:

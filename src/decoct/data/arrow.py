@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TypeVar
@@ -118,10 +118,16 @@ class ArrowRows(SequentialRows):
 
         An error of ``fn`` that names a row is told in which file the row is.
         """
-        try:
+        with self.naming_files():
             return super().map_reduce(
                 fn, reduce, *broadcast, size=size, columns=columns, on_chunk=on_chunk
             )
+
+    @contextmanager
+    def naming_files(self) -> Iterator[None]:
+        """Add to errors that name a row in which file the row is."""
+        try:
+            yield
         except DecoctError as error:
             error.args = (self._with_file(str(error)), *error.args[1:])
             raise

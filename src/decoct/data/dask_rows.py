@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -276,6 +277,25 @@ class _FileRows(DaskRows):
     def fingerprint(self, columns: Sequence[str] | None = None) -> str:
         """Return a digest that changes with the files."""
         return self._files.fingerprint(columns)
+
+    def naming_files(self) -> AbstractContextManager[None]:
+        """Add to errors that name a row in which file the row is."""
+        return self._files.naming_files()
+
+    def map_reduce(
+        self,
+        fn: Callable[..., T],
+        reduce: Callable[[T, T], T],
+        *broadcast: object,
+        size: int | None = None,
+        columns: Sequence[str] | None = None,
+        on_chunk: Callable[[int], None] | None = None,
+    ) -> T:
+        """As `DaskRows.map_reduce`; an error that names a row is told in which file it is."""
+        with self.naming_files():
+            return super().map_reduce(
+                fn, reduce, *broadcast, size=size, columns=columns, on_chunk=on_chunk
+            )
 
 
 def _task(function: Callable[..., Any]) -> Callable[..., Any]:

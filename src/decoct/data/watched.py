@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
 import numpy as np
@@ -19,6 +20,12 @@ def counted_rows(rows: Rows, stretch: Stretch) -> int:
     if survey is not None:
         survey(stretch)
     return rows.n_rows
+
+
+def naming_files(rows: Rows) -> AbstractContextManager[None]:
+    """Return a context that adds to errors about a row in which file it is, if it is in one."""
+    known = getattr(rows, "naming_files", None)
+    return nullcontext() if known is None else known()
 
 
 def watched(rows: Rows, stretch: Stretch, label: str) -> Rows:

@@ -38,7 +38,7 @@ def _model_of(kind: str) -> Callable[..., AbstractModel]:
     return getattr(importlib.import_module(module), name)
 
 
-OF_FUNCTIONS = ("custom", "numpyro", "pymc")
+OF_FUNCTIONS = ("bambi", "custom", "numpyro", "pymc")
 """Kinds of models that are functions of the user's: a file names them and cannot hold them."""
 
 

@@ -1,0 +1,209 @@
+"""A built Bambi model as a PyMC model whose rows are in ``pm.Data``.
+
+Bambi writes the design and the response into the PyMC graph as constants of N rows. They are found
+between the response and the free variables, so that no prior is touched, and put into ``pm.Data``
+instead; the numbers in them stay as Bambi computed them from all rows. The intercept that Bambi
+reports, with the means x̄ of all rows,
+
+    Intercept = Intercept_centered − Σ_j x̄_j β_j,
+
+becomes a deterministic variable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pymc as pm
+from pymc.model.fgraph import (
+    ModelFreeRV,
+    ModelObservedRV,
+    fgraph_from_model,
+    model_deterministic,
+    model_from_fgraph,
+    model_named,
+)
+from pytensor.compile.sharedvalue import SharedVariable, shared
+from pytensor.graph.basic import Constant
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.basic import alloc
+from pytensor.tensor.math import dot
+
+from decoct.errors import ModelError
+
+CENTERED = "_centered"
+"""Ending of the free variable that is the intercept of the centred predictors."""
+
+ONES, UNNAMED = "1", "rows"
+"""The predictor of ``(1|group)``, and what is called by nothing of the formula."""
+
+
+def with_data(spec: Any) -> pm.Model:
+    """Return a copy of a Bambi model's PyMC model with its rows in ``pm.Data``.
+
+    Parameters
+    ----------
+    spec
+        A ``bambi.Model`` that is built.
+    """
+    model: pm.Model = spec.backend.model
+    _check_copyable(model)
+    fgraph, _ = fgraph_from_model(model)
+    n_rows = int(np.shape(spec.response_component.term.data)[0])
+    replaced = _data_of(fgraph, spec, n_rows, set(model.named_vars))
+    intercepts = _reported_intercepts(fgraph, spec)
+    outputs = [*fgraph.outputs, *intercepts]
+    copies = clone_replace(outputs, replace=replaced, rebuild_strict=False)
+    for output, copy in zip(outputs, copies, strict=True):
+        copy.name = output.name
+    shares = [v for v in dict.fromkeys(replaced.values()) if isinstance(v, SharedVariable)]
+    data = [model_named(variable) for variable in shares]
+    rebuilt: Any = FunctionGraph(outputs=[*copies, *data], clone=False)
+    rebuilt._coords, rebuilt._dim_lengths = fgraph._coords, fgraph._dim_lengths
+    return model_from_fgraph(rebuilt, mutate_fgraph=True)
+
+
+def centered_components(spec: Any) -> Iterator[tuple[str, list[tuple[str, np.ndarray]]]]:
+    """Yield the names of centred intercepts, with the common terms beside them and their means.
+
+    Parameters
+    ----------
+    spec
+        A ``bambi.Model``.
+    """
+    for component in spec.distributional_components.values():
+        if component.intercept_term and component.common_terms and spec.center_predictors:
+            terms = component.common_terms.values()
+            means = [(_called(term), _columns(term.data).mean(axis=0)) for term in terms]
+            yield _called(component.intercept_term), means
+
+
+def _check_copyable(model: pm.Model) -> None:
+    for rv, value in model.rvs_to_initial_values.items():
+        if value is not None:
+            raise ModelError(
+                f"The prior of '{rv.name}' has an initial value, which PyMC cannot copy; leave "
+                "initval out of the bambi.Prior."
+            )
+
+
+def _data_of(
+    fgraph: FunctionGraph, spec: Any, n_rows: int, taken: set[str]
+) -> dict[Constant, Any]:
+    """Return what stands for each constant of n_rows rows; equal ones share one ``pm.Data``."""
+    expected = list(_expected(spec))
+    replaced: dict[Constant, Any] = {}
+    known: list[tuple[np.ndarray, Any]] = []
+    padding: list[Any] = []
+    for value in _row_constants(fgraph, n_rows):
+        name = next((k for k, v in expected if _equal(v, value.data)), UNNAMED)
+        if name == ONES or (name == UNNAMED and not value.data.any()):
+            padding.append(value)
+            continue
+        same = [data for array, data in known if _equal(array, value.data)]
+        if not same:
+            same = [_like(value, _free_name(f"{name}_data", taken))]
+            known.append((value.data, same[0]))
+        replaced[value] = same[0]
+    length = next(iter(replaced.values())).shape[0]
+    for value in padding:
+        replaced[value] = alloc(value.data.flat[0], length, *value.data.shape[1:])
+    return replaced
+
+
+def _row_constants(fgraph: FunctionGraph, n_rows: int) -> list[Any]:
+    """Return the constants of n_rows rows between the response and the free variables."""
+    free = [node.outputs[0] for node in fgraph.apply_nodes if isinstance(node.op, ModelFreeRV)]
+    ends = [
+        entry
+        for node in fgraph.toposort()
+        if isinstance(node.op, ModelObservedRV)
+        for entry in (node.inputs[1], node.inputs[0])
+    ]
+    found = []
+    for variable in ancestors(ends, blockers=free):
+        data = variable.data if isinstance(variable, Constant) else None
+        if np.shape(data)[:1] == (n_rows,) or getattr(data, "shape", ())[:1] == (n_rows,):
+            if not isinstance(data, np.ndarray):
+                raise ModelError(
+                    "The model holds its group-specific design as a sparse matrix; set "
+                    'bambi.config["SPARSE_DOT"] = False and build it again.'
+                )
+            found.append(variable)
+    return found
+
+
+def _like(value: Any, name: str) -> Any:
+    """Return a constant's values as a shared variable that may have any number of rows."""
+    # a second axis of length 1 has to stay one that broadcasts
+    return shared(value.data, name=name, shape=(None, *value.type.shape[1:]))
+
+
+def _free_name(name: str, taken: set[str]) -> str:
+    chosen, number = name, 2
+    while chosen in taken:
+        chosen, number = f"{name}_{number}", number + 1
+    taken.add(chosen)
+    return chosen
+
+
+def _expected(spec: Any) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield what the constants are called by, and their values."""
+    response = spec.response_component.term
+    values = np.squeeze(response.data)
+    yield _called(response), values
+    if values.ndim == 2:
+        yield from ((f"{_called(response)}_{k}", column) for k, column in enumerate(values.T))
+    for name, component in spec.distributional_components.items():
+        prefix = "" if name == spec.family.likelihood.parent else f"{name}_"
+        if component.common_terms:
+            design = np.column_stack([term.data for term in component.common_terms.values()])
+            centred = component.intercept_term and spec.center_predictors
+            yield f"{prefix}common", design - design.mean(axis=0) if centred else design
+        for term in component.group_specific_terms.values():
+            expression, factor = term.term.name.split("|")
+            yield factor, term.group_index
+            yield ONES if expression == ONES else f"{prefix}{expression}", term.predictor
+        for term in component.offset_terms.values():
+            yield _called(term), np.squeeze(term.data)
+
+
+def _equal(first: Any, second: Any) -> bool:
+    first, second = np.asarray(first), np.asarray(second)
+    same_kind = first.shape == second.shape and first.dtype == second.dtype
+    return same_kind and np.array_equal(first, second)
+
+
+def _reported_intercepts(fgraph: FunctionGraph, spec: Any) -> list[Any]:
+    """Rename centred intercepts, and return those that Bambi reports as deterministic variables."""
+    variables = {output.name: output for output in fgraph.outputs}
+    made = []
+    for name, means in centered_components(spec):
+        centered = variables[name]
+        _, value, *dims = centered.owner.inputs
+        centered.name, value.name = name + CENTERED, name + CENTERED + value.name[len(name) :]
+        shift: Any = 0.0
+        for term, mean in means:
+            coefficients = variables[term]
+            # one predictor has no axis of its own, beside none or one of the response's levels
+            if coefficients.ndim == centered.ndim:
+                shift += float(mean.item()) * coefficients
+            else:
+                shift += dot(mean, coefficients)
+        reported: Any = centered - shift
+        reported.name = name
+        made.append(model_deterministic(reported, *dims))
+    return made
+
+
+def _columns(data: Any) -> np.ndarray:
+    data = np.asarray(data)
+    return data[:, None] if data.ndim == 1 else data
+
+
+def _called(term: Any) -> str:
+    return term.alias or term.name

@@ -1,0 +1,68 @@
+"""`BambiModel`, what `decoct.from_bambi` returns. Loading this module loads Bambi."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar
+
+import numpy as np
+
+from decoct.bridges.bambi_data import CENTERED, centered_components, with_data
+from decoct.bridges.pymc_model import PyMCModel
+from decoct.bridges.pymc_model import bridge as pymc_bridge
+from decoct.errors import ModelError
+
+OFFSET = "_offset"
+"""Ending of the non-centred group effects, which Bambi does not report."""
+
+
+class BambiModel(PyMCModel):
+    """A Bambi model as decoct's: made by `decoct.from_bambi`.
+
+    It is a `PyMCModel` of Bambi's own PyMC model with the rows in ``pm.Data``; `constrain` names
+    what Bambi's ``fit`` reports.
+    """
+
+    kind: ClassVar[str] = "bambi"
+
+
+def bridge(spec: Any) -> BambiModel:
+    """Return a Bambi model as decoct's; builds it if it is not built."""
+    _check(spec)
+    if not spec.built:
+        spec.build()
+    made = pymc_bridge(with_data(spec))
+    unreported = {name + CENTERED for name, _ in centered_components(spec)}
+    unreported |= {name for name in made.named if name.endswith(OFFSET)}
+    fields = {f.name: getattr(made, f.name) for f in dataclasses.fields(made)}
+    order = [name for name in spec.backend.model.named_vars if name in made.named]
+    fields["named"] = tuple(name for name in order if name not in unreported)
+    fields["name"] = str(spec.formula.main)
+    return BambiModel(**fields)
+
+
+def _check(spec: Any) -> None:
+    """Refuse what cannot be cut into rows."""
+    response = spec.response_component.term
+    if response.is_weighted:
+        raise ModelError(
+            f"The response is {response.name}. decoct gives the rows weights of its own, and Bambi "
+            "works out the priors of such a model from responses and weights together. Leave "
+            "weighted() out; if your rows do come with weights, write the model in PyMC with the "
+            "weights in pm.Data, and use decoct.from_pymc."
+        )
+    rows, given = int(np.shape(response.data)[0]), len(spec.data)
+    if rows != given:
+        raise ModelError(
+            f"Bambi dropped {given - rows} of {given} rows with missing values (dropna=True), so "
+            "that row numbers would not be those of your table. Drop them first: "
+            "data = data.dropna()."
+        )
+    for component in spec.distributional_components.values():
+        for term in component.hsgp_terms.values():
+            if term.by_levels is not None:
+                raise ModelError(
+                    f"Term {term.name} has a Gaussian process for each level of by=, whose rows "
+                    "Bambi sorts by level: they cannot be taken out one by one. Use one hsgp() "
+                    "without by=, or a spline with an interaction."
+                )

@@ -1,0 +1,277 @@
+"""The Bambi bridge: Bambi's own numbers row by row, its names back, and what is refused."""
+
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pytest
+
+import decoct
+from decoct.bridges.bambi import from_bambi
+from decoct.constructions import Uniform
+from decoct.posteriors import Laplace
+from decoct.potentials import Potentials
+from tests.bridges.pymc_import import pm, quiet
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    bmb = pytest.importorskip("bambi")
+
+# Bambi's use of pandas
+pytestmark = [*quiet, pytest.mark.filterwarnings("ignore:For backward compatibility, 'str' dtypes")]
+# no C compiler: the functions are small
+FAST = {"mode": "FAST_COMPILE", "on_unused_input": "ignore", "point_fn": False}
+
+
+def homes(n=80, seed=0):
+    rng = np.random.default_rng(seed)
+    county = rng.integers(5, size=n)
+    table = pd.DataFrame(
+        {
+            "x": rng.normal(3.0, 2.0, size=n),
+            "z": rng.normal(size=n),
+            "county": [f"county {i}" for i in county],
+            "wall": rng.choice(["brick", "stone", "wood"], size=n),
+            "trials": rng.integers(3, 9, size=n),
+        }
+    )
+    table["y"] = 1.0 + 0.5 * table.x + rng.normal(size=5)[county] + rng.normal(size=n)
+    table["high"] = (table.y > 2.5).astype(int)
+    table["count"] = rng.poisson(2.0, size=n)
+    table["hits"] = rng.binomial(table.trials, 0.4)
+    return table
+
+
+TABLE = homes()
+MODELS = {
+    "gaussian": lambda: bmb.Model("y ~ x + wall + (1|county)", TABLE),
+    "bernoulli": lambda: bmb.Model("high ~ scale(x) + (1 + wall|county)", TABLE, family="bernoulli"),
+    "poisson": lambda: bmb.Model("count ~ bs(x, df=4) + offset(z)", TABLE, family="poisson"),
+    "binomial": lambda: bmb.Model("p(hits, trials) ~ 0 + x", TABLE, family="binomial"),
+    "two parts": lambda: bmb.Model(bmb.Formula("y ~ x", "sigma ~ z"), TABLE),
+    "categorical": lambda: bmb.Model("wall ~ x + z", TABLE, family="categorical"),
+    "spread": lambda: bmb.Model("y ~ hsgp(x, m=4, c=1.5)", TABLE, family="t"),
+}
+each_model = pytest.mark.parametrize("name", list(MODELS))
+
+
+@pytest.fixture(scope="module")
+def made():
+    kept = {}
+
+    def make(name):
+        if name not in kept:
+            model = MODELS[name]()
+            kept[name] = model, from_bambi(model)
+        return kept[name]
+
+    return make
+
+
+def theirs(model, outputs, bridge, z):
+    """Bambi's PyMC model at flat points of ours: same variables, the intercepts' names apart."""
+    space = Potentials(bridge, bridge.rows).space
+    with jax.enable_x64(True):
+        params = [space.unflatten(jnp.asarray(one)) for one in z]
+    params = [{k.removesuffix("_centered"): np.asarray(v) for k, v in p.items()} for p in params]
+    function = model.compile_fn(outputs, inputs=model.value_vars, **FAST)
+    return [function(*(p[rv.name] for rv in model.free_RVs)) for p in params]
+
+
+@each_model
+def test_potentials_and_prior_are_bambis(made, name):
+    """Trap: a built model's data are constants of its graph, which from_pymc refuses."""
+    model, bridge = made(name)
+    pymc_model = model.backend.model
+    dim = sum(np.size(value) for value in bridge.start.values())
+    z = 0.4 * np.random.default_rng(2).normal(size=(3, dim))
+    potentials = Potentials(bridge, bridge.rows)
+    ours = potentials.vectors(bridge.encode(bridge.rows.take(np.arange(len(TABLE)))), z)
+    pointwise = pymc_model.logp(vars=pymc_model.observed_RVs, sum=False)
+    wanted = theirs(pymc_model, [*pointwise, pymc_model.logp()], bridge, z)
+    assert ours.dtype == np.float64
+    np.testing.assert_allclose(ours, np.array([w[0] for w in wanted]).T, rtol=1e-10, atol=1e-10)
+    total = potentials.totals(z) + potentials.log_prior(z)
+    np.testing.assert_allclose(total, [w[1] for w in wanted], rtol=1e-10)
+
+
+def test_rows_are_the_design_by_name(made):
+    model, bridge = made("gaussian")
+    columns = bridge.rows.take(np.arange(len(TABLE)))
+    assert set(columns) == {"y_data", "common_data", "county_data"}
+    walls = pd.get_dummies(TABLE.wall)[["stone", "wood"]].to_numpy(float)
+    design = np.column_stack([TABLE.x, walls])
+    np.testing.assert_allclose(columns["common_data"], design - design.mean(axis=0), atol=1e-12)
+    np.testing.assert_array_equal(columns["y_data"], TABLE.y)
+    codes = np.searchsorted([f"county {i}" for i in range(5)], TABLE.county)
+    np.testing.assert_array_equal(columns["county_data"], codes)
+    assert bridge.to_dict()["name"] == "y ~ x + wall + (1|county)"
+    assert model.built
+
+
+@pytest.fixture(scope="module")
+def coreset(made):
+    with jax.numpy_rank_promotion("allow"):
+        bridge = made("gaussian")[1]
+        return decoct.build(bridge, bridge.rows, size=40, posterior=Laplace(judge=False))
+
+
+@pytest.fixture
+def wide():
+    """PyMC's JAX mode computes in what the flag says."""
+    flag = jax.config.read("jax_enable_x64")
+    jax.config.update("jax_enable_x64", True)
+    yield
+    jax.config.update("jax_enable_x64", flag)
+
+
+def sampled(model):
+    with model:
+        return pm.sample(
+            draws=400,
+            tune=400,
+            chains=1,
+            cores=1,
+            random_seed=3,
+            progressbar=False,
+            compute_convergence_checks=False,
+            compile_kwargs={"mode": "JAX"},
+        )
+
+
+@pytest.mark.usefixtures("wide")
+def test_names_coordinates_and_intercept_are_those_of_bambis_fit(made, coreset):
+    """Trap: the variable Intercept of Bambi's PyMC model is of centred predictors; its fit's is not."""
+    model, bridge = made("gaussian")
+    draws = coreset.sample(draws=500, chains=2, seed=1, warmup=400)
+    ours, pymc = draws["posterior"], sampled(coreset.to_pymc())["posterior"]
+    reported = ["sigma", "Intercept", "x", "wall", "1|county_sigma", "1|county"]
+    assert list(ours.data_vars) == reported
+    assert set(reported) < set(pymc.data_vars)
+    for name in reported:
+        assert ours[name].dims == pymc[name].dims
+    assert ours["1|county"].dims == ("chain", "draw", "county__factor_dim")
+    assert list(ours["county__factor_dim"].to_numpy()) == [f"county {i}" for i in range(5)]
+    assert list(ours["wall_dim"].to_numpy()) == ["stone", "wood"]
+    means = dict(zip(["x", "stone", "wood"], design_means(), strict=True))
+    shift = pymc["x"] * means["x"] + sum(pymc["wall"].sel(wall_dim=w) * means[w] for w in means if w != "x")
+    np.testing.assert_allclose(pymc["Intercept"], pymc["Intercept_centered"] - shift, atol=1e-12)
+    for name in ("Intercept", "x", "sigma"):
+        error = 4 * np.sqrt(2 / 200) * float(ours[name].std())
+        assert abs(float(ours[name].mean() - pymc[name].mean())) < error
+    assert decoct.check(coreset, bridge.rows, draws).ok
+    assert decoct.check(coreset, bridge.rows, bridge.unconstrain({k: pymc[k] for k in bridge.start}))
+    assert model.backend.model["Intercept"] in model.backend.model.free_RVs
+
+
+def design_means():
+    walls = pd.get_dummies(TABLE.wall)[["stone", "wood"]].to_numpy(float)
+    return np.column_stack([TABLE.x, walls]).mean(axis=0)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_bambi_predicts_with_the_draws(made, coreset):
+    arviz = pytest.importorskip("arviz")
+    model, _ = made("gaussian")
+    posterior = coreset.sample(draws=20, chains=1, sampler=Laplace(judge=False))["posterior"]
+    new = TABLE.iloc[:3]
+    with jax.numpy_rank_promotion("allow"):
+        idata = arviz.InferenceData(posterior=posterior.to_dataset())
+        predicted = model.predict(idata, data=new, inplace=False).posterior["mu"]
+    county = posterior["1|county"].sel(county__factor_dim=list(new.county))
+    wall = posterior["wall"].reindex(wall_dim=["brick", "stone", "wood"], fill_value=0.0)
+    wanted = (
+        posterior["Intercept"].to_numpy()[..., None]
+        + posterior["x"].to_numpy()[..., None] * new.x.to_numpy()
+        + wall.sel(wall_dim=list(new.wall)).to_numpy()
+        + county.to_numpy()
+    )
+    np.testing.assert_allclose(predicted, wanted, atol=1e-10)
+
+
+def test_priors_and_transforms_are_frozen_from_all_rows(made):
+    """Trap: default priors depend on the data, and scale(x) on the rows it sees."""
+    model, bridge = made("bernoulli")
+    coreset = decoct.build(bridge, bridge.rows, size=6, method=Uniform(), seed=2)
+    refitted = bmb.Model(
+        "high ~ scale(x) + (1 + wall|county)", TABLE.iloc[coreset.indices], family="bernoulli"
+    )
+    refitted.build()
+    weighted = coreset.to_pymc()
+    x = (TABLE.x - TABLE.x.mean()) / TABLE.x.std(ddof=0)
+    frozen = weighted["common_data"].get_value()[:, 0]
+    np.testing.assert_allclose(frozen, x.iloc[coreset.indices], atol=1e-12)
+    point = {"scale(x)": 0.7}
+    spread = prior_at(weighted, point), prior_at(model.backend.model, point)
+    assert spread[0] == pytest.approx(spread[1], rel=1e-12)
+    own = np.asarray(refitted.components["p"].common_terms["scale(x)"].data).ravel()
+    assert np.abs(own - frozen).max() > 0.05
+
+
+def prior_at(model, point):
+    (name,) = point
+    density = model.compile_fn(model.logp(vars=[model[name]]), inputs=model.value_vars, **FAST)
+    values = {rv.name: np.zeros(rv.shape.eval()) for rv in model.free_RVs}
+    return float(density(*(np.asarray(point.get(name, values[name])) for name in values)))
+
+
+def test_levels_without_a_kept_row_keep_their_effect(made):
+    """Trap: a level absent from the rows disappears from Bambi's design."""
+    _, bridge = made("gaussian")
+    few = np.flatnonzero(TABLE.county == "county 3")[:4]
+    rows = {k: v[few] for k, v in bridge.rows.take(np.arange(len(TABLE))).items()}
+    small = decoct.Coreset(
+        few,
+        np.ones(4),
+        rows,
+        len(TABLE),
+        bridge,
+        decoct.build(bridge, bridge.rows, size=4, method=Uniform()).report,
+    )
+    draws = small.sample(draws=20, chains=1, sampler=Laplace(judge=False))["posterior"]
+    assert draws["1|county"].shape == (1, 20, 5)
+    assert len(small.to_pymc().coords["county__factor_dim"]) == 5
+
+
+def test_bambis_weighted_priors_are_wrong_at_weight_one():
+    """Trap: the automatic prior of weighted(y, w) comes from the stacked (y, w) matrix."""
+    table = TABLE.assign(one=1.0)
+    plain, weighted = bmb.Model("y ~ x", table), bmb.Model("weighted(y, one) ~ x", table)
+    for model in (plain, weighted):
+        model.build()
+    means = [m.components["mu"].intercept_term.prior.args["mu"] for m in (plain, weighted)]
+    assert means[0] == pytest.approx(TABLE.y.mean())
+    assert means[1] == pytest.approx((TABLE.y.mean() + 1.0) / 2)
+    with pytest.raises(decoct.ModelError, match=r"response is weighted\(y, one\).*Leave weighted"):
+        from_bambi(weighted)
+
+
+def test_what_has_no_rows_to_cut():
+    with pytest.raises(decoct.ModelError, match=r"Gaussian process for each level of by="):
+        from_bambi(bmb.Model("y ~ hsgp(x, m=4, c=1.5, by=wall)", TABLE))
+    holes = TABLE.assign(x=TABLE.x.where(TABLE.index != 5))
+    with pytest.raises(decoct.ModelError, match=r"dropped 1 of 80 rows.*data\.dropna"):
+        from_bambi(bmb.Model("y ~ x", holes, dropna=True))
+    prior = {"x": bmb.Prior("Normal", mu=0.0, sigma=1.0, initval=0.3)}
+    with pytest.raises(decoct.ModelError, match=r"prior of 'x' has an initial value"):
+        from_bambi(bmb.Model("y ~ x", TABLE, priors=prior))
+    with pytest.raises(decoct.RequestError, match=r"must be a bambi\.Model, not a str"):
+        from_bambi("y ~ x")
+
+
+def test_sparse_designs_are_refused(monkeypatch):
+    monkeypatch.setitem(bmb.config.__dict__, "SPARSE_DOT", True)
+    with pytest.raises(decoct.ModelError, match=r'bambi\.config\["SPARSE_DOT"\] = False'):
+        from_bambi(bmb.Model("y ~ x + (1|county)", TABLE))
+
+
+def test_save_and_load(tmp_path, coreset, made):
+    _, bridge = made("gaussian")
+    coreset.save(tmp_path / "homes.parquet")
+    loaded = decoct.load(tmp_path / "homes.parquet", model=bridge)
+    z = np.full(coreset.dim, 0.1)
+    assert float(loaded.log_density(z)) == float(coreset.log_density(z))
+    with pytest.raises(decoct.CoresetFileError, match="bambi model 'y ~ x"):
+        decoct.load(tmp_path / "homes.parquet")
