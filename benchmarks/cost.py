@@ -8,7 +8,6 @@ same run; and peak memory on a generated 1 GB Parquet file.
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import os
 import subprocess
@@ -22,7 +21,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-RESULTS = Path(__file__).parent / "results"
+from benchmarks.tables import RESULTS, write_csv
 
 
 def build_once() -> dict[str, Any]:
@@ -199,11 +198,7 @@ def report(options: argparse.Namespace) -> None:
     for name, value in figures.items():
         table.add_row(name, f"{value:,}" if isinstance(value, int) else f"{value:.3g}")
     Console().print(table)
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    with options.output.open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["figure", "value"])
-        writer.writerows(figures.items())
+    write_csv(options.output, [{"figure": k, "value": v} for k, v in figures.items()])
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ after. A step needs one such product; the aim is at most twice its time.
 from __future__ import annotations
 
 import argparse
-import csv
 import resource
 import time
 from pathlib import Path
@@ -20,11 +19,11 @@ from rich.table import Table
 
 import decoct
 from benchmarks import data
+from benchmarks.tables import RESULTS, write_csv
 from decoct.constructions import Hilbert
 from decoct.solvers import GIGA, Budget, FrankWolfe, OrthogonalPursuit, Solver
 from decoct.solvers.active_set import UnitVectors
 
-RESULTS = Path(__file__).parent / "results"
 BLOCK = 8192
 
 SOLVERS: dict[str, Solver] = {
@@ -156,11 +155,7 @@ def main() -> None:
     show(results)
     peak = peak_gb()
     print(f"vectors {options.rows * options.draws * 4 / 1e9:.2f} GB, peak memory {peak:.2f} GB")
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    with options.output.open("w", newline="") as file:
-        writer = csv.DictWriter(file, [*results[0], "peak_gb"], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({**one, "peak_gb": peak} for one in results)
+    write_csv(options.output, [{**one, "peak_gb": peak} for one in results])
 
 
 if __name__ == "__main__":

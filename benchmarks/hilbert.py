@@ -8,7 +8,6 @@ published for the same algorithms on the same rows. Orthogonal pursuit sees the 
 from __future__ import annotations
 
 import argparse
-import csv
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,8 @@ from rich.table import Table
 
 import decoct
 from benchmarks import data
-from benchmarks.quality import RESULTS, laplace_kl, model_for
+from benchmarks.quality import laplace_kl, model_for
+from benchmarks.tables import RESULTS, write_csv
 from decoct.constructions import Hilbert
 from decoct.solvers import GIGA, FrankWolfe, OrthogonalPursuit, Solver
 
@@ -115,10 +115,7 @@ def main() -> None:
     options = parser.parse_args()
     results = list(measured(options.seeds, options.size, options.draws))
     show(results)
-    with options.output.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(results[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(results)
+    write_csv(options.output, results)
 
 
 if __name__ == "__main__":

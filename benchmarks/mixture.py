@@ -12,7 +12,6 @@ do beside its own cost.
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import os
 import subprocess
@@ -27,7 +26,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-RESULTS = Path(__file__).parent / "results"
+from benchmarks.tables import RESULTS, write_csv
 
 THREADS = {
     "OMP_NUM_THREADS": "1",
@@ -215,11 +214,7 @@ def report(options: argparse.Namespace) -> None:
     for name, value in figures.items():
         table.add_row(name, f"{value:.3g}")
     Console().print(table)
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    with options.output.open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["figure", "value"])
-        writer.writerows(figures.items())
+    write_csv(options.output, [{"figure": k, "value": v} for k, v in figures.items()])
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ and robust regression judged by its certificate.
 from __future__ import annotations
 
 import argparse
-import csv
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +22,7 @@ from rich.table import Table
 
 import decoct
 from benchmarks import data
+from benchmarks.tables import RESULTS, write_csv
 from decoct.constructions import Hilbert, SparseVI, Uniform
 from decoct.constructions.base import Construction
 from decoct.posteriors import Laplace
@@ -46,7 +46,6 @@ COLUMNS = {
 }
 PICKS, DRAWS, MIN_PILOT = 3, 500, 50
 POISSON = ("synth_poiss", "biketrips", "airportdelays")
-RESULTS = Path(__file__).parent / "results"
 
 
 def model_for(name: str) -> decoct.models.AbstractModel:
@@ -190,12 +189,7 @@ def main() -> None:
     if options.only != "papers":
         results += [phishing_row(0), robust_row(0)]
     show(results)
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    fields = list(dict.fromkeys(key for one in results for key in one))
-    with options.output.open("w", newline="") as file:
-        writer = csv.DictWriter(file, fields, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(results)
+    write_csv(options.output, results)
     print(f"{time.perf_counter() - started:.0f} s in all; written to {options.output.name}")
 
 

@@ -136,34 +136,44 @@ def main() -> None:
     show(lines)
     write_csv(options.output, lines)
     draw(lines, options.output.with_suffix(".png"))
-    show_ratios("Potentials a second in one pass of 1,000 draws", throughput, "decoct")
+    show_ratios("Potentials a second in one pass of 1,000 draws", throughput)
     write_csv(
         options.output.with_name("scale_pass.csv"),
         [{"code": name, "per_second": value} for name, value in throughput.items()],
     )
     if options.dask:
-        show_ratios(f"Build, NUTS and certificate on Dask, N = {options.dask:,.0f}, s", workers, "")
-        write_csv(
-            options.output.with_name("scale_dask.csv"),
-            [{"engine": name, "seconds": value} for name, value in workers.items()],
-        )
+        show_dask(int(options.dask), workers)
+        write_csv(options.output.with_name("scale_dask.csv"), workers)
 
 
-def on_dask(n: int, folder: Path) -> dict[str, float]:
-    """Return the seconds of build and certificate in memory bounds, on one and on two workers."""
+def on_dask(n: int, folder: Path) -> list[dict[str, Any]]:
+    """Return the seconds of build and certificate on as many cores as workers, and without them."""
     rows = folder / f"{n}"
     write_rows(rows, n)
-    names = {0: "this process", 1: "one worker", 2: "two workers"}
-    found = {}
-    for workers, name in names.items():
-        line = part("coreset", "--folder", str(rows), "--workers", str(workers))
-        found[name] = line["build_s"] + line["check_s"]
-    return found
+    lines = []
+    for workers, cores in ((0, 1), (1, 1), (0, 2), (2, 2)):
+        options = ("--workers", str(workers), "--cores", str(cores))
+        found = part("coreset", "--folder", str(rows), *options)
+        seconds = found["build_s"] + found["check_s"]
+        lines.append({"workers": workers, "cores": cores, "seconds": seconds, "kl": found["kl"]})
+    return lines
 
 
-def show_ratios(title: str, figures: dict[str, float], base: str) -> None:
+def show_dask(n: int, lines: list[dict[str, Any]]) -> None:
+    table = Table(title=f"Build and certificate, N = {n:,}")
+    for head in ("engine", "cores", "seconds", "over one worker"):
+        table.add_column(head, justify="right")
+    (base,) = (one["seconds"] for one in lines if one["workers"] == 1)
+    for one in lines:
+        name = f"Dask, {one['workers']} worker(s)" if one["workers"] else "this process"
+        ratio = f"{base / one['seconds']:.2f}"
+        table.add_row(name, str(one["cores"]), f"{one['seconds']:.1f}", ratio)
+    Console().print(table)
+
+
+def show_ratios(title: str, figures: dict[str, float]) -> None:
     table = Table(title=title)
-    base = base or next(iter(figures))
+    base = next(iter(figures))
     for head in ("", "value", f"over {base}"):
         table.add_column(head, justify="right")
     for name, value in figures.items():

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import time
 from pathlib import Path
@@ -222,7 +223,10 @@ def main() -> None:
     parser.add_argument("part", choices=PARTS)
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--workers", type=int, default=0)
+    parser.add_argument("--cores", type=int, help="cores for this process and all it starts")
     options = parser.parse_args()
+    if options.cores:
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.cores])
     if options.workers:
         with cluster(options.workers) as options.address:
             result = PARTS[options.part](options)

@@ -9,7 +9,6 @@ from a million logistic rows instead. Both write a CSV.
 from __future__ import annotations
 
 import argparse
-import csv
 import time
 from collections.abc import Iterator
 from itertools import chain
@@ -22,7 +21,8 @@ from rich.table import Table
 
 import decoct
 from benchmarks import data
-from benchmarks.quality import RESULTS, laplace_kl, model_for
+from benchmarks.quality import laplace_kl, model_for
+from benchmarks.tables import RESULTS, write_csv
 from decoct.constructions import IteratedHilbert, SparseVI
 from decoct.diagnostics import Gaussian
 from decoct.posteriors import Exact, Laplace
@@ -219,14 +219,6 @@ def main() -> None:
         results.extend(measured(task, options.seeds))
     show(results)
     write_csv(options.output or RESULTS / "sparse_vi.csv", results)
-
-
-def write_csv(path: Path, results: list[dict[str, Any]]) -> None:
-    """Write results as a table."""
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(results[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(results)
 
 
 if __name__ == "__main__":

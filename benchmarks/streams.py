@@ -9,11 +9,9 @@ compression loses.
 from __future__ import annotations
 
 import argparse
-import csv
 import resource
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,13 +20,12 @@ from rich.table import Table
 
 import decoct
 from benchmarks import data
+from benchmarks.tables import RESULTS, write_csv
 from decoct.constructions import Uniform
 from decoct.streams import StreamingCoreset
 
-RESULTS = Path(__file__).parent / "results"
 BATCH = 5000
 COLUMNS = ("set", "size", "stream_kl", "predicted_kl", "kl_bound", "build_kl", "uniform_kl")
-MORE = ("drift", "leaf", "node", "rows_held", "stream_cpu_s", "build_cpu_s", "kl_by_level")
 
 
 def poisson(n: int = 200_000, seed: int = 0) -> dict[str, np.ndarray]:
@@ -157,10 +154,7 @@ def main() -> None:
             )
         )
     Console().print(table)
-    with (RESULTS / "streams.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS + MORE)
-        writer.writeheader()
-        writer.writerows(lines)
+    write_csv(RESULTS / "streams.csv", lines)
 
 
 if __name__ == "__main__":

@@ -17,9 +17,10 @@ from typing import Any
 import jax
 import numpy as np
 
+from decoct.blas import few_threads
 from decoct.checkpoint import held, read_checkpoint, write_checkpoint
 from decoct.compilation import use_compilation_cache
-from decoct.constructions.base import Chosen, Construction, Problem, StepInfo
+from decoct.constructions.base import Chosen, Construction, Plan, Problem, StepInfo
 from decoct.constructions.iterated_hilbert import IteratedHilbert
 from decoct.coreset import Coreset, FittedModel
 from decoct.data.base import Rows, fingerprint
@@ -345,6 +346,11 @@ class _Run:
 
     def go(self, bar: ProgressBar) -> None:
         """Step until the construction says it is done."""
+        plan = self._plan()
+        with few_threads(plan.array_bytes if plan is not None else 0):
+            self._go(bar)
+
+    def _go(self, bar: ProgressBar) -> None:
         method = self.request.method
         while method.status(self.problem, self.state) is Status.RUNNING:
             number = len(self.infos) + 1
@@ -358,13 +364,19 @@ class _Run:
     def chosen(self) -> tuple[Chosen, ...]:
         return self.request.method.path(self.state)
 
+    def _plan(self) -> Plan | None:
+        """Return what the construction says of its cost; one of the user's own may say nothing."""
+        plan = getattr(self.request.method, "plan", None)
+        return None if plan is None else plan(self.problem)
+
     def _time_left(self) -> str:
         """Say how long all rounds will still take at most, from the rounds so far."""
         done = self.problem.potentials.counts.evaluations
-        if not self.infos or not done:
+        plan = self._plan()
+        if plan is None or not self.infos or not done:
             return ""
         seconds = sum(info["seconds"] for info in self.infos)
-        left = self.request.method.plan(self.problem).evaluations[1] - done
+        left = plan.evaluations[1] - done
         return f" (all: {clock_time(max(left, 0.0) * seconds / done)} at most)"
 
     def report(self, seconds: dict[str, float]) -> Report:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from decoct.blas import few_threads
 from decoct.solvers.active_set import ActiveSet, UnitVectors
 from decoct.solvers.base import Budget, Path
 from decoct.solvers.exchange import exchange
@@ -107,6 +108,17 @@ def pursue(
     exchanges: int = 0,
 ) -> dict[int, SparseWeights]:
     """Do what `orthogonal_pursuit` does, on rows that are scaled already."""
+    with few_threads(problem.vectors.nbytes):
+        return _pursued(problem, size, sizes, stop, exchanges)
+
+
+def _pursued(
+    problem: UnitVectors,
+    size: int,
+    sizes: Iterable[int],
+    stop: Callable[[SparseWeights], bool] | None,
+    exchanges: int,
+) -> dict[int, SparseWeights]:
     wanted = set(sizes)
     snapshots: dict[int, list[int]] = {}
     path: dict[int, SparseWeights] = {}
