@@ -31,7 +31,15 @@ from distributed import Client, LocalCluster
 import decoct
 from decoct.cli import main
 from decoct.cli.posterior_file import write_posterior
-from decoct.constructions import Hilbert, LightweightCoreset, Sensitivity, SparseVI, Uniform
+from decoct.constructions import (
+    Hilbert,
+    L1Path,
+    LightweightCoreset,
+    MomentMatching,
+    Sensitivity,
+    SparseVI,
+    Uniform,
+)
 from decoct.data.encoded import encoded
 from decoct.models import GaussianMean, LogisticRegression, from_formula
 from decoct.models.base import AbstractModel
@@ -120,6 +128,8 @@ def test_the_coreset_is_the_one_of_a_single_process(reference, per_worker):
         (LightweightCoreset(columns=("x",)), 5),
         (Hilbert(draws=60), 5),
         (SparseVI(draws=60, subsample=200), 1),
+        (L1Path(draws=60, subsample=200, searches=2), 2),
+        (MomentMatching(), 5),
     ],
     ids=lambda value: type(value).__name__,
 )

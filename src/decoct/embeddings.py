@@ -223,4 +223,4 @@ def as_embedding(at: Any) -> Embedding:
     """Return an embedding; an array of draws stands for potentials at them."""
     if isinstance(at, Embedding):
         return at
-    return Values(jnp.asarray(at, dtype=jnp.float64))
+    return Values(jax.device_put(np.asarray(at, dtype=np.float64)))

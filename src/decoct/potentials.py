@@ -343,8 +343,8 @@ def _padded(chunk: Chunk, size: int) -> tuple[dict[str, Array], Array]:
     if bucket > n:
         source = np.concatenate([np.arange(n), np.zeros(bucket - n, dtype=np.int64)])
         columns = {name: column[source] for name, column in columns.items()}
-    rows = {name: jnp.asarray(column) for name, column in columns.items()}
-    return rows, jnp.asarray(np.arange(bucket) < n, dtype=jnp.float64)
+    # one call for all of them: `jnp.asarray` of each costs more than a small kernel
+    return jax.device_put((dict(columns), (np.arange(bucket) < n).astype(np.float64)))
 
 
 @eqx.filter_jit

@@ -69,9 +69,7 @@ class WeightedDensity(eqx.Module):
         return cls(
             model,
             space,
-            {name: jnp.asarray(column[source]) for name, column in rows.items()},
-            jnp.asarray(padded),
-            jnp.asarray(shares),
+            *jax.device_put(({k: v[source] for k, v in rows.items()}, padded, shares)),
             space.flatten(initial),
         )
 

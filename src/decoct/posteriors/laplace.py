@@ -101,7 +101,7 @@ def find_mode(density: WeightedDensity, start: Float[np.ndarray, " d"] | None = 
             value, gradient, hessian = _curvature(density, jnp.asarray(z))
         return Curvature(float(value), np.asarray(gradient), np.asarray(hessian))
 
-    found = _climb(density, jnp.asarray(start))
+    found = _climb(density, jax.device_put(start))
     value, gradient, hessian = (np.asarray(part) for part in found.point)
     if float(found.decrement) <= ROUNDED:
         here = Curvature(float(value), gradient, hessian)
