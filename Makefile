@@ -1,9 +1,11 @@
-# make demo and make test each work alone on a fresh clone; they share .venv.
+# make demo, make test and make docs each work alone on a fresh clone; docs has a .venv-docs of its
+# own, so that building pages never changes what is tested.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+DOCS := .venv-docs
 
-.PHONY: demo test lint format types benchmark clean
+.PHONY: demo test lint format types docs benchmark clean
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -31,8 +33,16 @@ format: $(VENV)/.installed-dev
 types: $(VENV)/.installed-dev
 	$(BIN)/pyright
 
+$(DOCS)/.installed: pyproject.toml constraints.txt requirements-docs.txt
+	$(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python -m pip install --quiet --constraint constraints.txt --requirement requirements-docs.txt --editable ".[demo,numpyro,sklearn,dask]"
+	touch $@
+
+docs: $(DOCS)/.installed
+	$(DOCS)/bin/python -m sphinx --fresh-env --fail-on-warning --keep-going --quiet -b html docs docs/_build/html
+
 benchmark: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks.quality
 
 clean:
-	rm -rf $(VENV) build dist decoct-demo
+	rm -rf $(VENV) $(DOCS) build dist decoct-demo docs/_build docs/jupyter_execute

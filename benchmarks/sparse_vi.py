@@ -2,16 +2,17 @@
 
 KL(π_w‖π) as a fraction of KL(π₀‖π), between Laplace fits for the regressions and exact for the
 Gaussian mean; median over seeds. CPU seconds are those of the whole process (all its threads);
-"cold" is the first build of a set in this process, compilation included. `--million` times builds
+"cold" is a build in a process of its own with an empty compilation cache. `--million` times builds
 from a million logistic rows instead. Both write a CSV.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import tempfile
 import time
 from collections.abc import Iterator
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ from rich.table import Table
 import decoct
 from benchmarks import data
 from benchmarks.quality import laplace_kl, model_for
-from benchmarks.tables import RESULTS, write_csv
+from benchmarks.tables import RESULTS, in_process, write_csv
 from decoct.constructions import IteratedHilbert, SparseVI
 from decoct.diagnostics import Gaussian
 from decoct.posteriors import Exact, Laplace
@@ -46,6 +47,10 @@ REGRESSIONS = {
 }
 GAUSSIAN = (Published(100, 1.7e-5, 150), Published(200, 2.2e-7, 299))
 GAUSSIAN_SAMPLED = (Published(99, 2.0e-4, 99), Published(184, 2.9e-6, 211))
+EXACT, SAMPLED = "Gaussian, exact", "Gaussian, draws"
+PROBLEMS = {**REGRESSIONS, EXACT: GAUSSIAN, SAMPLED: GAUSSIAN_SAMPLED}
+DIM = 200
+
 CONVERGED = 1e-12
 """What a Gaussian coreset of as many rows as parameters is to reach."""
 
@@ -71,50 +76,64 @@ class Task(NamedTuple):
     methods: dict[str, tuple[Any, float]]
 
 
-def regressions(only: str | None) -> Iterator[Task]:
-    """Yield the papers' regressions; goals are a third and a tenth of the published KL."""
-    for name, figures in REGRESSIONS.items():
-        if only not in (None, name):
+def problem_of(name: str) -> tuple[dict[str, np.ndarray], Any]:
+    """Return rows and model; the Gaussian mean of §5.1 has those of the published trial 0."""
+    if name in REGRESSIONS:
+        return data.paper_set(name), model_for(name)
+    mean = np.random.RandomState(0).multivariate_normal(np.ones(DIM), np.eye(DIM), 1000)
+    return {"x": mean}, decoct.models.GaussianMean(np.eye(DIM))
+
+
+def methods_of(name: str, published: Published) -> dict[str, tuple[Any, float]]:
+    """Return our methods for a published figure, with the fraction of KL(π₀‖π) to reach."""
+    if name == EXACT:
+        goal = CONVERGED if published.rows == DIM else published.fraction
+        return {"SparseVI": (SparseVI(picks=2 * published.rows), goal)}
+    if name == SAMPLED:
+        return {"IteratedHilbert": (IteratedHilbert(), published.fraction)}
+    greedy = SparseVI(picks=PICKS * published.rows)
+    return {
+        "SparseVI": (greedy, SPARSE_VI_SHARE * published.fraction),
+        "IteratedHilbert": (THOROUGH, ITERATED_HILBERT_SHARE * published.fraction),
+    }
+
+
+def tasks(only: str | None) -> Iterator[Task]:
+    """Yield every published figure."""
+    for name, figures in PROBLEMS.items():
+        if only not in (None, name) and not (only == "gaussian" and name in (EXACT, SAMPLED)):
             continue
-        rows, model = data.paper_set(name), model_for(name)
+        rows, model = problem_of(name)
         full = decoct.laplace(model, rows)
         prior = decoct.kl_gaussian(Gaussian(np.zeros(full.dim), np.eye(full.dim)), full)
         for published in figures:
-            methods = {
-                "SparseVI": (
-                    SparseVI(picks=PICKS * published.rows),
-                    SPARSE_VI_SHARE * published.fraction,
-                ),
-                "IteratedHilbert": (THOROUGH, ITERATED_HILBERT_SHARE * published.fraction),
-            }
-
-            yield Task(name, published, model, rows, full, prior, methods)
+            yield Task(name, published, model, rows, full, prior, methods_of(name, published))
 
 
-def gaussians(only: str | None, dim: int = 200, n: int = 1000) -> Iterator[Task]:
-    """Yield the Gaussian mean of §5.1, on the rows of the published code's trial 0."""
-    if only not in (None, "gaussian"):
-        return
-    rng = np.random.RandomState(0)
-    rows = {"x": rng.multivariate_normal(np.ones(dim), np.eye(dim), n)}
-    model = decoct.models.GaussianMean(np.eye(dim))
-    full = decoct.laplace(model, rows)
-    prior = decoct.kl_gaussian(Gaussian(np.zeros(dim), np.eye(dim)), full)
-    for published in GAUSSIAN:
-        goal = CONVERGED if published.rows == dim else published.fraction
-        methods = {"SparseVI": (SparseVI(picks=2 * published.rows), goal)}
-        yield Task("Gaussian, exact", published, model, rows, full, prior, methods)
-    for published in GAUSSIAN_SAMPLED:
-        methods = {"IteratedHilbert": (IteratedHilbert(), published.fraction)}
-        yield Task("Gaussian, draws", published, model, rows, full, prior, methods)
+def cold_cpu(problem: str, published: Published, method: str) -> float:
+    """Return the CPU seconds of a build in a new process that has nothing compiled."""
+    arguments = ("--cold", problem, str(published.rows), method)
+    with tempfile.TemporaryDirectory() as cache:
+        return in_process("benchmarks.sparse_vi", *arguments, XDG_CACHE_HOME=cache)["cpu"]
 
 
-def built_once(task: Task, method: Any, seed: int) -> tuple[decoct.Coreset, float]:
+def first_build(problem: str, size: str, method: str) -> float:
+    """Return the CPU seconds of this process's first build."""
+    (published,) = (one for one in PROBLEMS[problem] if one.rows == int(size))
+    rows, model = problem_of(problem)
+    return built_once(
+        problem, model, rows, published, methods_of(problem, published)[method][0], 0
+    )[1]
+
+
+def built_once(
+    problem: str, model: Any, rows: Any, published: Published, method: Any, seed: int
+) -> tuple[decoct.Coreset, float]:
     """Return a coreset and the CPU seconds it took."""
-    posterior = Laplace(judge=False) if task.problem in REGRESSIONS else Exact()
-    size, started = task.published.rows, time.process_time()
+    posterior = Laplace(judge=False) if problem in REGRESSIONS else Exact()
+    started = time.process_time()
     coreset = decoct.build(
-        task.model, task.rows, size=size, seed=seed, method=method, posterior=posterior
+        model, rows, size=published.rows, seed=seed, method=method, posterior=posterior
     )
     return coreset, time.process_time() - started
 
@@ -122,8 +141,10 @@ def built_once(task: Task, method: Any, seed: int) -> tuple[decoct.Coreset, floa
 def measured(task: Task, seeds: int) -> Iterator[dict[str, Any]]:
     """Yield one result per method."""
     for name, (method, goal) in task.methods.items():
-        _, cold = built_once(task, method, 0)
-        built = [built_once(task, method, seed) for seed in range(seeds)]
+        cold = cold_cpu(task.problem, task.published, name)
+        asked = (task.problem, task.model, task.rows, task.published, method)
+        built_once(*asked, 0)
+        built = [built_once(*asked, seed) for seed in range(seeds)]
         fractions = [laplace_kl(one, task.full) / task.prior_kl for one, _ in built]
         yield {
             "problem": task.problem,
@@ -210,12 +231,16 @@ def main() -> None:
     parser.add_argument("--only", choices=(*REGRESSIONS, "gaussian"), help="one problem")
     parser.add_argument("--million", action="store_true", help="time a million rows instead")
     parser.add_argument("--output", type=Path, help="default: benchmarks/results/sparse_vi*.csv")
+    parser.add_argument("--cold", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.cold:
+        print(json.dumps({"cpu": first_build(*options.cold)}))
+        return
     if options.million:
         write_csv(options.output or RESULTS / "sparse_vi_million.csv", million(options.seeds))
         return
     results: list[dict[str, Any]] = []
-    for task in chain(regressions(options.only), gaussians(options.only)):
+    for task in tasks(options.only):
         results.extend(measured(task, options.seeds))
     show(results)
     write_csv(options.output or RESULTS / "sparse_vi.csv", results)

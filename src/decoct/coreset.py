@@ -80,7 +80,7 @@ class Coreset:
     n_rows: int
     model: AbstractModel
     report: Report
-    _densities: dict[str, WeightedDensity] = field(default_factory=dict, repr=False)
+    _densities: dict[str, WeightedDensity] = field(default_factory=dict, repr=False, init=False)
 
     @property
     def size(self) -> int:
@@ -184,6 +184,28 @@ class Coreset:
             bar.begin("sampling", sampler.warmup + draws, "draws")
             return sampler.sample(key, self.density, draws, bar.advance)
 
+    def log_likelihood(self, draws: xr.DataTree, rows: Any = None) -> xr.DataTree:
+        """Return draws with the log-likelihood of rows of the full table, for ``arviz.loo``.
+
+        The kept rows are refused: LOO of weighted rows means nothing. See
+        `decoct.pointwise.log_likelihood`.
+
+        Parameters
+        ----------
+        draws
+            What ``sample()`` or ``check.correct()`` returned.
+        rows
+            The table the coreset was built from, or a random part of it.
+
+        Raises
+        ------
+        RequestError
+            No rows, or the kept ones, are given; or they are too many to hold.
+        """
+        from decoct.pointwise import log_likelihood
+
+        return log_likelihood(self, draws, rows)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the coreset to one Parquet file that R, DuckDB or pandas can read as well.
 
@@ -212,7 +234,8 @@ class Coreset:
     def to_pymc(self) -> Any:
         """Return the coreset posterior as a PyMC model, for ``pm.sample()`` and nutpie.
 
-        For coresets of `decoct.from_pymc` models; see `decoct.bridges.pymc.to_pymc`.
+        For coresets of `decoct.from_pymc` and `decoct.from_bambi` models; see
+        `decoct.bridges.pymc.to_pymc`.
 
         Raises
         ------
@@ -257,9 +280,7 @@ class Coreset:
         """
         from decoct.bridges.stan import to_stan
 
-        to_stan(
-            self, path, columns=columns, constants=constants, count_from_one=count_from_one
-        )
+        to_stan(self, path, columns=columns, constants=constants, count_from_one=count_from_one)
 
     def __repr__(self) -> str:
         kl = self.report.predicted_kl

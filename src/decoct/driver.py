@@ -19,6 +19,7 @@ import numpy as np
 
 from decoct.blas import few_threads
 from decoct.checkpoint import held, read_checkpoint, write_checkpoint
+from decoct.checks import is_positive, is_whole
 from decoct.compilation import use_compilation_cache
 from decoct.constructions.base import Chosen, Construction, Plan, Problem, StepInfo
 from decoct.constructions.iterated_hilbert import IteratedHilbert
@@ -257,15 +258,13 @@ def _method(model: AbstractModel | FittedModel, given: Construction | None) -> C
 
 
 def _whole(option: str, value: Any) -> int:
-    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    if not whole or value < 1:
+    if not is_whole(value, 1):
         raise RequestError(f"{option} must be a whole number of rows, at least 1, not {value!r}.")
     return int(value)
 
 
 def _positive(option: str, value: Any) -> float:
-    number = isinstance(value, (int, float, np.integer, np.floating))
-    if not number or isinstance(value, bool) or not (np.isfinite(value) and value > 0):
+    if not is_positive(value):
         raise RequestError(f"{option} must be a positive number of nats, not {value!r}.")
     return float(value)
 

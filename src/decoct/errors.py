@@ -13,6 +13,10 @@ class ModelError(DecoctError):
     """The model cannot be used: a wrong shape, a NaN potential, a log prior of minus infinity."""
 
 
+class SamplerError(ModelError):
+    """A sampler returned draws that cannot be used: too few, or not finite."""
+
+
 class RequestError(DecoctError):
     """An option cannot be honoured: size, kl, a path that cannot be written."""
 

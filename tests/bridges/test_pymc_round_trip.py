@@ -139,6 +139,48 @@ def test_data_without_dimensions_and_initial_values():
     assert drawn.shape == (6,)
 
 
+def test_a_categorical_response_of_many_rows():
+    """Trap: PyTensor's limits of a range are int8, in which JAX cannot count beyond 127 rows."""
+    x = np.random.default_rng(8).normal(size=300)
+    kind = np.arange(300) % 3
+    with pm.Model() as model:
+        covariate, response = pm.Data("x", x), pm.Data("kind", kind)
+        beta = pm.Normal("beta", 0.0, 1.0, shape=2)
+        eta = pm.math.stack([0 * covariate, beta[0] * covariate, beta[1] * covariate], axis=1)
+        pm.Categorical("seen", logit_p=eta, observed=response)
+    bridge = from_pymc(model)
+    with jax.enable_x64(True):
+        values = bridge.log_likelihood({"beta": np.array([0.3, -0.4])}, {"x": x, "kind": kind})
+    linear = np.outer(x, [0.0, 0.3, -0.4])
+    wanted = linear[np.arange(300), kind] - np.logaddexp.reduce(linear, axis=1)
+    np.testing.assert_allclose(values, wanted, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_bernoulli_responses_with_logits(named):
+    """As PyMC's own density, also with p a deterministic variable and impossible responses."""
+    x, y = np.linspace(-3.0, 3.0, 9), np.array([0, 1, 1, 0, 1, 0, 0, 1, 1])
+    with pm.Model() as model:
+        covariate, response = pm.Data("x", x), pm.Data("y", y)
+        slope = pm.LogNormal("slope", 0.0, 1.0)
+        if named:
+            p = pm.Deterministic("p", pm.math.invlogit(slope * covariate))
+            pm.Bernoulli("seen", p=p, observed=response)
+        else:
+            pm.Bernoulli("seen", logit_p=slope * covariate, observed=response)
+    bridge = from_pymc(model)
+    params = {"slope": np.array(0.7)}
+    pointwise = model.logp(vars=model.observed_RVs, sum=False)
+    theirs = model.compile_fn(pointwise, inputs=model.value_vars, **FAST)(np.array(0.7))[0]
+    with jax.enable_x64(True):
+        values = bridge.log_likelihood(params, {"x": x, "y": y})
+        impossible = bridge.log_likelihood(params, {"x": x[:2], "y": np.array([2, -1])})
+    np.testing.assert_allclose(values, theirs, rtol=1e-12)
+    np.testing.assert_array_equal(impossible, -np.inf)
+    ops = " ".join(str(node.op) for node in bridge.program.density.fgraph.apply_nodes)
+    assert "LogSigmoid" in ops
+
+
 def test_save_and_load(tmp_path, coreset, bridge):
     coreset.save(tmp_path / "late.parquet")
     loaded = decoct.load(tmp_path / "late.parquet", model=bridge)

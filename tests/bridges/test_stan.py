@@ -186,7 +186,11 @@ def table_coreset(**columns):
     ("columns", "options", "message"),
     [
         ({"who": np.array(list("abcdefgh"))}, {}, r"Column 'who' holds .*numbers of its levels"),
-        ({"x": np.r_[np.inf, np.ones(7)]}, {}, r"Column 'x' has a value that is not finite in .* 0"),
+        (
+            {"x": np.r_[np.inf, np.ones(7)]},
+            {},
+            r"Column 'x' has a value that is not finite in .* 0",
+        ),
         ({"w": np.ones(8)}, {}, r"Two data would be called 'w'.*columns=\{'w': 'w_1'\}"),
         ({"wind speed": np.ones(8)}, {}, r"'wind speed' is no name that Stan takes"),
         ({"x__": np.ones(8)}, {}, r"'x__' is no name that Stan takes"),

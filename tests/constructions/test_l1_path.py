@@ -13,6 +13,7 @@ from decoct.constructions import L1Path, l1_steps
 from decoct.constructions.base import Problem, Selection
 from decoct.constructions.l1_steps import minimiser, proximal
 from decoct.constructions.manifold import everything
+from decoct.constructions.weight_updates import Quadratic
 from decoct.data import encoded
 from decoct.errors import ModelError, RequestError
 from decoct.models import GaussianMean, LinearRegression, LogisticRegression
@@ -447,6 +448,7 @@ def test_rows_that_say_nothing_leave_the_prior():
         ({"iterations": 0}, "iterations must be at least 1"),
         ({"draws": 1}, "draws must be at least 2"),
         ({"subsample": 0}, "subsample must be at least 1"),
+        ({"update": Quadratic}, r"update must be Quadratic\(\)"),
         ({"rate": 0.0}, "rate γ must be positive"),
         ({"rate": np.nan}, "rate γ must be positive"),
         ({"tolerance": 1.0}, "tolerance must be in"),

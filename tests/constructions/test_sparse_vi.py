@@ -9,7 +9,7 @@ import pytest
 
 import decoct
 from decoct import potentials
-from decoct.constructions import SparseVI, weight_updates
+from decoct.constructions import L1Path, SparseVI, weight_updates
 from decoct.constructions.base import Problem, Selection
 from decoct.constructions.manifold import (
     GaussianManifold,
@@ -21,7 +21,7 @@ from decoct.constructions.manifold import (
 )
 from decoct.constructions.weight_updates import Gradient, Quadratic
 from decoct.data import encoded
-from decoct.errors import ModelError, RequestError
+from decoct.errors import ModelError, RequestError, SamplerError
 from decoct.models import GaussianMean, LinearRegression, LogisticRegression, PoissonRegression
 from decoct.posteriors import Exact, Laplace
 from decoct.posteriors.base import Draws, WeightedDensity
@@ -154,6 +154,7 @@ def test_exact_linear_coresets_are_exact_once_there_are_enough_rows():
 
 UPDATES = {
     "quadratic": (Quadratic(), 0.05),
+    "quadratic, undamped": (Quadratic(damped=False, steps=20), 0.2),
     "third order": (Quadratic(third_order=True), 0.5),
     "quadratic, single": (Quadratic(single=True, steps=10), 20.0),
     "gradient": (Gradient(steps=100, rate=0.5), 10.0),
@@ -173,6 +174,39 @@ def test_every_update_brings_the_posterior_nearer(logistic_rows, name):  # noqa:
     kl = decoct.kl_gaussian(fit, full)
     assert kl < goal
     assert kl < 0.02 * decoct.kl_gaussian(prior, full)
+
+
+def test_subsampled_totals_are_near_and_corrected_ones_nearer(logistic_rows):  # noqa: F811
+    model, kls = LogisticRegression(), []
+    full = decoct.laplace(model, logistic_rows)
+    for corrected in (True, False):
+        method = SparseVI(
+            draws=200, subsample=400, subsample_totals=True, control_variates=corrected
+        )
+        coreset = decoct.build(model, logistic_rows, size=15, method=method, posterior=Laplace())
+        fit = decoct.laplace(model, dict(coreset.rows), coreset.weights)
+        kls.append(decoct.kl_gaussian(fit, full))
+    assert kls[0] < 0.05
+    assert kls[0] < kls[1] < 20.0
+
+
+@dataclass(frozen=True)
+class Idle:
+    """An update that leaves all weights as they are."""
+
+    steps: int = 1
+
+    def run(self, key, manifold, view, picked):
+        return view
+
+
+def test_a_row_that_the_update_left_alone_is_not_picked_again(logistic_rows):  # noqa: F811
+    coreset = decoct.build(
+        LogisticRegression(), logistic_rows, size=6, method=SparseVI(Idle()), posterior=Laplace()
+    )
+    picked = [one["row"] for one in coreset.report.rounds if "row" in one]
+    assert len(picked) >= 5
+    assert len(set(picked)) == len(picked)
 
 
 def test_more_picks_than_rows_swap_the_row_that_is_missed_least(logistic_rows):  # noqa: F811
@@ -319,6 +353,9 @@ def test_poisson_counts_from_draws_of_the_prior():
         (lambda: Gradient(steps=1), "steps must be a whole number, at least 2"),
         (lambda: Quadratic(steps=0), "steps must be a whole number, at least 1"),
         (lambda: SparseVI(update=Quadratic), r"update must be Quadratic\(\)"),
+        (lambda: Quadratic(heaviest=np.nan), "heaviest must be positive"),
+        (lambda: Gradient(rate=True), "rate γ must be positive"),
+        (lambda: SparseVI(picks=True), "picks must be at least 1"),
         (lambda: SparseVI(draws=1), "draws must be at least 2"),
         (lambda: SparseVI(picks=0), "picks must be at least 1"),
         (lambda: SparseVI(subsample=0), "subsample must be at least 1"),
@@ -343,6 +380,36 @@ def test_an_improper_prior_is_refused_before_any_work(logistic_rows):  # noqa: F
             decoct.build(model, rows, size=5, method=SparseVI())
         with pytest.raises(ModelError, match="Another starts from the prior"):
             require_proper_prior(problem_of(model, rows).potentials, "Another")
+
+
+@pytest.mark.parametrize(
+    "log_prior",
+    [
+        lambda z: -jnp.log1p(z @ z),  # its tails are too heavy for three dimensions
+        lambda z: -((z[0] - z[1]) ** 4) - z[2] ** 2,  # flat along (1, 1, 0), without curvature
+        lambda z: -jnp.abs(z[0] + z[1]) - z[2] ** 2,
+        lambda z: -jnp.square(z - z.mean()).sum(),  # flat along (1, 1, 1)
+    ],
+)
+def test_an_improper_prior_is_found_off_the_axes(log_prior):
+    model = decoct.Model(lambda z, rows: -0.5 * jnp.square(rows["x"] @ z), log_prior, np.zeros(3))
+    rows = {"x": np.eye(3)}
+    with pytest.raises(ModelError, match="must be proper"):
+        require_proper_prior(problem_of(model, rows).potentials, "SparseVI")
+
+
+@pytest.mark.parametrize(
+    "log_prior",
+    [
+        lambda z: -2.0 * jnp.log1p(z @ z),  # the multivariate Cauchy distribution
+        lambda z: -jnp.log1p(jnp.square(z)).sum(),
+        lambda z: -0.5 * z[0] ** 2 - jnp.abs(z[1] - z[0]) - jnp.abs(z[2]),
+        lambda z: -0.5 * z[0] ** 2 - z[0] - 0.5 * jnp.square(z[1:] / jnp.exp(z[0])).sum(),
+    ],
+)
+def test_a_proper_prior_passes_however_it_falls(log_prior):
+    model = decoct.Model(lambda z, rows: -0.5 * jnp.square(rows["x"] @ z), log_prior, np.zeros(3))
+    require_proper_prior(problem_of(model, {"x": np.eye(3)}).potentials, "SparseVI")
 
 
 def test_a_vague_prior_is_proper(logistic_rows):  # noqa: F811
@@ -436,9 +503,11 @@ def test_algorithm_1_written_out():
         picked.append(int(np.argmax(np.where(weights > 0.0, np.abs(scores), scores))))
         active = np.unique(np.r_[np.flatnonzero(weights), picked[-1]])
         for t in range(steps):
+            # lines 11-12: new draws at the weights as they are, the first time too
+            number = steps if t == 0 else t - 1
+            g = potentials(jax.random.fold_in(jax.random.fold_in(key, 1), number), weights)
             slope = -g[active] @ ((1.0 - weights) @ g) / draws
             weights[active] = np.maximum(0.0, weights[active] - rate / (1.0 + t) * slope)
-            g = potentials(jax.random.fold_in(jax.random.fold_in(key, 1), t), weights)
     assert len(set(picked)) == picks
     update = Gradient(steps=steps, rate=rate)
     coreset = decoct.build(
@@ -491,6 +560,25 @@ def test_draws_that_are_no_numbers_are_named(logistic_rows):  # noqa: F811
         decoct.build(
             LogisticRegression(), logistic_rows, size=3, method=SparseVI(), posterior=Broken()
         )
+
+
+class Souring:
+    """A sampler that is sound until its n-th set of draws."""
+
+    def __init__(self, n):
+        self.n = n
+
+    def draw(self, key, density, n):
+        self.n -= 1
+        return (Laplace() if self.n > 0 else Broken()).draw(key, density, n)
+
+
+@pytest.mark.parametrize("method", [SparseVI(draws=50), L1Path(draws=50)], ids=["greedy", "l1"])
+@pytest.mark.parametrize("bad", [2, 3, 4])
+def test_draws_that_turn_bad_later_are_refused_too(logistic_rows, method, bad):  # noqa: F811
+    rows = {name: column[:200] for name, column in logistic_rows.items()}
+    with pytest.raises(SamplerError, match="of the sampler 'broken' is not finite"):
+        decoct.build(LogisticRegression(), rows, size=4, method=method, posterior=Souring(bad))
 
 
 def test_a_table_too_large_for_one_look_asks_for_a_subsample(logistic_rows, monkeypatch):  # noqa: F811

@@ -30,7 +30,7 @@ from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.basic import alloc
+from pytensor.tensor.basic import alloc, constant
 from pytensor.tensor.math import dot
 
 from decoct.errors import ModelError
@@ -52,16 +52,16 @@ def with_data(spec: Any) -> pm.Model:
     """
     model: pm.Model = spec.backend.model
     _check_copyable(model)
-    fgraph, _ = fgraph_from_model(model)
+    fgraph: Any = fgraph_from_model(model)[0]
     n_rows = int(np.shape(spec.response_component.term.data)[0])
     replaced = _data_of(fgraph, spec, n_rows, set(model.named_vars))
     intercepts = _reported_intercepts(fgraph, spec)
     outputs = [*fgraph.outputs, *intercepts]
-    copies = clone_replace(outputs, replace=replaced, rebuild_strict=False)
+    copies: Any = clone_replace(outputs, replace=replaced, rebuild_strict=False)
     for output, copy in zip(outputs, copies, strict=True):
         copy.name = output.name
     shares = [v for v in dict.fromkeys(replaced.values()) if isinstance(v, SharedVariable)]
-    data = [model_named(variable) for variable in shares]
+    data: list[Any] = [model_named(variable) for variable in shares]
     rebuilt: Any = FunctionGraph(outputs=[*copies, *data], clone=False)
     rebuilt._coords, rebuilt._dim_lengths = fgraph._coords, fgraph._dim_lengths
     return model_from_fgraph(rebuilt, mutate_fgraph=True)
@@ -91,17 +91,19 @@ def _check_copyable(model: pm.Model) -> None:
             )
 
 
-def _data_of(
-    fgraph: FunctionGraph, spec: Any, n_rows: int, taken: set[str]
-) -> dict[Constant, Any]:
+def _data_of(fgraph: FunctionGraph, spec: Any, n_rows: int, taken: set[str]) -> dict[Any, Any]:
     """Return what stands for each constant of n_rows rows; equal ones share one ``pm.Data``."""
     expected = list(_expected(spec))
-    replaced: dict[Constant, Any] = {}
+    replaced: dict[Any, Any] = {}
     known: list[tuple[np.ndarray, Any]] = []
     padding: list[Any] = []
     for value in _row_constants(fgraph, n_rows):
         name = next((k for k, v in expected if _equal(v, value.data)), UNNAMED)
-        if name == ONES or (name == UNNAMED and not value.data.any()):
+        if name == ONES:
+            # it multiplies one effect a row, to which a single 1 broadcasts
+            replaced[value] = constant(value.data[:1])
+            continue
+        if name == UNNAMED and _is_padding(value.data):
             padding.append(value)
             continue
         same = [data for array, data in known if _equal(array, value.data)]
@@ -109,10 +111,15 @@ def _data_of(
             same = [_like(value, _free_name(f"{name}_data", taken))]
             known.append((value.data, same[0]))
         replaced[value] = same[0]
-    length = next(iter(replaced.values())).shape[0]
+    length = known[0][1].shape[0]
     for value in padding:
         replaced[value] = alloc(value.data.flat[0], length, *value.data.shape[1:])
     return replaced
+
+
+def _is_padding(array: np.ndarray) -> bool:
+    """Return whether these are the zeros or ones with which Bambi shapes a linear predictor."""
+    return array.dtype.kind == "f" and bool(np.all(array == 0.0) or np.all(array == 1.0))
 
 
 def _row_constants(fgraph: FunctionGraph, n_rows: int) -> list[Any]:
@@ -126,7 +133,7 @@ def _row_constants(fgraph: FunctionGraph, n_rows: int) -> list[Any]:
     ]
     found = []
     for variable in ancestors(ends, blockers=free):
-        data = variable.data if isinstance(variable, Constant) else None
+        data: Any = variable.data if isinstance(variable, Constant) else None
         if np.shape(data)[:1] == (n_rows,) or getattr(data, "shape", ())[:1] == (n_rows,):
             if not isinstance(data, np.ndarray):
                 raise ModelError(
@@ -180,7 +187,7 @@ def _equal(first: Any, second: Any) -> bool:
 
 def _reported_intercepts(fgraph: FunctionGraph, spec: Any) -> list[Any]:
     """Rename centred intercepts, and return those that Bambi reports as deterministic variables."""
-    variables = {output.name: output for output in fgraph.outputs}
+    variables: dict[Any, Any] = {output.name: output for output in fgraph.outputs}
     made = []
     for name, means in centered_components(spec):
         centered = variables[name]

@@ -35,8 +35,7 @@ def bridge(spec: Any) -> BambiModel:
     unreported = {name + CENTERED for name, _ in centered_components(spec)}
     unreported |= {name for name in made.named if name.endswith(OFFSET)}
     fields = {f.name: getattr(made, f.name) for f in dataclasses.fields(made)}
-    order = [name for name in spec.backend.model.named_vars if name in made.named]
-    fields["named"] = tuple(name for name in order if name not in unreported)
+    fields["named"] = tuple(name for name in made.named if name not in unreported)
     fields["name"] = str(spec.formula.main)
     return BambiModel(**fields)
 

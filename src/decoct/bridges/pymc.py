@@ -83,7 +83,7 @@ def to_pymc(coreset: Coreset) -> pymc.Model:
     Parameters
     ----------
     coreset
-        Built with what `decoct.from_pymc` returned.
+        Built with what `decoct.from_pymc` or `decoct.from_bambi` returned.
 
     Raises
     ------
@@ -98,7 +98,7 @@ def to_pymc(coreset: Coreset) -> pymc.Model:
     if not isinstance(model, PyMCModel):
         raise RequestError(
             f"This coreset was built for a {type(model).__name__}, not for a PyMC model; build it "
-            "with what decoct.from_pymc returns."
+            "with what decoct.from_pymc or decoct.from_bambi returns."
         )
     rows = model.encode({name: coreset.rows[name] for name in model.inputs}, coreset.indices)
     return weighted_model(model.model, rows, coreset.indices, coreset.weights)

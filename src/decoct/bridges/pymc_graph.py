@@ -33,8 +33,9 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.rewriting.basic import in2out, node_rewriter
 from pytensor.graph.traversal import ancestors, graph_inputs
 from pytensor.raise_op import CheckAndRaise
-from pytensor.tensor.basic import cast, constant
+from pytensor.tensor.basic import ARange, cast, constant
 
+from decoct.bridges import pymc_bernoulli, pymc_products
 from decoct.bridges.arguments import described_constant
 from decoct.bridges.pymc_layout import Layout
 from decoct.errors import ModelError
@@ -65,6 +66,8 @@ class Graph:
         _load_backend()
         mode.optimizer.rewrite(fgraph)
         _without_checks.rewrite(fgraph)
+        _wide_ranges.rewrite(fgraph)
+        pymc_products.as_vectors.rewrite(fgraph)
         self.fgraph = fgraph
         self._translated: Callable[..., Any] | None = None
 
@@ -101,8 +104,7 @@ class Program:
     def __init__(self, model: pm.Model, layout: Layout) -> None:
         self.free = tuple(rv.name for rv in model.free_RVs)
         self.observed = tuple(rv.name for rv in model.observed_RVs)
-        pointwise: Any = model.logp(vars=model.observed_RVs, sum=False)
-        potentials = [_summed(density) for density in pointwise]
+        potentials = [_summed(density) for density in pymc_bernoulli.pointwise(model)]
         _check_one_value_a_row(self.observed, potentials)
         prior = model.logp(vars=[*model.free_RVs, *model.potentials])
         named = {v.name: v for v in model.unobserved_value_vars}
@@ -233,6 +235,8 @@ def _to_jax(fgraph: FunctionGraph) -> Callable[..., Any]:
     translate: Any = jax_funcify
     if translate.dispatch(PosDefMatrix) is translate.dispatch(object):
         translate.register(PosDefMatrix)(_positive_definite)
+    pymc_bernoulli.register()
+    pymc_products.register()
     try:
         # constants of the graph are turned into arrays, also while something is being compiled
         with jax.enable_x64(True), jax.ensure_compile_time_eval():
@@ -270,3 +274,18 @@ def _without_check(fgraph: FunctionGraph, node: Any) -> list[Any] | bool:
 
 
 _without_checks = in2out(_without_check)
+
+
+@node_rewriter([ARange])
+def _wide_range(fgraph: FunctionGraph, node: Any) -> list[Any] | bool:
+    """Widen the limits of a range: JAX would count to the number of rows in PyTensor's int8."""
+    inputs: list[Any] = node.inputs
+    narrow = [isinstance(v, Constant) and v.data.dtype != node.op.dtype for v in inputs]
+    if not any(narrow):
+        return False
+    pairs = zip(inputs, narrow, strict=True)
+    limits = [constant(v.data, dtype=node.op.dtype) if change else v for v, change in pairs]
+    return [node.op(*limits)]
+
+
+_wide_ranges = in2out(_wide_range)

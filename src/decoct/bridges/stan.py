@@ -93,13 +93,13 @@ def _wanted(
     coreset: Coreset, columns: Mapping[str, str] | Collection[str] | None
 ) -> dict[str, str]:
     """Return column -> name in Stan."""
-    if columns is None:
-        used = getattr(coreset.model, "columns", None)
-        columns = list(coreset.rows) if used is None else used
-    elif isinstance(columns, str):
+    if isinstance(columns, str):
         raise RequestError(f'columns is a text; give a list of names, such as ["{columns}"].')
-    wanted = {c: columns[c] for c in columns} if isinstance(columns, Mapping) else {}
-    wanted = wanted or {c: c for c in columns}
+    if isinstance(columns, Mapping):
+        wanted = dict(columns)
+    else:
+        given = getattr(coreset.model, "columns", None) if columns is None else columns
+        wanted = {column: column for column in (coreset.rows if given is None else given)}
     for column in wanted:
         if column not in coreset.rows:
             raise RequestError(
@@ -116,8 +116,8 @@ def _numbers(values: np.ndarray, what: str, column: str | None) -> np.ndarray:
         return values.astype(np.int64)
     if values.dtype.kind not in "iuf":
         raise RequestError(
-            f"{what} holds {values.dtype}, and Stan's data are numbers. Leave it out with columns=, "
-            "or write the numbers of its levels into the table before the coreset is built."
+            f"{what} holds {values.dtype}, and Stan's data are numbers. Leave it out with "
+            "columns=, or write the numbers of its levels into the table before the build."
         )
     bad = ~np.isfinite(values.astype(float))
     if bad.any():

@@ -21,9 +21,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from decoct.checks import is_positive, is_whole
 from decoct.constructions.manifold import near
 from decoct.constructions.manifold.base import LocalView, Manifold
-from decoct.constructions.manifold.fresh_draws import FreshDraws, normals_of
+from decoct.constructions.manifold.fresh_draws import FreshDraws, draws_anew, normals_of
 from decoct.errors import RequestError
 from decoct.precision import float64
 from decoct.tangent import Tangent
@@ -83,11 +84,7 @@ class Gradient:
 
     def __post_init__(self) -> None:
         check_steps(self.steps, 2)
-        if not (
-            isinstance(self.rate, (int, float, np.floating))
-            and np.isfinite(self.rate)
-            and self.rate > 0.0
-        ):
+        if not is_positive(self.rate):
             raise RequestError(f"The rate γ must be positive, not {self.rate!r}.")
         if self.optimizer not in ("sgd", "adam"):
             raise RequestError(f"optimizer must be sgd or adam, not {self.optimizer!r}.")
@@ -97,6 +94,8 @@ class Gradient:
         basis = basis_of(weights, picked) if self.single else np.eye(len(weights))
         place = np.array([1.0, 0.0]) if self.single else weights
         nothing = np.zeros(len(place))
+        if draws_anew(manifold):  # the draws that chose the row have nothing new to say of it
+            view = manifold.at(jax.random.fold_in(key, self.steps), view.selection)
         walk = Walk(0, place, nothing, nothing, basis @ slope_of(view.tangent(), weights))
         fresh = FreshDraws.of(manifold, view)
         while walk.t < self.steps:
@@ -205,7 +204,7 @@ def _padded(walk: Walk, size: int) -> Walk:
 
 def check_steps(steps: int, least: int) -> None:
     """Refuse a number of steps that is not whole, or too small."""
-    if not (isinstance(steps, (int, np.integer)) and steps >= least):
+    if not is_whole(steps, least):
         raise RequestError(f"steps must be a whole number, at least {least}, not {steps!r}.")
 
 

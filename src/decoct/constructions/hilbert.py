@@ -19,6 +19,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
+from decoct.checks import is_whole
 from decoct.constructions.base import (
     Chosen,
     OneStep,
@@ -120,8 +121,7 @@ class Hilbert(OneStep):
             value = getattr(self, name)
             if value is None and name != "draws":
                 continue
-            whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-            if not whole or value < least:  # pyright: ignore[reportOptionalOperand]
+            if not is_whole(value, least):
                 raise RequestError(
                     f"{name} must be a whole number, at least {least}, not {value!r}."
                 )

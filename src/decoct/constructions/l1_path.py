@@ -22,6 +22,7 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
+from decoct.checks import is_finite, is_positive, is_whole
 from decoct.constructions.base import (
     Chosen,
     Plan,
@@ -146,15 +147,19 @@ class L1Path:
     exact: bool = True
 
     def __post_init__(self) -> None:
-        if self.update is not None and not hasattr(self.update, "run"):
+        has_run = hasattr(self.update, "run") and not isinstance(self.update, type)
+        if self.update is not None and not has_run:
             raise RequestError(
                 "update must be Quadratic() or Gradient() of weight_updates, or None, "
                 f"not {self.update!r}."
             )
         for name, least in (("searches", 1), ("iterations", 1), ("draws", 2), ("subsample", 1)):
             value = getattr(self, name)
-            if value is not None and not value >= least:
-                raise RequestError(f"{name} must be at least {least}, not {value}.")
+            default = value is None and name in ("draws", "subsample")
+            if not default and not is_whole(value, least):
+                raise RequestError(
+                    f"{name} must be at least {least}, a whole number, not {value!r}."
+                )
         if self.scheme not in SCHEMES:
             raise RequestError(f"scheme must be one of {', '.join(SCHEMES)}, not {self.scheme!r}.")
         if self.subsample_totals and self.subsample is None:
@@ -162,15 +167,15 @@ class L1Path:
         self._check_rates()
 
     def _check_rates(self) -> None:
-        if not 0.0 <= self.tolerance < 1.0:
-            raise RequestError(f"tolerance must be in [0, 1), not {self.tolerance}.")
-        if self.early is not None and not self.early > 1.0:
+        if not (is_finite(self.tolerance) and 0.0 <= self.tolerance < 1.0):
+            raise RequestError(f"tolerance must be in [0, 1), not {self.tolerance!r}.")
+        if self.early is not None and not (is_finite(self.early) and self.early > 1.0):
             raise RequestError(
-                f"early must be above 1, or None, not {self.early}: what it turns away must have "
+                f"early must be above 1, or None, not {self.early!r}: what it turns away must have "
                 "too many rows."
             )
-        if not (np.isfinite(self.rate) and self.rate > 0.0):
-            raise RequestError(f"The rate γ must be positive, not {self.rate}.")
+        if not is_positive(self.rate):
+            raise RequestError(f"The rate γ must be positive, not {self.rate!r}.")
 
     def init(self, key: jax.Array, problem: Problem) -> L1PathState:
         require_draws(self.update, problem, self.exact)

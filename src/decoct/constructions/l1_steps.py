@@ -26,7 +26,7 @@ from jaxtyping import Float
 
 from decoct.constructions.manifold import LocalView
 from decoct.constructions.manifold.everything import Ground
-from decoct.errors import ModelError
+from decoct.errors import ModelError, SamplerError
 from decoct.solvers.active_set import ActiveSet, UnitVectors
 from decoct.solvers.nnls import best_row
 from decoct.tangent import Tangent
@@ -251,6 +251,8 @@ def _tried(
     try:
         near = ground.near(view.origin).manifold
         seen = near.at(key, wide.selection._replace(weights=goal))
+    except SamplerError:
+        raise
     except ModelError:  # no posterior the sampler can draw from: a step too far
         return None
     far = _correlation(seen, goal - here, costs) > OVERSHOT

@@ -22,6 +22,7 @@ import jax
 import numpy as np
 from jaxtyping import Int
 
+from decoct.checks import is_whole
 from decoct.constructions.base import (
     Chosen,
     Plan,
@@ -142,7 +143,7 @@ class SparseVI:
             )
         for name, least in (("draws", 2), ("picks", 1), ("subsample", 1)):
             value = getattr(self, name)
-            if value is not None and not (isinstance(value, (int, np.integer)) and value >= least):
+            if value is not None and not is_whole(value, least):
                 raise RequestError(
                     f"{name} must be at least {least}, a whole number, not {value!r}."
                 )
@@ -329,6 +330,8 @@ def _rows(selection: Selection) -> int:
 
 def _same(before: Selection, after: Selection) -> bool:
     """Whether a pick left the weights where they were."""
+    if not (before.weights.any() or after.weights.any()):
+        return True  # each has some row, for the shapes
     mine, theirs = pruned(before), pruned(after)
     return np.array_equal(mine.indices, theirs.indices) and bool(
         np.abs(mine.weights - theirs.weights).max() <= UNMOVED * theirs.weights.max()

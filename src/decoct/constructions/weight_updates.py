@@ -25,11 +25,12 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
+from decoct.checks import is_positive
 from decoct.constructions.base import Problem
 from decoct.constructions.gradient_update import Gradient, basis_of, check_steps, slope_of
 from decoct.constructions.manifold import has_closed_form, near
 from decoct.constructions.manifold.base import LocalView, Manifold
-from decoct.errors import ModelError, RequestError
+from decoct.errors import ModelError, RequestError, SamplerError
 from decoct.solvers.active_set import ActiveSet, UnitVectors
 from decoct.solvers.nnls import best_row
 from decoct.tangent import Tangent
@@ -105,8 +106,8 @@ class Quadratic:
 
     def __post_init__(self) -> None:
         check_steps(self.steps, 1)
-        if self.heaviest is not None and not self.heaviest > 0.0:
-            raise RequestError(f"heaviest must be positive or None, not {self.heaviest}.")
+        if self.heaviest is not None and not is_positive(self.heaviest):
+            raise RequestError(f"heaviest must be positive or None, not {self.heaviest!r}.")
 
     def run(self, key: jax.Array, manifold: Manifold, view: LocalView, picked: int) -> LocalView:
         longest = 1.0
@@ -264,6 +265,8 @@ def _leap(
         there = view.selection._replace(weights=weights + gamma * (goal - weights))
         try:
             seen = manifold.at(jax.random.fold_in(key, trial), there)
+        except SamplerError:
+            raise
         except ModelError:  # no posterior the sampler can draw from: a step too far
             seen = None
         if seen is not None and _correlation(seen, goal - weights) >= OVERSHOT:

@@ -1,6 +1,7 @@
 """Pictures of coresets; they need matplotlib (``pip install decoct[plots]``), this import does not.
 
-Every function returns a matplotlib ``Figure``: show it in a notebook or ``figure.savefig(path)``.
+Every function returns a matplotlib ``Figure``: ``figure.savefig(path)``, or, after ``%matplotlib
+inline``, the last line of a notebook's cell.
 """
 
 from decoct.plots.interval_rows import intervals

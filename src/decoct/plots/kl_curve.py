@@ -66,6 +66,8 @@ def kl_against_size(
             [size], [kl], yerr=bars, fmt="*", markersize=19, color="black",
             markerfacecolor="none", markeredgewidth=1.5, zorder=4, label=name,
         )  # fmt: skip
+    axes.relim()  # an error bar would stretch the axis to the logarithm of its place
+    axes.autoscale_view()
     if target is not None:
         axes.axhline(target, color=GREY, linestyle="--", linewidth=1.3)
         axes.annotate(

@@ -66,10 +66,14 @@ class WeightedDensity(eqx.Module):
             shares[copies] = padded[0] / len(copies)
         if columns_length(rows) == 0:
             raise ValueError("A density needs at least one row, for its shapes.")
+        taken = {name: column[source] for name, column in rows.items()}
+        taken, padded, shares = jax.device_put((taken, padded, shares))
         return cls(
             model,
             space,
-            *jax.device_put(({k: v[source] for k, v in rows.items()}, padded, shares)),
+            taken,
+            padded,
+            shares,
             space.flatten(initial),
         )
 

@@ -22,6 +22,12 @@ from decoct.randomness import host_rng
 BLOCK = 100
 """Draws between two ticks of the progress bar."""
 
+STEPS_A_PARAMETER = 10
+"""Warm-up steps a parameter from which on a full mass matrix is adapted by default.
+
+The last window, half of the warm-up, then has five draws a parameter. With fewer draws than
+parameters the matrix is all but singular, and every trajectory runs into the depth limit."""
+
 
 @dataclass(frozen=True)
 class NUTS:
@@ -39,13 +45,14 @@ class NUTS:
     target_acceptance
         Mean acceptance probability aimed at.
     dense_mass
-        Adapt a full mass matrix instead of a diagonal one.
+        Adapt a full mass matrix instead of a diagonal one; None: where the warm-up has
+        `STEPS_A_PARAMETER` steps a parameter.
     """
 
     chains: int = 4
     warmup: int = 500
     target_acceptance: float = 0.8
-    dense_mass: bool = True
+    dense_mass: bool | None = None
 
     def draw(self, key: jax.Array, density: WeightedDensity, n: int) -> Draws:
         return self.sample(key, density, -(-n // self.chains))
@@ -79,7 +86,7 @@ class NUTS:
             starts,
             self.warmup,
             self.target_acceptance,
-            not self.dense_mass,
+            not self._is_dense(density.dim),
         )
         if on_block is not None:
             on_block(self.warmup)
@@ -99,6 +106,11 @@ class NUTS:
                 "and the prior for parameters it does not bound."
             )
         return Draws(z, "nuts", {**convergence(z), **stats})
+
+    def _is_dense(self, dim: int) -> bool:
+        if self.dense_mass is None:
+            return self.warmup >= STEPS_A_PARAMETER * dim
+        return self.dense_mass
 
     def _starts(self, key: jax.Array, density: WeightedDensity) -> Float[np.ndarray, "chains d"]:
         rng = host_rng(key)

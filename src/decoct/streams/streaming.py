@@ -22,6 +22,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from decoct.checks import is_whole
 from decoct.compilation import use_compilation_cache
 from decoct.constructions.base import Selection
 from decoct.constructions.error_sum import ErrorSum
@@ -406,7 +407,6 @@ class StreamingCoreset:
 
 def whole(option: str, value: Any, least: int) -> int:
     """Return an option that is a whole number, or say which it has to be."""
-    number = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not number or value < least:
+    if not is_whole(value, least):
         raise RequestError(f"{option} must be a whole number, at least {least}, not {value!r}.")
     return int(value)

@@ -37,6 +37,11 @@ SMALLEST_SUPPORT = 32
 """Supports are padded to this, and beyond it to powers of two, so that few loops are compiled."""
 
 
+def draws_anew(manifold: Any) -> bool:
+    """Return whether every view of the manifold has draws of its own."""
+    return isinstance(manifold, SampledManifold) and not manifold.reuse
+
+
 class Fresh(NamedTuple):
     """What draws at some weights say.
 
@@ -83,7 +88,7 @@ class FreshDraws(eqx.Module):
         It has them where every view has draws of its own, all rows fit into one chunk in memory,
         and the sampler is `Laplace`, or `Exact` or `Automatic` of a conjugate model.
         """
-        if not isinstance(manifold, SampledManifold) or manifold.reuse:
+        if not draws_anew(manifold):
             return None
         rows, problem = manifold.everything, manifold.problem
         exact = _is_exact(problem.sampler, problem.potentials.model)

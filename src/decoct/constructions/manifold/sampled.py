@@ -35,7 +35,7 @@ from decoct.constructions.manifold.base import (
 )
 from decoct.control_variates import subsampled_totals
 from decoct.data.base import Columns
-from decoct.errors import ModelError, RequestError
+from decoct.errors import ModelError, RequestError, SamplerError
 from decoct.pools import Pool
 from decoct.randomness import host_rng
 from decoct.tangent import Tangent
@@ -211,13 +211,13 @@ class SampledManifold:
         drawn = self.problem.draw(key, selection, self.draws, origin.start)
         z = drawn.flat[: self.draws]
         if len(z) < self.draws:
-            raise ModelError(
+            raise SamplerError(
                 f"The sampler '{drawn.sampler}' returned {len(z)} draws of the {self.draws} it was "
                 "asked for; use another sampler (posterior=NUTS())."
             )
         if not np.isfinite(z).all():
             bad = int(np.argmin(np.isfinite(z).all(axis=1)))
-            raise ModelError(
+            raise SamplerError(
                 f"Draw {bad} of the sampler '{drawn.sampler}' is not finite; use another sampler "
                 "(posterior=NUTS()), or check the prior."
             )

@@ -1,0 +1,1 @@
+"""Hierarchical models on real data: ``python -m examples.hierarchical.NAME``."""

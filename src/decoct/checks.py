@@ -1,0 +1,24 @@
+"""What counts as a number among options: never a bool, never NaN."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from typing import Any
+
+
+def is_whole(value: Any, least: int) -> bool:
+    """Return whether the value is a whole number of at least ``least``."""
+    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    return whole and int(value) >= least
+
+
+def is_positive(value: Any) -> bool:
+    """Return whether the value is a positive finite number."""
+    return is_finite(value) and value > 0.0
+
+
+def is_finite(value: Any) -> bool:
+    """Return whether the value is a finite number."""
+    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    return number and math.isfinite(value)
