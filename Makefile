@@ -1,9 +1,7 @@
-# make demo, make test and make docs each work alone on a fresh clone; docs has a .venv-docs of its
-# own, so that building pages never changes what is tested.
+# make demo, make test and make docs each work alone on a fresh clone; they share .venv.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-DOCS := .venv-docs
 
 .PHONY: demo test lint format types docs benchmark clean
 
@@ -20,7 +18,7 @@ demo: $(VENV)/.installed
 	$(BIN)/decoct demo
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --durations=15
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -33,16 +31,15 @@ format: $(VENV)/.installed-dev
 types: $(VENV)/.installed-dev
 	$(BIN)/pyright
 
-$(DOCS)/.installed: pyproject.toml constraints.txt requirements-docs.txt
-	$(PYTHON) -m venv $(DOCS)
-	$(DOCS)/bin/python -m pip install --quiet --constraint constraints.txt --requirement requirements-docs.txt --editable ".[demo,numpyro,sklearn,dask]"
+$(VENV)/.installed-docs: $(VENV)/.installed requirements-docs.txt
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --requirement requirements-docs.txt --editable ".[demo,numpyro,sklearn,dask]"
 	touch $@
 
-docs: $(DOCS)/.installed
-	$(DOCS)/bin/python -m sphinx --fresh-env --fail-on-warning --keep-going --quiet -b html docs docs/_build/html
+docs: $(VENV)/.installed-docs
+	$(BIN)/python -m sphinx --fresh-env --fail-on-warning --keep-going --quiet -b html docs docs/_build/html
 
 benchmark: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks.quality
 
 clean:
-	rm -rf $(VENV) $(DOCS) build dist decoct-demo docs/_build docs/jupyter_execute
+	rm -rf $(VENV) build dist decoct-demo docs/_build docs/jupyter_execute

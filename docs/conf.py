@@ -19,6 +19,7 @@ nb_execution_mode = "force"
 nb_execution_raise_on_error = True
 nb_execution_timeout = 240
 nb_merge_streams = True
+nb_output_stderr = "remove"
 
 autodoc_mock_imports = ["pymc", "pytensor", "bambi", "stanli", "formulae"]
 autodoc_member_order = "bysource"
