@@ -108,13 +108,14 @@ def draw(lines: list[dict[str, Any]], path: Path) -> None:
             [one["full_s"] for one in some],
             style,
             color="tab:red",
+            markerfacecolor="tab:red" if kind == "measured" else "white",
             label=f"NUTS on all rows, {kind}",
         )
     left.set(xlabel="rows N", ylabel="seconds", title="Posterior of N rows")
     left.legend(frameon=False)
-    right.loglog(n, [one["peak_gb"] for one in lines], "o-")
+    right.semilogx(n, [one["peak_gb"] for one in lines], "o-")
     right.axhline(2.0, color="grey", linestyle="--")
-    right.set(xlabel="rows N", ylabel="peak memory of the process, GB", title="Memory")
+    right.set(xlabel="rows N", ylabel="peak memory of the process, GB", title="Memory", ylim=(0, 2.2))
     for axes in (left, right):
         axes.grid(alpha=0.3, which="both")
     figure.savefig(path, dpi=110)

@@ -52,7 +52,7 @@ SHARES = (0.01, 0.02, 0.05, 0.1)
 
 QUICK_SHARES = (0.02, 0.1)
 TRIALS, QUICK_TRIALS = 25, 2
-FEW_SHARES, FEW_SPLITS = {"protein_homology": (0.01, 0.02, 0.05)}, {"protein_homology": 3}
+FEW_SHARES, FEW_SPLITS = {"protein_homology": (0.01, 0.02, 0.05)}, {"protein_homology": 2}
 """Where a full fit takes minutes: fewer sizes, and runs share splits."""
 
 PRINTED_SETS, PRINTED_TRIALS = ("fashion_mnist", "flights", "rare"), 10

@@ -1,5 +1,7 @@
 """Alg. 1 against its formula, its unbiasedness, and what is reported."""
 
+import tracemalloc
+
 import jax
 import numpy as np
 import pyarrow as pa
@@ -8,14 +10,18 @@ import pytest
 
 import decoct
 from decoct.constructions import lightweight
+from decoct.constructions.base import Problem
 from decoct.constructions.lightweight import (
     LightweightCoreset,
     importance,
     lightweight_coreset,
     theorem_3_1,
 )
+from decoct.data.encoded import encoded
 from decoct.errors import RequestError, RowsError
 from decoct.models import GaussianMean
+from decoct.posteriors import Laplace
+from decoct.potentials import Potentials
 from tests.constructions.contract import (  # noqa: F401
     ConstructionContract,
     logistic_rows,
@@ -150,5 +156,21 @@ def test_bad_requests_are_sentences(x):
     bad[17, 1] = np.nan
     with pytest.raises(RowsError, match="Column 'x' has NaN in row 17"):
         lightweight_coreset({"x": bad}, 5)
-    with np.errstate(over="ignore"), pytest.raises(RowsError, match="overflow"):
-        lightweight_coreset({"x": np.array([[1e200], [-1e200]])}, 1)
+    for far in (1e200, 1.7e308):  # the second has no mean either
+        with pytest.raises(RowsError, match="squared distances to the mean overflow"):
+            lightweight_coreset({"x": np.array([[far], [far], [-far]])}, 1)
+
+
+def test_it_holds_two_numbers_a_row():
+    N = 1_000_000
+    table = decoct.rows({"x": np.random.default_rng(0).normal(size=(N, 1))})
+    lightweight_coreset(table, 10)
+    tracemalloc.start()
+    lightweight_coreset(table, 10)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    model = GaussianMean(np.eye(1))
+    problem = Problem(Potentials(model, encoded(table, model)), Laplace(), (10,))
+    planned = LightweightCoreset().plan(problem).array_bytes
+    # and a chunk's
+    assert planned - 1e6 < peak < planned + 2e6

@@ -472,6 +472,17 @@ def test_the_predictive_density_is_a_mixture_of_students(rows, kind):
     assert np.isfinite(far).all()
 
 
+@pytest.mark.parametrize("dim", [2, 7, 74])
+def test_gamma_functions_of_many_rows_keep_their_digits(dim):
+    few, many = np.array([0.3, 2.0, 77.5, 9990.0]), np.array([1.2e4, 3e7, 1e13, 1e200])
+    with jax.enable_x64(True):
+        small, large = (normal_wishart._log_rising(a, dim) for a in (few, many))
+        # Γ(a + 1) = aΓ(a), half a step at a time: for an even number this is a sum of logarithms
+        steps = sum(normal_wishart._log_rising(many + 0.5 * k, 1) for k in range(dim))
+    np.testing.assert_allclose(small, gammaln(few + 0.5 * dim) - gammaln(few), rtol=1e-10)
+    np.testing.assert_allclose(large, steps, rtol=1e-14)
+
+
 def test_expected_weights_are_the_means_of_draws():
     shares = np.array([[3.0, 2.0, 9.0, 1.5], [4.0, 0.7, 2.0, 0.0]])
     rng = np.random.default_rng(0)

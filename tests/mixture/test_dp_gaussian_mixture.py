@@ -11,7 +11,11 @@ from scipy import sparse, stats
 
 pytest.importorskip("sklearn", minversion="1.6")
 from sklearn.base import clone
-from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.exceptions import (
+    ConvergenceWarning,
+    DataDimensionalityWarning,
+    NotFittedError,
+)
 from sklearn.mixture import BayesianGaussianMixture
 from sklearn.utils.estimator_checks import (
     check_sample_weight_equivalence_on_dense_data,
@@ -35,7 +39,8 @@ def test_scikit_learns_checks(estimator, check):
 def test_scikit_learns_check_of_weights(start):
     estimator = DPGaussianMixture(n_components=3, init_params=start)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+        for category in (ConvergenceWarning, DataDimensionalityWarning):
+            warnings.simplefilter("ignore", category)
         check_sample_weight_equivalence_on_dense_data("DPGaussianMixture", estimator)
 
 
@@ -204,6 +209,48 @@ def test_iterations_can_end_early(X, capsys):
     assert start.n_iter_ == 0
     assert start.lower_bound_ == -np.inf
     assert start.predict(X).shape == (600,)
+    again = fitted(X, warm_start=True)
+    bound, means = again.lower_bound_, again.means_
+    again.set_params(max_iter=0).fit(X)
+    assert again.n_iter_ == 0
+    assert again.lower_bound_ == bound
+    np.testing.assert_allclose(again.means_, means, rtol=1e-12)
+
+
+def test_the_bound_never_falls_in_many_columns():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(600, 74)) + 0.5 * rng.normal(size=(3, 74))[rng.integers(3, size=600)]
+    mixture = fitted(
+        x,
+        rng.gamma(1.0, size=600),
+        init_params="random",
+        tol=1e-6,
+        covariance_prior=74.0,
+        weight_concentration_prior=5.0,
+    )
+    assert mixture.converged_
+    assert mixture.n_iter_ > 20
+    bounds = np.array(mixture.lower_bounds_)
+    assert np.diff(bounds).min() > -1e-12 * np.abs(bounds).max()
+    assert bounds[-1] - bounds[0] > 1000.0
+
+
+@pytest.mark.parametrize("kinds", [("process", "distribution"), ("distribution", "process")])
+def test_parameters_set_after_the_fit_wait_for_the_next(X, kinds):
+    mixture = fitted(X, weight_concentration_prior_type=f"dirichlet_{kinds[0]}")
+    before = mixture.predict_proba(X), mixture.score_samples(X), mixture.sample(50)[0]
+    mixture.set_params(
+        weight_concentration_prior_type=f"dirichlet_{kinds[1]}",
+        weight_concentration_prior=70.0,
+        n_components=2,
+        covariance_prior=3.0,
+    )
+    after = mixture.predict_proba(X), mixture.score_samples(X), mixture.sample(50)[0]
+    for one, other in zip(before, after, strict=True):
+        np.testing.assert_array_equal(one, other)
+    mixture.fit(X)
+    assert isinstance(mixture.weight_concentration_, tuple) == (kinds[1] == "process")
+    assert mixture.predict_proba(X).shape == (600, 2)
 
 
 @pytest.mark.parametrize("start", STARTS)
@@ -217,7 +264,18 @@ def test_more_components_than_rows(start):
 def test_more_columns_than_rows_and_constant_columns():
     rng = np.random.default_rng(0)
     wide = rng.normal(size=(8, 20))
-    assert np.isfinite(fitted(wide, n_components=2).score(wide))
+    told = (
+        r"X has 8 distinct rows and 20 columns: its covariance, the default covariance_prior, has "
+        r"rank 7 at most, and reg_covar \(1e-06\) is all .* Give covariance_prior"
+    )
+    with pytest.warns(DataDimensionalityWarning, match=told):
+        assert np.isfinite(fitted(wide, n_components=2).score(wide))
+    # a prior that holds without rows is no guess, and one row more than columns spans them
+    assert np.isfinite(fitted(wide, n_components=2, covariance_prior=1.0).score(wide))
+    assert np.isfinite(fitted(wide[:, :7], n_components=2).score(wide[:, :7]))
+    repeated = np.repeat(wide[:, :7], 3, axis=0)[:-3]
+    with pytest.warns(DataDimensionalityWarning, match="X has 7 distinct rows and 7 columns"):
+        fitted(repeated, n_components=2)
     constant = np.column_stack([rng.normal(size=(50, 2)), np.full(50, 3.0)])
     assert np.isfinite(fitted(constant, n_components=2).score(constant))
     with pytest.raises(DecoctError, match=r"8 distinct rows span 7 of 20 columns"):
@@ -266,6 +324,33 @@ def test_weights_that_are_none_at_all(X):
         fitted(X, np.full(600, 0.5 / 600))
     with pytest.raises(ValueError, match="one distinct row"):
         fitted(X, np.eye(600)[7] * 5.0)
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_weights_that_overflow(X, start):
+    for weight, told in ((1e308, "inf"), (1e306, "inf"), (1e300, r"6e\+302")):
+        with pytest.raises(DecoctError, match=rf"sample_weight sums to {told}, more than float64"):
+            fitted(X, np.full(600, weight), init_params=start)
+    with pytest.raises(
+        DecoctError, match=r"up to 9.*e\+10 and the weights of its rows sum to 6e\+287, so that"
+    ):
+        fitted(X * 1e10, np.full(600, 1e285), init_params=start)
+    # the largest that are taken: the prior is lost in them, and nothing else
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        many, fewer = (
+            fitted(X, np.full(600, weight), init_params=start, max_iter=20, tol=0.0)
+            for weight in (1e297, 1e15)
+        )
+    np.testing.assert_allclose(many.means_, fewer.means_, rtol=1e-9)
+    np.testing.assert_allclose(many.score_samples(X), fewer.score_samples(X), rtol=1e-9)
+    normal = sum(
+        weight * stats.multivariate_normal(mean, covariance).pdf(X)
+        for weight, mean, covariance in zip(
+            many.weights_, many.means_, many.covariances_, strict=True
+        )
+    )
+    np.testing.assert_allclose(many.score_samples(X), np.log(normal), rtol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -377,7 +462,8 @@ def test_sparse_tables_are_refused_and_names_of_columns_kept(X):
 
 def test_the_smallest_tables():
     two = np.array([[0.0, 1.0], [2.0, -3.0]])
-    mixture = fitted(two)
+    with pytest.warns(DataDimensionalityWarning, match="has rank 1 at most"):
+        mixture = fitted(two)
     assert mixture.weights_.sum() == pytest.approx(1.0)
     assert np.isfinite(mixture.score_samples(two)).all()
     # one row, or rows that are all one, once the prior needs no covariance of theirs

@@ -1,5 +1,6 @@
 """A mixture and its coreset in one call, by the estimator and by `decoct.build`."""
 
+import copy
 import subprocess
 import sys
 import warnings
@@ -10,7 +11,7 @@ import pytest
 
 pytest.importorskip("sklearn", minversion="1.6")
 from sklearn.base import clone
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.exceptions import ConvergenceWarning, DataDimensionalityWarning
 from sklearn.utils.estimator_checks import (
     check_sample_weight_equivalence_on_dense_data,
     parametrize_with_checks,
@@ -104,7 +105,8 @@ def test_fit_leaves_the_coreset_it_was_fitted_on(X):
     np.testing.assert_array_equal(coreset.rows["x"], X[coreset.indices])
     assert (np.diff(coreset.indices) > 0).all()
     assert coreset.weights.sum() == pytest.approx(4000, rel=0.2)
-    assert coreset.model is fitted
+    assert coreset.model.coreset_ is coreset
+    assert_same_fit(coreset.model, fitted, rtol=0)
     assert coreset.report.status is Status.DONE
     assert coreset.report.method["name"] == "LightweightCoreset"
     assert coreset.report.method["components"] == 6
@@ -125,6 +127,41 @@ def test_fit_leaves_the_coreset_it_was_fitted_on(X):
     )
 
 
+def test_a_coreset_keeps_its_fit(X, tmp_path):
+    fitted = mixture(coreset_size=60, warm_start=True).fit(X)
+    kept, means = fitted.coreset_, fitted.means_.copy()
+    assert kept.model.means_ is fitted.means_  # and no second copy of it
+    fitted.set_params(n_components=6, mean_precision_prior=3.0).fit(X + 100.0)
+    assert fitted.coreset_ is not kept
+    assert fitted.means_.max() > 90.0
+    np.testing.assert_array_equal(kept.model.means_, means)
+    assert kept.model.mean_precision_prior is None
+    kept.save(tmp_path / "kept.parquet")
+    back = decoct.load(tmp_path / "kept.parquet")
+    np.testing.assert_array_equal(back.rows["x"], X[kept.indices])
+    np.testing.assert_array_equal(back.model.means_, means)
+    # a fit that fails leaves both as they were
+    last = fitted.coreset_
+    with pytest.raises(DecoctError, match="square overflows"):
+        fitted.fit(X * 1e200)
+    assert fitted.coreset_ is last
+    assert mixture().fit(X[:50]).coreset_ is None
+
+
+def test_the_model_of_a_coreset_is_not_fitted_again(X, built, tmp_path):
+    built.save(tmp_path / "built.parquet")
+    own = mixture(coreset_size=60).fit(X).coreset_
+    for coreset in (built, own, decoct.load(tmp_path / "built.parquet")):
+        means = coreset.model.means_
+        with pytest.raises(RequestError, match=r"copy\.copy\(model\)\.fit\(X\)"):
+            coreset.model.fit(X)
+        assert coreset.model.means_ is means
+    other = copy.copy(built.model).set_params(warm_start=True, max_iter=0).fit(X)
+    assert other.coreset_ is None
+    np.testing.assert_allclose(other.means_, built.model.means_, rtol=1e-12)
+    assert clone(built.model).fit(X).coreset_ is None
+
+
 def test_random_state_decides_the_coreset(X):
     one, same, other = (mixture(coreset_size=50, random_state=seed).fit(X) for seed in (0, 0, 1))
     np.testing.assert_array_equal(one.coreset_.indices, same.coreset_.indices)
@@ -142,7 +179,8 @@ def test_weights_are_repeated_rows_for_the_coreset_too(X):
     assert set(chosen) == set(repeated[other.coreset_.indices])
     assert (counts[chosen] > 0).all()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+        for category in (ConvergenceWarning, DataDimensionalityWarning):
+            warnings.simplefilter("ignore", category)
         check_sample_weight_equivalence_on_dense_data(
             "DPGaussianMixture", mixture(n_components=2, coreset_size=6)
         )
@@ -204,6 +242,18 @@ def test_build_gives_the_coreset_and_the_fit(X, built):
     assert repr(again).startswith("Coreset(")
     given = mixture(mean_prior=[0.0, 0.0], covariance_prior=1.0)
     assert decoct.build(given, {"x": X}, size=50).report.passes == 2
+
+
+def test_epsilon_is_told_whoever_names_the_method(X):
+    def told(components, model=None):
+        method = LightweightCoreset(components=components)
+        model = mixture() if model is None else model
+        return decoct.build(model, {"x": X}, size=50, method=method).report.rounds[0]
+
+    assert told(None)["epsilon"] == theorem_3_1(50, 2, 6)
+    assert told(4)["epsilon"] == theorem_3_1(50, 2, 4)
+    # a model that is no mixture has no components
+    assert "epsilon" not in told(None, decoct.models.GaussianMean(np.eye(2)))
 
 
 def test_the_coreset_is_the_construction_s_whatever_the_model(X, built):
@@ -278,6 +328,23 @@ def test_rows_that_are_all_one_row():
         decoct.build(mixture(), {"x": np.full((3000, 2), 0.1)}, size=20)
     fitted = mixture(covariance_prior=1.0, coreset_size=5).fit(np.full((30, 2), 0.1))
     np.testing.assert_array_equal(fitted.coreset_.weights, [30.0])
+
+
+def test_rows_whose_squares_overflow_are_named(X):
+    far = X.copy()
+    far[1234, 1] = -1e200
+    for how in ({}, {"mean_prior": [0.0, 0.0]}):
+        with pytest.raises(RowsError, match=r"X has -1e\+200 in row 1234, column 1, whose square"):
+            decoct.build(mixture(**how), {"x": far}, size=30, method=Uniform())
+    # priors that need no look at all rows, and rows that were kept
+    given = mixture(mean_prior=[0.0, 0.0], covariance_prior=1.0)
+    few = decoct.build(given, {"x": far}, size=30, method=Uniform())
+    assert 1234 not in few.indices
+    far[few.indices[7], 0] = 1e160
+    with pytest.raises(RowsError, match=rf"X has 1e\+160 in row {few.indices[7]}, column 0"):
+        decoct.build(given, {"x": far}, size=30, method=Uniform())
+    with pytest.raises(RowsError, match="squared distances to the mean overflow"):
+        decoct.build(mixture(), {"x": far}, size=30)
 
 
 def test_there_is_no_density_to_walk_on(built):

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -78,14 +78,15 @@ class LightweightCoreset(OneStep):
     """The lightweight coreset: rows drawn with replacement by q, a row drawn c times weighs c/(Mq).
 
     The M draws of a smaller size are the first M of a larger one. Takes two passes over the data
-    and 8 bytes a row. The model plays no part.
+    and 16 bytes a row: two numbers of each are held at once. The model plays no part.
 
     Parameters
     ----------
     columns
         Names of the encoded columns that make up x, side by side; None for all of them.
     components
-        T of Theorem 3.1, for the report; None leaves ε out.
+        T of Theorem 3.1, for the report; None takes that of the mixture that `decoct.build` was
+        given, and leaves ε out for other models.
     delta
         δ of Theorem 3.1.
 
@@ -119,7 +120,10 @@ class LightweightCoreset(OneStep):
         potentials.counts.passes += 2
         chosen = _draw(key, potentials.rows, found.q, problem.sizes)
         size = chosen[-1].size
-        numbers = {"repeated_picks": problem.size - size, **self.numbers(found, problem.size)}
+        # what stands in for a mixture's rows knows how many components it will have
+        components = self.components or getattr(potentials.model, "mixture_components", None)
+        told = replace(self, components=components).numbers(found, problem.size)
+        numbers = {"repeated_picks": problem.size - size, **told}
         picked = tuple(Chosen(one, None) for one in chosen)
         return OneStepState(picked), StepInfo(described_draws(size, numbers), numbers)
 
@@ -244,14 +248,19 @@ def importance(
     """
     how = {"size": CHUNK, "columns": columns, "on_chunk": on_rows}
     moments = rows.map_reduce(_moments, operator.add, **how)
-    squares = np.concatenate(rows.map_reduce(_SquaresFrom(moments.mean), operator.add, **how))
-    spread = float(squares.sum())
+    q = np.concatenate(rows.map_reduce(_SquaresFrom(moments.mean), operator.add, **how))
+    spread = float(q.sum())
     if not np.isfinite(spread):
         raise RowsError("The squared distances to the mean overflow; divide the columns.")
-    N = len(squares)
-    # where all rows are one row, all count alike
-    far = squares / spread if spread > 0.0 else np.full(N, 1.0 / N)
-    return Importance(0.5 / N + 0.5 * far, moments.mean, spread)
+    N = len(q)
+    # in place, as there may be many rows
+    if spread > 0.0:
+        q /= spread
+    else:  # all rows are one row, and count alike
+        q.fill(1.0 / N)
+    q *= 0.5
+    q += 0.5 / N
+    return Importance(q, moments.mean, spread)
 
 
 def theorem_3_1(size: int, dim: int, components: int, delta: float = 0.05) -> float:
@@ -319,6 +328,7 @@ class _Moments:
         return _Moments(count, self.mean + (other.count / count) * (other.mean - self.mean))
 
 
+@np.errstate(over="ignore", invalid="ignore")  # `importance` looks at the sum
 def _moments(chunk: Chunk) -> _Moments:
     return _Moments(chunk.n_rows, _points(chunk).mean(axis=0))
 
@@ -329,5 +339,6 @@ class _SquaresFrom:
 
     mean: Float[np.ndarray, " D"]
 
+    @np.errstate(over="ignore", invalid="ignore")
     def __call__(self, chunk: Chunk) -> list[Float[np.ndarray, " n"]]:
         return [np.square(_points(chunk) - self.mean[None, :]).sum(axis=1)]

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from copy import copy
 
 import numpy as np
 from jaxtyping import Float
@@ -33,7 +34,7 @@ from decoct.mixture.walks import table as walkable
 
 try:
     from sklearn.base import BaseEstimator, DensityMixin
-    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.exceptions import ConvergenceWarning, DataDimensionalityWarning
     from sklearn.utils import check_random_state
     from sklearn.utils.validation import check_is_fitted, validate_data
 except ImportError as error:
@@ -60,7 +61,7 @@ class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
         Stop when an iteration raises ``lower_bound_`` by less than this, in nats.
     reg_covar : float, default=1e-6
         Added to the diagonal of the default ``covariance_prior``, which columns that others
-        determine, or more columns than rows, would leave singular.
+        determine, or no more rows than columns, leave singular. Where it is 0 they are refused.
     max_iter : int, default=100
         Most iterations.
     n_init : int, default=1
@@ -81,7 +82,8 @@ class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
         ν₀ > D − 1; D if None.
     covariance_prior : float or array-like of shape (n_features, n_features), default=None
         W₀⁻¹, or a multiple of the identity; the weighted covariance of X, plus ``reg_covar`` on
-        the diagonal, if None.
+        the diagonal, if None. With D distinct rows or fewer give one: the covariance of X has
+        directions in which ``reg_covar`` is the whole prior, and `fit` warns.
     random_state : int, RandomState instance or None, default=None
         Seed of the starts and of `sample`.
     warm_start : bool, default=False
@@ -112,7 +114,8 @@ class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
     weight_concentration_ : tuple of two ndarrays of shape (n_components,), or one such array
         (a, b) of the sticks' Beta(a_t, b_t), the last with b = 0 (v_T = 1); or the Dirichlet's.
     lower_bound_ : float
-        The evidence bound in nats, −inf if ``max_iter`` is 0.
+        The evidence bound in nats. If ``max_iter`` is 0, −inf, or with ``warm_start`` the one of
+        the last fit.
     lower_bounds_ : list of float
         The bound after every iteration. It never falls but for rounding: where float64 would let
         it, for a covariance has too many digits, the fit ends before and warns.
@@ -121,7 +124,8 @@ class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
     converged_ : bool
         Whether they ended by ``tol``.
     coreset_ : Coreset or None
-        The weighted rows of the fit, where ``coreset_size`` asked for some, or `decoct.build`.
+        The weighted rows of the fit, where ``coreset_size`` asked for some, or `decoct.build`. Its
+        ``model`` is the fit as it was, which later fits leave alone.
     weight_concentration_prior_, mean_precision_prior_, degrees_of_freedom_prior_ : float
     mean_prior_ : ndarray of shape (n_features,)
     covariance_prior_ : ndarray of shape (n_features, n_features)
@@ -207,18 +211,28 @@ class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
         ------
         ValueError
             A parameter, X or a weight cannot be used, or a default prior cannot be formed from
-            them; the message says which and what to do.
+            them, or this is the ``model`` of a coreset; the message says which and what to do.
+
+        Warns
+        -----
+        ConvergenceWarning
+            The iterations ended before the bound stood still.
+        DataDimensionalityWarning
+            X has no more distinct rows than columns, and ``covariance_prior`` is None.
         """
         estimator_input.check_parameters(self)
+        estimator_input.check_unbound(self)
         X = self._validated(X, ensure_min_samples=2)
-        weights = estimator_input.weights(sample_weight, X)
         estimator_input.check_values(X)
+        weights = estimator_input.weights(sample_weight, X)
         where, gamma = representatives(X, weights)
         priors = self._priors(X.shape[1], lambda: Moments.of(X[where], gamma))
-        self.coreset_ = None
+        coreset = None
         if self.coreset_size is not None:
-            self.coreset_, where, gamma = self._own_coreset(X, where, gamma)
+            coreset, where, gamma = self._own_coreset(X, where, gamma)
         self._fit_rows(X[where], gamma, priors)
+        # its model is a copy, which shares the arrays: the next fit must not change it
+        self.coreset_ = None if coreset is None else copy(self)._model_of(coreset)
         return self
 
     def _fit_rows(
@@ -230,7 +244,7 @@ class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
         if again:
             estimator_input.check_warm(self, x.shape[1])
         best = self._climb(x, gamma, priors, again)
-        self._keep(best)
+        self._keep(best, self.lower_bound_ if again else -np.inf)
         if best.fall:
             warnings.warn(
                 f"The evidence bound would have fallen by {best.fall:.3g} nats in iteration "
@@ -345,9 +359,10 @@ class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
         return np.asarray(found, dtype=np.float64)
 
     def _weight_prior(self) -> StickBreaking | FiniteDirichlet:
-        return estimator_input.WEIGHT_PRIORS[self.weight_concentration_prior_type](
-            float(self.weight_concentration_prior_)
-        )
+        """Return the prior of the fit, whatever the parameters are now."""
+        sticks = isinstance(self.weight_concentration_, tuple)
+        kind = StickBreaking if sticks else FiniteDirichlet
+        return kind(float(self.weight_concentration_prior_))
 
     def _mixture(self) -> Mixture:
         check_is_fitted(self)
@@ -366,6 +381,7 @@ class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
                 "The parameter 'degrees_of_freedom_prior' should be greater than "
                 f"{D - 1}, but got {self.degrees_of_freedom_prior_:.3f}."
             )
+        kind = estimator_input.WEIGHT_PRIORS[self.weight_concentration_prior_type]
         moments = None
         if self.mean_prior is None or self.covariance_prior is None:
             moments = moments_of()
@@ -376,13 +392,16 @@ class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
         self.covariance_prior_, chol = estimator_input.covariance_prior(
             self.covariance_prior, self.reg_covar, D, moments
         )
+        if self.covariance_prior is None and moments is not None and moments.rows <= D:
+            told = estimator_input.of_too_few_rows(moments.rows, D, self.reg_covar)
+            warnings.warn(told, DataDimensionalityWarning, stacklevel=3)
         components = NormalWishart(
             self.mean_prior_,
             np.asarray(self.mean_precision_prior_, dtype=np.float64),
             chol,
             np.asarray(self.degrees_of_freedom_prior_, dtype=np.float64),
         )
-        return Priors(self._weight_prior(), components)
+        return Priors(kind(float(self.weight_concentration_prior_)), components)
 
     def _climb(
         self,
@@ -415,12 +434,11 @@ class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
             fits.append(fit)
         return max(fits, key=lambda fit: fit.bounds[-1] if fit.bounds else -np.inf)
 
-    def _keep(self, fit: Fit) -> None:
-        """Set what the user reads."""
+    def _keep(self, fit: Fit, bound: float = -np.inf) -> None:
+        """Set what the user reads; ``bound`` is the one at the start."""
         self._posterior = fit.mixture
         shares, components = fit.mixture
-        stick = self.weight_concentration_prior_type == "dirichlet_process"
-        self.weight_concentration_ = (shares[0], shares[1]) if stick else shares[0]
+        self.weight_concentration_ = (shares[0], shares[1]) if len(shares) == 2 else shares[0]
         self.weights_ = self._weight_prior().mean(shares)
         self.means_ = components.mean
         self.mean_precision_ = components.mean_precision
@@ -433,4 +451,4 @@ class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
         self.converged_ = fit.converged
         self.n_iter_ = len(fit.bounds)
         self.lower_bounds_ = fit.bounds
-        self.lower_bound_ = fit.bounds[-1] if fit.bounds else -np.inf
+        self.lower_bound_ = fit.bounds[-1] if fit.bounds else bound

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import _check_sample_weight, check_array
 
@@ -28,6 +28,9 @@ LARGEST_SEED = 2**32 - 1
 
 LARGEST_VALUE = 1e150
 """Largest number in X whose square float64 can hold, with room for sums."""
+
+LARGEST_TOTAL, LARGEST_SCATTER = 1e300, 1e305
+"""Largest Σγ, and Σγ‖x‖², with room for what is made of them."""
 
 
 def check_parameters(estimator: BaseEstimator) -> None:
@@ -97,13 +100,34 @@ def _arraylike(value: Any) -> bool:
     return isinstance(value, (list, tuple)) or np.ndim(getattr(value, "shape", None) or 0) > 0
 
 
-def check_values(x: Float[np.ndarray, "N D"]) -> None:
-    """Refuse numbers whose squares overflow."""
+def check_values(x: Float[np.ndarray, "n D"], numbers: int | Int[np.ndarray, " n"] = 0) -> None:
+    """Refuse values whose squares overflow.
+
+    Parameters
+    ----------
+    x : (n, D)
+        Rows of a table.
+    numbers
+        Their numbers in it, or that of the first of consecutive rows.
+    """
     if max(x.max(), -x.min()) > LARGEST_VALUE:
         row, column = np.argwhere(np.abs(x) > LARGEST_VALUE)[0]
+        known = np.asarray(numbers)
+        number = known[row] if known.ndim else known + row
         raise RowsError(
-            f"X has {x[row, column]:.6g} in row {row}, column {column}, whose square overflows; "
-            "divide the column."
+            f"X has {x[row, column]:.6g} in row {number}, column {column}, whose square "
+            "overflows; divide the column."
+        )
+
+
+def check_unbound(estimator: Any) -> None:
+    """Refuse to fit what is the model of a coreset, whose rows would then have another's fit."""
+    coreset = getattr(estimator, "coreset_", None)
+    if coreset is not None and coreset.model is estimator:
+        raise RequestError(
+            f"This {type(estimator).__name__} is the model of a coreset, fitted to its rows, which "
+            "another fit would change; fit a copy: copy.copy(model).fit(X), which warm_start=True "
+            "makes go on from here."
         )
 
 
@@ -125,10 +149,25 @@ def check_warm(estimator: Any, D: int) -> None:
 
 
 def weights(sample_weight: Any, X: Float[np.ndarray, "N D"]) -> Float[np.ndarray, " N"]:
-    """Return γ, all ones if not given."""
+    """Return γ, all ones if not given, for rows that passed `check_values`."""
     gamma = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
     if not gamma.any():
         raise RowsError("Sample weights must contain at least one non-zero number.")
+    with np.errstate(over="ignore"):
+        total = gamma.sum()
+        if total > LARGEST_TOTAL:
+            raise RowsError(
+                f"sample_weight sums to {total:.6g}, more than float64 has room for; weights are "
+                "numbers of rows: divide them."
+            )
+        # Σγ‖x‖² if all rows were as far out as the farthest value
+        largest = max(X.max(), -X.min())
+        if total * largest**2 * X.shape[1] > LARGEST_SCATTER:
+            raise RowsError(
+                f"X has values up to {largest:.6g} and the weights of its rows sum to "
+                f"{total:.6g}, so that weights times squared values overflow; divide the columns "
+                "or the weights."
+            )
     return gamma
 
 
@@ -202,6 +241,16 @@ def covariance_prior(
         if not _definite(prior):
             raise RequestError("'full covariance_prior' should be symmetric, positive-definite")
     return prior, np.linalg.cholesky(prior)
+
+
+def of_too_few_rows(rows: int, D: int, added: float) -> str:
+    """Return what to say of a default ``covariance_prior`` that the rows leave open."""
+    return (
+        f"X has {rows} distinct rows and {D} columns: its covariance, the default "
+        f"covariance_prior, has rank {rows - 1} at most, and reg_covar ({added:.3g}) is all that "
+        "the prior has in the other directions. Give covariance_prior, or set reg_covar to the "
+        "variance expected there."
+    )
 
 
 def _definite(matrix: Float[np.ndarray, "D D"]) -> bool:

@@ -168,15 +168,28 @@ def predictive(
     D = posterior.mean.shape[-1]
     beta, nu = posterior.mean_precision, posterior.dof
     dof = nu + 1.0 - D
-    at = gammaln(0.5 * (dof + D)) - gammaln(0.5 * dof) - 0.5 * D * np.log(np.pi)
+    at = _log_rising(0.5 * dof, D) - 0.5 * D * np.log(np.pi)
     at = at + 0.5 * D * jnp.log(beta / (1.0 + beta)) - _half_log_det(posterior.chol)
-    return at, beta / ((1.0 + beta) * nu), 0.5 * (dof + D)
+    # β/((1 + β)ν) with no product of large numbers
+    return at, 1.0 / ((1.0 + 1.0 / beta) * nu), 0.5 * (dof + D)
 
 
 def _halves(dof: Float[Array, " *T"], D: int) -> Float[Array, "*T D"]:
     """Return (ν + 1 − d)/2 for d = 1..D."""
     dof = jnp.asarray(dof)
     return 0.5 * (dof[..., None] - jnp.arange(D).reshape((1,) * dof.ndim + (D,)))
+
+
+def _log_rising(a: Float[Array, " T"], D: int) -> Float[Array, " T"]:
+    """Return ln Γ(a + D/2) − ln Γ(a), to the last digits however large a is."""
+    whole = D // 2
+    steps = jnp.log(a[:, None] + jnp.arange(whole)[None, :]).sum(axis=1)
+    if D % 2 == 0:
+        return steps
+    a = a + whole
+    # the half step that is left, by Stirling's series where ln Γ has too many digits
+    series = 0.5 * jnp.log(a) - 0.125 / a + 1.0 / (192.0 * a) / a / a
+    return steps + jnp.where(a < 1e4, gammaln(a + 0.5) - gammaln(a), series)
 
 
 def _half_log_det(chol: Float[Array, "*T D D"]) -> Float[Array, " *T"]:

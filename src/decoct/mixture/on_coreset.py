@@ -69,7 +69,7 @@ class FittedOnCoresets:
                 f"decoct.build takes the size from size=, but coreset_size is {self.coreset_size}; "
                 "leave it None."
             )
-        return NumericTable(getattr(method, "columns", None))
+        return NumericTable(getattr(method, "columns", None), int(self.n_components))
 
     def fitted_to(self: Any, coreset: Coreset, table: Rows) -> Coreset:
         """Return the coreset with a copy of this estimator, fitted on it, as its model.
@@ -81,8 +81,9 @@ class FittedOnCoresets:
         mixture: Any = clone(self)
         if mixture.random_state is None:
             mixture.set_params(random_state=coreset.report.seed)
-        x, gamma = distinct_rows(beside(coreset.rows), coreset.weights)
-        check_values(x)
+        kept = beside(coreset.rows)
+        check_values(kept, coreset.indices)
+        x, gamma = distinct_rows(kept, coreset.weights)
         mixture.n_features_in_ = x.shape[1]
         if all(np.ndim(column) == 1 for column in coreset.rows.values()):
             mixture.feature_names_in_ = np.asarray(list(coreset.rows), dtype=object)
@@ -96,8 +97,7 @@ class FittedOnCoresets:
         mixture._fit_rows(x, gamma, mixture._priors(x.shape[1], moments))
         seconds = {**coreset.report.seconds, "fit": round(time.perf_counter() - began, 3)}
         report = dataclasses.replace(coreset.report, passes=passes, seconds=seconds)
-        mixture.coreset_ = dataclasses.replace(coreset, model=mixture, report=report)
-        return mixture.coreset_
+        return mixture._model_of(dataclasses.replace(coreset, report=report))
 
     def draw_posterior(self: Any, draws: int, chains: int, seed: int) -> xr.DataTree:
         """Return independent draws of the variational posterior, as `Coreset.sample` gives them.
@@ -184,13 +184,21 @@ class FittedOnCoresets:
             mixture.feature_names_in_ = np.asarray(state["feature_names"], dtype=object)
         return mixture
 
+    def _model_of(self: Any, coreset: Coreset) -> Coreset:
+        """Return the coreset with this estimator as its model; no other fit will change it."""
+        self.coreset_ = dataclasses.replace(coreset, model=self)
+        return self.coreset_
+
     def _own_coreset(
         self: Any,
         X: Float[np.ndarray, "N D"],
         where: Int[np.ndarray, " n"],
         gamma: Float[np.ndarray, " n"],
     ) -> tuple[Coreset, Int[np.ndarray, " m"], Float[np.ndarray, " m"]]:
-        """Return the coreset of distinct rows X[where] that count γ times; also unsorted."""
+        """Return the coreset of distinct rows X[where] that count γ times; also unsorted.
+
+        Its model is still to be fitted: `_model_of`.
+        """
         began = time.perf_counter()
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         places, weights, numbers = weighted_draws(X[where], gamma, self.coreset_size, seed)
@@ -211,7 +219,7 @@ class FittedOnCoresets:
             described(method), seed, Status.DONE, size, None,
             [numbers], 2, 0, {"coreset": round(time.perf_counter() - began, 3)},
         )  # fmt: skip
-        # the estimator stands in for a model: see FittedModel
+        # a FittedModel
         model: Any = self
         return Coreset(indices, weights[order], rows, len(X), model, report), kept, weights
 
@@ -223,9 +231,12 @@ class NumericTable(AbstractModel):
     ----------
     needs
         Names of the columns; None for all of them.
+    mixture_components
+        T of the mixture that the rows are chosen for, which `LightweightCoreset` reports ε for.
     """
 
     needs: tuple[str, ...] | None
+    mixture_components: int
 
     def init(self, rows: RawRows) -> Params:
         return {"nothing": np.zeros(1)}
@@ -248,7 +259,9 @@ def beside(columns: Mapping[str, np.ndarray]) -> Float[np.ndarray, "n D"]:
 
 
 def _chunk_moments(chunk: Chunk) -> Moments:
-    return Moments.of(beside(chunk.columns), np.ones(chunk.n_rows))
+    x = beside(chunk.columns)
+    check_values(x, chunk.start)
+    return Moments.of(x, np.ones(chunk.n_rows))
 
 
 def _plain(value: Any) -> Any:
