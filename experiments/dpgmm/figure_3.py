@@ -55,7 +55,7 @@ TRIALS, QUICK_TRIALS = 25, 2
 FEW_SHARES, FEW_SPLITS = {"protein_homology": (0.01, 0.02, 0.05)}, {"protein_homology": 2}
 """Where a full fit takes minutes: fewer sizes, and runs share splits."""
 
-PRINTED_SETS, PRINTED_TRIALS = ("fashion_mnist", "flights", "rare"), 10
+PRINTED_SETS, PRINTED_TRIALS = ("fashion_mnist", "flights", "rare"), 25
 """Where the printed reading is run unless asked otherwise."""
 
 QUICK_SETS, QUICK_ROWS = ("rare",), 4000
