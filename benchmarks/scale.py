@@ -115,7 +115,9 @@ def draw(lines: list[dict[str, Any]], path: Path) -> None:
     left.legend(frameon=False)
     right.semilogx(n, [one["peak_gb"] for one in lines], "o-")
     right.axhline(2.0, color="grey", linestyle="--")
-    right.set(xlabel="rows N", ylabel="peak memory of the process, GB", title="Memory", ylim=(0, 2.2))
+    right.set(
+        xlabel="rows N", ylabel="peak memory of the process, GB", title="Memory", ylim=(0, 2.2)
+    )
     for axes in (left, right):
         axes.grid(alpha=0.3, which="both")
     figure.savefig(path, dpi=110)

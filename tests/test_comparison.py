@@ -1,12 +1,14 @@
 """Constructions side by side: the figures are `check`'s, refusals are lines, uniform is in."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import decoct
 from decoct.constructions import Hilbert, IteratedHilbert, MomentMatching, Sensitivity, Uniform
-from decoct.errors import RequestError
+from decoct.errors import ModelError, RequestError, RowsError
 from decoct.models import GaussianMean, LogisticRegression, StudentTRegression
+from decoct.posteriors import Laplace
 from decoct.posteriors.exact import exact_posterior
 from decoct.solvers import GIGA
 
@@ -98,10 +100,65 @@ def test_the_picture_has_every_method(comparison):
     assert right.get_xlabel() == "seconds of the build"
 
 
-def test_bad_requests_are_refused(rows):
-    with pytest.raises(RequestError, match="from 1 to 2,000"):
-        decoct.compare(LogisticRegression(), rows, [])
-    with pytest.raises(RequestError, match="from 1 to 2,000"):
-        decoct.compare(LogisticRegression(), rows, [10, 3000])
+@pytest.mark.parametrize(
+    ("sizes", "says"),
+    [
+        ([], "there is none"),
+        ([10, 3000], "3000 is among them"),
+        ([10, 0], "0 is among them"),
+        ([-5, 10], "-5 is among them"),
+        ([10, 2.5], r"2\.5 is among them"),
+        ([True], "True is among them"),
+        (["10"], "'10' is among them"),
+        (10, r"such as \[50, 100\], not 10\."),
+        ("10", r"such as \[50, 100\], not '10'\."),
+        (np.array(10), r"not array\(10\)\."),
+        (None, r"not None\."),
+    ],
+)
+def test_bad_sizes_are_refused_before_any_work(rows, sizes, says):
+    with pytest.raises(RequestError, match=rf"from 1 to 2,000.*{says}"):
+        decoct.compare(LogisticRegression(), rows, sizes, methods={"never": None})
+
+
+def test_sizes_may_be_any_numbers_in_any_order(rows):
+    sizes = np.array([30, 10, 30])
+    result = decoct.compare(LogisticRegression(), rows, sizes, methods={}, draws=50)
+    assert [line.size for line in result.lines] == [10, 30, None]
+
+
+@pytest.mark.parametrize("draws", [1, 0, 2.5, True])
+def test_bad_draws_are_refused(rows, draws):
     with pytest.raises(RequestError, match="at least 2"):
-        decoct.compare(LogisticRegression(), rows, [10], draws=1)
+        decoct.compare(LogisticRegression(), rows, [10], draws=draws)
+
+
+def test_a_bad_row_is_no_refusal_of_a_method(rows):
+    bad = {**rows, "x": rows["x"].copy()}
+    bad["x"][1234, 1] = np.nan
+    with pytest.raises(RowsError, match=r"'x' has NaN in row 1234"):
+        decoct.compare(LogisticRegression(), bad, [10], methods={}, draws=50)
+
+
+def test_nothing_to_compare_says_what_the_first_method_said():
+    model = decoct.Model(
+        lambda params, rows: jnp.nan * rows["y"], lambda params: -0.5 * params @ params, np.zeros(2)
+    )
+    with pytest.raises(ModelError, match="row 0 is nan"):
+        decoct.compare(
+            model, {"y": np.ones(60)}, [10], methods={}, posterior=Laplace(judge=False), draws=50
+        )
+
+
+def test_the_corrected_draws_are_counted(comparison):
+    """1 / Σ r² of the smoothed weights, as `check` has it; as many as drawn where KL is nothing."""
+    for line in comparison.lines:
+        assert 1.0 <= line.ess <= 200.0 + 1e-9
+    laplace = lines_of(comparison, "Laplace + PSIS")[0]
+    assert laplace.khat < 0.7
+    # 1/ESS − 1/S is Var(r), about 2 KL / S where KL is small
+    assert laplace.ess == pytest.approx(200.0 / (1.0 + 2.0 * laplace.kl), rel=0.02)
+    worst = max((line for line in comparison.lines if line.rows), key=lambda line: line.kl)
+    assert worst.ess < 20.0
+    assert "ESS" in repr(comparison).splitlines()[0].split()
+    assert list(comparison.to_pandas()["ess"]) == [line.ess for line in comparison.lines]

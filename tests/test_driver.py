@@ -5,11 +5,14 @@ import subprocess
 import sys
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import decoct
-from decoct.constructions import IteratedHilbert
+from decoct.checkpoint import read_checkpoint
+from decoct.constructions import IteratedHilbert, Uniform
+from decoct.driver import Request, building
 from decoct.errors import DecoctError, RequestError
 from decoct.progress import ProgressBar
 
@@ -81,6 +84,19 @@ def stop_after(monkeypatch, rounds):
     monkeypatch.setattr(IteratedHilbert, "step", dying)
 
 
+def counted_steps(monkeypatch):
+    """Return a list that grows by one with every step of the construction."""
+    taken = []
+    step = IteratedHilbert.step
+
+    def counting(self, key, problem, state):
+        taken.append(1)
+        return step(self, key, problem, state)
+
+    monkeypatch.setattr(IteratedHilbert, "step", counting)
+    return taken
+
+
 @pytest.mark.parametrize("request_", [{"size": 15}, {"kl": 1e-4}])
 def test_a_killed_build_resumes_to_the_identical_coreset(rows, tmp_path, monkeypatch, request_):
     whole = decoct.build(MODEL, rows, seed=3, **request_)
@@ -90,8 +106,12 @@ def test_a_killed_build_resumes_to_the_identical_coreset(rows, tmp_path, monkeyp
         stop_after(patch, 1)
         with pytest.raises(Killed):
             decoct.build(MODEL, rows, seed=3, checkpoint=checkpoint, **request_)
-    assert checkpoint.exists()
+    done = read_checkpoint(checkpoint)["infos"]
+    assert len(done) == 1
+    taken = counted_steps(monkeypatch)
     resumed = decoct.resume(checkpoint, MODEL, rows)
+    assert len(taken) == len(whole.report.rounds) - 1
+    assert resumed.report.rounds[:1] == done
     np.testing.assert_array_equal(resumed.indices, whole.indices)
     np.testing.assert_array_equal(resumed.weights, whole.weights)
     assert resumed.report.passes == whole.report.passes
@@ -118,6 +138,66 @@ def test_a_checkpoint_of_another_build_is_refused(rows, tmp_path, monkeypatch):
         decoct.resume(checkpoint, MODEL, rows)
     with pytest.raises(RequestError, match="no checkpoint"):
         decoct.resume(tmp_path / "none", MODEL, rows)
+
+
+def grouped(offsets=(0.0, 1.0), scale=1.0, prior_sd=1.0, start=0.0):
+    """A model of one's own; its description says nothing of the numbers in its functions."""
+    caught = np.array(offsets)
+
+    def log_likelihood(params, rows):
+        mean = params["mu"] + jnp.asarray(caught)[rows["group"].astype(int)]
+        return -0.5 * ((rows["y"] - mean) / scale) ** 2
+
+    return decoct.Model(
+        log_likelihood, lambda params: -0.5 * (params["mu"] / prior_sd) ** 2, {"mu": start}
+    )
+
+
+OTHERS = [{"offsets": (0.0, 1.5)}, {"scale": 2.0}, {"prior_sd": 3.0}, {"start": 0.5}]
+
+
+def test_a_checkpoint_of_other_functions_is_refused(tmp_path, monkeypatch):
+    table = {"y": np.linspace(-1.0, 1.0, 200), "group": np.arange(200) % 2}
+    checkpoint, method = tmp_path / "build.checkpoint", Uniform()
+
+    def dying(*_):
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Uniform, "step", dying)
+        with pytest.raises(Killed):
+            decoct.build(grouped(), table, size=5, method=method, checkpoint=checkpoint)
+    for other in OTHERS:
+        with pytest.raises(RequestError, match=r"of another build: its model is .*functions"):
+            decoct.resume(checkpoint, grouped(**other), table, method=method)
+    assert decoct.resume(checkpoint, grouped(), table, method=method).size <= 5
+
+
+def test_the_checkpoint_is_held_until_the_block_has_ended(rows, tmp_path):
+    saved = tmp_path / "saved"
+    request = Request.checked(size=5, kl=None, method=Uniform(), posterior=None, seed=0)
+
+    def build_again_and_die():
+        with pytest.raises(RequestError, match="in use by process"):
+            decoct.build(MODEL, rows, size=5, method=Uniform(), checkpoint=saved)
+        raise Killed
+
+    with pytest.raises(Killed), building(MODEL, rows, request, None, saved):
+        build_again_and_die()
+    assert [path.name for path in tmp_path.iterdir()] == ["saved"]
+    with building(MODEL, rows, request, None, saved):
+        assert saved.exists()
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_a_checkpoint_the_table_is_not_walked_to_know_it_again(rows, tmp_path, monkeypatch):
+    def dying(*_):
+        raise Killed
+
+    monkeypatch.setattr("decoct.driver.fingerprint", dying)
+    assert decoct.build(MODEL, rows, size=5, method=Uniform()).size <= 5
+    with pytest.raises(Killed):
+        decoct.build(MODEL, rows, size=5, method=Uniform(), checkpoint=tmp_path / "saved")
 
 
 def test_the_budget_is_kept_and_reported(rows):

@@ -6,7 +6,9 @@ import pytest
 from scipy import stats
 
 import decoct
-from decoct.posteriors import NUTS, Exact
+from decoct.constructions import Uniform
+from decoct.models.formula import from_formula
+from decoct.posteriors import NUTS, Exact, Laplace
 
 Y = np.random.default_rng(5).normal(0.7, 1.0, size=(120, 1))
 ROWS = decoct.rows({"x": Y})
@@ -43,6 +45,57 @@ def test_the_kept_rows_are_refused_with_the_reason(coreset, draws):
             coreset.log_likelihood(draws, given)
         assert "LOO and WAIC of them mean nothing" in str(caught.value)
         assert "coreset.log_likelihood(draws, rows.take(numbers))" in str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def six():
+    return decoct.build(
+        decoct.models.GaussianMean(covariance=np.eye(1)), ROWS, size=6, method=Uniform()
+    )
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [[0, 1, 2], [4], [5, 3, 1, 0, 2, 4], [0, 0, 0, 3], list(range(6)) * 19],
+    ids=["part", "one", "reordered", "repeated", "as the weights would"],
+)
+def test_tables_of_kept_rows_alone_are_refused(six, draws, chosen):
+    """Trap: nothing but the content tells kept rows from others."""
+    part = {name: values[chosen] for name, values in six.rows.items()}
+    with pytest.raises(decoct.RequestError, match=r"own rows, all or some of them: .*one standing"):
+        six.log_likelihood(draws, part)
+
+
+def test_one_row_that_was_not_kept_makes_a_part_of_the_table(six, draws):
+    other = np.setdiff1d(np.arange(120), six.indices)[:1]
+    part = np.concatenate([six.indices, other])
+    values = six.log_likelihood(draws, ROWS.take(part))["log_likelihood"]["rows"]
+    assert values.sizes["row"] == 7
+
+
+def test_parts_of_tables_whose_rows_recur_are_welcome():
+    """Every row of such a table equals a kept one; a random part has more of them."""
+    rng = np.random.default_rng(2)
+    group = rng.choice(["a", "b", "c"], 600)
+    rows = {"group": group, "y": rng.integers(0, 2, 600)}
+    model = from_formula("y ~ 0 + group", decoct.rows(rows), "bernoulli")
+    coreset = decoct.build(model, rows, size=60, method=Uniform())
+    draws = coreset.sample(draws=5, chains=1, sampler=Laplace(judge=False))
+    part = {name: values[:100] for name, values in rows.items()}
+    values = coreset.log_likelihood(draws, part)["log_likelihood"]["rows"]
+    assert values.sizes["row"] == 100
+    few = {name: values[10:20] for name, values in coreset.rows.items()}
+    with pytest.raises(decoct.RequestError, match="own rows"):
+        coreset.log_likelihood(draws, few)
+    assert coreset.log_likelihood(draws, rows)["log_likelihood"]["rows"].sizes["row"] == 600
+
+
+def test_a_coreset_of_every_row_knows_the_table(draws):
+    everything = decoct.build(
+        decoct.models.GaussianMean(covariance=np.eye(1)), ROWS, size=120, method=Uniform()
+    )
+    values = everything.log_likelihood(draws, ROWS.take(np.arange(9)))["log_likelihood"]["rows"]
+    assert values.sizes["row"] == 9
 
 
 def test_loo_of_the_tables_rows_is_the_exact_one(coreset, draws):

@@ -5,22 +5,27 @@ rows in one shared pass, and judged as `decoct.check` judges them:
 
     KL(π_w‖π) = log mean e^D − mean D,   D_s = Σ_n f_n(θ_s) − Σ w_n f_n(θ_s).
 
-Uniform subsampling is always among them. The Laplace approximation of the full posterior is the
-alternative that keeps no rows; corrected by Pareto-smoothed importance sampling its draws count as
-the posterior's as long as k-hat is below 0.7.
+The ratios r_s ∝ e^{D_s}, Pareto-smoothed, correct draws of π_w towards π, which leaves
+
+    ESS = 1 / Σ r_s²,   Σ r_s = 1,
+
+draws' worth of them, to be trusted as long as k-hat is below 0.7. Uniform subsampling is always
+among the methods. The Laplace approximation of the full posterior is the alternative that keeps no
+rows: its KL is that of the approximation as it is, its ESS what correcting it leaves.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import jax
 import numpy as np
 from jaxtyping import Float
 
+from decoct.checks import is_whole
 from decoct.constructions import (
     Construction,
     Hilbert,
@@ -37,7 +42,7 @@ from decoct.data.tables import rows as as_rows
 from decoct.diagnostics.chains import smoothed_log_weights
 from decoct.diagnostics.divergences import kl_from_log_ratios
 from decoct.driver import path
-from decoct.errors import DecoctError, RequestError
+from decoct.errors import DecoctError, RequestError, RowsError
 from decoct.models.base import AbstractModel
 from decoct.posteriors.automatic import Automatic
 from decoct.posteriors.base import Sampler
@@ -76,9 +81,13 @@ class Line:
     size, rows
         Rows asked for, and kept; None for a method that keeps none.
     kl, kl_se
-        KL(π_w‖π) in nats at draws of π_w, and its Monte Carlo error.
+        KL(π_w‖π) in nats at draws of π_w, and its Monte Carlo error; before any correction, for
+        "Laplace + PSIS" too.
     khat
         Pareto k-hat of the ratios π/π_w: above 0.7 the KL is no more than an order of magnitude.
+    ess
+        Draws that importance correction towards π leaves, of those the KL was measured at; a
+        number to trust where k-hat is below 0.7.
     seconds
         Of the one build that answers every size.
     evaluations
@@ -88,13 +97,14 @@ class Line:
     """
 
     method: str
-    size: int | None
-    rows: int | None
-    kl: float | None
-    kl_se: float | None
-    khat: float | None
-    seconds: float | None
-    evaluations: float | None
+    size: int | None = None
+    rows: int | None = None
+    kl: float | None = None
+    kl_se: float | None = None
+    khat: float | None = None
+    ess: float | None = None
+    seconds: float | None = None
+    evaluations: float | None = None
     note: str = ""
 
 
@@ -137,7 +147,7 @@ class Comparison:
         return compared(self)
 
     def __repr__(self) -> str:
-        heads = ("method", "rows", "KL, nats", "k-hat", "seconds", "likelihoods")
+        heads = ("method", "rows", "KL, nats", "k-hat", "ESS", "seconds", "likelihoods")
         cells = [heads, *(_cells(line) for line in self.lines)]
         widths = [max(len(line[i]) for line in cells if len(line) > 2) for i in range(len(heads))]
         written = []
@@ -158,6 +168,7 @@ def _cells(line: Line) -> tuple[str, ...]:
         "–" if line.rows is None else f"{line.rows:,}",
         f"{line.kl:.2g} ± {line.kl_se:.1g}",
         f"{line.khat:.2f}",
+        f"{line.ess:,.0f}",
         f"{line.seconds:.1f}",
         f"{line.evaluations:,.0f}",
     )
@@ -196,12 +207,16 @@ def compare(
     Returns
     -------
     Comparison
-        A method that refuses this model or these rows has a line that says why.
+        A method that refuses this model has a line that says why.
 
     Raises
     ------
     RequestError
-        No size, a size out of range, fewer than two draws.
+        No size, or one that is no whole number from 1 to N; fewer than two draws.
+    RowsError
+        The table lacks a column of the model, or the model refuses a value.
+    DecoctError
+        Nothing can be compared; what the first method said.
 
     Examples
     --------
@@ -219,28 +234,26 @@ def compare(
         raise RequestError(
             f"A {type(model).__name__} has no density over parameters to compare posteriors by."
         )
-    if draws < 2:
-        raise RequestError(f"draws is {draws}; a KL needs at least 2.")
+    if not is_whole(draws, least=2):
+        raise RequestError(f"draws is {draws!r}; a KL needs a whole number of at least 2.")
     wanted = standard_methods() if methods is None else dict(methods)
     if not any(isinstance(method, Uniform) for method in wanted.values()):
         wanted = {"uniform": Uniform(), **wanted}
     source = as_rows(rows)
-    asked = tuple(sorted(set(sizes)))
-    if not asked or asked[-1] > source.n_rows:
-        raise RequestError(
-            f"sizes must be numbers of rows from 1 to {source.n_rows:,}, not {list(sizes)}."
-        )
+    asked = _checked_sizes(sizes, source.n_rows)
     sampler = Automatic() if posterior is None else posterior
+    table = encoded(source, model)
     entries: list[_Entry] = []
     for name, method in wanted.items():
         entries += _built(name, model, source, asked, method, posterior, seed, progress)
-    table = encoded(source, model)
     with ProgressBar(progress) as bar:
         potentials = Potentials(model, table, bar.advance)
         for number, entry in enumerate(entries):
             entry.look(sampler, jax.random.key(seed + 1), number, draws)
         entries.append(_laplace(potentials, jax.random.key(seed), draws))
         looked = [entry for entry in entries if entry.z is not None]
+        if not looked:
+            raise next(entry.error for entry in entries if entry.error is not None)
         bar.begin("judging", table.n_rows)
         everywhere = np.concatenate([one.z for one in entries if one.z is not None])
         totals = potentials.totals(everywhere)
@@ -249,11 +262,29 @@ def compare(
     return Comparison(tuple(entry.line for entry in entries), source.n_rows)
 
 
+def _checked_sizes(sizes: Any, n_rows: int) -> tuple[int, ...]:
+    """Return the sizes in ascending order, without repeats."""
+    wanted = f"sizes must be a list of numbers of rows from 1 to {n_rows:,}, such as [50, 100]"
+    try:
+        given = None if isinstance(sizes, (str, bytes)) else list(sizes)
+    except TypeError:
+        given = None
+    if given is None:
+        raise RequestError(f"{wanted}, not {sizes!r}.")
+    for one in given:
+        if not is_whole(one, least=1) or one > n_rows:
+            raise RequestError(f"{wanted}; {one!r} is among them.")
+    if not given:
+        raise RequestError(f"{wanted}; there is none.")
+    return tuple(sorted({int(one) for one in given}))
+
+
 class _Entry:
     """A line in the making: its draws, and their log density without the potentials of all rows."""
 
     def __init__(self, line: Line, coreset: Coreset | None = None) -> None:
         self.line, self.coreset = line, coreset
+        self.error: DecoctError | None = None
         self.z: Float[np.ndarray, "S d"] | None = None
         self.known: Float[np.ndarray, " S"] | None = None
 
@@ -264,7 +295,7 @@ class _Entry:
         try:
             drawn = sampler.draw(jax.random.fold_in(key, number), self.coreset.density, draws)
         except DecoctError as error:
-            self._give_up(str(error))
+            self.give_up(error)
             return
         self.z = drawn.flat[:draws]
 
@@ -279,12 +310,14 @@ class _Entry:
             known = self.known - potentials.log_prior(self.z)
         ratios = totals - known
         kl = kl_from_log_ratios(ratios)
-        khat = smoothed_log_weights(ratios)[1]
-        figures = {"kl": kl.reverse, "kl_se": kl.reverse_se, "khat": khat}
-        self.line = Line(**{**asdict(self.line), **figures})
+        log_weights, khat = smoothed_log_weights(ratios)
+        ess = float(1.0 / np.exp(2.0 * log_weights).sum())
+        self.line = replace(self.line, kl=kl.reverse, kl_se=kl.reverse_se, khat=khat, ess=ess)
 
-    def _give_up(self, note: str) -> None:
-        self.line = Line(**{**asdict(self.line), "note": note})
+    def give_up(self, error: DecoctError) -> _Entry:
+        """Leave the line without figures, and say why."""
+        self.line, self.error = replace(self.line, note=str(error)), error
+        return self
 
 
 def _built(
@@ -302,39 +335,30 @@ def _built(
         coresets = path(
             model, source, sizes, method=method, posterior=posterior, seed=seed, progress=progress
         )
+    except RowsError:
+        raise
     except DecoctError as error:
-        return [_Entry(Line(name, None, None, None, None, None, None, None, str(error)))]
+        return [_Entry(Line(name)).give_up(error)]
     seconds = time.perf_counter() - started
-    return [
-        _Entry(
-            Line(
-                name,
-                size,
-                coreset.size,
-                None,
-                None,
-                None,
-                seconds,
-                coreset.report.evaluations / coreset.n_rows,
-            ),
-            coreset,
-        )
-        for size, coreset in zip(sizes, coresets, strict=True)
-    ]
+    entries = []
+    for size, coreset in zip(sizes, coresets, strict=True):
+        evaluations = coreset.report.evaluations / coreset.n_rows
+        line = Line(name, size, coreset.size, seconds=seconds, evaluations=evaluations)
+        entries.append(_Entry(line, coreset))
+    return entries
 
 
 def _laplace(potentials: Potentials, key: jax.Array, draws: int) -> _Entry:
     started, before = time.perf_counter(), potentials.counts.evaluations
-    nothing = Line(LAPLACE, None, None, None, None, None, None, None)
     try:
         gaussian = FullLaplace().gaussian(key, potentials)
+    except RowsError:
+        raise
     except DecoctError as error:
-        entry = _Entry(nothing)
-        entry._give_up(str(error))
-        return entry
+        return _Entry(Line(LAPLACE)).give_up(error)
     evaluations = (potentials.counts.evaluations - before) / potentials.n_rows
-    figures = {"seconds": time.perf_counter() - started, "evaluations": evaluations}
-    entry = _Entry(Line(**{**asdict(nothing), **figures}))
+    seconds = time.perf_counter() - started
+    entry = _Entry(Line(LAPLACE, seconds=seconds, evaluations=evaluations))
     entry.z = gaussian.sample(host_rng(key), draws)
     entry.known = gaussian.log_density(entry.z)
     return entry

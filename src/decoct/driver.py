@@ -6,10 +6,11 @@ construction gets them for free.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from decoct.errors import RequestError
 from decoct.files import require_writable
 from decoct.memory import keep_buffers
 from decoct.models.base import AbstractModel
+from decoct.models.digest import identity
 from decoct.posteriors.automatic import Automatic
 from decoct.posteriors.base import Sampler
 from decoct.potentials import Potentials
@@ -54,7 +56,6 @@ def build(
     seed: int = 0,
     progress: bool | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
-    keep_checkpoint: bool = False,
 ) -> Coreset:
     """Compress the rows to a small weighted subset that carries the posterior.
 
@@ -84,10 +85,11 @@ def build(
         Show progress on standard error; None shows it on a terminal.
     checkpoint
         A file that is written before the first round and after every round, and removed at the
-        end. If it exists, the build goes on from it; it must then be of the same request and table.
-        While the build runs, no other may use it.
-    keep_checkpoint
-        Leave the checkpoint at the end, for whoever wants to save the coreset first.
+        end. If it exists, the build goes on from it; it must then be of the same request, model and
+        table. While the build runs, no other may use it. What is kept are finished rounds: a
+        construction that is done in one (all but `IteratedHilbert`, `SparseVI` and `L1Path`)
+        begins again. To know the table again, a table in memory or a Dask collection is walked
+        once more. Without a checkpoint, a build that is interrupted leaves nothing.
 
     Returns
     -------
@@ -111,15 +113,16 @@ def build(
     (True, True)
     """
     request = Request.checked(
-        size=size, kl=kl, method=_method(model, method), posterior=posterior, seed=seed
+        size=size,
+        kl=kl,
+        method=_method(model, method),
+        posterior=_sampler(model, posterior),
+        seed=seed,
     )
     if checkpoint is not None:
         require_writable(checkpoint, "checkpoint")
-    with held(checkpoint):
-        coreset = _build(model, rows, request, progress, checkpoint)[-1]
-        if checkpoint is not None and not keep_checkpoint:
-            Path(checkpoint).unlink(missing_ok=True)
-    return coreset
+    with building(model, rows, request, progress, checkpoint) as coreset:
+        return coreset
 
 
 def path(
@@ -145,7 +148,7 @@ def path(
         size=max(sizes, default=0),
         kl=None,
         method=_method(model, method),
-        posterior=posterior,
+        posterior=_sampler(model, posterior),
         seed=seed,
     )
     wanted = tuple(sorted({_whole("sizes", one) for one in sizes}))
@@ -180,13 +183,30 @@ def resume(
         size=asked["size"],
         kl=asked["kl"],
         method=_method(model, method),
-        posterior=posterior,
+        posterior=_sampler(model, posterior),
         seed=asked["seed"],
     )
+    with building(model, rows, request, progress, checkpoint) as coreset:
+        return coreset
+
+
+@contextlib.contextmanager
+def building(
+    model: AbstractModel | FittedModel,
+    rows: Rows | Any,
+    request: Request,
+    progress: bool | None,
+    checkpoint: str | os.PathLike[str] | None,
+) -> Iterator[Coreset]:
+    """Build, and hold the checkpoint until the block has ended.
+
+    It is removed if the block ends well: whoever saves the coreset there has one of the two at any
+    time. Parameters are those of `build`.
+    """
     with held(checkpoint):
-        coreset = _build(model, rows, request, progress, checkpoint)[-1]
-        Path(checkpoint).unlink(missing_ok=True)
-    return coreset
+        yield _build(model, rows, request, progress, checkpoint)[-1]
+        if checkpoint is not None:
+            Path(checkpoint).unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)
@@ -235,18 +255,26 @@ class Request:
             )
         return self.sizes
 
-    def identity(self, model: AbstractModel, rows: EncodedRows) -> dict[str, Any]:
-        """Return what must agree between a checkpoint and the build that goes on from it."""
+    def identity(
+        self,
+        model: AbstractModel,
+        rows: EncodedRows,
+        on_chunk: Callable[[int], None] | None = None,
+    ) -> dict[str, Any]:
+        """Return what must agree between a checkpoint and the build that goes on from it.
+
+        ``on_chunk`` is told of the rows walked, if the table is walked for it.
+        """
         return {
             "size": self.size,
             "kl": self.kl,
             "seed": self.seed,
             "method": repr(described(self.method)),
             "posterior": repr(described(self.posterior)),
-            "model": repr(model.to_dict()),
+            "model": identity(model, rows.take(np.zeros(1, dtype=np.int64))),
             "n_rows": rows.n_rows,
             "columns": sorted(rows.columns),
-            "table": fingerprint(rows.raw, model.columns or None),
+            "table": fingerprint(rows.raw, model.columns or None, on_chunk),
         }
 
 
@@ -254,6 +282,16 @@ def _method(model: AbstractModel | FittedModel, given: Construction | None) -> C
     """Return the construction asked for, or the model's own if it has one."""
     if given is None and isinstance(model, FittedModel):
         return model.default_method()
+    return given
+
+
+def _sampler(model: AbstractModel | FittedModel, given: Sampler | None) -> Sampler | None:
+    """Return the sampler asked for; a fitted model draws from its own posterior, and takes none."""
+    if given is not None and isinstance(model, FittedModel):
+        raise RequestError(
+            f"A {type(model).__name__} is fitted by variational inference and needs no sampler; "
+            "leave posterior=None."
+        )
     return given
 
 
@@ -291,9 +329,14 @@ def _build(
             table = encoded(source, model)
         potentials = Potentials(model, table, bar.advance)
         problem = Problem(potentials, request.posterior, sizes, request.kl, bar.stretch)
+        known = None
+        if checkpoint is not None:
+            with clock.phase("encode"):
+                bar.begin("knowing the table again", source.n_rows)
+                known = _Checkpoint(checkpoint, request.identity(model, table, bar.advance))
         with clock.phase("rounds"):
             bar.begin("preparing", source.n_rows)
-            run = _Run(request, problem, table, checkpoint)
+            run = _Run(request, problem, known)
             run.go(bar)
         with clock.phase("take rows"):
             bar.begin("taking the rows kept", source.n_rows)
@@ -324,18 +367,33 @@ def _raw_rows(table: EncodedRows, chosen: Chosen) -> dict[str, np.ndarray]:
     return table.take_raw(chosen.selection.indices)
 
 
+@dataclass(frozen=True)
+class _Checkpoint:
+    """A checkpoint's file, and what must agree with what is in it."""
+
+    path: str | os.PathLike[str]
+    identity: dict[str, Any]
+
+    def saved(self) -> dict[str, Any] | None:
+        """Return what is in the file, if there is one; refuse that of another build."""
+        if not Path(self.path).exists():
+            return None
+        saved = read_checkpoint(self.path)
+        for name, value in self.identity.items():
+            if saved["request"].get(name) != value:
+                raise RequestError(
+                    f"The checkpoint {self.path} is of another build: its {name} is "
+                    f"{saved['request'].get(name)!r}, this one's is {value!r}; remove it to start "
+                    "afresh."
+                )
+        return saved
+
+
 class _Run:
     """One run of a construction, from its start or from a checkpoint."""
 
-    def __init__(
-        self,
-        request: Request,
-        problem: Problem,
-        table: EncodedRows,
-        checkpoint: str | os.PathLike[str] | None,
-    ) -> None:
+    def __init__(self, request: Request, problem: Problem, checkpoint: _Checkpoint | None) -> None:
         self.request, self.problem, self.checkpoint = request, problem, checkpoint
-        self.identity = request.identity(problem.potentials.model, table)
         self.key = jax.random.key(request.seed)
         self.infos: list[dict[str, Any]] = []
         self.state = self._restored()
@@ -401,9 +459,9 @@ class _Run:
             return
         counts = self.problem.potentials.counts
         write_checkpoint(
-            self.checkpoint,
+            self.checkpoint.path,
             {
-                "request": self.identity,
+                "request": self.checkpoint.identity,
                 "state": self.request.method.pack(self.state),
                 "infos": self.infos,
                 "counts": dataclasses.asdict(counts),
@@ -411,16 +469,9 @@ class _Run:
         )
 
     def _restored(self) -> Any:
-        if self.checkpoint is None or not Path(self.checkpoint).exists():
+        saved = None if self.checkpoint is None else self.checkpoint.saved()
+        if saved is None:
             return None
-        saved = read_checkpoint(self.checkpoint)
-        for name, value in self.identity.items():
-            if saved["request"].get(name) != value:
-                raise RequestError(
-                    f"The checkpoint {self.checkpoint} is of another build: its {name} is "
-                    f"{saved['request'].get(name)!r}, this one's is {value!r}; remove it to start "
-                    "afresh."
-                )
         self.infos = saved["infos"]
         counts = self.problem.potentials.counts
         counts.passes, counts.evaluations = (

@@ -6,18 +6,23 @@ and what it would predict is one row and not the many. Rows of the full table co
 under the coreset posterior, which stands for theirs:
 
     elpd_loo = Σ_n log p(row n | all rows but n),   n over the full table or a random part of it.
+
+A random part of the table has rows that were not kept. A table of kept rows alone was taken from
+the coreset, and is refused, whatever their order and number.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 
 from decoct.coreset import Coreset
-from decoct.coreset_file import same_rows
-from decoct.data.encoded import encoded
+from decoct.data.base import Columns
+from decoct.data.encoded import EncodedRows, encoded
 from decoct.data.tables import rows as as_rows
 from decoct.draws import unconstrained
 from decoct.errors import RequestError
@@ -28,6 +33,9 @@ GROUP, NAME = "log_likelihood", "rows"
 
 MOST = 2**28
 """Most values that are made: 2 GiB."""
+
+GLANCE = 100
+"""Rows looked at first: almost any table shows among them one that was not kept."""
 
 REASON = (
     "the kept rows are weighted, one standing for many, and leaving one out says nothing about "
@@ -57,8 +65,14 @@ def log_likelihood(coreset: Coreset, draws: xr.DataTree, rows: Any = None) -> xr
     Raises
     ------
     RequestError
-        No rows, or the kept ones, are given; the draws are of another model; the result would have
-        more than 2 GiB.
+        No rows, or nothing but kept ones, are given; the draws are of another model; the result
+        would have more than 2 GiB.
+
+    Notes
+    -----
+    Rows are the kept ones if each equals one of them: any of them, in any order, repeated or not.
+    Where no column has fractions (rows of labels and counts, which recur in the table), they must
+    not come more often than among the kept ones. The full table is always welcome.
     """
     if rows is None:
         raise RequestError(f"There are no rows given: {REASON}")
@@ -73,9 +87,8 @@ def log_likelihood(coreset: Coreset, draws: xr.DataTree, rows: Any = None) -> xr
             f"{table.n_rows}/{fewer}."
         )
     numbers = np.arange(table.n_rows)
-    as_many = table.n_rows == coreset.size < coreset.n_rows
-    if as_many and same_rows(coreset, table.take_raw(numbers)) is None:
-        raise RequestError(f"These are the coreset's own rows: {REASON}")
+    if _only_kept(coreset, table):
+        raise RequestError(f"These are the coreset's own rows, all or some of them: {REASON}")
     values = Potentials(coreset.model, table).vectors(
         table.take(numbers), z.reshape(-1, z.shape[2])
     )
@@ -86,3 +99,58 @@ def log_likelihood(coreset: Coreset, draws: xr.DataTree, rows: Any = None) -> xr
     array = xr.DataArray(by_draw, dims=("chain", "draw", "row"), coords=coords)
     result[GROUP] = xr.DataTree(array.to_dataset(name=NAME))
     return result
+
+
+def _only_kept(coreset: Coreset, table: EncodedRows) -> bool:
+    """Return whether a table that is not the full one holds nothing but kept rows."""
+    if coreset.size == coreset.n_rows or table.n_rows >= coreset.n_rows:
+        return False
+    if _matched(coreset, table, min(GLANCE, table.n_rows)) is None:
+        return False
+    matched = _matched(coreset, table, table.n_rows)
+    if matched is None:
+        return False
+    kept, given = matched
+    often = np.bincount(given, minlength=len(kept) + len(given))
+    no_more = (often <= np.bincount(kept, minlength=len(often))).all()
+    return bool(no_more) or any(map(_has_fractions, coreset.rows.values()))
+
+
+def _matched(coreset: Coreset, table: EncodedRows, n: int) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return numbers of the kept and of the first n given rows, if each of these equals a kept one.
+
+    Equal rows have equal numbers.
+    """
+    columns = table.take_raw(np.arange(n))
+    if any(_width(columns.get(k)) != _width(v) for k, v in coreset.rows.items()):
+        return None
+    kept, given = _numbered(coreset.rows, columns)
+    return (kept, given) if np.isin(given, kept).all() else None
+
+
+def _numbered(kept: Mapping[str, np.ndarray], given: Columns) -> tuple[np.ndarray, np.ndarray]:
+    """Return a number for each row of two tables: equal rows have equal ones."""
+    sizes = len(next(iter(kept.values()))), len(next(iter(given.values())))
+    numbers = np.zeros(sum(sizes), dtype=np.int64)
+    for name, values in kept.items():
+        for one, other in zip(_flat(values), _flat(given[name]), strict=True):
+            codes = pd.factorize(np.concatenate([one, other]), use_na_sentinel=False)[0]
+            numbers = pd.factorize(numbers * (codes.max() + 1) + codes)[0]
+    return numbers[: sizes[0]], numbers[sizes[0] :]
+
+
+def _width(values: Any) -> tuple[int, ...] | None:
+    """Return the shape of a row's entry; None for a column that is not there."""
+    return None if values is None else np.shape(values)[1:]
+
+
+def _flat(values: Any) -> np.ndarray:
+    """Return a column's entries, one array for each place in a vector; numbers as float64."""
+    array = np.asarray(values)
+    array = array.astype(np.float64 if array.dtype.kind in "biuf" else object)
+    return array.reshape(len(array), -1).T
+
+
+def _has_fractions(values: Any) -> bool:
+    array = np.asarray(values)
+    return array.dtype.kind == "f" and bool((array != np.floor(array)).any())

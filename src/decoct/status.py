@@ -23,6 +23,11 @@ class Status(enum.Enum):
         "The rounds ran out before the draws settled at the coreset posterior; raise max_rounds, "
         "or a larger size."
     )
+    DRIFTED = (
+        "The posterior moved away while the rows of the stream arrived, so nobody knows how close "
+        "the coreset is; shuffle the rows if you can, or raise node= and leaf=, and run "
+        "decoct.check."
+    )
 
     @property
     def ok(self) -> bool:

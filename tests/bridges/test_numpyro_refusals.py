@@ -1,9 +1,5 @@
 """What a coreset of rows cannot carry is refused in a sentence that names the remedy."""
 
-import builtins
-import importlib
-import sys
-
 import numpy as np
 import pytest
 
@@ -15,7 +11,6 @@ import numpyro
 import numpyro.distributions as dist
 
 import decoct
-from decoct.bridges.base import require
 from decoct.bridges.numpyro import from_numpyro, to_numpyro
 from tests.bridges.numpyro_zoo import homes, logistic, logistic_rows
 
@@ -335,54 +330,6 @@ def test_a_coreset_of_another_model():
     )
     with pytest.raises(decoct.RequestError, match=r"LogisticRegression, .* decoct.from_numpyro"):
         to_numpyro(coreset)
-
-
-def test_numpyro_missing_names_the_extra(monkeypatch):
-    real = importlib.import_module
-    monkeypatch.setattr(
-        importlib,
-        "import_module",
-        lambda name: _missing(name) if name == "numpyro" else real(name),
-    )
-    with pytest.raises(decoct.RequestError, match=r"pip install 'decoct\[numpyro\]'"):
-        from_numpyro(logistic, logistic_rows(12))
-
-
-def _missing(name):
-    raise ModuleNotFoundError(f"No module named '{name}'", name=name)
-
-
-def test_numpyro_too_old(monkeypatch):
-    monkeypatch.setattr(numpyro, "__version__", "0.17.3")
-    with pytest.raises(decoct.RequestError, match=r"0\.17\.3 is installed; this needs 0\.18"):
-        from_numpyro(logistic, logistic_rows(12))
-    monkeypatch.setattr(numpyro, "__version__", "0.18.dev1")
-    assert require("numpyro", "numpyro", (0, 18)) is numpyro
-
-
-def test_numpyro_that_does_not_go_with_jax(monkeypatch):
-    def broken(name):
-        raise ImportError("cannot import name 'xla' from 'jax'")
-
-    monkeypatch.setattr(importlib, "import_module", broken)
-    with pytest.raises(decoct.RequestError, match=r"cannot be imported beside .* install versions"):
-        from_numpyro(logistic, logistic_rows(12))
-
-
-def test_importing_the_bridge_does_not_import_numpyro(monkeypatch):
-    for name in [m for m in sys.modules if m == "numpyro" or m.startswith("numpyro.")]:
-        monkeypatch.delitem(sys.modules, name)
-    real = builtins.__import__
-
-    def watched(name, *rest):
-        assert name.split(".")[0] != "numpyro"
-        return real(name, *rest)
-
-    monkeypatch.delitem(sys.modules, "decoct.bridges.numpyro")
-    monkeypatch.setattr(builtins, "__import__", watched)
-    module = importlib.import_module("decoct.bridges.numpyro")
-    with pytest.raises(AssertionError):
-        module.from_numpyro(logistic, logistic_rows(12))
 
 
 def test_the_flags_are_left_alone():

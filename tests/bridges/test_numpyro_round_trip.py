@@ -105,6 +105,27 @@ def test_arviz_reads_the_weighted_run(own_draws):
     assert tree["posterior"]["offset"].dims == ("chain", "draw", "county")
 
 
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_arvizs_own_log_likelihood_is_of_the_kept_rows_without_their_weights(own_draws, coreset):
+    """Trap: ArviZ 0.x adds it unless told not to, and its LOO takes it for that of the data.
+
+    It also compares traces of the model, so that a second call would fail if scales differed.
+    """
+    arviz = pytest.importorskip("arviz")
+    assert "log_likelihood" not in arviz_base.from_numpyro(own_draws).children
+    if int(arviz.__version__.split(".")[0]) > 0:
+        pytest.skip("ArviZ 1 adds none")
+    added = arviz.from_numpyro(own_draws).log_likelihood["y"]
+    assert added.shape == (2, 300, coreset.size)
+    model, kept = varying_intercepts, {k: coreset.rows[k] for k in ("county", "floor", "y")}
+    unweighted = infer.log_likelihood(model, own_draws.get_samples(), **kept, n_counties=6)["y"]
+    np.testing.assert_allclose(added.to_numpy().reshape(600, -1), unweighted, rtol=1e-4, atol=1e-4)
+    without = arviz.from_numpyro(own_draws, log_likelihood=False)
+    assert "log_likelihood" not in without.groups()
+    with pytest.raises(TypeError, match="log likelihood not found"):
+        arviz.loo(without)
+
+
 def test_predictions_for_new_rows(own_draws, draws, coreset):
     """The user's own model with either draws, and the weighted model while nothing is observed."""
     model, _ = to_numpyro(coreset)

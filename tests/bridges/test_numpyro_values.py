@@ -108,6 +108,41 @@ def test_zero_weights_are_welcome_where_handlers_scale_refuses_them(bridges):
     np.testing.assert_allclose(energy, prior, rtol=1e-6)
 
 
+def test_log_likelihood_of_numpyro_ignores_the_weights(bridges):
+    """Trap: numpyro.infer.log_likelihood ignores scale; per row it is that of weight 1."""
+    _, given, bridge = bridges["logistic"]
+    args, draws = (given["x"], given["y"]), {"beta": jnp.array([[0.3, -0.2, 0.1]])}
+    weights = np.linspace(0.5, 90.0, len(given["y"]))
+    weighted = WeightedModel(bridge.program, ("x", "y"), ("x", "y"), weights)
+    scaled = numpyro.handlers.scale(logistic, scale=weights)
+    plain = log_likelihood(logistic, draws, *args)["y"]
+    for model in (weighted, scaled):
+        np.testing.assert_array_equal(log_likelihood(model, draws, *args)["y"], plain)
+    params = {"beta": draws["beta"][0]}
+    prior = -jax.scipy.stats.norm.logpdf(params["beta"], scale=2.0).sum()
+    wanted = prior - (weights * np.asarray(plain[0], np.float64)).sum()
+    np.testing.assert_allclose(potential_energy(weighted, args, {}, params), wanted, rtol=1e-5)
+
+
+def test_negative_weights_are_refused_where_handlers_scale_takes_traced_ones(bridges):
+    """Trap: numpyro.handlers.scale refuses a concrete negative, and takes a traced one."""
+    _, given, bridge = bridges["logistic"]
+    args, params = (given["x"], given["y"]), {"beta": jnp.array([0.3, -0.2, 0.1])}
+
+    def energy(weights):
+        model = numpyro.handlers.scale(logistic, scale=weights)
+        return potential_energy(model, args, {}, params)
+
+    with pytest.raises(ValueError, match="scale"):
+        energy(-1.0)
+    assert np.isfinite(jax.jit(energy)(-1.0))
+    for one in (-1.0, np.nan):
+        bad = np.ones(len(given["y"]))
+        bad[7] = one
+        with pytest.raises(decoct.RequestError, match="negative or NaN"):
+            WeightedModel(bridge.program, ("x", "y"), ("x", "y"), bad)
+
+
 def test_values_are_float64_and_the_flag_stays_the_users():
     """Trap: NumPyro without its x64 flag computes in float32; the flag is the user's."""
     flag = jax.config.read("jax_enable_x64")

@@ -1,9 +1,5 @@
 """PyMC models that no coreset of rows can carry are refused in a sentence with the remedy."""
 
-import builtins
-import importlib
-import sys
-
 import numpy as np
 import pytest
 
@@ -178,25 +174,3 @@ def test_a_number_as_response_and_a_fixed_shape():
 
 def test_what_is_no_model():
     assert "must be a pymc.Model, not a str" in refusal("model", decoct.RequestError)
-
-
-def test_missing_extra(monkeypatch):
-    """decoct[pymc] is named, and importing the bridge needs no PyMC."""
-    for name in [name for name in sys.modules if name.split(".")[0] == "pymc"]:
-        monkeypatch.delitem(sys.modules, name)
-    real = builtins.__import__
-
-    def without(name, *args, **kwargs):
-        if name.split(".")[0] == "pymc":
-            raise ModuleNotFoundError("No module named 'pymc'", name="pymc")
-        return real(name, *args, **kwargs)
-
-    def without_module(name, *args):
-        if name == "pymc":
-            raise ModuleNotFoundError("No module named 'pymc'", name="pymc")
-        return importlib._bootstrap._gcd_import(name)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    monkeypatch.setattr(importlib, "import_module", without_module)
-    with pytest.raises(decoct.RequestError, match=r"pip install 'decoct\[pymc\]'"):
-        from_pymc(None)

@@ -75,20 +75,48 @@ def test_ctrl_c_leaves_a_checkpoint_that_the_same_command_goes_on_from(tmp_path)
         [*COMMAND, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     until = time.monotonic() + 90
-    while not (tmp_path / "saved").exists() and process.poll() is None:
+    saved = tmp_path / "saved"
+    while not (saved.exists() and read_checkpoint(saved)["infos"]):
+        assert process.poll() is None, process.communicate()
         assert time.monotonic() < until
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert out == ""
+    done = read_checkpoint(saved)["infos"]
     assert err == (
-        f"decoct: interrupted; the same command goes on from the checkpoint {tmp_path / 'saved'}.\n"
+        f"decoct: interrupted after {len(done)} round{'s' if len(done) > 1 else ''}; the same "
+        f"command goes on from the checkpoint {saved}.\n"
     )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["saved", "table.parquet"]
-    done = read_checkpoint(tmp_path / "saved")["infos"]
 
     resumed = run(*words)
     assert (resumed.returncode, resumed.stderr) == (0, "")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["c.parquet", "table.parquet"]
-    assert decoct.load(tmp_path / "c.parquet").report.rounds[: len(done)] == done
+    rounds = decoct.load(tmp_path / "c.parquet").report.rounds
+    assert 1 <= len(done) < len(rounds)
+    assert rounds[: len(done)] == done  # with their seconds: none was done again
+
+
+def test_ctrl_c_in_the_only_round_of_a_method_says_that_it_begins_again(tmp_path, monkeypatch):
+    from decoct.cli import build
+    from decoct.constructions import Uniform
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    rng = np.random.default_rng(0)
+    pd.DataFrame({"a": rng.normal(size=50), "y": rng.normal(size=50)}).to_parquet(
+        tmp_path / "table.parquet"
+    )
+    monkeypatch.setattr(Uniform, "step", interrupt)
+    saved = tmp_path / "saved"
+    words = {"formula": "y ~ a", "output": tmp_path / "c.parquet", "size": 5, "method": "uniform"}
+    for checkpoint, told in (
+        (saved, f"interrupted in the first round, which the same command begins again ({saved})."),
+        (None, "interrupted; nothing was written."),
+    ):
+        with pytest.raises(KeyboardInterrupt) as stop:
+            build.build([str(tmp_path / "table.parquet")], checkpoint=checkpoint, **words)
+        assert str(stop.value) == told

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import decoct
+from decoct.checkpoint import read_checkpoint
 from decoct.constructions import IteratedHilbert, scouting
 from decoct.data.encoded import encoded
 from decoct.driver import Request, resume
@@ -92,8 +93,18 @@ def test_a_scouting_build_resumes_to_the_same_coreset(rows, tmp_path, monkeypatc
     monkeypatch.setattr(IteratedHilbert, "step", stopping)
     with pytest.raises(KeyboardInterrupt):
         decoct.build(MODEL, rows, size=SIZE, seed=3, method=METHOD, checkpoint=saved)
-    monkeypatch.setattr(IteratedHilbert, "step", step)
+    kept = read_checkpoint(saved)["infos"]
+    assert len(kept) == 1
+    taken = []
+
+    def counting(self, key, problem, state):
+        taken.append(1)
+        return step(self, key, problem, state)
+
+    monkeypatch.setattr(IteratedHilbert, "step", counting)
     again = resume(saved, MODEL, rows, method=METHOD)
+    assert len(taken) == len(whole.report.rounds) - 1
+    assert again.report.rounds[:1] == kept
     np.testing.assert_array_equal(again.indices, whole.indices)
     np.testing.assert_array_equal(again.weights, whole.weights)
 

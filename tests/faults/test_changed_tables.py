@@ -65,6 +65,40 @@ def test_a_changed_table_in_memory_is_not_gone_on_with(x, interrupted):
     assert decoct.resume(saved, MODEL, {"x": x.copy()}, method=Uniform()).size <= 5
 
 
+def test_one_changed_row_in_the_middle_of_a_table_in_memory(x, interrupted):
+    saved = interrupted({"x": x})
+    changed = x.copy()
+    changed[2001, 1] = np.nextafter(x[2001, 1], 9.0)
+    with pytest.raises(RequestError, match="of another build: its table is"):
+        decoct.resume(saved, MODEL, {"x": changed}, method=Uniform())
+    for same in (np.asfortranarray(x), np.repeat(x, 2, axis=0)[::2]):
+        assert fingerprint(decoct.rows({"x": same})) == fingerprint(decoct.rows({"x": x}))
+
+
+def test_every_string_counts():
+    words = np.array(["a", "b"] * 50_000, dtype=object)
+    changed = words.copy()
+    changed[70_001] = "c"
+    one, other = ({"w": column} for column in (words, changed))
+    assert fingerprint(decoct.rows(one)) != fingerprint(decoct.rows(other))
+
+
+def test_one_changed_row_on_a_cluster(x):
+    pytest.importorskip("distributed")
+    import dask.array as da
+    from distributed import Client
+
+    changed = x.copy()
+    changed[2001, 1] += 1e-9
+    with Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None):
+        one, cut, other = (
+            fingerprint(decoct.rows({"x": da.from_array(values, chunks=(rows, 2))}))
+            for values, rows in ((x, 700), (x, 1900), (changed, 700))
+        )
+    assert one == cut == fingerprint(decoct.rows({"x": x}))
+    assert one != other
+
+
 def put(path, values):
     table = pa.table({"y": values})
     pc.write_csv(table, path) if path.suffix == ".csv" else pq.write_table(table, path)

@@ -13,7 +13,7 @@ import time
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from tests.faults.conftest import COMMAND, build_words, wait_for
+from tests.faults.conftest import COMMAND, build_words, rounds_done, wait_for
 
 import decoct
 from decoct.checkpoint import read_checkpoint
@@ -26,7 +26,16 @@ def whole(table, tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole")
     assert main([*build_words(table, folder / "c.parquet", folder / "saved"), "--quiet"]) == 0
     assert os.listdir(folder) == ["c.parquet"]
+    assert len(decoct.load(folder / "c.parquet").report.rounds) >= 2
     return folder / "c.parquet"
+
+
+def assert_gone_on_with(coreset, done, whole):
+    """The rounds done are in the report as they were, seconds and all, and more came after."""
+    rounds = coreset.report.rounds
+    assert 1 <= len(done) < len(rounds)
+    assert rounds[: len(done)] == done
+    assert len(rounds) == len(decoct.load(whole).report.rounds)
 
 
 def assert_same_coreset(one, two):
@@ -41,9 +50,9 @@ def test_two_builds_and_a_kill(table, whole, tmp_path, started, capsys):
     saved, output = tmp_path / "saved", tmp_path / "c.parquet"
     words = build_words(table, output, saved)
     process = started(*COMMAND, *words)
-    wait_for(process, saved.exists)
+    wait_for(process, lambda: rounds_done(saved))
     process.send_signal(signal.SIGSTOP)
-    before = saved.read_bytes()
+    before, done = saved.read_bytes(), rounds_done(saved)
 
     assert main([*words, "--quiet"]) == 2
     told = capsys.readouterr().err
@@ -61,6 +70,7 @@ def test_two_builds_and_a_kill(table, whole, tmp_path, started, capsys):
     (tmp_path / ".saved-killed.part").touch()  # what a build leaves that is killed while it writes
     assert main([*words, "--quiet"]) == 0
     assert_same_coreset(output, whole)
+    assert_gone_on_with(decoct.load(output), done, whole)
     assert os.listdir(tmp_path) == ["c.parquet"]
 
 
@@ -78,31 +88,38 @@ def test_ctrl_c_in_a_terminal(table, whole, tmp_path, started):
     shown: list[str] = []
     reader = threading.Thread(target=lambda: shown.extend(iter(lambda: process.stdout.read(1), "")))
     reader.start()
-    wait_for(process, lambda: saved.exists() and "round 1 of" in "".join(shown))
+    wait_for(process, lambda: rounds_done(saved) and " of 4" in "".join(shown))
     typed = time.monotonic()
     process.stdin.write("\x03")
     process.stdin.flush()
     assert process.wait(60) == 130
     assert time.monotonic() - typed < 30
     reader.join()
+    done = rounds_done(saved)
+    rounds = "1 round" if len(done) == 1 else f"{len(done)} rounds"
     assert "".join(shown).endswith(
-        f"decoct: interrupted; the same command goes on from the checkpoint {saved}.\n"
+        f"decoct: interrupted after {rounds}; the same command goes on from the checkpoint "
+        f"{saved}.\n"
     )
     assert os.listdir(tmp_path) == ["saved"]
     assert main([*words, "--quiet"]) == 0
     assert_same_coreset(output, whole)
+    assert_gone_on_with(decoct.load(output), done, whole)
 
 
-def test_sigterm(table, tmp_path, started):
+def test_sigterm_in_the_first_round(table, tmp_path, started):
     saved = tmp_path / "saved"
     process = started(*COMMAND, *build_words(table, tmp_path / "c.parquet", saved))
     wait_for(process, saved.exists)
     process.terminate()
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (143, "")
-    assert err == f"decoct: terminated; the same command goes on from the checkpoint {saved}.\n"
+    assert err == (
+        f"decoct: terminated in the first round, which the same command begins again ({saved}).\n"
+    )
     assert os.listdir(tmp_path) == ["saved"]
-    assert read_checkpoint(saved)["request"]["size"] == 12
+    kept = read_checkpoint(saved)
+    assert (kept["request"]["size"], kept["infos"]) == (12, [])
 
 
 SCRIPT = """
@@ -121,15 +138,17 @@ except KeyboardInterrupt:
 def test_ctrl_c_of_a_script(table, whole, tmp_path, started):
     saved = tmp_path / "saved"
     process = started(sys.executable, "-c", SCRIPT, table, saved)
-    wait_for(process, saved.exists)
+    wait_for(process, lambda: rounds_done(saved))
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == -signal.SIGINT
     assert out == "['MainThread']\n"
     assert err.endswith("KeyboardInterrupt\n")
     assert os.listdir(tmp_path) == ["saved"]
+    done = rounds_done(saved)
     rows = decoct.rows(table)
     model = decoct.load(whole).model
     resumed = decoct.resume(saved, model, rows)
+    assert_gone_on_with(resumed, done, whole)
     np.testing.assert_array_equal(resumed.weights, decoct.load(whole).weights)
     np.testing.assert_array_equal(resumed.indices, decoct.load(whole).indices)

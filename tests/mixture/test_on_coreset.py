@@ -307,6 +307,7 @@ def test_other_ways_to_choose(X):
     [
         ({}, {"size": 50, "method": IteratedHilbert()}, r"use LightweightCoreset\(\) or Uniform"),
         ({}, {"kl": 0.1}, "LightweightCoreset takes size="),
+        ({}, {"size": 50, "posterior": decoct.posteriors.NUTS()}, "leave posterior=None"),
         ({}, {"size": 5000}, "the table has 4000 rows"),
         ({"coreset_size": 50}, {"size": 50}, "coreset_size is 50; leave it None"),
         ({"n_components": 0}, {"size": 50}, "'n_components' parameter"),

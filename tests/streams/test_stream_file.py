@@ -74,6 +74,27 @@ def test_another_model_or_sampler_is_refused(rows, tmp_path):
         StreamingCoreset.load(path, LogisticRegression(), posterior=Laplace())
 
 
+def own(scale=1.0, prior_sd=1.0):
+    return decoct.Model(
+        lambda params, rows: -0.5 * ((rows["y"] - params["mu"]) / scale) ** 2,
+        lambda params: -0.5 * (params["mu"] / prior_sd) ** 2,
+        {"mu": 0.0},
+    )
+
+
+@pytest.mark.parametrize("n", [300, 900])  # waiting rows alone, and parts
+def test_other_functions_are_refused(tmp_path, n):
+    path = tmp_path / "stream.npz"
+    y = np.random.default_rng(0).normal(size=n)
+    batches = [{"y": np.arange(3)}, {"y": y}]  # of two types
+    fed(StreamingCoreset(own(), 10, **SMALL), batches).save(path)
+    for other in (own(scale=2.0), own(prior_sd=3.0)):
+        with pytest.raises(RequestError, match="another model: one with functions"):
+            StreamingCoreset.load(path, other, posterior=SMALL["posterior"])
+    again = StreamingCoreset.load(path, own(), posterior=SMALL["posterior"])
+    assert again.n_rows == n + 3
+
+
 def test_damaged_and_foreign_files_are_refused(rows, tmp_path):
     path = tmp_path / "stream.npz"
     stream = fed(StreamingCoreset(LogisticRegression(), 20, **SMALL), cut(rows, N))

@@ -261,12 +261,16 @@ def test_rows_in_the_order_of_a_covariate(rows):
         assert gaussian_kl(stream.coreset, table) < 1e-3
 
 
-def test_a_posterior_that_wanders_off_is_told_of(rows, coreset):
+def test_a_posterior_that_wanders_off_is_told_of(rows, coreset, tmp_path):
     table = ordered(rows, np.argsort(rows["y"], kind="stable"))
     stream = streamed(LogisticRegression(), table)
     with pytest.warns(UserWarning, match=r"The posterior has moved by .* sd since some rows"):
         wandered = stream.coreset
     assert wandered.report.rounds[-1]["drift"] > DRIFTED > coreset.report.rounds[-1]["drift"]
+    wandered.save(tmp_path / "c.parquet")
+    report = decoct.load(tmp_path / "c.parquet").report
+    assert (report.status, report.predicted_kl) == (decoct.Status.DRIFTED, None)
+    assert not report.status.ok
     kl = gaussian_kl(wandered, table)
     # What no draw has seen is in no error bar: hence the warning.
     assert wandered.report.rounds[-1]["kl_bound"] < kl < 0.01

@@ -6,9 +6,11 @@ Importing this module does not import Bambi; calling it does. Coresets go back b
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from decoct.bridges.base import require
+from decoct.bridges.base import Package, fitting, require
+from decoct.bridges.pymc import PYMC
 from decoct.errors import RequestError
 
 if TYPE_CHECKING:
@@ -16,8 +18,8 @@ if TYPE_CHECKING:
 
     from decoct.bridges.bambi_model import BambiModel
 
-OLDEST = (0, 15)
-"""Oldest Bambi that works."""
+BAMBI = Package("bambi", "bambi", oldest=(0, 17), below=(0, 18))
+"""The bridge reads the PyMC graph that this Bambi writes; later ones write for PyMC 6."""
 
 
 def from_bambi(model: bambi.Model) -> BambiModel:
@@ -47,7 +49,7 @@ def from_bambi(model: bambi.Model) -> BambiModel:
         ``weighted(...)`` responses, ``hsgp(..., by=...)``, rows that Bambi dropped, sparse designs,
         initial values; and what `decoct.from_pymc` refuses. The message says what to do.
     RequestError
-        Bambi is missing or too old, or this is no Bambi model.
+        Bambi or PyMC is missing, too old or too new, or this is no Bambi model.
 
     Notes
     -----
@@ -69,8 +71,10 @@ def from_bambi(model: bambi.Model) -> BambiModel:
     >>> coreset.report.predicted_kl < 1e-3
     True
     """
-    bmb: Any = require("bambi", "bambi", OLDEST)
-    from decoct.bridges.bambi_model import bridge
+    bmb: Any = require(BAMBI)
+    require(replace(PYMC, extra=BAMBI.extra))
+    with fitting(BAMBI):
+        from decoct.bridges.bambi_model import bridge
 
     if not isinstance(model, bmb.Model):
         raise RequestError(f"model must be a bambi.Model, not a {type(model).__name__}.")

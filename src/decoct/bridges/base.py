@@ -15,7 +15,9 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, ClassVar, NamedTuple
 
@@ -36,6 +38,9 @@ PROBES = (3, 5)
 
 NEAR, FAR, TRIES = 0.1, 2.0, 20
 """Starting points: uniform this near zero, or else this far, and how many of them."""
+
+MISFITS = (ImportError, AttributeError, TypeError)
+"""What importing raises when releases of packages do not go together."""
 
 Evaluate = Callable[[Params, Mapping[str, Any]], tuple[Array, Array, dict[str, Array]]]
 """A pure JAX function of parameters and rows: potentials, log prior, constrained values."""
@@ -129,50 +134,97 @@ class BridgeModel(AbstractModel):
         return {"kind": self.kind, "name": self.name, "parameters": shapes}
 
 
-def require(package: str, extra: str, minimum: tuple[int, ...]) -> ModuleType:
-    """Import an optional package, or say what to install.
+@dataclass(frozen=True)
+class Package:
+    """An optional package, and the releases of it that a bridge works with.
 
-    Parameters
+    Attributes
     ----------
-    package
+    name
         Its import name, also its name on the package index.
     extra
         The extra of decoct that brings it.
-    minimum
+    oldest
         Oldest release that works.
+    below
+        First release that does not, if one is known.
+    """
+
+    name: str
+    extra: str
+    oldest: tuple[int, ...]
+    below: tuple[int, ...] | None = None
+
+    @property
+    def releases(self) -> str:
+        """What works, as pip writes it: ``pymc>=5.28,<6``."""
+        ceiling = "" if self.below is None else f",<{_dotted(self.below)}"
+        return f"{self.name}>={_dotted(self.oldest)}{ceiling}"
+
+    @property
+    def install(self) -> str:
+        """The command that brings a release that works."""
+        return f"pip install --upgrade 'decoct[{self.extra}]'"
+
+
+def require(package: Package) -> ModuleType:
+    """Import an optional package, or say what to install.
 
     Raises
     ------
     RequestError
-        It is not installed, too old, or does not go with the other packages.
+        It is not installed, too old, too new, or does not go with the other packages.
     """
-    install = f"pip install --upgrade 'decoct[{extra}]'"
     try:
-        module = importlib.import_module(package)
+        module = importlib.import_module(package.name)
     except ModuleNotFoundError as error:
-        if error.name != package:
-            raise _broken(package, error, install) from error
+        if error.name != package.name:
+            raise _broken(package, error) from error
         raise RequestError(
-            f"This needs {package}, which is not installed; install it with: "
-            f"pip install 'decoct[{extra}]'."
+            f"This needs {package.name}, which is not installed; install it with: "
+            f"pip install 'decoct[{package.extra}]'."
         ) from None
-    except (ImportError, AttributeError) as error:
-        raise _broken(package, error, install) from error
-    version = str(getattr(module, "__version__", "") or importlib.metadata.version(package))
-    if _numbers(version) < minimum:
-        wanted = ".".join(map(str, minimum))
+    except MISFITS as error:
+        raise _broken(package, error) from error
+    version = _version(package, module)
+    below = package.below
+    if _numbers(version) < package.oldest or (below is not None and _numbers(version) >= below):
         raise RequestError(
-            f"{package} {version} is installed; this needs {wanted} or later. Upgrade with: "
-            f"{install}."
+            f"{package.name} {version} is installed; decoct works with {package.releases}. "
+            f"Install such a release with: {package.install}."
         )
     return module
 
 
-def _broken(package: str, error: Exception, install: str) -> RequestError:
+@contextmanager
+def fitting(package: Package) -> Iterator[None]:
+    """Turn the failure of imports that reach into an optional package into a sentence.
+
+    Raises
+    ------
+    RequestError
+        Something imported inside is not where the bridge looks for it.
+    """
+    try:
+        yield
+    except MISFITS as error:
+        raise _broken(package, error) from error
+
+
+def _broken(package: Package, error: Exception) -> RequestError:
     return RequestError(
-        f"{package} is installed but cannot be imported beside the other packages here "
-        f"({type(error).__name__}: {error}); install versions that fit with: {install}."
+        f"{package.name} is installed but does not go with the other packages here "
+        f"({type(error).__name__}: {error}); decoct works with {package.releases}. Install "
+        f"versions that fit with: {package.install}."
     )
+
+
+def _version(package: Package, module: ModuleType) -> str:
+    return str(getattr(module, "__version__", "") or importlib.metadata.version(package.name))
+
+
+def _dotted(numbers: tuple[int, ...]) -> str:
+    return ".".join(map(str, numbers))
 
 
 def _numbers(version: str) -> tuple[int, ...]:

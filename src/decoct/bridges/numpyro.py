@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from decoct.bridges.arguments import positional
-from decoct.bridges.base import require
+from decoct.bridges.base import Package, fitting, require
 from decoct.coreset import Coreset
 from decoct.errors import RequestError
 
 if TYPE_CHECKING:
     from decoct.bridges.numpyro_model import NumPyroModel
 
-OLDEST = (0, 18)
-"""Oldest NumPyro that works."""
+NUMPYRO = Package("numpyro", "numpyro", oldest=(0, 21))
+"""Older ones look in JAX for what it no longer has."""
 
 
 def from_numpyro(
@@ -79,8 +79,9 @@ def from_numpyro(
     >>> coreset.report.predicted_kl < 1e-6
     True
     """
-    require("numpyro", "numpyro", OLDEST)
-    from decoct.bridges.numpyro_model import bridge
+    require(NUMPYRO)
+    with fitting(NUMPYRO):
+        from decoct.bridges.numpyro_model import bridge
 
     if not callable(model):
         raise RequestError(
@@ -108,11 +109,12 @@ def to_numpyro(coreset: Coreset) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     RequestError
         It was built for another kind of model.
     """
-    require("numpyro", "numpyro", OLDEST)
+    require(NUMPYRO)
     import jax.numpy as jnp
 
-    from decoct.bridges.numpyro_model import NumPyroModel
-    from decoct.bridges.numpyro_trace import WeightedModel
+    with fitting(NUMPYRO):
+        from decoct.bridges.numpyro_model import NumPyroModel
+        from decoct.bridges.numpyro_trace import WeightedModel
 
     model = coreset.model
     if not isinstance(model, NumPyroModel):

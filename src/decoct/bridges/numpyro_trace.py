@@ -39,6 +39,37 @@ Trace = dict[str, Site]
 """What NumPyro's trace handler returns: name -> site."""
 
 
+class Weights:
+    """Weights along a plate, one array for each place the plate can have among a site's axes.
+
+    The same object is handed out each time: ArviZ compares traces of a model, scales and all, and
+    arrays that are not the same cannot be compared there.
+
+    Parameters
+    ----------
+    values : (n,)
+        w ≥ 0, one per row.
+
+    Raises
+    ------
+    RequestError
+        A weight is negative or NaN.
+    """
+
+    def __init__(self, values: np.ndarray) -> None:
+        # NumPyro checks a scale only where it is no tracer, and refuses 0 there
+        if not np.all(values >= 0.0):
+            raise RequestError("A weight of the coreset is negative or NaN; weights are ≥ 0.")
+        self.values = values
+        self._along: dict[int, np.ndarray] = {}
+
+    def along(self, dim: int) -> np.ndarray:
+        """Return the weights as an array whose rows are on axis ``dim`` < 0, the first."""
+        if dim not in self._along:
+            self._along[dim] = self.values.reshape((-1,) + (1,) * (-dim - 1))
+        return self._along[dim]
+
+
 class RowsPlate(Messenger):
     """Give the data plate as many rows as the model is handed, and weight its observed sites.
 
@@ -54,8 +85,8 @@ class RowsPlate(Messenger):
         Name of the plate.
     n
         Number of rows.
-    weights : (n,)
-        w ≥ 0, one per row; None for none.
+    weights
+        n of them; None for none.
     """
 
     def __init__(
@@ -63,7 +94,7 @@ class RowsPlate(Messenger):
         fn: Callable[..., Any] | None,
         plate: str,
         n: int,
-        weights: np.ndarray | None = None,
+        weights: Weights | None = None,
     ) -> None:
         super().__init__(fn)
         self.plate, self.n, self.weights = plate, n, weights
@@ -83,7 +114,7 @@ class RowsPlate(Messenger):
         if self.ratio != 1.0 and msg["scale"] is not None:
             msg["scale"] = msg["scale"] / self.ratio
         if self.weights is not None and msg["is_observed"]:
-            aligned = jnp.asarray(self.weights).reshape((self.n,) + (1,) * (-frame.dim - 1))
+            aligned = self.weights.along(frame.dim)
             msg["scale"] = aligned if msg["scale"] is None else msg["scale"] * aligned
 
 
@@ -254,7 +285,12 @@ class WeightedModel:
     names
         All its arguments, in order.
     weights : (M,)
-        One per row.
+        One per row, ≥ 0.
+
+    Raises
+    ------
+    RequestError
+        A weight is negative or NaN.
     """
 
     def __init__(
@@ -262,7 +298,8 @@ class WeightedModel:
     ) -> None:
         self.__wrapped__ = program.model
         self.__name__ = getattr(program.model, "__name__", type(program.model).__name__)
-        self.program, self.inputs, self.names, self.weights = program, inputs, names, weights
+        self.program, self.inputs, self.names = program, inputs, names
+        self.weights = Weights(weights)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         given = {**dict(zip(self.names, args, strict=False)), **kwargs}
@@ -270,9 +307,10 @@ class WeightedModel:
         if not rows:
             return self.program.model(**given)
         n, complete = _n_rows(rows), len(rows) == len(self.inputs)
-        if complete and n != len(self.weights):
+        known = len(self.weights.values)
+        if complete and n != known:
             raise RequestError(
-                f"The weighted model has {len(self.weights)} weights and was given {n} rows; give "
+                f"The weighted model has {known} weights and was given {n} rows; give "
                 "it the coreset's rows. For other rows call your own model, with the same draws."
             )
         with RowsPlate(None, self.program.plate, n, self.weights if complete else None):

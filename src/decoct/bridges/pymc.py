@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from decoct.bridges.base import require
+from decoct.bridges.base import Package, fitting, require
 from decoct.coreset import Coreset
 from decoct.errors import RequestError
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from decoct.bridges.pymc_model import PyMCModel
 
-OLDEST = (5, 20)
-"""Oldest PyMC that works."""
+PYMC = Package("pymc", "pymc", oldest=(5, 28), below=(6,))
+"""PyMC 6 has moved parts of its graphs that the bridge takes apart."""
 
 
 def from_pymc(model: pymc.Model) -> PyMCModel:
@@ -46,7 +46,7 @@ def from_pymc(model: pymc.Model) -> PyMCModel:
         ``total_size``; responses of different lengths, or without a density per row; sizes or
         constants worked out from the rows. The message names the variable and the remedy.
     RequestError
-        PyMC is missing or too old, or this is no PyMC model.
+        PyMC is missing, too old or too new, or this is no PyMC model.
 
     Notes
     -----
@@ -65,8 +65,9 @@ def from_pymc(model: pymc.Model) -> PyMCModel:
     >>> coreset.report.predicted_kl < 1e-6
     True
     """
-    pm: Any = require("pymc", "pymc", OLDEST)
-    from decoct.bridges.pymc_model import bridge
+    pm: Any = require(PYMC)
+    with fitting(PYMC):
+        from decoct.bridges.pymc_model import bridge
 
     if not isinstance(model, pm.Model):
         raise RequestError(f"model must be a pymc.Model, not a {type(model).__name__}.")
@@ -88,11 +89,13 @@ def to_pymc(coreset: Coreset) -> pymc.Model:
     Raises
     ------
     RequestError
-        It was built for another kind of model, or its PyMC model is in another process.
+        It was built for another kind of model, its PyMC model is in another process, or PyMC is
+        missing, too old or too new.
     """
-    require("pymc", "pymc", OLDEST)
-    from decoct.bridges.pymc_model import PyMCModel
-    from decoct.bridges.pymc_weighted import weighted_model
+    require(PYMC)
+    with fitting(PYMC):
+        from decoct.bridges.pymc_model import PyMCModel
+        from decoct.bridges.pymc_weighted import weighted_model
 
     model = coreset.model
     if not isinstance(model, PyMCModel):

@@ -24,7 +24,7 @@ import numpy as np
 import pymc as pm
 from jaxtyping import Array, Float
 from pymc.distributions.multivariate import PosDefMatrix
-from pytensor.compile.function import function
+from pytensor import function  # pyright: ignore[reportPrivateImportUsage]
 from pytensor.compile.mode import get_mode
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant

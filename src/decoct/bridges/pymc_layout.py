@@ -10,7 +10,7 @@ import numpy as np
 import pymc as pm
 from pymc.data import MinibatchOp
 from pymc.variational.minibatch_rv import MinibatchRandomVariable
-from pytensor.compile.function import function
+from pytensor import function  # pyright: ignore[reportPrivateImportUsage]
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors, graph_inputs
 

@@ -101,7 +101,9 @@ def build(
         Shift and scale numeric columns to mean 0 and standard deviation 1, where the prior applies.
     checkpoint
         A file written after every round; if the build is interrupted, the same command goes on
-        from it. Removed at the end.
+        behind the last round that was finished. All methods but iterated-hilbert and sparse-vi are
+        done in one round, so that theirs begins again. Removed at the end. Without it, Ctrl-C
+        leaves nothing.
     dask
         Address of a Dask scheduler, such as tcp://host:8786, whose workers read the table (Parquet)
         and make the passes over it. The coreset is the same.
@@ -114,14 +116,13 @@ def build(
     seed_in_range(seed)
     _check_paths(table, output, checkpoint)
 
-    import decoct
     from decoct.data.watched import counted_rows, watched
-    from decoct.driver import Request
+    from decoct.driver import Request, building
     from decoct.models.formula import from_formula
     from decoct.progress import ProgressBar
 
     construction = _construction(method)
-    Request.checked(size=size, kl=kl, method=construction, posterior=None, seed=seed)
+    request = Request.checked(size=size, kl=kl, method=construction, posterior=None, seed=seed)
     try:
         with opened(table, dask) as rows:
             with ProgressBar(False if quiet else None) as bar:
@@ -134,20 +135,9 @@ def build(
                 model = from_formula(
                     formula, seen, family, prior_scale=prior_scale, standardize=standardize
                 )
-            coreset = decoct.build(
-                model,
-                rows,
-                size=size,
-                kl=kl,
-                method=construction,
-                seed=seed,
-                progress=False if quiet else None,
-                checkpoint=checkpoint,
-                keep_checkpoint=True,
-            )
-        coreset.save(output)
-        if checkpoint is not None:
-            checkpoint.unlink(missing_ok=True)
+            shown = False if quiet else None
+            with building(model, rows, request, shown, checkpoint) as coreset:
+                coreset.save(output)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(_interrupted(checkpoint)) from None
     status = coreset.report.status
@@ -202,9 +192,21 @@ def _check_paths(table: list[str], output: Path, checkpoint: Path | None) -> Non
 
 
 def _interrupted(checkpoint: Path | None) -> str:
-    if checkpoint is not None and checkpoint.exists():
-        return f"interrupted; the same command goes on from the checkpoint {checkpoint}."
-    return "interrupted; nothing was written."
+    if checkpoint is None or not checkpoint.exists():
+        return "interrupted; nothing was written."
+    from decoct.checkpoint import read_checkpoint
+    from decoct.errors import RequestError
+
+    try:
+        rounds = len(read_checkpoint(checkpoint).get("infos", []))
+    except RequestError as error:
+        return f"interrupted; {error}"
+    if not rounds:
+        return (
+            f"interrupted in the first round, which the same command begins again ({checkpoint})."
+        )
+    after = "1 round" if rounds == 1 else f"{rounds} rounds"
+    return f"interrupted after {after}; the same command goes on from the checkpoint {checkpoint}."
 
 
 def _figures(coreset: Coreset) -> dict[str, Any]:

@@ -34,7 +34,8 @@ def compare(
 
     Uniform, sensitivity, GIGA, SparseVI, moment matching and IteratedHilbert, and the Laplace
     approximation corrected by importance sampling, which keeps no rows. A k-hat above 0.7 says that
-    a KL is a rough guide only.
+    a KL is a rough guide only. ESS is the draws that importance sampling leaves; the KL is before
+    that correction, for Laplace too.
 
     For example:
 

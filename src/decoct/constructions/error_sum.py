@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from decoct.report import Report
+from decoct.status import Status
 
 BOUND, INDEPENDENT = "kl_bound", "kl_if_independent"
 
@@ -67,6 +68,8 @@ class ErrorSum:
     @classmethod
     def of_report(cls, report: Report) -> ErrorSum | None:
         """Return what a report knows: the sums of its last round, or its predicted KL."""
+        if report.status is Status.DRIFTED:  # its sums are of another place
+            return None
         last = report.rounds[-1] if report.rounds else {}
         if BOUND in last:
             return cls(float(np.sqrt(2.0 * last[BOUND])), 2.0 * last[INDEPENDENT])

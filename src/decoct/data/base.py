@@ -33,9 +33,6 @@ Stretch = Callable[[str, float, str], Callable[[float], None]]
 DEFAULT_CHUNK = 65_536
 """Rows in a chunk when nobody asks for a size."""
 
-FINGERPRINT_ROWS = 256
-"""Rows that stand for a table in memory when it has to be known again."""
-
 
 @dataclass(frozen=True)
 class Chunk:
@@ -195,11 +192,16 @@ def checked_indices(indices: np.ndarray | Sequence[int], n_rows: int) -> np.ndar
     return rows.astype(np.int64)
 
 
-def fingerprint(rows: Rows, columns: Sequence[str] | None = None) -> str:
-    """Return a digest by which a table is known again, at the price of a few rows.
+def fingerprint(
+    rows: Rows,
+    columns: Sequence[str] | None = None,
+    on_chunk: Callable[[int], None] | None = None,
+) -> str:
+    """Return a digest by which a table is known again.
 
     A resumed build compares it with the one in its checkpoint. Engines that know their files answer
-    from those (``rows.fingerprint(columns)``); else evenly spaced rows stand for the table.
+    from those (``rows.fingerprint(columns)``); else every value counts, which takes a pass. It is
+    the same in memory and on a cluster.
 
     Parameters
     ----------
@@ -207,18 +209,25 @@ def fingerprint(rows: Rows, columns: Sequence[str] | None = None) -> str:
         The table.
     columns
         Only these columns count (None: all).
+    on_chunk
+        Told the number of rows of every chunk done, if there is a pass.
     """
     own = getattr(rows, "fingerprint", None)
     if own is not None:
         return own(columns)
     names = checked_columns(columns, rows.columns)
-    picked = np.unique(np.linspace(0, rows.n_rows - 1, FINGERPRINT_ROWS).astype(np.int64))
     digest = hashlib.sha256(repr((rows.n_rows, names)).encode())
-    for name, values in rows.take(picked, names).items():
+    digest.update(rows.map_reduce(_chunk_digest, operator.add, columns=names, on_chunk=on_chunk))
+    return digest.hexdigest()[:32]
+
+
+def _chunk_digest(chunk: Chunk) -> bytes:
+    digest = hashlib.blake2b(digest_size=16)
+    for name, values in chunk.columns.items():
         digest.update(repr((name, values.shape[1:], values.dtype.str)).encode())
         plain = values.dtype.kind != "O"
         digest.update(values.tobytes() if plain else repr(values.tolist()).encode())
-    return digest.hexdigest()[:32]
+    return digest.digest()
 
 
 def read_ahead(source: Callable[[], Iterable[T]], depth: int) -> Generator[T, None, None]:

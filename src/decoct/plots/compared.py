@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from decoct.plots.canvas import dress, figure, styles
+from decoct.plots.canvas import GREY, dress, figure, styles
 from decoct.plots.kl_curve import plain_sizes
 
 if TYPE_CHECKING:
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 UNSURE = 0.7
 """k-hat above which a KL is drawn as an open marker: no more than an order of magnitude."""
 
+ROUNDING = 1e-16
+"""Where KLs of 0 are drawn if there are no others, in nats: what float64 cannot tell from 0."""
+
 
 def compared(comparison: Comparison) -> Any:
     """Draw what `decoct.compare` returned.
@@ -22,7 +25,8 @@ def compared(comparison: Comparison) -> Any:
     Parameters
     ----------
     comparison
-        Methods at several sizes. A method without figures is left out.
+        Methods at several sizes. A method without figures is left out. A KL of 0, which has no
+        place on a logarithmic axis, is drawn on a dotted line below the others, with a label.
 
     Returns
     -------
@@ -37,27 +41,30 @@ def compared(comparison: Comparison) -> Any:
     left, right = picture.subplots(1, 2, sharey=True)
     by_method: dict[str, list[Line]] = {}
     for line in comparison.lines:
-        if line.kl is not None and line.kl > 0.0:
+        if line.kl is not None:
             by_method.setdefault(line.method, []).append(line)
+    floor = _floor(comparison)
     named = styles(name for name, lines in by_method.items() if lines[0].rows is not None)
     for name, lines in by_method.items():
         colour, marker = named.get(name, ("#000000", "*"))
         sized = [line for line in lines if line.rows is not None]
-        kls = [line.kl for line in lines]
+        kls = [_height(line, floor) for line in lines]
         if sized:
             left.plot([line.rows for line in sized], kls, color=colour, linewidth=1.8)
-        for line in lines:
+        for line, kl in zip(lines, kls, strict=True):
             fill = colour if line.khat is not None and line.khat < UNSURE else "none"
             shape = {"marker": marker, "color": colour, "markerfacecolor": fill, "markersize": 8}
             if line.rows is not None:
-                left.plot([line.rows], [line.kl], **shape)
-            right.plot([line.seconds], [line.kl], **shape, linestyle="none")
+                left.plot([line.rows], [kl], **shape)
+            right.plot([line.seconds], [kl], **shape, linestyle="none")
         if not sized:
-            left.axhline(lines[0].kl, color=colour, linestyle="--", linewidth=1.5)
+            left.axhline(kls[0], color=colour, linestyle="--", linewidth=1.5)
         right.plot([], [], color=colour, marker=marker, linestyle="none", label=name)
     for axes in (left, right):
         axes.set_xscale("log")
         axes.set_yscale("log")
+        if floor is not None:
+            _mark_zero(axes, floor)
     plain_sizes(left, np.array([one.rows for one in comparison.lines if one.rows is not None]))
     dress(left, f"Of {comparison.n_rows:,} rows", "rows kept", "KL(coreset ‖ full), nats")
     dress(
@@ -67,3 +74,24 @@ def compared(comparison: Comparison) -> Any:
         *right.get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False
     )
     return picture
+
+
+def _floor(comparison: Comparison) -> float | None:
+    """Return where to draw KLs of 0, a decade below the others; None if there is none."""
+    kls = [line.kl for line in comparison.lines if line.kl is not None]
+    if all(kl > 0.0 for kl in kls):
+        return None
+    return min((0.1 * kl for kl in kls if kl > 0.0), default=ROUNDING)
+
+
+def _height(line: Line, floor: float | None) -> float:
+    assert line.kl is not None
+    return line.kl if floor is None or line.kl > 0.0 else floor
+
+
+def _mark_zero(axes: Any, floor: float) -> None:
+    axes.axhline(floor, color=GREY, linestyle=":", linewidth=1.3)
+    axes.annotate(
+        "0 (rounding)", (1.0, floor), xycoords=("axes fraction", "data"),
+        xytext=(-4, 4), textcoords="offset points", ha="right", color=GREY, fontsize=11,
+    )  # fmt: skip

@@ -15,6 +15,8 @@ from decoct.data.base import Columns
 from decoct.errors import RequestError
 from decoct.files import require_writable
 from decoct.models.base import AbstractModel
+from decoct.models.digest import functions_digest
+from decoct.models.registry import OF_FUNCTIONS
 from decoct.posteriors.base import Sampler
 from decoct.report import described
 from decoct.streams.incoming import Buffer, Layout
@@ -37,6 +39,7 @@ def save(stream: StreamingCoreset, path: str | os.PathLike[str]) -> None:
         {
             "stream": FORMAT,
             "model": repr(stream.model.to_dict()),
+            "functions": _functions(stream.model, state),
             "posterior": repr(described(stream.posterior)),
             "size": stream.size,
             "seed": stream.seed,
@@ -84,7 +87,30 @@ def load(
         stream.state = _state(packed, model)
     except (KeyError, TypeError, ValueError) as error:
         raise RequestError(f"{path} is a damaged stream ({error!r}).") from error
+    functions = _functions(model, stream.state)
+    if functions != packed.get("functions"):
+        raise RequestError(
+            f"The stream in {path} has another model: one with functions "
+            f"{packed.get('functions')}, not {functions}; load it with the functions, and the "
+            "version of JAX, that it was saved with."
+        )
     return stream
+
+
+def _functions(model: AbstractModel, state: State) -> str | None:
+    """Return a digest of the model's functions, as they see the first row that is held.
+
+    None for a model of decoct's own, whose description says all, whatever version of JAX writes
+    its functions; and for a stream without rows.
+    """
+    ours = type(model).__module__.partition(".")[0] == "decoct"
+    if ours and model.to_dict()["kind"] not in OF_FUNCTIONS:
+        return None
+    parts = state.tree.parts
+    if not parts and not state.buffer.pieces:
+        return None
+    held = parts[0].raw if parts else state.buffer.columns()
+    return functions_digest(model, model.encode({name: v[:1] for name, v in held.items()}))
 
 
 def _state(packed: dict[str, Any], model: AbstractModel) -> State:

@@ -100,9 +100,10 @@ class StreamingCoreset:
     The error: each compression knows ½‖residual‖² in nats at held-out draws of the posterior of its
     time. The report's last round adds them up, ``kl_bound`` by the triangle inequality (Campbell &
     Broderick 2019, Corollaries 4.5 and 4.6) and ``kl_if_independent`` in squares, which is also the
-    predicted KL. Neither sees what no draw saw: ``drift`` says by how many posterior sd the draws
-    have moved since rows were compressed, in the coordinate where it is most. About 3 is usual for
-    rows in random order. `decoct.check`, where the rows can be walked again, certifies.
+    predicted KL unless the stream has drifted. Neither sees what no draw saw: ``drift`` says by how
+    many posterior sd the draws have moved since rows were compressed, in the coordinate where it is
+    most. About 3 is usual for rows in random order. `decoct.check`, where the rows can be walked
+    again, certifies.
 
     Examples
     --------
@@ -200,7 +201,8 @@ class StreamingCoreset:
         Warns
         -----
         UserWarning
-            The draws have moved by more than `DRIFTED` sd since rows were compressed.
+            The draws have moved by more than `DRIFTED` sd since rows were compressed. The report's
+            status is then `Status.DRIFTED`, and it predicts no KL.
 
         Raises
         ------
@@ -216,9 +218,9 @@ class StreamingCoreset:
         if drift > DRIFTED:
             warnings.warn(
                 f"The posterior has moved by {drift:.1f} sd since some rows were compressed, so "
-                "the predicted KL may be far too small: the order of the rows tells something "
-                "about their values. Shuffle them if you can, or raise node= and leaf=, and run "
-                "decoct.check.",
+                "the sums of the errors may be far too small and no KL is predicted: the order of "
+                "the rows tells something about their values. Shuffle them if you can, or raise "
+                "node= and leaf=, and run decoct.check.",
                 stacklevel=2,
             )
         return self._made
@@ -255,7 +257,9 @@ class StreamingCoreset:
         Raises
         ------
         RequestError
-            The file is missing or damaged, or of another model or sampler.
+            The file is missing or damaged, or of another model or sampler. Functions of your own
+            (`decoct.Model`, the bridges) are compared as JAX writes them: a stream of them is
+            loaded with the version of JAX that saved it.
         """
         from decoct.streams.stream_file import load
 
@@ -382,6 +386,9 @@ class StreamingCoreset:
         if tree.reference is not None:
             mean = tree.reference.draws.mean(axis=0)
             drift = max(part.drift_to(mean) for part in parts)
+        status = Status.DONE if found is None else found.status
+        if drift > DRIFTED:
+            status = Status.DRIFTED
         numbers: Mapping[str, Any] = {
             "leaves": tree.leaves,
             "parts": len(parts),
@@ -395,13 +402,13 @@ class StreamingCoreset:
         return Report(
             {**described(plan), "name": "StreamingCoreset", "posterior": described(self.posterior)},
             self.seed,
-            Status.DONE if found is None else found.status,
+            status,
             self.size,
             None,
             [*([] if found is None else found.rounds), dict(numbers)],
             1,
             self.n_rows + tree.tally.evaluations + (found.evaluations if found else 0),
-            predicted_kl=error.kl_if_independent,
+            predicted_kl=None if status is Status.DRIFTED else error.kl_if_independent,
         )
 
 

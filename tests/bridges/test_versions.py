@@ -1,0 +1,154 @@
+"""Optional packages that are missing, too old, too new or do not fit: one sentence, what to do."""
+
+import builtins
+import importlib
+import re
+import sys
+import tomllib
+import warnings
+from pathlib import Path
+
+import pytest
+
+import decoct
+from decoct import bridges
+from decoct.bridges.bambi import BAMBI, from_bambi
+from decoct.bridges.base import require
+from decoct.bridges.numpyro import NUMPYRO, from_numpyro
+from decoct.bridges.pymc import PYMC, from_pymc, to_pymc
+
+CALLS = {
+    "numpyro": (NUMPYRO, lambda: from_numpyro(lambda: None, {"y": [0.0]})),
+    "pymc": (PYMC, lambda: from_pymc(None)),
+    "bambi": (BAMBI, lambda: from_bambi(None)),
+}
+each_package = pytest.mark.parametrize("name", list(CALLS))
+
+
+def installed(name):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return pytest.importorskip(name)
+
+
+def refused(name):
+    """What the bridge says, and that it names the command with the extra."""
+    package, call = CALLS[name]
+    with pytest.raises(decoct.RequestError) as caught:
+        call()
+    message = str(caught.value)
+    assert f"'decoct[{package.extra}]'" in message
+    assert len(message) < 400
+    return message
+
+
+def importing(monkeypatch, name, error):
+    real = importlib.import_module
+
+    def fails(asked, *rest):
+        if asked == name:
+            raise error
+        return real(asked, *rest)
+
+    monkeypatch.setattr(importlib, "import_module", fails)
+
+
+@each_package
+def test_missing(monkeypatch, name):
+    error = ModuleNotFoundError(f"No module named '{name}'", name=name)
+    importing(monkeypatch, name, error)
+    assert f"needs {name}, which is not installed" in refused(name)
+
+
+@each_package
+def test_too_old(monkeypatch, name):
+    monkeypatch.setattr(installed(name), "__version__", "0.16.3")
+    message = refused(name)
+    assert f"{name} 0.16.3 is installed" in message
+    assert f"works with {CALLS[name][0].releases}. Install such a release" in message
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "works"),
+    [("pymc", "6.0.0", "pymc>=5.28,<6"), ("bambi", "0.21.0", "bambi>=0.17,<0.18")],
+)
+def test_too_new(monkeypatch, name, version, works):
+    """PyMC 6 and the Bambi for it moved what the bridges take apart; they would fail inside."""
+    monkeypatch.setattr(installed(name), "__version__", version)
+    assert f"{name} {version} is installed; decoct works with {works}. " in refused(name)
+
+
+def test_bambi_beside_a_pymc_that_is_too_new(monkeypatch):
+    installed("bambi")
+    monkeypatch.setattr(installed("pymc"), "__version__", "6.4.0")
+    assert "pymc 6.4.0 is installed; decoct works with pymc>=5.28,<6" in refused("bambi")
+    with pytest.raises(decoct.RequestError, match=r"pymc 6\.4\.0 is installed"):
+        to_pymc(None)
+
+
+def test_the_limits_themselves_work(monkeypatch):
+    numpyro, pymc = installed("numpyro"), installed("pymc")
+    monkeypatch.setattr(numpyro, "__version__", f"{NUMPYRO.oldest[0]}.{NUMPYRO.oldest[1]}.dev1")
+    assert require(NUMPYRO) is numpyro
+    for version in ("5.28.0", "5.99.9"):
+        monkeypatch.setattr(pymc, "__version__", version)
+        assert require(PYMC) is pymc
+
+
+@each_package
+def test_a_package_that_cannot_be_imported(monkeypatch, name):
+    importing(monkeypatch, name, ImportError("cannot import name 'xla' from 'jax'"))
+    message = refused(name)
+    assert f"{name} is installed but does not go with the other packages" in message
+    assert "(ImportError: cannot import name 'xla' from 'jax')" in message
+    assert f"works with {CALLS[name][0].releases}. Install versions that fit" in message
+
+
+@pytest.mark.parametrize(
+    ("name", "moved", "reloaded"),
+    [
+        ("numpyro", "numpyro.infer.util.compute_log_probs", ["numpyro_model", "numpyro_trace"]),
+        ("pymc", "pytensor.function", ["pymc_model", "pymc_graph"]),
+        ("bambi", "pymc.model.fgraph.model_named", ["bambi_model", "bambi_data"]),
+    ],
+)
+def test_something_moved_inside_a_package(monkeypatch, name, moved, reloaded):
+    """A release within the limits in which what a bridge imports is elsewhere."""
+    installed(name)
+    for module in reloaded:
+        monkeypatch.delitem(sys.modules, f"decoct.bridges.{module}", raising=False)
+    home, what = moved.rsplit(".", 1)
+    monkeypatch.delattr(importlib.import_module(home), what)
+    message = refused(name)
+    assert f"{name} is installed but does not go with" in message
+    assert f"cannot import name '{what}' from '{home}'" in message
+
+
+@each_package
+def test_importing_a_bridge_does_not_import_its_package(monkeypatch, name):
+    real = builtins.__import__
+
+    def watched(asked, *rest):
+        assert asked.split(".")[0] not in {"numpyro", "pymc", "pytensor", "bambi"}
+        return real(asked, *rest)
+
+    monkeypatch.setattr(bridges, name, getattr(bridges, name))  # as it was, afterwards
+    monkeypatch.delitem(sys.modules, f"decoct.bridges.{name}")
+    monkeypatch.setattr(builtins, "__import__", watched)
+    importlib.import_module(f"decoct.bridges.{name}")
+
+
+def test_the_extras_ask_for_what_the_bridges_ask_for():
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    for package, _ in CALLS.values():
+        assert package.releases in extras[package.extra]
+    assert PYMC.releases in extras["bambi"]
+
+
+def test_the_development_requirements_ask_for_the_same():
+    written = (Path(__file__).parents[2] / "requirements-dev.txt").read_text().splitlines()
+    for package, _ in CALLS.values():
+        assert [line for line in written if re.match(rf"{package.name}\b", line)] == [
+            package.releases
+        ]
