@@ -1,6 +1,7 @@
 """Strict JAX in tests, and the data folder for the tests that need real data."""
 
 import os
+import signal
 from pathlib import Path
 
 import jax
@@ -13,6 +14,10 @@ import tests.typechecking  # noqa: F401  (the hook below names it)
 # tests call with wrong types on purpose, stay out.
 CHECKED = ("parameters", "potentials", "tangent", "posteriors", "diagnostics", "constructions")
 install_import_hook([f"decoct.{name}" for name in CHECKED], "tests.typechecking.check")
+
+# A run in the background of a shell without job control ignores Ctrl-C, and so would all it starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
