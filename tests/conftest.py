@@ -1,5 +1,6 @@
 """Strict JAX in tests, and the data folder for the tests that need real data."""
 
+import gc
 import os
 import signal
 from pathlib import Path
@@ -20,6 +21,20 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+MOST_MAPS = 30_000
+"""Memory maps of a process above which compiled programs are let go; Linux allows 65,530."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_compiled_programs():
+    """Every compiled program holds memory maps, and a process that runs out of them aborts."""
+    yield
+    maps = Path("/proc/self/maps")
+    if maps.exists() and len(maps.read_bytes().splitlines()) > MOST_MAPS:
+        jax.clear_caches()
+        gc.collect()
 
 
 def pytest_collection_modifyitems(config, items):
