@@ -154,7 +154,11 @@ class ScannedPart(_Counted):
     ) -> Generator[pa.RecordBatch, None, None]:
         with reading(self.path, "data", self.schema.names):
             scanner = self._scan(
-                columns=schema.names, batch_size=size, batch_readahead=1, fragment_readahead=1
+                columns=schema.names,
+                batch_size=size,
+                batch_readahead=1,
+                fragment_readahead=1,
+                use_threads=False,  # with threads it runs ahead of its reader without bound
             )
             for batch in scanner.to_batches():
                 yield batch if batch.schema == schema else batch.cast(schema)
