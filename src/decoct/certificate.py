@@ -10,6 +10,8 @@ trusted (Vehtari et al. 2024). What no such check can see: regions π_w never vi
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,9 +21,9 @@ from jaxtyping import Float, Int
 
 from decoct.compilation import use_compilation_cache
 from decoct.coreset import Coreset
-from decoct.coreset_file import same_rows
 from decoct.data.base import Rows
-from decoct.data.encoded import EncodedRows, encoded
+from decoct.data.compared import ComparedRows, KnownRows, OtherTableError
+from decoct.data.encoded import encoded
 from decoct.data.tables import rows as as_rows
 from decoct.data.watched import counted_rows
 from decoct.diagnostics.chains import smoothed_log_weights
@@ -213,8 +215,7 @@ def check(
     source = as_rows(rows)
     with ProgressBar(progress) as bar:
         counted_rows(source, bar.stretch)
-    table = encoded(source, coreset.model)
-    _require_same_table(coreset, table)
+    _require_same_length(coreset, source)
     if draws is None:
         draws = coreset.sample(draws=max(1, max_draws // 4), seed=seed, progress=progress)
     z = unconstrained(draws, dim)
@@ -223,8 +224,10 @@ def check(
     flat = z.reshape(-1, z.shape[-1])
     if len(flat) < 2:
         raise RequestError("A certificate needs at least 2 draws.")
-    with ProgressBar(progress) as bar:
-        bar.begin("checking against all rows", table.n_rows)
+    known = KnownRows.of(coreset.indices, dict(coreset.rows))
+    with ProgressBar(progress) as bar, _naming_the_table(coreset):
+        bar.begin("checking against all rows", source.n_rows)
+        table = encoded(ComparedRows(source, known), coreset.model)
         potentials = Potentials(coreset.model, table, bar.advance)
         totals = potentials.totals(flat)
     kept = coreset.model.encode(coreset.rows, coreset.indices)
@@ -253,18 +256,23 @@ def _certificate(coreset: Coreset, log_ratios: np.ndarray, picked: np.ndarray) -
     )
 
 
-def _require_same_table(coreset: Coreset, table: EncodedRows) -> None:
-    if table.n_rows != coreset.n_rows:
+def _require_same_length(coreset: Coreset, source: Rows) -> None:
+    if source.n_rows != coreset.n_rows:
         raise CoresetFileError(
             f"The coreset was built from {coreset.n_rows} rows and this table has "
-            f"{table.n_rows}; check it against the table it came from."
+            f"{source.n_rows}; check it against the table it came from."
         )
-    differing = same_rows(coreset, table.take_raw(coreset.indices))
-    if differing is not None:
+
+
+@contextmanager
+def _naming_the_table(coreset: Coreset) -> Iterator[None]:
+    try:
+        yield
+    except OtherTableError as error:
         raise CoresetFileError(
-            f"This is not the table the coreset was built from: column '{differing}' differs in "
-            "the kept rows."
-        )
+            f"This is not the table the coreset was built from: column '{error.column}' differs "
+            "in the kept rows."
+        ) from None
 
 
 def _thinning(n: int, most: int) -> Int[np.ndarray, " S"]:

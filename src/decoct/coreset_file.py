@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from decoct.coreset import Coreset, FittedModel
 from decoct.data.base import Columns
+from decoct.data.compared import differing_column
 from decoct.errors import CoresetFileError
 from decoct.files import require_writable, write_atomically
 from decoct.models.base import AbstractModel
@@ -209,13 +210,4 @@ def _plain(value: Any) -> Any:
 
 def same_rows(coreset: Coreset, columns: Columns) -> str | None:
     """Return the name of a column in which the table's rows differ from the kept ones, or None."""
-    for name, kept in coreset.rows.items():
-        found = np.asarray(columns[name])
-        kept = np.asarray(kept)
-        if kept.dtype.kind in "fc":
-            same = np.array_equal(found.astype(np.float64), kept.astype(np.float64), equal_nan=True)
-        else:
-            same = found.shape == kept.shape and bool((found == kept).all())
-        if not same:
-            return name
-    return None
+    return differing_column(dict(coreset.rows), columns)

@@ -8,8 +8,11 @@ import pytest
 import decoct
 from decoct.checkpoint import read_checkpoint
 from decoct.constructions import IteratedHilbert, scouting
+from decoct.constructions.base import Problem
 from decoct.data.encoded import encoded
 from decoct.driver import Request, resume
+from decoct.posteriors import Laplace
+from decoct.potentials import Potentials
 
 N, DIM, SIZE, SEEN = 21_000, 4, 40, 2048
 METHOD = IteratedHilbert(pool=500)
@@ -115,3 +118,19 @@ def test_the_switch_belongs_to_the_request():
     other = dataclasses.replace(one, method=without)
     rows = encoded(decoct.rows(logistic(10)), MODEL)
     assert one.identity(MODEL, rows) != other.identity(MODEL, rows)
+
+
+def test_large_tables_need_fewer_draws():
+    """A draw costs N potentials, and KL falls as 1/N."""
+
+    potentials = Potentials(MODEL, encoded(decoct.rows(logistic(10)), MODEL))
+
+    def draws(n_rows, size, method=METHOD):
+        of_so_many = type("OfSoManyRows", (Problem,), {"n_rows": n_rows})
+        problem = of_so_many(potentials, Laplace(), (size,))
+        least = dataclasses.replace(method, scout=False).plan(problem).evaluations[0]
+        return round(least / (n_rows + 2 * (500 + 2 * size)))
+
+    assert [draws(10**6 - 1, size) for size in (20, 100, 500)] == [1000, 1000, 2000]
+    assert [draws(10**6, size) for size in (20, 100, 500)] == [500, 600, 2000]
+    assert draws(10**6, 20, dataclasses.replace(METHOD, draws=700)) == 700

@@ -123,8 +123,14 @@ def test_sigterm_in_the_first_round(table, tmp_path, started):
 
 
 SCRIPT = """
-import sys, threading, decoct
+import sys, threading, time, decoct
+from decoct.data.arrow import ArrowRows
 from decoct.models.formula import from_formula
+convert = ArrowRows._convert
+def slowly(self, *arguments):
+    time.sleep(0.1)  # or the build might have ended before it is interrupted
+    return convert(self, *arguments)
+ArrowRows._convert = slowly
 rows = decoct.rows(sys.argv[1])
 model = from_formula("y ~ a + b + c + d", rows, "bernoulli")
 try:

@@ -51,6 +51,10 @@ SETTLED = 0.02
 FOUND = 1.0
 """Estimated KL(π_ref‖π) in nats of the last draws below which scouting has done its work."""
 
+FEWEST_DRAWS, LARGE = 1000, 1_000_000
+"""Least default S, and the rows from which on half of it will do: KL falls as 1/N, and what a draw
+costs rises as N."""
+
 GOOD_REFERENCE = 0.005
 """Predicted KL in nats at which the path is long enough to be the next reference."""
 
@@ -100,8 +104,8 @@ class IteratedHilbert:
         Let all but the last two rounds look at a subsample, if the table is large. False: every
         round evaluates all rows at all draws.
     draws
-        S, draws per round (four fifths to fit, one fifth held out);
-        default min(2000, max(1000, 6 M)).
+        S, draws per round (four fifths to fit, one fifth held out); default
+        min(2000, max(1000, 6 M)), and max(500, 6 M) from a million rows on.
     pool
         P, candidate rows per round; default max(2000, 10 M).
     pilot
@@ -212,7 +216,8 @@ class IteratedHilbert:
         """Return S and P of the next round."""
         size = problem.size if problem.kl is None else _likely_size(problem, state)
         effort = 1.0 if state is None else state.effort
-        S = int(effort * (self.draws or min(2000, max(1000, 6 * size))))
+        least = FEWEST_DRAWS if problem.n_rows < LARGE else FEWEST_DRAWS // 2
+        S = int(effort * (self.draws or min(2000, max(least, 6 * size))))
         return S, int(effort * (self.pool or max(2000, 10 * size)))
 
     def _look(self, key: jax.Array, problem: Problem, state: IteratedHilbertState) -> _Look:

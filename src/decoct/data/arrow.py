@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from functools import cached_property, partial
 from pathlib import Path
@@ -14,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from decoct.cores import cores
 from decoct.data.arrays import numpy_column
 from decoct.data.arrow_open import from_dataset, from_files
 from decoct.data.arrow_parts import SMALLEST_BATCH, Part
@@ -210,11 +212,26 @@ class ArrowRows(SequentialRows):
         )
 
     def _find(self, schema: pa.Schema, rows: np.ndarray) -> Iterator[pa.RecordBatch]:
+        """Yield rows, given their ascending numbers; as many files or groups at once as cores."""
         first = np.searchsorted(rows, np.concatenate([[0], self._ends]))
-        for number in np.flatnonzero(np.diff(first)):
+        numbers, workers = np.flatnonzero(np.diff(first)), cores()
+        runs = -(-workers // max(1, len(numbers)))
+        jobs: list[Callable[[], list[pa.RecordBatch]]] = []
+        for number in numbers:
             part, start = self._parts[number], self._ends[number - 1] if number else 0
             counts = np.asarray(part.counts(self._schema), dtype=np.int64)
-            yield from _pick(part, schema, counts, rows[first[number] : first[number + 1]] - start)
+            of_part = rows[first[number] : first[number + 1]] - start
+            jobs += [
+                partial(_pick, part, schema, counts, some)
+                for some in _by_groups(counts, of_part, runs)
+            ]
+        if len(jobs) == 1 or workers == 1:
+            for job in jobs:
+                yield from job()
+            return
+        with ThreadPoolExecutor(workers, "decoct-take") as pool:
+            for batches in pool.map(lambda job: job(), jobs):
+                yield from batches
 
     def _cut(self, schema: pa.Schema, size: int, missing: frozenset[str]) -> Iterator[Chunk]:
         # a multiple of the size, so that cutting a batch needs no copy
@@ -248,20 +265,28 @@ class ArrowRows(SequentialRows):
         }
 
 
+def _by_groups(counts: np.ndarray, rows: np.ndarray, most: int) -> list[np.ndarray]:
+    """Cut ascending row numbers of a part into at most so many runs, of whole groups each."""
+    group = np.searchsorted(np.cumsum(counts), rows, side="right")
+    runs = np.array_split(np.unique(group), most)
+    return np.split(rows, np.searchsorted(group, [run[0] for run in runs[1:] if len(run)]))
+
+
 def _pick(
     part: Part, schema: pa.Schema, counts: np.ndarray, rows: np.ndarray
-) -> Iterator[pa.RecordBatch]:
-    """Yield rows of a part, given their ascending numbers in it, reading only their groups."""
+) -> list[pa.RecordBatch]:
+    """Return rows of a part, given their ascending numbers in it, reading only their groups."""
     ends = np.cumsum(counts)
     groups, place = np.unique(np.searchsorted(ends, rows, side="right"), return_inverse=True)
     left_out = ends[groups] - np.cumsum(counts[groups])
     rows = rows - left_out[place]
-    start = 0
+    found, start = [], 0
     with closing(part.batches(schema, DEFAULT_CHUNK, groups.tolist())) as batches:
         for batch in batches:
             first, last = np.searchsorted(rows, [start, start + len(batch)])
             if last > first:
-                yield batch.take(pa.array(rows[first:last] - start))
+                found.append(batch.take(pa.array(rows[first:last] - start)))
             if last == len(rows):
-                return
+                break
             start += len(batch)
+    return found
