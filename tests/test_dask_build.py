@@ -29,22 +29,28 @@ from dask.delayed import delayed
 from distributed import Client, LocalCluster
 
 import decoct
+import decoct.checkpoint
 from decoct.cli import main
 from decoct.cli.posterior_file import write_posterior
 from decoct.constructions import (
     Hilbert,
+    IteratedHilbert,
     L1Path,
     LightweightCoreset,
     MomentMatching,
     Sensitivity,
     SparseVI,
     Uniform,
+    lightweight_coreset,
+    scouting,
 )
+from decoct.constructions.row_draws import BLOCK
 from decoct.data.encoded import encoded
 from decoct.models import GaussianMean, LogisticRegression, from_formula
 from decoct.models.base import AbstractModel
 from decoct.posteriors import Laplace
 from decoct.potentials import Potentials, chunk_rows
+from tests.faults.conftest import COMMAND, rounds_done, started, wait_for  # noqa: F401
 
 N, D = 9000, 4
 MODEL = LogisticRegression(intercept=True)
@@ -138,6 +144,28 @@ def test_every_construction_runs_on_the_cluster(method, size):
     assert_same(decoct.build(MODEL, spread(LAYOUTS[4]), size=size, seed=1, method=method), want)
 
 
+@pytest.mark.parametrize(
+    ("request_", "method"),
+    [
+        ({"size": 20}, IteratedHilbert(pool=200, pilot=400)),
+        ({"kl": 0.05}, IteratedHilbert(scout=False)),
+    ],
+    ids=["scouting", "kl"],
+)
+def test_scouting_and_kl_builds_are_the_ones_of_a_single_process(request_, method, monkeypatch):
+    monkeypatch.setattr(scouting, "ROWS", 512)
+    how = {**request_, "seed": 3, "method": method}
+    want = decoct.build(MODEL, DATA, **how)
+    got = decoct.build(MODEL, spread(LAYOUTS[4]), **how)
+    assert_same(got, want)
+    seen = [{**one, "seconds": 0.0} for one in got.report.rounds]
+    assert seen == [{**one, "seconds": 0.0} for one in want.report.rounds]
+    if "size" in request_:
+        assert [one["rows_seen"] for one in seen] == [800, 800, N]
+    else:
+        assert got.report.status is decoct.Status.REACHED
+
+
 def draws_near(coreset: decoct.Coreset, n: int) -> np.ndarray:
     fitted = decoct.laplace(coreset.model, coreset.rows, coreset.weights)
     return fitted.sample(np.random.default_rng(0), n)
@@ -206,8 +234,96 @@ def test_a_killed_worker_costs_a_retry_and_no_bit(client, reference, monkeypatch
     assert killed[0] not in client.run(os.getpid).values()
 
 
+@pytest.fixture(scope="module")
+def files(tmp_path_factory) -> Path:
+    """The flights in two Parquet files of small row groups."""
+    folder = tmp_path_factory.mktemp("files")
+    table = pa.Table.from_pandas(flights(), preserve_index=False)
+    for name, begin, end in (("a", 0, 4100), ("b", 4100, N)):
+        path = folder / f"{name}.parquet"
+        pq.write_table(table.slice(begin, end - begin), path, row_group_size=1000)
+    return folder
+
+
+def words_for(files: Path, folder: Path, address: str | None = None) -> list[str]:
+    words = ["build", str(files), "--formula", "late ~ temp + C(origin)", "--family", "bernoulli"]
+    words += ["--size", "12", "--seed", "3", "-o", str(folder / "c.parquet"), "--quiet"]
+    words += ["--checkpoint", str(folder / "saved")]
+    return words if address is None else [*words, "--dask", address]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(files, tmp_path_factory) -> decoct.Coreset:
+    """What the command line builds from the files in this process."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    assert main(words_for(files, folder)) == 0
+    return decoct.load(folder / "c.parquet")
+
+
+def assert_resumed(
+    folder: Path, words: list[str], done: list[dict[str, Any]], whole: decoct.Coreset
+) -> None:
+    """The same command goes on behind the rounds done, to the coreset it would have been."""
+    assert sorted(os.listdir(folder)) == ["saved"]
+    assert 1 <= len(done) < len(whole.report.rounds)
+    assert main(words) == 0
+    resumed = decoct.load(folder / "c.parquet")
+    assert_same(resumed, whole)
+    assert resumed.report.rounds[: len(done)] == done  # seconds and all
+    assert os.listdir(folder) == ["c.parquet"]
+
+
+def test_ctrl_c_leaves_a_checkpoint_to_go_on_from(client, files, undisturbed, tmp_path, started):  # noqa: F811
+    words = words_for(files, tmp_path, client.scheduler.address)
+    process = started(*COMMAND, *words)
+    wait_for(process, lambda: rounds_done(tmp_path / "saved"))
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, "")
+    done = rounds_done(tmp_path / "saved")
+    after = "1 round" if len(done) == 1 else f"{len(done)} rounds"
+    assert f"decoct: interrupted after {after}; the same command goes on" in err
+    until = time.monotonic() + 30
+    while client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)):
+        assert time.monotonic() < until  # nothing of the interrupted build is left there
+        time.sleep(0.05)
+    assert_resumed(tmp_path, words, done, undisturbed)
+
+
+def test_a_worker_killed_while_it_reads_costs_a_retry_and_no_bit(
+    client, files, undisturbed, monkeypatch, tmp_path
+):
+    """SIGKILL out of the middle of a Parquet file, when the first rows of a pass are done."""
+    monkeypatch.setattr("decoct.data.dask_sources.FEWEST_ROWS", 1000)  # nine partitions
+    stopped = []
+
+    def die_at_the_next_batch():
+        from decoct.data.arrow_groups import ParquetPart
+
+        batches = ParquetPart.batches
+
+        def dying(*args):
+            for _ in batches(*args):
+                os.kill(os.getpid(), signal.SIGKILL)
+                yield
+
+        ParquetPart.batches = dying
+        return os.getpid()
+
+    def advance(bar, n_rows):
+        if bar._label.startswith("round") and not stopped:
+            worker = min(client.scheduler_info()["workers"])
+            stopped.extend(client.run(die_at_the_next_batch, workers=[worker]).values())
+
+    monkeypatch.setattr("decoct.progress.ProgressBar.advance", advance)
+    assert main(words_for(files, tmp_path, client.scheduler.address)) == 0
+    assert_same(decoct.load(tmp_path / "c.parquet"), undisturbed)
+    client.wait_for_workers(2, timeout=60)
+    assert stopped[0] not in client.run(os.getpid).values()
+
+
 def test_draws_sums_and_pools_travel_and_rows_stay(client):
-    n, S, model = 400_000, 50, GaussianMean(covariance=np.eye(D))
+    n, S, model = 400_000, 150, GaussianMean(covariance=np.eye(D))
     x = da.random.default_rng(2).normal(size=(n, D), chunks=(n // 2, D))
     table = decoct.rows(client.persist(x))
     potentials = Potentials(model, encoded(table, model))
@@ -224,6 +340,18 @@ def test_draws_sums_and_pools_travel_and_rows_stay(client):
     assert between <= moved * D * 8 + 50_000
     assert now.received - then.received < 10_000
     assert theta.nbytes < now.sent - then.sent < 50_000
+
+
+def test_draws_by_scores_bring_no_number_a_row(client):
+    n = 400_000
+    x = np.random.default_rng(2).standard_t(4, size=(n, 1))
+    table = decoct.rows(client.persist(da.from_array(x, chunks=((90_000, 310_000), 1))))
+    want, got = lightweight_coreset({"x": x}, 200), lightweight_coreset(table, 200)
+    np.testing.assert_array_equal(got.indices, want.indices)
+    np.testing.assert_array_equal(got.weights, want.weights)
+    assert got.numbers == want.numbers
+    # the last block, whose scores come here since it is short, and the candidates
+    assert table.traffic.received < 8 * BLOCK + 20_000 < 8 * n / 20
 
 
 def test_the_command_line(client, tmp_path, capsys):
@@ -307,6 +435,42 @@ def _address(file: Path) -> str:
         except (OSError, ValueError):
             time.sleep(0.1)
     raise TimeoutError("the scheduler did not start")
+
+
+@pytest.fixture
+def small_cluster(lonely_scheduler) -> Iterator[tuple[subprocess.Popen, str]]:
+    """A scheduler, which a test may kill, and a worker."""
+    process, address = lonely_scheduler
+    words = [sys.executable, "-m", "distributed.cli.dask_worker", address, "--nthreads", "1"]
+    with subprocess.Popen([*words, "--no-nanny", "--no-dashboard"], stderr=subprocess.DEVNULL) as w:
+        try:
+            yield process, address
+        finally:
+            w.kill()
+
+
+def test_a_build_goes_on_elsewhere_after_its_scheduler_died(
+    client, files, undisturbed, small_cluster, tmp_path, capsys, monkeypatch
+):
+    scheduler, address = small_cluster
+    folder = tmp_path / "build"
+    folder.mkdir()
+    write = decoct.checkpoint.write_checkpoint
+
+    def write_and_kill(path, content):
+        write(path, content)
+        if content["infos"]:
+            scheduler.kill()
+            scheduler.wait()
+
+    with monkeypatch.context() as patch:
+        patch.setattr("decoct.data.dask_cluster.PATIENCE", 5)
+        patch.setattr("decoct.driver.write_checkpoint", write_and_kill)
+        assert main(words_for(files, folder, address)) == 2
+    assert "decoct: The Dask scheduler has gone in the middle" in capsys.readouterr().err
+    done = rounds_done(folder / "saved")
+    words = words_for(files, folder, client.scheduler.address)
+    assert_resumed(folder, words, done, undisturbed)
 
 
 def test_a_scheduler_that_dies_is_one_sentence(lonely_scheduler, capsys, monkeypatch, tmp_path):

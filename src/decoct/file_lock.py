@@ -8,6 +8,7 @@ import os
 import socket
 import sys
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -103,10 +104,29 @@ def _is_still(lock: Path, handle: int) -> bool:
         return False
 
 
+def _place() -> str | None:
+    """Return where process numbers mean what they mean here; None if that cannot be told.
+
+    Containers may share a host name, machines too, and each counts its processes from 1. The
+    kernel's number for this start of the machine, and its name for this process's own count of
+    processes, are the same together only where one process can see another.
+    """
+    if sys.platform == "darwin":  # one count of processes a machine
+        node = uuid.getnode()
+        made_up = bool(node >> 40 & 1)  # for want of a network card, anew in every process
+        return None if made_up else f"{socket.gethostname()} {node:012x}"
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return None
+
+
 def _myself() -> dict[str, Any]:
     return {
         "process": os.getpid(),
         "host": socket.gethostname(),
+        "place": _place(),
         "since": time.strftime("%Y-%m-%d %H:%M:%S"),
         "command": " ".join(sys.argv)[:100],
     }
@@ -122,7 +142,9 @@ def _holder(lock: Path) -> dict[str, Any]:
 
 
 def _is_orphaned(holder: dict[str, Any]) -> bool:
-    if sys.platform == "win32" or holder.get("host") != socket.gethostname():
+    """Whether the holder is known to be dead; not seeing a process elsewhere says nothing."""
+    place = _place()
+    if sys.platform == "win32" or place is None or holder.get("place") != place:
         return False
     try:
         os.kill(int(holder["process"]), 0)

@@ -17,6 +17,7 @@ from decoct.constructions.lightweight import (
     lightweight_coreset,
     theorem_3_1,
 )
+from decoct.constructions.row_draws import row_draws
 from decoct.data.encoded import encoded
 from decoct.errors import RequestError, RowsError
 from decoct.models import GaussianMean
@@ -109,11 +110,13 @@ def test_totals_are_unbiased(x):
     assert abs(np.mean(sums) - f.sum()) < 4.0 * error
 
 
-def test_the_construction_and_the_function_agree(x):
+def test_the_construction_draws_by_the_formula(x):
     model = GaussianMean(np.eye(3))
     built = decoct.build(model, {"x": x}, size=60, method=LightweightCoreset())
     key = jax.random.fold_in(jax.random.key(0), 1)  # of the driver's first step
-    chosen = lightweight._draw(key, decoct.rows({"x": x}), by_formula(x), (60,))[0]
+    table = decoct.rows({"x": x, "q": by_formula(x)})
+    draws = row_draws(key, table, lambda chunk: chunk.columns["q"], 60)
+    (chosen,) = draws.selections(table, (60,))
     np.testing.assert_array_equal(built.indices, chosen.indices)
     np.testing.assert_allclose(built.weights, chosen.weights, rtol=1e-11)
 
@@ -161,16 +164,16 @@ def test_bad_requests_are_sentences(x):
             lightweight_coreset({"x": np.array([[far], [far], [-far]])}, 1)
 
 
-def test_it_holds_two_numbers_a_row():
-    N = 1_000_000
-    table = decoct.rows({"x": np.random.default_rng(0).normal(size=(N, 1))})
-    lightweight_coreset(table, 10)
-    tracemalloc.start()
-    lightweight_coreset(table, 10)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    model = GaussianMean(np.eye(1))
-    problem = Problem(Potentials(model, encoded(table, model)), Laplace(), (10,))
-    planned = LightweightCoreset().plan(problem).array_bytes
-    # and a chunk's
-    assert planned - 1e6 < peak < planned + 2e6
+def test_memory_does_not_grow_with_the_rows():
+    model, peaks = GaussianMean(np.eye(1)), []
+    for N in (200_000, 1_000_000):
+        table = decoct.rows({"x": np.random.default_rng(0).normal(size=(N, 1))})
+        lightweight_coreset(table, 1000)
+        tracemalloc.start()
+        lightweight_coreset(table, 1000)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        problem = Problem(Potentials(model, encoded(table, model)), Laplace(), (1000,))
+        planned = LightweightCoreset().plan(problem).array_bytes
+    assert abs(peaks[1] - peaks[0]) < 50_000  # 5 bytes in 80 rows
+    assert planned / 2 < peaks[1] < planned + 2e6  # and a chunk's

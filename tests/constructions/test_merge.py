@@ -15,6 +15,7 @@ from decoct.diagnostics.bounds import merged_frank_wolfe_bound, merged_importanc
 from decoct.embeddings import as_embedding
 from decoct.errors import RequestError
 from decoct.models import GaussianMean, LogisticRegression
+from decoct.models.base import AbstractModel
 from decoct.potentials import Potentials
 
 
@@ -121,24 +122,72 @@ def test_rows_of_another_shape_are_not_merged(table):
         decoct.merge([one, other])
 
 
-def test_custom_models_are_told_apart_by_their_functions():
-    def potential(params, rows):
-        return -0.5 * (rows["y"] - params["mu"]) ** 2
+def own_model(scale=1.0, prior=1.0):
+    """New functions at every call: nothing but what they compute is the same."""
+    return decoct.Model(
+        lambda params, rows: -0.5 * ((rows["y"] - params["mu"]) / scale) ** 2,
+        lambda params: -0.5 * (params["mu"] / prior) ** 2,
+        {"mu": 0.0},
+    )
 
-    def another(params, rows):
-        return -2.0 * (rows["y"] - params["mu"]) ** 2
 
-    def prior(params):
+def test_custom_models_are_told_apart_by_what_they_compute():
+    y = np.random.default_rng(0).normal(size=50)
+
+    def built(model, y=y):
+        return decoct.build(model, {"y": y}, size=4)
+
+    one, again, whole_numbers = built(own_model()), built(own_model()), built(own_model(), y > 0)
+    assert decoct.merge([one, again]).n_rows == 100
+    assert decoct.merge([whole_numbers, one]).rows["y"].dtype == np.float64
+    for other in (own_model(scale=0.5), own_model(prior=3.0)):
+        with pytest.raises(RequestError, match=r"Coreset 1 is of another model .* with functions"):
+            decoct.merge([one, built(other)])
+
+
+class ShiftedMean(AbstractModel):
+    """A user's class: its parameters are no hyper-parameters that a description would tell."""
+
+    shift: np.ndarray
+
+    def init(self, rows):
+        return {"mu": np.zeros(())}
+
+    def log_likelihood(self, params, rows):
+        return -0.5 * (rows["y"] - params["mu"] - self.shift) ** 2
+
+    def log_prior(self, params):
         return -0.5 * params["mu"] ** 2
 
+
+def test_models_of_a_users_class_are_told_apart_by_their_numbers():
     y = np.random.default_rng(0).normal(size=50)
-    built = [
-        decoct.build(decoct.Model(f, prior, {"mu": 0.0}), {"y": y}, size=4)
-        for f in (potential, potential, another)
-    ]
+    built = [decoct.build(ShiftedMean(np.array(s)), {"y": y}, size=4) for s in (1.0, 1.0, 2.0)]
     assert decoct.merge(built[:2]).n_rows == 100
     with pytest.raises(RequestError, match="another model"):
         decoct.merge(built[1:])
+
+
+def test_bridge_models_are_told_apart_by_what_they_compute():
+    numpyro = pytest.importorskip("numpyro")
+    dist = numpyro.distributions
+    y = np.random.default_rng(0).normal(size=50)
+
+    def built(scale):
+        def model(y):
+            mu = numpyro.sample("mu", dist.Normal(0.0, 1.0))
+            with numpyro.plate("data", len(y)):
+                numpyro.sample("y", dist.Normal(mu, scale), obs=y)
+
+        bridge = decoct.from_numpyro(model, {"y": y})
+        return decoct.build(bridge, bridge.rows, size=4)
+
+    with jax.numpy_rank_promotion("allow"):
+        one, again, other = built(1.0), built(1.0), built(2.0)
+        assert one.model.to_dict() == other.model.to_dict()
+        assert decoct.merge([one, again]).n_rows == 100
+        with pytest.raises(RequestError, match=r"another model .* with functions"):
+            decoct.merge([one, other])
 
 
 @pytest.fixture(scope="module")

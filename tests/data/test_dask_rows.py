@@ -145,6 +145,75 @@ def test_chunks_stream_with_few_rows_at_a_time():
     chunks.close()
 
 
+def test_row_groups_keep_their_order_on_the_way_to_a_worker(tmp_path, client, monkeypatch):
+    """A fragment of a file that is pickled forgets the order of its row groups."""
+    monkeypatch.setattr("decoct.data.dask_sources.FEWEST_ROWS", 100)  # ten groups a partition
+    n = 4000
+    for name, begin in (("a", 0), ("b", n // 2)):
+        part = pa.table({"x": np.arange(begin, begin + n // 2)})
+        pq.write_table(part, tmp_path / f"{name}.parquet", row_group_size=50)
+    table = rows(tmp_path, dask=client)
+    for size in (70, n):
+        found = np.concatenate([chunk.columns["x"] for chunk in table.chunks(size)])
+        np.testing.assert_array_equal(found, np.arange(n))
+    seen = table.map_reduce(lambda c: [(c.start, c.columns["x"][0])], lambda a, b: a + b, size=70)
+    assert seen == [(row, row) for row in range(0, n, 70)]
+    wanted = np.array([1650, 1700, 3999, 20, 2001])
+    np.testing.assert_array_equal(table.take(wanted)["x"], wanted)
+
+
+def bytes_read(client: Client) -> int:
+    """Return what the workers have read from files so far, in bytes."""
+
+    def counted() -> int:
+        with open("/proc/self/io") as file:
+            return int(next(line for line in file if line.startswith("rchar")).split()[1])
+
+    return sum(client.run(counted).values())
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/io"), reason="bytes read are counted on Linux")
+def test_take_reads_the_row_groups_asked_for(tmp_path, client):
+    """62 row groups of 24 MB in all, in eight partitions."""
+    n, group = 1_000_000, 16_384
+    values = np.random.default_rng(0).normal(size=(3, n))
+    big = pa.table(dict(zip("xyz", values, strict=True)))
+    plain = {"use_dictionary": False, "compression": "none", "row_group_size": group}
+    pq.write_table(big, tmp_path / "t.parquet", **plain)
+    table = rows(tmp_path, dask=client)
+    names, wanted = ["x", "z"], [n - 1, 5, n // 2, 5]
+    table.take([0], names)  # whatever is read once
+    marks = [bytes_read(client)]
+    taken = table.take(wanted, names)
+    marks.append(bytes_read(client))
+    table.map_reduce(lambda chunk: chunk.n_rows, lambda a, b: a + b, columns=names)
+    marks.append(bytes_read(client))
+    assert_columns(taken, {name: values["xyz".index(name)][wanted] for name in names})
+    by_take, by_pass = np.diff(marks)
+    assert by_pass > 2 * n * 8
+    assert 3 * 2 * group * 8 <= by_take < 6 * 2 * group * 8 < 0.1 * by_pass
+
+
+@pytest.mark.parametrize("taken", [1, 60])
+def test_what_others_send_is_not_counted(client, taken):
+    """After chunks that were read to the end, or given up, nothing of theirs is under way."""
+    table = column(np.arange(6e5), *(100_000,) * 6)
+    chunks = table.chunks(10_000)
+    for _ in range(taken):
+        next(chunks)
+    if taken == 60:
+        assert next(chunks, None) is None
+    chunks.close()
+    cluster = table._cluster
+    assert cluster._running == 0
+    before = table.traffic.sent
+    assert before > 0
+    client.submit(len, bytes(3_000_000)).result()  # somebody else's, by the same connection
+    array = da.from_array(np.ones(3), chunks=3)
+    DaskRows.of_collection({"v": array}, cluster).take([0])
+    assert table.traffic.sent - before < 100_000
+
+
 def test_wide_and_thin_matrices_and_unknown_lengths():
     x = np.arange(60.0).reshape(20, 3)
     known = da.from_array(x, chunks=(6, 2))

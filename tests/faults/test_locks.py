@@ -103,6 +103,58 @@ def test_the_dead_bar_nobody(tmp_path, started, child):
         os.killpg(process.pid, signal.SIGKILL)
 
 
+TRY = """
+import sys
+from decoct.errors import RequestError
+from decoct.file_lock import sole_user
+try:
+    with sole_user(sys.argv[1], "checkpoint"):
+        print("taken")
+except RequestError as error:
+    print(error)
+"""
+
+
+def test_a_container_of_the_same_name_does_not_take_the_lock(tmp_path):
+    """In a new count of processes, where this one's number is nobody's; the host is the same."""
+    apart = ["unshare", "--pid", "--fork"]
+    try:
+        possible = subprocess.run([*apart, "true"], capture_output=True, timeout=60).returncode == 0
+    except OSError:
+        possible = False
+    if not possible:
+        pytest.skip("processes cannot be counted apart here")
+    path = tmp_path / "saved"
+    words = [*apart, sys.executable, "-c", TRY, str(path)]
+    with held(path):
+        lock = (tmp_path / "saved.lock").read_text()
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
+        assert f"in use by process {os.getpid()} on {socket.gethostname()}" in done.stdout
+        assert (tmp_path / "saved.lock").read_text() == lock
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "taken\n"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks here")
+@pytest.mark.parametrize("place", [None, "", "another start of the machine pid:[1]"])
+def test_the_dead_of_another_place_are_not_known_to_be_dead(tmp_path, started, place):
+    """A machine of the same name: its process is not seen here, and may well be alive."""
+    path = tmp_path / "saved"
+    process = started(
+        sys.executable, "-c", HOLD, path, "child", stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    assert process.stdout.readline() == "held\n"
+    process.kill()
+    process.wait()
+    lock = tmp_path / "saved.lock"
+    said = json.loads(lock.read_text())
+    assert said["process"] == process.pid
+    lock.write_text(json.dumps({**said, "place": place}))
+    with pytest.raises(RequestError, match=f"in use by process {process.pid} on"), held(path):
+        pass
+    os.killpg(process.pid, signal.SIGKILL)
+
+
 def test_a_folder_that_is_gone(tmp_path):
     with (
         pytest.raises(RequestError, match=r"saved\.lock cannot be written \(No such file"),

@@ -36,21 +36,25 @@ from decoct.constructions.base import (
     Selection,
     StepInfo,
 )
+from decoct.constructions.row_draws import (
+    CHUNK,
+    Listed,
+    Spread,
+    held_bytes,
+    row_draws,
+    squares_from,
+)
 from decoct.data.base import Chunk, Columns, Rows
 from decoct.data.tables import rows as as_rows
 from decoct.errors import RequestError, RowsError
 from decoct.models.validation import numeric
-from decoct.randomness import host_rng
-
-CHUNK = 16_384
-"""Rows held at once."""
 
 NEAR_UNIFORM = 0.98
 """The normalised entropy from which draws are almost uniform, by the paper."""
 
 
 class Importance(NamedTuple):
-    """The distribution that rows are drawn from.
+    """The distribution that rows are drawn from, for a look at it: a number for every row.
 
     Attributes
     ----------
@@ -77,8 +81,8 @@ class Importance(NamedTuple):
 class LightweightCoreset(OneStep):
     """The lightweight coreset: rows drawn with replacement by q, a row drawn c times weighs c/(Mq).
 
-    The M draws of a smaller size are the first M of a larger one. Takes two passes over the data
-    and 16 bytes a row: two numbers of each are held at once. The model plays no part.
+    The M draws of a smaller size are the first M of a larger one. Takes two passes over the data,
+    and memory for M rows, whatever their number. The model plays no part.
 
     Parameters
     ----------
@@ -110,40 +114,34 @@ class LightweightCoreset(OneStep):
 
     def plan(self, problem: Problem) -> Plan:
         """Two passes that read the rows; no potential is evaluated."""
-        return Plan((2, 2), (0.0, 0.0), 16 * problem.n_rows)
+        return Plan((2, 2), (0.0, 0.0), held_bytes(problem.size))
 
     def step(
         self, key: jax.Array, problem: Problem, state: OneStepState
     ) -> tuple[OneStepState, StepInfo]:
         potentials = problem.potentials
-        found = importance(potentials.rows, self.columns, potentials.on_rows)
+        drawn, chosen = _drawn(
+            key, potentials.rows, problem.sizes, self.columns, potentials.on_rows
+        )
         potentials.counts.passes += 2
-        chosen = _draw(key, potentials.rows, found.q, problem.sizes)
         size = chosen[-1].size
         # what stands in for a mixture's rows knows how many components it will have
         components = self.components or getattr(potentials.model, "mixture_components", None)
-        told = replace(self, components=components).numbers(found, problem.size)
+        told = replace(self, components=components)._numbers(drawn, problem.size)
         numbers = {"repeated_picks": problem.size - size, **told}
         picked = tuple(Chosen(one, None) for one in chosen)
         return OneStepState(picked), StepInfo(described_draws(size, numbers), numbers)
 
-    def numbers(self, found: Importance, size: int) -> dict[str, Any]:
-        """Return the figures for the report: entropy, spread and Theorem 3.1's ε.
-
-        Parameters
-        ----------
-        found
-            What `importance` returned.
-        size
-            M.
-        """
+    def _numbers(self, drawn: _Drawn, size: int) -> dict[str, Any]:
+        """Return the figures for the report: entropy, spread and Theorem 3.1's ε."""
         numbers: dict[str, Any] = {
-            "normalised_entropy": found.entropy,
-            "near_uniform": found.entropy >= NEAR_UNIFORM,
-            "spread": found.spread,
+            "normalised_entropy": drawn.entropy,
+            "near_uniform": drawn.entropy >= NEAR_UNIFORM,
+            "spread": drawn.spread.squares,
         }
         if self.components is not None:
-            numbers["epsilon"] = theorem_3_1(size, len(found.mean), self.components, self.delta)
+            dim = len(drawn.spread.mean)
+            numbers["epsilon"] = theorem_3_1(size, dim, self.components, self.delta)
         return numbers
 
 
@@ -224,9 +222,8 @@ def lightweight_coreset(
         raise RequestError(f"columns is a list of names: write ['{columns}'], not '{columns}'.")
     method = LightweightCoreset(None if columns is None else tuple(columns), components, delta)
     table = as_rows(rows)
-    found = importance(table, method.columns)
-    picked = _draw(jax.random.key(seed), table, found.q, (int(size),))[-1]
-    numbers = {"repeated_picks": int(size) - picked.size, **method.numbers(found, int(size))}
+    drawn, (picked,) = _drawn(jax.random.key(seed), table, (int(size),), method.columns)
+    numbers = {"repeated_picks": int(size) - picked.size, **method._numbers(drawn, int(size))}
     return WeightedRows(picked.indices, picked.weights, picked.rows, table.n_rows, numbers)
 
 
@@ -235,7 +232,7 @@ def importance(
     columns: Sequence[str] | None = None,
     on_rows: Callable[[int], None] | None = None,
 ) -> Importance:
-    """Return q of every row, in two passes.
+    """Return q of every row, in two passes; `LightweightCoreset` itself never holds it.
 
     Parameters
     ----------
@@ -246,21 +243,11 @@ def importance(
     on_rows
         Told the number of rows walked, after every chunk.
     """
+    spread = _spread(rows, columns, on_rows)
     how = {"size": CHUNK, "columns": columns, "on_chunk": on_rows}
-    moments = rows.map_reduce(_moments, operator.add, **how)
-    q = np.concatenate(rows.map_reduce(_SquaresFrom(moments.mean), operator.add, **how))
-    spread = float(q.sum())
-    if not np.isfinite(spread):
-        raise RowsError("The squared distances to the mean overflow; divide the columns.")
-    N = len(q)
-    # in place, as there may be many rows
-    if spread > 0.0:
-        q /= spread
-    else:  # all rows are one row, and count alike
-        q.fill(1.0 / N)
-    q *= 0.5
-    q += 0.5 / N
-    return Importance(q, moments.mean, spread)
+    q = np.concatenate(rows.map_reduce(Listed(_Odds(spread)), operator.add, **how))
+    q /= q.sum()  # of rounding alone
+    return Importance(q, spread.mean, spread.squares)
 
 
 def theorem_3_1(size: int, dim: int, components: int, delta: float = 0.05) -> float:
@@ -288,23 +275,34 @@ def described_draws(size: int, numbers: Mapping[str, Any]) -> str:
     return f"{size} rows, normalised entropy {numbers['normalised_entropy']:.3f}{near}"
 
 
-def _draw(
-    key: jax.Array, rows: Rows, q: Float[np.ndarray, " N"], sizes: tuple[int, ...]
-) -> list[Selection]:
-    """Draw rows by q; a row drawn c times of M has the weight c/(Mq)."""
-    rng = host_rng(key)
-    upto = np.cumsum(q)
-    picks = np.searchsorted(upto, rng.random(sizes[-1]) * upto[-1], side="right")
-    kept, where = np.unique(picks, return_inverse=True)
-    taken = rows.take(kept)
-    chosen = []
-    for size in sizes:
-        counts = np.bincount(where[:size], minlength=len(kept))
-        used = np.flatnonzero(counts)
-        weights = counts[used] / (size * q[kept[used]])
-        columns = {name: column[used] for name, column in taken.items()}
-        chosen.append(Selection(kept[used].astype(np.int64), weights, columns))
-    return chosen
+class _Drawn(NamedTuple):
+    """What the report tells of the draws."""
+
+    entropy: float
+    spread: Spread
+
+
+def _drawn(
+    key: jax.Array,
+    rows: Rows,
+    sizes: tuple[int, ...],
+    columns: Sequence[str] | None,
+    on_rows: Callable[[int], None] | None = None,
+) -> tuple[_Drawn, list[Selection]]:
+    """Draw rows by q, in two passes: for the mean and the spread, and for the draws."""
+    spread = _spread(rows, columns, on_rows)
+    how = {"size": CHUNK, "columns": columns, "on_chunk": on_rows}
+    draws = row_draws(key, rows, _Odds(spread), sizes[-1], **how)
+    return _Drawn(draws.entropy, spread), draws.selections(rows, sizes)
+
+
+def _spread(
+    rows: Rows, columns: Sequence[str] | None, on_rows: Callable[[int], None] | None
+) -> Spread:
+    spread = rows.map_reduce(_spread_of, _together, size=CHUNK, columns=columns, on_chunk=on_rows)
+    if not np.isfinite(spread.squares):
+        raise RowsError("The squared distances to the mean overflow; divide the columns.")
+    return spread
 
 
 def _points(chunk: Chunk) -> Float[np.ndarray, "n D"]:
@@ -316,29 +314,29 @@ def _points(chunk: Chunk) -> Float[np.ndarray, "n D"]:
     return np.concatenate([part.reshape(chunk.n_rows, -1) for part in parts], axis=1)
 
 
-@dataclass(frozen=True)
-class _Moments:
-    """Number and mean of rows."""
-
-    count: int
-    mean: Float[np.ndarray, " D"]
-
-    def __add__(self, other: _Moments) -> _Moments:
-        count = self.count + other.count
-        return _Moments(count, self.mean + (other.count / count) * (other.mean - self.mean))
+_unheeded = np.errstate(over="ignore", invalid="ignore")
+"""Of overflows; `_spread` looks at the sum."""
 
 
-@np.errstate(over="ignore", invalid="ignore")  # `importance` looks at the sum
-def _moments(chunk: Chunk) -> _Moments:
-    return _Moments(chunk.n_rows, _points(chunk).mean(axis=0))
+@_unheeded
+def _spread_of(chunk: Chunk) -> Spread:
+    return Spread.of(_points(chunk))
+
+
+@_unheeded
+def _together(one: Spread, two: Spread) -> Spread:
+    return one + two
 
 
 @dataclass(frozen=True)
-class _SquaresFrom:
-    """Chunk -> [‖x_n − μ‖²]."""
+class _Odds:
+    """Chunk -> [q_n] (Alg. 1)."""
 
-    mean: Float[np.ndarray, " D"]
+    spread: Spread
 
-    @np.errstate(over="ignore", invalid="ignore")
-    def __call__(self, chunk: Chunk) -> list[Float[np.ndarray, " n"]]:
-        return [np.square(_points(chunk) - self.mean[None, :]).sum(axis=1)]
+    def __call__(self, chunk: Chunk) -> Float[np.ndarray, " n"]:
+        N, spread = self.spread.count, self.spread.squares
+        if spread == 0.0:  # all rows are one row, and count alike
+            return np.full(chunk.n_rows, 1.0 / N)
+        squares = squares_from(_points(chunk), self.spread.mean)
+        return 0.5 / N + 0.5 * squares / spread

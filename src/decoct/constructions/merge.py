@@ -26,7 +26,8 @@ from decoct.constructions.error_sum import ErrorSum
 from decoct.constructions.recompress import Recompressed, recompress
 from decoct.coreset import Coreset
 from decoct.errors import RequestError
-from decoct.models.base import AbstractModel
+from decoct.models.digest import identity
+from decoct.models.registry import OF_FUNCTIONS
 from decoct.posteriors.automatic import Automatic
 from decoct.posteriors.base import Sampler
 from decoct.report import Report
@@ -45,7 +46,8 @@ def merge(
     Parameters
     ----------
     coresets
-        In the order of the tables. All of one model, hyper-parameters included.
+        In the order of the tables. All of one model, hyper-parameters included. A model of your
+        own functions is compared by what these compute (`decoct.models.digest`).
     size
         Most rows to keep. Weights are found anew if the parts have more rows in all, at draws of
         the posterior of all parts together. None keeps every row and touches no weight.
@@ -154,15 +156,22 @@ def _compressed(union: Coreset, found: Recompressed, size: int, seed: int) -> Co
 
 
 def _require_alike(first: Coreset, other: Coreset, number: int) -> None:
-    if not _same_model(first.model, other.model):
-        raise RequestError(
-            f"Coreset {number} is of another model than coreset 0: {_described(other)} instead of "
-            f"{_described(first)}; potentials of different models do not add up."
-        )
+    if first.model is not other.model:
+        _require_same(_described(first), _described(other), number)
     if _shapes(first) != _shapes(other):
         raise RequestError(
             f"Coreset {number} has the columns {_shapes(other)} (name and shape of a row), "
             f"coreset 0 {_shapes(first)}; merge coresets of tables with the same columns."
+        )
+    if first.model is not other.model and _is_of_functions(first):
+        _require_same(*_identities(first, other), number)
+
+
+def _require_same(first: str, other: str, number: int) -> None:
+    if first != other:
+        raise RequestError(
+            f"Coreset {number} is of another model than coreset 0: {other} instead of {first}; "
+            "potentials of different models do not add up."
         )
 
 
@@ -170,20 +179,27 @@ def _shapes(coreset: Coreset) -> dict[str, tuple[int, ...]]:
     return {name: np.shape(values)[1:] for name, values in coreset.rows.items()}
 
 
-def _same_model(first: AbstractModel, other: AbstractModel) -> bool:
-    if first is other:
-        return True
-    if first.to_dict()["kind"] == "custom":  # its description does not tell functions apart
-        mine, theirs = jax.tree.leaves(first), jax.tree.leaves(other)
-        return len(mine) == len(theirs) and all(
-            np.array_equal(a, b) if isinstance(a, np.ndarray) else a is b
-            for a, b in zip(mine, theirs, strict=True)
-        )
-    return type(first) is type(other) and first.to_dict() == other.to_dict()
+def _described(coreset: Coreset) -> str:
+    return f"{type(coreset.model).__name__} {coreset.model.to_dict()}"
 
 
-def _described(coreset: Coreset) -> dict[str, Any]:
-    return coreset.model.to_dict()
+def _is_of_functions(coreset: Coreset) -> bool:
+    """Whether the model's description does not tell it apart from others; its functions do."""
+    ours = type(coreset.model).__module__.partition(".")[0] == "decoct"
+    return not ours or coreset.model.to_dict()["kind"] in OF_FUNCTIONS
+
+
+def _identities(first: Coreset, other: Coreset) -> tuple[str, str]:
+    """Return both models by what their functions compute from a row of the union's types."""
+    rows = {
+        name: np.concatenate([np.asarray(part.rows[name])[:1] for part in (first, other)])
+        for name in first.rows
+    }
+    one, two = (
+        identity(part.model, part.model.encode({k: v[i : i + 1] for k, v in rows.items()}))
+        for i, part in enumerate((first, other))
+    )
+    return one, two
 
 
 def _report(reports: list[Report]) -> Report:

@@ -38,8 +38,15 @@ from decoct.constructions.base import (
     OneStepState,
     Plan,
     Problem,
-    Selection,
     StepInfo,
+)
+from decoct.constructions.row_draws import (
+    CHUNK,
+    Listed,
+    Spread,
+    held_bytes,
+    row_draws,
+    squares_from,
 )
 from decoct.data.base import Chunk
 from decoct.errors import ModelError, RequestError
@@ -47,9 +54,6 @@ from decoct.models.base import AbstractModel
 from decoct.models.gaussian import GaussianMean
 from decoct.models.logistic import LogisticRegression
 from decoct.randomness import host_rng, uniform_sample
-
-CHUNK = 16_384
-"""Rows held at once."""
 
 CLUSTER_ROWS = 1000
 """Rows per cluster of the subsample that k-means sees; any clustering gives a valid bound."""
@@ -59,7 +63,7 @@ TOUCHING = 1e-12
 
 
 class Sensitivities(NamedTuple):
-    """How much each row can matter.
+    """How much each row can matter, for a look at it: a number for every row.
 
     Attributes
     ----------
@@ -77,8 +81,8 @@ class Sensitivities(NamedTuple):
 class Sensitivity(OneStep):
     """The uniform coreset: rows drawn with replacement by their sensitivity.
 
-    The M draws of a smaller size are the first M of a larger one. Takes two passes over the data
-    and 8 bytes a row.
+    The M draws of a smaller size are the first M of a larger one. Takes two passes over the data,
+    and memory for M rows, whatever their number.
 
     Parameters
     ----------
@@ -122,22 +126,26 @@ class Sensitivity(OneStep):
         self, key: jax.Array, problem: Problem, state: OneStepState
     ) -> tuple[OneStepState, StepInfo]:
         for_clusters, for_picks = jax.random.split(key)
-        found = self.sensitivities(for_clusters, problem)
-        chosen = _draw(for_picks, problem, found.values)
+        potentials = problem.potentials
+        bound, told = self._bound(for_clusters, problem)
+        rows, how = potentials.rows, {"size": CHUNK, "on_chunk": potentials.on_rows}
+        draws = row_draws(for_picks, rows, bound, problem.size, **how)
+        potentials.counts.passes += 1
+        chosen = tuple(Chosen(one, None) for one in draws.selections(rows, problem.sizes))
         size = chosen[-1].selection.size
         numbers = {
             "repeated_picks": problem.size - size,
-            "mean_sensitivity": float(found.values.mean()),
-            **found.numbers,
+            "mean_sensitivity": draws.total / problem.n_rows,
+            **told,
         }
         return OneStepState(chosen), StepInfo(f"{size} rows", numbers)
 
     def plan(self, problem: Problem) -> Plan:
         """Two passes that read the rows; no potential is evaluated."""
-        return Plan((2, 2), (0.0, 0.0), 24 * problem.n_rows)
+        return Plan((2, 2), (0.0, 0.0), held_bytes(problem.size))
 
     def sensitivities(self, key: jax.Array, problem: Problem) -> Sensitivities:
-        """Return Nσ_n or m_n of every row, in two passes.
+        """Return Nσ_n or m_n of every row, in two passes; a build itself never holds them.
 
         Parameters
         ----------
@@ -146,12 +154,19 @@ class Sensitivity(OneStep):
         problem
             The model and its rows.
         """
+        bound, numbers = self._bound(key, problem)
+        values = np.concatenate(_walk(problem, Listed(bound), operator.add))
+        return Sensitivities(values, numbers)
+
+    def _bound(self, key: jax.Array, problem: Problem) -> tuple[_Bound, dict[str, Any]]:
+        """Return what knows a chunk's Nσ_n or m_n, and figures for the report, in one pass."""
         model = _known(problem.potentials.model)
         if isinstance(model, GaussianMean):
-            return Sensitivities(_gaussian(problem, model), {})
+            chol = np.linalg.cholesky(model.covariance)
+            return _GaussianShares(chol, _walk(problem, _SpreadOf(chol), operator.add)), {}
         return self._logistic(key, problem)
 
-    def _logistic(self, key: jax.Array, problem: Problem) -> Sensitivities:
+    def _logistic(self, key: jax.Array, problem: Problem) -> tuple[_Bound, dict[str, Any]]:
         centres = _centres(key, problem, self.clusters)
         clusters = _walk(problem, _ClustersOf(centres), operator.add)
         length, spread = clusters.length(), clusters.spread(centres)
@@ -159,12 +174,10 @@ class Sensitivity(OneStep):
         bound = _LogisticBound(
             centres, clusters.counts, clusters.means(), radius, TOUCHING * length
         )
-        shares = np.concatenate(_walk(problem, bound, operator.add))
-        numbers = {
+        return bound, {
             "clusters": int((clusters.counts > 0).sum()),
             "radius": float(radius) if np.isfinite(radius) else None,
         }
-        return Sensitivities(problem.n_rows * shares, numbers)
 
 
 def _known(model: AbstractModel) -> GaussianMean | LogisticRegression:
@@ -178,23 +191,6 @@ def _known(model: AbstractModel) -> GaussianMean | LogisticRegression:
     )
 
 
-def _draw(key: jax.Array, problem: Problem, values: Float[np.ndarray, " N"]) -> tuple[Chosen, ...]:
-    """Draw rows with odds ∝ ``values``; weights (σ/σ_n)(M_n/M) (Eq. 2.5)."""
-    rng = host_rng(key)
-    upto = np.cumsum(values)
-    picks = np.searchsorted(upto, rng.random(problem.size) * upto[-1], side="right")
-    kept, where = np.unique(picks, return_inverse=True)
-    rows = problem.potentials.rows.take(kept)
-    chosen = []
-    for size in problem.sizes:
-        counts = np.bincount(where[:size], minlength=len(kept))
-        used = np.flatnonzero(counts)
-        weights = (upto[-1] / values[kept[used]]) * (counts[used] / size)
-        columns = {name: column[used] for name, column in rows.items()}
-        chosen.append(Chosen(Selection(kept[used], weights, columns), None))
-    return tuple(chosen)
-
-
 def _walk(problem: Problem, fn: Callable[[Chunk], Any], reduce: Callable[[Any, Any], Any]) -> Any:
     """One pass over the data, counted."""
     potentials = problem.potentials
@@ -203,35 +199,32 @@ def _walk(problem: Problem, fn: Callable[[Chunk], Any], reduce: Callable[[Any, A
     return result
 
 
-def _gaussian(problem: Problem, model: GaussianMean) -> Float[np.ndarray, " N"]:
-    """Return Nσ_n = 1 + ‖y_n − ȳ‖²/mean_m ‖y_m − ȳ‖² (Eq. 6.3)."""
-    chol = np.linalg.cholesky(model.covariance)
-    mean = _walk(problem, _SumOf(), operator.add) / problem.n_rows
-    squares = np.concatenate(_walk(problem, _SquaresOf(chol, mean), operator.add))
-    typical = squares.mean()
-    if typical == 0.0:  # all rows are one row: each can matter as much as its share
-        return np.ones_like(squares)
-    return 1.0 + squares / typical
-
-
 @dataclass(frozen=True)
-class _SumOf:
-    """Chunk -> Σ x_n."""
-
-    def __call__(self, chunk: Chunk) -> Float[np.ndarray, " d"]:
-        return chunk.columns["x"].sum(axis=0)
-
-
-@dataclass(frozen=True)
-class _SquaresOf:
-    """Chunk -> [‖y_n − ȳ‖²], y whitened."""
+class _SpreadOf:
+    """Chunk -> number, mean and squares of its whitened rows."""
 
     chol: Float[np.ndarray, "d d"]
-    mean: Float[np.ndarray, " d"]
 
-    def __call__(self, chunk: Chunk) -> list[Float[np.ndarray, " n"]]:
-        white = solve_triangular(self.chol, (chunk.columns["x"] - self.mean).T, lower=True)
-        return [np.square(white).sum(axis=0)]
+    def __call__(self, chunk: Chunk) -> Spread:
+        return Spread.of(_white(self.chol, chunk))
+
+
+@dataclass(frozen=True)
+class _GaussianShares:
+    """Chunk -> [Nσ_n = 1 + ‖y_n − ȳ‖²/mean_m ‖y_m − ȳ‖²] (Eq. 6.3), y whitened."""
+
+    chol: Float[np.ndarray, "d d"]
+    spread: Spread
+
+    def __call__(self, chunk: Chunk) -> Float[np.ndarray, " n"]:
+        typical = self.spread.squares / self.spread.count
+        if typical == 0.0:  # all rows are one row: each can matter as much as its share
+            return np.ones(chunk.n_rows)
+        return 1.0 + squares_from(_white(self.chol, chunk), self.spread.mean) / typical
+
+
+def _white(chol: Float[np.ndarray, "d d"], chunk: Chunk) -> Float[np.ndarray, "n d"]:
+    return np.ascontiguousarray(solve_triangular(chol, chunk.columns["x"].T, lower=True).T)
 
 
 def _centres(key: jax.Array, problem: Problem, clusters: int) -> Float[np.ndarray, "K D"]:
@@ -326,7 +319,7 @@ class _ClustersOf:
 
 @dataclass(frozen=True)
 class _LogisticBound:
-    """Chunk -> [m_n/N] (Huggins et al. 2016, Lemma 3.1)."""
+    """Chunk -> [m_n] (Huggins et al. 2016, Lemma 3.1)."""
 
     centres: Float[np.ndarray, "K D"]
     counts: Int[np.ndarray, " K"]
@@ -334,7 +327,7 @@ class _LogisticBound:
     radius: float
     touching: float
 
-    def __call__(self, chunk: Chunk) -> list[Float[np.ndarray, " n"]]:
+    def __call__(self, chunk: Chunk) -> Float[np.ndarray, " n"]:
         signed = _signed(chunk.columns)
         own = _distances(signed, self.centres).argmin(axis=0)
         own = np.arange(len(self.centres))[:, None] == own
@@ -344,4 +337,8 @@ class _LogisticBound:
         distances = stretch * _distances(signed, self.means)
         reach = np.zeros_like(distances)
         np.multiply(self.radius, distances, out=reach, where=distances > self.touching)
-        return [1.0 / (1.0 + (others * np.exp(-reach)).sum(axis=0))]
+        return self.counts.sum() / (1.0 + (others * np.exp(-reach)).sum(axis=0))
+
+
+_Bound = _GaussianShares | _LogisticBound
+"""What says of the rows of a chunk how much they can matter."""

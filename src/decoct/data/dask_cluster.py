@@ -69,7 +69,7 @@ class Cluster:
         self.traffic = Traffic()
         self._owned = owned
         self._running = 0
-        self._counted = 0
+        self._since: int | None = None  # bytes out when what is under way began
 
     @classmethod
     def of(cls, given: Any = None) -> Cluster:
@@ -106,19 +106,17 @@ class Cluster:
         return max(1, sum(self.client.nthreads().values()))
 
     def start(self, tasks: Sequence[Any]) -> list[Future]:
-        """Hand out delayed tasks; what they need of one another is computed once."""
-        if not self._running:
-            self._counted = self._bytes_out()
-        try:
-            # a pass over an unpersisted table in the user's graph is his to weigh, not ours to warn
-            with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GB"}):
-                futures = self.client.compute(list(tasks))
-        except Exception as error:
-            if self.client.status == "running":
-                raise
-            raise self._gone() from error
+        """Hand out delayed tasks; what they need of one another is computed once.
+
+        The answers are fetched by `finished`, or given up by `drop`.
+        """
+        futures = self._computing(tasks)
         self._running += 1
         return futures
+
+    def hold(self, task: Any) -> Future:
+        """Have a delayed task computed, and kept on its worker for as long as the future lives."""
+        return self._computing([task])[0]
 
     def finished(self, futures: Sequence[Future]) -> Generator[tuple[int, Any], None, None]:
         """Yield (number, result) as tasks finish; on any way out, cancel what is still running.
@@ -145,12 +143,12 @@ class Cluster:
                     raise error
         finally:
             self._cancel([futures[i] for i in left])
-            for future in futures:  # a traceback that somebody keeps would keep them alive
-                future.release()
-            self._running -= 1
-            out = self._bytes_out()
-            self.traffic.sent += max(0, out - self._counted)
-            self._counted = out
+            self._end(futures)
+
+    def drop(self, futures: Sequence[Future]) -> None:
+        """Give up started tasks whose answers nobody wants any more."""
+        self._cancel(list(futures))
+        self._end(futures)
 
     def gather(self, tasks: Sequence[Any]) -> list[Any]:
         """Return the results of delayed tasks, in their order."""
@@ -170,6 +168,28 @@ class Cluster:
             self.client.close()
         finally:
             log.setLevel(level)
+
+    def _computing(self, tasks: Sequence[Any]) -> list[Future]:
+        if self._since is None:
+            self._since = self._bytes_out()
+        try:
+            # a pass over an unpersisted table in the user's graph is his to weigh, not ours to warn
+            with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GB"}):
+                return self.client.compute(list(tasks))
+        except Exception as error:
+            if self.client.status == "running":
+                raise
+            raise self._gone() from error
+
+    def _end(self, futures: Sequence[Future]) -> None:
+        for future in futures:  # a traceback that somebody keeps would keep them alive
+            future.release()
+        self._running -= 1
+        out = self._bytes_out()
+        if self._since is not None:
+            self.traffic.sent += max(0, out - self._since)
+        # with nothing under way, what goes out is none of ours
+        self._since = out if self._running else None
 
     def _bytes_out(self) -> int:
         comm = self.client.scheduler_comm

@@ -31,7 +31,6 @@ from decoct.data.dask_tasks import (
     merge,
     pack,
     packed_value,
-    pick,
     piece,
     rows_of,
     unpack,
@@ -132,8 +131,7 @@ class DaskRows:
         view = self._view(checked_columns(columns, self.columns))
         rows, places = np.unique(checked_indices(indices, self.n_rows), return_inverse=True)
         wanted = list(view.layout.local(rows))
-        tasks = [_task(pick)(view.partitions[p], local) for p, local in wanted]
-        parts = self._cluster.gather(tasks)
+        parts = self._cluster.gather([view.picked(p, local) for p, local in wanted])
         parts = parts or [{name: kind.empty() for name, kind in view.types.items()}]
         return {name: values[places] for name, values in joined_pieces(parts).items()}
 
@@ -242,18 +240,22 @@ class DaskRows:
     def _stream(self, view: View, size: int) -> Generator[Chunk, None, None]:
         held: dict[int, Any] = {}
         ahead: deque[tuple[Block, list[Any]]] = deque()
-        for block in view.layout.blocks(size):
-            ahead.append((block, self._asked(view, block, held)))
-            if len(ahead) > _STREAMED_AHEAD:
+        try:
+            for block in view.layout.blocks(size):
+                ahead.append((block, self._asked(view, block, held)))
+                if len(ahead) > _STREAMED_AHEAD:
+                    yield from self._arrived(*ahead.popleft(), size)
+            while ahead:
                 yield from self._arrived(*ahead.popleft(), size)
-        while ahead:
-            yield from self._arrived(*ahead.popleft(), size)
+        finally:  # closed before the end, or an error
+            for _, futures in ahead:
+                self._cluster.drop(futures)
 
     def _asked(self, view: View, block: Block, held: dict[int, Any]) -> list[Any]:
         """Ask for the pieces of a block; hold the partitions they are cut from, and no others."""
         for one in block.slices:
             if one.partition not in held:
-                held[one.partition] = self._cluster.start([view.partitions[one.partition]])[0]
+                held[one.partition] = self._cluster.hold(view.partitions[one.partition])
         pieces = [_task(piece)(held[one.partition], one.begin, one.end) for one in block.slices]
         futures = self._cluster.start(pieces)
         for partition in [p for p in held if p < block.slices[-1].partition]:

@@ -18,7 +18,7 @@ from decoct.data.arrow_schema import reading
 from decoct.data.base import Columns
 from decoct.data.dask_cluster import Cluster
 from decoct.data.dask_layout import Layout, coalesced
-from decoct.data.dask_tasks import guarded, pack, unpack
+from decoct.data.dask_tasks import guarded, pack, pick, unpack
 from decoct.data.dask_types import ColumnType, common_types
 from decoct.errors import RowsError
 
@@ -35,11 +35,34 @@ Stamp = tuple[int | None, int | None]
 
 
 class View(NamedTuple):
-    """Some columns of a table: their types, and a delayed `Columns` per partition."""
+    """Some columns of a table.
+
+    Attributes
+    ----------
+    types
+        Their types.
+    partitions
+        A delayed `Columns` per partition.
+    layout
+        How many rows are in each.
+    files
+        What a worker needs to open the files of each partition, if they are in files.
+    """
 
     types: dict[str, ColumnType]
     partitions: list[Any]
     layout: Layout
+    files: list[bytes] | None = None
+
+    def picked(self, partition: int, rows: np.ndarray) -> Any:
+        """Return delayed `Columns` of some rows, by their ascending numbers in the partition.
+
+        Of files, only the row groups that hold such rows are read.
+        """
+        if self.files is None:
+            return _task(pick)(self.partitions[partition], rows)
+        n_rows = self.layout.lengths[partition]
+        return _task(_take_from_files)(self.types, n_rows, self.files[partition], rows)
 
 
 class Source(Protocol):
@@ -160,22 +183,24 @@ class FileSource:
         self.columns = self.files.columns
         self._where = dataset.schema, dataset.filesystem
         self._written = _stamps(dataset.filesystem, dataset.files)
-        self._parts: list[tuple[list[ds.ParquetFileFragment], int]] | None = None
+        self._parts: list[tuple[list[_Groups], int]] | None = None
 
     def view(self, names: tuple[str, ...], cluster: Cluster) -> View:
         nothing = self.files.take(np.empty(0, dtype=np.int64), names)
         types = {name: ColumnType(v.dtype, v.shape[1:]) for name, v in nothing.items()}
         parts = self._cut(cluster.n_threads)
-        load = _task(_load_files)
-        partitions = [load(types, n, self._packed(fragments)) for fragments, n in parts]
-        return View(types, partitions, Layout(tuple(n for _, n in parts)))
+        load, packed = _task(_load_files), [self._packed(groups) for groups, _ in parts]
+        lengths = tuple(n for _, n in parts)
+        partitions = [load(types, n, files) for n, files in zip(lengths, packed, strict=True)]
+        return View(types, partitions, Layout(lengths), packed)
 
-    def _packed(self, fragments: Sequence[Any]) -> bytes:
-        written = {one.path: self._written[one.path] for one in fragments}
+    def _packed(self, groups: Sequence[_Groups]) -> bytes:
+        paths = [one.fragment.path for one in groups]
+        written = {path: self._written[path] for path in paths}
         # twice: a fragment looks into its file when it is unpacked, which may have changed
-        return pack((*self._where, written, pack(fragments)))
+        return pack((*self._where, written, pack(groups)))
 
-    def _cut(self, n_threads: int) -> list[tuple[list[ds.ParquetFileFragment], int]]:
+    def _cut(self, n_threads: int) -> list[tuple[list[_Groups], int]]:
         """Return neighbouring row groups by partition, with the partition's number of rows."""
         if self._parts is None:
             groups = [
@@ -187,18 +212,30 @@ class FileSource:
             share = -(-sum(counts) // (PARTITIONS_PER_THREAD * n_threads))
             most = min(PARTITION_ROWS, max(FEWEST_ROWS, share))
             self._parts = [
-                (_fragments([groups[i][:2] for i in run]), sum(counts[i] for i in run))
+                (_by_file([groups[i][:2] for i in run]), sum(counts[i] for i in run))
                 for run in coalesced(counts, most)
             ]
         return self._parts
 
 
-def _fragments(groups: Sequence[tuple[Any, int]]) -> list[ds.ParquetFileFragment]:
-    """Return one fragment per file, of these row groups of it."""
-    ids: dict[str, tuple[Any, list[int]]] = {}
+class _Groups(NamedTuple):
+    """Row groups of a file, in the order of their rows: a fragment that travels forgets it."""
+
+    fragment: Any
+    ids: list[int]
+
+    def opened(self) -> ds.ParquetFileFragment:
+        return self.fragment.subset(row_group_ids=self.ids)
+
+
+def _by_file(groups: Sequence[tuple[Any, int]]) -> list[_Groups]:
+    """Return neighbouring row groups of the same file together."""
+    found: list[_Groups] = []
     for fragment, group in groups:
-        ids.setdefault(fragment.path, (fragment, []))[1].append(group)
-    return [fragment.subset(row_group_ids=chosen) for fragment, chosen in ids.values()]
+        if not found or found[-1].fragment is not fragment:
+            found.append(_Groups(fragment, []))
+        found[-1].ids.append(group)
+    return [_Groups(one.opened(), one.ids) for one in found]
 
 
 def _task(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -250,7 +287,23 @@ def _load_blocks(types: Mapping[str, ColumnType], n_rows: int, *blocks: Any) -> 
 
 @guarded
 def _load_files(types: Mapping[str, ColumnType], n_rows: int, packed: bytes) -> Columns:
-    schema, filesystem, written, fragments = unpack(packed)
+    files = _opened(n_rows, packed)
+    with closing(files.chunks(n_rows, tuple(types))) as chunks:
+        columns = next(chunks).columns
+    return {name: kind.cast(columns[name]) for name, kind in types.items()}
+
+
+@guarded
+def _take_from_files(
+    types: Mapping[str, ColumnType], n_rows: int, packed: bytes, rows: np.ndarray
+) -> Columns:
+    columns = _opened(n_rows, packed).take(rows, tuple(types))
+    return {name: kind.cast(columns[name]) for name, kind in types.items()}
+
+
+def _opened(n_rows: int, packed: bytes) -> ArrowRows:
+    """Return the rows of a partition, on a worker, if its files are still those of the table."""
+    schema, filesystem, written, groups = unpack(packed)
     for path, found in _stamps(filesystem, list(written)).items():
         if found != written[path]:
             raise RowsError(
@@ -258,11 +311,10 @@ def _load_files(types: Mapping[str, ColumnType], n_rows: int, packed: bytes) -> 
                 "open the table again and start afresh."
             )
     form = ds.ParquetFileFormat()
-    files = ArrowRows(ds.FileSystemDataset(unpack(fragments), schema, form, filesystem))
+    fragments = [one.opened() for one in unpack(groups)]
+    files = ArrowRows(ds.FileSystemDataset(fragments, schema, form, filesystem))
     _check_length(files.n_rows, n_rows)
-    with closing(files.chunks(n_rows, tuple(types))) as chunks:
-        columns = next(chunks).columns
-    return {name: kind.cast(columns[name]) for name, kind in types.items()}
+    return files
 
 
 def _stamps(filesystem: fs.FileSystem, paths: Sequence[str]) -> dict[str, Stamp]:

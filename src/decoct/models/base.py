@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -17,7 +17,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from decoct.data.base import Rows
-from decoct.models.validation import numeric_columns
+from decoct.errors import ModelError
+from decoct.models.validation import numeric, numeric_columns
 
 Params = Any
 """A pytree of unconstrained real arrays."""
@@ -116,6 +117,16 @@ class Model(AbstractModel):
         ``log_prior(params) -> scalar``.
     init
         A pytree of arrays: where to start, in unconstrained space.
+    columns
+        Names of the columns that ``log_likelihood`` is given, which are all that is read of a
+        file, and all that the coreset keeps of its rows. None for every column of the table; all
+        of them must then be numeric.
+
+    Raises
+    ------
+    ModelError
+        ``columns`` is not a list of names; later, ``log_likelihood`` asks for a column that it
+        does not name.
 
     Examples
     --------
@@ -131,22 +142,57 @@ class Model(AbstractModel):
     _log_likelihood: Callable[..., Any]
     _log_prior: Callable[..., Any]
     _init: Params
+    _columns: tuple[str, ...] | None = eqx.field(static=True)
 
     def __init__(
         self,
         log_likelihood: Callable[[Params, Mapping[str, Array]], Array],
         log_prior: Callable[[Params], Array],
         init: Params,
+        columns: Sequence[str] | None = None,
     ) -> None:
         self._log_likelihood = log_likelihood
         self._log_prior = log_prior
         self._init = jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float64), init)
+        self._columns = None if columns is None else _names(columns)
+
+    @property
+    def columns(self) -> tuple[str, ...] | None:
+        return self._columns
+
+    def encode(self, rows: RawRows, start: int | np.ndarray = 0) -> EncodedColumns:
+        if self._columns is None:
+            return numeric_columns(rows, start)
+        return {name: numeric(rows, name, start) for name in self._columns}
 
     def init(self, rows: RawRows) -> Params:
         return self._init
 
     def log_likelihood(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
-        return self._log_likelihood(params, rows)
+        try:
+            return self._log_likelihood(params, rows)
+        except KeyError as error:
+            name = error.args[0] if error.args else None
+            if self._columns is None or not isinstance(name, str) or name in rows:
+                raise
+            raise ModelError(
+                f"The log-likelihood asks for '{name}', which is not among the model's columns "
+                f"({', '.join(self._columns)}); name it in columns= of decoct.Model."
+            ) from error
 
     def log_prior(self, params: Params) -> Float[Array, ""]:
         return jnp.asarray(self._log_prior(params), dtype=jnp.float64)
+
+    def to_dict(self) -> dict[str, Any]:
+        if self._columns is None:
+            return super().to_dict()
+        return {**super().to_dict(), "columns": list(self._columns)}
+
+
+def _names(columns: Sequence[str]) -> tuple[str, ...]:
+    names: Any = columns
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        raise ModelError(f"columns is a list of names, such as ('x', 'y'), not {columns!r}.")
+    if not names or len(set(names)) < len(names):
+        raise ModelError(f"columns names at least one column, and each of them once: {names!r}.")
+    return tuple(names)
