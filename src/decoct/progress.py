@@ -19,6 +19,8 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from decoct.interrupts import Interrupts
+
 PATIENCE = 1.0
 """Seconds of work before anything is shown."""
 
@@ -54,7 +56,8 @@ class ProgressBar:
 
     It shows what is done, in which pass over the data from the second on, how much of it, units per
     second, the time so far and the time the pass will still take. Between passes, when no rows go
-    by, the bar swings instead of standing still.
+    by, the bar swings instead of standing still. Shown or not, it sees to it that a Ctrl-C ends the
+    work (`decoct.interrupts`).
 
     Parameters
     ----------
@@ -69,17 +72,23 @@ class ProgressBar:
         self._task: Any = None
         self._label, self._unit, self._total = "", "rows", 0.0
         self._done, self._passes = 0.0, 0
+        self._interrupts = Interrupts()
 
     def __enter__(self) -> ProgressBar:
+        self._interrupts.begin()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._interrupts.end()
         if self._progress is not None:
             self._progress.stop()
             self._progress = self._task = None
+        if kind is None:
+            self._interrupts.check()
 
     def begin(self, label: str, total: float, unit: str = "rows") -> None:
         """Start a new stretch of work of ``total`` units; rows may go by several times."""
+        self._interrupts.check()
         self._label, self._total, self._unit = label, total, unit
         self._done, self._passes = 0.0, 0
         self._renew()
@@ -91,6 +100,7 @@ class ProgressBar:
 
     def advance(self, units: float) -> None:
         """Tell of ``units`` more done."""
+        self._interrupts.check()
         before = self._done
         self._done += units
         if self._progress is None or (before == 0.0 and self._done < self._total):

@@ -180,6 +180,7 @@ class IteratedHilbert:
     def plan(self, problem: Problem) -> Plan:
         """One pass at S draws is the least; scouting adds passes of 1 + 2 d potentials a row."""
         n, (S, P) = problem.n_rows, self._effort(problem, None)
+        P = min(P, n)
         seen = None
         if self.scout and self.max_rounds > 2:
             seen = scouting_rows(problem, S, P)
