@@ -3,8 +3,8 @@
 For each model the framework's own sampler runs on all rows and on the coreset; reported are the
 largest shift of a posterior mean in units of the full-data posterior sd, the Monte Carlo error of
 such a shift (√(1/ESS + 1/ESS) at the worst parameter's ESS), the certificate, and the seconds. The
-shift cannot be seen to be below about three of those errors. ``--overhead`` times a pass over the
-data through the bridges beside `decoct.models.LogisticRegression`, in this process.
+shift cannot be seen to be below about three of those errors. ``--overhead`` times passes over the
+data through the bridges beside models written by hand (`benchmarks.bridge_passes`).
 
 A case is a function that returns a `Case`; add it to `CASES`.
 """
@@ -27,8 +27,8 @@ from rich.table import Table
 
 import decoct
 from benchmarks import data
+from benchmarks.bridge_passes import overhead
 from decoct.posteriors.base import Sampler
-from decoct.potentials import Potentials
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -325,49 +325,6 @@ def worst_shift(small: Draws, full: Draws, names: tuple[str, ...]) -> tuple[floa
     return worst
 
 
-def overhead(n: int = 131_072, repeats: int = 6) -> list[dict[str, Any]]:
-    """Return the time of passes through the bridges over those of LogisticRegression."""
-    import numpyro
-    import numpyro.distributions as dist
-
-    from decoct.bridges.numpyro import from_numpyro
-    from decoct.bridges.pymc import from_pymc
-
-    def model(x, y):
-        beta = numpyro.sample("beta", dist.Normal(0.0, 1.0).expand([x.shape[1]]).to_event(1))
-        with numpyro.plate("data", len(x)):
-            numpyro.sample("y", dist.Bernoulli(logits=x @ beta), obs=y)
-
-    rows = data.logistic(n)
-    models = {
-        "": decoct.models.LogisticRegression(),
-        "NumPyro": from_numpyro(model, rows),
-        "PyMC": from_pymc(pymc_logistic_model(rows)),
-    }
-    potentials = [Potentials(m, decoct.data.encoded(decoct.rows(rows), m)) for m in models.values()]
-    z = 0.1 * np.random.default_rng(0).normal(size=(500, 10))
-    passes: dict[str, Callable[[Potentials], Any]] = {
-        "totals at 500 draws": lambda p: p.totals(z),
-        "totals, norms and pool": lambda p: p.sweep(z, 2000, jax.random.key(0)),
-        "gradient and Hessian": lambda p: p.curvature(z[0]),
-    }
-    results = []
-    for name, one_pass in passes.items():
-        times = np.array([[_seconds(one_pass, p) for p in potentials] for _ in range(repeats)])
-        hand, *bridges = times[1:].min(axis=0)
-        for framework, bridge in zip(list(models)[1:], bridges, strict=True):
-            seconds = {"hand_written": hand, "bridge": bridge, "ratio": bridge / hand}
-            results.append({"framework": framework, "pass": name, **seconds})
-    return results
-
-
-def _seconds(one_pass: Callable[[Potentials], Any], potentials: Potentials) -> float:
-    """Return the processor's time, which other work on the machine does not lengthen as much."""
-    started = time.process_time()
-    one_pass(potentials)
-    return time.process_time() - started
-
-
 def show(results: list[dict[str, Any]], title: str) -> None:
     """Print the results as one table."""
     table = Table(title=title)
@@ -403,8 +360,8 @@ def main() -> None:
         parser.error(f"there is no case {unknown[0]}; there are {', '.join(CASES)}")
     if options.overhead:
         times = overhead()
-        show(times, "Processor seconds a pass, 131,072 rows, 10 coefficients")
-        write(times, RESULTS / "bridges_overhead.csv", "framework", "pass")
+        show(times, "Processor seconds a pass, 131,072 rows")
+        write(times, RESULTS / "bridges_overhead.csv", "framework", "likelihood", "pass")
         return
     for name in options.cases or CASES:
         result = compared(name, options.seed)

@@ -1,11 +1,16 @@
 """What a build is said to cost, beside what it costs."""
 
+import json
+import subprocess
+import sys
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import decoct
+from decoct import costs
 from decoct.constructions import (
     Hilbert,
     IteratedHilbert,
@@ -92,9 +97,109 @@ def test_a_file_needs_less_memory_than_a_table_in_memory(rows, tmp_path):
     assert streamed.likelihood_evaluations == held.likelihood_evaluations
 
 
+@pytest.mark.parametrize("method", [Uniform(), Hilbert(draws=100), IteratedHilbert()])
+def test_seconds_are_the_probes_rates_times_the_counts(rows, method, monkeypatch):
+    """The table is one block of N rows, said to take 3 s to read; a potential, 2 ns."""
+    monkeypatch.setattr(costs, "_reading_seconds", lambda table: 3.0)
+    monkeypatch.setattr(costs, "_potential_seconds", lambda potentials, block: 2e-9)
+    cost = decoct.estimate(MODEL, rows, size=20, method=method)
+    assert cost.rows_per_second == pytest.approx(N / 3.0)
+    assert cost.potentials_per_second == pytest.approx(5e8)
+    for i in (0, 1):
+        reading = (cost.passes[i] + costs.CHECKING) * 3.0
+        evaluating = cost.likelihood_evaluations[i] * N * 2e-9
+        assert cost.seconds[i] == pytest.approx(reading + evaluating)
+
+
+def test_the_probe_is_timed_warm(rows, monkeypatch):
+    """The clock stands for reading and evaluating; the first, compiling calls are outside it."""
+    calls = []
+    totals = costs.Potentials.totals
+    monkeypatch.setattr(
+        costs.Potentials, "totals", lambda self, z: calls.append("totals") or totals(self, z)
+    )
+    times = iter([10.0, 10.5, 20.0, 22.0])
+
+    def clock():
+        calls.append("clock")
+        return next(times)
+
+    monkeypatch.setattr(costs.time, "perf_counter", clock)
+    cost = decoct.estimate(MODEL, rows, size=20, method=Uniform())
+    assert calls == ["clock", "clock", "totals", "clock", "totals", "clock"]
+    assert cost.rows_per_second == pytest.approx(N / 0.5)
+    probed = min(N, costs.chunk_rows(costs.PROBE_DRAWS))
+    assert cost.potentials_per_second == pytest.approx(probed * costs.PROBE_DRAWS / 2.0)
+
+
+PEAK = """
+import json, re, sys
+import numpy as np, pyarrow as pa, pyarrow.parquet as pq
+import decoct
+from decoct.constructions import IteratedHilbert
+
+D, FEW, MANY = 12, 2_000, 1_000_000
+method = IteratedHilbert(draws=100, pool=200, max_rounds=1, scout=False)
+options = {"size": 10, "method": method, "posterior": decoct.posteriors.Laplace(judge=False)}
+folder, kind = sys.argv[1:]
+
+def peak():
+    with open("/proc/self/status") as file:  # ru_maxrss would start at that of the parent
+        return 1024 * int(re.search(r"VmHWM:\\s+(\\d+) kB", file.read())[1])
+
+def columns(n):
+    rng = np.random.default_rng(0)
+    made = {f"x{i}": rng.normal(size=n) for i in range(D)}
+    return {**made, "y": (made["x0"] > 0.0).astype(np.int64)}
+
+def table(n):
+    if kind == "memory":
+        return columns(n)
+    path = f"{folder}/{n}.parquet"
+    size = min(n, 20_000)
+    part = pa.table(columns(size))
+    with pq.ParquetWriter(path, part.schema) as file:
+        for _ in range(n // size):
+            file.write_table(part)
+    return decoct.rows(path)
+
+few = table(FEW)
+formula = "y ~ 0 + " + " + ".join(f"x{i}" for i in range(D))
+model = decoct.models.from_formula(formula, decoct.rows(few), "bernoulli")
+decoct.build(model, few, **options)  # libraries and compiled programs are in memory from here on
+before = peak()
+many = table(MANY)
+said = decoct.estimate(model, many, **options)
+decoct.build(model, many, **options)
+print(json.dumps([said.peak_bytes, peak() - before]))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_peak_bytes_are_those_of_a_process(tmp_path):
+    """Within a factor of 3 of what a process grows by, a table in memory or a file.
+
+    The estimate counts arrays. The process has in addition what the allocator does not hand back
+    and what readers hold; and the estimate's blocks are not all full at one time.
+    """
+    grown = {}
+    for kind in ("memory", "file"):
+        words = [sys.executable, "-c", PEAK, str(tmp_path), kind]
+        done = subprocess.run(words, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        said, measured = json.loads(done.stdout.splitlines()[-1])
+        assert measured / 3 < said < 3 * measured
+        grown[kind] = measured
+    table = 1_000_000 * 13 * 8
+    assert grown["file"] + table < grown["memory"]  # which holds it twice, raw and encoded
+
+
 def test_the_words_have_the_figures(rows):
     cost = decoct.estimate(MODEL, rows, size=20)
     words = repr(cost)
+    assert "Not in the seconds: compiling" in words
+    assert "sampling the coreset" in words
+    assert str(cost) == words
     assert f"{N:,} rows: 1 to 4 passes" in words
     assert cost.seconds[0] < cost.seconds[1]
     assert cost.potentials_per_second > 1e4

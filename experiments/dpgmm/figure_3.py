@@ -55,9 +55,6 @@ TRIALS, QUICK_TRIALS = 25, 2
 FEW_SHARES, FEW_SPLITS = {"protein_homology": (0.01, 0.02, 0.05)}, {"protein_homology": 2}
 """Where a full fit takes minutes: fewer sizes, and runs share splits."""
 
-PRINTED_SETS, PRINTED_TRIALS = ("fashion_mnist", "flights", "rare"), 25
-"""Where the printed reading is run unless asked otherwise."""
-
 QUICK_SETS, QUICK_ROWS = ("rare",), 4000
 COLOUR = {CORESET: COLOURS[0], UNIFORM: COLOURS[1]}
 LABELS = {CORESET: "lightweight coreset", UNIFORM: "uniform rows"}
@@ -78,7 +75,7 @@ def runs(
     settings = Settings(options.components, READINGS[reading], options.iterations)
     have = {(int(one["run"]), one["method"], int(one["M"])) for one in done}
     warmed: set[tuple[str, int]] = set()
-    trials = options.trials or (PRINTED_TRIALS if reading == PRINTED else TRIALS)
+    trials = options.trials or TRIALS
     splits = min(trials, options.splits or FEW_SPLITS.get(name, trials))
     for trial in range(trials):
         train, test = sets.split(x, options.seed + trial % splits)
@@ -273,8 +270,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         options.trials = options.trials or QUICK_TRIALS
     for reading in options.readings or READINGS:
         for name in options.sets or (QUICK_SETS if quick else sets.NAMES):
-            if options.readings or reading == INVERSE or name in PRINTED_SETS:
-                run_set(name, reading, options)
+            run_set(name, reading, options)
     # what other starts have found is drawn too
     tables = [common.read_csv(path) for path in sorted(options.output.glob("runs_*.csv"))]
     found = summary([one for table in tables for one in relative(table)])

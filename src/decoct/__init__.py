@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         RowsError,
     )
     from decoct.models.base import Model
+    from decoct.plots.report_file import write_report
     from decoct.posteriors import laplace
     from decoct.status import Status
     from decoct.streams import StreamingCoreset
@@ -70,6 +71,7 @@ __all__ = [
     "rows",
     "solvers",
     "weighting",
+    "write_report",
 ]
 
 _PACKAGES = (
@@ -107,6 +109,7 @@ _HOME = {
     "RowsError": "errors",
     "hilbert_bounds": "theory",
     "Model": "models.base",
+    "write_report": "plots.report_file",
     "laplace": "posteriors",
     "Status": "status",
     "StreamingCoreset": "streams",

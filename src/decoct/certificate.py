@@ -23,7 +23,7 @@ from decoct.compilation import use_compilation_cache
 from decoct.coreset import Coreset
 from decoct.data.base import Rows
 from decoct.data.compared import ComparedRows, KnownRows, OtherTableError
-from decoct.data.encoded import encoded
+from decoct.data.encoded import EncodedRows, encoded
 from decoct.data.tables import rows as as_rows
 from decoct.data.watched import counted_rows
 from decoct.diagnostics.chains import smoothed_log_weights
@@ -213,6 +213,7 @@ def check(
     keep_buffers()
     dim = coreset.dim  # refuses a coreset without a density, such as a mixture's
     source = as_rows(rows)
+    source = source.raw if isinstance(source, EncodedRows) else source
     with ProgressBar(progress) as bar:
         counted_rows(source, bar.stretch)
     _require_same_length(coreset, source)

@@ -5,7 +5,8 @@ one block of rows says how long a row takes to read and a potential to evaluate:
 
     seconds ≈ passes · N · t_read + potentials · t_potential
 
-The fits on the pool are not in it: they do not grow with N.
+The fits on the pool and the compiling of programs are not in it, for they do not grow with N, nor
+is sampling the coreset, which is no part of a build.
 """
 
 from __future__ import annotations
@@ -75,7 +76,9 @@ class Estimate:
             f"{_range(round(low), round(high))} full-data likelihood evaluations, "
             f"{_range(*self.seconds)} s, {self.peak_bytes / 1e9:.2g} GB of arrays.\n"
             f"Measured: {self.rows_per_second:.2g} rows read and {self.potentials_per_second:.2g} "
-            "potentials evaluated a second."
+            "potentials evaluated a second.\n"
+            "Not in the seconds: compiling (once a model), fits on the kept rows, and sampling the "
+            "coreset afterwards."
         )
 
 

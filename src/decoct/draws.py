@@ -48,10 +48,7 @@ def to_datatree(
     from arviz_base import from_dict
 
     named = {k: np.asarray(v) for k, v in _constrain(model, space, jnp.asarray(draws.z)).items()}
-    dims, coords = model.dims(), {}
-    for name, (dim, labels) in model.coords(rows).items():
-        if name in named and named[name].ndim == 3 and named[name].shape[-1] == len(labels):
-            dims[name], coords[dim] = [dim], np.asarray(labels, dtype=object)
+    dims, coords = _axes(model, rows, {name: v.shape[2:] for name, v in named.items()})
     stats = {k: v for k, v in draws.info.items() if k in PER_DRAW}
     groups = {"posterior": named, "sample_stats": stats} if stats else {"posterior": named}
     tree = from_dict(groups, dims=dims, coords=coords)
@@ -63,23 +60,57 @@ def to_datatree(
     return tree
 
 
+def _axes(
+    model: AbstractModel, rows: Mapping[str, np.ndarray], shapes: Mapping[str, tuple[int, ...]]
+) -> tuple[dict[str, list[str]], dict[str, np.ndarray]]:
+    """Return the names of the axes of each variable, and the labels along them.
+
+    An axis name is one of the whole posterior: the labels that a model knows for it are those of
+    every variable that has it. A name that stands for two lengths names none.
+    """
+    dims = {name: list(axes) for name, axes in model.dims().items() if name in shapes}
+    known = model.coords(rows)
+    for name, (dim, labels) in known.items():
+        if shapes.get(name) == (len(labels),):
+            dims[name] = [dim]
+    lengths: dict[str, set[int]] = {}
+    for name, axes in dims.items():
+        for dim, length in zip(axes, shapes[name], strict=False):
+            lengths.setdefault(dim, set()).add(length)
+    for name, axes in dims.items():
+        plain = (dim if len(lengths[dim]) == 1 else f"{name}_dim_{i}" for i, dim in enumerate(axes))
+        dims[name] = list(plain)
+    coords = {
+        dim: np.asarray(labels, dtype=object)
+        for dim, labels in known.values()
+        if lengths.get(dim) == {len(labels)}
+    }
+    return dims, coords
+
+
 def unconstrained(draws: xr.DataTree | np.ndarray, dim: int) -> Float[np.ndarray, "chains S d"]:
     """Return the flat unconstrained draws of a DataTree, or of an (n, d) or (chains, n, d) array.
 
     Raises
     ------
     RequestError
-        The draws have no unconstrained group, or another number of parameters.
+        The draws have no unconstrained group (those of other packages have none), are no numbers,
+        or have another number of parameters.
     """
+    wanted = (
+        f"pass what coreset.sample() returned, or an array of unconstrained draws of shape "
+        f"(n, {dim}); from_numpyro(...).unconstrain and from_pymc(...).unconstrain make it of "
+        "NumPyro's and PyMC's draws."
+    )
     if isinstance(draws, xr.DataTree):
         if UNCONSTRAINED not in draws.children:
-            raise RequestError(
-                f"The draws have no group '{UNCONSTRAINED}'; pass what coreset.sample() returned, "
-                f"or an array of unconstrained draws of shape (n, {dim})."
-            )
+            raise RequestError(f"The draws have no group '{UNCONSTRAINED}'; {wanted}")
         z = draws[UNCONSTRAINED]["z"].transpose("chain", "draw", "parameter").to_numpy()
     else:
-        z = np.asarray(draws, dtype=np.float64)
+        try:
+            z = np.asarray(draws, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise RequestError(f"A {type(draws).__name__} is no array of draws; {wanted}") from None
         z = z[None] if z.ndim == 2 else z
     if z.ndim != 3 or z.shape[-1] != dim:
         raise RequestError(

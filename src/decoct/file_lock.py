@@ -71,14 +71,15 @@ def _acquired(lock: Path, path: str | os.PathLike[str], what: str) -> int:
             raise RequestError(f"{lock} cannot be written ({unwritable(error)}).") from error
         try:
             _try_lock(handle)
+            # its name first: whoever took the last holder for dead may just be removing the file
+            os.ftruncate(handle, 0)
+            os.write(handle, json.dumps(_myself()).encode())
             if _is_still(lock, handle):
-                os.ftruncate(handle, 0)
-                os.write(handle, json.dumps(_myself()).encode())
                 return handle
         except BlockingIOError as error:
             holder = _holder(lock)
             orphaned = _is_orphaned(holder)
-            if orphaned and _is_still(lock, handle):
+            if orphaned and _is_still(lock, handle) and _holder(lock) == holder:
                 # its holder is dead, but a process forked from it keeps the lock open
                 lock.unlink(missing_ok=True)
             os.close(handle)

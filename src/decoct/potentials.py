@@ -31,9 +31,9 @@ from decoct.pools import Pool, Reservoir, merge_pools, row_exponentials
 from decoct.precision import float64
 from decoct.summation import Associative, Sum
 
-POTENTIALS_PER_CHUNK = 5_000_000
-"""Potentials held at once: up to 40 MB. With fewer the fixed cost of a chunk, a millisecond, shows;
-near the caches they are no faster, as each is written and read once."""
+POTENTIALS_PER_CHUNK = 4_100_000
+"""Potentials held at once: 33 MB, the most that `memory` can keep for the next chunk. With fewer
+the fixed cost of a chunk, a millisecond, shows; nearer the caches they are no faster."""
 
 
 NORM_DRAWS = 128

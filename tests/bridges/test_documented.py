@@ -1,11 +1,29 @@
-"""The code blocks of the pages on samplers and Stan, run as they stand."""
+"""The code blocks of the pages on samplers and bridges, run as they stand.
 
+Only, on the bridges' pages, builds take fewer draws than for a reader, of Laplace approximations,
+and so do samplers.
+"""
+
+import dataclasses
+import functools
 import re
+import warnings
 from pathlib import Path
 
 import jax
+import numpy as np
 import pytest
 
+import decoct
+
+short_runs = pytest.mark.filterwarnings(
+    "ignore:.*transitions diverged", "ignore:R-hat is", "ignore:overflow encountered"
+)
+of_pymc = pytest.mark.filterwarnings(
+    "ignore:PyTensor could not link to a BLAS",
+    "ignore::FutureWarning:arviz",
+    "ignore:For backward compatibility, 'str' dtypes",  # Bambi's use of pandas
+)
 DOCS = Path(__file__).parents[2] / "docs"
 
 
@@ -18,6 +36,80 @@ def run(page, monkeypatch, folder):
     for block in blocks:
         exec(compile(block, f"{page}: {block.splitlines()[0]}", "exec"), names)
     return names, len(blocks)
+
+
+def do_less(monkeypatch):
+    """Let builds draw from Laplace approximations, and ``coreset.sample`` two chains of 150."""
+    sample = decoct.Coreset.sample
+
+    def short(self, draws, chains, *, sampler):
+        return sample(self, 150, 2, sampler=dataclasses.replace(sampler, warmup=300))
+
+    method = decoct.constructions.IteratedHilbert(draws=300, pool=500, max_rounds=2)
+    laplace = decoct.posteriors.Laplace(judge=False)
+    build = functools.partial(decoct.build, method=method, posterior=laplace)
+    monkeypatch.setattr(decoct, "build", build)
+    monkeypatch.setattr(decoct.Coreset, "sample", short)
+
+
+def sample_less_with_pymc(monkeypatch):
+    """Let ``pm.sample`` take two chains of 150 draws, one after the other."""
+    from tests.bridges.pymc_import import pm
+
+    few = {"draws": 150, "tune": 300, "chains": 2, "cores": 1, "progressbar": False}
+    monkeypatch.setattr(
+        pm, "sample", functools.partial(pm.sample, compute_convergence_checks=False, **few)
+    )
+
+
+@short_runs
+def test_numpyro(monkeypatch, tmp_path):
+    infer = pytest.importorskip("numpyro.infer")
+    pytest.importorskip("matplotlib")
+
+    class Short(infer.MCMC):
+        def __init__(self, kernel, *, num_warmup, num_samples):
+            super().__init__(kernel, num_warmup=300, num_samples=300, progress_bar=False)
+
+    monkeypatch.setattr(infer, "MCMC", Short)
+    do_less(monkeypatch)
+    names, blocks = run("numpyro.md", monkeypatch, tmp_path)
+    assert blocks == 5
+    assert names["check"].ok
+    assert names["draws"]["posterior"]["alpha"].dims == ("chain", "draw", "county")
+    assert names["predicted"]["y"].shape == (2, 150, 1)
+    assert "Pareto k-hat" in (tmp_path / "radon.html").read_text(encoding="utf-8")
+
+
+@of_pymc
+@short_runs
+def test_pymc(monkeypatch, tmp_path):
+    pytest.importorskip("matplotlib")
+    do_less(monkeypatch)
+    sample_less_with_pymc(monkeypatch)
+    names, blocks = run("pymc.md", monkeypatch, tmp_path)
+    assert blocks == 4
+    assert names["check"].ok
+    assert set(names["idata"]["posterior"]["alpha"].dims) == {"chain", "draw", "county"}
+    assert "alpha[county 3]" in (tmp_path / "radon.html").read_text(encoding="utf-8")
+
+
+@of_pymc
+@short_runs
+def test_bambi(monkeypatch, tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pytest.importorskip("bambi")
+    do_less(monkeypatch)
+    sample_less_with_pymc(monkeypatch)
+    names, blocks = run("bambi.md", monkeypatch, tmp_path)
+    assert blocks == 4
+    assert names["check"].ok
+    predicted = names["predicted"]["posterior"]["mu"].to_numpy().reshape(300, 3)
+    draws, homes = names["draws"]["posterior"], names["homes"].iloc[:3]
+    wanted = draws["Intercept"] + draws["floor"] * homes["floor"].to_numpy()[0]
+    wanted = wanted + draws["1|county"].sel(county__factor_dim=homes["county"].iloc[0])
+    np.testing.assert_allclose(predicted[:, 0], wanted.to_numpy().ravel(), rtol=1e-6)
 
 
 def test_samplers(monkeypatch, tmp_path):

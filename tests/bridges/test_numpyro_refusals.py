@@ -338,3 +338,92 @@ def test_the_flags_are_left_alone():
         from_numpyro(logistic, logistic_rows(12), plate="other")
     from_numpyro(logistic, logistic_rows(12))
     assert jax.config.read("jax_enable_x64") == before
+
+
+def grouped(ids, y, n_groups, shift=0):
+    with numpyro.plate("group", n_groups):
+        effect = numpyro.sample("effect", dist.Normal(0.0, 1.0))
+    with numpyro.plate("data", len(y)):
+        numpyro.sample("y", dist.Normal(effect[ids - shift], 1.0), obs=y)
+
+
+@pytest.mark.parametrize(
+    ("ids", "constants"),
+    [
+        (np.arange(60), {"n_groups": 60}),
+        (np.random.default_rng(0).permutation(60), {"n_groups": 60}),
+        (np.arange(1, 61), {"n_groups": 60, "shift": 1}),
+        (np.arange(0, 120, 2), {"n_groups": 386}),
+    ],
+    ids=["in order", "mixed", "from one", "of many"],
+)
+def test_a_latent_value_for_every_row_behind_an_index(ids, constants):
+    """Trap: N groups with ids = arange(N) look like any plate of groups."""
+    rows = {"ids": ids, "y": np.random.default_rng(0).normal(size=60)}
+    message = refusal(grouped, rows, **constants)
+    assert "'effect' has a latent value for every one of the 60 rows" in message
+    assert "groups of several rows each" in message
+
+
+def test_a_latent_value_for_every_row_behind_a_table_and_two_indices():
+    def looked_up(ids, y, table):
+        effect = numpyro.sample("effect", dist.Normal(0.0, 1.0).expand([60]).to_event(1))
+        with numpyro.plate("data", len(y)):
+            numpyro.sample("y", dist.Normal(effect[table[ids]], 1.0), obs=y)
+
+    def cells(one, other, y):
+        with numpyro.plate("one", 6, dim=-2), numpyro.plate("other", 10, dim=-1):
+            effect = numpyro.sample("effect", dist.Normal(0.0, 1.0))
+        with numpyro.plate("data", len(y)):
+            numpyro.sample("y", dist.Normal(effect[one, other], 1.0), obs=y)
+
+    def pairs(ids, y):
+        """Two values for every row: an intercept and a slope."""
+        with numpyro.plate("group", 60):
+            effect = numpyro.sample("effect", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+        with numpyro.plate("data", len(y)):
+            mean = effect[ids, 0] + 0.5 * effect[ids, 1]
+            numpyro.sample("y", dist.Normal(mean, 1.0), obs=y)
+
+    numbers, y = np.arange(60), np.random.default_rng(0).normal(size=60)
+    says = "'effect' has a latent value for every one of the 60 rows"
+    table = np.random.default_rng(1).permutation(60)
+    assert says in refusal(looked_up, {"ids": numbers, "y": y}, table=table)
+    assert says in refusal(cells, {"one": numbers // 10, "other": numbers % 10, "y": y})
+    assert says in refusal(pairs, {"ids": numbers, "y": y})
+
+
+@pytest.mark.parametrize("n_groups", [1, 20, 30, 59, 386])
+def test_groups_of_several_rows_are_welcome(n_groups):
+    """Radon's 386 counties on 12,573 rows; groups of two and three; all but one of them single."""
+    used = min(n_groups, 59)
+    rows = {"ids": np.arange(60) % used, "y": np.random.default_rng(0).normal(size=60)}
+    bridge = from_numpyro(grouped, rows, n_groups=n_groups)
+    assert bridge.start["effect"].shape == (n_groups,)
+
+
+def test_more_coefficients_than_rows_are_welcome():
+    """Every row depends on all of them; a column of numbers that are all different is no index."""
+
+    def wide(x, year, y):
+        beta = numpyro.sample("beta", dist.Normal(0.0, 1.0).expand([40]).to_event(1))
+        with numpyro.plate("data", len(y)):
+            numpyro.sample("y", dist.Normal(x @ beta + beta[0] * year, 1.0), obs=y)
+
+    rng = np.random.default_rng(0)
+    rows = {"x": rng.normal(size=(30, 40)), "year": np.arange(30), "y": rng.normal(size=30)}
+    assert from_numpyro(wide, rows).inputs == ("x", "year", "y")
+
+
+def test_a_latent_value_for_every_row_of_a_file(tmp_path):
+    """Where the rows are not in memory the index is looked at chunk by chunk."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns = {"ids": np.arange(200), "y": np.zeros(200) + 0.1}
+    pq.write_table(pa.table(columns), tmp_path / "one.parquet", row_group_size=64)
+    message = refusal(grouped, str(tmp_path / "one.parquet"), n_groups=200)
+    assert "every one of the 200 rows" in message
+    columns["ids"][-1] = 0
+    pq.write_table(pa.table(columns), tmp_path / "two.parquet", row_group_size=64)
+    assert from_numpyro(grouped, str(tmp_path / "two.parquet"), n_groups=200).rows.n_rows == 200

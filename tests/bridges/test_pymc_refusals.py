@@ -1,11 +1,16 @@
 """PyMC models that no coreset of rows can carry are refused in a sentence with the remedy."""
 
+import importlib
+
 import numpy as np
 import pytest
 
 import decoct
 from decoct.bridges.pymc import from_pymc
 from tests.bridges.pymc_import import pm, quiet
+
+Op = pytest.importorskip("pytensor.graph.op").Op
+Apply = pytest.importorskip("pytensor.graph.basic").Apply
 
 pytestmark = quiet
 Y = np.linspace(-1.0, 1.0, 12)
@@ -170,6 +175,45 @@ def test_a_number_as_response_and_a_fixed_shape():
         y = pm.Data("y", Y, shape=(12,))
         pm.Normal("seen", pm.Normal("mu", 0.0, 1.0), 1.0, observed=y)
     assert "leave out shape=" in refusal(model)
+
+
+class Unknown(Op):
+    """An operation that PyTensor has no JAX for."""
+
+    __props__ = ()
+
+    def make_node(self, x):
+        return Apply(self, [x], [x.type()])
+
+    def perform(self, node, inputs, output_storage):
+        output_storage[0][0] = np.asarray(inputs[0])
+
+
+class Broken(Unknown):
+    """An operation whose JAX cannot be made."""
+
+
+def with_operation(operation):
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0.0, 1.0)
+        pm.Normal("seen", operation(mu), 1.0, observed=pm.Data("y", Y))
+    return model
+
+
+def test_an_operation_without_a_translation():
+    """And what a translation itself raises is no word about missing ones."""
+    message = refusal(with_operation(Unknown()))
+    assert "PyTensor cannot translate this model to JAX" in message
+    assert "`Op`: Unknown. Write that part with other operations" in message
+
+    def fails(op, **options):
+        raise RuntimeError("a real error")
+
+    # the backend is loaded by now, with the user's flags put back
+    jax_funcify = importlib.import_module("pytensor.link.jax.dispatch").jax_funcify
+    jax_funcify.register(Broken)(fails)
+    with pytest.raises(RuntimeError, match="a real error"):
+        from_pymc(with_operation(Broken()))
 
 
 def test_what_is_no_model():

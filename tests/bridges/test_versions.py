@@ -9,6 +9,8 @@ import warnings
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import decoct
 from decoct import bridges
@@ -70,19 +72,19 @@ def test_too_old(monkeypatch, name):
 
 @pytest.mark.parametrize(
     ("name", "version", "works"),
-    [("pymc", "6.0.0", "pymc>=5.28,<6"), ("bambi", "0.21.0", "bambi>=0.17,<0.18")],
+    [("pymc", "7.0.0", "pymc>=5.28,<7"), ("bambi", "0.22.0", "bambi>=0.17,<0.22")],
 )
 def test_too_new(monkeypatch, name, version, works):
-    """PyMC 6 and the Bambi for it moved what the bridges take apart; they would fail inside."""
+    """They may have moved what the bridges take apart, and would fail inside."""
     monkeypatch.setattr(installed(name), "__version__", version)
     assert f"{name} {version} is installed; decoct works with {works}. " in refused(name)
 
 
 def test_bambi_beside_a_pymc_that_is_too_new(monkeypatch):
     installed("bambi")
-    monkeypatch.setattr(installed("pymc"), "__version__", "6.4.0")
-    assert "pymc 6.4.0 is installed; decoct works with pymc>=5.28,<6" in refused("bambi")
-    with pytest.raises(decoct.RequestError, match=r"pymc 6\.4\.0 is installed"):
+    monkeypatch.setattr(installed("pymc"), "__version__", "7.1.0")
+    assert "pymc 7.1.0 is installed; decoct works with pymc>=5.28,<7" in refused("bambi")
+    with pytest.raises(decoct.RequestError, match=r"pymc 7\.1\.0 is installed"):
         to_pymc(None)
 
 
@@ -90,7 +92,7 @@ def test_the_limits_themselves_work(monkeypatch):
     numpyro, pymc = installed("numpyro"), installed("pymc")
     monkeypatch.setattr(numpyro, "__version__", f"{NUMPYRO.oldest[0]}.{NUMPYRO.oldest[1]}.dev1")
     assert require(NUMPYRO) is numpyro
-    for version in ("5.28.0", "5.99.9"):
+    for version in ("5.28.0", "5.99.9", "6.0.0", "6.99.9"):
         monkeypatch.setattr(pymc, "__version__", version)
         assert require(PYMC) is pymc
 
@@ -109,7 +111,7 @@ def test_a_package_that_cannot_be_imported(monkeypatch, name):
     [
         ("numpyro", "numpyro.infer.util.compute_log_probs", ["numpyro_model", "numpyro_trace"]),
         ("pymc", "pytensor.function", ["pymc_model", "pymc_graph"]),
-        ("bambi", "pymc.model.fgraph.model_named", ["bambi_model", "bambi_data"]),
+        ("bambi", "pymc.model.fgraph.model_from_fgraph", ["bambi_model", "bambi_data"]),
     ],
 )
 def test_something_moved_inside_a_package(monkeypatch, name, moved, reloaded):
@@ -152,3 +154,23 @@ def test_the_development_requirements_ask_for_the_same():
         assert [line for line in written if re.match(rf"{package.name}\b", line)] == [
             package.releases
         ]
+
+
+@pytest.mark.parametrize("python", ["3.11", "3.12", "3.13"])
+def test_the_constraints_name_one_release_for_every_python(python):
+    """PyMC 6 needs Python 3.12, and nothing later than PyMC 5 installs on 3.11."""
+    lines = (Path(__file__).parents[2] / "constraints.txt").read_text().splitlines()
+    requirements = [Requirement(line) for line in lines]
+    assert not [r for r in requirements if r.url]
+    pinned = [
+        r for r in requirements if not r.marker or r.marker.evaluate({"python_version": python})
+    ]
+    names = [canonicalize_name(r.name) for r in pinned]
+    assert len(names) == len(set(names))
+    for package, _ in CALLS.values():
+        (version,) = [str(r.specifier).removeprefix("==") for r in pinned if r.name == package.name]
+        assert Requirement(package.releases).specifier.contains(version)
+    major = "5" if python == "3.11" else "6"
+    assert [str(r.specifier).startswith(f"=={major}.") for r in pinned if r.name == "pymc"] == [
+        True
+    ]

@@ -9,12 +9,15 @@ import jax
 import jax.numpy as jnp
 from examples.hierarchical import chem97, common, election88, radon
 from numpyro.infer.util import log_likelihood
+from scipy.optimize import nnls
 from scipy.stats import multivariate_normal
 
 import decoct
 from decoct.constructions import IteratedHilbert, Uniform
 from decoct.posteriors import NUTS, Laplace
 from decoct.potentials import Potentials
+from decoct.report import Report
+from decoct.status import Status
 
 pytestmark = pytest.mark.data
 
@@ -108,6 +111,92 @@ def test_250_schools_carry_the_posterior_of_all_2410(bridges):
     check = decoct.check(coreset, bridge.rows, draws.z)
     assert check.ok
     assert check.kl_interval[1] < 0.5
+
+
+def certified(bridge, chosen, weights, z=None):
+    """The certificate of given rows and weights; an exact coreset has D = 0 at any points."""
+    order = np.argsort(chosen)
+    rows = bridge.rows.take(chosen[order])
+    report = Report({"name": "by hand"}, 0, Status.DONE, None, None, [], 0, 0)
+    n_rows = bridge.rows.n_rows
+    weights = np.asarray(weights, dtype=float)[order]
+    coreset = decoct.Coreset(chosen[order], weights, rows, n_rows, bridge, report)
+    if z is None:
+        z = 0.3 * np.random.default_rng(3).normal(size=(2, 50, coreset.dim))
+    return decoct.check(coreset, bridge.rows, z)
+
+
+def test_distinct_voters_with_their_counts_are_all_voters(bridges):
+    """As the page says of election88: 2,185 rows are distinct, and no more are ever needed."""
+    bridge, given = bridges["election88"], election88.load()
+    table = np.column_stack([given["x"], *(given[name] for name in (*election88.GROUPS, "y"))])
+    _, first, counts = np.unique(table, axis=0, return_index=True, return_counts=True)
+    assert len(first) == 2185
+    check = certified(bridge, first, counts)
+    assert check.ok
+    # rounding alone: potentials add up to some 1e4 nats, in float64
+    assert check.kl < 1e-10
+    rarer = counts < counts.max()
+    assert not certified(bridge, first[rarer], counts[rarer]).ok
+
+
+def test_homes_with_the_sufficient_statistics_of_radon_are_all_homes(bridges):
+    """As the page says: a normal likelihood is exact at the number of its sufficient statistics.
+
+    In a cell (county, floor, recorded or not) they are the number of homes, Σy and Σy²: three
+    homes of the cell at most carry them (Carathéodory). Of the Σy only one for either floor of a
+    county counts, one for all unrecorded floors, and one Σy²: the 1,404 at which the build stops.
+    """
+    bridge, given = bridges["radon"], radon.load()
+    kinds = np.column_stack([given["county"], given["floor"], given["unknown"]])
+    cells, cell = np.unique(kinds, axis=0, return_inverse=True)
+    chosen, weights, spread = [], [], []
+    for number in range(len(cells)):
+        homes = np.flatnonzero(cell.ravel() == number)
+        values, which = np.unique(given["y"][homes], return_index=True)
+        moments = np.vander(values, 3, increasing=True).T
+        wanted = np.vander(given["y"][homes], 3, increasing=True).sum(axis=0)
+        w, _ = nnls(moments, wanted)
+        chosen += homes[which[w > 0]].tolist()
+        weights += w[w > 0].tolist()
+        spread.append(len(values) > 1)
+    floors = [np.unique(cells[np.array(spread) & (cells[:, 1] == floor), 0]) for floor in (0, 1)]
+    assert len(cells) + sum(map(len, floors)) + 2 == 1404
+    assert 1404 <= len(chosen) <= 3 * len(cells)
+    check = certified(bridge, np.array(chosen), weights)
+    assert check.ok
+    assert check.kl < 1e-10
+
+
+@pytest.mark.parametrize(("homes", "passes"), [(4, True), (100, False)])
+def test_a_county_without_homes_has_its_prior(bridges, homes, passes):
+    """As the page says; a county of many homes missed is a refusal, with all others kept.
+
+    Given all other parameters, its a and b are standard normal under the coreset posterior, and
+    D is the log-likelihood of its homes: KL = log E L − E log L, both in closed form.
+    """
+    bridge, given = bridges["radon"], radon.load()
+    found = np.bincount(given["county"])
+    county = int(np.argmin(np.abs(found - homes)))
+    missed = given["county"] == county
+    shared = {name: np.zeros(np.shape(value)) for name, value in bridge.start.items()}
+    shared |= {"mu_alpha": 1.3, "mu_beta": -0.6, "tau_alpha": np.log(0.4), "tau_beta": np.log(0.3)}
+    params = {name: np.broadcast_to(v, (2, 500, *np.shape(v))).copy() for name, v in shared.items()}
+    rng = np.random.default_rng(5)
+    for name in ("a", "b"):
+        params[name][..., county] = rng.normal(size=(2, 500))
+    z = np.concatenate([v.reshape(2, 500, -1) for v in jax.tree.leaves(params)], axis=-1)
+    check = certified(bridge, np.flatnonzero(~missed), np.ones((~missed).sum()), z)
+    assert check.ok is passes
+    floor, y = given["floor"][missed], given["y"][missed]
+    mean, noise = 1.3 - 0.6 * floor, 1.0
+    spread = 0.4**2 + 0.3**2 * np.outer(floor, floor)
+    evidence = multivariate_normal(mean, spread + noise * np.eye(len(y))).logpdf(y)
+    expected = -0.5 * ((y - mean) ** 2 + np.diag(spread) + np.log(2 * np.pi)).sum()
+    if passes:
+        assert abs(check.kl - (evidence - expected)) < 4 * check.kl_se
+    else:
+        assert evidence - expected > 1.0
 
 
 def test_a_build_of_the_radon_model_keeps_what_is_asked(bridges):

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from decoct.bridges.bambi_model import BambiModel
 
-BAMBI = Package("bambi", "bambi", oldest=(0, 17), below=(0, 18))
-"""The bridge reads the PyMC graph that this Bambi writes; later ones write for PyMC 6."""
+BAMBI = Package("bambi", "bambi", oldest=(0, 17), below=(0, 22))
+"""The bridge reads the PyMC graph that Bambi writes, which each minor release may change."""
 
 
 def from_bambi(model: bambi.Model) -> BambiModel:

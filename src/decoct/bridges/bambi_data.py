@@ -21,14 +21,11 @@ from pymc.model.fgraph import (
     ModelFreeRV,
     ModelObservedRV,
     fgraph_from_model,
-    model_deterministic,
     model_from_fgraph,
-    model_named,
 )
 from pytensor.compile.sharedvalue import SharedVariable, shared
 from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.basic import alloc, constant
 from pytensor.tensor.math import dot
@@ -53,18 +50,30 @@ def with_data(spec: Any) -> pm.Model:
     model: pm.Model = spec.backend.model
     _check_copyable(model)
     fgraph: Any = fgraph_from_model(model)[0]
-    n_rows = int(np.shape(spec.response_component.term.data)[0])
+    n_rows = int(np.shape(response_of(spec).data)[0])
     replaced = _data_of(fgraph, spec, n_rows, set(model.named_vars))
-    intercepts = _reported_intercepts(fgraph, spec)
-    outputs = [*fgraph.outputs, *intercepts]
-    copies: Any = clone_replace(outputs, replace=replaced, rebuild_strict=False)
-    for output, copy in zip(outputs, copies, strict=True):
-        copy.name = output.name
-    shares = [v for v in dict.fromkeys(replaced.values()) if isinstance(v, SharedVariable)]
-    data: list[Any] = [model_named(variable) for variable in shares]
-    rebuilt: Any = FunctionGraph(outputs=[*copies, *data], clone=False)
+    for name, _ in centered_components(spec):
+        _rename_free(fgraph, name, name + CENTERED)
+    rebuilt: Any = FunctionGraph(outputs=_rebuilt(fgraph, replaced), clone=False)
     rebuilt._coords, rebuilt._dim_lengths = fgraph._coords, fgraph._dim_lengths
-    return model_from_fgraph(rebuilt, mutate_fgraph=True)
+    made = model_from_fgraph(rebuilt, mutate_fgraph=True)
+    for variable in dict.fromkeys(replaced.values()):
+        if isinstance(variable, SharedVariable):
+            made.register_data_var(variable)
+    _report_intercepts(made, spec)
+    return made
+
+
+def response_of(spec: Any) -> Any:
+    """Return a Bambi model's response term, by its new name or its old one."""
+    found = getattr(spec, "response_term", None)
+    return spec.response_component.term if found is None else found
+
+
+def parameters_of(spec: Any) -> dict[str, Any]:
+    """Return the parts of a Bambi model that have a formula, likewise."""
+    found = getattr(spec, "conditional_parameters", None)
+    return spec.distributional_components if found is None else found
 
 
 def centered_components(spec: Any) -> Iterator[tuple[str, list[tuple[str, np.ndarray]]]]:
@@ -75,7 +84,7 @@ def centered_components(spec: Any) -> Iterator[tuple[str, list[tuple[str, np.nda
     spec
         A ``bambi.Model``.
     """
-    for component in spec.distributional_components.values():
+    for component in parameters_of(spec).values():
         if component.intercept_term and component.common_terms and spec.center_predictors:
             terms = component.common_terms.values()
             means = [(_called(term), _columns(term.data).mean(axis=0)) for term in terms]
@@ -160,12 +169,12 @@ def _free_name(name: str, taken: set[str]) -> str:
 
 def _expected(spec: Any) -> Iterator[tuple[str, np.ndarray]]:
     """Yield what the constants are called by, and their values."""
-    response = spec.response_component.term
+    response = response_of(spec)
     values = np.squeeze(response.data)
     yield _called(response), values
     if values.ndim == 2:
         yield from ((f"{_called(response)}_{k}", column) for k, column in enumerate(values.T))
-    for name, component in spec.distributional_components.items():
+    for name, component in parameters_of(spec).items():
         prefix = "" if name == spec.family.likelihood.parent else f"{name}_"
         if component.common_terms:
             design = np.column_stack([term.data for term in component.common_terms.values()])
@@ -185,26 +194,50 @@ def _equal(first: Any, second: Any) -> bool:
     return same_kind and np.array_equal(first, second)
 
 
-def _reported_intercepts(fgraph: FunctionGraph, spec: Any) -> list[Any]:
-    """Rename centred intercepts, and return those that Bambi reports as deterministic variables."""
-    variables: dict[Any, Any] = {output.name: output for output in fgraph.outputs}
-    made = []
+def _rebuilt(fgraph: FunctionGraph, replaced: dict[Any, Any]) -> list[Any]:
+    """Return a graph's outputs with some variables replaced by others of any number of rows."""
+    now = dict(replaced)
+    for node in fgraph.toposort():
+        if not any(variable in now for variable in node.inputs):
+            continue
+        op: Any = node.op
+        inputs = [now.get(variable, variable) for variable in node.inputs]
+        if hasattr(op, "build_inner_graph"):
+            # newer PyTensor makes these for the shapes of their inputs: it is another one now
+            made = op(*inputs, return_list=True)
+        else:
+            made = op.make_node(*inputs).outputs
+        for old, new in zip(node.outputs, made, strict=True):
+            new.name, now[old] = old.name, new
+    return [now.get(output, output) for output in fgraph.outputs]
+
+
+def _rename_free(fgraph: FunctionGraph, name: str, new: str) -> None:
+    """Give a free variable of a model's graph, and its value, another name."""
+    variable: Any = next(output for output in fgraph.outputs if output.name == name)
+    value, op = variable.owner.inputs[1], variable.owner.op
+    if hasattr(op, "name"):
+        # newer PyMC has names on operations, older on variables alone
+        op = type(op)(**{**op._props_dict(), "name": new})
+    renamed = op(*variable.owner.inputs)
+    renamed.name, value.name = new, new + value.name[len(name) :]
+    fgraph.replace(variable, renamed)
+
+
+def _report_intercepts(model: pm.Model, spec: Any) -> None:
+    """Add the intercepts that Bambi reports, as deterministic variables."""
     for name, means in centered_components(spec):
-        centered = variables[name]
-        _, value, *dims = centered.owner.inputs
-        centered.name, value.name = name + CENTERED, name + CENTERED + value.name[len(name) :]
+        centered: Any = model[name + CENTERED]
         shift: Any = 0.0
         for term, mean in means:
-            coefficients = variables[term]
+            coefficients: Any = model[term]
             # one predictor has no axis of its own, beside none or one of the response's levels
             if coefficients.ndim == centered.ndim:
                 shift += float(mean.item()) * coefficients
             else:
                 shift += dot(mean, coefficients)
-        reported: Any = centered - shift
-        reported.name = name
-        made.append(model_deterministic(reported, *dims))
-    return made
+        dims = model.named_vars_to_dims.get(centered.name)
+        pm.Deterministic(name, centered - shift, model=model, dims=dims)
 
 
 def _columns(data: Any) -> np.ndarray:

@@ -7,7 +7,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from decoct.bridges.bambi_data import CENTERED, centered_components, with_data
+from decoct.bridges.bambi_data import (
+    CENTERED,
+    centered_components,
+    parameters_of,
+    response_of,
+    with_data,
+)
 from decoct.bridges.pymc_model import PyMCModel
 from decoct.bridges.pymc_model import bridge as pymc_bridge
 from decoct.errors import ModelError
@@ -42,7 +48,7 @@ def bridge(spec: Any) -> BambiModel:
 
 def _check(spec: Any) -> None:
     """Refuse what cannot be cut into rows."""
-    response = spec.response_component.term
+    response = response_of(spec)
     if response.is_weighted:
         raise ModelError(
             f"The response is {response.name}. decoct gives the rows weights of its own, and Bambi "
@@ -57,7 +63,7 @@ def _check(spec: Any) -> None:
             "that row numbers would not be those of your table. Drop them first: "
             "data = data.dropna()."
         )
-    for component in spec.distributional_components.values():
+    for component in parameters_of(spec).values():
         for term in component.hsgp_terms.values():
             if term.by_levels is not None:
                 raise ModelError(

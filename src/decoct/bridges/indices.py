@@ -2,7 +2,8 @@
 
 An index beyond the end of an array is clamped to its last entry by JAX, without a word, and its
 derivative is dropped: group numbers that start at 1 give a wrong posterior that looks right. One
-evaluation of every row with JAX's index checks finds them.
+evaluation of every row with JAX's index checks finds them. Numbers that are right, but different in
+every row, make a latent value per row (`latents`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import checkify
 
+from decoct.bridges.latents import check_latents
 from decoct.data.base import DEFAULT_CHUNK, Chunk, Columns, Rows
 from decoct.errors import RowsError
 from decoct.models.base import AbstractModel, Params
@@ -33,7 +35,9 @@ class IndexProblem:
 def check_indices(
     model: AbstractModel, params: Params, rows: Rows, inputs: tuple[str, ...]
 ) -> None:
-    """Refuse rows at which the model indexes an array out of its bounds; one pass.
+    """Refuse rows at which the model indexes an array out of its bounds, or each at its own entry.
+
+    One pass; see `check_latents` for another.
 
     Parameters
     ----------
@@ -47,7 +51,9 @@ def check_indices(
     Raises
     ------
     RowsError
-        Names the first such row.
+        Names the first row that is out of bounds.
+    ModelError
+        There is a latent value for every row.
     """
     size = min(DEFAULT_CHUNK, rows.n_rows)
     found = rows.map_reduce(_FirstProblem(model, params, size), _earlier, size=size, columns=inputs)
@@ -56,6 +62,7 @@ def check_indices(
             f"Row {found.row} makes the model look outside an array, which JAX would answer with "
             f"its last entry: {found.says}. Number groups from 0 to their number less 1."
         )
+    check_latents(model, params, rows, inputs)
 
 
 @dataclass(frozen=True)

@@ -85,23 +85,28 @@ def examine(program: Program, table: Rows, whole: Facts | None) -> Facts:
 
 
 def axes(facts: Facts, plate: str) -> dict[str, tuple[str, ...]]:
-    """Name the axes of latent and deterministic sites after their plates, as ArviZ does."""
+    """Name the axes of latent and deterministic sites after plates and event_dims, as ArviZ does.
+
+    A deterministic site has no event_dims; it can be given dimensions afterwards.
+    """
     named = {}
     for name, site in facts.items():
         wanted = site.latent or site.kind == "deterministic"
-        if wanted and site.plates and plate not in site.around:
+        if wanted and (site.plates or site.event_dims) and plate not in site.around:
             named[name] = _axis_names(name, site)
     return named
 
 
 def _axis_names(name: str, site: SiteFacts) -> tuple[str, ...]:
-    deepest = max(-dim for dim, _ in site.around.values())
+    deepest = max((-dim for dim, _ in site.around.values()), default=0)
     event = site.event_dim if site.kind == "sample" else max(0, len(site.shape) - deepest)
     names = [f"{name}_dim_{axis}" for axis in range(len(site.shape))]
     for plate, (dim, size) in site.plates:
         axis = len(site.shape) - event + dim
         if axis >= 0 and site.shape[axis] == size and plate not in RESERVED:
             names[axis] = plate
+    if len(site.event_dims) == site.event_dim and not set(site.event_dims) & set(RESERVED):
+        names[len(names) - site.event_dim :] = site.event_dims
     return tuple(names)
 
 

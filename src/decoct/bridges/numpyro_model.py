@@ -30,9 +30,11 @@ from decoct.bridges.base import (
     starting_points,
     without_rows,
 )
+from decoct.bridges.latents import check_latents
 from decoct.bridges.numpyro_checks import axes, examine, latent_shapes, plate_size
 from decoct.bridges.numpyro_sites import CONSTANTS, Facts, facts_of, facts_of_all, quoted
 from decoct.bridges.numpyro_trace import Program
+from decoct.bridges.simplified import simplified
 from decoct.data.arrays import ArrayRows
 from decoct.data.encoded import EncodedRows
 from decoct.data.tables import rows as as_rows
@@ -65,7 +67,7 @@ class NumPyroModel(BridgeModel):
 
     def log_likelihood(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
         """Return Σ over observed sites of log p(row n), in nats."""
-        return self.program.potentials(params, rows)
+        return simplified(self.program.potentials)(params, dict(rows))
 
     def log_prior(self, params: Params) -> Float[Array, ""]:
         """Return the log density of everything outside the rows' plate, Jacobians included."""
@@ -168,7 +170,7 @@ def _assembled(program: Program, table: EncodedRows, whole: Facts | None) -> Num
     free = without_rows(probed)
     named = tuple(name for name in facts if name in free)
     dims = axes(facts, program.plate)
-    return NumPyroModel(
+    made = NumPyroModel(
         name=getattr(program.model, "__name__", type(program.model).__name__),
         start=chosen_start(probed, points),
         inputs=table.columns,
@@ -178,3 +180,5 @@ def _assembled(program: Program, table: EncodedRows, whole: Facts | None) -> Num
         template={name: values[: PROBES[0]] for name, values in few.items()},
         named=named,
     )
+    check_latents(made, made.start, table.raw, made.inputs)
+    return made

@@ -32,6 +32,8 @@ class SiteFacts:
     shape, unconstrained, batch, event_dim
         Shape of its value, of a latent one's unconstrained value, and of its distribution's batch;
         the number of axes of one event.
+    event_dims
+        Names of those axes, where the site has them: ``infer={"event_dims": [...]}``, as for ArviZ.
     plates
         The plates around it: name -> (axis from the right, size).
     size, subsample
@@ -48,6 +50,7 @@ class SiteFacts:
     unconstrained: tuple[int, ...] = ()
     batch: tuple[int, ...] = ()
     event_dim: int = 0
+    event_dims: tuple[str, ...] = ()
     plates: tuple[tuple[str, tuple[int, int]], ...] = ()
     size: int = 0
     subsample: int | None = None
@@ -144,6 +147,7 @@ def _site_facts(site: Site) -> SiteFacts:
         unconstrained=tuple(biject_to(fn.support).inverse_shape(shape)) if free else (),
         batch=tuple(fn.batch_shape),
         event_dim=len(fn.event_shape),
+        event_dims=tuple(map(str, site["infer"].get("event_dims", ()))),
         plates=plates,
     )
 

@@ -354,4 +354,7 @@ def _equal(first: Any, second: Any) -> bool:
         return True
     if isinstance(first, (np.ndarray, jax.Array)) and isinstance(second, (np.ndarray, jax.Array)):
         return first.dtype == second.dtype and np.array_equal(first, second)
+    if isinstance(first, (list, tuple, dict)) and isinstance(second, (list, tuple, dict)):
+        (one, shape), (two, other) = jax.tree.flatten(first), jax.tree.flatten(second)
+        return shape == other and all(map(_equal, one, two))
     return type(first) is type(second) and not hasattr(first, "shape") and bool(first == second)

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from decoct.bridges.pymc_model import PyMCModel
 
-PYMC = Package("pymc", "pymc", oldest=(5, 28), below=(6,))
-"""PyMC 6 has moved parts of its graphs that the bridge takes apart."""
+PYMC = Package("pymc", "pymc", oldest=(5, 28), below=(7,))
+"""The bridge takes PyMC's graphs apart, which another major release may write otherwise."""
 
 
 def from_pymc(model: pymc.Model) -> PyMCModel:
@@ -104,4 +104,4 @@ def to_pymc(coreset: Coreset) -> pymc.Model:
             "with what decoct.from_pymc or decoct.from_bambi returns."
         )
     rows = model.encode({name: coreset.rows[name] for name in model.inputs}, coreset.indices)
-    return weighted_model(model.model, rows, coreset.indices, coreset.weights)
+    return weighted_model(model.model, rows, coreset.indices, coreset.weights, coreset.n_rows)

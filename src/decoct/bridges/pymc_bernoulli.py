@@ -39,8 +39,9 @@ class LogSigmoid(Op):
     def perform(self, node: Apply, inputs: Any, output_storage: Any) -> None:
         output_storage[0][0] = np.asarray(-np.logaddexp(0.0, -inputs[0]))
 
-    def infer_shape(self, fgraph: Any, node: Apply, shapes: Any) -> Any:
-        return shapes
+    def infer_shape(self, *given: Any) -> Any:
+        # older PyTensor gives the graph, the node and the shapes, newer no graph
+        return given[-1]
 
 
 def register() -> None:

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 import pymc as pm
 from jaxtyping import Array, Float
-from pymc.distributions.multivariate import PosDefMatrix
+from pymc.distributions import multivariate
 from pytensor import function  # pyright: ignore[reportPrivateImportUsage]
 from pytensor.compile.mode import get_mode
 from pytensor.compile.sharedvalue import SharedVariable
@@ -233,8 +233,9 @@ def _to_jax(fgraph: FunctionGraph) -> Callable[..., Any]:
     from pytensor.link.jax.dispatch.basic import jax_funcify
 
     translate: Any = jax_funcify
-    if translate.dispatch(PosDefMatrix) is translate.dispatch(object):
-        translate.register(PosDefMatrix)(_positive_definite)
+    check: Any = getattr(multivariate, "PosDefMatrix", None)  # PyMC 6 has none
+    if check is not None and translate.dispatch(check) is translate.dispatch(object):
+        translate.register(check)(_positive_definite)
     pymc_bernoulli.register()
     pymc_products.register()
     try:
@@ -242,7 +243,16 @@ def _to_jax(fgraph: FunctionGraph) -> Callable[..., Any]:
         with jax.enable_x64(True), jax.ensure_compile_time_eval():
             return translate(fgraph)
     except NotImplementedError as error:
-        raise ModelError(f"PyTensor cannot translate this model to JAX: {error}") from error
+        raise ModelError(
+            "PyTensor cannot translate this model to JAX, in which decoct computes: "
+            f"{quoted(error).rstrip('.')}. Write that part with other operations, or register a "
+            "translation with pytensor.link.jax.dispatch.jax_funcify."
+        ) from error
+
+
+def quoted(error: Exception) -> str:
+    """Return the first line of what another package says."""
+    return (str(error).strip().split("\n") or [""])[0][:200]
 
 
 def _load_backend() -> None:

@@ -26,8 +26,10 @@ from decoct.bridges.base import (
     starting_points,
     without_rows,
 )
-from decoct.bridges.pymc_graph import Program, constants_of_length, latent_shapes
+from decoct.bridges.latents import check_latents
+from decoct.bridges.pymc_graph import Program, constants_of_length, latent_shapes, quoted
 from decoct.bridges.pymc_layout import Layout, layout_of
+from decoct.bridges.simplified import simplified
 from decoct.data.base import Rows
 from decoct.data.encoded import EncodedRows
 from decoct.data.tables import rows as as_rows
@@ -97,7 +99,8 @@ class PyMCModel(BridgeModel):
     named
         Free variables, and deterministic ones that do not depend on the rows.
     labels
-        Constrained names with one dimension that has labels: (name, (dimension, labels)).
+        Constrained names with one dimension that has labels: (name, (dimension, labels)). Of other
+        dimensions with labels (dimension, (dimension, labels)).
     """
 
     kind: ClassVar[str] = "pymc"
@@ -125,7 +128,7 @@ class PyMCModel(BridgeModel):
 
     def log_likelihood(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
         """Return Σ over observed variables of log p(row n), in nats."""
-        return self.program.potentials(params, rows)
+        return simplified(self.program.potentials)(params, dict(rows))
 
     def log_prior(self, params: Params) -> Float[Array, ""]:
         """Return the log density of free variables and potentials, Jacobians included."""
@@ -194,7 +197,7 @@ def bridge(model: pm.Model) -> PyMCModel:
     check_row_by_row(probed)
     free = without_rows(probed)
     named = tuple(name for name in program.values if name in free)
-    return PyMCModel(
+    made = PyMCModel(
         name=model.name,
         start=chosen_start(probed, points),
         inputs=tuple(layout.rows),
@@ -206,6 +209,8 @@ def bridge(model: pm.Model) -> PyMCModel:
         named=named,
         labels=_labels(model, named),
     )
+    check_latents(made, made.start, encoded.raw, made.inputs)
+    return made
 
 
 def _latent_shapes(
@@ -300,9 +305,10 @@ def _labels(
         found = model.coords.get(str(dims[0])) if dims is not None and len(dims) == 1 else None
         if dims is not None and found is not None:
             labels.append((name, (str(dims[0]), tuple(map(str, found)))))
+    known = {dim for _, (dim, _) in labels}
+    every = (str(d) for name in named for d in model.named_vars_to_dims.get(name) or () if d)
+    for dim in dict.fromkeys(every):
+        found = model.coords.get(dim)
+        if dim not in known and found is not None:  # of arrays of several axes alone
+            labels.append((dim, (dim, tuple(map(str, found)))))
     return tuple(labels)
-
-
-def quoted(error: Exception) -> str:
-    """Return the first line of what another package says."""
-    return (str(error).strip().split("\n") or [""])[0][:200]

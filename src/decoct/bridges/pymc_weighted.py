@@ -31,7 +31,11 @@ WEIGHTS, POTENTIAL = "coreset_weights", "coreset_weighting"
 
 
 def weighted_model(
-    model: pm.Model, rows: Mapping[str, np.ndarray], indices: np.ndarray, weights: np.ndarray
+    model: pm.Model,
+    rows: Mapping[str, np.ndarray],
+    indices: np.ndarray,
+    weights: np.ndarray,
+    n_rows: int | None = None,
 ) -> pm.Model:
     """Return a copy of a model on some of its rows, each with a weight.
 
@@ -45,6 +49,9 @@ def weighted_model(
         Their numbers, for the labels of the dimension along the rows.
     weights : (M,)
         w ≥ 0.
+    n_rows
+        Of the table that the rows are of; None: the model's own. Labels of the model's rows are
+        those of the kept ones in its own table alone; else these have their row numbers.
     """
     for name in (WEIGHTS, POTENTIAL):
         if name in model.named_vars:
@@ -53,7 +60,7 @@ def weighted_model(
     for name, values in rows.items():
         copy[name].set_value(np.asarray(values, dtype=copy[name].dtype))
     for dim in layout_of(model).dims:
-        _shorten(copy, dim, indices)
+        _shorten(copy, dim, np.asarray(indices), n_rows)
     with copy:
         w: Any = pm.Data(WEIGHTS, np.asarray(weights, dtype=np.float64))
         terms = [_weighting(w, _per_row(copy, rv)) for rv in copy.observed_RVs]
@@ -103,10 +110,13 @@ def _without_initial_values(model: pm.Model) -> Iterator[dict[str, Any]]:
             model.rvs_to_initial_values[rv] = value
 
 
-def _shorten(model: pm.Model, dim: str, indices: np.ndarray) -> None:
-    """Let a dimension along the rows have the length and labels of the chosen rows."""
+def _shorten(model: pm.Model, dim: str, indices: np.ndarray, n_rows: int | None) -> None:
+    """Let a dimension along the rows have the length and labels of the chosen rows, or numbers."""
     labels = model.coords.get(dim)
-    taken = None if labels is None else tuple(labels[i] for i in indices)
+    if labels is not None and n_rows is not None and len(labels) != n_rows:
+        taken = tuple(indices.tolist())  # of other rows than these
+    else:
+        taken = None if labels is None else tuple(labels[i] for i in indices)
     if isinstance(model.dim_lengths[dim], SharedVariable):
         model.set_dim(dim, len(indices), coord_values=taken)
     elif taken is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,8 @@ def report(
     """Write one self-contained HTML page about a coreset: verdict, figures, pictures, provenance.
 
     With the table it is certified, in one pass, and drawn among all rows. Without --posterior the
-    coreset is sampled first. Needs decoct[plots].
+    coreset is sampled first. Needs decoct[plots]. A file does not hold models of your own functions
+    (decoct.Model, NumPyro, PyMC, Bambi): for these, Python's decoct.write_report writes the page.
 
     For example:
 
@@ -52,41 +53,59 @@ def report(
     seed_in_range(seed)
     require_different(output, file, "the coreset file")
 
-    from decoct.files import require_writable, write_atomically
+    from decoct.files import require_writable
 
     require_writable(output, "--output")
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise out.UsageError("Pictures need matplotlib; install decoct[plots].") from None
 
     import decoct
-    from decoct.cli import summary
     from decoct.cli.posterior_file import read_posterior
-    from decoct.plots.page import Parameter, report_page
 
-    coreset = decoct.load(file)
-    rows = decoct.rows(source(table)) if table else None
+    coreset = _loaded(file, output)
     try:
-        if posterior is None:
-            draws = coreset.sample(seed=seed)
-        else:
-            draws = read_posterior(posterior, coreset)
-        check = None if rows is None else decoct.check(coreset, rows, draws)
-        summary.add_unscaled(draws, coreset.model)
-        page = report_page(
+        check = decoct.write_report(
             coreset,
-            rows,
-            check=check,
-            parameters=[Parameter(*astuple(line)) for line in summary.lines(draws)],
+            decoct.rows(source(table)) if table else None,
+            None if posterior is None else read_posterior(posterior, coreset),
+            path=output,
+            seed=seed,
             title=f"Coreset {file.name}",
             reproduce=_commands(coreset, file, table),
         )
     except KeyboardInterrupt:
         raise KeyboardInterrupt("interrupted; nothing was written.") from None
-    write_atomically(output, lambda path: Path(path).write_text(page, encoding="utf-8"))
     out.put(f"{output}: {'not certified' if check is None else check.verdict}")
     return out.DONE if check is None or check.ok else out.SHORT
+
+
+def _loaded(file: Path, output: Path) -> Coreset:
+    """Return the coreset, or say what to call where only Python has its model."""
+    import decoct
+
+    try:
+        return decoct.load(file)
+    except decoct.CoresetFileError:
+        if not _of_functions(file):
+            raise
+        raise out.UsageError(
+            f"{file} was built for a model of your own functions, which a file cannot hold; write "
+            f"the page from Python: decoct.write_report(decoct.load({str(file)!r}, model=...), "
+            f"rows, draws, path={str(output)!r})."
+        ) from None
+
+
+def _of_functions(file: Path) -> bool:
+    """Return whether a readable coreset file names a model that is functions of the user's."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from decoct.coreset_file import KEY
+    from decoct.models.registry import OF_FUNCTIONS
+
+    try:
+        description = json.loads((pq.read_schema(file).metadata or {})[KEY])
+        return description["model"]["kind"] in OF_FUNCTIONS
+    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError):
+        return False
 
 
 def _commands(coreset: Coreset, file: Path, table: list[str] | None) -> str | None:

@@ -311,7 +311,9 @@ def _points(chunk: Chunk) -> Float[np.ndarray, "n D"]:
         np.asarray(numeric(chunk.columns, name, chunk.start), dtype=np.float64)
         for name in chunk.columns
     ]
-    return np.concatenate([part.reshape(chunk.n_rows, -1) for part in parts], axis=1)
+    together = np.concatenate([part.reshape(chunk.n_rows, -1) for part in parts], axis=1)
+    # sums over it round by its order in memory, which must not tell where the rows came from
+    return np.ascontiguousarray(together)
 
 
 _unheeded = np.errstate(over="ignore", invalid="ignore")

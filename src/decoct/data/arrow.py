@@ -38,6 +38,9 @@ T = TypeVar("T")
 
 _READ_AHEAD = 2
 
+MOST_READERS = 4
+"""Files or row groups that `take` reads at once, each a batch of rows at a time."""
+
 _ROW_NAMED = re.compile(r"\b(?:in|of) row (\d+)\b")
 
 
@@ -214,7 +217,7 @@ class ArrowRows(SequentialRows):
     def _find(self, schema: pa.Schema, rows: np.ndarray) -> Iterator[pa.RecordBatch]:
         """Yield rows, given their ascending numbers; as many files or groups at once as cores."""
         first = np.searchsorted(rows, np.concatenate([[0], self._ends]))
-        numbers, workers = np.flatnonzero(np.diff(first)), cores()
+        numbers, workers = np.flatnonzero(np.diff(first)), min(cores(), MOST_READERS)
         runs = -(-workers // max(1, len(numbers)))
         jobs: list[Callable[[], list[pa.RecordBatch]]] = []
         for number in numbers:

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import logsumexp
 
-NEGLIGIBLE = 1e-3
+NEGLIGIBLE = 1e-2
 """Spread of log ratios, in nats, over which weights are as good as equal; k-hat has no scale and
 would judge the shape of their rounding."""
 
@@ -43,7 +43,7 @@ def smoothed_log_weights(
     """Return normalised, Pareto-smoothed log weights and k-hat of importance log ratios.
 
     Vehtari et al. (2024). ArviZ treats its input as a log *likelihood* and negates it, so log
-    ratios are handed over with the sign turned. Ratios that differ by less than a thousandth of a
+    ratios are handed over with the sign turned. Ratios that differ by less than a hundredth of a
     nat (all but identical distributions) need no smoothing and have k-hat −inf; where no Pareto
     tail can be fitted (fewer than 25 ratios, ties) the weights stay unsmoothed and k-hat is +inf.
     """

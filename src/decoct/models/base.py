@@ -176,8 +176,9 @@ class Model(AbstractModel):
             if self._columns is None or not isinstance(name, str) or name in rows:
                 raise
             raise ModelError(
-                f"The log-likelihood asks for '{name}', which is not among the model's columns "
-                f"({', '.join(self._columns)}); name it in columns= of decoct.Model."
+                f"The log-likelihood asks for '{name}', which is neither a parameter of init nor "
+                f"among the model's columns ({', '.join(self._columns)}); name a column in "
+                "columns= of decoct.Model."
             ) from error
 
     def log_prior(self, params: Params) -> Float[Array, ""]:

@@ -7,12 +7,14 @@ import html
 import io
 import json
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from dataclasses import astuple
+from typing import Any
 
 import numpy as np
 
 from decoct.certificate import Check
 from decoct.coreset import Coreset
+from decoct.diagnostics.summary import Parameter
 from decoct.errors import RequestError
 from decoct.plots.canvas import COLOURS, DPI, GREY, dress, figure
 from decoct.plots.kept import kept_rows
@@ -22,20 +24,7 @@ MOST_ROWS = 200
 """Kept rows listed on the page, heaviest first."""
 
 MOST_PARAMETERS = 60
-"""Parameters in the picture of intervals; the table has them all."""
-
-
-class Parameter(NamedTuple):
-    """The posterior of one scalar parameter; R-hat and ESS are NaN with too few draws."""
-
-    name: str
-    mean: float
-    sd: float
-    q5: float
-    q95: float
-    rhat: float
-    ess: float
-
+"""Parameters in the picture of intervals, those furthest from 0; the table has them all."""
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #1d1d1f; background: #fff;
@@ -119,8 +108,11 @@ def report_page(
 
 def _model_line(coreset: Coreset) -> str:
     design = getattr(coreset.model, "design", None)
-    name = type(getattr(coreset.model, "base", coreset.model)).__name__
-    return name if design is None else f"{name} on {design.formula}"
+    kind = type(getattr(coreset.model, "base", coreset.model)).__name__
+    if design is not None:
+        return f"{kind} on {design.formula}"
+    name = coreset.model.to_dict().get("name", kind)  # of a model of the user's own functions
+    return kind if name in (kind, "") else f"{kind} {name}"
 
 
 def _verdict(coreset: Coreset, check: Check | None) -> str:
@@ -160,11 +152,25 @@ def _figures(coreset: Coreset, check: Check | None) -> str:
 
 
 def _posterior(parameters: Sequence[Parameter]) -> list[str]:
-    lines = [[one.name, *(_cell(value) for value in one[1:])] for one in parameters]
+    lines = [[_cell(value) for value in astuple(one)] for one in parameters]
     table = _table(("parameter", "mean", "sd", "5 %", "95 %", "R-hat", "ESS"), lines)
+    shown, said = parameters, []
     if len(parameters) > MOST_PARAMETERS:
-        return [table]
-    return [_picture(_intervals(parameters), "Posterior intervals"), table]
+        shown = _furthest(parameters)
+        said = [
+            f"<p>The picture has {len(shown)} of {len(parameters):,} parameters: those whose mean "
+            "is furthest from 0 in units of their sd. The table has all.</p>"
+        ]
+    return [*said, _picture(_intervals(shown), "Posterior intervals"), table]
+
+
+def _furthest(parameters: Sequence[Parameter]) -> list[Parameter]:
+    """Return the parameters with the largest |mean|/sd, in the order they came in."""
+    mean, sd = (np.array([getattr(one, name) for one in parameters]) for name in ("mean", "sd"))
+    known = sd > 0.0  # a constant is nowhere near being told from 0 by its draws, nor is one draw
+    away = np.divide(np.abs(mean), sd, out=np.zeros(len(sd)), where=known)
+    chosen = np.sort(np.argsort(-away, kind="stable")[:MOST_PARAMETERS])
+    return [parameters[i] for i in chosen]
 
 
 def _intervals(parameters: Sequence[Parameter]) -> Any:
@@ -247,11 +253,26 @@ def _call(coreset: Coreset) -> str:
     options = {k: v for k, v in report.method.items() if k != "name"}
     arguments = ", ".join(f"{k}={v!r}" for k, v in options.items() if not isinstance(v, dict))
     return (
-        "import decoct\n\n"
+        f"import decoct\n\n{_bridged(coreset)}"
         f"method = decoct.constructions.{report.method['name']}({arguments})\n"
         f"coreset = decoct.build(model, rows, {asked}, method=method, seed={report.seed})\n"
         "check = decoct.check(coreset, rows, coreset.sample())"
     )
+
+
+def _bridged(coreset: Coreset) -> str:
+    """Return the line that makes decoct's model of one of NumPyro, PyMC or Bambi."""
+    spec = coreset.model.to_dict()
+    name, constants = spec.get("name") or "your_model", spec.get("constants", {})
+    if spec.get("kind") == "numpyro":
+        given = "".join(
+            f", {key}={'...' if isinstance(value, dict) else repr(value)}"
+            for key, value in constants.items()
+        )
+        return f"model = decoct.from_numpyro({name}, rows, plate={spec['plate']!r}{given})\n"
+    if spec.get("kind") in ("bambi", "pymc"):
+        return f"model = decoct.from_{spec['kind']}(your_model)\nrows = model.rows\n"
+    return ""
 
 
 def _picture(picture: Any, alt: str) -> str:

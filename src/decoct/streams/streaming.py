@@ -183,14 +183,14 @@ class StreamingCoreset:
         """
         use_compilation_cache()
         before, started = self.state, time.perf_counter()
+        self._made = None
         try:
             self._take_in(as_rows(batch))
+            spent = time.perf_counter() - started
+            self.state = replace(self.state, seconds=self.state.seconds + spent)
         except BaseException:
             self.state = before
             raise
-        spent = time.perf_counter() - started
-        self.state = replace(self.state, seconds=self.state.seconds + spent)
-        self._made = None
 
     @property
     def coreset(self) -> Coreset:

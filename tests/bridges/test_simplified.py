@@ -1,0 +1,59 @@
+"""Logarithms of exponentials are left out, and nothing else changes."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from decoct.bridges.simplified import simplified
+
+
+@pytest.fixture(autouse=True)
+def double():
+    with jax.enable_x64(True):
+        yield
+
+
+def poisson(params, rows):
+    rate = jnp.exp(rows["x"] @ params["beta"])
+    return rows["y"] * jnp.log(rate) - rate
+
+
+def test_what_was_meant_where_the_exponential_is_zero_or_infinite():
+    x = jnp.array([[-800.0], [800.0], [2.0]])
+    params, rows = {"beta": jnp.ones(1)}, {"x": x, "y": jnp.array([3.0, 0.0, 1.0])}
+    found = simplified(poisson)(params, rows)
+    np.testing.assert_array_equal(found, [-2400.0, -np.inf, 2.0 - np.exp(2.0)])
+    assert not np.isfinite(poisson(params, rows)[:2]).any()
+    finite = {name: column[jnp.array([0, 2])] for name, column in rows.items()}
+    slopes = jax.jacobian(lambda b: simplified(poisson)({"beta": b}, finite))(params["beta"])
+    np.testing.assert_allclose(slopes[:, 0], [-2400.0, 2.0 - 2.0 * np.exp(2.0)])
+
+
+def test_no_logarithm_is_left():
+    rows = {"x": jnp.ones((4, 2)), "y": jnp.ones(4)}
+    wrapped = jax.jit(jax.vmap(simplified(poisson), in_axes=({"beta": 0}, None)))
+    params = {"beta": jnp.array([[0.1, 0.2], [0.3, -1.0]])}
+    assert " log " not in str(jax.make_jaxpr(wrapped)(params, rows))
+    assert " log " in str(jax.make_jaxpr(poisson)({"beta": params["beta"][0]}, rows))
+    expected = [poisson({"beta": beta}, rows) for beta in params["beta"]]
+    np.testing.assert_allclose(wrapped(params, rows), expected, rtol=1e-15)
+
+
+def busy(x):
+    """Loops, branches, calls, several results, constants, and logarithms of other things."""
+    grown = jax.lax.scan(lambda c, v: (c * jnp.exp(-v), c), 1.0, x)[1]
+    chosen = jax.lax.cond(x[0] > 0, jnp.sin, jnp.cos, x)
+    looped = jax.lax.while_loop(lambda s: s[0] < 3, lambda s: (s[0] + 1, s[1] * 1.5), (0, x[1]))[1]
+    order = jax.lax.sort((x, jnp.arange(3.0)), num_keys=1)
+    inner = jax.jit(lambda v: jnp.log1p(jnp.exp(v)) + jnp.log(2.0 + v**2))(x)
+    return {"a": grown + chosen, "b": (looped, order[1]), "c": inner, "d": jnp.arange(3), "e": x}
+
+
+def test_everything_else_is_as_it_was():
+    x = jnp.array([0.3, -1.2, 2.0])
+    expected, found = busy(x), simplified(busy)(x)
+    assert jax.tree.structure(found) == jax.tree.structure(expected)
+    for one, two in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        assert one.dtype == two.dtype
+        np.testing.assert_allclose(one, two, rtol=1e-15)
