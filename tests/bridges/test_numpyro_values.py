@@ -235,6 +235,17 @@ def test_a_group_number_outside_its_array_names_the_row(bridges):
         decoct.build(bridge, rows, size=20)
 
 
+def test_and_so_it_does_in_a_stream(bridges):
+    _, given, bridge = bridges["hierarchical"]
+    rows = {name: given[name].copy() for name in bridge.inputs}
+    rows["county"][123] = 8
+    stream = decoct.StreamingCoreset(bridge, 20)
+    stream.update({name: column[:100] for name, column in rows.items()})
+    with pytest.raises(decoct.RowsError, match=r"^Row 123 .* index 8 is out of bounds"):
+        stream.update({name: column[100:150] for name, column in rows.items()})
+    assert stream.n_rows == 100
+
+
 def test_extreme_logits_stay_finite(bridges):
     _, given, bridge = bridges["logistic"]
     rows = {"x": np.full((2, 3), 1e3), "y": np.array([0, 1])}

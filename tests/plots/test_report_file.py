@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 
 import numpy as np
@@ -182,3 +183,36 @@ def test_arrays_of_several_axes_are_named_by_their_labels(own):
         {"posterior": xr.Dataset({"k": (("chain", "draw"), np.arange(20).reshape(2, 10))})}
     )
     assert [(one.name, one.mean) for one in parameters(whole)] == [("k", 9.5)]
+
+
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [
+        (
+            decoct.constructions.Hilbert(solver=decoct.solvers.GIGA()),
+            "method = decoct.constructions.Hilbert(solver=GIGA(",
+        ),
+        (decoct.constructions.Uniform(), "method = decoct.constructions.Uniform()"),
+    ],
+)
+def test_the_page_says_how_to_make_the_same_coreset(tmp_path, method, said):
+    rng = np.random.default_rng(0)
+    rows = {"x": rng.normal(size=(300, 2)), "y": np.arange(300) % 2}
+    model = decoct.models.LogisticRegression()
+    coreset = decoct.build(model, rows, size=10, method=method)
+    draws = coreset.sample(draws=50, sampler=LAPLACE)
+    decoct.write_report(coreset, None, draws, path=tmp_path / "report.html")
+    page = html.unescape((tmp_path / "report.html").read_text())
+    assert said.split("(")[0] in page
+    assert said.split("(", 1)[1] in page
+    assert "add posterior= if you gave one" in page
+
+
+def test_draws_that_are_not_finite_are_refused(tmp_path):
+    rows = {"x": np.random.default_rng(0).normal(size=(300, 2)), "y": np.arange(300) % 2}
+    coreset = decoct.build(decoct.models.LogisticRegression(), rows, size=10)
+    draws = coreset.sample(draws=50, sampler=LAPLACE)
+    draws["unconstrained_posterior"]["z"][0, 3, 0] = np.nan
+    with pytest.raises(decoct.RequestError, match="not finite"):
+        decoct.write_report(coreset, None, draws, path=tmp_path / "report.html")
+    assert not list(tmp_path.iterdir())

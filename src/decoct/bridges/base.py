@@ -28,6 +28,7 @@ import numpy as np
 from jaxtyping import Array
 
 from decoct.bridges.indices import check_indices
+from decoct.bridges.latents import check_latents
 from decoct.data.base import Columns, Rows
 from decoct.errors import ModelError, RequestError
 from decoct.models.base import AbstractModel, EncodedColumns, Params, RawRows
@@ -122,6 +123,11 @@ class BridgeModel(AbstractModel):
         return InputColumns(self.inputs).encode(rows, start)
 
     def check(self, rows: Rows) -> None:
+        """Refuse group numbers outside their array, and a latent for every row; two passes."""
+        self.check_rows(rows)
+        check_latents(self, self.start, rows, self.inputs)
+
+    def check_rows(self, rows: Rows) -> None:
         """Refuse group numbers outside their array, which JAX would clamp; one pass."""
         check_indices(self, self.start, rows, self.inputs)
 

@@ -18,7 +18,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import checkify
 
-from decoct.bridges.latents import check_latents
 from decoct.data.base import DEFAULT_CHUNK, Chunk, Columns, Rows
 from decoct.errors import RowsError
 from decoct.models.base import AbstractModel, Params
@@ -35,9 +34,7 @@ class IndexProblem:
 def check_indices(
     model: AbstractModel, params: Params, rows: Rows, inputs: tuple[str, ...]
 ) -> None:
-    """Refuse rows at which the model indexes an array out of its bounds, or each at its own entry.
-
-    One pass; see `check_latents` for another.
+    """Refuse rows at which the model indexes an array out of its bounds, in one pass.
 
     Parameters
     ----------
@@ -52,17 +49,15 @@ def check_indices(
     ------
     RowsError
         Names the first row that is out of bounds.
-    ModelError
-        There is a latent value for every row.
     """
-    size = min(DEFAULT_CHUNK, rows.n_rows)
+    # a power of two, as stretches of a stream may be of any length and would each be compiled
+    size = min(DEFAULT_CHUNK, 2 ** (rows.n_rows - 1).bit_length())
     found = rows.map_reduce(_FirstProblem(model, params, size), _earlier, size=size, columns=inputs)
     if found is not None:
         raise RowsError(
             f"Row {found.row} makes the model look outside an array, which JAX would answer with "
             f"its last entry: {found.says}. Number groups from 0 to their number less 1."
         )
-    check_latents(model, params, rows, inputs)
 
 
 @dataclass(frozen=True)

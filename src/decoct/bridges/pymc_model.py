@@ -26,7 +26,6 @@ from decoct.bridges.base import (
     starting_points,
     without_rows,
 )
-from decoct.bridges.latents import check_latents
 from decoct.bridges.pymc_graph import Program, constants_of_length, latent_shapes, quoted
 from decoct.bridges.pymc_layout import Layout, layout_of
 from decoct.bridges.simplified import simplified
@@ -197,7 +196,7 @@ def bridge(model: pm.Model) -> PyMCModel:
     check_row_by_row(probed)
     free = without_rows(probed)
     named = tuple(name for name in program.values if name in free)
-    made = PyMCModel(
+    return PyMCModel(
         name=model.name,
         start=chosen_start(probed, points),
         inputs=tuple(layout.rows),
@@ -209,8 +208,6 @@ def bridge(model: pm.Model) -> PyMCModel:
         named=named,
         labels=_labels(model, named),
     )
-    check_latents(made, made.start, encoded.raw, made.inputs)
-    return made
 
 
 def _latent_shapes(

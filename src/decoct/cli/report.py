@@ -109,19 +109,24 @@ def _of_functions(file: Path) -> bool:
 
 
 def _commands(coreset: Coreset, file: Path, table: list[str] | None) -> str | None:
-    """Return the command lines for a formula model; None for others, which the page words."""
+    """Return the command lines of a default build; None for others, which the page words."""
     import shlex
 
+    from decoct.constructions import IteratedHilbert
     from decoct.models.formula import FAMILIES, FormulaModel
+    from decoct.report import described
 
     model = coreset.model
-    if not isinstance(model, FormulaModel):
+    default = coreset.report.method == described(IteratedHilbert())
+    if not isinstance(model, FormulaModel) or not default:
         return None
     family = next(name for name, kind in FAMILIES.items() if type(model.base) is kind)
     asked = coreset.report
     goal = f"--size {asked.size_asked}" if asked.kl_asked is None else f"--kl {asked.kl_asked}"
     scale = model.base.to_dict().get("prior_scale")
     prior = f" --prior-scale {scale}" if isinstance(scale, float) and scale != 1.0 else ""
+    plain = bool((model.design.scale == 1.0).all() and (model.design.shift == 0.0).all())
+    prior += " --no-standardize" if plain else ""
     source = shlex.join(table) if table else "TABLE"
     name = shlex.quote(file.name)
     return (

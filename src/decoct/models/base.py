@@ -86,6 +86,12 @@ class AbstractModel(eqx.Module):
         May walk the data once. Raises `RowsError`.
         """
 
+    def check_rows(self, rows: Rows) -> None:
+        """Refuse single rows, of a table that comes in pieces: `check` sees it whole.
+
+        May walk the rows once. Raises `RowsError`.
+        """
+
     def constrain(self, params: Params) -> dict[str, Array]:
         """Return the named quantities a person reads, on their natural scale; pure JAX."""
         if isinstance(params, dict):

@@ -248,16 +248,27 @@ def _option(value: Any) -> str:
 
 
 def _call(coreset: Coreset) -> str:
+    from decoct import constructions
+
     report = coreset.report
     asked = f"size={report.size_asked}" if report.kl_asked is None else f"kl={report.kl_asked}"
-    options = {k: v for k, v in report.method.items() if k != "name"}
-    arguments = ", ".join(f"{k}={v!r}" for k, v in options.items() if not isinstance(v, dict))
+    if not hasattr(constructions, report.method["name"]) or report.method["name"] == "merge":
+        return f"# made by {_constructor(report.method)}"
     return (
         f"import decoct\n\n{_bridged(coreset)}"
-        f"method = decoct.constructions.{report.method['name']}({arguments})\n"
+        "# names inside: decoct.solvers, weighting, posteriors; add posterior= if you gave one\n"
+        f"method = decoct.constructions.{_constructor(report.method)}\n"
         f"coreset = decoct.build(model, rows, {asked}, method=method, seed={report.seed})\n"
         "check = decoct.check(coreset, rows, coreset.sample())"
     )
+
+
+def _constructor(described: Any) -> str:
+    """Return the expression of what `decoct.report.described` has described."""
+    if not isinstance(described, dict):
+        return repr(described)
+    arguments = (f"{k}={_constructor(v)}" for k, v in described.items() if k != "name")
+    return f"{described.get('name', 'dict')}({', '.join(arguments)})"
 
 
 def _bridged(coreset: Coreset) -> str:

@@ -39,7 +39,7 @@ from decoct.progress import ProgressBar
 from decoct.report import Report, described
 from decoct.status import Status
 from decoct.streams.compress import Leaf
-from decoct.streams.incoming import Buffer, Layout, check_potentials, encoded_stretch
+from decoct.streams.incoming import Buffer, Layout, Stretch, check_potentials, encoded_stretch
 from decoct.streams.part import Part, joined, joined_columns
 from decoct.streams.tree import Engine, Plan, Tree
 
@@ -182,14 +182,14 @@ class StreamingCoreset:
             The stream is then as it was before this batch, and can go on with another.
         """
         use_compilation_cache()
-        before, started = self.state, time.perf_counter()
+        before, started = (self.state, self._made), time.perf_counter()
         self._made = None
         try:
             self._take_in(as_rows(batch))
             spent = time.perf_counter() - started
             self.state = replace(self.state, seconds=self.state.seconds + spent)
         except BaseException:
-            self.state = before
+            self.state, self._made = before
             raise
 
     @property
@@ -309,6 +309,7 @@ class StreamingCoreset:
         """Check rows, hold them, and compress if they fill a leaf."""
         state, start = self.state, self.n_rows
         layout = state.layout.with_piece(piece, start)
+        self.model.check_rows(Stretch(start, piece))
         check_potentials(self._checker(piece, start), encoded_stretch(self.model, start, piece))
         buffer, tree = state.buffer.with_piece(piece), state.tree
         if buffer.n_rows == plan.leaf:
