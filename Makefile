@@ -18,7 +18,7 @@ demo: $(VENV)/.installed
 	$(BIN)/decoct demo
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n 2 --dist worksteal --durations=15
+	$(BIN)/python -m pytest -n 2 --durations=15
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
