@@ -158,8 +158,10 @@ def pass_run(options: argparse.Namespace) -> dict[str, Any]:
     import decoct
     from benchmarks.tables import best_of
     from decoct.data.encoded import encoded
+    from decoct.memory import keep_buffers
     from decoct.potentials import Potentials, chunk_rows
 
+    keep_buffers()  # as a build does
     rng, n, draws = np.random.default_rng(0), 200_000, 1000
     x, sign = rng.normal(size=(n, DIM)), np.where(rng.random(n) < 0.5, 1.0, -1.0)
     z = 0.1 * rng.normal(size=(draws, DIM))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 import time
 from pathlib import Path
@@ -240,14 +241,14 @@ def test_take_out_of_a_thousand_groups_reads_one_group_a_row(tmp_path, groups_re
     table = rows(write(tmp_path / "t.parquet", {"y": y, "z": -y}, row_group_size=20))
     wanted = np.array([19_999, 40, 41, 7_013, 40])
     assert table.take(wanted, ["z"])["z"].tolist() == (-wanted).tolist()
-    assert groups_read == [[2, 350, 999]]
+    assert sorted(itertools.chain(*groups_read)) == [2, 350, 999]  # by several threads, perhaps
 
 
 def test_take_opens_only_files_with_wanted_rows(tmp_path, groups_read):
     for i in range(300):
         write(tmp_path / f"{i:03}.parquet", {"y": range(10 * i, 10 * i + 10)}, row_group_size=4)
     assert rows(tmp_path).take([2995, 17, 3])["y"].tolist() == [2995, 17, 3]
-    assert groups_read == [[0], [1], [1]]
+    assert sorted(groups_read) == [[0], [1], [1]]
 
 
 def test_take_reads_only_record_batches_with_wanted_rows(tmp_path, monkeypatch):
