@@ -21,6 +21,11 @@ from jaxtyping import Array
 
 import decoct
 from benchmarks import data
+from benchmarks.bridge_models import (
+    numpyro_logistic_model,
+    numpyro_radon_model,
+    pymc_logistic_model,
+)
 from decoct.potentials import Potentials
 
 COUNTIES = 85
@@ -37,22 +42,13 @@ class Twins(NamedTuple):
 
 def logistic(n: int) -> Twins:
     """Return logistic regressions with 10 coefficients."""
-    import numpyro
-    import numpyro.distributions as dist
-    import pymc as pm
-
     rows = data.logistic(n)
-
-    def model(x, y):
-        beta = numpyro.sample("beta", dist.Normal(0.0, 1.0).expand([x.shape[1]]).to_event(1))
-        with numpyro.plate("data", len(x)):
-            numpyro.sample("y", dist.Bernoulli(logits=x @ beta), obs=y)
-
-    with pm.Model() as other:
-        x, y = (pm.Data(name, rows[name]) for name in ("x", "y"))
-        beta = pm.Normal("beta", 0.0, 1.0, shape=rows["x"].shape[1])
-        pm.Bernoulli("late", logit_p=x @ beta, observed=y)
-    return _twins(rows, decoct.models.LogisticRegression(), model, other)
+    return _twins(
+        rows,
+        decoct.models.LogisticRegression(),
+        numpyro_logistic_model(),
+        pymc_logistic_model(rows),
+    )
 
 
 def poisson(n: int) -> Twins:
@@ -87,8 +83,6 @@ def poisson(n: int) -> Twins:
 
 def radon(n: int) -> Twins:
     """Return varying intercepts, non-centred, with normal noise."""
-    import numpyro
-    import numpyro.distributions as dist
     import pymc as pm
 
     rng = np.random.default_rng(2)
@@ -111,24 +105,13 @@ def radon(n: int) -> Twins:
     scalars = dict.fromkeys(("mu", "log_tau", "slope", "log_sigma"), 0.0)
     hand = decoct.Model(log_likelihood, log_prior, {**scalars, "offset": np.zeros(COUNTIES)})
 
-    def model(county, floor, y):
-        mu = numpyro.sample("mu", dist.Normal(0.0, 5.0))
-        tau = numpyro.sample("tau", dist.HalfNormal(1.0))
-        slope = numpyro.sample("slope", dist.Normal(0.0, 2.0))
-        sigma = numpyro.sample("sigma", dist.HalfNormal(2.0))
-        with numpyro.plate("counties", COUNTIES):
-            offset = numpyro.sample("offset", dist.Normal(0.0, 1.0))
-        alpha = mu + tau * offset
-        with numpyro.plate("data", len(floor)):
-            numpyro.sample("y", dist.Normal(alpha[county] + slope * floor, sigma), obs=y)
-
     with pm.Model() as other:
         where, ground, y = (pm.Data(name, rows[name]) for name in ("county", "floor", "y"))
         mu, slope = pm.Normal("mu", 0.0, 5.0), pm.Normal("slope", 0.0, 2.0)
         tau, sigma = pm.HalfNormal("tau", 1.0), pm.HalfNormal("sigma", 2.0)
         alpha = mu + tau * pm.Normal("offset", 0.0, 1.0, shape=COUNTIES)
         pm.Normal("radon", alpha[where] + slope * ground, sigma, observed=y)
-    return _twins(rows, hand, model, other)
+    return _twins(rows, hand, numpyro_radon_model(), other, n_counties=COUNTIES)
 
 
 LIKELIHOODS: dict[str, Callable[[int], Twins]] = {
@@ -164,11 +147,14 @@ def _lines(likelihood: str, n: int, repeats: int) -> list[dict[str, Any]]:
     return results
 
 
-def _twins(rows: Rows, hand: Any, numpyro_model: Any, pymc_model: Any) -> Twins:
+def _twins(rows: Rows, hand: Any, numpyro_model: Any, pymc_model: Any, **constants: Any) -> Twins:
     from decoct.bridges.numpyro import from_numpyro
     from decoct.bridges.pymc import from_pymc
 
-    bridges = {"NumPyro": from_numpyro(numpyro_model, rows), "PyMC": from_pymc(pymc_model)}
+    bridges = {
+        "NumPyro": from_numpyro(numpyro_model, {**rows, **constants}),
+        "PyMC": from_pymc(pymc_model),
+    }
     return Twins(rows, {"": hand, **bridges})
 
 

@@ -27,6 +27,11 @@ from rich.table import Table
 
 import decoct
 from benchmarks import data
+from benchmarks.bridge_models import (
+    numpyro_logistic_model,
+    numpyro_radon_model,
+    pymc_logistic_model,
+)
 from benchmarks.bridge_passes import overhead
 from decoct.posteriors.base import Sampler
 
@@ -112,35 +117,12 @@ def numpyro_case(
 
 def numpyro_logistic() -> Case:
     """Logistic regression, 50,000 synthetic rows, 10 coefficients."""
-    import numpyro
-    import numpyro.distributions as dist
-
-    def model(x, y=None):
-        with numpyro.plate("features", x.shape[1]):
-            beta = numpyro.sample("beta", dist.Normal(0.0, 1.0))
-        with numpyro.plate("data", len(x)):
-            numpyro.sample("y", dist.Bernoulli(logits=x @ beta), obs=y)
-
-    return numpyro_case("logistic", model, data.logistic(50_000), 80, ("beta",))
+    return numpyro_case("logistic", numpyro_logistic_model(), data.logistic(50_000), 80, ("beta",))
 
 
 def numpyro_radon() -> Case:
     """Radon in 12,573 homes of 386 counties, non-centred (Gelman & Hill 2006, Chapter 12)."""
-    import numpyro
-    import numpyro.distributions as dist
-
     from decoct.posteriors import Laplace
-
-    def model(county, floor, y=None, *, n_counties):
-        mu = numpyro.sample("mu", dist.Normal(0.0, 5.0))
-        tau = numpyro.sample("tau", dist.HalfNormal(1.0))
-        slope = numpyro.sample("slope", dist.Normal(0.0, 2.0))
-        sigma = numpyro.sample("sigma", dist.HalfNormal(2.0))
-        with numpyro.plate("county", n_counties):
-            offset = numpyro.sample("offset", dist.Normal(0.0, 1.0))
-            alpha = numpyro.deterministic("alpha", mu + tau * offset)
-        with numpyro.plate("data", len(floor)):
-            numpyro.sample("y", dist.Normal(alpha[county] + slope * floor, sigma), obs=y)
 
     with np.load(data.folder() / "radon_all.npz") as archive:
         given = {
@@ -151,7 +133,9 @@ def numpyro_radon() -> Case:
         }
     names = ("mu", "tau", "slope", "sigma", "alpha")
     posterior = Laplace(judge=False)
-    return numpyro_case("radon, 386 counties", model, given, 1500, names, posterior=posterior)
+    return numpyro_case(
+        "radon, 386 counties", numpyro_radon_model(), given, 1500, names, posterior=posterior
+    )
 
 
 def numpyro_two_sites() -> Case:
@@ -227,16 +211,6 @@ def pymc_case(
 def pymc_logistic() -> Case:
     """Logistic regression, 50,000 synthetic rows, 10 coefficients."""
     return pymc_case("logistic", pymc_logistic_model(data.logistic(50_000)), 80, ("beta",))
-
-
-def pymc_logistic_model(rows: Mapping[str, np.ndarray]) -> Any:
-    import pymc as pm
-
-    with pm.Model() as model:
-        x, y = (pm.Data(name, rows[name]) for name in ("x", "y"))
-        beta = pm.Normal("beta", 0.0, 1.0, shape=rows["x"].shape[1])
-        pm.Bernoulli("late", logit_p=x @ beta, observed=y)
-    return model
 
 
 def pymc_election() -> Case:

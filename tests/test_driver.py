@@ -12,9 +12,10 @@ import pytest
 import decoct
 from decoct.checkpoint import read_checkpoint
 from decoct.constructions import IteratedHilbert, Uniform
-from decoct.driver import Request, building
+from decoct.driver import building
 from decoct.errors import DecoctError, RequestError
 from decoct.progress import ProgressBar
+from decoct.request import Request
 
 
 @pytest.fixture(scope="module")
@@ -194,7 +195,7 @@ def test_without_a_checkpoint_the_table_is_not_walked_to_know_it_again(rows, tmp
     def dying(*_):
         raise Killed
 
-    monkeypatch.setattr("decoct.driver.fingerprint", dying)
+    monkeypatch.setattr("decoct.request.fingerprint", dying)
     assert decoct.build(MODEL, rows, size=5, method=Uniform()).size <= 5
     with pytest.raises(Killed):
         decoct.build(MODEL, rows, size=5, method=Uniform(), checkpoint=tmp_path / "saved")

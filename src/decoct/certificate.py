@@ -22,7 +22,13 @@ from jaxtyping import Float, Int
 from decoct.compilation import use_compilation_cache
 from decoct.coreset import Coreset
 from decoct.data.base import Rows
-from decoct.data.compared import ComparedRows, KnownRows, OtherTableError
+from decoct.data.compared import (
+    ComparedRows,
+    KnownRows,
+    OtherTableError,
+    differs,
+    other_table,
+)
 from decoct.data.encoded import EncodedRows, encoded
 from decoct.data.tables import rows as as_rows
 from decoct.data.watched import counted_rows
@@ -270,10 +276,7 @@ def _naming_the_table(coreset: Coreset) -> Iterator[None]:
     try:
         yield
     except OtherTableError as error:
-        raise CoresetFileError(
-            f"This is not the table the coreset was built from: column '{error.column}' differs "
-            "in the kept rows."
-        ) from None
+        raise CoresetFileError(other_table(differs(error.column))) from None
 
 
 def _thinning(n: int, most: int) -> Int[np.ndarray, " S"]:

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,28 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
             "with the version that wrote it, or remove it to start afresh."
         )
     return restored
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint's file, and what must agree with what is in it."""
+
+    path: str | os.PathLike[str]
+    identity: dict[str, Any]
+
+    def saved(self) -> dict[str, Any] | None:
+        """Return what is in the file, if there is one; refuse that of another build."""
+        if not Path(self.path).exists():
+            return None
+        saved = read_checkpoint(self.path)
+        for name, value in self.identity.items():
+            if saved["request"].get(name) != value:
+                raise RequestError(
+                    f"The checkpoint {self.path} is of another build: its {name} is "
+                    f"{saved['request'].get(name)!r}, this one's is {value!r}; remove it to start "
+                    "afresh."
+                )
+        return saved
 
 
 def _strip(value: Any, arrays: dict[str, np.ndarray], name: str) -> Any:

@@ -24,11 +24,11 @@ from decoct.data.arrays import ArrayRows
 from decoct.data.base import DEFAULT_CHUNK, Chunk, Rows
 from decoct.data.encoded import EncodedRows, encoded
 from decoct.data.tables import rows as as_rows
-from decoct.driver import Request
 from decoct.errors import RequestError
 from decoct.models.base import AbstractModel
 from decoct.posteriors.base import Sampler
 from decoct.potentials import POTENTIALS_PER_CHUNK, Potentials, chunk_rows
+from decoct.request import Request
 
 CHECKING = 1
 """Passes in which a build only looks whether the model can use the rows."""

@@ -10,8 +10,7 @@ import contextlib
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +18,11 @@ import jax
 import numpy as np
 
 from decoct.blas import few_threads
-from decoct.checkpoint import held, read_checkpoint, write_checkpoint
-from decoct.checks import is_positive, is_whole
+from decoct.checkpoint import Checkpoint, held, read_checkpoint, write_checkpoint
 from decoct.compilation import use_compilation_cache
 from decoct.constructions.base import Chosen, Construction, Plan, Problem, StepInfo
-from decoct.constructions.iterated_hilbert import IteratedHilbert
 from decoct.coreset import Coreset, FittedModel
-from decoct.data.base import Rows, fingerprint
+from decoct.data.base import Rows
 from decoct.data.encoded import EncodedRows, encoded
 from decoct.data.tables import rows as as_rows
 from decoct.data.watched import counted_rows, naming_files
@@ -33,16 +30,12 @@ from decoct.errors import RequestError
 from decoct.files import require_writable
 from decoct.memory import keep_buffers
 from decoct.models.base import AbstractModel
-from decoct.models.digest import identity
-from decoct.posteriors.automatic import Automatic
 from decoct.posteriors.base import Sampler
 from decoct.potentials import Potentials
 from decoct.progress import ProgressBar, clock_time
 from decoct.report import Report, described
+from decoct.request import Request, whole
 from decoct.status import Status
-
-LARGEST_KL_SIZE = 1000
-"""Most rows a ``kl`` build keeps unless the method's ``max_size`` says otherwise."""
 
 
 def build(
@@ -151,7 +144,7 @@ def path(
         posterior=_sampler(model, posterior),
         seed=seed,
     )
-    wanted = tuple(sorted({_whole("sizes", one) for one in sizes}))
+    wanted = tuple(sorted({whole("sizes", one) for one in sizes}))
     return _build(model, rows, dataclasses.replace(request, sizes=wanted), progress, None)
 
 
@@ -209,75 +202,6 @@ def building(
             Path(checkpoint).unlink(missing_ok=True)
 
 
-@dataclass(frozen=True)
-class Request:
-    """What was asked for, checked."""
-
-    size: int | None
-    kl: float | None
-    method: Construction
-    posterior: Sampler
-    seed: int
-    sizes: tuple[int, ...]
-
-    @classmethod
-    def checked(cls, *, size, kl, method, posterior, seed) -> Request:
-        """Refuse a request that cannot be meant."""
-        if (size is None) == (kl is None):
-            raise RequestError("Give either size= (rows to keep) or kl= (nats to reach), not both.")
-        if size is not None:
-            size = _whole("size", size)
-        else:
-            kl = _positive("kl", kl)
-        method = IteratedHilbert() if method is None else method
-        posterior = Automatic() if posterior is None else posterior
-        if not hasattr(method, "step"):
-            raise RequestError(
-                f"method must be a construction such as IteratedHilbert(), not {method!r}."
-            )
-        if not hasattr(posterior, "draw"):
-            raise RequestError(f"posterior must be a sampler such as Laplace(), not {posterior!r}.")
-        if kl is not None and not isinstance(method, IteratedHilbert):
-            raise RequestError(
-                f"kl= needs a construction that certifies itself (IteratedHilbert); "
-                f"{type(method).__name__} takes size=."
-            )
-        return cls(size, kl, method, posterior, int(seed), (size or 0,))
-
-    def sizes_for(self, n_rows: int) -> tuple[int, ...]:
-        """Return the sizes to fill for a table of N rows."""
-        if self.kl is not None:
-            most = getattr(self.method, "max_size", None) or LARGEST_KL_SIZE
-            return (min(n_rows, most),)
-        if self.sizes[-1] > n_rows:
-            raise RequestError(
-                f"size is {self.sizes[-1]} but the table has {n_rows} rows; ask for at most that."
-            )
-        return self.sizes
-
-    def identity(
-        self,
-        model: AbstractModel,
-        rows: EncodedRows,
-        on_chunk: Callable[[int], None] | None = None,
-    ) -> dict[str, Any]:
-        """Return what must agree between a checkpoint and the build that goes on from it.
-
-        ``on_chunk`` is told of the rows walked, if the table is walked for it.
-        """
-        return {
-            "size": self.size,
-            "kl": self.kl,
-            "seed": self.seed,
-            "method": repr(described(self.method)),
-            "posterior": repr(described(self.posterior)),
-            "model": identity(model, rows.take(np.zeros(1, dtype=np.int64))),
-            "n_rows": rows.n_rows,
-            "columns": sorted(rows.columns),
-            "table": fingerprint(rows.raw, model.columns or None, on_chunk),
-        }
-
-
 def _method(model: AbstractModel | FittedModel, given: Construction | None) -> Construction | None:
     """Return the construction asked for, or the model's own if it has one."""
     if given is None and isinstance(model, FittedModel):
@@ -293,18 +217,6 @@ def _sampler(model: AbstractModel | FittedModel, given: Sampler | None) -> Sampl
             "leave posterior=None."
         )
     return given
-
-
-def _whole(option: str, value: Any) -> int:
-    if not is_whole(value, 1):
-        raise RequestError(f"{option} must be a whole number of rows, at least 1, not {value!r}.")
-    return int(value)
-
-
-def _positive(option: str, value: Any) -> float:
-    if not is_positive(value):
-        raise RequestError(f"{option} must be a positive number of nats, not {value!r}.")
-    return float(value)
 
 
 def _build(
@@ -333,7 +245,7 @@ def _build(
         if checkpoint is not None:
             with clock.phase("encode"):
                 bar.begin("knowing the table again", source.n_rows)
-                known = _Checkpoint(checkpoint, request.identity(model, table, bar.advance))
+                known = Checkpoint(checkpoint, request.identity(model, table, bar.advance))
         with clock.phase("rounds"):
             bar.begin("preparing", source.n_rows)
             run = _Run(request, problem, known)
@@ -367,32 +279,10 @@ def _raw_rows(table: EncodedRows, chosen: Chosen) -> dict[str, np.ndarray]:
     return table.take_raw(chosen.selection.indices)
 
 
-@dataclass(frozen=True)
-class _Checkpoint:
-    """A checkpoint's file, and what must agree with what is in it."""
-
-    path: str | os.PathLike[str]
-    identity: dict[str, Any]
-
-    def saved(self) -> dict[str, Any] | None:
-        """Return what is in the file, if there is one; refuse that of another build."""
-        if not Path(self.path).exists():
-            return None
-        saved = read_checkpoint(self.path)
-        for name, value in self.identity.items():
-            if saved["request"].get(name) != value:
-                raise RequestError(
-                    f"The checkpoint {self.path} is of another build: its {name} is "
-                    f"{saved['request'].get(name)!r}, this one's is {value!r}; remove it to start "
-                    "afresh."
-                )
-        return saved
-
-
 class _Run:
     """One run of a construction, from its start or from a checkpoint."""
 
-    def __init__(self, request: Request, problem: Problem, checkpoint: _Checkpoint | None) -> None:
+    def __init__(self, request: Request, problem: Problem, checkpoint: Checkpoint | None) -> None:
         self.request, self.problem, self.checkpoint = request, problem, checkpoint
         self.key = jax.random.key(request.seed)
         self.infos: list[dict[str, Any]] = []

@@ -10,9 +10,10 @@ from decoct.checkpoint import read_checkpoint
 from decoct.constructions import IteratedHilbert, scouting
 from decoct.constructions.base import Problem
 from decoct.data.encoded import encoded
-from decoct.driver import Request, resume
+from decoct.driver import resume
 from decoct.posteriors import Laplace
 from decoct.potentials import Potentials
+from decoct.request import Request
 
 N, DIM, SIZE, SEEN = 21_000, 4, 40, 2048
 METHOD = IteratedHilbert(pool=500)

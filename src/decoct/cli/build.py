@@ -117,9 +117,10 @@ def build(
     _check_paths(table, output, checkpoint)
 
     from decoct.data.watched import counted_rows, watched
-    from decoct.driver import Request, building
+    from decoct.driver import building
     from decoct.models.formula import from_formula
     from decoct.progress import ProgressBar
+    from decoct.request import Request
 
     construction = _construction(method)
     request = Request.checked(size=size, kl=kl, method=construction, posterior=None, seed=seed)

@@ -85,15 +85,16 @@ def _check_folder(folder: Path) -> dict[str, Path]:
 
 def _require_same_table(coreset: Coreset, rows: Rows) -> None:
     from decoct.coreset_file import same_rows
+    from decoct.data.compared import differs, other_table
     from decoct.errors import CoresetFileError
 
     if rows.n_rows == coreset.n_rows:
         differing = same_rows(coreset, rows.take(coreset.indices, tuple(coreset.rows)))
-        what = differing and f"column '{differing}' differs in the kept rows"
+        what = differing and differs(differing)
     else:
         what = f"it has {rows.n_rows} rows, not {coreset.n_rows}"
     if what:
-        raise CoresetFileError(f"This is not the table the coreset was built from: {what}.")
+        raise CoresetFileError(other_table(what))
 
 
 def _save(pictures: dict[str, Any], files: dict[str, Path]) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from decoct.data.base import Chunk, Columns, Rows
+from decoct.data.forwarding import ForwardingRows
 from decoct.errors import RowsError
 
 T = TypeVar("T")
@@ -48,7 +49,7 @@ class OtherTableError(RowsError):
         return OtherTableError, (self.column,)
 
 
-class ComparedRows:
+class ComparedRows(ForwardingRows):
     """The same rows; `map_reduce` stops at the first chunk whose rows are not the known ones.
 
     Parameters
@@ -60,23 +61,8 @@ class ComparedRows:
     """
 
     def __init__(self, rows: Rows, known: KnownRows) -> None:
-        self._rows, self._known = rows, known
-
-    @property
-    def n_rows(self) -> int:
-        return self._rows.n_rows
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return self._rows.columns
-
-    def chunks(
-        self, size: int | None = None, columns: Sequence[str] | None = None
-    ) -> Generator[Chunk, None, None]:
-        return self._rows.chunks(size, columns)
-
-    def take(self, indices: np.ndarray, columns: Sequence[str] | None = None) -> Columns:
-        return self._rows.take(indices, columns)
+        super().__init__(rows)
+        self._known = known
 
     def map_reduce(
         self,
@@ -109,6 +95,16 @@ class _Compared:
             if column is not None:
                 raise OtherTableError(column)
         return self.fn(chunk, *broadcast)
+
+
+def other_table(what: str) -> str:
+    """Return the sentence that says that a coreset is not of this table."""
+    return f"This is not the table the coreset was built from: {what}."
+
+
+def differs(column: str) -> str:
+    """Return what `other_table` says of a column in which kept rows differ."""
+    return f"column '{column}' differs in the kept rows"
 
 
 def differing_column(kept: Columns, found: Columns) -> str | None:

@@ -6,10 +6,9 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
-import numpy as np
-
 from decoct.data.arrays import ArrayRows
-from decoct.data.base import Chunk, Columns, Rows, Stretch
+from decoct.data.base import Chunk, Rows, Stretch
+from decoct.data.forwarding import ForwardingRows
 
 T = TypeVar("T")
 
@@ -48,17 +47,10 @@ def watched(rows: Rows, stretch: Stretch, label: str) -> Rows:
     return _WatchedRows(rows, stretch, label)
 
 
-class _WatchedRows:
+class _WatchedRows(ForwardingRows):
     def __init__(self, rows: Rows, stretch: Stretch, label: str) -> None:
-        self._rows, self._stretch, self._label = rows, stretch, label
-
-    @property
-    def n_rows(self) -> int:
-        return self._rows.n_rows
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return self._rows.columns
+        super().__init__(rows)
+        self._stretch, self._label = stretch, label
 
     def chunks(
         self, size: int | None = None, columns: Sequence[str] | None = None
@@ -73,9 +65,6 @@ class _WatchedRows:
                 advance(chunk.n_rows)
         finally:
             chunks.close()
-
-    def take(self, indices: np.ndarray, columns: Sequence[str] | None = None) -> Columns:
-        return self._rows.take(indices, columns)
 
     def map_reduce(
         self,

@@ -31,6 +31,7 @@ import numpy as np
 from jaxtyping import Float
 
 from decoct.data.base import Rows
+from decoct.data.compared import differs, other_table
 from decoct.data.encoded import encoded
 from decoct.data.tables import rows as as_rows
 from decoct.diagnostics.posterior_path import Kind, PosteriorPath, paired_error
@@ -333,7 +334,4 @@ def _require_same_rows(coreset: WeightedRows, table: Rows) -> None:
     kept = coreset.model.encode(coreset.rows, coreset.indices)
     for name, column in table.take(coreset.indices).items():
         if not np.array_equal(column, kept[name]):
-            raise RequestError(
-                f"This is not the table the coreset was built from: column '{name}' differs in the "
-                "kept rows."
-            )
+            raise RequestError(other_table(differs(name)))
