@@ -16,7 +16,7 @@ from decoct.errors import RequestError
 from decoct.file_lock import sole_user
 from decoct.files import remove_parts, write_atomically
 
-FORMAT = 1
+FORMAT = 2
 
 
 @contextlib.contextmanager

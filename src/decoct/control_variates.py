@@ -31,10 +31,14 @@ class SubsampledTotals(NamedTuple):
         In nats.
     corrected
         Whether the control variates were worth their pass.
+    error
+        ½Var of the estimate's error in nats, as two halves of the subsample disagree; infinite
+        where there are no halves. Rows that the subsample lacks it cannot see.
     """
 
     totals: Float[np.ndarray, " S"]
     corrected: bool
+    error: float = np.inf
 
 
 def subsampled_totals(
@@ -107,10 +111,11 @@ def totals_from_halves(
         total - scale * _expansion(potentials.curvature_of(half.rows, at), delta)
         for total, half in zip(sums, halves, strict=True)
     ]
-    if not np.std(left[0] - left[1]) < np.std(sums[0] - sums[1]):
-        return SubsampledTotals(_centred(sums[0] + sums[1]), False)
+    apart, plain_apart = (0.5 * float(np.var(a - b)) for a, b in (left, sums))
+    if not apart < plain_apart:
+        return SubsampledTotals(_centred(sums[0] + sums[1]), False, plain_apart)
     everything = _expansion(potentials.curvature(at), delta)
-    return SubsampledTotals(_centred(everything + left[0] + left[1]), True)
+    return SubsampledTotals(_centred(everything + left[0] + left[1]), True, apart)
 
 
 def _expansion(curvature: Curvature, delta: Float[np.ndarray, "S d"]) -> Float[np.ndarray, " S"]:

@@ -1,14 +1,16 @@
-"""Early rounds on a subsample: as good an end, for one pass over all rows at all draws."""
+"""Early rounds on a subsample, later ones beside a thin pass: as good an end for less."""
 
 import dataclasses
 
+import jax
 import numpy as np
 import pytest
 
 import decoct
 from decoct.checkpoint import read_checkpoint
 from decoct.constructions import IteratedHilbert, scouting
-from decoct.constructions.base import Problem
+from decoct.constructions.base import Problem, uniform_selection
+from decoct.control_variates import totals_from_halves
 from decoct.data.encoded import encoded
 from decoct.driver import resume
 from decoct.posteriors import Laplace
@@ -135,3 +137,80 @@ def test_large_tables_need_fewer_draws():
     assert [draws(10**6 - 1, size) for size in (20, 100, 500)] == [1000, 1000, 2000]
     assert [draws(10**6, size) for size in (20, 100, 500)] == [500, 600, 2000]
     assert draws(10**6, 20, dataclasses.replace(METHOD, draws=700)) == 700
+
+
+def problem_of(rows, size=SIZE):
+    return Problem(Potentials(MODEL, encoded(decoct.rows(rows), MODEL)), Laplace(), (size,))
+
+
+def subsample(problem):
+    return uniform_selection(jax.random.key(1), problem, SEEN)
+
+
+def exact_error(problem, rows, z, totals):
+    """½Var of what is wrong with the totals, by every row at every draw."""
+    margin = (rows["x"] @ z.T) * np.where(rows["y"] > 0, 1.0, -1.0)[:, None]
+    exact = -np.logaddexp(0.0, -margin).sum(axis=0)
+    return 0.5 * np.var(exact - totals, ddof=1)
+
+
+def posterior_draws(rows, n=500):
+    fit = decoct.laplace(MODEL, rows)
+    return np.random.default_rng(1).multivariate_normal(fit.mean, fit.cov, size=n)
+
+
+def test_the_rounds_that_fill_the_size_see_all_rows_at_a_few_draws(rows):
+    coreset = decoct.build(MODEL, rows, size=SIZE, method=METHOD)
+    whole = [one["draws_on_all_rows"] for one in coreset.report.rounds]
+    assert whole == [0, 0, scouting.FEW]
+    draws = coreset.report.rounds[-1]["draws"]
+    assert coreset.report.evaluations < 0.6 * N * draws
+
+
+def test_a_thin_pass_says_how_far_its_totals_are_off(rows):
+    problem, z = problem_of(rows), posterior_draws(rows)
+    seen = subsample(problem)
+    found = scouting.thin(jax.random.key(0), problem, seen, z, 500)
+    off = exact_error(problem, rows, z, found.totals)
+    assert 0.7 * off < found.error < 3.0 * off + 1e-15
+    assert found.error < 1e-6
+    assert found.pool.indices.max() > 0.9 * N  # of the whole table, not of the subsample
+    assert len(np.intersect1d(found.pool.indices, seen.indices)) < 0.5 * len(found.pool.indices)
+
+
+def one_sided(few=10):
+    """Ten rows alone inform a coefficient, and far from quadratically; no subsample has them."""
+    table = logistic()
+    table["x"][:, 3] = 0.0
+    seen = subsample(problem_of(table))
+    lacked = np.setdiff1d(np.arange(N), seen.indices)[:few]
+    table["x"][lacked, 3], table["y"][lacked] = 3.0, 1.0
+    return table, seen
+
+
+def test_rows_that_the_subsample_lacks_are_noticed():
+    table, seen = one_sided()
+    problem, z = problem_of(table), posterior_draws(table)
+    seen = seen._replace(rows=problem.potentials.rows.take(seen.indices))
+    halves = [
+        half.part(problem, half.potentials.totals(z)) for half in scouting._halves(problem, seen)
+    ]
+    estimate = totals_from_halves(problem.potentials, z, halves)
+    assert estimate.error < scouting.TOLERABLE  # the subsample by itself sees nothing amiss
+    assert exact_error(problem, table, z, estimate.totals) > 100 * scouting.TOLERABLE
+    assert scouting.thin(jax.random.key(0), problem, seen, z, 500) is None
+
+
+def test_where_a_thin_pass_will_not_do_all_rows_are_seen_at_all_draws():
+    table, _ = one_sided()
+    coreset = decoct.build(MODEL, table, size=SIZE, method=METHOD)
+    last = coreset.report.rounds[-1]
+    assert last["draws_on_all_rows"] == last["draws"]
+    assert coreset.report.status.ok
+
+
+def test_a_kl_build_is_certified_at_all_draws(rows):
+    coreset = decoct.build(MODEL, rows, kl=0.01, method=METHOD)
+    whole = [one["draws_on_all_rows"] for one in coreset.report.rounds]
+    draws = coreset.report.rounds[-1]["draws"]
+    assert whole[-2:] == [scouting.FEW, draws]

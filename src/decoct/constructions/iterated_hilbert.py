@@ -12,7 +12,10 @@ held-out draws, ½Var(b − Σ w_n g_n) ≈ KL in nats. The pass also measures K
 cost; once that is small the draws are as good as draws from π and the rounds end.
 
 On large tables the first rounds scout (`constructions/scouting`): a subsample with second-order
-control variates stands in for the pass. The last pass is always over all rows at all draws.
+control variates stands in for the pass. The rounds that fill the sizes are then thin: all rows at
+a few draws, which fill the pool and measure how far the estimated totals are off. Where that is
+more than 1e-5 nats, and where a ``kl`` build certifies itself, a round passes over all rows at all
+draws.
 
 The reference may keep more rows than asked for. Below about d(d+3)/2 rows π_w is a bad place to
 look from (its draws miss π), while a longer stretch of the same path is nearly exact.
@@ -27,6 +30,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jaxtyping import Float
 
 from decoct.constructions.base import (
     Chosen,
@@ -38,9 +42,15 @@ from decoct.constructions.base import (
     uniform_selection,
     unpack_chosen,
 )
-from decoct.constructions.scouting import part_of, scouted, scouting_rows, subsample
+from decoct.constructions.scouting import (
+    FEW,
+    part_of,
+    scouted,
+    scouting_rows,
+    thin,
+)
 from decoct.constructions.view import Fits, View, best_of_restarts, smallest
-from decoct.pools import merge_pools
+from decoct.pools import Pool, merge_pools
 from decoct.randomness import host_rng
 from decoct.solvers.nnls import SparseWeights
 from decoct.status import Status
@@ -77,9 +87,12 @@ class IteratedHilbertState(NamedTuple):
     outcome
         `Status` by name.
     scout
-        The subsample that the next round looks at; None once rounds pass over all rows.
+        The subsample that the next round looks at; None once rounds pass over all rows at all
+        draws.
     scouts
-        Rounds done with it.
+        Rounds done with it alone.
+    thin
+        Whether the next round passes over all rows too, at a few draws.
     """
 
     round: int
@@ -90,6 +103,7 @@ class IteratedHilbertState(NamedTuple):
     outcome: str
     scout: Selection | None = None
     scouts: int = 0
+    thin: bool = False
 
 
 @dataclass(frozen=True)
@@ -99,10 +113,12 @@ class IteratedHilbert:
     Attributes
     ----------
     max_rounds
-        Most rounds, one pass over the data each. A ``kl`` build may take twice as many.
+        Most rounds over all rows. A ``kl`` build may take twice as many. Before them come at most
+        max_rounds − 2 that scout.
     scout
-        Let all but the last two rounds look at a subsample, if the table is large. False: every
-        round evaluates all rows at all draws.
+        If the table is large, let the first rounds look at a subsample, and those that fill the
+        size at all rows at a few draws beside it. False: every round evaluates all rows at all
+        draws.
     draws
         S, draws per round (four fifths to fit, one fifth held out); default
         min(2000, max(1000, 6 M)), and max(500, 6 M) from a million rows on.
@@ -133,12 +149,11 @@ class IteratedHilbert:
 
     def init(self, key: jax.Array, problem: Problem) -> IteratedHilbertState:
         size = min(problem.n_rows, self.pilot or max(1000, 20 * problem.dim))
-        seen = None
-        if self.scout and self.max_rounds > 2:
-            seen = subsample(key, problem, *self._effort(problem, None))
-        if seen is None or seen.size < size:
+        n_seen = self._scouting_rows(problem)
+        if n_seen is None or n_seen < size:
             pilot, seen = uniform_selection(key, problem, size), None
         else:
+            seen = uniform_selection(key, problem, n_seen)
             pilot = part_of(problem, seen, size)
         return IteratedHilbertState(0, pilot, np.inf, (), 1.0, Status.RUNNING.name, seen)
 
@@ -147,18 +162,21 @@ class IteratedHilbert:
     ) -> tuple[IteratedHilbertState, StepInfo]:
         look = self._look(key, problem, state)
         view = look.view
-        if state.scout is not None:
+        if look.draws_on_all_rows == 0:
             after, last = self._scout(problem, state, look)
         else:
+            if look.draws_on_all_rows == len(view.draws):
+                state = state._replace(scout=None, thin=False)
             if problem.kl is None:
                 after = self._fit_sizes(problem, state, view)
             else:
                 after = self._fit_kl(problem, state, view, problem.kl)
             last = after.chosen[-1]
         numbers = {
-            "rows_seen": problem.n_rows if state.scout is None else state.scout.size,
+            "rows_seen": look.rows_seen,
             "sampler": look.sampler,
             "draws": len(view.draws),
+            "draws_on_all_rows": look.draws_on_all_rows,
             "pool": len(view.pool.indices),
             "reference_rows": state.reference.size,
             "reference_kl": after.reference_kl,
@@ -175,24 +193,36 @@ class IteratedHilbert:
         return state.chosen
 
     def steps(self, problem: Problem) -> int:
+        scouts = 0 if self._scouting_rows(problem) is None else self.max_rounds - 2
+        return scouts + self._most_rounds(problem)
+
+    def _most_rounds(self, problem: Problem) -> int:
+        """Return most rounds over all rows."""
         return self.max_rounds if problem.kl is None else 2 * self.max_rounds
 
+    def _scouting_rows(self, problem: Problem) -> int | None:
+        """Return the size of the subsample, or None where no round looks at one."""
+        if not self.scout or self.max_rounds <= 2:
+            return None
+        return scouting_rows(problem, *self._effort(problem, None))
+
     def plan(self, problem: Problem) -> Plan:
-        """One pass at S draws is the least; scouting adds passes of 1 + 2 d potentials a row."""
+        """One pass at S draws is the least, or one at few and two of 1 + 2 d potentials a row."""
         n, (S, P) = problem.n_rows, self._effort(problem, None)
         P = min(P, n)
-        seen = None
-        if self.scout and self.max_rounds > 2:
-            seen = scouting_rows(problem, S, P)
-        rounds, pool = self.steps(problem), 2 * S * (P + 2 * problem.size)
+        seen = self._scouting_rows(problem)
+        rounds, pool = self._most_rounds(problem), 2 * S * (P + 2 * problem.size)
         effort = 1 if problem.kl is None else 4
         most = float(effort * rounds * (n * S + pool))
         array_bytes = 4 * 8 * effort**2 * S * (P + 2 * problem.size)
         if seen is None:
             least = float(n * S + pool)
             return Plan((1 if problem.kl is None else 2, rounds), (least, most), array_bytes)
-        scout = n * (1 + 2 * problem.dim) + seen * S + pool
-        return Plan((2, rounds), (float(n * S + pool + scout), most), array_bytes)
+        corrected = n * (1 + 2 * problem.dim) + seen * S
+        thinned = float(2 * (corrected + pool) + n * FEW)
+        least = thinned if problem.kl is None else thinned + n * S + pool
+        most += n * FEW + corrected + (self.max_rounds - 2) * (corrected + pool)
+        return Plan((2, 2 * rounds + self.max_rounds - 2), (least, most), array_bytes)
 
     def pack(self, state: IteratedHilbertState) -> dict[str, Any]:
         packed = state._asdict()
@@ -211,6 +241,7 @@ class IteratedHilbert:
             str(packed["outcome"]),
             None if packed["scout"] is None else Selection(**packed["scout"]),
             int(packed["scouts"]),
+            bool(packed["thin"]),
         )
 
     def _effort(self, problem: Problem, state: IteratedHilbertState | None) -> tuple[int, int]:
@@ -229,16 +260,21 @@ class IteratedHilbert:
         # Chains come one after the other; mixed up, both parts see all of them.
         order = host_rng(split_key).permutation(S)
         z = draws.flat[:S][order]
-        trusted = True
-        if state.scout is None:
-            sweep = problem.potentials.sweep(z, P, sweep_key)
-            totals, seen = sweep.totals, sweep.pool
-        else:
-            totals, seen, trusted = scouted(sweep_key, problem, state.scout, z, P)
-        pool = merge_pools(
-            seen, state.reference.pool, *(one.selection.pool for one in state.chosen)
-        )
-        return _Look(View.of(problem, z, totals, pool, state.reference), draws.sampler, trusted)
+
+        def view_of(totals: Float[np.ndarray, " S"], seen: Pool, error: float = 0.0) -> View:
+            pools = (seen, state.reference.pool, *(one.selection.pool for one in state.chosen))
+            return View.of(problem, z, totals, merge_pools(*pools), state.reference, error)
+
+        if state.scout is not None and not state.thin:
+            found = scouted(sweep_key, problem, state.scout, z, P)
+            view = view_of(found.totals, found.pool)
+            return _Look(view, draws.sampler, state.scout.size, 0, found.corrected)
+        if state.scout is not None and (problem.kl is None or not state.chosen):
+            thinned = thin(sweep_key, problem, state.scout, z, P)
+            if thinned is not None:
+                return _Look(view_of(*thinned), draws.sampler, problem.n_rows, FEW)
+        sweep = problem.potentials.sweep(z, P, sweep_key)
+        return _Look(view_of(sweep.totals, sweep.pool), draws.sampler, problem.n_rows, S)
 
     def _scout(
         self, problem: Problem, state: IteratedHilbertState, look: _Look
@@ -253,8 +289,10 @@ class IteratedHilbert:
             round=state.round + 1,
             reference=best.selection,
             reference_kl=view.reference_kl,
-            scout=state.scout if go_on else None,
+            # without control variates that serve here, a thin pass would be in vain
+            scout=state.scout if look.trusted else None,
             scouts=scouts,
+            thin=not go_on,
         )
         return after, best
 
@@ -277,7 +315,7 @@ class IteratedHilbert:
         outcome = Status.RUNNING
         if view.reference_kl <= SETTLED:
             outcome = Status.DONE
-        elif rounds >= self.max_rounds:
+        elif rounds - state.scouts >= self.max_rounds:
             outcome = Status.MORE_ROUNDS
         final = outcome is not Status.RUNNING
         # Earlier rounds only have to supply the next reference.
@@ -327,7 +365,7 @@ class IteratedHilbert:
             outcome = Status.SHORT_SIZE
         elif limited:
             effort *= 2.0
-        if outcome is Status.RUNNING and rounds >= 2 * self.max_rounds:
+        if outcome is Status.RUNNING and rounds - state.scouts >= 2 * self.max_rounds:
             outcome = Status.SHORT_ROUNDS
         return state._replace(
             round=rounds,
@@ -340,11 +378,27 @@ class IteratedHilbert:
 
 
 class _Look(NamedTuple):
-    """A view, the sampler whose draws it is at, and whether its totals can be trusted."""
+    """A view, and what it was made from.
+
+    Attributes
+    ----------
+    view
+        The pool in the tangent space.
+    sampler
+        Whose draws it is at.
+    rows_seen
+        All N, or those of the subsample.
+    draws_on_all_rows
+        Draws at which all rows were evaluated.
+    trusted
+        Whether totals from a subsample alone are more than rough.
+    """
 
     view: View
     sampler: str
-    trusted: bool
+    rows_seen: int
+    draws_on_all_rows: int
+    trusted: bool = True
 
 
 def _likely_size(problem: Problem, state: IteratedHilbertState | None) -> int:

@@ -1,4 +1,4 @@
-"""Scouting: a look at the tangent space from a subsample of the rows.
+"""Looks at the tangent space from a subsample of the rows, alone or beside a thin pass.
 
 A round of a construction needs the target b = Σ_n g_n at its draws and a pool of candidate rows.
 Early rounds only have to find the neighbourhood of π, for which a uniform subsample U serves:
@@ -7,25 +7,39 @@ Early rounds only have to find the neighbourhood of π, for which a uniform subs
 
 with q_n the second-order expansion of f_n at the mean of the draws, summed over all rows at
 1 + 2 d potentials a row in place of S (`decoct.control_variates`). The pool is drawn from U by
-the odds that a full pass would use.
+the odds that a full pass would use. That is scouting.
+
+A later round may be *thin*: the same estimate of b, beside one pass over all rows at a few of the
+draws. That pass fills the pool from all rows, and tells how far the estimate is off, whatever rows
+U lacks: with b at those draws exact, ½Var(b − estimate) is what the estimate adds to the KL. What
+is left of it is of third order in the width of the draws, d³/(N |U|) nats or so for a smooth
+model; where it is more than `TOLERABLE`, the round passes over all rows at all draws instead.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import jax
 import numpy as np
 from jaxtyping import Float
 
-from decoct.constructions.base import Problem, Selection, uniform_selection
+from decoct.constructions.base import Problem, Selection
 from decoct.control_variates import Part, totals_from_halves
 from decoct.data.arrays import ArrayRows
+from decoct.data.base import Columns
 from decoct.pools import Pool, merge_pools
 from decoct.potentials import Potentials
 
 ROWS = 20_480
 """Rows of the subsample, if the pool is not large."""
+
+FEW = 64
+"""Draws of a thin pass: ½Var is known from them to a sixth or so."""
+
+TOLERABLE = 1e-5
+"""Nats that estimated totals may add to the KL of a coreset."""
 
 WORTH = 10
 """Times as many rows as the subsample there must be for scouting to pay."""
@@ -49,8 +63,8 @@ class Scouted(NamedTuple):
     corrected: bool
 
 
-def subsample(key: jax.Array, problem: Problem, n_draws: int, pool_size: int) -> Selection | None:
-    """Return the rows to scout with, or None where passes over all rows are as cheap.
+def scouting_rows(problem: Problem, n_draws: int, pool_size: int) -> int | None:
+    """Return the size of the subsample, or None where passes over all rows are as cheap.
 
     Parameters
     ----------
@@ -59,12 +73,6 @@ def subsample(key: jax.Array, problem: Problem, n_draws: int, pool_size: int) ->
     pool_size
         P, the pool wanted.
     """
-    size = scouting_rows(problem, n_draws, pool_size)
-    return None if size is None else uniform_selection(key, problem, size)
-
-
-def scouting_rows(problem: Problem, n_draws: int, pool_size: int) -> int | None:
-    """Return the size of the subsample, or None where scouting does not pay."""
     size = max(ROWS, 4 * pool_size)
     worth = problem.n_rows >= WORTH * size and 4 * problem.dim <= n_draws
     return size if worth else None
@@ -92,12 +100,72 @@ def scouted(
         θ_s in unconstrained space.
     """
     halves, pools = [], []
-    for number, half in enumerate((slice(0, None, 2), slice(1, None, 2))):
-        rows = {name: column[half] for name, column in seen.rows.items()}
-        potentials = Potentials(problem.potentials.model, ArrayRows(rows))
-        sweep = potentials.sweep(draws, pool_size // 2, jax.random.fold_in(key, number))
-        problem.potentials.counts.evaluations += potentials.counts.evaluations
-        halves.append(Part(rows, sweep.totals))
-        pools.append(Pool(seen.indices[half][sweep.pool.indices], sweep.pool.rows))
+    for number, half in enumerate(_halves(problem, seen)):
+        sweep = half.potentials.sweep(draws, pool_size // 2, jax.random.fold_in(key, number))
+        halves.append(half.part(problem, sweep.totals))
+        pools.append(Pool(half.indices[sweep.pool.indices], sweep.pool.rows))
     totals = totals_from_halves(problem.potentials, draws, halves)
     return Scouted(totals.totals, merge_pools(*pools), totals.corrected)
+
+
+class Thin(NamedTuple):
+    """What a thin pass shows.
+
+    Attributes
+    ----------
+    totals : (S,)
+        An estimate of Σ_n f_n(θ_s) over all rows, centred over the draws.
+    pool
+        Candidate rows of the whole table.
+    error
+        ½Var of the estimate's error in nats, with two Monte Carlo standard errors added.
+    """
+
+    totals: Float[np.ndarray, " S"]
+    pool: Pool
+    error: float
+
+
+def thin(
+    key: jax.Array,
+    problem: Problem,
+    seen: Selection,
+    draws: Float[np.ndarray, "S d"],
+    pool_size: int,
+) -> Thin | None:
+    """Pass over all rows at `FEW` draws; totals at the others are estimated from ``seen``.
+
+    None if the estimate is more than `TOLERABLE` off.
+
+    Parameters
+    ----------
+    draws : (S, d)
+        θ_s in unconstrained space, in random order.
+    """
+    halves = [half.part(problem, half.potentials.totals(draws)) for half in _halves(problem, seen)]
+    estimate = totals_from_halves(problem.potentials, draws, halves)
+    if not estimate.error <= TOLERABLE:
+        return None
+    few = min(FEW, len(draws))
+    sweep = problem.potentials.sweep(draws[:few], pool_size, key)
+    off = 0.5 * float(np.var(sweep.totals - estimate.totals[:few], ddof=1))
+    error = float(off * (1.0 + 2.0 * np.sqrt(2.0 / (few - 1))))
+    return Thin(estimate.totals, sweep.pool, error) if error <= TOLERABLE else None
+
+
+class _Half(NamedTuple):
+    indices: np.ndarray
+    rows: Columns
+    potentials: Potentials
+
+    def part(self, problem: Problem, sums: Float[np.ndarray, " S"]) -> Part:
+        """Return what the half adds up to; what it cost is added to the problem's."""
+        problem.potentials.counts.evaluations += self.potentials.counts.evaluations
+        return Part(self.rows, sums)
+
+
+def _halves(problem: Problem, seen: Selection) -> Iterator[_Half]:
+    for half in (slice(0, None, 2), slice(1, None, 2)):
+        rows = {name: column[half] for name, column in seen.rows.items()}
+        potentials = Potentials(problem.potentials.model, ArrayRows(rows))
+        yield _Half(seen.indices[half], rows, potentials)

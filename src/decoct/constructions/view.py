@@ -37,6 +37,8 @@ class View:
     reference_kl, reference_kl_upper
         KL in nats from the posterior the draws are of to the full one, and with two Monte Carlo
         standard errors added.
+    error
+        Nats that errors of the totals may add to the KL of what is fitted.
     """
 
     draws: Float[np.ndarray, "S d"]
@@ -45,6 +47,7 @@ class View:
     held_out: Tangent
     reference_kl: float
     reference_kl_upper: float
+    error: float = 0.0
 
     @classmethod
     def of(
@@ -54,6 +57,7 @@ class View:
         totals: Float[np.ndarray, " S"],
         pool: Pool,
         reference: Selection,
+        error: float = 0.0,
     ) -> View:
         """Evaluate the pool, which holds the reference's rows, at the draws."""
         values = problem.potentials.vectors(pool.rows, draws)
@@ -67,6 +71,7 @@ class View:
             tangent(values[:, fit:], totals[fit:]),
             kl.reverse,
             kl.reverse + 2.0 * kl.reverse_se,
+            error,
         )
 
     @property
@@ -75,7 +80,7 @@ class View:
 
     def judge(self, solution: SparseWeights) -> float:
         """Return the predicted KL in nats at the held-out draws."""
-        return self.held_out.predicted_kl(solution.indices, solution.weights)
+        return self.held_out.predicted_kl(solution.indices, solution.weights) + self.error
 
     def pursue(
         self,
