@@ -3,9 +3,10 @@
 Logistic regression in ten dimensions on generated Parquet. For every N: build, NUTS 4 × (1,000 +
 1,000) on the coreset and the certificate, beside the same sampler on all rows (run up to
 ``--full-to`` rows; beyond, a measured gradient times the steps of the largest run, times what that
-run took over what its own gradient says, and labelled so). Then the throughput of one pass beside
-plain JAX and NumPy, and, with ``--huge`` and ``--dask``, a table larger than memory and a cluster
-of one and two worker processes.
+run took over what its own gradient says, and labelled so). Means and sds are compared at five
+times the draws up to ``--long-to`` rows. Then the throughput of one pass beside plain JAX and
+NumPy, and, with ``--huge`` and ``--dask``, a table larger than memory and a cluster of one and two
+worker processes.
 """
 
 from __future__ import annotations
@@ -22,14 +23,17 @@ from rich.table import Table
 from benchmarks.scale_parts import DRAWS, WARMUP, write_rows
 from benchmarks.tables import RESULTS, in_process, write_csv
 
-VECTORS = ("mean", "sd", "full_mean", "full_sd")
+LEFT_OUT = ("mean", "sd", "full_mean", "full_sd", "ess", "square_ess", "full_square_ess")
+"""Of a line; `errors` says what they come to."""
 
 
 def part(name: str, *arguments: str) -> dict[str, Any]:
     return in_process("benchmarks.scale_parts", name, *arguments)
 
 
-def measured(sizes: list[int], full_to: int, gradient_to: int, folder: Path) -> list[dict]:
+def measured(
+    sizes: list[int], full_to: int, gradient_to: int, long_to: int, folder: Path
+) -> list[dict]:
     """Return one line a table size."""
     lines, steps, off = [], np.nan, 1.0
     for n in sizes:
@@ -41,7 +45,8 @@ def measured(sizes: list[int], full_to: int, gradient_to: int, folder: Path) -> 
         if n <= full_to:
             line |= part("full", "--folder", str(rows))
             steps = line["full_steps"]
-            line |= errors(line) | {"full": "measured"}
+            compared = part("long", "--folder", str(rows)) if n <= long_to else line
+            line |= errors(compared) | {"full": "measured"}
             # what the gradients alone would have said of this run, as a check of what they say next
             off = line["full_s"] / (line.get("gradient_s", np.nan) * steps * (WARMUP + DRAWS))
             line["measured_over_gradients"] = off
@@ -50,7 +55,7 @@ def measured(sizes: list[int], full_to: int, gradient_to: int, folder: Path) -> 
             line |= {"full_s": seconds, "full_steps": steps, "full": "extrapolated"}
         if "full_s" in line:
             line["ratio"] = line["full_s"] / line["coreset_s"]
-        lines.append({key: value for key, value in line.items() if key not in VECTORS})
+        lines.append({key: value for key, value in line.items() if key not in LEFT_OUT})
         print(f"N = {n:,}: {line['coreset_s']:.1f} s, KL {line['kl']:.2g}", flush=True)
     return lines
 
@@ -61,11 +66,13 @@ def errors(line: dict[str, Any]) -> dict[str, float]:
     mean = np.abs(np.asarray(line["mean"]) - line["full_mean"]) / sd
     ratio = np.asarray(line["sd"]) / sd
     # two sets of draws differ by about this much when they are of one posterior
-    noise = np.sqrt(2.0 / line["full_ess"])
+    noise = np.sqrt(1.0 / line["ess"] + 1.0 / line["full_ess"])
+    sd_noise = np.sqrt(0.5 / line["square_ess"] + 0.5 / line["full_square_ess"])
     return {
         "mean_error_sd": float(mean.max()),
         "sd_ratio": float(ratio[np.abs(ratio - 1.0).argmax()]),
         "monte_carlo_sd": float(noise),
+        "monte_carlo_ratio": float(sd_noise),
     }
 
 
@@ -128,6 +135,7 @@ def main() -> None:
     parser.add_argument("--sizes", type=float, nargs="+", default=[1e4, 1e5, 1e6, 1e7])
     parser.add_argument("--full-to", type=float, default=1e6, help="run NUTS on all rows up to N")
     parser.add_argument("--gradient-to", type=float, default=1e7, help="time gradients up to N")
+    parser.add_argument("--long-to", type=float, default=1e5, help="compare more draws up to N")
     parser.add_argument("--huge", type=float, nargs="*", default=[], help="sizes without gradients")
     parser.add_argument("--dask", type=float, default=0, help="compare one and two workers on N")
     parser.add_argument("--folder", type=Path, help="keep the generated files there")
@@ -137,7 +145,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.folder or Path(temporary)
         throughput = part("pass")
-        lines = measured(sizes, int(options.full_to), int(options.gradient_to), folder)
+        limits = (options.full_to, options.gradient_to, options.long_to)
+        lines = measured(sizes, *(int(limit) for limit in limits), folder)
         if options.dask:
             workers = on_dask(int(options.dask), folder)
     show(lines)

@@ -20,6 +20,8 @@ BLOCK = 1_000_000
 SIZE = 100
 CERTIFICATE_DRAWS = 400
 CHAINS, WARMUP, DRAWS = 4, 1000, 1000
+LONG_DRAWS = 5000
+"""Per chain, where means and sds are compared more closely than `DRAWS` can."""
 
 
 def write_rows(folder: Path, n: int) -> None:
@@ -77,7 +79,7 @@ def coreset_run(options: argparse.Namespace) -> dict[str, Any]:
     sample_s = lap()
     check = decoct.check(coreset, rows, draws, max_draws=CERTIFICATE_DRAWS, progress=False)
     check_s = lap()
-    z = draws["unconstrained_posterior"]["z"].to_numpy().reshape(-1, DIM)
+    coreset.save(options.folder.with_suffix(".coreset.parquet"))
     return {
         "n": coreset.n_rows,
         "rows": coreset.size,
@@ -92,9 +94,49 @@ def coreset_run(options: argparse.Namespace) -> dict[str, Any]:
         "check_s": check_s,
         "coreset_s": formula_s + build_s + sample_s + check_s,
         "peak_gb": peak_gb(),
-        "mean": z.mean(axis=0).tolist(),
-        "sd": z.std(axis=0, ddof=1).tolist(),
+    } | summary(unconstrained(draws))
+
+
+def summary(z: np.ndarray, prefix: str = "") -> dict[str, Any]:
+    """Return means, sds, and the least effective sizes of either, of draws (chains, draws, d)."""
+    from arviz_stats.base import array_stats
+
+    def least(values: np.ndarray) -> float:
+        sizes = [
+            array_stats.ess(one, chain_axis=0, draw_axis=1) for one in values.transpose(2, 0, 1)
+        ]
+        return float(np.min(sizes))
+
+    mean = z.mean(axis=(0, 1))
+    found = {
+        "mean": mean.tolist(),
+        "sd": z.std(axis=(0, 1), ddof=1).tolist(),
+        "ess": least(z),
+        "square_ess": least((z - mean) ** 2),
     }
+    return {prefix + name: value for name, value in found.items()}
+
+
+def unconstrained(draws: Any) -> np.ndarray:
+    return draws["unconstrained_posterior"]["z"].to_numpy()
+
+
+def in_chains(drawn: Any) -> np.ndarray:
+    return drawn.flat.reshape(CHAINS, -1, DIM)
+
+
+def long_run(options: argparse.Namespace) -> dict[str, Any]:
+    """Sample the coreset's posterior and that of all rows with many more draws, for comparison."""
+    import jax
+
+    import decoct
+    from decoct.posteriors.nuts import NUTS
+
+    coreset = decoct.load(options.folder.with_suffix(".coreset.parquet"))
+    drawn = coreset.sample(draws=LONG_DRAWS, warmup=WARMUP, chains=CHAINS, seed=2, progress=False)
+    nuts = NUTS(chains=CHAINS, warmup=WARMUP)
+    full = nuts.sample(jax.random.key(3), full_density(options), LONG_DRAWS)
+    return summary(unconstrained(drawn)) | summary(in_chains(full), "full_")
 
 
 def full_density(options: argparse.Namespace) -> Any:
@@ -119,15 +161,11 @@ def full_run(options: argparse.Namespace) -> dict[str, Any]:
     started = time.perf_counter()
     drawn = NUTS(chains=CHAINS, warmup=WARMUP).sample(jax.random.key(1), density, DRAWS)
     seconds = time.perf_counter() - started
-    z = drawn.flat
     return {
         "full_s": seconds,
         # all chains move together: a step costs as many gradients as the chain that needs most
         "full_steps": float(drawn.info["n_steps"].max(axis=0).mean()),
-        "full_ess": float(drawn.info["ess"]),
-        "full_mean": z.mean(axis=0).tolist(),
-        "full_sd": z.std(axis=0, ddof=1).tolist(),
-    }
+    } | summary(in_chains(drawn), "full_")
 
 
 def gradient_run(options: argparse.Namespace) -> dict[str, Any]:
@@ -215,6 +253,7 @@ def peak_gb() -> float:
 PARTS = {
     "coreset": coreset_run,
     "full": full_run,
+    "long": long_run,
     "gradient": gradient_run,
     "pass": pass_run,
 }
