@@ -76,9 +76,11 @@ def test_a_round_trip_changes_nothing(name, tmp_path):
     assert frame["_weight"].tolist() == coreset.weights.tolist()
 
 
-def custom():
+def custom(scale=1.0, prior=0.5, mu=0.0):
     return decoct.Model(
-        lambda p, r: -0.5 * (r["y"] - p["mu"]) ** 2, lambda p: -0.5 * p["mu"] ** 2, {"mu": 0.0}
+        lambda p, r: -0.5 * ((r["y"] - p["mu"].sum()) / scale) ** 2,
+        lambda p: -prior * (p["mu"] ** 2).sum(),
+        {"mu": mu},
     )
 
 
@@ -89,6 +91,17 @@ def test_a_model_of_ones_own_has_to_be_given_again(tmp_path):
         decoct.load(path)
     loaded = decoct.load(path, model=custom())
     assert float(loaded.log_density(np.ones(1))) == float(coreset.log_density(np.ones(1)))
+
+
+def test_a_model_with_another_likelihood_is_refused_and_one_with_another_prior_is_not(tmp_path):
+    path = tmp_path / "one.parquet"
+    decoct.build(custom(), {"y": table()["y"]}, size=4).save(path)
+    with pytest.raises(CoresetFileError, match=r"has not the likelihood .* is -.*, not -"):
+        decoct.load(path, model=custom(scale=1.001))
+    with pytest.raises(CoresetFileError, match="has 2 parameters, not 1"):
+        decoct.load(path, model=custom(mu=np.zeros(2)))
+    other = decoct.load(path, model=custom(prior=3.0, mu=0.7))
+    assert float(other.model.log_prior({"mu": np.ones(1)})) == -3.0
 
 
 @pytest.fixture

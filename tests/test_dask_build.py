@@ -183,6 +183,28 @@ def totals(model: AbstractModel, table: Any, theta: np.ndarray) -> np.ndarray:
     return Potentials(model, encoded(decoct.rows(table), model)).totals(theta)
 
 
+def test_the_certificate_refuses_another_table_that_workers_hold(reference):
+    """Kept rows are compared where they are; the error travels back and names the column."""
+    other = {name: values.copy() for name, values in DATA.items()}
+    other["x"][reference.indices[-1], 2] += 1e-9
+    with pytest.raises(decoct.CoresetFileError, match="column 'x' differs in the kept rows"):
+        decoct.check(reference, decoct.rows(spread(LAYOUTS[2], other)))
+    fewer = {name: values[:-1] for name, values in DATA.items()}
+    with pytest.raises(decoct.CoresetFileError, match="this table has 8999"):
+        decoct.check(reference, decoct.rows(spread((5000, 3999), fewer)))
+
+
+@pytest.mark.parametrize("method", [Sensitivity(), LightweightCoreset(columns=("x",))])
+def test_draws_by_scores_are_those_of_a_single_process_over_many_blocks(method):
+    rng = np.random.default_rng(5)
+    n = 2 * BLOCK + 3000
+    data = {"x": rng.normal(size=(n, 2)), "y": rng.integers(2, size=n)}
+    lengths = (BLOCK - 1, 700, BLOCK + 2500, n - 2 * BLOCK - 3199)
+    got = decoct.build(MODEL, decoct.rows(spread(lengths, data)), size=30, method=method)
+    assert_same(got, decoct.build(MODEL, data, size=30, method=method))
+    assert len(np.unique(got.indices // BLOCK)) == 3
+
+
 def test_a_formula_learns_the_same_design():
     frame, formula = flights(), "late ~ center(temp) * C(origin)"
     table = decoct.rows(in_partitions(frame, LAYOUTS[4]))

@@ -19,6 +19,7 @@ from decoct.data.compared import differing_column
 from decoct.errors import CoresetFileError
 from decoct.files import require_writable, write_atomically
 from decoct.models.base import AbstractModel
+from decoct.models.known_values import differing_value, known_values
 from decoct.models.registry import OF_FUNCTIONS, from_dict
 from decoct.report import Report
 
@@ -54,6 +55,8 @@ def save(coreset: Coreset, path: str | os.PathLike[str]) -> None:
     }
     if isinstance(coreset.model, FittedModel):
         description["fitted"] = coreset.model.fitted_state()
+    elif description["model"].get("kind") in OF_FUNCTIONS:
+        description["values"] = known_values(coreset.model, coreset.rows, coreset.indices)
     text = json.dumps(description, default=_plain, allow_nan=True).encode()
     table = pa.table(columns)
     table = table.replace_schema_metadata({KEY: text, DIGEST: _digest(text, table)})
@@ -69,12 +72,14 @@ def load(path: str | os.PathLike[str], model: AbstractModel | None = None) -> Co
         The file.
     model
         Needed when the coreset was built for a `decoct.Model` of your own functions, which a
-        file cannot hold.
+        file cannot hold. That its likelihood is the same is seen from its values on the kept
+        rows; the prior may be another one.
 
     Raises
     ------
     CoresetFileError
-        The file is missing, damaged, not a coreset, from a newer format, or needs ``model``.
+        The file is missing, damaged, not a coreset, from a newer format, or needs ``model``; or
+        ``model`` has another likelihood.
     """
     table, description = _read(Path(path))
     fitted, known = None, model
@@ -104,6 +109,8 @@ def load(path: str | os.PathLike[str], model: AbstractModel | None = None) -> Co
     except (KeyError, TypeError, ValueError) as error:
         raise CoresetFileError(f"{path} is a damaged coreset file ({error!r}).") from error
     _check_sound(coreset, path)
+    if model is not None:
+        _check_same_model(coreset, description, path)
     if fitted is not None:
         fitted.coreset_ = coreset
     return coreset
@@ -167,6 +174,19 @@ def _check_sound(coreset: Coreset, path: object) -> None:
         raise CoresetFileError(f"{path} has weights that are not positive and finite.")
     if len(n) == 0 or (np.diff(n) <= 0).any() or n[0] < 0 or n[-1] >= coreset.n_rows:
         raise CoresetFileError(f"{path} has row numbers out of order or outside the table.")
+
+
+def _check_same_model(coreset: Coreset, description: dict[str, Any], path: object) -> None:
+    """Refuse a model of functions that has another likelihood than the one before."""
+    values = description.get("values")
+    if values is None:
+        return
+    differs = differing_value(values, coreset.model, coreset.rows, coreset.indices)
+    if differs is not None:
+        raise CoresetFileError(
+            f"The model given has not the likelihood that {path} was built for: {differs}. Pass "
+            "one with the same functions and constants; the prior may be another."
+        )
 
 
 def _digest(text: bytes, table: pa.Table) -> bytes:

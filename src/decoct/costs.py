@@ -101,7 +101,8 @@ def estimate(
     Raises
     ------
     DecoctError
-        What `build` would refuse is refused here.
+        The request, the model or the table cannot be used. What only a walk over all rows finds is
+        left to `build`.
 
     Examples
     --------

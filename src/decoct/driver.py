@@ -338,6 +338,7 @@ class _Run:
             counts.passes,
             counts.evaluations,
             {name: round(value, 3) for name, value in seconds.items()},
+            posterior=described(self.request.posterior),
         )
 
     def _note(self, info: StepInfo, seconds: float) -> None:

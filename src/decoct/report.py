@@ -54,6 +54,8 @@ class Report:
     traffic
         What travelled to and from a cluster (`decoct.data.dask_cluster.Traffic`), or None for rows
         that are read here.
+    posterior
+        Name and options of the sampler the build was given, or None where no build made it.
     """
 
     method: dict[str, Any]
@@ -67,6 +69,7 @@ class Report:
     seconds: dict[str, float] = field(default_factory=dict)
     predicted_kl: float | None = None
     traffic: dict[str, int] | None = None
+    posterior: dict[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "status": self.status.name}

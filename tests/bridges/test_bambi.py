@@ -105,6 +105,20 @@ def test_potentials_and_prior_are_bambis(made, name):
     np.testing.assert_allclose(total, [w[1] for w in wanted], rtol=1e-10)
 
 
+def test_a_link_that_most_parameters_do_not_allow_starts_where_the_prior_is(made):
+    """1/(xᵀβ) of a gamma response is negative for some row wherever |β| is large."""
+    table = homes(300, seed=3)
+    table["size"] = np.random.default_rng(4).gamma(5.0, 1.0 / (0.2 + 0.02 * table.x) / 5.0)
+    model = bmb.Model("size ~ x", table, family="gamma", link="inverse")
+    bridge = from_bambi(model)
+    potentials = Potentials(bridge, bridge.rows)
+    z = potentials.space.flatten(bridge.start)
+    assert np.isfinite(potentials.totals(z[None])).all()
+    coreset = decoct.build(bridge, bridge.rows, size=30)
+    check = decoct.check(coreset, bridge.rows)
+    assert check.kl < 0.05
+
+
 def test_rows_are_the_design_by_name(made):
     model, bridge = made("gaussian")
     columns = bridge.rows.take(np.arange(len(TABLE)))

@@ -365,6 +365,22 @@ def test_a_latent_value_for_every_row_behind_an_index(ids, constants):
     assert "groups of several rows each" in message
 
 
+def test_a_latent_value_for_most_rows_while_others_have_no_derivative():
+    """Rows on the flat side of a kink tell nothing; groups with a flat row stay welcome."""
+
+    def kinked(ids, y, n_groups):
+        with numpyro.plate("group", n_groups):
+            effect = numpyro.sample("effect", dist.Normal(0.0, 1.0))
+        with numpyro.plate("data", len(y)):
+            mean = jnp.where(y > 2.0, 0.0, effect[ids])
+            numpyro.sample("y", dist.Normal(mean, 1.0), obs=y)
+
+    numbers, y = np.arange(60), np.linspace(-3.0, 3.0, 60)
+    message = refusal(kinked, {"ids": numbers, "y": y}, n_groups=60)
+    assert "'effect' has a latent value for 50 of the 60 rows" in message
+    assert from_numpyro(kinked, {"ids": numbers // 2, "y": y}, n_groups=60).rows.n_rows == 60
+
+
 def test_a_latent_value_for_every_row_behind_a_table_and_two_indices():
     def looked_up(ids, y, table):
         effect = numpyro.sample("effect", dist.Normal(0.0, 1.0).expand([60]).to_event(1))

@@ -151,6 +151,23 @@ def test_few_parameters_are_all_drawn(own, monkeypatch):
     assert "The picture has" not in page.text
 
 
+def test_the_page_names_a_sampler_that_was_chosen(own, tmp_path):
+    coreset, rows = own
+    method = decoct.constructions.IteratedHilbert(max_rounds=2)
+    other = decoct.build(coreset.model, rows, size=5, posterior=LAPLACE, method=method)
+    other.save(tmp_path / "c.parquet")
+    loaded = decoct.load(tmp_path / "c.parquet", model=coreset.model)
+    assert loaded.report.posterior == {"name": "Laplace", "judge": False}
+    says = "posterior=decoct.posteriors.Laplace(judge=False), seed=0)"
+    for one, named in ((loaded, True), (coreset, False)):
+        page = report_page(one, title="A")
+        assert (says in html.unescape(page)) is named
+    recipe = html.unescape(report_page(loaded, title="A")).split("<pre>")[1].split("</pre>")[0]
+    names = {"decoct": decoct, "model": coreset.model, "rows": rows}
+    exec(compile(recipe, "page", "exec"), names)
+    np.testing.assert_array_equal(names["coreset"].weights, other.weights)
+
+
 def test_the_command_names_the_call_for_models_a_file_cannot_hold(own, tmp_path, capsys):
     from decoct.cli import main
 

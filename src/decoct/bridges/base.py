@@ -40,6 +40,9 @@ PROBES = (3, 5)
 NEAR, FAR, TRIES = 0.1, 2.0, 20
 """Starting points: uniform this near zero, or else this far, and how many of them."""
 
+MORE = 1000
+"""Rows that a model is tried on which is not finite everywhere."""
+
 MISFITS = (ImportError, AttributeError, TypeError)
 """What importing raises when releases of packages do not go together."""
 
@@ -307,20 +310,50 @@ def starting_points(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarr
     return far
 
 
-def chosen_start(probed: Probe, points: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def chosen_start(
+    probed: Probe,
+    points: Mapping[str, np.ndarray],
+    evaluate: Evaluate,
+    table: Rows,
+    own: Callable[[], Mapping[str, np.ndarray]] | None = None,
+) -> dict[str, np.ndarray]:
     """Return the first point at which prior and potentials are finite.
+
+    A model that is not finite at all points on the rows it was probed on is tried on more of them
+    (a few may be possible by luck where most are not), and at the framework's own starting point.
+
+    Parameters
+    ----------
+    probed
+        The model at the points, on a few rows.
+    points
+        Where to start: name -> values, stacked along the first axis.
+    evaluate
+        The model; see `probe`.
+    table
+        Encoded rows.
+    own
+        Gives the framework's own starting point, name -> values.
 
     Raises
     ------
     ModelError
         There is none.
     """
+    points = dict(points)
     finite = np.isfinite(probed.whole).all(axis=1) & np.isfinite(probed.priors).all(axis=1)
+    if not finite.all():
+        if own is not None:
+            last = own()
+            points = {name: np.concatenate([v, last[name][None]]) for name, v in points.items()}
+        more = as_arrays(table.take(probe_indices(table.n_rows, min(MORE, table.n_rows))))
+        potentials, priors = jax.jit(jax.vmap(lambda at: evaluate(at, more)[:2]))(points)
+        finite = np.isfinite(potentials).all(axis=1) & np.isfinite(priors)
     if not finite.any():
         raise ModelError(
-            f"The model's log density is not finite at any of {TRIES} starting points within "
-            f"{FAR:g} of zero in unconstrained space; scale its data, or look for rows that are "
-            "impossible under the model."
+            f"The model's log density is not finite at any of {len(finite)} starting points, most "
+            f"of them within {FAR:g} of zero in unconstrained space; scale its data, look for rows "
+            "that are impossible under the model, or use a link that allows every value."
         )
     return {name: values[int(np.argmax(finite))] for name, values in points.items()}
 

@@ -38,7 +38,8 @@ def check_latents(
     """Refuse a model in which each of the rows has an entry of some latent array to itself.
 
     Groups of several rows are welcome, however many groups there are. One pass where a latent
-    array has at least as many entries as there are rows, else none.
+    array has at least as many entries as there are rows, else none. Arrays of which a row uses
+    several entries, such as the steps of a random walk, are not seen through.
 
     Parameters
     ----------
@@ -64,9 +65,10 @@ def check_latents(
                 size=min(DEFAULT_CHUNK, n),
                 columns=inputs,
             )
-            if seen is not None and seen.max() == 1:
+            if seen is not None and seen.max() == 1 and seen.sum() >= n / 2:
+                every = "every one" if seen.sum() == n else f"{seen.sum():,}"
                 raise ModelError(
-                    f"'{name}' has a latent value for every one of the {n:,} rows: its index is "
+                    f"'{name}' has a latent value for {every} of the {n:,} rows: its index is "
                     "different in each. One unknown per row cannot be kept by a coreset of rows. "
                     "Marginalise it, or give it groups of several rows each, of which there may be "
                     "many."
@@ -81,7 +83,9 @@ def _wide(shape: tuple[int, ...], n_rows: int) -> list[int | None]:
 
 @dataclass(frozen=True)
 class _Entries:
-    """Chunk -> how many of its rows depend on each entry; None if one depends on none or several.
+    """Chunk -> how many of its rows depend on each entry; None if one depends on several.
+
+    Rows that depend on none, because their derivative is 0 there, are not counted.
 
     Attributes
     ----------
@@ -112,8 +116,10 @@ class _Entries:
             once, first, second = np.asarray(
                 _derivatives(self.model, self.params, taken, self.name, directions)
             )
-        if not (np.isfinite(once).all() and once.all()):
+        if not np.isfinite(once).all():
             return None
+        counted = once != 0.0
+        once, first, second = once[counted], first[counted], second[counted]
         entry = first / once
         number = np.rint(entry * size)
         single = np.abs(entry * size - number) < WHOLE

@@ -172,7 +172,7 @@ def _assembled(program: Program, table: EncodedRows, whole: Facts | None) -> Num
     dims = axes(facts, program.plate)
     made = NumPyroModel(
         name=getattr(program.model, "__name__", type(program.model).__name__),
-        start=chosen_start(probed, points),
+        start=chosen_start(probed, points, program.evaluate, table),
         inputs=table.columns,
         axes=tuple((name, dims[name]) for name in named if name in dims),
         held=HeldRows(table.raw),

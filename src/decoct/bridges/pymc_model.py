@@ -198,7 +198,7 @@ def bridge(model: pm.Model) -> PyMCModel:
     named = tuple(name for name in program.values if name in free)
     return PyMCModel(
         name=model.name,
-        start=chosen_start(probed, points),
+        start=chosen_start(probed, points, program.evaluate, encoded, lambda: _own_start(model)),
         inputs=tuple(layout.rows),
         axes=_axes(model, named),
         held=HeldModel(encoded.raw, model),
@@ -208,6 +208,13 @@ def bridge(model: pm.Model) -> PyMCModel:
         named=named,
         labels=_labels(model, named),
     )
+
+
+def _own_start(model: pm.Model) -> dict[str, np.ndarray]:
+    """Return PyMC's own starting point: a prior may know better than zero."""
+    initial = model.initial_point(random_seed=0)
+    values = {str(rv.name): str(model.rvs_to_values[rv].name) for rv in model.free_RVs}
+    return {name: np.asarray(initial[value], dtype=np.float64) for name, value in values.items()}
 
 
 def _latent_shapes(

@@ -114,10 +114,12 @@ def _commands(coreset: Coreset, file: Path, table: list[str] | None) -> str | No
 
     from decoct.constructions import IteratedHilbert
     from decoct.models.formula import FAMILIES, FormulaModel
+    from decoct.posteriors import Automatic
     from decoct.report import described
 
     model = coreset.model
     default = coreset.report.method == described(IteratedHilbert())
+    default &= coreset.report.posterior in (None, described(Automatic()))
     if not isinstance(model, FormulaModel) or not default:
         return None
     family = next(name for name, kind in FAMILIES.items() if type(model.base) is kind)

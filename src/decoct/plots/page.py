@@ -19,6 +19,8 @@ from decoct.errors import RequestError
 from decoct.plots.canvas import COLOURS, DPI, GREY, dress, figure
 from decoct.plots.kept import kept_rows
 from decoct.plots.weights import kept_weights
+from decoct.posteriors.automatic import Automatic
+from decoct.report import Report, described
 
 MOST_ROWS = 200
 """Kept rows listed on the page, heaviest first."""
@@ -222,6 +224,7 @@ def _provenance(coreset: Coreset) -> list[str]:
     lines = [
         ["method", report.method["name"]],
         *([f"its {name}", _option(value)] for name, value in options.items()),
+        *([["sampler of its draws", _constructor(report.posterior)]] if report.posterior else []),
         ["status", f"{report.status.name}: {report.status.value}"],
         [
             "asked for",
@@ -256,19 +259,27 @@ def _call(coreset: Coreset) -> str:
         return f"# made by {_constructor(report.method)}"
     return (
         f"import decoct\n\n{_bridged(coreset)}"
-        "# names inside: decoct.solvers, weighting, posteriors; add posterior= if you gave one\n"
+        "# names inside: decoct.solvers, decoct.weighting, decoct.posteriors\n"
         f"method = decoct.constructions.{_constructor(report.method)}\n"
-        f"coreset = decoct.build(model, rows, {asked}, method=method, seed={report.seed})\n"
+        f"coreset = decoct.build(model, rows, {asked}, method=method{_sampler(report)}, "
+        f"seed={report.seed})\n"
         "check = decoct.check(coreset, rows, coreset.sample())"
     )
 
 
-def _constructor(described: Any) -> str:
+def _sampler(report: Report) -> str:
+    """Return the argument that names the sampler, if it was not the default."""
+    if report.posterior in (None, described(Automatic())):
+        return ""
+    return f", posterior=decoct.posteriors.{_constructor(report.posterior)}"
+
+
+def _constructor(config: Any) -> str:
     """Return the expression of what `decoct.report.described` has described."""
-    if not isinstance(described, dict):
-        return repr(described)
-    arguments = (f"{k}={_constructor(v)}" for k, v in described.items() if k != "name")
-    return f"{described.get('name', 'dict')}({', '.join(arguments)})"
+    if not isinstance(config, dict):
+        return repr(config)
+    arguments = (f"{k}={_constructor(v)}" for k, v in config.items() if k != "name")
+    return f"{config.get('name', 'dict')}({', '.join(arguments)})"
 
 
 def _bridged(coreset: Coreset) -> str:
