@@ -50,11 +50,11 @@ def model_of(rows: Any) -> Any:
     return from_formula(formula, rows, "bernoulli", standardize=False)
 
 
-def source(options: argparse.Namespace) -> Any:
+def source(options: argparse.Namespace, folder: Path) -> Any:
     """Return the rows: streamed from the files, or through a Dask cluster of worker processes."""
     import decoct
 
-    pattern = str(options.folder / "*.parquet")
+    pattern = str(folder / "*.parquet")
     if options.workers:
         return decoct.rows(pattern, dask=options.address)
     return decoct.rows(pattern)
@@ -70,7 +70,11 @@ def coreset_run(options: argparse.Namespace) -> dict[str, Any]:
         clock.append(time.perf_counter())
         return clock[-1] - clock[-2]
 
-    rows = source(options)
+    if options.warm:
+        before = source(options, options.warm)
+        decoct.check(decoct.build(model_of(before), before, size=SIZE, progress=False), before)
+        lap()
+    rows = source(options, options.folder)
     model = model_of(rows)
     formula_s = lap()
     coreset = decoct.build(model, rows, size=SIZE, progress=False)
@@ -144,7 +148,7 @@ def full_density(options: argparse.Namespace) -> Any:
     from decoct.data.encoded import encoded
     from decoct.posteriors.base import WeightedDensity
 
-    rows = source(options)
+    rows = source(options, options.folder)
     model = model_of(rows)
     table = encoded(rows, model)
     whole = next(iter(table.chunks(table.n_rows))).columns
@@ -263,6 +267,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("part", choices=PARTS)
     parser.add_argument("--folder", type=Path)
+    parser.add_argument("--warm", type=Path, help="build and certify this table first, untimed")
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--cores", type=int, help="cores for this process and all it starts")
     options = parser.parse_args()

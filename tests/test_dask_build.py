@@ -185,13 +185,14 @@ def totals(model: AbstractModel, table: Any, theta: np.ndarray) -> np.ndarray:
 
 def test_the_certificate_refuses_another_table_that_workers_hold(reference):
     """Kept rows are compared where they are; the error travels back and names the column."""
+    draws = draws_near(reference, 50)
     other = {name: values.copy() for name, values in DATA.items()}
     other["x"][reference.indices[-1], 2] += 1e-9
     with pytest.raises(decoct.CoresetFileError, match="column 'x' differs in the kept rows"):
-        decoct.check(reference, decoct.rows(spread(LAYOUTS[2], other)))
+        decoct.check(reference, decoct.rows(spread(LAYOUTS[2], other)), draws)
     fewer = {name: values[:-1] for name, values in DATA.items()}
     with pytest.raises(decoct.CoresetFileError, match="this table has 8999"):
-        decoct.check(reference, decoct.rows(spread((5000, 3999), fewer)))
+        decoct.check(reference, decoct.rows(spread((5000, 3999), fewer)), draws)
 
 
 @pytest.mark.parametrize("method", [Sensitivity(), LightweightCoreset(columns=("x",))])
