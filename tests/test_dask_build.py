@@ -200,7 +200,7 @@ def test_draws_by_scores_are_those_of_a_single_process_over_many_blocks(method):
     rng = np.random.default_rng(5)
     n = 2 * BLOCK + 3000
     data = {"x": rng.normal(size=(n, 2)), "y": rng.integers(2, size=n)}
-    lengths = (BLOCK - 1, 700, BLOCK + 2500, n - 2 * BLOCK - 3199)
+    lengths = (BLOCK - 1, 700, BLOCK - 2500, 4801)
     got = decoct.build(MODEL, decoct.rows(spread(lengths, data)), size=30, method=method)
     assert_same(got, decoct.build(MODEL, data, size=30, method=method))
     assert len(np.unique(got.indices // BLOCK)) == 3

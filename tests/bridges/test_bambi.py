@@ -304,6 +304,18 @@ def test_bambis_weighted_priors_are_wrong_at_weight_one():
         from_bambi(by_hand)
 
 
+def test_densities_of_a_fixed_number_of_rows_are_refused_by_what_to_write():
+    one = TABLE.assign(one=TABLE["count"] + 1, kind="none")
+    for formula, family, says in (
+        ("count ~ x", "hurdle_poisson", r"pm\.HurdlePoisson and the rows in pm\.Data"),
+        ("count ~ x", "hurdle_negativebinomial", r"pm\.HurdleNegativeBinomial"),
+        ("truncated(one, 0) ~ x", "poisson", r"pm\.Truncated"),
+        ("censored(y, kind) ~ x", "gaussian", r"censored\(y, kind\) as infinite numbers"),
+    ):
+        with pytest.raises(decoct.ModelError, match=says):
+            from_bambi(bmb.Model(formula, one, family=family))
+
+
 def test_what_has_no_rows_to_cut():
     with pytest.raises(decoct.ModelError, match=r"Gaussian process for each level of by="):
         from_bambi(bmb.Model("y ~ hsgp(x, m=4, c=1.5, by=wall)", TABLE))

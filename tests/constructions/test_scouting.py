@@ -163,6 +163,7 @@ def test_the_rounds_that_fill_the_size_see_all_rows_at_a_few_draws(rows):
     coreset = decoct.build(MODEL, rows, size=SIZE, method=METHOD)
     whole = [one["draws_on_all_rows"] for one in coreset.report.rounds]
     assert whole == [0, 0, scouting.FEW]
+    assert 0.0 < coreset.report.rounds[-1]["totals_error"] < coreset.report.predicted_kl
     draws = coreset.report.rounds[-1]["draws"]
     assert coreset.report.evaluations < 0.6 * N * draws
 

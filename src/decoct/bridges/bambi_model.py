@@ -22,6 +22,13 @@ OFFSET = "_offset"
 """Ending of the non-centred group effects, which Bambi does not report."""
 
 
+FIXED = {
+    "hurdle_negativebinomial": "pm.HurdleNegativeBinomial",
+    "hurdle_poisson": "pm.HurdlePoisson",
+}
+"""Families whose density is made for a number of rows, and what to write in their place."""
+
+
 class BambiModel(PyMCModel):
     """A Bambi model as decoct's: made by `decoct.from_bambi`.
 
@@ -55,6 +62,20 @@ def _check(spec: Any) -> None:
             "works out the priors of such a model from responses and weights together. Leave "
             "weighted() out; if your rows do come with weights, write the model in PyMC with the "
             "weights in pm.Data, and use decoct.from_pymc."
+        )
+    held = FIXED.get(spec.family.name) or (response.is_truncated and "pm.Truncated")
+    if held:
+        raise ModelError(
+            f"The density of {spec.formula.main} with family {spec.family.name} is a truncated "
+            "one, which Bambi makes for exactly the rows it has, so that rows cannot be taken out. "
+            f"Write the model in PyMC with {held} and the rows in pm.Data, and use "
+            "decoct.from_pymc."
+        )
+    if response.is_censored:
+        raise ModelError(
+            f"Bambi writes the bounds of {response.name} as infinite numbers, row by row, and "
+            "decoct takes finite ones. Write the model in PyMC with the observed values and the "
+            "kind of censoring in pm.Data, and use decoct.from_pymc."
         )
     rows, given = int(np.shape(response.data)[0]), len(spec.data)
     if rows != given:

@@ -349,9 +349,10 @@ def chosen_start(
         more = as_arrays(table.take(probe_indices(table.n_rows, min(MORE, table.n_rows))))
         potentials, priors = jax.jit(jax.vmap(lambda at: evaluate(at, more)[:2]))(points)
         finite = np.isfinite(potentials).all(axis=1) & np.isfinite(priors)
+    tried = len(next(iter(points.values())))
     if not finite.any():
         raise ModelError(
-            f"The model's log density is not finite at any of {len(finite)} starting points, most "
+            f"The model's log density is not finite at any of {tried} starting points, most "
             f"of them within {FAR:g} of zero in unconstrained space; scale its data, look for rows "
             "that are impossible under the model, or use a link that allows every value."
         )
@@ -361,12 +362,17 @@ def chosen_start(
 def check_row_by_row(probed: Probe) -> None:
     """Refuse a model in which a row's potential, or the prior, depends on (other) rows.
 
+    Potentials are compared at points where all are finite, if there are any: PyMC makes those of
+    all rows −∞ where one row has a parameter out of range.
+
     Raises
     ------
     ModelError
         They differ by more than rounding.
     """
-    if not _same(probed.whole, probed.apart):
+    finite = np.isfinite(probed.whole).all(axis=1) & np.isfinite(probed.apart).all(axis=1)
+    where = finite if finite.any() else slice(None)
+    if not _same(probed.whole[where], probed.apart[where]):
         raise ModelError(
             "The log-likelihood of a row changes with the other rows given: the model computes "
             "something from the whole table (a mean, a maximum, a rank). Compute it beforehand and "

@@ -183,6 +183,8 @@ class IteratedHilbert:
             "rows": last.selection.size,
             "predicted_kl": last.predicted_kl,
         }
+        if 0 < look.draws_on_all_rows < len(view.draws):
+            numbers["totals_error"] = view.error
         message = f"{last.selection.size} rows, predicted KL {last.predicted_kl:.2g} nats"
         return after, StepInfo(message, numbers)
 

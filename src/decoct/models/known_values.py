@@ -75,8 +75,9 @@ def differing_value(
 def _values(
     model: AbstractModel, rows: RawRows, indices: np.ndarray, points: np.ndarray
 ) -> list[float]:
-    encoded = {k: jnp.asarray(v) for k, v in model.encode(rows, indices).items()}
-    space = ParameterSpace.of(model.init(encoded))
+    columns = model.encode(rows, indices)
+    space = ParameterSpace.of(model.init(columns))
+    encoded = {name: jnp.asarray(values) for name, values in columns.items()}
     factors = 1.0 + 0.5 * np.cos(np.arange(1.0, len(indices) + 1.0))
     return [
         float(factors @ np.asarray(model.log_likelihood(space.unflatten(jnp.asarray(z)), encoded)))
