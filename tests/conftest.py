@@ -5,6 +5,12 @@ import os
 import signal
 from pathlib import Path
 
+# Tests compile thousands of small programs, most of them the same in every run and every process.
+CACHES = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHES / "decoct" / "xla-tests"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+
 import jax
 import pytest
 from jaxtyping import install_import_hook
