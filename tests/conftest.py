@@ -5,12 +5,6 @@ import os
 import signal
 from pathlib import Path
 
-# Tests compile thousands of small programs, most of them the same in every run and every process.
-CACHES = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHES / "decoct" / "xla-tests"))
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
-
 import jax
 import pytest
 from jaxtyping import install_import_hook
@@ -27,6 +21,17 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+# Tests compile thousands of small programs, most of them the same in every run and every process.
+CACHES = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+KEPT = {
+    "jax_compilation_cache_dir": str(CACHES / "decoct" / "xla-tests"),
+    "jax_persistent_cache_min_compile_time_secs": 0.0,
+    "jax_persistent_cache_min_entry_size_bytes": -1,
+}
+for option, value in KEPT.items():
+    jax.config.update(option, value)
+    os.environ[option.upper()] = str(value)  # for processes that tests start
 
 
 MOST_MAPS = 30_000
