@@ -102,6 +102,9 @@ def test_a_model_with_another_likelihood_is_refused_and_one_with_another_prior_i
         decoct.load(path, model=custom(scale=1.001))
     with pytest.raises(CoresetFileError, match="has 2 parameters, not 1"):
         decoct.load(path, model=custom(mu=np.zeros(2)))
+    reads_more = decoct.Model(lambda p, r: -((r["x"] - p["mu"]) ** 2), lambda p: 0.0, {"mu": 0.0})
+    with pytest.raises(CoresetFileError, match=r"cannot be evaluated .*KeyError: 'x'"):
+        decoct.load(path, model=reads_more)
     other = decoct.load(path, model=custom(prior=3.0, mu=0.7))
     with jax.enable_x64(True):
         assert float(other.model.log_prior({"mu": jnp.ones(1)})) == -3.0

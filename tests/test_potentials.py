@@ -151,3 +151,15 @@ def test_the_vectors_of_all_rows_and_their_sum(table, draws, tmp_path, monkeypat
         np.testing.assert_allclose(vectors, expected, rtol=rtol, atol=rtol)
         np.testing.assert_allclose(total, expected.sum(axis=0), rtol=1e-10, atol=1e-10)
         assert (ours.counts.passes, ours.counts.evaluations) == (1, N * S)
+
+
+def test_a_column_of_no_width():
+    model = decoct.Model(
+        lambda p, r: -((r["y"] - p["m"]) ** 2) + 0.0 * r["none"].sum(axis=1),
+        lambda p: -(p["m"] ** 2),
+        {"m": 0.0},
+    )
+    y = np.arange(9000.0)
+    ours = Potentials(model, encoded(decoct.rows({"y": y, "none": np.zeros((9000, 0))}), model))
+    z = np.array([[0.5], [2.0]])
+    np.testing.assert_allclose(ours.totals(z), [-((y - m) ** 2).sum() for m in z[:, 0]])

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from decoct.coreset import Coreset, FittedModel
 from decoct.data.base import Columns
 from decoct.data.compared import differing_column
-from decoct.errors import CoresetFileError
+from decoct.errors import CoresetFileError, DecoctError
 from decoct.files import require_writable, write_atomically
 from decoct.models.base import AbstractModel
 from decoct.models.known_values import differing_value, known_values
@@ -73,7 +73,7 @@ def load(path: str | os.PathLike[str], model: AbstractModel | None = None) -> Co
     model
         Needed when the coreset was built for a `decoct.Model` of your own functions, which a
         file cannot hold. That its likelihood is the same is seen from its values on the kept
-        rows; the prior may be another one.
+        rows; the prior may be another one on the same support.
 
     Raises
     ------
@@ -140,7 +140,7 @@ def _read(path: Path) -> tuple[pa.Table, dict[str, Any]]:
         raise CoresetFileError(
             f"{path} may not be read (permission denied); ask its owner for the right to."
         ) from error
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # of a column's name
         raise CoresetFileError(
             f"{path} is not a readable Parquet file: it is truncated, damaged or of another kind."
         ) from error
@@ -181,11 +181,18 @@ def _check_same_model(coreset: Coreset, description: dict[str, Any], path: objec
     values = description.get("values")
     if values is None:
         return
-    differs = differing_value(values, coreset.model, coreset.rows, coreset.indices)
+    try:
+        differs = differing_value(values, coreset.model, coreset.rows, coreset.indices)
+    except (DecoctError, KeyError, TypeError, ValueError, IndexError) as error:
+        raise CoresetFileError(
+            f"The model given cannot be evaluated on the kept rows of {path} "
+            f"({type(error).__name__}: {error}); pass the one the coreset was built for."
+        ) from error
     if differs is not None:
         raise CoresetFileError(
             f"The model given has not the likelihood that {path} was built for: {differs}. Pass "
-            "one with the same functions and constants; the prior may be another."
+            "one with the same functions and constants; the prior may be another on the same "
+            "support."
         )
 
 

@@ -384,7 +384,7 @@ def _chunk_squares(model, space, at: Embedding, rows) -> Float[Array, " n"]:
 def _blocks(columns: Any, n: int) -> Any:
     """Return columns of n rows as (blocks, rows of a block, ...)."""
     size = BLOCK if n % BLOCK == 0 else n
-    return jax.tree.map(lambda column: column.reshape(-1, size, *column.shape[1:]), columns)
+    return jax.tree.map(lambda column: column.reshape(n // size, size, *column.shape[1:]), columns)
 
 
 @eqx.filter_jit

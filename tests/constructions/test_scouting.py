@@ -194,7 +194,8 @@ def test_rows_that_the_subsample_lacks_are_noticed():
     problem, z = problem_of(table), posterior_draws(table)
     seen = seen._replace(rows=problem.potentials.rows.take(seen.indices))
     halves = [
-        half.part(problem, half.potentials.totals(z)) for half in scouting._halves(problem, seen)
+        half.part(problem, half.potentials.totals(z))
+        for half in scouting._halves(jax.random.key(0), problem, seen)
     ]
     estimate = totals_from_halves(problem.potentials, z, halves)
     assert estimate.error < scouting.TOLERABLE  # the subsample by itself sees nothing amiss
@@ -204,7 +205,8 @@ def test_rows_that_the_subsample_lacks_are_noticed():
 
 def test_where_a_thin_pass_will_not_do_all_rows_are_seen_at_all_draws():
     table, _ = one_sided()
-    coreset = decoct.build(MODEL, table, size=SIZE, method=METHOD)
+    method = dataclasses.replace(METHOD, max_rounds=8)
+    coreset = decoct.build(MODEL, table, size=SIZE, method=method)
     last = coreset.report.rounds[-1]
     assert last["draws_on_all_rows"] == last["draws"]
     assert coreset.report.status.ok
@@ -215,3 +217,28 @@ def test_a_kl_build_is_certified_at_all_draws(rows):
     whole = [one["draws_on_all_rows"] for one in coreset.report.rounds]
     draws = coreset.report.rounds[-1]["draws"]
     assert whole[-2:] == [scouting.FEW, draws]
+
+
+def test_a_small_goal_is_not_missed_for_estimated_totals(rows):
+    """With a goal below what totals may be off, the rounds that fit see all rows at all draws."""
+    coreset = decoct.build(MODEL, rows, kl=1e-9, method=dataclasses.replace(METHOD, max_rounds=3))
+    thinned = [one for one in coreset.report.rounds if "totals_error" in one]
+    assert all(one["totals_error"] <= 1e-10 for one in thinned)
+
+
+def test_few_draws_are_evaluated_on_all_rows(rows):
+    method = dataclasses.replace(METHOD, draws=64)
+    coreset = decoct.build(MODEL, rows, size=10, method=method)
+    whole = [one["draws_on_all_rows"] for one in coreset.report.rounds]
+    assert set(whole) <= {0, 64}
+    assert not any("totals_error" in one for one in coreset.report.rounds)
+
+
+def test_a_table_sorted_by_outcome_has_halves_that_are_random(rows):
+    order = np.argsort(rows["y"], kind="stable")
+    table = {name: values[order] for name, values in rows.items()}
+    problem = problem_of(table)
+    seen = subsample(problem)
+    counts = [half.rows["y"].sum() for half in scouting._halves(jax.random.key(3), problem, seen)]
+    # every other row of the sorted subsample would differ by at most one
+    assert 2 < abs(counts[0] - counts[1]) < 5.0 * np.sqrt(SEEN) / 2.0

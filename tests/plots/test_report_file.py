@@ -222,7 +222,7 @@ def test_the_page_says_how_to_make_the_same_coreset(tmp_path, method, said):
     page = html.unescape((tmp_path / "report.html").read_text())
     assert said.split("(")[0] in page
     assert said.split("(", 1)[1] in page
-    assert "add posterior= if you gave one" in page
+    assert "posterior=" not in page.split("<pre>")[1]  # it was the default
 
 
 def test_draws_that_are_not_finite_are_refused(tmp_path):

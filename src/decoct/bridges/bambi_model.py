@@ -53,6 +53,10 @@ def bridge(spec: Any) -> BambiModel:
     return BambiModel(**fields)
 
 
+def _is_truncated(response: Any) -> bool:
+    return bool(response.is_truncated or getattr(response, "is_constrained", False))
+
+
 def _check(spec: Any) -> None:
     """Refuse what cannot be cut into rows."""
     response = response_of(spec)
@@ -63,7 +67,7 @@ def _check(spec: Any) -> None:
             "weighted() out; if your rows do come with weights, write the model in PyMC with the "
             "weights in pm.Data, and use decoct.from_pymc."
         )
-    held = FIXED.get(spec.family.name) or (response.is_truncated and "pm.Truncated")
+    held = FIXED.get(spec.family.name) or (_is_truncated(response) and "pm.Truncated")
     if held:
         raise ModelError(
             f"The density of {spec.formula.main} with family {spec.family.name} is a truncated "

@@ -315,12 +315,13 @@ def chosen_start(
     points: Mapping[str, np.ndarray],
     evaluate: Evaluate,
     table: Rows,
-    own: Callable[[], Mapping[str, np.ndarray]] | None = None,
+    own: Callable[[], Mapping[str, np.ndarray] | None] | None = None,
 ) -> dict[str, np.ndarray]:
     """Return the first point at which prior and potentials are finite.
 
     A model that is not finite at all points on the rows it was probed on is tried on more of them
-    (a few may be possible by luck where most are not), and at the framework's own starting point.
+    (a few may be possible by luck where most are not), at zero, and at the framework's own
+    starting point.
 
     Parameters
     ----------
@@ -333,7 +334,7 @@ def chosen_start(
     table
         Encoded rows.
     own
-        Gives the framework's own starting point, name -> values.
+        Gives the framework's own starting point, name -> values; None if it has none.
 
     Raises
     ------
@@ -343,12 +344,15 @@ def chosen_start(
     points = dict(points)
     finite = np.isfinite(probed.whole).all(axis=1) & np.isfinite(probed.priors).all(axis=1)
     if not finite.all():
-        if own is not None:
-            last = own()
-            points = {name: np.concatenate([v, last[name][None]]) for name, v in points.items()}
+        zero = {name: np.zeros(values.shape[1:]) for name, values in points.items()}
+        for point in (zero, None if own is None else own()):
+            if point is not None:
+                points = {k: np.concatenate([v, point[k][None]]) for k, v in points.items()}
         more = as_arrays(table.take(probe_indices(table.n_rows, min(MORE, table.n_rows))))
         potentials, priors = jax.jit(jax.vmap(lambda at: evaluate(at, more)[:2]))(points)
-        finite = np.isfinite(potentials).all(axis=1) & np.isfinite(priors)
+        on_more = np.isfinite(potentials).all(axis=1) & np.isfinite(priors)
+        # where no point will do, the build names the row that is impossible at this one
+        finite = on_more if on_more.any() else finite
     tried = len(next(iter(points.values())))
     if not finite.any():
         raise ModelError(

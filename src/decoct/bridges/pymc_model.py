@@ -210,9 +210,12 @@ def bridge(model: pm.Model) -> PyMCModel:
     )
 
 
-def _own_start(model: pm.Model) -> dict[str, np.ndarray]:
-    """Return PyMC's own starting point: a prior may know better than zero."""
-    initial = model.initial_point(random_seed=0)
+def _own_start(model: pm.Model) -> dict[str, np.ndarray] | None:
+    """Return PyMC's own starting point, if it finds one: a prior may know better than zero."""
+    try:
+        initial = model.initial_point(random_seed=0)
+    except (NotImplementedError, *FAILURES):
+        return None
     values = {str(rv.name): str(model.rvs_to_values[rv].name) for rv in model.free_RVs}
     return {name: np.asarray(initial[value], dtype=np.float64) for name, value in values.items()}
 

@@ -44,6 +44,8 @@ from decoct.constructions.base import (
 )
 from decoct.constructions.scouting import (
     FEW,
+    FEWEST,
+    TOLERABLE,
     part_of,
     scouted,
     scouting_rows,
@@ -148,10 +150,9 @@ class IteratedHilbert:
     max_size: int | None = None
 
     def init(self, key: jax.Array, problem: Problem) -> IteratedHilbertState:
-        size = min(problem.n_rows, self.pilot or max(1000, 20 * problem.dim))
-        n_seen = self._scouting_rows(problem)
-        if n_seen is None or n_seen < size:
-            pilot, seen = uniform_selection(key, problem, size), None
+        size, n_seen, seen = self._pilot(problem), self._scouting_rows(problem), None
+        if n_seen is None:
+            pilot = uniform_selection(key, problem, size)
         else:
             seen = uniform_selection(key, problem, n_seen)
             pilot = part_of(problem, seen, size)
@@ -206,7 +207,11 @@ class IteratedHilbert:
         """Return the size of the subsample, or None where no round looks at one."""
         if not self.scout or self.max_rounds <= 2:
             return None
-        return scouting_rows(problem, *self._effort(problem, None))
+        size = scouting_rows(problem, *self._effort(problem, None))
+        return None if size is None or size < self._pilot(problem) else size
+
+    def _pilot(self, problem: Problem) -> int:
+        return min(problem.n_rows, self.pilot or max(1000, 20 * problem.dim))
 
     def plan(self, problem: Problem) -> Plan:
         """One pass at S draws is the least, or one at few and two of 1 + 2 d potentials a row."""
@@ -224,7 +229,7 @@ class IteratedHilbert:
         thinned = float(2 * (corrected + pool) + n * FEW)
         least = thinned if problem.kl is None else thinned + n * S + pool
         most += n * FEW + corrected + (self.max_rounds - 2) * (corrected + pool)
-        return Plan((2, 2 * rounds + self.max_rounds - 2), (least, most), array_bytes)
+        return Plan((2, 2 * rounds + self.max_rounds - 1), (least, most), array_bytes)
 
     def pack(self, state: IteratedHilbertState) -> dict[str, Any]:
         packed = state._asdict()
@@ -271,8 +276,10 @@ class IteratedHilbert:
             found = scouted(sweep_key, problem, state.scout, z, P)
             view = view_of(found.totals, found.pool)
             return _Look(view, draws.sampler, state.scout.size, 0, found.corrected)
-        if state.scout is not None and (problem.kl is None or not state.chosen):
-            thinned = thin(sweep_key, problem, state.scout, z, P)
+        certifying = problem.kl is not None and len(state.chosen) > 0
+        if state.scout is not None and not certifying and S >= FEWEST:
+            tolerable = TOLERABLE if problem.kl is None else min(TOLERABLE, 0.1 * problem.kl)
+            thinned = thin(sweep_key, problem, state.scout, z, P, tolerable)
             if thinned is not None:
                 return _Look(view_of(*thinned), draws.sampler, problem.n_rows, FEW)
         sweep = problem.potentials.sweep(z, P, sweep_key)

@@ -11,9 +11,10 @@ the odds that a full pass would use. That is scouting.
 
 A later round may be *thin*: the same estimate of b, beside one pass over all rows at a few of the
 draws. That pass fills the pool from all rows, and tells how far the estimate is off, whatever rows
-U lacks: with b at those draws exact, ½Var(b − estimate) is what the estimate adds to the KL. What
-is left of it is of third order in the width of the draws, d³/(N |U|) nats or so for a smooth
-model; where it is more than `TOLERABLE`, the round passes over all rows at all draws instead.
+U lacks: with b at those draws exact, ½Var(b − estimate) is about what the estimate adds to the KL.
+What is left of it is of third order in the width of the draws, d³/(N |U|) nats or so where U
+represents the rows; where it is more than is tolerable, the round passes over all rows at all
+draws instead.
 """
 
 from __future__ import annotations
@@ -31,12 +32,16 @@ from decoct.data.arrays import ArrayRows
 from decoct.data.base import Columns
 from decoct.pools import Pool, merge_pools
 from decoct.potentials import Potentials
+from decoct.randomness import host_rng
 
 ROWS = 20_480
 """Rows of the subsample, if the pool is not large."""
 
 FEW = 64
-"""Draws of a thin pass: ½Var is known from them to a sixth or so."""
+"""Draws of a thin pass."""
+
+FEWEST = 4 * FEW
+"""Draws of a round from which on a thin pass is the cheaper one."""
 
 TOLERABLE = 1e-5
 """Nats that estimated totals may add to the KL of a coreset."""
@@ -100,7 +105,7 @@ def scouted(
         θ_s in unconstrained space.
     """
     halves, pools = [], []
-    for number, half in enumerate(_halves(problem, seen)):
+    for number, half in enumerate(_halves(key, problem, seen)):
         sweep = half.potentials.sweep(draws, pool_size // 2, jax.random.fold_in(key, number))
         halves.append(half.part(problem, sweep.totals))
         pools.append(Pool(half.indices[sweep.pool.indices], sweep.pool.rows))
@@ -132,25 +137,30 @@ def thin(
     seen: Selection,
     draws: Float[np.ndarray, "S d"],
     pool_size: int,
+    tolerable: float = TOLERABLE,
 ) -> Thin | None:
     """Pass over all rows at `FEW` draws; totals at the others are estimated from ``seen``.
 
-    None if the estimate is more than `TOLERABLE` off.
+    None if the estimate is further off than is tolerable.
 
     Parameters
     ----------
     draws : (S, d)
         θ_s in unconstrained space, in random order.
+    tolerable
+        ½Var in nats.
     """
-    halves = [half.part(problem, half.potentials.totals(draws)) for half in _halves(problem, seen)]
+    halves = [
+        half.part(problem, half.potentials.totals(draws)) for half in _halves(key, problem, seen)
+    ]
     estimate = totals_from_halves(problem.potentials, draws, halves)
-    if not estimate.error <= TOLERABLE:
+    if not estimate.error <= tolerable:
         return None
-    few = min(FEW, len(draws))
-    sweep = problem.potentials.sweep(draws[:few], pool_size, key)
-    off = 0.5 * float(np.var(sweep.totals - estimate.totals[:few], ddof=1))
-    error = float(off * (1.0 + 2.0 * np.sqrt(2.0 / (few - 1))))
-    return Thin(estimate.totals, sweep.pool, error) if error <= TOLERABLE else None
+    sweep = problem.potentials.sweep(draws[:FEW], pool_size, key)
+    miss = sweep.totals - estimate.totals[:FEW]
+    squares = 0.5 * (miss - miss.mean()) ** 2
+    error = float(squares.mean() + 2.0 * squares.std() / np.sqrt(len(squares)))
+    return Thin(estimate.totals, sweep.pool, error) if error <= tolerable else None
 
 
 class _Half(NamedTuple):
@@ -164,8 +174,10 @@ class _Half(NamedTuple):
         return Part(self.rows, sums)
 
 
-def _halves(problem: Problem, seen: Selection) -> Iterator[_Half]:
-    for half in (slice(0, None, 2), slice(1, None, 2)):
+def _halves(key: jax.Array, problem: Problem, seen: Selection) -> Iterator[_Half]:
+    """Yield random halves: every other row of a sorted table would agree too well."""
+    order = host_rng(jax.random.fold_in(key, 2)).permutation(seen.size)
+    for half in (order[::2], order[1::2]):
         rows = {name: column[half] for name, column in seen.rows.items()}
         potentials = Potentials(problem.potentials.model, ArrayRows(rows))
         yield _Half(seen.indices[half], rows, potentials)
