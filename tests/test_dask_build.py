@@ -360,7 +360,8 @@ def test_draws_sums_and_pools_travel_and_rows_stay(client):
     between, now = sum(client.run(arrived).values()) - before, table.traffic
     moved = now.rows_moved - then.rows_moved
     assert moved <= chunk_rows(S) < n // 10  # one border
-    assert between <= moved * D * 8 + 50_000
+    # the workers' scheduler chooses which side of the border travels
+    assert between <= chunk_rows(S) * D * 8 + 50_000 < x.nbytes / 10
     assert now.received - then.received < 10_000
     assert theta.nbytes < now.sent - then.sent < 50_000
 
