@@ -355,13 +355,14 @@ def test_draws_sums_and_pools_travel_and_rows_stay(client):
         return sum(entry["total"] for entry in dask_worker.transfer_incoming_log)
 
     theta = np.random.default_rng(3).normal(size=(S, D))
+    # a worker that is still compiling is passed over, and the larger side of a border moves
+    potentials.totals(theta)
     before, then = sum(client.run(arrived).values()), dataclasses.replace(table.traffic)
     potentials.totals(theta)
     between, now = sum(client.run(arrived).values()) - before, table.traffic
     moved = now.rows_moved - then.rows_moved
     assert moved <= chunk_rows(S) < n // 10  # one border
-    # the workers' scheduler chooses which side of the border travels
-    assert between <= chunk_rows(S) * D * 8 + 50_000 < x.nbytes / 10
+    assert between <= moved * D * 8 + 50_000
     assert now.received - then.received < 10_000
     assert theta.nbytes < now.sent - then.sent < 50_000
 

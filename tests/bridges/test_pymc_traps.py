@@ -100,3 +100,15 @@ def test_labels_of_arrays_of_several_axes():
     posterior = coreset.sample(draws=5, sampler=decoct.posteriors.Laplace())["posterior"]
     assert posterior["effect"].dims == ("chain", "draw", "county", "term")
     assert {name: posterior[name].to_numpy().tolist() for name in coords} == coords
+
+
+def test_a_prior_without_draws_has_no_starting_point_of_pymcs():
+    """Where PyMC cannot say where to start, the other points are tried."""
+    rng = np.random.default_rng(0)
+    with pm.Model() as model:
+        x, y = pm.Data("x", rng.normal(3.0, 0.5, size=200)), pm.Data("y", rng.gamma(2.0, size=200))
+        rate = pm.Flat("rate", initval="prior")
+        pm.Exponential("late", rate * x, observed=y)
+    with pytest.raises(NotImplementedError, match="Cannot sample from flat"):
+        model.initial_point()
+    assert from_pymc(model).start["rate"] > 0.0

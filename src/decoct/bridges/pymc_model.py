@@ -211,7 +211,11 @@ def bridge(model: pm.Model) -> PyMCModel:
 
 
 def _own_start(model: pm.Model) -> dict[str, np.ndarray] | None:
-    """Return PyMC's own starting point, if it finds one: a prior may know better than zero."""
+    """Return PyMC's own starting point: a prior may know better than zero.
+
+    None where PyMC has none, as for ``initval="prior"`` of a prior that cannot be drawn from; the
+    other points are left then, and `chosen_start` refuses the model if none of them will do.
+    """
     try:
         initial = model.initial_point(random_seed=0)
     except (NotImplementedError, *FAILURES):

@@ -29,7 +29,8 @@ class Traffic:
     received
         Bytes of sums, pools and rows that came here.
     rows_moved
-        Rows that went from one worker to another, because a chunk lies across partitions.
+        Rows that had to go from one worker to another, because a chunk lies across partitions: the
+        smaller side of each border. The scheduler may send the larger one to a worker that waits.
     passes
         Passes over all rows.
     """
