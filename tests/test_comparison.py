@@ -81,6 +81,14 @@ def test_a_method_that_refuses_has_a_line_that_says_why():
     assert "not for StudentTRegression" in repr(result)
 
 
+def test_a_methods_figures_do_not_depend_on_what_else_is_compared(rows, comparison):
+    alone = decoct.compare(
+        LogisticRegression(), rows, SIZES[1:], methods={"moments": FEW["moments"]}, draws=200
+    )
+    then, now = lines_of(comparison, "moments")[1], lines_of(alone, "moments")[0]
+    assert now.kl == pytest.approx(then.kl, rel=1e-9)
+
+
 def test_the_table_lines_up_and_pandas_has_it(comparison):
     written = repr(comparison).splitlines()
     assert len({len(line) for line in written}) == 1

@@ -248,8 +248,8 @@ def compare(
         entries += _built(name, model, source, asked, method, posterior, seed, progress)
     with ProgressBar(progress) as bar:
         potentials = Potentials(model, table, bar.advance)
-        for number, entry in enumerate(entries):
-            entry.look(sampler, jax.random.key(seed + 1), number, draws)
+        for entry in entries:
+            entry.look(sampler, jax.random.key(seed + 1), draws)
         entries.append(_laplace(potentials, jax.random.key(seed), draws))
         looked = [entry for entry in entries if entry.z is not None]
         if not looked:
@@ -288,12 +288,13 @@ class _Entry:
         self.z: Float[np.ndarray, "S d"] | None = None
         self.known: Float[np.ndarray, " S"] | None = None
 
-    def look(self, sampler: Sampler, key: jax.Array, number: int, draws: int) -> None:
-        """Draw from π_w."""
-        if self.coreset is None:
+    def look(self, sampler: Sampler, key: jax.Array, draws: int) -> None:
+        """Draw from π_w, with random numbers that do not depend on what else is compared."""
+        if self.coreset is None or self.line.size is None:
             return
+        key = jax.random.fold_in(key, self.line.size)
         try:
-            drawn = sampler.draw(jax.random.fold_in(key, number), self.coreset.density, draws)
+            drawn = sampler.draw(key, self.coreset.density, draws)
         except DecoctError as error:
             self.give_up(error)
             return
