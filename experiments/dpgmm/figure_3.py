@@ -52,7 +52,8 @@ SHARES = (0.01, 0.02, 0.05, 0.1)
 
 QUICK_SHARES = (0.02, 0.1)
 TRIALS, QUICK_TRIALS = 25, 2
-FEW_SHARES, FEW_SPLITS = {"protein_homology": (0.01, 0.02, 0.05)}, {"protein_homology": 2}
+KDD = ("protein_homology", "protein_homology_raw")
+FEW_SHARES, FEW_SPLITS = dict.fromkeys(KDD, (0.01, 0.02, 0.05)), dict.fromkeys(KDD, 2)
 """Where a full fit takes minutes: fewer sizes, and runs share splits."""
 
 QUICK_SETS, QUICK_ROWS = ("rare",), 4000

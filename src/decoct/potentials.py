@@ -23,6 +23,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from decoct.data.base import Chunk, Columns, Rows, columns_length
+from decoct.derivatives import to_second_order
 from decoct.embeddings import Embedding, Values, as_embedding
 from decoct.errors import ModelError
 from decoct.models.base import AbstractModel
@@ -392,7 +393,7 @@ def _chunk_curvature(model, space, z, rows, weights):
     def total(z):
         return weights @ model.log_likelihood(space.unflatten(z), rows)
 
-    return total(z), jax.grad(total)(z), jax.hessian(total)(z)
+    return to_second_order(total, z)
 
 
 @eqx.filter_jit

@@ -14,6 +14,7 @@ from jaxtyping import Array, Float
 from decoct.data.base import Rows, columns_length
 from decoct.data.encoded import encoded
 from decoct.data.tables import rows as as_rows
+from decoct.derivatives import to_second_order
 from decoct.diagnostics.chains import pareto_khat
 from decoct.diagnostics.divergences import Gaussian
 from decoct.errors import ModelError
@@ -41,11 +42,7 @@ def gaussian_at(mode: Mode) -> Gaussian:
 
 @eqx.filter_jit
 def _curvature(density: WeightedDensity, z):
-    return (
-        density.log_density(z),
-        jax.grad(density.log_density)(z),
-        jax.hessian(density.log_density)(z),
-    )
+    return to_second_order(density.log_density, z)
 
 
 class _Climb(NamedTuple):
@@ -60,16 +57,10 @@ class _Climb(NamedTuple):
 def _climb(density: WeightedDensity, start):
     """Newton steps, halved until they go up, as one compiled loop; stops where one fails."""
 
-    def look(z, before, steps):
-        point = _curvature(density, z)
-        factor = jnp.linalg.cholesky(-point[2])
-        scaled = jax.scipy.linalg.solve_triangular(factor, point[1], lower=True)
-        return _Climb(z, point, scaled @ scaled, before, steps)
-
     def unfinished(here: _Climb):
         settled = (here.before <= ROUNDED) & (here.decrement >= 0.25 * here.before)
         done = (here.decrement <= 1e-20) | settled | (here.steps >= CLIMB_STEPS)
-        return jnp.isfinite(here.decrement) & ~done
+        return (here.steps < 0) | (jnp.isfinite(here.decrement) & ~done)
 
     def step(here: _Climb):
         value, gradient, hessian = here.point
@@ -78,12 +69,18 @@ def _climb(density: WeightedDensity, start):
 
         def too_long(t):
             gained = density.log_density(here.z + t * direction) - value
-            return ~(gained >= 0.1 * t * here.decrement - noise) & (t > 1e-6)
+            return ~(gained >= 0.1 * t * (gradient @ direction) - noise) & (t > 1e-6)
 
         t = jax.lax.while_loop(too_long, lambda t: 0.5 * t, jnp.ones(()))
-        return look(here.z + t * direction, here.decrement, here.steps + 1)
+        z = here.z + t * direction
+        point = _curvature(density, z)
+        factor = jnp.linalg.cholesky(-point[2])
+        scaled = jax.scipy.linalg.solve_triangular(factor, point[1], lower=True)
+        return _Climb(z, point, scaled @ scaled, here.decrement, here.steps + 1)
 
-    first = look(start, jnp.full((), jnp.inf), jnp.zeros((), dtype=jnp.int64))
+    # a step of length 0 from nowhere looks at the start: derivatives are compiled once
+    nowhere = jnp.full((), -jnp.inf), jnp.zeros_like(start), -jnp.eye(len(start))
+    first = _Climb(start, nowhere, jnp.full((), jnp.inf), jnp.full((), jnp.inf), jnp.asarray(-1))
     return jax.lax.while_loop(unfinished, step, first)
 
 
@@ -115,7 +112,7 @@ def _prior_curvature(model: AbstractModel, space: ParameterSpace, z):
     def log_prior(z):
         return model.log_prior(space.unflatten(z))
 
-    return log_prior(z), jax.grad(log_prior)(z), jax.hessian(log_prior)(z)
+    return to_second_order(log_prior, z)
 
 
 @float64
