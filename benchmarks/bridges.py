@@ -80,6 +80,7 @@ def numpyro_case(
     given: Mapping[str, Any],
     size: int,
     parameters: tuple[str, ...],
+    draws: int = DRAWS,
     **options,
 ) -> Case:
     """Return a case for NumPyro: its NUTS, two chains, in float64."""
@@ -92,7 +93,7 @@ def numpyro_case(
     def nuts(model: Any, seed: int, *args: Any, **kwargs: Any) -> Draws:
         from numpyro.infer import MCMC, NUTS
 
-        counts = {"num_warmup": WARMUP, "num_samples": DRAWS, "num_chains": 2}
+        counts = {"num_warmup": WARMUP, "num_samples": draws, "num_chains": 2}
         mcmc = MCMC(NUTS(model), **counts, chain_method="sequential", progress_bar=False)
         mcmc.run(jax.random.key(seed), *args, **kwargs)
         return mcmc.get_samples(group_by_chain=True)
@@ -132,10 +133,9 @@ def numpyro_radon() -> Case:
             "n_counties": int(archive["J"]),
         }
     names = ("mu", "tau", "slope", "sigma", "alpha")
-    posterior = Laplace(judge=False)
-    return numpyro_case(
-        "radon, 386 counties", numpyro_radon_model(), given, 1500, names, posterior=posterior
-    )
+    # τ mixes slowly
+    options = {"draws": 6 * DRAWS, "posterior": Laplace(judge=False)}
+    return numpyro_case("radon, 386 counties", numpyro_radon_model(), given, 1500, names, **options)
 
 
 def numpyro_two_sites() -> Case:

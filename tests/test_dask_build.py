@@ -206,6 +206,20 @@ def test_draws_by_scores_are_those_of_a_single_process_over_many_blocks(method):
     assert len(np.unique(got.indices // BLOCK)) == 3
 
 
+def test_a_mixture_is_fitted_to_the_same_rows_with_the_same_priors():
+    pytest.importorskip("sklearn")
+    from decoct.mixture import DPGaussianMixture
+
+    mixture = DPGaussianMixture(n_components=2, max_iter=500)
+    x = {"x": DATA["x"]}
+    got = decoct.build(mixture, decoct.rows(spread(LAYOUTS[4], x)), size=200)
+    want = decoct.build(mixture, x, size=200)
+    assert_same(got, want)
+    assert got.report.passes == want.report.passes == 3
+    np.testing.assert_array_equal(got.model.means_, want.model.means_)
+    np.testing.assert_array_equal(got.model.covariance_prior_, want.model.covariance_prior_)
+
+
 def test_a_formula_learns_the_same_design():
     frame, formula = flights(), "late ~ center(temp) * C(origin)"
     table = decoct.rows(in_partitions(frame, LAYOUTS[4]))

@@ -35,7 +35,7 @@ from decoct.constructions import (
     SparseVI,
     Uniform,
 )
-from decoct.coreset import Coreset, FittedModel
+from decoct.coreset import Coreset
 from decoct.data.base import Rows
 from decoct.data.encoded import encoded
 from decoct.data.tables import rows as as_rows
@@ -44,6 +44,7 @@ from decoct.diagnostics.divergences import kl_from_log_ratios
 from decoct.driver import path
 from decoct.errors import DecoctError, RequestError, RowsError
 from decoct.models.base import AbstractModel
+from decoct.models.fitted import require_density
 from decoct.posteriors.automatic import Automatic
 from decoct.posteriors.base import Sampler
 from decoct.potentials import Potentials
@@ -230,10 +231,9 @@ def compare(
     >>> [line.method for line in result.lines]
     ['uniform', 'IteratedHilbert', 'Laplace + PSIS']
     """
-    if isinstance(model, FittedModel):
-        raise RequestError(
-            f"A {type(model).__name__} has no density over parameters to compare posteriors by."
-        )
+    require_density(
+        model, "there is nothing to compare posteriors by. score says how well a fit predicts rows."
+    )
     if not is_whole(draws, least=2):
         raise RequestError(f"draws is {draws!r}; a KL needs a whole number of at least 2.")
     wanted = standard_methods() if methods is None else dict(methods)

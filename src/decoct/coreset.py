@@ -7,7 +7,7 @@ import os
 import warnings
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,39 +19,12 @@ from decoct.compilation import use_compilation_cache
 from decoct.draws import to_datatree
 from decoct.errors import RequestError
 from decoct.models.base import AbstractModel
+from decoct.models.fitted import FittedModel
 from decoct.posteriors.base import Draws, Sampler, WeightedDensity
 from decoct.posteriors.nuts import NUTS
 from decoct.precision import float64
 from decoct.progress import ProgressBar
 from decoct.report import Report
-
-
-@runtime_checkable
-class FittedModel(Protocol):
-    """A model that is fitted to weighted rows, once, and then has a posterior of its own.
-
-    There is no density over parameters for a sampler to walk on. `DPGaussianMixture` is one.
-    """
-
-    def default_method(self) -> Any:
-        """Return the construction for those who name none."""
-        ...
-
-    def table_model(self, method: Any) -> AbstractModel:
-        """Return what encodes the rows for the construction, or refuse the construction."""
-        ...
-
-    def fitted_to(self, coreset: Coreset, table: Any) -> Coreset:
-        """Return the coreset with a fit to it, given the encoded table too, as its model."""
-        ...
-
-    def draw_posterior(self, draws: int, chains: int, seed: int) -> xr.DataTree:
-        """Return independent draws of the fit's posterior."""
-        ...
-
-    def fitted_state(self) -> dict[str, Any]:
-        """Return what brings the fit back from a file, ready for JSON."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)

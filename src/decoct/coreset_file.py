@@ -13,12 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from decoct.coreset import Coreset, FittedModel
+from decoct.coreset import Coreset
 from decoct.data.base import Columns
 from decoct.data.compared import differing_column
 from decoct.errors import CoresetFileError, DecoctError
 from decoct.files import require_writable, write_atomically
 from decoct.models.base import AbstractModel
+from decoct.models.fitted import FittedModel
 from decoct.models.known_values import differing_value, known_values
 from decoct.models.registry import OF_FUNCTIONS, from_dict
 from decoct.report import Report

@@ -26,6 +26,7 @@ from decoct.data.encoded import EncodedRows, encoded
 from decoct.data.tables import rows as as_rows
 from decoct.errors import RequestError
 from decoct.models.base import AbstractModel
+from decoct.models.fitted import FittedModel, require_model
 from decoct.posteriors.base import Sampler
 from decoct.potentials import POTENTIALS_PER_CHUNK, Potentials, chunk_rows
 from decoct.request import Request
@@ -83,7 +84,7 @@ class Estimate:
 
 
 def estimate(
-    model: AbstractModel,
+    model: AbstractModel | FittedModel,
     rows: Rows | Any,
     *,
     size: int | None = None,
@@ -113,6 +114,11 @@ def estimate(
     (1, 4)
     """
     use_compilation_cache()
+    require_model(model)
+    fit_passes = 0
+    if isinstance(model, FittedModel):
+        method = model.default_method() if method is None else method
+        model, fit_passes = model.table_model(method), model.fit_passes()
     request = Request.checked(size=size, kl=kl, method=method, posterior=posterior, seed=0)
     source = as_rows(rows)
     sizes = request.sizes_for(source.n_rows)
@@ -124,17 +130,18 @@ def estimate(
             f"{type(request.method).__name__} does not say what it costs: it has no method plan()."
         )
     plan = request.method.plan(problem)
+    passes = (plan.passes[0] + fit_passes, plan.passes[1] + fit_passes)
     block = _block(table)
     read = _reading_seconds(table) / block.n_rows
     evaluated = _potential_seconds(potentials, block)
     n = source.n_rows
     low, high = (
-        (passes + CHECKING) * n * read + count * evaluated
-        for passes, count in zip(plan.passes, plan.evaluations, strict=True)
+        (each + CHECKING) * n * read + count * evaluated
+        for each, count in zip(passes, plan.evaluations, strict=True)
     )
     return Estimate(
         n,
-        plan.passes,
+        passes,
         (plan.evaluations[0] / n, plan.evaluations[1] / n),
         (low, high),
         plan.array_bytes + _working_bytes(table, block),

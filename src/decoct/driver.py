@@ -21,7 +21,7 @@ from decoct.blas import few_threads
 from decoct.checkpoint import Checkpoint, held, read_checkpoint, write_checkpoint
 from decoct.compilation import use_compilation_cache
 from decoct.constructions.base import Chosen, Construction, Plan, Problem, StepInfo
-from decoct.coreset import Coreset, FittedModel
+from decoct.coreset import Coreset
 from decoct.data.base import Rows
 from decoct.data.encoded import EncodedRows, encoded
 from decoct.data.tables import rows as as_rows
@@ -30,6 +30,7 @@ from decoct.errors import RequestError
 from decoct.files import require_writable
 from decoct.memory import keep_buffers
 from decoct.models.base import AbstractModel
+from decoct.models.fitted import FittedModel, require_model
 from decoct.posteriors.base import Sampler
 from decoct.potentials import Potentials
 from decoct.progress import ProgressBar, clock_time
@@ -203,7 +204,8 @@ def building(
 
 
 def _method(model: AbstractModel | FittedModel, given: Construction | None) -> Construction | None:
-    """Return the construction asked for, or the model's own if it has one."""
+    """Return the construction asked for, or the model's own if it has one; refuse no model."""
+    require_model(model)
     if given is None and isinstance(model, FittedModel):
         return model.default_method()
     return given

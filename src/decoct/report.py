@@ -55,7 +55,8 @@ class Report:
         What travelled to and from a cluster (`decoct.data.dask_cluster.Traffic`), or None for rows
         that are read here.
     posterior
-        Name and options of the sampler the build was given, or None where no build made it.
+        Name and options of the sampler the build was given, or None where no build made it, or none
+        was needed.
     """
 
     method: dict[str, Any]

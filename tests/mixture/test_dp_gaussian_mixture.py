@@ -326,6 +326,60 @@ def test_weights_that_are_none_at_all(X):
         fitted(X, np.eye(600)[7] * 5.0)
 
 
+@pytest.mark.parametrize("n", [21, 22, 24, 31])
+def test_weights_that_sum_to_one_up_to_rounding(X, n):
+    """Some sums are one and 2e-16: a covariance divided by the rest would be 4e15."""
+    weights = np.random.default_rng(n).uniform(size=n)
+    with pytest.raises(ValueError, match=r"sample_weight sums to 1; .* two rows are needed"):
+        fitted(X[:n], weights / weights.sum())
+    assert np.isfinite(fitted(X[:n], 2.0 * weights / weights.sum()).lower_bound_)
+
+
+@pytest.mark.parametrize("warm", [False, True])
+@pytest.mark.parametrize(
+    ("columns", "options", "weights"),
+    [
+        (1, {}, -1.0),
+        (1, {"covariance_prior": "three"}, 1.0),
+        (2, {"weight_concentration_prior": 7.0, "covariance_prior": -np.eye(2)}, 1.0),
+        (2, {"weight_concentration_prior": 7.0}, 1e-6),
+    ],
+)
+def test_a_fit_that_fails_leaves_the_one_before(X, columns, options, weights, warm):
+    estimator = DPGaussianMixture(n_components=2, max_iter=500, random_state=0).fit(X[:, :2])
+    before, scores = dict(vars(estimator)), estimator.score_samples(X[:, :2])
+    estimator.set_params(warm_start=warm, **options)
+    with pytest.raises(ValueError, match=r"\w"):
+        estimator.fit(X[:, :columns], sample_weight=np.full(600, weights))
+    given = {"warm_start": warm, **options}
+    assert {k: v for k, v in vars(estimator).items() if k not in given} == {
+        k: v for k, v in before.items() if k not in given
+    }
+    np.testing.assert_array_equal(estimator.score_samples(X[:, :2]), scores)
+
+
+def test_a_fit_that_is_interrupted_leaves_the_one_before(X, monkeypatch):
+    estimator = DPGaussianMixture(n_components=2, max_iter=500, random_state=0).fit(X)
+    before = dict(vars(estimator))
+
+    def stop(*_args, **_options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("decoct.mixture.cavi.ascend", stop)
+    with pytest.raises(KeyboardInterrupt):
+        estimator.fit(X[:300, :1])
+    assert vars(estimator) == before
+
+
+def test_the_score_of_weighted_rows_is_that_of_repeated_rows(X):
+    estimator = fitted(X)
+    counts = np.random.default_rng(0).integers(0, 3, size=600)
+    repeated = estimator.score(np.repeat(X, counts, axis=0))
+    assert estimator.score(X, sample_weight=counts) == pytest.approx(repeated, rel=1e-12)
+    with pytest.raises(ValueError, match="at least one non-zero"):
+        estimator.score(X, sample_weight=np.zeros(600))
+
+
 @pytest.mark.parametrize("start", STARTS)
 def test_weights_that_overflow(X, start):
     for weight, told in ((1e308, "inf"), (1e306, "inf"), (1e300, r"6e\+302")):

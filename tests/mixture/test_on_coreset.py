@@ -244,6 +244,56 @@ def test_build_gives_the_coreset_and_the_fit(X, built):
     assert decoct.build(given, {"x": X}, size=50).report.passes == 2
 
 
+def test_draws_that_are_nearly_uniform_are_said_to_be(X, built):
+    """Rows on a circle about their mean are all as far from it; one far out is not."""
+    angles = np.linspace(0.0, 2.0 * np.pi, 400, endpoint=False)
+    circle = np.column_stack([np.cos(angles), np.sin(angles)])
+    (even,) = decoct.build(DPGaussianMixture(), circle, size=50).report.rounds
+    assert even["near_uniform"]
+    assert "as many rows drawn uniformly would do about as well" in even["note"]
+    far = np.concatenate([circle, [[1e3, 1e3]]])
+    (uneven,) = decoct.build(DPGaussianMixture(), far, size=50).report.rounds
+    assert not uneven["near_uniform"]
+    assert "note" not in uneven
+    own = DPGaussianMixture(coreset_size=50, random_state=0).fit(circle).coreset_.report
+    assert own.rounds[0]["note"] == even["note"]
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32, 2**40])
+def test_any_seed_of_a_build_is_one_of_the_fit(X, seed):
+    coreset = decoct.build(DPGaussianMixture(n_components=2), X, size=50, seed=seed)
+    assert coreset.report.seed == seed
+    assert coreset.report.posterior is None
+    assert coreset.model.random_state == seed % 2**32
+
+
+def test_estimate_counts_the_passes(X):
+    for options, passes in (({}, 3), ({"mean_prior": np.zeros(X.shape[1])}, 3)):
+        mixture = DPGaussianMixture(n_components=2, **options)
+        assert decoct.estimate(mixture, X, size=50).passes == (passes, passes)
+        assert decoct.build(mixture, X, size=50).report.passes == passes
+    given = {"mean_prior": np.zeros(X.shape[1]), "covariance_prior": 1.0}
+    mixture = DPGaussianMixture(n_components=2, **given)
+    assert decoct.estimate(mixture, X, size=50).passes == (2, 2)
+    assert decoct.build(mixture, X, size=50).report.passes == 2
+
+
+def test_what_is_no_model_is_refused_before_any_row_is_read(X):
+    from sklearn.mixture import BayesianGaussianMixture
+
+    with pytest.raises(RequestError, match=r"no model that decoct knows; give decoct\.mixture"):
+        decoct.build(BayesianGaussianMixture(), X, size=10)
+    with pytest.raises(RequestError, match="the class DPGaussianMixture; give an instance"):
+        decoct.build(DPGaussianMixture, X, size=10)
+    with pytest.raises(RequestError, match="A NoneType is no model that decoct knows"):
+        decoct.estimate(None, X, size=10)
+
+
+def test_merge_says_to_fit_again(X, built):
+    with pytest.raises(RequestError, match=r"fit a DPGaussianMixture to them with fit\(X, sample"):
+        decoct.merge([built, built])
+
+
 def test_epsilon_is_told_whoever_names_the_method(X):
     def told(components, model=None):
         method = LightweightCoreset(components=components)
@@ -346,6 +396,15 @@ def test_rows_whose_squares_overflow_are_named(X):
         decoct.build(given, {"x": far}, size=30, method=Uniform())
     with pytest.raises(RowsError, match="squared distances to the mean overflow"):
         decoct.build(mixture(), {"x": far}, size=30)
+
+
+def test_there_is_no_density_for_those_who_need_one(X):
+    for ask in (
+        lambda: decoct.compare(DPGaussianMixture(), X, [10]),
+        lambda: decoct.StreamingCoreset(DPGaussianMixture(), 10),
+    ):
+        with pytest.raises(RequestError, match="has no density over parameters; "):
+            ask()
 
 
 def test_there_is_no_density_to_walk_on(built):

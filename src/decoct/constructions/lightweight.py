@@ -27,6 +27,7 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
+from decoct.checks import is_whole
 from decoct.constructions.base import (
     Chosen,
     OneStep,
@@ -107,8 +108,10 @@ class LightweightCoreset(OneStep):
     def __post_init__(self) -> None:
         if self.columns is not None and (isinstance(self.columns, str) or not self.columns):
             raise RequestError(f"columns must be a tuple of names or None, not {self.columns!r}.")
-        if self.components is not None and self.components < 1:
-            raise RequestError(f"components must be at least 1, not {self.components}.")
+        if self.components is not None and not is_whole(self.components, 1):
+            raise RequestError(
+                f"components must be a whole number, at least 1, not {self.components!r}."
+            )
         if not 0.0 < self.delta < 1.0:
             raise RequestError(f"delta must be between 0 and 1, not {self.delta}.")
 
@@ -135,8 +138,7 @@ class LightweightCoreset(OneStep):
     def _numbers(self, drawn: _Drawn, size: int) -> dict[str, Any]:
         """Return the figures for the report: entropy, spread and Theorem 3.1's ε."""
         numbers: dict[str, Any] = {
-            "normalised_entropy": drawn.entropy,
-            "near_uniform": drawn.entropy >= NEAR_UNIFORM,
+            **told_entropy(drawn.entropy),
             "spread": drawn.spread.squares,
         }
         if self.components is not None:
@@ -265,6 +267,16 @@ def theorem_3_1(size: int, dim: int, components: int, delta: float = 0.05) -> fl
         Probability that the bound may fail.
     """
     return float(np.sqrt(((dim * components) ** 4 + np.log(1.0 / delta)) / size))
+
+
+def told_entropy(entropy: float) -> dict[str, Any]:
+    """Return the report's figures of H(q)/ln N, with a sentence where the draws gain nothing."""
+    numbers: dict[str, Any] = {"normalised_entropy": entropy, "near_uniform": False}
+    if entropy >= NEAR_UNIFORM:
+        note = f"The draws are nearly uniform (normalised entropy {entropy:.3f}, at least "
+        note += f"{NEAR_UNIFORM}): as many rows drawn uniformly would do about as well."
+        numbers |= {"near_uniform": True, "note": note}
+    return numbers
 
 
 def described_draws(size: int, numbers: Mapping[str, Any]) -> str:

@@ -27,6 +27,7 @@ from decoct.constructions.recompress import Recompressed, recompress
 from decoct.coreset import Coreset
 from decoct.errors import RequestError
 from decoct.models.digest import identity
+from decoct.models.fitted import FittedModel
 from decoct.models.registry import OF_FUNCTIONS
 from decoct.posteriors.automatic import Automatic
 from decoct.posteriors.base import Sampler
@@ -110,6 +111,13 @@ def _checked(coresets: Sequence[Coreset]) -> list[Coreset]:
         raise RequestError("merge takes a list of coresets, one for each table.")
     if not parts:
         raise RequestError("There is nothing to merge; give at least one coreset.")
+    if isinstance(parts[0].model, FittedModel):
+        kind = type(parts[0].model).__name__
+        raise RequestError(
+            f"A {kind} is fitted to the rows of its coreset, and has none for those of several; "
+            f"put the rows and the weights of the coresets together, and fit a {kind} to them with "
+            "fit(X, sample_weight=w)."
+        )
     for number, part in enumerate(parts[1:], start=1):
         _require_alike(parts[0], part, number)
     return parts

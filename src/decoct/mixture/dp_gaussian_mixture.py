@@ -222,6 +222,10 @@ class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
         """
         estimator_input.check_parameters(self)
         estimator_input.check_unbound(self)
+        with estimator_input.all_or_nothing(self):
+            return self._fit(X, sample_weight)
+
+    def _fit(self, X, sample_weight):
         X = self._validated(X, ensure_min_samples=2)
         estimator_input.check_values(X)
         weights = estimator_input.weights(sample_weight, X)
@@ -308,16 +312,21 @@ class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
         """
         return log_predictive(self._mixture(), self._weight_prior(), self._rows(X))
 
-    def score(self, X, y=None):  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Return the mean of `score_samples`.
+    def score(self, X, y=None, sample_weight=None):  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Return the weighted mean of `score_samples`.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
         y : None
             Ignored.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights ≥ 0, not all 0. All ones if None.
         """
-        return float(self.score_samples(X).mean())
+        scores = self.score_samples(X)
+        if sample_weight is None:
+            return float(scores.mean())
+        return float(np.average(scores, weights=estimator_input.counts(sample_weight, X)))
 
     def sample(self, n_samples=1):
         """Draw rows from the posterior predictive, whose log density is `score_samples`.

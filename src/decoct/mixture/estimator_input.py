@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +29,9 @@ LARGEST_SEED = 2**32 - 1
 
 LARGEST_VALUE = 1e150
 """Largest number in X whose square float64 can hold, with room for sums."""
+
+FEWEST_ROWS = 2.0 * (1.0 - 1e-12)
+"""Σγ below which there is no covariance to speak of, rounding left out."""
 
 LARGEST_TOTAL, LARGEST_SCATTER = 1e300, 1e305
 """Largest Σγ, and Σγ‖x‖², with room for what is made of them."""
@@ -96,6 +100,18 @@ def check_parameters(estimator: BaseEstimator) -> None:
     )
 
 
+@contextmanager
+def all_or_nothing(estimator: BaseEstimator) -> Iterator[None]:
+    """Leave an estimator as it was if the block fails, Ctrl-C included."""
+    before = dict(vars(estimator))
+    try:
+        yield
+    except BaseException:
+        vars(estimator).clear()
+        vars(estimator).update(before)
+        raise
+
+
 def _arraylike(value: Any) -> bool:
     return isinstance(value, (list, tuple)) or np.ndim(getattr(value, "shape", None) or 0) > 0
 
@@ -148,11 +164,17 @@ def check_warm(estimator: Any, D: int) -> None:
         )
 
 
-def weights(sample_weight: Any, X: Float[np.ndarray, "N D"]) -> Float[np.ndarray, " N"]:
-    """Return γ, all ones if not given, for rows that passed `check_values`."""
+def counts(sample_weight: Any, X: Any) -> Float[np.ndarray, " N"]:
+    """Return γ ≥ 0, some positive, one for each row; all ones if not given."""
     gamma = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
     if not gamma.any():
         raise RowsError("Sample weights must contain at least one non-zero number.")
+    return gamma
+
+
+def weights(sample_weight: Any, X: Float[np.ndarray, "N D"]) -> Float[np.ndarray, " N"]:
+    """Return γ, all ones if not given, for rows that passed `check_values`."""
+    gamma = counts(sample_weight, X)
     with np.errstate(over="ignore"):
         total = gamma.sum()
         if total > LARGEST_TOTAL:
@@ -269,10 +291,10 @@ def _covariance(moments: Moments, added: float) -> Float[np.ndarray, "D D"]:
     rows, total = moments.rows, moments.total
     if (moments.low == moments.high).all():
         raise RowsError(f"X has one distinct row, whose covariance is zero; {remedy}")
-    if not total > 1.0:
+    if total < FEWEST_ROWS:
         raise RowsError(
-            f"sample_weight sums to {total:.6g}; weights are numbers of rows, and more than one "
-            f"row is needed for a covariance: multiply them, or {remedy}"
+            f"sample_weight sums to {total:.6g}; weights are numbers of rows, and two rows are "
+            f"needed for a covariance: multiply them, or {remedy}"
         )
     covariance = moments.scatter / (total - 1.0)
     D = len(covariance)

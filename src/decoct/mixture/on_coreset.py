@@ -1,7 +1,7 @@
 """Where `DPGaussianMixture` meets coresets: it makes its own, and `decoct.build` hands it one.
 
 A variational mixture has no potentials at parameters, so `build` lets a construction that needs
-none choose among the rows, and then has the mixture fitted (`decoct.coreset.FittedModel`).
+none choose among the rows, and then has the mixture fitted (`decoct.models.fitted.FittedModel`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from decoct.data.base import Chunk, Columns, Rows
 from decoct.errors import CoresetFileError, RequestError
 from decoct.mixture.cavi import Fit, Mixture
 from decoct.mixture.distinct_rows import distinct_rows
-from decoct.mixture.estimator_input import Moments, check_parameters, check_values
+from decoct.mixture.estimator_input import LARGEST_SEED, Moments, check_parameters, check_values
 from decoct.mixture.normal_wishart import NormalWishart
 from decoct.mixture.posterior_draws import posterior_draws
 from decoct.mixture.weighted_draws import weighted_draws
@@ -71,16 +71,20 @@ class FittedOnCoresets:
             )
         return NumericTable(getattr(method, "columns", None), int(self.n_components))
 
+    def fit_passes(self: Any) -> int:
+        """Return 1 if a default prior needs the moments of the whole table, else 0."""
+        return int(self.mean_prior is None or self.covariance_prior is None)
+
     def fitted_to(self: Any, coreset: Coreset, table: Rows) -> Coreset:
         """Return the coreset with a copy of this estimator, fitted on it, as its model.
 
         Default priors are those of the whole table, which costs a pass. Without a
-        ``random_state`` the coreset's seed is taken.
+        ``random_state`` the coreset's seed is taken, modulo 2³².
         """
         began = time.perf_counter()
         mixture: Any = clone(self)
         if mixture.random_state is None:
-            mixture.set_params(random_state=coreset.report.seed)
+            mixture.set_params(random_state=coreset.report.seed % (LARGEST_SEED + 1))
         kept = beside(coreset.rows)
         check_values(kept, coreset.indices)
         x, gamma = distinct_rows(kept, coreset.weights)
@@ -96,7 +100,7 @@ class FittedOnCoresets:
 
         mixture._fit_rows(x, gamma, mixture._priors(x.shape[1], moments))
         seconds = {**coreset.report.seconds, "fit": round(time.perf_counter() - began, 3)}
-        report = dataclasses.replace(coreset.report, passes=passes, seconds=seconds)
+        report = dataclasses.replace(coreset.report, passes=passes, seconds=seconds, posterior=None)
         return mixture._model_of(dataclasses.replace(coreset, report=report))
 
     def draw_posterior(self: Any, draws: int, chains: int, seed: int) -> xr.DataTree:

@@ -17,7 +17,7 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
-from decoct.constructions.lightweight import NEAR_UNIFORM
+from decoct.constructions.lightweight import told_entropy
 from decoct.randomness import host_rng
 
 
@@ -65,7 +65,7 @@ def weighted_draws(
     numbers: dict[str, Any] = {"repeated_picks": 0, "spread": spread}
     if total > 1.0:
         entropy = float(-(q @ np.log(each)) / np.log(total))
-        numbers |= {"normalised_entropy": entropy, "near_uniform": entropy >= NEAR_UNIFORM}
+        numbers |= told_entropy(entropy)
     if len(x) <= size:
         return WeightedDraws(np.arange(len(x)), gamma, numbers)
     upto = np.cumsum(q)

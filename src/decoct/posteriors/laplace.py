@@ -19,6 +19,7 @@ from decoct.diagnostics.chains import pareto_khat
 from decoct.diagnostics.divergences import Gaussian
 from decoct.errors import ModelError
 from decoct.models.base import AbstractModel
+from decoct.models.fitted import require_density
 from decoct.parameters import ParameterSpace
 from decoct.posteriors.base import Draws, WeightedDensity, log_densities
 from decoct.posteriors.newton import ROUNDED, Mode, ModeStatus, decrement_of, maximise
@@ -162,9 +163,12 @@ def laplace(
     ------
     ModelError
         Newton's method found no maximum; the message says why and what to try.
+    RequestError
+        The model has no density over parameters.
     RowsError
         The rows or the weights cannot be used.
     """
+    require_density(model, "fit(X, sample_weight=w) is its variational posterior.")
     rows = encoded(as_rows(rows), model)
     if weights is None:
         mode = find_full_mode(Potentials(model, rows))

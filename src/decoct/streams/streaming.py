@@ -27,11 +27,12 @@ from decoct.compilation import use_compilation_cache
 from decoct.constructions.base import Selection
 from decoct.constructions.error_sum import ErrorSum
 from decoct.constructions.recompress import Recompressed, recompress
-from decoct.coreset import Coreset, FittedModel
+from decoct.coreset import Coreset
 from decoct.data.base import Columns, checked_columns, columns_length
 from decoct.data.tables import rows as as_rows
 from decoct.errors import RequestError
 from decoct.models.base import AbstractModel
+from decoct.models.fitted import require_density
 from decoct.posteriors.automatic import Automatic
 from decoct.posteriors.base import Sampler
 from decoct.potentials import Potentials
@@ -132,11 +133,7 @@ class StreamingCoreset:
         reach: float = 100.0,
         progress: bool | None = None,
     ) -> None:
-        if isinstance(model, FittedModel):
-            raise RequestError(
-                f"A {type(model).__name__} is fitted to the rows as a whole; a stream needs a "
-                "model with a log-likelihood for each row."
-            )
+        require_density(model, "a stream needs a model with a log-likelihood for each row.")
         if posterior is not None and not hasattr(posterior, "draw"):
             raise RequestError(f"posterior must be a sampler such as Laplace(), not {posterior!r}.")
         self.model = model
