@@ -8,6 +8,7 @@ pytest.importorskip("numpyro")
 import jax
 import jax.numpy as jnp
 import numpyro
+import numpyro.distributions as dist
 from numpyro.infer.util import log_likelihood, potential_energy
 
 import decoct
@@ -223,6 +224,35 @@ def _assert_row_17_is_named(bridge, given, label):
     bad["y"][17] = label
     with pytest.raises(decoct.ModelError, match="row 17 is -inf"):
         Potentials(bridge, decoct.rows(bad)).totals(np.zeros((1, 3)))
+
+
+def exposed(at_risk, y):
+    beta = numpyro.sample("beta", dist.Normal(0.0, 1.0))
+    with numpyro.plate("data", len(at_risk)):
+        numpyro.sample("events", dist.Poisson(jnp.exp(beta + jnp.log(at_risk))), obs=y)
+
+
+@pytest.mark.parametrize("checked", [True, False])
+def test_counts_without_exposure_are_numpyros(checked):
+    """No exposure is a rate of exp(−∞): a count of 0 is certain there, and no NaN."""
+    given = {"at_risk": np.array([1.0, 0.0, 2.5, 0.3, 40.0]), "y": np.array([0, 0, 3, 1, 61])}
+    with numpyro.validation_enabled(checked):
+        bridge = from_numpyro(exposed, given)
+        z = points(bridge, 3)
+        ours = Potentials(bridge, bridge.rows).vectors(given, z)
+        theirs = framework_values(exposed, given, bridge, z)
+    np.testing.assert_allclose(ours, theirs.T, rtol=1e-13)
+    np.testing.assert_array_equal(ours[1], 0.0)
+
+
+@pytest.mark.parametrize(("at_risk", "count"), [(1.0, -1), (1.0, 0.5), (0.0, 2)])
+def test_impossible_counts_name_the_row(at_risk, count):
+    given = {"at_risk": np.ones(30), "y": np.ones(30)}
+    with numpyro.validation_enabled():
+        bridge = from_numpyro(exposed, given)
+        given["at_risk"][17], given["y"][17] = at_risk, count
+        with pytest.raises(decoct.ModelError, match="row 17 is -inf"):
+            Potentials(bridge, decoct.rows(given)).totals(np.zeros((1, 1)))
 
 
 def test_a_group_number_outside_its_array_names_the_row(bridges):

@@ -94,6 +94,37 @@ def test_weights_are_repetitions_of_rows(bridges, name):
     np.testing.assert_allclose(wanted, at_points(model, bridge, model.logp(), z), rtol=1e-11)
 
 
+def exposed(exposure, counts, **how):
+    with pm.Model() as model:
+        at_risk, y = pm.Data("at_risk", exposure), pm.Data("y", counts)
+        beta = pm.Normal("beta", 0.0, 1.0)
+        pm.Poisson("events", mu=pm.math.exp(beta + pm.math.log(at_risk)), observed=y, **how)
+    return model
+
+
+def test_counts_without_exposure_are_pymcs():
+    """No exposure is a rate of exp(−∞): a count of 0 is certain there, and no NaN."""
+    exposure, counts = np.array([1.0, 0.0, 2.5, 0.3, 40.0]), np.array([0, 0, 3, 1, 61])
+    model = exposed(exposure, counts)
+    bridge = from_pymc(model)
+    z = np.array([[-1.0], [0.0], [2.0]])
+    with np.errstate(divide="ignore"):
+        ours = Potentials(bridge, bridge.rows).vectors(bridge.encode(all_rows(bridge)), z)
+        theirs = at_points(model, bridge, model.logp(vars=model.observed_RVs, sum=False), z)
+    np.testing.assert_allclose(ours, np.array([one[0] for one in theirs]).T, rtol=1e-13)
+    np.testing.assert_array_equal(ours[1], 0.0)
+
+
+def test_impossible_counts_name_the_row():
+    for exposure, count in ((1.0, -1), (0.0, 2)):
+        given, counts = np.ones(30), np.ones(30, dtype=int)
+        bridge = from_pymc(exposed(given, counts))
+        given[17], counts[17] = exposure, count
+        bad = decoct.rows({"at_risk": given, "y": counts})
+        with pytest.raises(decoct.ModelError, match="row 17 is -inf"):
+            Potentials(bridge, bad).totals(np.zeros((1, 1)))
+
+
 def test_an_impossible_row_of_small_weight_is_no_nan():
     """Trap: −∞ of the row and (w − 1)·(−∞) of the potential would make a NaN."""
     with pm.Model() as model:

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.scipy.special import xlogy
 
 from decoct.bridges.simplified import simplified
 
@@ -57,3 +58,31 @@ def test_everything_else_is_as_it_was():
     for one, two in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         assert one.dtype == two.dtype
         np.testing.assert_allclose(one, two, rtol=1e-15)
+
+
+def counts(params, rows):
+    """As NumPyro writes it: the logarithm is in a function with a derivative of its own."""
+    rate = jnp.exp(rows["x"] @ params["beta"])
+    return jax.jit(xlogy)(rows["y"], rate) - rate
+
+
+def test_logarithms_in_calls_are_seen():
+    rows = {"x": jnp.array([[0.5, 1.0], [-2.0, 0.3]]), "y": jnp.array([0.0, 3.0])}
+    beta = jnp.array([0.7, -1.2])
+    assert "log" in str(jax.make_jaxpr(counts)({"beta": beta}, rows))
+    assert "log" not in str(jax.make_jaxpr(simplified(counts))({"beta": beta}, rows))
+    for look in (lambda f: f, jax.jacfwd, jax.hessian):
+        wanted, found = (
+            look(lambda b, f=f: f({"beta": b}, rows))(beta) for f in (counts, simplified(counts))
+        )
+        np.testing.assert_allclose(found, wanted, rtol=1e-14, atol=1e-15)
+
+
+@pytest.mark.parametrize("y", [0.0, 2.0, -1.0])
+@pytest.mark.parametrize("x", [-np.inf, -800.0, -1.0, 0.0, 3.0, np.nan])
+def test_a_count_of_zero_costs_nothing_where_the_rate_is_zero(y, x):
+    """exp(−800) is 0 and its logarithm −∞: there x is what was meant."""
+    rows, params = {"x": jnp.array([[x]]), "y": jnp.array([y])}, {"beta": jnp.ones(1)}
+    (found,) = np.asarray(simplified(counts)(params, rows))
+    meant = -np.exp(x) if y == 0.0 and not np.isnan(x) else y * x - np.exp(x)
+    np.testing.assert_allclose(found, meant, rtol=1e-15)

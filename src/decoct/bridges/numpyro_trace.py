@@ -22,7 +22,8 @@ import numpy as np
 import numpyro
 from jaxtyping import Array, Float
 from numpyro import handlers
-from numpyro.distributions import BernoulliLogits, biject_to
+from numpyro.distributions import BernoulliLogits, Poisson, biject_to
+from numpyro.distributions.constraints import nonnegative_integer
 from numpyro.distributions.util import sum_rightmost
 from numpyro.infer.initialization import init_to_uniform
 from numpyro.infer.util import compute_log_probs
@@ -119,17 +120,21 @@ class RowsPlate(Messenger):
 
 
 class Vectorised(Messenger):
-    """Evaluate Bernoulli sites with logits by log σ(±logit).
+    """Evaluate Bernoulli sites with logits by log σ(±logit), and find impossible counts by row.
 
-    The same numbers as NumPyro's, whose guards against infinite logits and impossible values keep
-    XLA's CPU backend from vectorising. Impossible values have log-probability −∞, as there while
-    its validation is on; while it is off, values that are no integers may be meant and are left to
-    NumPyro.
+    The same numbers as NumPyro's, whose guards against infinite logits and impossible values, made
+    for every row and draw, keep XLA's CPU backend from vectorising. Impossible values have
+    log-probability −∞, as there while its validation is on; while it is off, values that are no
+    integers may be meant and are left to NumPyro.
     """
 
     def process_message(self, msg: Any) -> None:
         fn = msg.get("fn")
-        if not is_observed(msg) or type(fn) is not BernoulliLogits:
+        if not is_observed(msg):
+            return
+        if type(fn) is Poisson and fn._validate_args and not fn.is_sparse:
+            msg["fn"] = _CheckedPoisson(fn.rate, validate_args=False)
+        if type(fn) is not BernoulliLogits:
             return
         if fn._validate_args or jnp.result_type(msg["value"]).kind in "iub":
             msg["fn"] = _SignedBernoulli(fn.logits, validate_args=False)
@@ -141,6 +146,12 @@ class _SignedBernoulli(BernoulliLogits):
         sign = jnp.where(value == 1, 1.0, -1.0)
         possible = jnp.where((value == 0) | (value == 1), 0.0, -jnp.inf)
         return log_sigmoid(sign * self.logits) + possible
+
+
+class _CheckedPoisson(Poisson):
+    def log_prob(self, value: Any) -> Array:
+        possible = jnp.where(nonnegative_integer(value), 0.0, -jnp.inf)
+        return super().log_prob(value) + possible
 
 
 def frame_of(site: Any, plate: str) -> Any:

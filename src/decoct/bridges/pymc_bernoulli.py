@@ -12,18 +12,16 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pymc as pm
 from jaxtyping import Array
-from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
-from pytensor.scalar.basic import Identity
 from pytensor.scalar.math import Sigmoid
 from pytensor.tensor.basic import as_tensor_variable, switch
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.math import eq, or_
 from pytensor.tensor.random.basic import BernoulliRV
 
+from decoct.bridges.pymc_views import without_views
 from decoct.models.logistic import log_sigmoid
 
 
@@ -53,16 +51,10 @@ def register() -> None:
         translate.register(LogSigmoid)(_translated)
 
 
-def pointwise(model: pm.Model) -> list[Any]:
-    """Return the log densities of the observed variables, one value per entry."""
-    densities: Any = model.logp(vars=model.observed_RVs, sum=False)
-    result = list(densities)
-    for k, rv in enumerate(model.observed_RVs):
-        logits = _logits(rv)
-        if logits is not None:
-            density = _signed(model.rvs_to_values[rv], logits)
-            (result[k],) = model.replace_rvs_by_values([density])
-    return result
+def density(rv: Any, value: Any) -> Any:
+    """Return the log density of a Bernoulli variable that was given logits, or None."""
+    logits = _logits(rv)
+    return None if logits is None else _signed(value, logits)
 
 
 def _signed(value: Any, logits: Any) -> Any:
@@ -76,18 +68,10 @@ def _logits(rv: Any) -> Any:
     """Return the logits of a Bernoulli variable that was given them, or None."""
     if rv.owner is None or not isinstance(rv.owner.op, BernoulliRV):
         return None
-    node: Any = rv.owner.inputs[2].owner
-    while node is not None and _is_view(node.op):
-        node = node.inputs[0].owner
+    node = without_views(rv.owner.inputs[2].owner)
     if node is None or not isinstance(node.op, Elemwise):
         return None
     return node.inputs[0] if isinstance(node.op.scalar_op, Sigmoid) else None
-
-
-def _is_view(op: Any) -> bool:
-    return isinstance(op, ViewOp) or (
-        isinstance(op, Elemwise) and isinstance(op.scalar_op, Identity)
-    )
 
 
 def _translated(op: Any, **options: Any) -> Callable[[Array], Array]:

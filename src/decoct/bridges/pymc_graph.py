@@ -35,7 +35,7 @@ from pytensor.graph.traversal import ancestors, graph_inputs
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import ARange, cast, constant
 
-from decoct.bridges import pymc_bernoulli, pymc_products
+from decoct.bridges import pymc_bernoulli, pymc_densities, pymc_products
 from decoct.bridges.arguments import described_constant
 from decoct.bridges.pymc_layout import Layout
 from decoct.errors import ModelError
@@ -104,7 +104,7 @@ class Program:
     def __init__(self, model: pm.Model, layout: Layout) -> None:
         self.free = tuple(rv.name for rv in model.free_RVs)
         self.observed = tuple(rv.name for rv in model.observed_RVs)
-        potentials = [_summed(density) for density in pymc_bernoulli.pointwise(model)]
+        potentials = [_summed(density) for density in pymc_densities.pointwise(model)]
         _check_one_value_a_row(self.observed, potentials)
         prior = model.logp(vars=[*model.free_RVs, *model.potentials])
         named = {v.name: v for v in model.unobserved_value_vars}

@@ -1,17 +1,22 @@
 """log(exp(x)) = x, in functions that other packages wrote.
 
-A Poisson rate exp(η) comes back as log(rate) in its log density. A compiler must not undo that:
-for large |η| the two differ, as exp(η) overflows or is 0. Here x is what was meant, and saves a
-logarithm for every row and draw.
+A Poisson rate exp(η) comes back as log(rate), or a log(rate) with 0 log 0 = 0, in its log density.
+A compiler must not undo that: for large |η| the two differ, as exp(η) overflows or is 0. Here x is
+what was meant, and saves a logarithm for every row and draw.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
-from jax.extend.core import ClosedJaxpr, Literal, jaxpr_as_fun, primitives
+import jax.numpy as jnp
+from jax.extend.core import ClosedJaxpr, Literal, primitives
+
+LARGE = 1e300
+"""Stands in for ∞ where it is multiplied by 0."""
 
 
 def simplified(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -25,30 +30,62 @@ def simplified(fn: Callable[..., Any]) -> Callable[..., Any]:
 
     def wrapped(*arguments: Any) -> Any:
         closed, shape = jax.make_jaxpr(fn, return_shape=True)(*arguments)
-        leaves = jaxpr_as_fun(_without_logs(closed))(*jax.tree.leaves(arguments))
+        given = [_Known(leaf) for leaf in jax.tree.leaves(arguments)]
+        leaves = [known.value for known in _evaluated(closed, given)]
         return jax.tree.unflatten(jax.tree.structure(shape), leaves)
 
     return wrapped
 
 
-def _without_logs(closed: ClosedJaxpr) -> ClosedJaxpr:
-    """Return the program with every log(exp(x)) replaced by x, at its outermost level."""
-    jaxpr: Any = closed.jaxpr
-    exponents: dict[Any, Any] = {}
-    instead: dict[Any, Any] = {}
-    kept = []
+@dataclass(frozen=True)
+class _Known:
+    """A value, and x if the value is exp(x)."""
 
-    def now(atom: Any) -> Any:
-        return atom if isinstance(atom, Literal) else instead.get(atom, atom)
+    value: Any
+    exponent: Any = None
+
+
+def _evaluated(closed: ClosedJaxpr, given: Sequence[_Known]) -> list[_Known]:
+    """Return the results of a program and of the calls it makes; loops and branches stay."""
+    jaxpr: Any = closed.jaxpr
+    held = dict(zip(jaxpr.constvars, map(_Known, closed.consts), strict=True))
+    held |= dict(zip(jaxpr.invars, given, strict=True))
+
+    def known(atom: Any) -> _Known:
+        return _Known(atom.val) if isinstance(atom, Literal) else held[atom]
 
     for eqn in jaxpr.eqns:
-        inputs = [now(atom) for atom in eqn.invars]
-        first = inputs[0] if inputs and not isinstance(inputs[0], Literal) else None
-        if eqn.primitive is primitives.log_p and first in exponents:
-            instead[eqn.outvars[0]] = exponents[first]
-            continue
-        if eqn.primitive is primitives.exp_p:
-            exponents[eqn.outvars[0]] = inputs[0]
-        kept.append(eqn.replace(invars=inputs))
-    outputs = [now(atom) for atom in jaxpr.outvars]
-    return closed.replace(jaxpr=jaxpr.replace(eqns=kept, outvars=outputs))
+        inputs = [known(atom) for atom in eqn.invars]
+        with eqn.ctx.manager:
+            held |= dict(zip(eqn.outvars, _results(eqn, inputs), strict=True))
+    return [known(atom) for atom in jaxpr.outvars]
+
+
+def _results(eqn: Any, inputs: list[_Known]) -> list[_Known]:
+    """Return what an operation gives."""
+    if eqn.primitive is primitives.jit_p:
+        return _evaluated(eqn.params["jaxpr"], inputs)
+    if eqn.primitive is primitives.log_p and inputs[0].exponent is not None:
+        return [_Known(inputs[0].exponent)]
+    if _is_xlogy(eqn) and inputs[1].exponent is not None:
+        return [_Known(_times(inputs[0].value, inputs[1].exponent))]
+    bound = eqn.primitive.get_bind_params(eqn.params)
+    # older JAX gives functions apart
+    functions, params = bound if isinstance(bound, tuple) else ((), bound)
+    values = eqn.primitive.bind(*functions, *(one.value for one in inputs), **params)
+    if eqn.primitive is primitives.exp_p:
+        return [_Known(values, exponent=inputs[0].value)]
+    return [_Known(value) for value in (values if eqn.primitive.multiple_results else [values])]
+
+
+def _is_xlogy(eqn: Any) -> bool:
+    if eqn.primitive is not primitives.custom_jvp_call_p:
+        return False
+    said = eqn.params["call_jaxpr"].jaxpr.debug_info.func_src_info
+    return (said or "").startswith("xlogy ")
+
+
+def _times(a: Any, x: Any) -> Any:
+    """Return a x, 0 where a is 0, in vector code: a choice for every x would take twice as long."""
+    most = jnp.where(a == 0.0, LARGE, jnp.inf)
+    return a * jnp.clip(x, -most, most)
