@@ -245,7 +245,7 @@ def test_counts_without_exposure_are_numpyros(checked):
     np.testing.assert_array_equal(ours[1], 0.0)
 
 
-@pytest.mark.parametrize(("at_risk", "count"), [(1.0, -1), (1.0, 0.5), (0.0, 2)])
+@pytest.mark.parametrize(("at_risk", "count"), [(1.0, -1), (1.0, 0.5), (0.0, 2), (0.0, -1)])
 def test_impossible_counts_name_the_row(at_risk, count):
     given = {"at_risk": np.ones(30), "y": np.ones(30)}
     with numpyro.validation_enabled():

@@ -116,7 +116,7 @@ def test_counts_without_exposure_are_pymcs():
 
 
 def test_impossible_counts_name_the_row():
-    for exposure, count in ((1.0, -1), (0.0, 2)):
+    for exposure, count in ((1.0, -1), (0.0, 2), (0.0, -1)):
         given, counts = np.ones(30), np.ones(30, dtype=int)
         bridge = from_pymc(exposed(given, counts))
         given[17], counts[17] = exposure, count

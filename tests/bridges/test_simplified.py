@@ -78,6 +78,40 @@ def test_logarithms_in_calls_are_seen():
         np.testing.assert_allclose(found, wanted, rtol=1e-14, atol=1e-15)
 
 
+def test_only_jaxs_own_function_of_that_name_is_meant():
+    @jax.custom_jvp
+    def xlogy(log_mu, r):
+        return r * jnp.log(log_mu)
+
+    xlogy.defjvp(lambda p, t: (xlogy(*p), 7.0 * t[1]))
+
+    def own(b):
+        return xlogy(3.0, jnp.exp(b))
+
+    @jax.custom_jvp
+    def alone(b):
+        return b * jnp.log(b)
+
+    alone.defjvp(lambda p, t: (alone(*p), t[0]))
+    for fn in (own, alone):
+        for look in (lambda f: f, jax.grad):
+            assert look(simplified(fn))(0.4) == look(fn)(0.4)
+
+
+def test_logarithms_of_complex_exponentials_have_branches():
+    def angle(x):
+        return jnp.log(jnp.exp(1j * x)).imag
+
+    np.testing.assert_allclose(simplified(angle)(4.0), 4.0 - 2.0 * np.pi, rtol=1e-14)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_zero_times_minus_infinity_is_zero_in_either_precision(dtype):
+    found = simplified(lambda x: xlogy(dtype(0.0), jnp.exp(x)))(dtype(-np.inf))
+    assert found.dtype == dtype
+    assert found == 0.0
+
+
 @pytest.mark.parametrize("y", [0.0, 2.0, -1.0])
 @pytest.mark.parametrize("x", [-np.inf, -800.0, -1.0, 0.0, 3.0, np.nan])
 def test_a_count_of_zero_costs_nothing_where_the_rate_is_zero(y, x):

@@ -150,8 +150,9 @@ class _SignedBernoulli(BernoulliLogits):
 
 class _CheckedPoisson(Poisson):
     def log_prob(self, value: Any) -> Array:
-        possible = jnp.where(nonnegative_integer(value), 0.0, -jnp.inf)
-        return super().log_prob(value) + possible
+        possible = nonnegative_integer(value)
+        count = jnp.where(possible, value, 0)
+        return super().log_prob(count) + jnp.where(possible, 0.0, -jnp.inf)
 
 
 def frame_of(site: Any, plate: str) -> Any:

@@ -2,7 +2,8 @@
 
     log p(y | η) = y η − exp(η) − log y!,   −∞ where y is negative,   0 where η = −∞ and y = 0.
 
-The same numbers as PyMC's, whose choices for a rate of 0, made for every row and draw, keep XLA
+The same numbers as PyMC's wherever exp(η) is neither 0 nor ∞ in float64 (|η| below 700 or so;
+beyond, η is what was meant). PyMC's choices for a rate of 0, made for every row and draw, keep XLA
 from turning exp into vector code. Here choices are made once a row.
 """
 
@@ -18,7 +19,8 @@ from pytensor.tensor.math import eq, exp, gammaln, lt, maximum, minimum
 from pytensor.tensor.random.basic import PoissonRV
 
 from decoct.bridges.pymc_views import without_views
-from decoct.bridges.simplified import LARGE
+
+LARGEST = np.finfo(np.float64).max
 
 
 def density(rv: Any, value: Any) -> Any:
@@ -31,7 +33,9 @@ def density(rv: Any, value: Any) -> Any:
     if not isinstance(node.op.scalar_op, Exp):
         return None
     linear: Any = node.inputs[0]
-    most: Any = switch(eq(value, 0), np.float64(LARGE), np.float64(np.inf))
-    factorials: Any = gammaln(value + 1)
     possible: Any = switch(lt(value, 0), np.float64(-np.inf), np.float64(0.0))
-    return value * minimum(maximum(linear, -most), most) - factorials - exp(linear) + possible
+    count: Any = switch(lt(value, 0), 0, value)
+    # 0 (−∞) would be NaN
+    most: Any = switch(eq(count, 0), LARGEST, np.float64(np.inf))
+    factorials: Any = gammaln(count + 1)
+    return count * minimum(maximum(linear, -most), most) - factorials - exp(linear) + possible

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, Literal, primitives
-
-LARGE = 1e300
-"""Stands in for ∞ where it is multiplied by 0."""
 
 
 def simplified(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -73,19 +71,30 @@ def _results(eqn: Any, inputs: list[_Known]) -> list[_Known]:
     # older JAX gives functions apart
     functions, params = bound if isinstance(bound, tuple) else ((), bound)
     values = eqn.primitive.bind(*functions, *(one.value for one in inputs), **params)
-    if eqn.primitive is primitives.exp_p:
+    if eqn.primitive is primitives.exp_p and jnp.issubdtype(values.dtype, jnp.floating):
         return [_Known(values, exponent=inputs[0].value)]
     return [_Known(value) for value in (values if eqn.primitive.multiple_results else [values])]
 
 
 def _is_xlogy(eqn: Any) -> bool:
-    if eqn.primitive is not primitives.custom_jvp_call_p:
-        return False
-    said = eqn.params["call_jaxpr"].jaxpr.debug_info.func_src_info
-    return (said or "").startswith("xlogy ")
+    """Return whether an operation is JAX's own xlogy, of whose name there may be others."""
+    return eqn.primitive is primitives.custom_jvp_call_p and _source(eqn) == _source_of_xlogy()
+
+
+def _source(eqn: Any) -> str | None:
+    """Return the name, file and line of a function with a derivative of its own."""
+    return eqn.params["call_jaxpr"].jaxpr.debug_info.func_src_info
+
+
+@cache
+def _source_of_xlogy() -> str:
+    made: Any = jax.make_jaxpr(jax.scipy.special.xlogy)(1.0, 1.0)
+    (source,) = (_source(eqn) for eqn in made.eqns if eqn.primitive is primitives.custom_jvp_call_p)
+    assert source is not None
+    return source
 
 
 def _times(a: Any, x: Any) -> Any:
     """Return a x, 0 where a is 0, in vector code: a choice for every x would take twice as long."""
-    most = jnp.where(a == 0.0, LARGE, jnp.inf)
+    most = jnp.where(a == 0.0, jnp.finfo(x.dtype).max, jnp.inf)
     return a * jnp.clip(x, -most, most)

@@ -109,9 +109,7 @@ class LightweightCoreset(OneStep):
         if self.columns is not None and (isinstance(self.columns, str) or not self.columns):
             raise RequestError(f"columns must be a tuple of names or None, not {self.columns!r}.")
         if self.components is not None and not is_whole(self.components, 1):
-            raise RequestError(
-                f"components must be a whole number, at least 1, not {self.components!r}."
-            )
+            raise RequestError(f"components must be at least 1 and whole, not {self.components!r}.")
         if not 0.0 < self.delta < 1.0:
             raise RequestError(f"delta must be between 0 and 1, not {self.delta}.")
 
