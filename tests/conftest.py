@@ -49,7 +49,13 @@ def few_compiled_programs():
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leave the real-data tests out where no folder is named, and say so."""
+    """Leave the real-data tests out where no folder is named, and say so.
+
+    Hypothesis refuses to draw beside threads that use `random`, as Dask's do: its tests go first.
+    """
+    items.sort(
+        key=lambda item: not getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
+    )
     if os.environ.get("DECOCT_DATA"):
         return
     kept = [item for item in items if item.get_closest_marker("data") is None]
