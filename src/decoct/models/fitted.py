@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import xarray as xr
 
 from decoct.errors import RequestError
 from decoct.models.base import AbstractModel
-
-if TYPE_CHECKING:
-    from decoct.coreset import Coreset
 
 
 @runtime_checkable
@@ -32,7 +29,7 @@ class FittedModel(Protocol):
         """Return how many passes over the table `fitted_to` makes."""
         ...
 
-    def fitted_to(self, coreset: Coreset, table: Any) -> Coreset:
+    def fitted_to(self, coreset: Any, table: Any) -> Any:
         """Return the coreset with a fit to it, given the encoded table too, as its model."""
         ...
 
