@@ -302,7 +302,7 @@ def test_a_climb_leaves_features_behind_where_they_lose_digits(monkeypatch):
 
     def watched(*arguments):
         found = usual(*arguments)
-        calls.append((arguments[-1], int(found.done), int(found.end)))
+        calls.append((arguments[5], int(found.done), int(found.end)))
         return found
 
     fits = []
@@ -527,3 +527,39 @@ def test_a_scatter_that_is_not_definite_is_named():
     )
     with pytest.raises(ModelError, match="ill-defined empirical covariance"):
         started(prior, grouped(x, gamma, np.ones((3, 1))))
+
+
+def spare_start(x, gamma, prior, components):
+    """All rows in the first and third component, nothing in the others."""
+    share = np.zeros((len(x), components))
+    share[:, [0, 2]] = np.random.default_rng(1).dirichlet(np.ones(2), size=len(x))
+    return started(prior, grouped(x, gamma, share))
+
+
+@pytest.mark.parametrize("waking", [0, 60])
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_components_without_rows_walked_as_one_change_no_digit(kind, exact, waking, monkeypatch):
+    rng = np.random.default_rng(3)
+    prior, components = priors(KINDS[kind], dim=8), 16
+    far = rng.normal(size=(200, 8)) + 60.0 * rng.normal(size=(3, 8))[rng.integers(3, size=200)]
+    # rows near the prior's mean wake some of the spare components up
+    x = np.concatenate([far, prior.components.mean + 0.3 * rng.normal(size=(waking, 8))])
+    gamma = rng.gamma(2.0, size=len(x))
+    start = spare_start(x, gamma, prior, components)
+    how = {"max_iterations": 30, "tolerance": 0.0, "on_iteration": lambda *a: None}
+    if exact:
+        monkeypatch.setattr(cavi, "LARGEST_REACH", -1.0)
+    plain = ascend(table(x, gamma), prior, start, **how)
+
+    walked, usual = [], climb.to_walk
+    monkeypatch.setattr(climb, "LEAST_WORK", 0)
+    monkeypatch.setattr(climb, "to_walk", lambda *a: walked.append(usual(*a)) or walked[-1])
+    merged = ascend(table(x, gamma), prior, start, **how)
+    sizes = [components if one is None else len(one) for one in walked]
+    assert sizes[0] == 2
+    assert max(sizes) > 2 if waking else max(sizes) == 2
+    np.testing.assert_allclose(merged.bounds, plain.bounds, rtol=1e-11)
+    np.testing.assert_allclose(merged.mixture.shares, plain.mixture.shares, rtol=1e-8, atol=1e-8)
+    for one, other in zip(merged.mixture.components, plain.mixture.components, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-8, atol=1e-8)

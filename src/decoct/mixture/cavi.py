@@ -155,7 +155,8 @@ def ascend(
 
     def climbed(most: int) -> Climb:
         limits = arrays(Limits(most, float(tolerance), reach, bool(bounds)))
-        return climb.climb(table, moved, known, arrays(float(bound)), limits, exact)
+        places = climb.to_walk(table, moved, known) if most == 1 else None
+        return climb.climb(table, moved, known, arrays(float(bound)), limits, exact, places)
 
     block = 1 if on_iteration else climb.block(table, known)
     end, fall, exact = climb.GOES_ON, 0.0, not known.reach <= reach

@@ -26,6 +26,7 @@ from decoct.mixture.normal_wishart import (
     updated,
 )
 from decoct.mixture.stick_breaking import Shares, WeightPrior
+from decoct.mixture.unused import LEAST_WORK, used, walk_used
 from decoct.mixture.walks import Table, reach, walk
 
 BLOCK, BLOCK_WORK = 128, 2**30
@@ -131,7 +132,13 @@ class Climb(NamedTuple):
 
 @eqx.filter_jit
 def climb(
-    table: Table, priors: Priors, known: Known, bound: Float[Array, ""], limits: Limits, exact: bool
+    table: Table,
+    priors: Priors,
+    known: Known,
+    bound: Float[Array, ""],
+    limits: Limits,
+    exact: bool,
+    places: Int[Any, " L"] | None = None,
 ) -> Climb:
     """Take iterations by one of the walks, as long as it is the one to take.
 
@@ -147,6 +154,8 @@ def climb(
         What ends the call.
     exact
         By factors rather than features.
+    places
+        Numbers of the components to walk one by one, in a call of one iteration; None for all.
     """
 
     def goes_on(at: Climb) -> Bool[Array, ""]:
@@ -156,7 +165,7 @@ def climb(
         return (at.done < limits.most) & (at.end == GOES_ON) & ((at.done == 0) | fine)
 
     def step(at: Climb) -> Climb:
-        now, height, terms = _iteration(table, priors, at.known, exact)
+        now, height, terms = _iteration(table, priors, at.known, exact, places)
         rise = height - jnp.where(at.done == 0, bound, at.bounds[at.done - 1])
         fell = (rise < -ROUNDING * terms) & (limits.comparable | (at.done > 0))
         end = jnp.where(fell, FELL, GOES_ON)
@@ -200,9 +209,20 @@ def learned(priors: Priors, statistics: Statistics) -> Mixture:
 
 def block(table: Table, known: Known) -> int:
     """Return how many iterations a call takes."""
+    return int(np.clip(BLOCK_WORK // work(table, known), 1, BLOCK))
+
+
+def work(table: Table, known: Known) -> int:
+    """Return the multiplications of a walk."""
     T, D = known.components.mean.shape
-    work = 2 * T * int(table.used) * table.x.shape[2] * (D * (D + 3) // 2 + 1)
-    return int(np.clip(BLOCK_WORK // work, 1, BLOCK))
+    return 2 * T * int(table.used) * table.x.shape[2] * (D * (D + 3) // 2 + 1)
+
+
+def to_walk(table: Table, priors: Priors, known: Known) -> Int[np.ndarray, " L"] | None:
+    """Return the ``places`` of `climb` for a call of one iteration."""
+    if work(table, known) < LEAST_WORK:
+        return None
+    return used(priors.components, known.mixture.components)
 
 
 def arrays(tree: Any) -> Any:
@@ -211,10 +231,14 @@ def arrays(tree: Any) -> Any:
 
 
 def _iteration(
-    table: Table, priors: Priors, before: Known, exact: bool
+    table: Table, priors: Priors, before: Known, exact: bool, places: Int[Any, " L"] | None
 ) -> tuple[Known, Float[Array, ""], Float[Array, ""]]:
     """Take one step (3, 4, 5), and return the bound after it (6), and the sum of its |terms|."""
-    evidence, statistics = walk(table, before.components, before.log_shares, exact)
+    if places is None:
+        evidence, statistics = walk(table, before.components, before.log_shares, exact)
+    else:
+        q = before.components, before.log_shares
+        evidence, statistics = walk_used(table, priors.components, *q, places, exact)
     now = _known(priors.weights, learned(priors, statistics))
     spent = expected_log_likelihood(before.components, statistics)
     spent += statistics.counts * before.log_shares
