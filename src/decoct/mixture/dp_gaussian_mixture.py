@@ -402,6 +402,7 @@ class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
             self.covariance_prior, self.reg_covar, D, moments
         )
         if self.covariance_prior is None and moments is not None and moments.rows <= D:
+            # no error: scikit-learn's check of weights fits 15 rows of 30 columns
             told = estimator_input.of_too_few_rows(moments.rows, D, self.reg_covar)
             warnings.warn(told, DataDimensionalityWarning, stacklevel=3)
         components = NormalWishart(
