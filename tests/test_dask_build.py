@@ -45,6 +45,7 @@ from decoct.constructions import (
     scouting,
 )
 from decoct.constructions.row_draws import BLOCK
+from decoct.data.dask_rows import DaskRows
 from decoct.data.encoded import encoded
 from decoct.models import GaussianMean, LogisticRegression, from_formula
 from decoct.models.base import AbstractModel
@@ -433,6 +434,38 @@ def test_compare_on_the_command_line(client, tmp_path, capsys):
         found.append([{k: v for k, v in line.items() if k != "seconds"} for line in lines])
     assert found[0] == found[1]
     assert all(line["kl"] >= 0.0 for line in found[0])
+
+
+def test_pictures_and_pages_on_the_command_line(client, tmp_path, capsys, monkeypatch):
+    table, kept = str(tmp_path / "t.parquet"), str(tmp_path / "c.parquet")
+    pq.write_table(pa.Table.from_pandas(flights()[:1500]), table)
+    words = ["build", table, "--formula", "late ~ temp", "--family", "bernoulli", "--size", "8"]
+    assert main([*words, "-o", kept]) == 0
+    evaluated = []
+    usual = DaskRows.map_reduce
+    monkeypatch.setattr(
+        DaskRows,
+        "map_reduce",
+        lambda self, *args, **how: evaluated.append(1) or usual(self, *args, **how),
+    )
+    address = ["--dask", client.scheduler.address]
+    pictures, verdicts = [], []
+    for name, extra in (("here", []), ("there", address)):
+        before = len(evaluated)
+        folder, page = tmp_path / name, tmp_path / f"{name}.html"
+        assert main(["plot", kept, table, "-o", str(folder), *extra]) == 0
+        pictures.append({path.name: path.read_bytes() for path in folder.iterdir()})
+        capsys.readouterr()
+        assert main(["report", kept, table, "-o", str(page), *extra]) == 0
+        verdicts.append(capsys.readouterr().out.partition(": ")[2])
+        assert (len(evaluated) > before) == bool(extra)
+        assert "certificate" in page.read_text().lower()
+    assert pictures[0] == pictures[1]
+    assert len(pictures[0]) == 3
+    assert verdicts[0] == verdicts[1] != "not certified"
+    assert main(["report", kept, "-o", str(tmp_path / "no.html"), *address]) == 2
+    assert "give the table too" in capsys.readouterr().err
+    assert not (tmp_path / "no.html").exists()
 
 
 def test_a_bad_row_is_named_with_the_file_that_workers_read(client, tmp_path):

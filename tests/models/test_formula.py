@@ -102,6 +102,13 @@ IN_MEMORY = [
 ]
 
 
+def test_any_table_will_do(table, in_memory):
+    formula = "late ~ temp"
+    known = from_formula(formula, in_memory, "bernoulli")
+    for given in (table, {name: table[name].to_numpy() for name in ("late", "temp")}):
+        assert from_formula(formula, given, "bernoulli").to_dict() == known.to_dict()
+
+
 @pytest.mark.parametrize("formula", [*STREAMABLE, *IN_MEMORY])
 def test_equals_formulaic_on_the_full_table(formula, table, in_memory):
     design = fit_design(formula, in_memory, standardize=False)

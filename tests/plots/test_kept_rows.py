@@ -140,11 +140,26 @@ def test_bad_input_is_told_in_a_sentence(table, coreset, options, sentence):
     assert sentence in str(error.value)
 
 
-def test_a_design_of_one_direction_asks_for_axes():
+def test_where_a_design_has_less_than_two_directions_others_stand_in():
     rows = {"x": np.arange(50.0)[:, None], "y": np.arange(50) % 2}
     coreset = decoct.build(decoct.models.LogisticRegression(), rows, size=5, method=Uniform())
-    with pytest.raises(decoct.RequestError, match="fewer than two directions"):
-        decoct.plots.kept_rows(coreset, rows)
+    axes = decoct.plots.kept_rows(coreset, rows).axes[0]
+    assert axes.get_xlabel().startswith("1st principal direction (100% of the variance)")
+    assert axes.get_ylabel() == "y"
+    drawn = np.asarray(discs(axes)[0].get_offsets())
+    np.testing.assert_allclose(drawn, np.stack([np.arange(50.0) - 24.5, rows["y"]], axis=1))
+
+    flat = {"x": np.ones((50, 1)), "y": np.arange(50) % 2}
+    coreset = decoct.build(decoct.models.LogisticRegression(), flat, size=5, method=Uniform())
+    axes = decoct.plots.kept_rows(coreset, flat).axes[0]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("y", "number of the row")
+
+    model = decoct.models.GaussianMean(covariance=np.eye(1))
+    coreset = decoct.build(model, {"x": rows["x"]}, size=5, method=Uniform())
+    axes = decoct.plots.kept_rows(coreset, {"x": rows["x"]}).axes[0]
+    assert axes.get_ylabel() == "number of the row"
+    kept = np.asarray(discs(axes)[1].get_offsets())
+    np.testing.assert_allclose(kept[:, 0] + 24.5, kept[:, 1])
 
 
 def test_another_table_is_refused(table, coreset):

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from decoct.cli import output as out
-from decoct.cli.options import Flag, OutputPath, source
+from decoct.cli.options import Flag, OutputPath, opened
 
 if TYPE_CHECKING:
     from decoct.coreset import Coreset
@@ -18,7 +18,15 @@ ROUND_OFF = 1e-16
 NAMES = ("kept_rows", "kl_against_size", "intervals")
 
 
-def plot(file: Path, table: list[str], /, *, output: OutputPath, json: Flag = False) -> int:
+def plot(
+    file: Path,
+    table: list[str],
+    /,
+    *,
+    output: OutputPath,
+    dask: str | None = None,
+    json: Flag = False,
+) -> int:
     """Draw the kept rows, KL against size, and coreset against full-data posterior.
 
     Three PNG files. The second repeats the build at several sizes in one run; the third compares
@@ -35,9 +43,13 @@ def plot(file: Path, table: list[str], /, *, output: OutputPath, json: Flag = Fa
     file
         The coreset file that 'decoct build' wrote.
     table
-        The table it was built from: a file, several files, a folder, or a quoted pattern.
+        The table it was built from: a file, several files, a folder, a quoted pattern, or a URL
+        such as s3://bucket/folder.
     output
         The folder for the pictures; made if it is not there.
+    dask
+        Address of a Dask scheduler, such as tcp://host:8786, whose workers read the table (Parquet)
+        and do the passes.
     json
         Print one JSON object on stdout: picture -> file.
     """
@@ -51,14 +63,15 @@ def plot(file: Path, table: list[str], /, *, output: OutputPath, json: Flag = Fa
         raise out.UsageError("Pictures need matplotlib; install decoct[plots].") from None
     from decoct import plots
 
-    coreset, rows = decoct.load(file), decoct.rows(source(table))
-    _require_same_table(coreset, rows)
+    coreset = decoct.load(file)
     try:
-        pictures = {
-            "kept_rows": plots.kept_rows(coreset, rows),
-            "kl_against_size": plots.kl_against_size({"coreset": _curve(coreset, rows)}),
-            "intervals": plots.intervals(_posteriors(coreset, rows)),
-        }
+        with opened(table, dask) as rows:
+            _require_same_table(coreset, rows)
+            pictures = {
+                "kept_rows": plots.kept_rows(coreset, rows),
+                "kl_against_size": plots.kl_against_size({"coreset": _curve(coreset, rows)}),
+                "intervals": plots.intervals(_posteriors(coreset, rows)),
+            }
         _save(pictures, files)
     except KeyboardInterrupt:
         raise KeyboardInterrupt("interrupted; not all pictures were written.") from None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from decoct.cli import output as out
-from decoct.cli.options import OutputPath, Whole, require_different, seed_in_range, source
+from decoct.cli.options import OutputPath, Whole, opened, require_different, seed_in_range
 
 if TYPE_CHECKING:
     from decoct.coreset import Coreset
@@ -20,6 +21,7 @@ def report(
     *,
     output: OutputPath,
     posterior: Path | None = None,
+    dask: str | None = None,
     seed: Whole = 0,
 ) -> int:
     """Write one self-contained HTML page about a coreset: verdict, figures, pictures, provenance.
@@ -42,15 +44,21 @@ def report(
     file
         The coreset file that 'decoct build' wrote.
     table
-        The table it was built from: a file, several files, a folder, or a quoted pattern.
+        The table it was built from: a file, several files, a folder, a quoted pattern, or a URL
+        such as s3://bucket/folder.
     output
         The HTML file to write.
     posterior
         Draws that 'decoct sample' wrote for this coreset.
+    dask
+        Address of a Dask scheduler, such as tcp://host:8786, whose workers read the table (Parquet)
+        and do the passes.
     seed
         Seed of the sampler, without --posterior.
     """
     seed_in_range(seed)
+    if dask is not None and not table:
+        raise out.UsageError("--dask is for the workers to read a table; give the table too.")
     require_different(output, file, "the coreset file")
 
     from decoct.files import require_writable
@@ -61,16 +69,18 @@ def report(
     from decoct.cli.posterior_file import read_posterior
 
     coreset = _loaded(file, output)
+    draws = None if posterior is None else read_posterior(posterior, coreset)
     try:
-        check = decoct.write_report(
-            coreset,
-            decoct.rows(source(table)) if table else None,
-            None if posterior is None else read_posterior(posterior, coreset),
-            path=output,
-            seed=seed,
-            title=f"Coreset {file.name}",
-            reproduce=_commands(coreset, file, table),
-        )
+        with opened(table, dask) if table else nullcontext() as rows:
+            check = decoct.write_report(
+                coreset,
+                rows,
+                draws,
+                path=output,
+                seed=seed,
+                title=f"Coreset {file.name}",
+                reproduce=_commands(coreset, file, table),
+            )
     except KeyboardInterrupt:
         raise KeyboardInterrupt("interrupted; nothing was written.") from None
     out.put(f"{output}: {'not certified' if check is None else check.verdict}")

@@ -17,6 +17,7 @@ from jaxtyping import Array, Float
 
 from decoct.data.base import Rows
 from decoct.data.encoded import encoded
+from decoct.data.tables import rows as as_rows
 from decoct.errors import CoresetFileError, DecoctError, ModelError, RequestError
 from decoct.models.base import EncodedColumns, Params, RawRows
 from decoct.models.conjugate import AbstractConjugate, Statistics
@@ -144,7 +145,7 @@ class _Response:
 
 def from_formula(
     formula: str,
-    rows: Rows,
+    rows: Rows | Any,
     family: str = "gaussian",
     *,
     prior_scale: float | Sequence[float] = 1.0,
@@ -164,7 +165,7 @@ def from_formula(
         one value, ``center``, ``scale``, ``standardize``; for tables in memory also ``bs``,
         ``cr``, ``cs``, ``cc`` and ``poly``. Columns of text are categories.
     rows
-        The full data.
+        The full data: anything `decoct.rows` accepts.
     family
         ``"gaussian"``, ``"bernoulli"``, ``"poisson"`` (with the link ``"log"``, unless the option
         ``link`` says ``"softplus"``) or ``"student"``.
@@ -191,11 +192,9 @@ def from_formula(
     Examples
     --------
     >>> import numpy as np
-    >>> from decoct.data import ArrayRows
-    >>> from decoct.models.formula import from_formula
+    >>> from decoct.models import from_formula
     >>> table = {"late": [0, 1, 1, 0], "temp": [9.0, 3.0, 1.0, 7.0], "origin": list("abab")}
-    >>> rows = ArrayRows(table)
-    >>> model = from_formula("late ~ temp + C(origin)", rows, "bernoulli")
+    >>> model = from_formula("late ~ temp + C(origin)", table, "bernoulli")
     >>> model.design.names
     ('Intercept', 'temp', 'C(origin)[T.b]')
     """
@@ -207,7 +206,7 @@ def from_formula(
         base = FAMILIES[family](prior_scale=prior_scale, **DEFAULTS.get(family, {}) | options)
     except TypeError as error:
         raise ModelError(f"The family '{family}' cannot be used so: {reason(error)}.") from error
-    model = FormulaModel(fit_design(formula, rows, standardize), base)
+    model = FormulaModel(fit_design(formula, as_rows(rows), standardize), base)
     model.init({"x": np.zeros((1, len(model.design.names))), "y": np.zeros(1)})
     return model
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,7 +43,8 @@ def kept_rows(
         The table it was built from; a uniform sample of it is taken, never all of it.
     x, y
         Numeric columns of the table for the two axes. By default the first two principal directions
-        of the model's design, found from the sample.
+        of the model's design, found from the sample; where it has fewer, the response and the
+        number of the row stand in.
     response
         The column that gives the colour; by default the response of a regression, if there is one.
     sample
@@ -86,11 +87,11 @@ def kept_rows(
         raise RequestError(f"sample is {sample}; the background needs at least 1 row.")
     picture = figure(10.0, 7.0)
     behind = _uniform(table.n_rows, sample, seed)
+    colour_by = response or _response(coreset, table)
     if x is None or y is None:
-        view = _principal(coreset, table, behind, label)
+        view = _principal(coreset, table, behind, label, colour_by)
     else:
         view = _columns(coreset, table, behind, (x, y))
-    colour_by = response or _response(coreset, table)
     axes = picture.add_subplot()
     if colour_by is None:
         _scatter(
@@ -125,6 +126,14 @@ class _View(NamedTuple):
     labels: tuple[str, str]
 
 
+class _Axis(NamedTuple):
+    """One coordinate of the background and of the kept rows, and its name."""
+
+    behind: Float[np.ndarray, " n"]
+    kept: Float[np.ndarray, " M"]
+    name: str
+
+
 def _uniform(n_rows: int, sample: int, seed: int) -> np.ndarray:
     if n_rows <= sample:
         return np.arange(n_rows)
@@ -155,7 +164,11 @@ def _numbers(values: np.ndarray, name: str) -> np.ndarray:
 
 
 def _principal(
-    coreset: Coreset, table: Rows, behind: np.ndarray, label: Callable[[str], str]
+    coreset: Coreset,
+    table: Rows,
+    behind: np.ndarray,
+    label: Callable[[str], str],
+    response: str | None,
 ) -> _View:
     """Project the encoded design on the first two principal directions of the sample."""
     model = coreset.model
@@ -169,16 +182,33 @@ def _principal(
     # the sign of a direction is arbitrary: its heaviest column counts upwards
     directions *= np.sign(directions[np.arange(len(directions)), heaviest])[:, None]
     share = np.square(spread) / max(float(np.square(spread).sum()), np.finfo(float).tiny)
-    if len(share) < 2 or share[1] < 1e-12:
-        raise RequestError(
-            "The model's design has fewer than two directions; give x= and y=, two of the columns "
-            f"{', '.join(table.columns)}."
-        )
     known = [found for _, found in model.coords(raw).values() if len(found) == design.shape[1]]
     labels = [label(name) for name in known[0]] if known else []
-    words = [_direction(i, share[i], directions[i], labels) for i in (0, 1)]
-    plane = directions[:2].T
-    return _View((design - centre) @ plane, (kept - centre) @ plane, (words[0], words[1]))
+    found = [
+        _Axis((design - centre) @ one, (kept - centre) @ one, _direction(i, share[i], one, labels))
+        for i, one in enumerate(directions[:2])
+        if share[i] >= 1e-12
+    ]
+    first, second = [*found, *_stand_ins(coreset, table, behind, response)][:2]
+    return _View(
+        np.stack([first.behind, second.behind], axis=1),
+        np.stack([first.kept, second.kept], axis=1),
+        (first.name, second.name),
+    )
+
+
+def _stand_ins(
+    coreset: Coreset, table: Rows, behind: np.ndarray, response: str | None
+) -> Iterator[_Axis]:
+    """Yield what may be drawn of rows of which the design has less than two directions."""
+    if response is not None:
+        here, kept = (
+            table.take(indices, [response])[response] for indices in (behind, coreset.indices)
+        )
+        if here.ndim == 1 and here.dtype.kind in "fiub":
+            yield _Axis(_numbers(here, response), _numbers(kept, response), response)
+    yield _Axis(behind.astype(np.float64), coreset.indices.astype(np.float64), "number of the row")
+    yield _Axis(np.zeros(len(behind)), np.zeros(coreset.size), "")
 
 
 def _design(encoded: dict[str, np.ndarray]) -> Float[np.ndarray, "n D"]:
@@ -194,7 +224,8 @@ def _design(encoded: dict[str, np.ndarray]) -> Float[np.ndarray, "n D"]:
 
 def _direction(i: int, share: float, direction: np.ndarray, labels: Sequence[str]) -> str:
     text = f"{('1st', '2nd')[i]} principal direction ({share:.0%} of the variance)"
-    heavy = np.argsort(-np.abs(direction))[:3] if labels else []
+    size = np.abs(direction)
+    heavy = [j for j in np.argsort(-size)[:3] if size[j] > 0.05 * size.max()] if labels else []
     signed = [f"{'+' if direction[j] > 0 else '−'} {labels[j]}" for j in heavy]
     return f"{text}\nmostly {', '.join(signed)}" if signed else text
 
