@@ -120,10 +120,10 @@ def test_a_model_without_a_design_says_why_there_is_no_picture():
     rng = np.random.default_rng(0)
 
     def log_likelihood(params, rows):
-        return -0.5 * (rows["v"] - params["m"]) ** 2
+        return -0.5 * (rows["y"] - params["m"]) ** 2
 
     model = decoct.Model(log_likelihood, lambda params: -0.5 * params["m"] ** 2, {"m": 0.0})
-    rows = {"v": rng.normal(size=20_000)}
+    rows = {"y": rng.normal(size=20_000)}
     many = decoct.build(model, rows, size=MOST_ROWS + 50, method=Uniform())
     page = Page(report_page(many, rows, title="A & B"))
     assert "No picture of the kept rows among all" in page.text
