@@ -461,3 +461,27 @@ def test_failures_are_values():
     failed = divide(1, 0)
     assert isinstance(pickle.loads(pickle.dumps(failed)).error(), ZeroDivisionError)
     assert divide(failed, 1) is failed
+
+
+def test_workers_import_what_a_pass_needs_before_one_comes():
+    def known() -> bool:
+        import sys
+
+        return "decoct.potentials" in sys.modules
+
+    def waiting(dask_scheduler) -> int:
+        return len(dask_scheduler.tasks)
+
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None
+        ) as cluster,
+        Client(cluster, set_as_default=False) as other,
+    ):
+        assert not any(other.run(known).values())
+        table = rows({"x": da.zeros((10, 2), chunks=(5, 2))}, dask=other)
+        until = time.monotonic() + 60
+        while not all(other.run(known).values()) or other.run_on_scheduler(waiting):
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        assert table.traffic.passes == 0

@@ -11,7 +11,7 @@ from typing import Any
 import dask.config
 from distributed import Client, Future, as_completed, default_client
 
-from decoct.data.dask_tasks import Failed, n_bytes
+from decoct.data.dask_tasks import Failed, get_ready, n_bytes
 from decoct.errors import RequestError, RowsError
 
 PATIENCE = 10
@@ -105,6 +105,15 @@ class Cluster:
     def n_threads(self) -> int:
         """Threads of all workers, at least 1."""
         return max(1, sum(self.client.nthreads().values()))
+
+    def warm_up(self) -> None:
+        """Have every worker import what passes need, and go on meanwhile.
+
+        What goes wrong with it goes wrong again, and is told, in the first pass.
+        """
+        for address in self.client.nthreads():
+            future = self.client.submit(get_ready, workers=[address], pure=False)
+            future.add_done_callback(Future.release)
 
     def start(self, tasks: Sequence[Any]) -> list[Future]:
         """Hand out delayed tasks; what they need of one another is computed once.

@@ -82,6 +82,7 @@ class DaskRows:
         self._source = source
         self._cluster = cluster
         self._views: dict[tuple[str, ...], View] = {}
+        cluster.warm_up()
 
     @classmethod
     def of_collection(cls, collection: Any, cluster: Cluster) -> DaskRows:

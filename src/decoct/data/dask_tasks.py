@@ -7,6 +7,7 @@ chunk therefore has the shape and the bits it has in one process, and so has its
 from __future__ import annotations
 
 import functools
+import importlib
 import pickle
 import traceback
 from collections.abc import Callable, Sequence
@@ -24,6 +25,10 @@ from decoct.errors import DecoctError
 from decoct.memory import keep_buffers
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+EXPECTED = ("decoct.potentials", "decoct.models")
+"""Modules that the functions of a pass come from."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +93,15 @@ def _kept(packed: bytes) -> Any:
     use_compilation_cache()
     keep_buffers()
     return unpack(packed)
+
+
+def get_ready() -> None:
+    """Import and start what a pass needs, before one comes."""
+    for name in EXPECTED:
+        importlib.import_module(name)
+    use_compilation_cache()
+    keep_buffers()
+    jax.devices()
 
 
 def n_bytes(result: Any) -> int:
