@@ -1,5 +1,7 @@
-"""``python -m decoct`` is the command line."""
+"""``python -m decoct`` is the command ``decoct``."""
+
+import sys
 
 from decoct.cli import main
 
-main()
+sys.exit(main())

@@ -557,9 +557,48 @@ def test_components_without_rows_walked_as_one_change_no_digit(kind, exact, waki
     monkeypatch.setattr(climb, "to_walk", lambda *a: walked.append(usual(*a)) or walked[-1])
     merged = ascend(table(x, gamma), prior, start, **how)
     sizes = [components if one is None else len(one) for one in walked]
-    assert sizes[0] == 2
-    assert max(sizes) > 2 if waking else max(sizes) == 2
+    assert sizes[0] == 3
+    # a Dirichlet treats spare components alike, with rows and without
+    wakes = waking and kind != "dirichlet"
+    assert max(sizes) > 3 if wakes else max(sizes) == 3
     np.testing.assert_allclose(merged.bounds, plain.bounds, rtol=1e-11)
     np.testing.assert_allclose(merged.mixture.shares, plain.mixture.shares, rtol=1e-8, atol=1e-8)
     for one, other in zip(merged.mixture.components, plain.mixture.components, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("changed", ["β", "W", "ν"])
+def test_spare_components_of_another_prior_are_no_prior(changed, monkeypatch):
+    # a warm start under new priors: what was idle is alike still, but not the new prior
+    rng = np.random.default_rng(3)
+    correlated = np.linalg.cholesky(np.full((8, 8), 0.5) + 0.5 * np.eye(8))
+    before = NormalWishart(np.zeros(8), np.float64(1.0), correlated, np.float64(9.0))
+    x = rng.normal(size=(200, 8)) + 60.0 * rng.normal(size=(3, 8))[rng.integers(3, size=200)]
+    gamma = np.ones(len(x))
+    start = spare_start(x, gamma, Priors(StickBreaking(1.7), before), 16)
+    new = {"β": {"mean_precision": np.float64(10.0)}, "W": {"chol": np.eye(8)}, "ν": {"dof": 40.0}}
+    prior = Priors(StickBreaking(1.7), before._replace(**new[changed]))
+    how = {"max_iterations": 8, "tolerance": 0.0, "on_iteration": lambda *a: None}
+    plain = ascend(table(x, gamma), prior, start, **how)
+    monkeypatch.setattr(climb, "LEAST_WORK", 0)
+    assert len(climb.to_walk(table(x, gamma), climb._known(prior.weights, start))) == 3
+    merged = ascend(table(x, gamma), prior, start, **how)
+    assert not plain.fall
+    np.testing.assert_allclose(merged.bounds, plain.bounds, rtol=1e-11)
+
+
+def test_an_ill_conditioned_prior_changes_no_digit_either(monkeypatch):
+    rng = np.random.default_rng(0)
+    turn = np.linalg.qr(rng.normal(size=(8, 8)))[0]
+    chol = np.linalg.cholesky(turn * np.geomspace(1.0, 1e-11, 8) @ turn.T)
+    prior = Priors(
+        StickBreaking(1.0), NormalWishart(np.ones(8), np.float64(1.0), chol, np.float64(8.0))
+    )
+    x = rng.normal(size=(100, 8))
+    start = spare_start(x, np.ones(100), prior, 16)
+    how = {"max_iterations": 3, "tolerance": 0.0, "on_iteration": lambda *a: None}
+    plain = ascend(table(x, np.ones(100)), prior, start, **how)
+    monkeypatch.setattr(climb, "LEAST_WORK", 0)
+    merged = ascend(table(x, np.ones(100)), prior, start, **how)
+    assert merged.fall == plain.fall
+    np.testing.assert_allclose(merged.bounds, plain.bounds, rtol=1e-10)

@@ -145,8 +145,11 @@ class IpcPart(FilePart):
 def _null_counts(
     meta: pq.FileMetaData, groups: list[int], schema: pa.Schema
 ) -> tuple[set[str], set[str]]:
-    """Return the countable columns with missing values, and those whose file does not say."""
-    names = set(countable(schema))
+    """Return the countable columns with missing values, and those whose file does not say.
+
+    A column of nothing but missing values may be of any type in another file.
+    """
+    names = {*countable(schema), *(field.name for field in schema if pa.types.is_null(field.type))}
     leaves: list[Any] = [meta.schema.column(i) for i in range(meta.num_columns)]
     asked = [(i, c.path) for i, c in enumerate(leaves) if c.path in names]
     optional = [(i, name) for i, name in asked if leaves[i].max_definition_level > 0]

@@ -19,7 +19,7 @@ from decoct.data.base import Columns
 from decoct.data.dask_cluster import Cluster
 from decoct.data.dask_layout import Layout, coalesced
 from decoct.data.dask_tasks import guarded, pack, pick, unpack
-from decoct.data.dask_types import ColumnType, common_types
+from decoct.data.dask_types import ColumnType, cast, common_types
 from decoct.errors import RowsError
 
 PARTITION_ROWS = 1 << 20
@@ -264,7 +264,7 @@ def _load_frame(frame: Any, types: Mapping[str, ColumnType], n_rows: int) -> Col
     if not n_rows:
         return {name: kind.empty() for name, kind in types.items()}
     columns = _frame_columns(frame)
-    return {name: kind.cast(columns[name]) for name, kind in types.items()}
+    return cast(columns, types)
 
 
 @guarded
@@ -290,7 +290,7 @@ def _load_files(types: Mapping[str, ColumnType], n_rows: int, packed: bytes) -> 
     files = _opened(n_rows, packed)
     with closing(files.chunks(n_rows, tuple(types))) as chunks:
         columns = next(chunks).columns
-    return {name: kind.cast(columns[name]) for name, kind in types.items()}
+    return cast(columns, types)
 
 
 @guarded
@@ -298,7 +298,7 @@ def _take_from_files(
     types: Mapping[str, ColumnType], n_rows: int, packed: bytes, rows: np.ndarray
 ) -> Columns:
     columns = _opened(n_rows, packed).take(rows, tuple(types))
-    return {name: kind.cast(columns[name]) for name, kind in types.items()}
+    return cast(columns, types)
 
 
 def _opened(n_rows: int, packed: bytes) -> ArrowRows:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from decoct.data.base import Columns
 from decoct.errors import RowsError
 
 _NUMBERS, _DATES, _OTHER = "biuf", "Mm", "OSU"
@@ -40,9 +41,17 @@ class ColumnType:
         return np.empty((0, *self.shape), self.dtype)
 
     def cast(self, values: np.ndarray) -> np.ndarray:
-        """Return values of a partition in the type of the whole column."""
+        """Return values of a partition in the type of the whole column.
+
+        Raises
+        ------
+        ValueError
+            Values are missing for which the type has no room.
+        """
         if values.dtype == self.dtype:
             return values
+        if self.dtype.kind in "biu" and values.dtype.kind == "f" and np.isnan(values).any():
+            raise ValueError("missing values")
         if self.dtype.kind in _OTHER and values.dtype.kind == "f":
             return np.full(values.shape, None, dtype=object)
         if self.dtype.kind in _DATES and values.dtype.kind == "f":
@@ -52,6 +61,26 @@ class ColumnType:
     @property
     def name(self) -> str:
         return _NAMES.get(self.dtype.kind, "text")
+
+
+def cast(columns: Columns, types: Mapping[str, ColumnType]) -> Columns:
+    """Return a partition's columns in the types of the whole table.
+
+    Raises
+    ------
+    RowsError
+        Values are missing where none were when the table was opened.
+    """
+    found = {}
+    for name, kind in types.items():
+        try:
+            found[name] = kind.cast(columns[name])
+        except ValueError as error:
+            raise RowsError(
+                f"Column '{name}' ({kind.dtype}) has missing values that were not there before: "
+                "the data changed while they were in use; open the table again."
+            ) from error
+    return found
 
 
 def common_types(partitions: Sequence[Mapping[str, ColumnType]]) -> dict[str, ColumnType]:

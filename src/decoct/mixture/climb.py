@@ -155,7 +155,7 @@ def climb(
     exact
         By factors rather than features.
     places
-        Numbers of the components to walk one by one, in a call of one iteration; None for all.
+        From `unused.used`, in a call of one iteration; None to walk all components one by one.
     """
 
     def goes_on(at: Climb) -> Bool[Array, ""]:
@@ -218,11 +218,11 @@ def work(table: Table, known: Known) -> int:
     return 2 * T * int(table.used) * table.x.shape[2] * (D * (D + 3) // 2 + 1)
 
 
-def to_walk(table: Table, priors: Priors, known: Known) -> Int[np.ndarray, " L"] | None:
+def to_walk(table: Table, known: Known) -> Int[np.ndarray, " L"] | None:
     """Return the ``places`` of `climb` for a call of one iteration."""
     if work(table, known) < LEAST_WORK:
         return None
-    return used(priors.components, known.mixture.components)
+    return used(known.mixture.components)
 
 
 def arrays(tree: Any) -> Any:
@@ -238,7 +238,7 @@ def _iteration(
         evidence, statistics = walk(table, before.components, before.log_shares, exact)
     else:
         q = before.components, before.log_shares
-        evidence, statistics = walk_used(table, priors.components, *q, places, exact)
+        evidence, statistics = walk_used(table, *q, places, exact)
     now = _known(priors.weights, learned(priors, statistics))
     spent = expected_log_likelihood(before.components, statistics)
     spent += statistics.counts * before.log_shares
