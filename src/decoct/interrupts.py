@@ -3,14 +3,17 @@
 Python raises KeyboardInterrupt wherever the main thread happens to be. If that is in a callback
 which C code made (JAX has one in the garbage collector, for example), the exception is printed as
 ignored and the program goes on. Long work therefore remembers that it was raised, and raises it
-again at the next step.
+again at the next step (`Interrupts`); and a whole command may insist on it, whatever it is at
+(`insisting`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import signal
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
@@ -62,3 +65,85 @@ class Interrupts:
                 raise
 
         return watched
+
+
+AGAIN = 0.25
+"""Seconds after which a Ctrl-C that has vanished is raised once more."""
+
+
+class Stopped:
+    """Whether SIGINT or SIGTERM came, and which.
+
+    Attributes
+    ----------
+    by
+        The last signal, or None.
+    """
+
+    def __init__(self) -> None:
+        self.by: signal.Signals | None = None
+        self._main = threading.get_ident()
+        self._again = False
+        self._arrived = threading.Event()
+        self._reminder: threading.Thread | None = None
+
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        """Raise KeyboardInterrupt; when reminded, only if the last one is not on its way."""
+        reminded, self._again = self._again, False
+        if reminded and _on_its_way():
+            return
+        self.by = signal.Signals(number)
+        if self._reminder is None:
+            self._reminder = threading.Thread(target=self._remind, daemon=True)
+            self._reminder.start()
+        raise KeyboardInterrupt
+
+    def arrived(self) -> None:
+        """Remind no longer."""
+        self._arrived.set()
+
+    def _remind(self) -> None:
+        while not self._arrived.wait(AGAIN):
+            self._again = True
+            if hasattr(signal, "pthread_kill"):
+                signal.pthread_kill(self._main, self.by or signal.SIGINT)
+            else:
+                signal.raise_signal(self.by or signal.SIGINT)
+
+
+@contextlib.contextmanager
+def insisting() -> Iterator[Stopped]:
+    """Raise KeyboardInterrupt on SIGINT and SIGTERM, again and again until it leaves the block.
+
+    Signals that are ignored stay so, as do handlers of the user's own for SIGINT. Outside the main
+    thread, where no signal can be handled, nothing is changed.
+    """
+    stopped = Stopped()
+    if threading.current_thread() is not threading.main_thread():
+        yield stopped
+        return
+    mine = {signal.SIGINT: (signal.default_int_handler,), signal.SIGTERM: (signal.SIG_DFL, None)}
+    before = {one: signal.getsignal(one) for one in SIGNALS}
+    taken = [one for one in SIGNALS if before[one] in mine[one]]
+    for one in taken:
+        signal.signal(one, stopped.handle)
+    tell = sys.unraisablehook
+    # it is raised again, so there is nothing to tell of one that Python ignored
+    sys.unraisablehook = lambda lost: lost.exc_type is KeyboardInterrupt or tell(lost)
+    try:
+        yield stopped
+    finally:
+        stopped.arrived()
+        sys.unraisablehook = tell
+        for one in taken:
+            signal.signal(one, before[one] or signal.SIG_DFL)
+
+
+def _on_its_way() -> bool:
+    """Return whether a KeyboardInterrupt is being handled: blocks are left, files closed."""
+    error = sys.exception()
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        error = error.__context__
+    return False

@@ -20,14 +20,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments
         The words after ``decoct``; None takes those of this process.
     """
-    from decoct.cli import output
-    from decoct.errors import DecoctError
+    try:
+        from decoct.cli import output
+        from decoct.errors import DecoctError
+    except KeyboardInterrupt:
+        print("decoct: interrupted.", file=sys.stderr)
+        return 130
 
     try:
         from decoct.cli.app import run
 
         return output.finish(run(list(sys.argv[1:] if arguments is None else arguments)))
     except KeyboardInterrupt as stop:
+        # one that came while some module ran exec() would let Python end as killed by the signal,
+        # though it was caught here; the next exec() forgets it
+        exec("")
         output.complain(str(stop) or "interrupted.")
         return output.INTERRUPTED
     except (DecoctError, OSError) as error:

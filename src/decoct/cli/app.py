@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import signal
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable
+from inspect import BoundArguments
 from pathlib import Path
-from types import FrameType
+from typing import Any
 
 from cyclopts import App, CycloptsError, MissingArgumentError
 
@@ -19,6 +18,7 @@ from decoct.cli.options import Flag, MaybeWhole, OutputPath, Whole
 from decoct.cli.plot import plot
 from decoct.cli.report import report
 from decoct.cli.sample import sample
+from decoct.interrupts import Stopped, insisting
 
 HELP = """Boil a large table down to the few weighted rows that carry its posterior.
 
@@ -91,36 +91,27 @@ def run(arguments: list[str]) -> int:
         raise _missing(error) from None
     except CycloptsError as error:
         raise out.UsageError(str(error)) from None
-    with _terminable() as terminated:
+    with insisting() as stopped:
         try:
-            code = command(*bound.args, **bound.kwargs)
+            code = _carried_out(command, bound, stopped)
         except SystemExit:  # rich ends so when whoever read the help has gone
             return out.DONE
         except KeyboardInterrupt as stop:
-            if not terminated.is_set():
+            if stopped.by is not signal.SIGTERM:
                 raise
             out.complain((str(stop) or "interrupted.").replace("interrupted", "terminated", 1))
             return out.TERMINATED
     return code if isinstance(code, int) else out.DONE
 
 
-@contextlib.contextmanager
-def _terminable() -> Iterator[threading.Event]:
-    """Let SIGTERM end a command as Ctrl-C does: files whole, threads ended, checkpoint kept."""
-    terminated = threading.Event()
-
-    def stop(signum: int, frame: FrameType | None) -> None:
-        terminated.set()
-        raise KeyboardInterrupt
-
-    if threading.current_thread() is not threading.main_thread():
-        yield terminated  # only the main thread may handle signals
-        return
-    before = signal.signal(signal.SIGTERM, stop)
+def _carried_out(command: Callable[..., Any], bound: BoundArguments, stopped: Stopped) -> Any:
     try:
-        yield terminated
-    finally:
-        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
+        return command(*bound.args, **bound.kwargs)
+    except Exception:
+        if stopped.by is None:
+            raise
+        # some library has made it of the interruption
+        raise KeyboardInterrupt from None
 
 
 def _missing(error: MissingArgumentError) -> out.UsageError:
