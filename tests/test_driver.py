@@ -14,6 +14,7 @@ from decoct.checkpoint import read_checkpoint
 from decoct.constructions import IteratedHilbert, Uniform
 from decoct.driver import building
 from decoct.errors import DecoctError, RequestError
+from decoct.posteriors import Laplace
 from decoct.progress import ProgressBar
 from decoct.request import Request
 
@@ -248,3 +249,41 @@ def test_importing_allocates_nothing_and_loads_no_extra():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "0 []"
+
+
+MEAN = decoct.models.GaussianMean(np.eye(2))
+
+
+@pytest.mark.parametrize(
+    ("option", "sentence"),
+    [
+        *(({"seed": one}, "seed must be a whole number from 0") for one in (1.5, "a", None, True)),
+        *(({"seed": one}, "seed must be a whole number from 0") for one in (-1, 2**63)),
+        *(({"posterior": one}, "posterior must be a sampler") for one in ("nuts", 3, Laplace)),
+    ],
+)
+def test_seeds_and_samplers_that_are_none(option, sentence):
+    with pytest.raises(decoct.RequestError, match=sentence):
+        decoct.build(MEAN, {"x": np.ones((20, 2))}, size=3, **option)
+
+
+@pytest.mark.parametrize("option", [{"seed": -1}, {"seed": 2**63}, {"posterior": Laplace}])
+def test_and_of_a_merge(option):
+    part = decoct.build(MEAN, {"x": np.ones((20, 2))}, size=3, seed=np.int64(2**40))
+    with pytest.raises(decoct.RequestError, match=f"{next(iter(option))} must be"):
+        decoct.merge([part, part], size=3, **option)
+
+
+def test_a_saved_stream_is_no_checkpoint_of_a_build(tmp_path):
+    rows = {"x": np.ones((20, 2))}
+    stream, path = decoct.StreamingCoreset(MEAN, 5), tmp_path / "s.npz"
+    stream.update(rows)
+    stream.save(path)
+    before = path.read_bytes()
+    for call in (
+        lambda: decoct.build(MEAN, rows, size=3, checkpoint=path),
+        lambda: decoct.resume(path, MEAN, rows),
+    ):
+        with pytest.raises(decoct.RequestError, match="is not the checkpoint of a build"):
+            call()
+    assert path.read_bytes() == before

@@ -91,6 +91,17 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     return restored
 
 
+def read_build(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read the checkpoint of a build; as `read_checkpoint`, and refuse that of something else."""
+    saved = read_checkpoint(path)
+    if not isinstance(saved.get("request"), dict):
+        raise RequestError(
+            f"{path} is not the checkpoint of a build (a saved stream has the same form); choose "
+            "another path."
+        )
+    return saved
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """A checkpoint's file, and what must agree with what is in it."""
@@ -102,7 +113,7 @@ class Checkpoint:
         """Return what is in the file, if there is one; refuse that of another build."""
         if not Path(self.path).exists():
             return None
-        saved = read_checkpoint(self.path)
+        saved = read_build(self.path)
         for name, value in self.identity.items():
             if saved["request"].get(name) != value:
                 raise RequestError(

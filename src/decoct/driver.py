@@ -18,7 +18,7 @@ import jax
 import numpy as np
 
 from decoct.blas import few_threads
-from decoct.checkpoint import Checkpoint, held, read_checkpoint, write_checkpoint
+from decoct.checkpoint import Checkpoint, held, read_build, write_checkpoint
 from decoct.compilation import use_compilation_cache
 from decoct.constructions.base import Chosen, Construction, Plan, Problem, StepInfo
 from decoct.coreset import Coreset
@@ -172,7 +172,7 @@ def resume(
     RequestError
         The checkpoint is missing, damaged, or of another model, method or table.
     """
-    asked = read_checkpoint(checkpoint)["request"]
+    asked = read_build(checkpoint)["request"]
     request = Request.checked(
         size=asked["size"],
         kl=asked["kl"],

@@ -19,6 +19,11 @@ def require_writable(path: str | os.PathLike[str], option: str) -> Path:
     """Return the path if a file can be created there; say why not, before any work is done."""
     target = Path(path)
     folder = target.parent
+    try:
+        os.fspath(target).encode()
+    except UnicodeEncodeError:
+        name = os.fsencode(target).decode(errors="replace")
+        raise RequestError(f"{option} ({name}) is not UTF-8; choose another name.") from None
     if target.is_dir():
         raise RequestError(f"{option} is a folder ({target}); give a file name.")
     if not folder.is_dir():

@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import numpy as np
 from jaxtyping import Int
+
+from decoct.checks import is_whole
+from decoct.errors import RequestError
+
+LARGEST_SEED = 2**63 - 1
+
+
+def checked_seed(seed: Any) -> int:
+    """Return a seed for `jax.random.key`, or refuse what is none."""
+    if not is_whole(seed, 0) or seed > LARGEST_SEED:
+        raise RequestError(f"seed must be a whole number from 0 to 2⁶³ − 1, not {seed!r}.")
+    return int(seed)
 
 
 def host_rng(key: jax.Array) -> np.random.Generator:

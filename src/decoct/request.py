@@ -17,7 +17,8 @@ from decoct.errors import RequestError
 from decoct.models.base import AbstractModel
 from decoct.models.digest import identity
 from decoct.posteriors.automatic import Automatic
-from decoct.posteriors.base import Sampler
+from decoct.posteriors.base import Sampler, require_sampler
+from decoct.randomness import checked_seed
 from decoct.report import described
 
 LARGEST_KL_SIZE = 1000
@@ -46,18 +47,17 @@ class Request:
             kl = positive("kl", kl)
         method = IteratedHilbert() if method is None else method
         posterior = Automatic() if posterior is None else posterior
-        if not hasattr(method, "step"):
+        if isinstance(method, type) or not hasattr(method, "step"):
             raise RequestError(
                 f"method must be a construction such as IteratedHilbert(), not {method!r}."
             )
-        if not hasattr(posterior, "draw"):
-            raise RequestError(f"posterior must be a sampler such as Laplace(), not {posterior!r}.")
+        require_sampler(posterior)
         if kl is not None and not isinstance(method, IteratedHilbert):
             raise RequestError(
                 f"kl= needs a construction that certifies itself (IteratedHilbert); "
                 f"{type(method).__name__} takes size=."
             )
-        return cls(size, kl, method, posterior, int(seed), (size or 0,))
+        return cls(size, kl, method, posterior, checked_seed(seed), (size or 0,))
 
     def sizes_for(self, n_rows: int) -> tuple[int, ...]:
         """Return the sizes to fill for a table of N rows."""

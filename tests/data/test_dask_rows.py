@@ -28,7 +28,7 @@ from tests.data.test_rows_contract import EXPECTED, TABLE, N, RowsContract, asse
 from decoct.data import Rows, rows
 from decoct.data.dask_layout import Layout, coalesced
 from decoct.data.dask_rows import DaskRows
-from decoct.data.dask_types import ColumnType, common_types
+from decoct.data.dask_types import ColumnType, cast, common_types
 from decoct.errors import ModelError, RequestError, RowsError
 from decoct.summation import Associative, Sum
 
@@ -485,3 +485,37 @@ def test_workers_import_what_a_pass_needs_before_one_comes():
             assert time.monotonic() < until
             time.sleep(0.1)
         assert table.traffic.passes == 0
+
+
+@pytest.mark.parametrize("statistics", [True, False])
+@pytest.mark.parametrize("late", [False, True])
+def test_a_file_of_missing_values_alone_is_of_no_type(tmp_path, client, statistics, late):
+    """pandas writes a column of None as Arrow's null; other files say what it would have been."""
+    nothing = {"k": [None] * 3, "b": [None] * 3, "z": [0.0, 1.0, 2.0]}
+    known = {"k": [1, 2, 3], "b": [True, False, True], "z": [3.0, 4.0, 5.0]}
+    typed = pa.schema({"k": pa.int64(), "b": pa.bool_(), "z": pa.float64()})
+    for folder, schema in (("typed", typed), ("untyped", None)):
+        (tmp_path / folder).mkdir()
+        for i, columns in enumerate([known, nothing] if late else [nothing, known]):
+            path = tmp_path / folder / f"{i}.parquet"
+            pq.write_table(pa.table(columns, schema), path, write_statistics=statistics)
+    wanted = rows(tmp_path / "typed").take(np.arange(6))
+    assert wanted["k"].dtype == np.float64
+    for how in ({}, {"dask": client}):
+        table = rows(tmp_path / "untyped", **how)
+        for size in (2, 3, 6):
+            whole = [chunk.columns for chunk in table.chunks(size)]
+            for name, values in wanted.items():
+                assert {chunk[name].dtype for chunk in whole} == {values.dtype}
+                found = np.concatenate([chunk[name] for chunk in whole])
+                np.testing.assert_array_equal(found, values)
+        for picked in ([0], [5], [], [4, 1]):
+            for name, values in table.take(np.array(picked, dtype=int)).items():
+                assert values.dtype == wanted[name].dtype
+                np.testing.assert_array_equal(values, wanted[name][picked])
+
+
+def test_missing_values_that_were_not_there_are_no_numbers():
+    whole = ColumnType(np.dtype(np.int64))
+    with pytest.raises(RowsError, match=r"Column 'k' .int64. has missing values that were not"):
+        cast({"k": np.array([1.0, np.nan])}, {"k": whole})

@@ -122,6 +122,50 @@ def test_two_names_of_one_file(tmp_path):
         decoct.rows(tmp_path)
 
 
+def test_a_hard_link_is_another_name_too(tmp_path):
+    os.link(write(tmp_path / "1.parquet", y=[1]), tmp_path / "2.parquet")
+    with pytest.raises(RowsError, match=r"2\.parquet is \S*1\.parquet by another name"):
+        decoct.rows(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("path", "sentence"),
+    [
+        ("", "The path is empty"),
+        ("~no such user/t.parquet", "cannot be a path here"),
+        ("a" * 300 + ".parquet", "cannot be a path here|There is no file"),
+    ],
+)
+def test_what_can_be_no_path(path, sentence):
+    with pytest.raises(RowsError, match=sentence):
+        decoct.rows(path)
+
+
+def test_names_that_are_not_utf8(tmp_path):
+    path = os.fsdecode(os.fsencode(tmp_path) + b"/\xff.csv")
+    try:
+        with open(path, "w") as file:
+            file.write("a,b\n1,2\n")
+    except (OSError, UnicodeError):
+        pytest.skip("the file system takes UTF-8 names alone")
+    for source in (path, tmp_path, str(tmp_path / "*.csv")):
+        with pytest.raises(RowsError, match="is not UTF-8; rename the file"):
+            decoct.rows(source)
+    model = decoct.models.GaussianMean(np.eye(1))
+    coreset = decoct.build(model, {"x": np.ones((5, 1))}, size=2)
+    with pytest.raises(decoct.RequestError, match="is not UTF-8; choose another name"):
+        coreset.save(path.replace(".csv", ".parquet"))
+    (tmp_path / "header.csv").write_bytes(b"\xe9,b\n1,2\n")
+    with pytest.raises(RowsError, match=r"header\.csv could not be read as CSV \('utf-8' codec"):
+        decoct.rows(tmp_path / "header.csv").take([0])
+
+
+def test_a_column_of_the_folders_in_the_files_too(tmp_path):
+    write(tmp_path / "k=1" / "t.parquet", y=[1.0], k=[1])
+    with pytest.raises(RowsError, match="Column 'k' is in the files and in the names of their"):
+        decoct.rows(tmp_path)
+
+
 @pytest.mark.parametrize("kind", ["dangling", "circle"])
 def test_a_linked_file_that_cannot_be_read_is_no_silence(tmp_path, kind):
     write(tmp_path / "1.parquet", y=[1])

@@ -417,6 +417,8 @@ def test_weights_that_overflow(X, start):
         ({"max_iter": -1}, "'max_iter' parameter"),
         ({"n_init": 0}, "'n_init' parameter"),
         ({"init_params": "magic"}, "'init_params' parameter .* must be a str among"),
+        ({"init_params": np.array(["kmeans", "random"])}, "must be a str among"),
+        ({"weight_concentration_prior_type": ["dirichlet_process"]}, "must be a str among"),
         ({"weight_concentration_prior_type": "x"}, "'weight_concentration_prior_type' parameter"),
         ({"weight_concentration_prior": 0.0}, "'weight_concentration_prior' parameter"),
         ({"mean_precision_prior": -1.0}, "'mean_precision_prior' parameter"),
@@ -540,6 +542,9 @@ def test_bad_rows(X):
         fitted(X).predict(X[:, :1])
     with pytest.raises(NotFittedError):
         DPGaussianMixture().predict(X)
+    for what in ("a", 2.5):
+        with pytest.raises(ValueError, match="Invalid value for 'n_samples'"):
+            mixture.sample(what)
     with pytest.raises(ValueError, match="requires at least one sample"):
         fitted(X).sample(0)
 

@@ -116,27 +116,25 @@ def build(
     seed_in_range(seed)
     _check_paths(table, output, checkpoint)
 
-    from decoct.data.watched import counted_rows, watched
+    from decoct.data.watched import counted_rows
     from decoct.driver import building
     from decoct.models.formula import from_formula
     from decoct.progress import ProgressBar
     from decoct.request import Request
 
+    shown = False if quiet else None
     construction = _construction(method)
     request = Request.checked(size=size, kl=kl, method=construction, posterior=None, seed=seed)
     try:
         with opened(table, dask) as rows:
-            with ProgressBar(False if quiet else None) as bar:
+            with ProgressBar(shown) as bar:
                 n_rows = counted_rows(rows, bar.stretch)
-                if size is not None and size > n_rows:
-                    raise out.UsageError(
-                        f"--size is {size} but the table has {n_rows} rows; ask for at most that."
-                    )
-                seen = watched(rows, bar.stretch, "learning the formula")
-                model = from_formula(
-                    formula, seen, family, prior_scale=prior_scale, standardize=standardize
+            if size is not None and size > n_rows:
+                raise out.UsageError(
+                    f"--size is {size} but the table has {n_rows} rows; ask for at most that."
                 )
-            shown = False if quiet else None
+            priors = {"prior_scale": prior_scale, "standardize": standardize}
+            model = from_formula(formula, rows, family, **priors, progress=shown)
             with building(model, rows, request, shown, checkpoint) as coreset:
                 coreset.save(output)
     except KeyboardInterrupt:

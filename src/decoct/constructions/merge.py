@@ -30,7 +30,8 @@ from decoct.models.digest import identity
 from decoct.models.fitted import FittedModel
 from decoct.models.registry import OF_FUNCTIONS
 from decoct.posteriors.automatic import Automatic
-from decoct.posteriors.base import Sampler
+from decoct.posteriors.base import Sampler, require_sampler
+from decoct.randomness import checked_seed
 from decoct.report import Report
 from decoct.status import Status
 
@@ -85,7 +86,9 @@ def merge(
     >>> decoct.merge(parts, size=10).size <= 10
     True
     """
-    parts = _checked(coresets)
+    parts, seed = _checked(coresets), checked_seed(seed)
+    posterior = Automatic() if posterior is None else posterior
+    require_sampler(posterior)
     if size is not None and (isinstance(size, bool) or not isinstance(size, int | np.integer)):
         raise RequestError(f"size must be a whole number of rows, not {size!r}.")
     if size is not None and size < 1:
@@ -99,7 +102,7 @@ def merge(
         union.model,
         Selection(union.indices, union.weights, encoded),
         int(size),
-        Automatic() if posterior is None else posterior,
+        posterior,
     )
     return _compressed(union, found, int(size), seed)
 

@@ -83,6 +83,7 @@ class CsvPart(FilePart, _Counted):
         FilePart.__init__(self, fragment, "CSV")
         with reading(self.path, self.kind), self._open([], {}) as (_, reader):
             self.schema = reader.schema
+            list(self.schema.names)  # names that are no text are found out when asked for
 
     @property
     def unread(self) -> int:

@@ -16,6 +16,7 @@ _CHANGE = re.compile(
     r"CSV column #(?P<column>\d+): (?:Row #(?P<row>\d+): )?"
     r"CSV conversion error to (?P<type>.+): invalid value '(?P<value>.*)'"
 )
+_DOUBLE = re.compile(r"Unable to merge: Field (?P<name>.+) has incompatible types")
 _PREAMBLE = re.compile(r"^.*Could not open \w+ input source '.*?': (?:\w+: )?", re.DOTALL)
 
 
@@ -69,7 +70,7 @@ def reading(path: str, kind: str, names: Sequence[str] = ()) -> Iterator[None]:
     """Turn a reader's failure into one sentence that names the file."""
     try:
         yield
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+    except (pa.ArrowException, OSError, UnicodeError) as error:
         barred = _barred(path, error)
         raise RowsError(barred or _complaint(path, kind, names, str(error))) from error
 
@@ -90,6 +91,12 @@ def _complaint(path: str, kind: str, names: Sequence[str], message: str) -> str:
         return f"The table is empty: {path} has no rows."
     if "duplicate field names" in message:
         return f"{path} has two columns of the same name; rename one."
+    double = _DOUBLE.search(message)
+    if double:
+        return (
+            f"Column '{double['name']}' is in the files and in the names of their folders, in two "
+            "types; take it out of the files, or name the files themselves."
+        )
     change = _CHANGE.search(message)
     if change and int(change["column"]) < len(names):
         line = f" in line {change['row']}" if change["row"] else ""

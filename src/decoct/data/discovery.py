@@ -45,6 +45,7 @@ def find_files(source: str | Path | Sequence[str | Path]) -> tuple[list[str], st
         if not files:
             raise RowsError("The list of files is empty; name at least one.")
     files = sorted(files)
+    _check_names(files)
     _check_distinct(files)
     _check_links(files)
     if len({file.lower().endswith(PARQUET) for file in files}) > 1:
@@ -153,19 +154,35 @@ def _check_distinct(files: Sequence[str]) -> None:
             raise RowsError(f"{one} is listed twice: its rows would count double.")
 
 
+def _check_names(files: Sequence[str]) -> None:
+    for file in files:
+        try:
+            file.encode()
+        except UnicodeEncodeError as error:
+            name = os.fsencode(file).decode(errors="replace")
+            raise RowsError(f"The name of {name} is not UTF-8; rename the file.") from error
+
+
 def _check_links(files: Sequence[str]) -> None:
     """Refuse links that lead nowhere, and two names of one file."""
-    names: dict[str, str] = {}
+    names: dict[tuple[int, int | str], str] = {}
     for file in files:
         if not os.path.exists(file):
             raise RowsError(f"{file} is a link that leads to no file; mend or remove it.")
-        other = names.setdefault(os.path.realpath(file), file)
+        found = os.stat(file)
+        other = names.setdefault((found.st_dev, found.st_ino or os.path.realpath(file)), file)
         if other != file:
             raise RowsError(f"{file} is {other} by another name: its rows would count double.")
 
 
 def _expand(text: str) -> tuple[list[str], str | None]:
-    path = Path(text).expanduser()
+    if not text:
+        raise RowsError("The path is empty; name a file, a folder or a pattern.")
+    try:
+        path = Path(text).expanduser()
+        path.exists()
+    except (OSError, RuntimeError) as error:
+        raise RowsError(f"{text!r} cannot be a path here ({error}); check it.") from error
     if path.is_dir():
         return _in_folder(path), str(path)
     if path.exists():

@@ -22,6 +22,7 @@ from copy import copy
 import numpy as np
 from jaxtyping import Float
 
+from decoct.checks import is_whole
 from decoct.compilation import use_compilation_cache
 from decoct.errors import RequestError
 from decoct.mixture import cavi
@@ -344,10 +345,10 @@ class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
             The component of each.
         """
         check_is_fitted(self)
-        if n_samples < 1:
+        if not is_whole(n_samples, 1):
             raise RequestError(
-                f"Invalid value for 'n_samples': {n_samples} . The sampling requires at least one "
-                "sample."
+                f"Invalid value for 'n_samples': {n_samples!r} . The sampling requires at least "
+                "one sample."
             )
         rng = check_random_state(self.random_state)
         y = np.repeat(np.arange(len(self.weights_)), rng.multinomial(n_samples, self.weights_))

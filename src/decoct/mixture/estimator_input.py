@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -76,11 +76,11 @@ def check_parameters(estimator: BaseEstimator) -> None:
         "None, an array-like or a float in the range (0.0, inf)",
         lambda v: v is None or _arraylike(v) or (real(v) and 0.0 < v < np.inf),
     )
-    check("init_params", f"a str among {set(STARTS)}", lambda v: v in STARTS)
+    check("init_params", f"a str among {set(STARTS)}", lambda v: _among(v, STARTS))
     check(
         "weight_concentration_prior_type",
         f"a str among {set(WEIGHT_PRIORS)}",
-        lambda v: v in WEIGHT_PRIORS,
+        lambda v: _among(v, WEIGHT_PRIORS),
     )
     check("warm_start", BOOLEAN, lambda v: isinstance(v, (bool, np.bool_)))
     check(
@@ -110,6 +110,10 @@ def all_or_nothing(estimator: BaseEstimator) -> Iterator[None]:
         vars(estimator).clear()
         vars(estimator).update(before)
         raise
+
+
+def _among(value: Any, known: Iterable[str]) -> bool:
+    return isinstance(value, str) and value in known
 
 
 def _arraylike(value: Any) -> bool:

@@ -18,6 +18,7 @@ from jaxtyping import Array, Float
 from decoct.data.base import Rows
 from decoct.data.encoded import encoded
 from decoct.data.tables import rows as as_rows
+from decoct.data.watched import watched
 from decoct.errors import CoresetFileError, DecoctError, ModelError, RequestError
 from decoct.models.base import EncodedColumns, Params, RawRows
 from decoct.models.conjugate import AbstractConjugate, Statistics
@@ -29,6 +30,7 @@ from decoct.models.logistic import LogisticRegression
 from decoct.models.poisson import PoissonRegression
 from decoct.models.regression import AbstractRegression
 from decoct.models.student_t import StudentTRegression
+from decoct.progress import ProgressBar
 
 FAMILIES: dict[str, type[AbstractRegression]] = {
     "gaussian": LinearRegression,
@@ -150,6 +152,7 @@ def from_formula(
     *,
     prior_scale: float | Sequence[float] = 1.0,
     standardize: bool = True,
+    progress: bool | None = None,
     **options: Any,
 ) -> FormulaModel:
     """Return a regression on the columns of a table, frozen from all of its rows.
@@ -176,6 +179,8 @@ def from_formula(
         Indicators, constant columns and other codings of categories stay; without an intercept
         nothing is shifted, since that would change the model. `FormulaModel.unscaled` turns the
         coefficients back.
+    progress
+        Show progress on standard error; None shows it on a terminal.
     **options
         Other hyper-parameters of the family: ``noise_scale`` (gaussian), ``link`` (poisson),
         ``nu`` and ``scale`` (student).
@@ -206,7 +211,9 @@ def from_formula(
         base = FAMILIES[family](prior_scale=prior_scale, **DEFAULTS.get(family, {}) | options)
     except TypeError as error:
         raise ModelError(f"The family '{family}' cannot be used so: {reason(error)}.") from error
-    model = FormulaModel(fit_design(formula, as_rows(rows), standardize), base)
+    with ProgressBar(progress) as bar:
+        seen = watched(as_rows(rows), bar.stretch, "learning the formula")
+        model = FormulaModel(fit_design(formula, seen, standardize), base)
     model.init({"x": np.zeros((1, len(model.design.names))), "y": np.zeros(1)})
     return model
 

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from decoct.data.base import Columns, columns_length
+from decoct.errors import RequestError
 from decoct.models.base import AbstractModel
 from decoct.parameters import ParameterSpace
 from decoct.precision import float64
@@ -141,3 +142,9 @@ class Sampler(Protocol):
     def draw(self, key: jax.Array, density: WeightedDensity, n: int) -> Draws:
         """Return at least n draws in all; the caller uses the first n of `Draws.flat`."""
         ...
+
+
+def require_sampler(given: object) -> None:
+    """Refuse what is no sampler, a class instead of an instance included."""
+    if isinstance(given, type) or not hasattr(given, "draw"):
+        raise RequestError(f"posterior must be a sampler such as Laplace(), not {given!r}.")

@@ -14,6 +14,7 @@ from jaxtyping import Array, Float
 from decoct.data.base import Rows, columns_length
 from decoct.data.encoded import encoded
 from decoct.data.tables import rows as as_rows
+from decoct.data.watched import counted_rows, naming_files
 from decoct.derivatives import to_second_order
 from decoct.diagnostics.chains import pareto_khat
 from decoct.diagnostics.divergences import Gaussian
@@ -25,6 +26,7 @@ from decoct.posteriors.base import Draws, WeightedDensity, log_densities
 from decoct.posteriors.newton import ROUNDED, Mode, ModeStatus, decrement_of, maximise
 from decoct.potentials import Curvature, Potentials
 from decoct.precision import float64
+from decoct.progress import ProgressBar
 from decoct.randomness import host_rng
 
 CLIMB_STEPS = 60
@@ -140,7 +142,11 @@ def find_full_mode(potentials: Potentials, start: Float[np.ndarray, " d"] | None
 
 
 def laplace(
-    model: AbstractModel, rows: Rows | object, weights: Float[np.ndarray, " N"] | None = None
+    model: AbstractModel,
+    rows: Rows | object,
+    weights: Float[np.ndarray, " N"] | None = None,
+    *,
+    progress: bool | None = None,
 ) -> Gaussian:
     """Return the Laplace approximation of the posterior, N(z*, (−∇² log π_w(z*))⁻¹).
 
@@ -153,6 +159,8 @@ def laplace(
         wherever they live.
     weights : (N,), optional
         w ≥ 0; weight 0 is a row left out, weight 2 a row counted twice. All ones by default.
+    progress
+        Show progress on standard error; None shows it on a terminal.
 
     Returns
     -------
@@ -169,11 +177,15 @@ def laplace(
         The rows or the weights cannot be used.
     """
     require_density(model, "fit(X, sample_weight=w) is its variational posterior.")
-    rows = encoded(as_rows(rows), model)
-    if weights is None:
-        mode = find_full_mode(Potentials(model, rows))
-    else:
-        mode = find_mode(_density(model, rows, np.asarray(weights, dtype=np.float64)))
+    table = as_rows(rows)
+    with ProgressBar(progress) as bar, naming_files(table):
+        n_rows = counted_rows(table, bar.stretch)
+        table = encoded(table, model)
+        bar.begin("finding the mode", n_rows)
+        if weights is None:
+            mode = find_full_mode(Potentials(model, table, bar.advance))
+        else:
+            mode = find_mode(_density(model, table, np.asarray(weights, dtype=np.float64)))
     if not mode.status.ok:
         raise ModelError(mode.status.value)
     return gaussian_at(mode)
