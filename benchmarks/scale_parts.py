@@ -91,6 +91,7 @@ def coreset_run(options: argparse.Namespace) -> dict[str, Any]:
         "kl_upper": check.kl_interval[1],
         "khat": check.khat,
         "rounds": len(coreset.report.rounds),
+        "totals_error": coreset.report.rounds[-1].get("totals_error", ""),
         "evaluations": coreset.report.evaluations / coreset.n_rows + check.log_ratios.size,
         "formula_s": formula_s,
         "build_s": build_s,

@@ -3,7 +3,7 @@
 The same rows in batches through `StreamingCoreset`, in one `build`, and by uniform sampling, all to
 the same size; KL(π_w‖π) in nats by `decoct.check` at NUTS draws, beside what the stream itself
 predicts (errors added in squares) and bounds (errors added up). Then per level of the tree what a
-compression loses.
+compression loses. With ``--parts`` parts built apart and merged instead (``merge.csv``).
 """
 
 from __future__ import annotations
@@ -116,6 +116,25 @@ def measure(name: str, model: Any, rows: Any, size: int) -> dict[str, Any]:
     }
 
 
+def apart(parts: int, size: int) -> dict[str, Any]:
+    """Return one line about logistic rows in parts: union, and compressed to one part's size."""
+    model, rows = decoct.models.LogisticRegression(), data.logistic()
+    cuts = np.array_split(np.arange(len(rows["y"])), parts)
+    pieces = [{name: column[cut] for name, column in rows.items()} for cut in cuts]
+    built = [decoct.build(model, piece, size=size, progress=False) for piece in pieces]
+    union = decoct.merge(built)
+    last = union.report.rounds[-1]
+    return {
+        "parts": parts,
+        "size": size,
+        "union_rows": union.size,
+        "union_kl": certified(union, rows),
+        "merged_kl": certified(decoct.merge(built, size=size), rows),
+        "kl_if_independent": last["kl_if_independent"] if parts > 1 else "",
+        "kl_bound": last["kl_bound"] if parts > 1 else "",
+    }
+
+
 def memory(leaves: int) -> None:
     """Print the most memory this process has used after so many leaves of generated rows."""
     stream = StreamingCoreset(decoct.models.LogisticRegression(), 100, progress=False)
@@ -134,7 +153,14 @@ def main() -> None:
     every = ["logistic", "poisson", "flights", "by_label", "drifting"]
     parser.add_argument("--sets", nargs="+", default=every, choices=every)
     parser.add_argument("--leaves", type=int, help="only measure memory over that many leaves")
+    parser.add_argument("--parts", action="store_true", help="only measure parts built apart")
     options = parser.parse_args()
+    if options.parts:
+        several = ((1, 100), (1, 200), (4, 100), (4, 200), (16, 100))
+        lines = [apart(*one) for one in several]
+        show(lines, tuple(lines[0]))
+        write_csv(RESULTS / "merge.csv", lines)
+        return
     if options.leaves:
         memory(options.leaves)
         return
@@ -143,18 +169,18 @@ def main() -> None:
         for size in sizes:
             lines.append(measure(name, model, rows, size))
             print(lines[-1], flush=True)
+    show(lines, COLUMNS)
+    write_csv(RESULTS / "streams.csv", lines)
+
+
+def show(lines: list[dict[str, Any]], columns: tuple[str, ...]) -> None:
     table = Table(title="KL(π_w‖π) in nats")
-    for column in COLUMNS:
+    for column in columns:
         table.add_column(column, justify="right")
     for line in lines:
-        table.add_row(
-            *(
-                f"{v:.1e}" if isinstance(v, float) else str(v)
-                for v in (line[column] for column in COLUMNS)
-            )
-        )
+        values = (line[column] for column in columns)
+        table.add_row(*(f"{v:.1e}" if isinstance(v, float) else str(v) for v in values))
     Console().print(table)
-    write_csv(RESULTS / "streams.csv", lines)
 
 
 if __name__ == "__main__":
