@@ -556,3 +556,13 @@ def test_without_scikit_learn_a_sentence(monkeypatch):
     monkeypatch.delitem(sys.modules, name)
     with pytest.raises(ImportError, match=r"needs scikit-learn 1\.6 or newer; install"):
         importlib.import_module(name)
+
+
+def test_a_vast_concentration_is_no_fall_of_the_bound():
+    # ln Γ(1e12) has four digits behind the point: what it leaves of the bound is rounding
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(300, 2)) + 4.0 * rng.integers(2, size=(300, 1))
+    how = {"n_components": 10, "max_iter": 500, "weight_concentration_prior": 1e12}
+    mixture = fitted(x, weight_concentration_prior_type="dirichlet_distribution", **how)
+    assert mixture.converged_
+    assert np.abs(np.diff(mixture.lower_bounds_).min()) < 1.0
