@@ -53,9 +53,10 @@ SHARES = (0.01, 0.02, 0.05, 0.1)
 
 QUICK_SHARES = (0.02, 0.1)
 TRIALS, QUICK_TRIALS = 25, 2
-KDD = ("protein_homology", "protein_homology_raw")
-FEW_SHARES, FEW_SPLITS = dict.fromkeys(KDD, (0.01, 0.02, 0.05)), dict.fromkeys(KDD, 2)
-"""Where a full fit takes minutes: fewer sizes, and runs share splits."""
+KDD, KDD_RAW = "protein_homology", "protein_homology_raw"
+FEW_SHARES = dict.fromkeys((KDD, KDD_RAW), (0.01, 0.02, 0.05))
+FEW_SPLITS = dict.fromkeys(((KDD, PRINTED), (KDD_RAW, INVERSE), (KDD_RAW, PRINTED)), 2)
+"""Where a full fit takes minutes: fewer sizes, and beside the main reading runs share splits."""
 
 QUICK_SETS, QUICK_ROWS = ("rare",), 4000
 COLOUR = {CORESET: COLOURS[0], UNIFORM: COLOURS[1]}
@@ -78,7 +79,7 @@ def runs(
     have = {(int(one["run"]), one["method"], int(one["M"])) for one in done}
     warmed: set[tuple[str, int]] = set()
     trials = options.trials or TRIALS
-    splits = min(trials, options.splits or FEW_SPLITS.get(name, trials))
+    splits = min(trials, options.splits or FEW_SPLITS.get((name, reading), trials))
     for trial in range(trials):
         train, test = sets.split(x, options.seed + trial % splits)
         shares = QUICK_SHARES if options.quick else FEW_SHARES.get(name, SHARES)
