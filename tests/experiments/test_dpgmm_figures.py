@@ -113,22 +113,24 @@ def test_errors_and_speed_ups_are_against_the_full_fit_of_the_split():
         run("1", "full", "1000", "50", "6"),
         run("0", "coreset", "20", "-110", "2"),
         run("1", "coreset", "20", "65", "1"),
+        run("1", "coreset", "20", "60", "0.006"),
         run("2", "coreset", "20", "7", "1"),  # a split without a full fit
         run("0", "full", "1000", "-10", "9", "0.1"),
         run("0", "coreset", "20", "-15", "3", "0.1"),
     ]
     found = figure_3.relative(table)
-    assert [(one["error"], one["speedup"]) for one in found] == [(0.1, 4.0), (0.3, 6.0), (0.5, 3.0)]
+    pairs = [(one["error"], one["speedup"]) for one in found]
+    assert pairs == [(0.1, 4.0), (0.3, 6.0), (0.2, 1000.0), (0.5, 3.0)]
     row, printed = figure_3.summary(found)
     assert (row["reading"], printed["reading"]) == ("inverse", "printed")
     assert (printed["error"], printed["runs"]) == (0.5, 1)
     assert (row["M"], row["percent"], row["n_over_m"]) == (20, 2.0, 50.0)
-    assert (row["runs"], row["splits"]) == (2, 2)
+    assert (row["runs"], row["splits"]) == (3, 2)
     assert row["error"] == pytest.approx(0.2)
-    assert row["speedup"] == pytest.approx(5.0)
-    # Student's t with one degree of freedom: 12.706 standard errors
-    assert row["error_high"] - row["error"] == pytest.approx(12.7062 * 0.1, rel=1e-4)
-    assert row["speedup"] - row["speedup_low"] == pytest.approx(12.7062 * 1.0, rel=1e-4)
+    # Student's t with two degrees of freedom: 4.303 standard errors
+    assert row["error_high"] - row["error"] == pytest.approx(4.30265 * 0.1 / 3**0.5, rel=1e-4)
+    # a median does not ask how far off the last one is
+    assert (row["speedup_low"], row["speedup"], row["speedup_high"]) == (5.0, 6.0, 503.0)
 
 
 def test_hyper_parameters_are_the_paper_s():
