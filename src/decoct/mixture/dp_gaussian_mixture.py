@@ -57,7 +57,8 @@ class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
     Parameters
     ----------
     n_components : int, default=1
-        T, the truncation level: the most components.
+        T, the truncation level: the most components. On large tables those without rows are
+        walked as one, so that a generous T costs what the used ones cost.
     tol : float, default=1e-3
         Stop when an iteration raises ``lower_bound_`` by less than this, in nats.
     reg_covar : float, default=1e-6
