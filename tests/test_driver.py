@@ -257,8 +257,8 @@ MEAN = decoct.models.GaussianMean(np.eye(2))
 @pytest.mark.parametrize(
     ("option", "sentence"),
     [
-        *(({"seed": one}, "seed must be a whole number from 0") for one in (1.5, "a", None, True)),
-        *(({"seed": one}, "seed must be a whole number from 0") for one in (-1, 2**63)),
+        *(({"seed": one}, "seed must be a whole number from") for one in (1.5, "a", None, True)),
+        *(({"seed": one}, "seed must be a whole number from") for one in (-(2**70), 2**63)),
         *(({"posterior": one}, "posterior must be a sampler") for one in ("nuts", 3, Laplace)),
     ],
 )
@@ -267,7 +267,7 @@ def test_seeds_and_samplers_that_are_none(option, sentence):
         decoct.build(MEAN, {"x": np.ones((20, 2))}, size=3, **option)
 
 
-@pytest.mark.parametrize("option", [{"seed": -1}, {"seed": 2**63}, {"posterior": Laplace}])
+@pytest.mark.parametrize("option", [{"seed": 2**63}, {"posterior": Laplace}])
 def test_and_of_a_merge(option):
     part = decoct.build(MEAN, {"x": np.ones((20, 2))}, size=3, seed=np.int64(2**40))
     with pytest.raises(decoct.RequestError, match=f"{next(iter(option))} must be"):

@@ -11,13 +11,14 @@ from jaxtyping import Int
 from decoct.checks import is_whole
 from decoct.errors import RequestError
 
-LARGEST_SEED = 2**63 - 1
+SEEDS = 2**63
+"""Seeds are whole numbers from −SEEDS to SEEDS − 1."""
 
 
 def checked_seed(seed: Any) -> int:
     """Return a seed for `jax.random.key`, or refuse what is none."""
-    if not is_whole(seed, 0) or seed > LARGEST_SEED:
-        raise RequestError(f"seed must be a whole number from 0 to 2⁶³ − 1, not {seed!r}.")
+    if not is_whole(seed, -SEEDS) or seed >= SEEDS:
+        raise RequestError(f"seed must be a whole number from −2⁶³ to 2⁶³ − 1, not {seed!r}.")
     return int(seed)
 
 

@@ -544,7 +544,7 @@ def test_bad_rows(X):
         DPGaussianMixture().predict(X)
     for what in ("a", 2.5):
         with pytest.raises(ValueError, match="Invalid value for 'n_samples'"):
-            mixture.sample(what)
+            fitted(X).sample(what)
     with pytest.raises(ValueError, match="requires at least one sample"):
         fitted(X).sample(0)
 
