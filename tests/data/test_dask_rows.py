@@ -519,3 +519,19 @@ def test_missing_values_that_were_not_there_are_no_numbers():
     whole = ColumnType(np.dtype(np.int64))
     with pytest.raises(RowsError, match=r"Column 'k' .int64. has missing values that were not"):
         cast({"k": np.array([1.0, np.nan])}, {"k": whole})
+
+
+def test_a_client_that_a_busy_machine_could_not_start_is_started_again(client, monkeypatch):
+    asked = []
+
+    class Slow(Client):
+        def __new__(cls, *args, **options):
+            asked.append(args)
+            if len(asked) < 3:
+                raise AssertionError  # distributed's thread did not begin within its ten seconds
+            return Client(*args, **options)
+
+    monkeypatch.setattr("decoct.data.dask_cluster.Client", Slow)
+    with rows({"x": da.ones(3)}, dask=client.scheduler.address) as table:
+        assert table.n_rows == 3
+    assert len(asked) == 3

@@ -17,6 +17,10 @@ from decoct.errors import RequestError, RowsError
 PATIENCE = 10
 """Seconds to wait for a scheduler to answer."""
 
+ATTEMPTS = 3
+"""Times that a client is started: distributed gives its own thread ten seconds to begin, and
+ends in an AssertionError on a machine too busy for that."""
+
 
 @dataclass
 class Traffic:
@@ -92,7 +96,7 @@ class Cluster:
                     "(client = dask.distributed.Client()), or pass rows(..., dask=ADDRESS)."
                 ) from error
         try:
-            client = Client(given, set_as_default=False, timeout=PATIENCE)
+            client = _connected(given)
         except (OSError, ValueError, TypeError) as error:
             reason = str(error).partition("\n")[0] or type(error).__name__
             raise RequestError(
@@ -243,3 +247,12 @@ class Cluster:
             "The Dask scheduler has gone in the middle of the work; start the cluster again, and "
             "run the same command (with a checkpoint it goes on from the last round)."
         )
+
+
+def _connected(given: Any) -> Client:
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return Client(given, set_as_default=False, timeout=PATIENCE)
+        except AssertionError:
+            continue
+    return Client(given, set_as_default=False, timeout=PATIENCE)
