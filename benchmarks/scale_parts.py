@@ -283,7 +283,10 @@ def main() -> None:
 
 
 def cluster(workers: int) -> Any:
-    """Return a context whose value is the address of a local cluster of worker processes."""
+    """Return a context whose value is the address of a local cluster of worker processes.
+
+    XLA takes one thread in each, as Dask has BLAS do by default; else it takes one for each core.
+    """
     from contextlib import contextmanager
 
     from distributed import LocalCluster
@@ -294,6 +297,7 @@ def cluster(workers: int) -> Any:
             n_workers=workers,
             threads_per_worker=1,
             processes=True,
+            env={"PJRT_NPROC": "1"},
             host="127.0.0.1",
             dashboard_address=None,
         ) as local:
