@@ -24,9 +24,9 @@ class Status(enum.Enum):
         "or a larger size."
     )
     DRIFTED = (
-        "The posterior moved away while the rows of the stream arrived, so nobody knows how close "
-        "the coreset is; shuffle the rows if you can, or raise node= and leaf=, and run "
-        "decoct.check."
+        "The posterior moved away while the rows of the stream arrived, or from a merged part to "
+        "all of them, so nobody knows how close the coreset is; shuffle the rows if you can, or in "
+        "a stream raise node= and leaf=, and run decoct.check."
     )
 
     @property

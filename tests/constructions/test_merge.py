@@ -9,13 +9,15 @@ import pytest
 import decoct
 from decoct import solvers
 from decoct.constructions import Hilbert, Uniform
+from decoct.constructions.drift import DRIFTED, distance
 from decoct.data import encoded
-from decoct.diagnostics import geometry
+from decoct.diagnostics import Gaussian, geometry
 from decoct.diagnostics.bounds import merged_frank_wolfe_bound, merged_importance_sampling_bound
 from decoct.embeddings import as_embedding
 from decoct.errors import RequestError
 from decoct.models import GaussianMean, LogisticRegression
 from decoct.models.base import AbstractModel
+from decoct.posteriors import Laplace
 from decoct.potentials import Potentials
 
 
@@ -236,3 +238,161 @@ def test_a_size_that_is_large_enough_changes_nothing(parts):
     np.testing.assert_array_equal(whole.weights, union.weights)
     with pytest.raises(RequestError, match="size must be at least 1, not 0"):
         decoct.merge(parts, size=0)
+
+
+# Parts whose posteriors lie apart
+
+BETA = np.array([1.0, -0.5, 0.3])
+
+
+def logistic(seed, coefficients, n=4000, x=None):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, len(coefficients))) if x is None else x
+    return {"x": x, "y": (rng.random(n) < 1 / (1 + np.exp(-x @ coefficients))).astype(int)}
+
+
+def built_apart(tables, size=40):
+    return [decoct.build(LogisticRegression(), rows, size=size) for rows in tables]
+
+
+def gaussian_kl(coreset, tables):
+    table = {name: np.concatenate([one[name] for one in tables]) for name in coreset.rows}
+    weighted = decoct.laplace(coreset.model, coreset.rows, coreset.weights)
+    return decoct.kl_gaussian(weighted, decoct.laplace(coreset.model, table))
+
+
+@pytest.fixture(scope="module")
+def contradicting():
+    tables = [logistic(0, BETA), logistic(1, -2.0 * BETA)]
+    return tables, built_apart(tables)
+
+
+@pytest.mark.parametrize("size", [None, 40])
+def test_parts_that_contradict_each_other_predict_nothing(contradicting, size, tmp_path):
+    tables, parts = contradicting
+    with pytest.warns(UserWarning, match=r"rows shuffled together.*decoct\.check") as told:
+        whole = decoct.merge(parts, size=size)
+    (told,) = told
+    last = whole.report.rounds[-1]
+    assert f"{last['drift']:.1f} sd" in str(told.message)
+    assert "coreset 0: " in str(told.message)
+    assert "coreset 1: " in str(told.message)
+    assert last["drift"] > 20.0 > DRIFTED
+    assert (last["kl_bound"], last["kl_if_independent"]) == (None, None)
+    assert whole.report.status is decoct.Status.DRIFTED
+    assert whole.report.predicted_kl is None
+    # What would have been said is wrong by orders of magnitude.
+    assert gaussian_kl(whole, tables) > 1e4 * sum(part.report.predicted_kl for part in parts)
+    whole.save(tmp_path / "whole.parquet")
+    assert decoct.load(tmp_path / "whole.parquet").report == whole.report
+
+
+def test_a_merge_of_what_has_drifted_has_drifted(contradicting, parts):
+    _, (one, two) = contradicting
+    with pytest.warns(UserWarning, match="more than 5.0 sd"):
+        drifted = decoct.merge([one, two])
+    for size in (None, 40):
+        with pytest.warns(UserWarning, match="how close coreset 1 is, its status is DRIFTED"):
+            again = decoct.merge([parts[2], drifted], size=size)
+        assert again.report.status is decoct.Status.DRIFTED
+        assert again.report.predicted_kl is None
+        assert again.report.rounds[-1]["kl_bound"] is None
+
+
+def test_a_merge_of_merges_is_measured_too(contradicting):
+    _, (one, two) = contradicting
+    same = built_apart([logistic(2, BETA)])[0]
+    agreeing = decoct.merge([one, same], size=40)
+    assert agreeing.report.status is decoct.Status.DONE
+    with pytest.warns(UserWarning, match="more than 5.0 sd") as told:
+        whole = decoct.merge([agreeing, two, one])
+    assert "coreset 1: " in str(told[0].message).split(",")[1]  # the furthest comes first
+    assert whole.report.status is decoct.Status.DRIFTED
+
+
+@pytest.mark.parametrize("order", ["drawn", "sorted"])
+def test_parts_that_agree_are_bounded_as_before(order):
+    table = logistic(3, BETA, n=8000)
+    rows = np.argsort(table["x"][:, 0]) if order == "sorted" else np.arange(8000)
+    tables = [{name: column[cut] for name, column in table.items()} for cut in np.split(rows, 4)]
+    parts = built_apart(tables)
+    for whole in (decoct.merge(parts), decoct.merge(parts, size=40)):
+        last = whole.report.rounds[-1]
+        assert whole.report.status is decoct.Status.DONE
+        assert 0.1 < last["drift"] < DRIFTED
+        assert last["drift_sampler"] == "laplace"
+        # ρ is measured within a part's sd; about 2 sd away a remainder of third order is larger.
+        assert gaussian_kl(whole, tables) <= 10.0 * last["kl_bound"]
+    assert whole.report.predicted_kl == last["kl_if_independent"]
+
+
+def test_collinear_columns_do_not_hide_a_contradiction():
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(4000, 1)) + 0.01 * rng.normal(size=(4000, 2))
+    parts = built_apart([logistic(5, np.array([b, 0.0]), x=x) for b in (1.0, -2.0)], size=30)
+    with pytest.warns(UserWarning, match="more than 5.0 sd"):
+        last = decoct.merge(parts).report.rounds[-1]
+    laplace = [decoct.laplace(one.model, one.rows, one.weights) for one in parts]
+    assert (np.abs(laplace[0].mean - laplace[1].mean) / laplace[0].sd).max() < DRIFTED
+    assert last["drift"] > 4 * DRIFTED
+
+
+def test_distance_is_the_most_of_coordinates_and_principal_axes():
+    place = Gaussian(np.zeros(2), np.array([[4.0, 2.0 * 0.98], [2.0 * 0.98, 1.0]]))
+    assert distance(place, np.array([2.0, 1.0])) == pytest.approx(np.sqrt(2.0 / 1.98))
+    assert distance(place, np.array([2.0, -1.0])) == pytest.approx(np.sqrt(2.0 / 0.02))
+    assert distance(place, np.array([4.0, 0.0])) >= 2.0
+
+
+def test_means_that_differ_are_told_of_in_conjugate_models():
+    rng = np.random.default_rng(6)
+    model = GaussianMean(np.eye(2))
+    tables = [{"x": m + rng.normal(size=(500, 2))} for m in (0.0, 3.0)]
+    with pytest.warns(UserWarning, match="more than 5.0 sd"):
+        whole = decoct.merge([decoct.build(model, rows, size=8) for rows in tables])
+    sd = 500**-0.5
+    assert whole.report.rounds[-1]["drift"] == pytest.approx(1.5 / sd, rel=0.1)
+
+
+def test_poor_coresets_of_parts_that_agree_have_not_drifted():
+    rng = np.random.default_rng(7)
+    x, beta = rng.normal(size=(8000, 20)), rng.normal(size=20) / 3
+    table = logistic(8, beta, n=8000, x=x)
+    cuts = slice(4000), slice(4000, None)
+    halves = [{name: column[cut] for name, column in table.items()} for cut in cuts]
+    whole = decoct.merge(built_apart(halves, size=12))
+    last = whole.report.rounds[-1]
+    # They lie apart because each is poor, as it says itself.
+    assert last["drift"] > DRIFTED
+    assert whole.report.status is decoct.Status.DONE
+    assert gaussian_kl(whole, halves) <= last["kl_bound"]
+
+
+def flat_model():
+    """The Hessian is 0 at the mode: there is no Laplace approximation."""
+    return decoct.Model(
+        lambda params, rows: -((rows["y"] * params["mu"]) ** 4),
+        lambda params: -(params["mu"] ** 4),
+        {"mu": 0.0},
+    )
+
+
+@pytest.fixture(scope="module")
+def flat_parts():
+    model, rng = flat_model(), np.random.default_rng(9)
+    return [decoct.build(model, {"y": rng.normal(size=100)}, size=6) for _ in range(2)]
+
+
+def test_without_laplace_draws_say_where_parts_lie(flat_parts):
+    last = decoct.merge(flat_parts).report.rounds[-1]
+    assert last["drift_sampler"] == "nuts"
+    assert last["drift"] < 1.0
+    assert last["kl_bound"] >= 0.0
+
+
+def test_where_nobody_knows_where_parts_lie_nothing_is_claimed(flat_parts):
+    with pytest.warns(UserWarning, match=r"is not known.*posterior=.*The sampler says: The"):
+        whole = decoct.merge(flat_parts, posterior=Laplace())
+    assert whole.report.rounds == []
+    assert whole.report.status is decoct.Status.DONE
+    assert decoct.merge([whole, flat_parts[0]]).report.rounds == []

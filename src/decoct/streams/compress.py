@@ -25,6 +25,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from decoct.constructions.base import Selection
+from decoct.constructions.drift import Seen
 from decoct.constructions.error_sum import ErrorSum
 from decoct.data.base import Columns
 from decoct.errors import ModelError
@@ -34,7 +35,7 @@ from decoct.potentials import Potentials
 from decoct.solvers.nnls import SparseWeights
 from decoct.solvers.orthogonal_pursuit import orthogonal_pursuit
 from decoct.streams.incoming import Stretch
-from decoct.streams.part import Part, Seen, joined_columns
+from decoct.streams.part import Part, joined_columns
 from decoct.tangent import Tangent, tangent
 
 

@@ -9,31 +9,9 @@ import numpy as np
 from jaxtyping import Float
 
 from decoct.constructions.base import Selection
+from decoct.constructions.drift import Seen
 from decoct.constructions.error_sum import ErrorSum
 from decoct.data.base import Columns
-
-
-@dataclass(frozen=True)
-class Seen:
-    """Where the draws lay at which rows were last compressed.
-
-    Attributes
-    ----------
-    mean, sd : (d,)
-        Of the draws, in unconstrained space.
-    """
-
-    mean: Float[np.ndarray, " d"]
-    sd: Float[np.ndarray, " d"]
-
-    @classmethod
-    def of(cls, draws: Float[np.ndarray, "S d"]) -> Seen:
-        """Return where draws lie."""
-        return cls(draws.mean(axis=0), draws.std(axis=0))
-
-    def distance(self, mean: Float[np.ndarray, " d"]) -> float:
-        """Return by how many sd a mean lies away, in the coordinate where it is most."""
-        return float(np.max(np.abs(mean - self.mean) / self.sd, initial=0.0))
 
 
 @dataclass(frozen=True)

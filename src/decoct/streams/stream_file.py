@@ -10,6 +10,7 @@ import numpy as np
 
 from decoct.checkpoint import read_checkpoint, write_checkpoint
 from decoct.constructions.base import Selection
+from decoct.constructions.drift import Seen
 from decoct.constructions.error_sum import ErrorSum
 from decoct.data.base import Columns
 from decoct.errors import RequestError
@@ -20,7 +21,7 @@ from decoct.models.registry import OF_FUNCTIONS
 from decoct.posteriors.base import Sampler
 from decoct.report import described
 from decoct.streams.incoming import Buffer, Layout
-from decoct.streams.part import Part, Seen
+from decoct.streams.part import Part
 from decoct.streams.streaming import State, StreamingCoreset
 from decoct.streams.tree import Plan, Reference, Tally, Tree
 

@@ -25,6 +25,7 @@ import numpy as np
 from decoct.checks import is_whole
 from decoct.compilation import use_compilation_cache
 from decoct.constructions.base import Selection
+from decoct.constructions.drift import DRIFTED
 from decoct.constructions.error_sum import ErrorSum
 from decoct.constructions.recompress import Recompressed, recompress
 from decoct.coreset import Coreset
@@ -43,9 +44,6 @@ from decoct.streams.compress import Leaf
 from decoct.streams.incoming import Buffer, Layout, Stretch, check_potentials, encoded_stretch
 from decoct.streams.part import Part, joined, joined_columns
 from decoct.streams.tree import Engine, Plan, Tree
-
-DRIFTED = 5.0
-"""Posterior sd by which the draws may move, in any coordinate, before the user is warned."""
 
 
 @dataclass(frozen=True)
