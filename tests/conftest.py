@@ -9,6 +9,12 @@ import jax
 import pytest
 from jaxtyping import install_import_hook
 
+# Half of a run was compiling, most of it LLVM's optimisation of kernels that run once. `XLA_FLAGS=`
+# tests the programs that users run.
+os.environ.setdefault(
+    "XLA_FLAGS", "--xla_backend_optimization_level=1 --xla_cpu_use_fusion_emitters=false"
+)
+
 import tests.typechecking  # noqa: F401  (the hook below names it)
 
 # Shapes and types are checked while testing, and only then. The public door and the solvers, which

@@ -141,11 +141,19 @@ def test_every_source_of_rows(rows, coreset, tmp_path):
     assert_same(stream.coreset, coreset)
 
 
-def test_close_to_one_build_and_within_its_bound(rows, coreset):
-    built = decoct.build(LogisticRegression(), rows, size=20, progress=False)
+def test_close_to_one_build(rows):
+    # Which of two equally good rows is kept hangs on the last digit; the KL of one seed does too.
+    ratios = []
+    for seed in range(5):
+        built = decoct.build(LogisticRegression(), rows, size=20, seed=seed, progress=False)
+        one = streamed(LogisticRegression(), rows, seed=seed).coreset
+        ratios.append(gaussian_kl(one, rows) / gaussian_kl(built, rows))
+    assert np.median(ratios) < 3
+
+
+def test_within_its_bound(rows, coreset):
     last = coreset.report.rounds[-1]
     kl = gaussian_kl(coreset, rows)
-    assert kl < 5 * gaussian_kl(built, rows)
     check = decoct.check(coreset, rows, coreset.sample(draws=500, sampler=Laplace()))
     assert check.kl - 2 * check.kl_se <= last["kl_bound"]
     assert last["kl_if_independent"] == coreset.report.predicted_kl <= last["kl_bound"]
