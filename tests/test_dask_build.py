@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -394,6 +395,12 @@ def test_draws_by_scores_bring_no_number_a_row(client):
     assert table.traffic.received < 8 * BLOCK + 20_000 < 8 * n / 20
 
 
+def assert_told_what_travelled(text: str) -> None:
+    told = re.search(r"^Cluster: (\S+) MB sent, (\S+) MB received, [\d,]+ rows moved ", text, re.M)
+    assert told, text
+    assert all(float(one) > 0.0 for one in told.groups())
+
+
 def test_the_command_line(client, tmp_path, capsys):
     table = pa.Table.from_pandas(flights(), preserve_index=False)
     for name, begin, end in (("a", 0, 4100), ("b", 4100, 4100), ("c", 4100, N)):
@@ -407,7 +414,7 @@ def test_the_command_line(client, tmp_path, capsys):
     assert main([*words, str(here)]) == 0
     capsys.readouterr()
     assert main([*words, str(there), "--dask", address]) == 0
-    assert "Cluster: " in capsys.readouterr().out
+    assert_told_what_travelled(capsys.readouterr().out)
     assert_same(decoct.load(there), decoct.load(here))
     assert decoct.load(there).report.traffic["passes"] > 0
     coreset, posterior = decoct.load(here), tmp_path / "posterior.nc"
@@ -419,19 +426,29 @@ def test_the_command_line(client, tmp_path, capsys):
         for extra in ([], ["--dask", address]):
             codes.append(main([*words, *extra]))
             said.append(json.loads(capsys.readouterr().out))
+        assert main([*words[:-1], "--dask", address]) == codes[1]
+        assert_told_what_travelled(capsys.readouterr().out)
+        main(words[:-1])
+        assert "Cluster" not in capsys.readouterr().out
     assert codes[0] == codes[1] < 2
+    here, there = (one.pop("traffic") for one in said)
+    assert here is None
+    assert there["sent"] > 0 < there["received"]
     assert said[0] == said[1]
 
 
 def test_compare_on_the_command_line(client, tmp_path, capsys):
     pq.write_table(pa.Table.from_pandas(flights()[:1500]), tmp_path / "t.parquet")
-    words = ["compare", str(tmp_path / "t.parquet"), "--formula", "late ~ temp", "--json"]
+    words = ["compare", str(tmp_path / "t.parquet"), "--formula", "late ~ temp"]
     words += ["--family", "bernoulli", "--sizes", "5", "--draws", "50"]
     found = []
     for extra in ([], ["--dask", client.scheduler.address]):
-        assert main([*words, *extra]) == 0
-        lines = json.loads(capsys.readouterr().out)["lines"]
-        found.append([{k: v for k, v in line.items() if k != "seconds"} for line in lines])
+        assert main([*words, *extra, "--json"]) == 0
+        said = json.loads(capsys.readouterr().out)
+        assert (said["traffic"] is not None) == bool(extra)
+        found.append([{k: v for k, v in line.items() if k != "seconds"} for line in said["lines"]])
+    assert main([*words, "--dask", client.scheduler.address]) == 0
+    assert_told_what_travelled(capsys.readouterr().out)
     assert found[0] == found[1]
     assert all(line["kl"] >= 0.0 for line in found[0])
 

@@ -25,7 +25,7 @@ from decoct.coreset import Coreset
 from decoct.data.base import Rows
 from decoct.data.encoded import EncodedRows, encoded
 from decoct.data.tables import rows as as_rows
-from decoct.data.watched import counted_rows, naming_files
+from decoct.data.watched import counted_rows, naming_files, traffic
 from decoct.errors import RequestError
 from decoct.files import require_writable
 from decoct.memory import keep_buffers
@@ -256,7 +256,7 @@ def _build(
             bar.begin("taking the rows kept", source.n_rows)
             chosen = run.chosen()
             raw = [_raw_rows(table, one) for one in chosen]
-    report = dataclasses.replace(run.report(clock.seconds), traffic=_traffic(source))
+    report = dataclasses.replace(run.report(clock.seconds), traffic=traffic(source))
     coresets = [
         Coreset(
             one.selection.indices.astype(np.int64),
@@ -269,12 +269,6 @@ def _build(
         for one, kept in zip(chosen, raw, strict=True)
     ]
     return coresets if fitted is None else [fitted.fitted_to(one, table) for one in coresets]
-
-
-def _traffic(source: Rows) -> dict[str, int] | None:
-    """Return what travelled to and from a cluster, if the rows live on one."""
-    traffic = getattr(source, "traffic", None)
-    return None if traffic is None else traffic.to_dict()
 
 
 def _raw_rows(table: EncodedRows, chosen: Chosen) -> dict[str, np.ndarray]:

@@ -11,6 +11,9 @@ from pathlib import Path
 
 from decoct.errors import RequestError
 
+_RANDOM = "[a-z0-9_]" * 8
+"""Pattern of the characters that `tempfile.mkstemp` puts between its prefix and its suffix."""
+
 _PART = ".part"
 """Ending of a file that is being written, before the suffix of the file it shall become."""
 
@@ -70,10 +73,11 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[str], object
 def remove_parts(path: str | os.PathLike[str]) -> None:
     """Remove what writers of ``path`` left behind who were killed while they wrote.
 
-    Only for whoever knows that nobody else is writing there.
+    Only for whoever knows that nobody else is writing there. What a writer of ``path-2`` has in
+    hand beside it stays.
     """
     target = Path(path)
-    name = f".{glob.escape(target.name)}-*{_PART}{glob.escape(target.suffix)}"
+    name = f".{glob.escape(target.name)}-{_RANDOM}{_PART}{glob.escape(target.suffix)}"
     for part in target.parent.glob(name):
         part.unlink(missing_ok=True)
 

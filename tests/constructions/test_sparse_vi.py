@@ -21,6 +21,7 @@ from decoct.constructions.manifold import (
 )
 from decoct.constructions.weight_updates import Gradient, Quadratic
 from decoct.data import encoded
+from decoct.data.encoded import EncodedRows
 from decoct.errors import ModelError, RequestError, SamplerError
 from decoct.models import GaussianMean, LinearRegression, LogisticRegression, PoissonRegression
 from decoct.posteriors import Exact, Laplace
@@ -587,6 +588,64 @@ def test_a_table_too_large_for_one_look_asks_for_a_subsample(logistic_rows, monk
     monkeypatch.setattr(sampled, "WHOLE_BYTES", 1000)
     with pytest.raises(RequestError, match="give subsample="):
         decoct.build(LogisticRegression(), logistic_rows, size=3, method=SparseVI())
+
+
+@pytest.fixture
+def taken(monkeypatch):
+    """How many rows were asked for, each time that some were."""
+    asked = []
+    take = EncodedRows.take
+
+    def watched(rows, indices, columns=None):
+        asked.append(len(indices))
+        return take(rows, indices, columns)
+
+    monkeypatch.setattr(EncodedRows, "take", watched)
+    return asked
+
+
+@pytest.mark.parametrize("case", [GAUSSIAN, LINEAR], ids=["mean", "regression"])
+def test_a_closed_form_of_too_many_rows_asks_for_draws(case, taken, monkeypatch):
+    from decoct.constructions.manifold import exact
+
+    model, rows = case
+    numbers = sum(np.size(column) for column in rows.values()) + 60 * (rows["x"].shape[1] + 1)
+    monkeypatch.setattr(exact, "WHOLE_BYTES", 8 * numbers - 1)
+    for method in (SparseVI(), SparseVI(subsample=10), L1Path()):
+        with pytest.raises(
+            RequestError, match=r"all 60 rows in this process.*exact=False with sub"
+        ):
+            decoct.build(model, rows, size=3, method=method)
+    assert max(taken) < 60  # refused before they came
+    for method in (SparseVI, L1Path):
+        chosen = method(exact=False, subsample=10, draws=50)
+        assert 1 <= decoct.build(model, rows, size=3, method=chosen).size <= 3
+    assert max(taken) < 60
+    monkeypatch.setattr(exact, "WHOLE_BYTES", 8 * numbers)
+    decoct.build(model, rows, size=3, method=SparseVI())
+    assert max(taken) == 60
+
+
+@pytest.mark.parametrize("method", [SparseVI, L1Path])
+def test_rows_that_are_too_large_for_one_look_ask_for_a_subsample(
+    logistic_rows,  # noqa: F811
+    method,
+    taken,
+    monkeypatch,
+):
+    """Rows wider than the draws are many count as well as their potentials."""
+    from decoct.constructions.manifold import sampled
+
+    n, numbers = 200, 1 + logistic_rows["x"].shape[1] + 20
+    rows = {name: column[:n] for name, column in logistic_rows.items()}
+    monkeypatch.setattr(sampled, "WHOLE_BYTES", 8 * n * numbers - 1)
+    with pytest.raises(RequestError, match="All 200 rows and their potentials at 20 draws"):
+        decoct.build(LogisticRegression(), rows, size=2, method=method(draws=20))
+    assert max(taken) < n
+    chosen = method(draws=20, subsample=50)
+    options = {"method": chosen, "posterior": Laplace()}
+    assert decoct.build(LogisticRegression(), rows, size=2, **options).size <= 2
+    assert max(taken) < n
 
 
 def test_the_plain_algorithm_of_the_paper_runs(logistic_rows):  # noqa: F811

@@ -6,6 +6,7 @@ import os
 import pickle
 import signal
 import time
+import uuid
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -19,6 +20,7 @@ import pytest
 
 pytest.importorskip("distributed")
 
+import dask
 import dask.array as da
 import dask.dataframe as dd
 from dask.delayed import delayed
@@ -242,9 +244,36 @@ def test_partitions_that_change_type_have_one_type():
 
 
 def test_partitions_of_different_kinds_are_refused():
-    parts = [pd.DataFrame({"a": [1]}), pd.DataFrame({"a": ["x"]})]
+    parts = [pd.DataFrame({"a": [1], "b": [2]}), pd.DataFrame({"a": ["x"], "b": [3]})]
+    table = rows(framed(parts))
     with pytest.raises(RowsError, match="'a' is numbers in partition 0 but text in partition 1"):
-        _ = rows(framed(parts)).n_rows
+        table.take([0])
+    assert table.n_rows == 2
+    assert table.take([1, 0], ["b"])["b"].tolist() == [3, 2]
+
+
+def test_lengths_and_types_of_a_frame_take_one_pass(tmp_path):
+    """Whatever is asked first, and also where a column that nobody asks for is of no use."""
+
+    def seen(frame):
+        (tmp_path / uuid.uuid4().hex).touch()
+        return frame
+
+    def computed():
+        return len(os.listdir(tmp_path))
+
+    parts = [pd.DataFrame({"a": [i], "b": [2.0], "odd": [{"k": [1]}]}) for i in range(3)]
+    with dask.config.set({"dataframe.convert-string": False}):  # dictionaries would be text
+        table = rows(framed(parts).map_partitions(seen, meta=parts[0]))
+        assert table.n_rows == 3
+        assert table.columns == ("a", "b", "odd")
+        table._view(("a",))
+        table._view(("b", "a"))
+        assert computed() == 3
+        with pytest.raises(RowsError, match="Column 'odd' has type struct"):
+            table._view(table.columns)
+        assert computed() == 3
+        assert table.take([2], ["a", "b"])["a"].tolist() == [2]
 
 
 def test_an_array_that_lies_about_its_type_is_refused():

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.csv as pc
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
@@ -37,10 +38,10 @@ def interrupted(tmp_path, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    def start(table):
+    def start(table, model=MODEL):
         monkeypatch.setattr(Uniform, "step", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            decoct.build(MODEL, table, size=5, method=Uniform(), checkpoint=tmp_path / "saved")
+            decoct.build(model, table, size=5, method=Uniform(), checkpoint=tmp_path / "saved")
         monkeypatch.undo()
         return tmp_path / "saved"
 
@@ -56,6 +57,32 @@ def test_a_changed_table_is_not_gone_on_with(tmp_path, x, interrupted):
     x[7, 0] -= 5.0
     write(tmp_path / "t.parquet", x)  # at another time, but the same
     assert decoct.resume(saved, MODEL, tmp_path / "t.parquet", method=Uniform()).size <= 5
+
+
+def opened(path, values):
+    """Write a table whose middle lies far from both ends of the file, and open it."""
+    table = pa.table({"a": values[:, 0], "b": values[:, 1]})
+    if path.suffix == ".csv":
+        pc.write_csv(table, path)
+    else:
+        pq.write_table(table, path, row_group_size=5000)
+    if path.suffix == ".filtered":
+        return decoct.rows(ds.dataset(path, format="parquet").filter(ds.field("a") > -9.0))
+    return decoct.rows(path)
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv", "filtered"])
+def test_one_changed_row_in_the_middle_of_a_file(tmp_path, suffix, interrupted):
+    values = np.random.default_rng(1).normal(size=(40_000, 2))
+    path = tmp_path / f"t.{suffix}"
+    table = opened(path, values)
+    model = decoct.models.from_formula("b ~ a", table, "gaussian")
+    saved = interrupted(table, model)
+    changed = values.copy()
+    changed[20_001, 0] += 1e-9
+    with pytest.raises(RequestError, match="of another build: its table is"):
+        decoct.resume(saved, model, opened(path, changed), method=Uniform())
+    assert decoct.resume(saved, model, opened(path, values), method=Uniform()).size <= 5
 
 
 def test_a_changed_table_in_memory_is_not_gone_on_with(x, interrupted):
@@ -147,6 +174,7 @@ def test_fingerprints(tmp_path):
     assert fingerprint(one) == fingerprint(two) != fingerprint(one, ["a"])
     assert fingerprint(decoct.rows(tmp_path)) != fingerprint(one)
     memory = decoct.rows(frame)
+    assert fingerprint(memory) == fingerprint(one)
     assert fingerprint(memory) == fingerprint(decoct.rows(frame.copy()))
     assert fingerprint(memory, ["a"]) == fingerprint(decoct.rows(frame[["a"]]))
     for changed in (frame.assign(a=frame["a"] + 1), frame.assign(b="v"), frame[:4]):

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -18,6 +19,7 @@ from tests.faults.conftest import COMMAND, build_words, rounds_done, wait_for
 import decoct
 from decoct.checkpoint import read_checkpoint
 from decoct.cli import main
+from decoct.files import remove_parts, write_atomically
 
 
 @pytest.fixture(scope="module")
@@ -67,11 +69,34 @@ def test_two_builds_and_a_kill(table, whole, tmp_path, started, capsys):
     process.kill()
     process.wait()
     assert sorted(os.listdir(tmp_path)) == ["saved", "saved.lock"]
-    (tmp_path / ".saved-killed.part").touch()  # what a build leaves that is killed while it writes
+    (
+        tmp_path / ".saved-k1ll_ed9.part"
+    ).touch()  # what a build leaves that is killed while it writes
     assert main([*words, "--quiet"]) == 0
     assert_same_coreset(output, whole)
     assert_gone_on_with(decoct.load(output), done, whole)
     assert os.listdir(tmp_path) == ["c.parquet"]
+
+
+@pytest.mark.parametrize("name", ["run", "run.npz", "run[1]"])
+def test_a_build_removes_its_own_parts_and_no_others(tmp_path, name):
+    """What it removes is what was there while it wrote; 'run-2' is another's checkpoint."""
+    target = tmp_path / name
+    other = target.with_stem(f"{target.stem}-2")
+    written = []
+    for path in (target, other):
+        write_atomically(path, lambda part: written.append(Path(part)))
+    assert [path.exists() for path in written] == [False, False]
+    mine, theirs = written
+    more = [tmp_path / f".{other.name}-abcd1234.part{other.suffix}", tmp_path / f".{name}-x.part"]
+    for path in (*written, *more):
+        path.touch()
+    remove_parts(target)
+    assert not mine.exists()
+    assert theirs.exists()
+    assert all(path.exists() for path in more)
+    remove_parts(other)
+    assert not theirs.exists()
 
 
 IN_A_TERMINAL = """

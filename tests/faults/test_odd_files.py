@@ -204,6 +204,40 @@ def test_odd_columns_do_not_hinder_a_model(tmp_path):
     assert model.design.names == ("Intercept", "x")
 
 
+def test_odd_columns_do_not_hinder_a_model_on_a_cluster(tmp_path):
+    pytest.importorskip("distributed")
+    import dask.config
+    import dask.dataframe as dd
+    from dask.delayed import delayed
+    from distributed import Client
+
+    x = np.random.default_rng(0).normal(size=2000)
+    table = pa.table({"x": x, "s": [{"a": 1}] * 2000})
+    pq.write_table(table, tmp_path / "t.parquet")
+    parts = [table.slice(i, 1000).to_pandas() for i in (0, 1000)]
+    with dask.config.set({"dataframe.convert-string": False}):  # dictionaries would be text
+        frame = dd.from_delayed([delayed(one) for one in parts], meta=parts[0], verify_meta=False)
+    model = decoct.Model(
+        lambda p, rows: -0.5 * (rows["x"] - p["mu"]) ** 2,
+        lambda p: -0.5 * p["mu"] ** 2,
+        {"mu": 0.0},
+        columns=("x",),
+    )
+    want = decoct.build(model, tmp_path, size=2, seed=1)
+    with Client(
+        processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None
+    ) as client:
+        for rows in (decoct.rows(tmp_path, dask=client), decoct.rows(frame, dask=client)):
+            assert rows.n_rows == 2000
+            got = decoct.build(model, rows, size=2, seed=1)
+            np.testing.assert_array_equal(got.indices, want.indices)
+            np.testing.assert_array_equal(got.weights, want.weights)
+            assert from_formula("x ~ 1", rows).design.names == ("Intercept",)
+            for ask in (lambda rows: rows.take([0], ["s"]), lambda rows: rows.take([0])):
+                with pytest.raises(RowsError, match="Column 's' has type struct<a: int64>"):
+                    ask(rows)
+
+
 @pytest.mark.skipif(not hasattr(os, "seteuid"), reason="no user identities here")
 def test_files_that_may_not_be_read(nobody):
     path = write(nobody / "data" / "t.parquet", y=[1, 2])

@@ -234,19 +234,10 @@ def _figures(coreset: Coreset) -> dict[str, Any]:
 def _summary(coreset: Coreset, output: Path) -> str:
     f = _figures(coreset)
     kl = "not predicted" if f["predicted_kl"] is None else f"{f['predicted_kl']:.2g} nats"
-    return (
-        f"{output}: {f['size']:,} of {f['n_rows']:,} rows kept, predicted KL {kl}\n"
-        f"{f['rounds']} rounds, {f['passes']} passes over the data, {f['seconds']:.1f} s\n"
-        f"{_travelled(f['traffic'])}"
-        f"Next: decoct sample {output} -o posterior.nc"
-    )
-
-
-def _travelled(traffic: dict[str, int] | None) -> str:
-    if traffic is None:
-        return ""
-    sent, received = (f"{traffic[way] / 1e6:.3g} MB" for way in ("sent", "received"))
-    return (
-        f"Cluster: {sent} sent, {received} received, {traffic['rows_moved']:,} rows moved between "
-        "workers\n"
-    )
+    lines = [
+        f"{output}: {f['size']:,} of {f['n_rows']:,} rows kept, predicted KL {kl}",
+        f"{f['rounds']} rounds, {f['passes']} passes over the data, {f['seconds']:.1f} s",
+        *out.travelled(f["traffic"]),
+        f"Next: decoct sample {output} -o posterior.nc",
+    ]
+    return "\n".join(lines)

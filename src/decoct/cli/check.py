@@ -47,13 +47,15 @@ def check(
     """
     import decoct
     from decoct.cli.posterior_file import read_posterior
+    from decoct.data.watched import traffic
 
     coreset = decoct.load(file)
     draws = None if posterior is None else read_posterior(posterior, coreset)
     with opened(table, dask) as rows:
         result = decoct.check(coreset, rows, draws)
+    moved = traffic(rows)
     if json:
-        out.put_json({**result.to_dict(), "file": str(file)})
+        out.put_json({**result.to_dict(), "file": str(file), "traffic": moved})
     else:
-        out.put(repr(result))
+        out.put("\n".join([repr(result), *out.travelled(moved)]))
     return out.DONE if result.ok else out.SHORT

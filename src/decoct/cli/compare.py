@@ -76,6 +76,7 @@ def compare(
     files = None if output is None else _files(output)
 
     import decoct
+    from decoct.data.watched import traffic
     from decoct.models.formula import from_formula
 
     try:
@@ -88,10 +89,12 @@ def compare(
             _write(result, files)
     except KeyboardInterrupt:
         raise KeyboardInterrupt("interrupted; nothing was written.") from None
+    moved = traffic(rows)
     if json:
-        out.put_json({"n_rows": result.n_rows, "lines": [asdict(line) for line in result.lines]})
+        lines = [asdict(line) for line in result.lines]
+        out.put_json({"n_rows": result.n_rows, "lines": lines, "traffic": moved})
     else:
-        out.put(repr(result))
+        out.put("\n".join([repr(result), *out.travelled(moved)]))
         for path in files or ():
             out.put(str(path))
     return out.DONE

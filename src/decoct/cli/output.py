@@ -51,6 +51,15 @@ def put_table(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
     put("\n".join(line.rstrip() for line in buffer.getvalue().splitlines()))
 
 
+def travelled(traffic: Mapping[str, int] | None) -> list[str]:
+    """Return the line on what went to and from a cluster; none for a table that is read here."""
+    if traffic is None:
+        return []
+    sent, received = (f"{traffic[way] / 1e6:.3g} MB" for way in ("sent", "received"))
+    moved = f"{traffic['rows_moved']:,} rows moved between workers"
+    return [f"Cluster: {sent} sent, {received} received, {moved}"]
+
+
 def complain(text: str) -> None:
     """Write one line to stderr, in the name of the program."""
     print(f"decoct: {' '.join(text.split())}", file=sys.stderr)

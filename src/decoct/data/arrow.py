@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -157,17 +156,6 @@ class ArrowRows(SequentialRows):
         (place,) = checked_indices([row], self.n_rows)
         part = int(np.searchsorted(self._ends, place, side="right"))
         return self._parts[part].path, int(place - (self._ends[part - 1] if part else 0))
-
-    def fingerprint(self, columns: Sequence[str] | None = None) -> str:
-        """Return a digest that changes with the files: from their sizes and both their ends.
-
-        The end of a Parquet file has the least and the greatest value of every row group.
-        """
-        names = checked_columns(columns, self.columns)
-        digest = hashlib.sha256(repr((self.n_rows, names)).encode())
-        for part in self._parts:
-            digest.update(part.fingerprint().encode())
-        return digest.hexdigest()[:32]
 
     def take(
         self, indices: np.ndarray | Sequence[int], columns: Sequence[str] | None = None

@@ -7,7 +7,6 @@ does not tell is a single group, counted once.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol, runtime_checkable
@@ -25,8 +24,6 @@ SMALLEST_BATCH = 8192
 
 PAGE_BUFFER = 1 << 18
 """Bytes of a Parquet column read at a time."""
-
-_ENDS = 1 << 16
 
 OnBytes = Callable[[float], None]
 
@@ -65,10 +62,6 @@ class Part(Protocol):
         """Return the integer and boolean columns with missing values."""
         ...
 
-    def fingerprint(self) -> str:
-        """Return a digest that changes with the file."""
-        ...
-
     def batches(
         self, schema: pa.Schema, size: int, groups: Sequence[int] | None = None
     ) -> Generator[pa.RecordBatch, None, None]:
@@ -89,14 +82,6 @@ class FilePart:
         self._fragment = fragment
         self._constants = ds.get_partition_keys(fragment.partition_expression)
         self._written = self._stamp()
-
-    def fingerprint(self) -> str:
-        """Return a digest of the file's size and of both its ends, where formats keep notes."""
-        with reading(self.path, self.kind), self._fragment.open() as handle:
-            size = handle.size()
-            ends = handle.read_at(min(size, _ENDS), 0)
-            ends += handle.read_at(min(size, _ENDS), max(0, size - _ENDS))
-        return hashlib.sha256(size.to_bytes(8, "little") + ends).hexdigest()
 
     @contextmanager
     def unchanged(self) -> Iterator[None]:

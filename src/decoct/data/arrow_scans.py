@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import hashlib
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 
@@ -145,10 +144,6 @@ class ScannedPart(_Counted):
         self.path = path
         self.schema = schema
         self._scan = scan
-
-    def fingerprint(self) -> str:
-        """Return a digest of the columns; what lies behind them is not known here."""
-        return hashlib.sha256(self.schema.serialize()).hexdigest()
 
     def batches(
         self, schema: pa.Schema, size: int, groups: Sequence[int] | None = None

@@ -109,7 +109,7 @@ class DaskRows:
 
     @property
     def n_rows(self) -> int:
-        return self._view(self.columns).layout.n_rows
+        return self._source.n_rows(self._cluster)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -271,15 +271,11 @@ class DaskRows:
 
 
 class _FileRows(DaskRows):
-    """Rows that are known again by their files."""
+    """Rows in files, which errors name."""
 
     def __init__(self, source: FileSource, cluster: Cluster) -> None:
         super().__init__(source, cluster)
         self._files = source.files
-
-    def fingerprint(self, columns: Sequence[str] | None = None) -> str:
-        """Return a digest that changes with the files."""
-        return self._files.fingerprint(columns)
 
     def naming_files(self) -> AbstractContextManager[None]:
         """Add to errors that name a row in which file the row is."""

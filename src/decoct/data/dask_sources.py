@@ -18,7 +18,7 @@ from decoct.data.arrow_schema import reading
 from decoct.data.base import Columns
 from decoct.data.dask_cluster import Cluster
 from decoct.data.dask_layout import Layout, coalesced
-from decoct.data.dask_tasks import guarded, pack, pick, unpack
+from decoct.data.dask_tasks import Failed, guarded, pack, pick, unpack
 from decoct.data.dask_types import ColumnType, cast, common_types
 from decoct.errors import RowsError
 
@@ -32,6 +32,9 @@ PARTITIONS_PER_THREAD = 4
 
 Stamp = tuple[int | None, int | None]
 """Size and time of the last change of a file."""
+
+Found = Mapping[str, ColumnType | Failed]
+"""The type of every column of a partition, or why it has none; nothing of one without rows."""
 
 
 class View(NamedTuple):
@@ -70,11 +73,15 @@ class Source(Protocol):
 
     columns: tuple[str, ...]
 
+    def n_rows(self, cluster: Cluster) -> int: ...
+
     def view(self, names: tuple[str, ...], cluster: Cluster) -> View: ...
 
 
 class FrameSource:
     """A Dask DataFrame. Lengths and types of its partitions are asked for in one pass, once.
+
+    A column without a usable type is refused by the first view that has it, and hinders no other.
 
     Parameters
     ----------
@@ -92,11 +99,14 @@ class FrameSource:
         if not self.columns:
             raise RowsError("The table has no columns; give at least one.")
         self._frame = frame
-        self._surveyed: tuple[tuple[int, ...], dict[str, ColumnType]] | None = None
+        self._surveyed: tuple[tuple[int, ...], list[Found]] | None = None
+
+    def n_rows(self, cluster: Cluster) -> int:
+        return sum(self._survey(cluster)[0])
 
     def view(self, names: tuple[str, ...], cluster: Cluster) -> View:
-        lengths, types = self._survey(cluster)
-        chosen = {name: types[name] for name in names}
+        lengths, found = self._survey(cluster)
+        chosen = common_types([_usable(one, names) for one in found])
         frames = self._frame[list(names)].to_delayed()
         if len(frames) != len(lengths):
             # Dask joins partitions of files of which few columns are read
@@ -105,14 +115,14 @@ class FrameSource:
         partitions = [load(one, chosen, n) for one, n in zip(frames, lengths, strict=True)]
         return View(chosen, partitions, Layout(lengths))
 
-    def _survey(self, cluster: Cluster) -> tuple[tuple[int, ...], dict[str, ColumnType]]:
+    def _survey(self, cluster: Cluster) -> tuple[tuple[int, ...], list[Found]]:
         if self._surveyed is None:
             frames = self._frame.to_delayed()
             found = cluster.gather([_task(_survey_frame)(one) for one in frames])
             lengths = tuple(n for n, _ in found)
             if not sum(lengths):
                 raise RowsError("The table is empty; give at least one row.")
-            self._surveyed = lengths, common_types([types for _, types in found])
+            self._surveyed = lengths, [types for _, types in found]
         return self._surveyed
 
 
@@ -131,6 +141,9 @@ class ArraySource:
         self.columns = tuple(columns)
         self._arrays: dict[str, Any] = dict(columns)
         self._cut: dict[str, Any] | None = None
+
+    def n_rows(self, cluster: Cluster) -> int:
+        return len(self._aligned(cluster)[self.columns[0]])
 
     def view(self, names: tuple[str, ...], cluster: Cluster) -> View:
         arrays = self._aligned(cluster)
@@ -184,6 +197,9 @@ class FileSource:
         self._where = dataset.schema, dataset.filesystem
         self._written = _stamps(dataset.filesystem, dataset.files)
         self._parts: list[tuple[list[_Groups], int]] | None = None
+
+    def n_rows(self, cluster: Cluster) -> int:
+        return self.files.n_rows
 
     def view(self, names: tuple[str, ...], cluster: Cluster) -> View:
         nothing = self.files.take(np.empty(0, dtype=np.int64), names)
@@ -248,10 +264,28 @@ def _length(frame: Any) -> int:
 
 
 @guarded
-def _survey_frame(frame: Any) -> tuple[int, dict[str, ColumnType]]:
+def _survey_frame(frame: Any) -> tuple[int, Found]:
     if not len(frame):
         return 0, {}
-    return len(frame), {k: ColumnType.of(v) for k, v in _frame_columns(frame).items()}
+    return len(frame), {name: _type_in(frame, name) for name in frame.columns}
+
+
+def _type_in(frame: Any, name: str) -> ColumnType | Failed:
+    try:
+        return ColumnType.of(_frame_columns(frame[[name]])[name])
+    except Exception as error:
+        return Failed.of(error)
+
+
+def _usable(found: Found, names: Sequence[str]) -> dict[str, ColumnType]:
+    """Return the types of these columns of a partition; raise why one has none."""
+    types = {}
+    for name in names if found else ():
+        kind = found[name]
+        if isinstance(kind, Failed):
+            raise kind.error()
+        types[name] = kind
+    return types
 
 
 def _frame_columns(frame: Any) -> Columns:

@@ -27,6 +27,12 @@ def naming_files(rows: Rows) -> AbstractContextManager[None]:
     return nullcontext() if known is None else known()
 
 
+def traffic(rows: Rows) -> dict[str, int] | None:
+    """Return what travelled to and from a cluster, if the rows live on one."""
+    known = getattr(rows, "traffic", None)
+    return None if known is None else known.to_dict()
+
+
 def watched(rows: Rows, stretch: Stretch, label: str) -> Rows:
     """Return the same rows, with a stretch of work announced for every walk over them.
 

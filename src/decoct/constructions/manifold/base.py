@@ -16,7 +16,7 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
-from decoct.constructions.base import Selection
+from decoct.constructions.base import Problem, Selection
 from decoct.tangent import Tangent
 
 NOISE = 1e-10
@@ -131,6 +131,12 @@ class Manifold(Protocol):
     def restored(self, origin: Origin, selection: Selection) -> LocalView:
         """Return the view at these weights from the draws of ``origin``."""
         ...
+
+
+def row_bytes(problem: Problem) -> int:
+    """Return what one encoded row takes, by which to judge all before they are asked for."""
+    one = problem.potentials.rows.take(np.zeros(1, dtype=np.int64))
+    return sum(column.nbytes for column in one.values())
 
 
 def with_row(selection: Selection, row: int, columns: dict[str, np.ndarray]) -> Selection:

@@ -11,8 +11,17 @@ import numpy as np
 from jaxtyping import Float
 
 from decoct.constructions.base import Problem, Selection
-from decoct.constructions.manifold.base import Height, Origin, has_row, pruned, with_row
+from decoct.constructions.manifold.base import (
+    Height,
+    Origin,
+    has_row,
+    pruned,
+    row_bytes,
+    with_row,
+)
+from decoct.constructions.manifold.sampled import WHOLE_BYTES
 from decoct.data.base import Columns
+from decoct.errors import RequestError
 
 CONVERGED = 1e-12
 """KL(π_w‖π) in nats below which no row can help."""
@@ -22,9 +31,15 @@ class ExactManifold(abc.ABC):
     """Base of the conjugate manifolds; holds every encoded row.
 
     Sub-classes give KL(π_w‖π) and the view at a selection.
+
+    Raises
+    ------
+    RequestError
+        The rows would not fit into memory.
     """
 
     def __init__(self, problem: Problem) -> None:
+        _require_room(problem)
         self.problem = problem
         self.rows: Columns = problem.potentials.rows.take(np.arange(problem.n_rows))
         problem.potentials.counts.passes += 1
@@ -57,3 +72,14 @@ class ExactManifold(abc.ABC):
 
     def restored(self, origin: Origin, selection: Selection) -> Any:
         return self.at(jax.random.key(0), selection)
+
+
+def _require_room(problem: Problem) -> None:
+    """Refuse more rows than may be here: each as it is and in the coordinates of the posterior."""
+    size = problem.n_rows * (row_bytes(problem) + 8 * (problem.dim + 1))
+    if size > WHOLE_BYTES:
+        raise RequestError(
+            f"The closed form needs all {problem.n_rows} rows in this process, where they would "
+            f"take {size / 2**30:.1f} GB; choose among some of them at draws instead: exact=False "
+            "with subsample=, the number of rows to choose from."
+        )

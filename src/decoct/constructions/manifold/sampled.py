@@ -31,6 +31,7 @@ from decoct.constructions.manifold.base import (
     greedy_row,
     has_row,
     pruned,
+    row_bytes,
     with_row,
 )
 from decoct.control_variates import subsampled_totals
@@ -44,7 +45,7 @@ LASTS = 0.5
 """Effective share of the draws below which new ones are made."""
 
 WHOLE_BYTES = 2**30
-"""Most memory the potentials of all rows may take."""
+"""Most memory that all rows may take, with what is kept of each."""
 
 
 @dataclass
@@ -315,10 +316,10 @@ class SampledManifold:
         return np.unique(host_rng(key).integers(self.problem.n_rows, size=self.subsample))
 
     def _require_room(self) -> None:
-        size = 8 * self.n_rows * self.draws
+        size = self.n_rows * (row_bytes(self.problem) + 8 * self.draws)
         if size > WHOLE_BYTES:
             raise RequestError(
-                f"The potentials of all {self.n_rows} rows at {self.draws} draws would take "
+                f"All {self.n_rows} rows and their potentials at {self.draws} draws would take "
                 f"{size / 2**30:.1f} GB; give subsample=, the rows to choose from at each pick."
             )
 
