@@ -3,7 +3,8 @@
 The same rows in batches through `StreamingCoreset`, in one `build`, and by uniform sampling, all to
 the same size; KL(π_w‖π) in nats by `decoct.check` at NUTS draws, beside what the stream itself
 predicts (errors added in squares) and bounds (errors added up). Then per level of the tree what a
-compression loses. With ``--parts`` parts built apart and merged instead (``merge.csv``).
+compression loses. With ``--parts`` parts built apart and merged instead (``merge.csv``), with
+``--drift`` two parts that agree more or less (``merge_drift.csv``).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import resource
 import time
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -135,6 +137,30 @@ def apart(parts: int, size: int) -> dict[str, Any]:
     }
 
 
+def two_parts(factor: float, sort: bool = False, n: int = 20_000) -> dict[str, Any]:
+    """Return one line about two tables, the second with coefficients ``factor`` times as large."""
+    rng, beta = np.random.default_rng(0), np.array([1.0, -0.5, 0.3, 0.8, -0.2])
+    x = rng.normal(size=(2 * n, 5))
+    if sort:
+        x = x[np.argsort(x[:, 0])]
+    eta = (x @ beta) * np.repeat([1.0, factor], n)
+    rows = {"x": x, "y": (rng.random(2 * n) < 1.0 / (1.0 + np.exp(-eta))).astype(np.int64)}
+    model = decoct.models.LogisticRegression()
+    built = [
+        decoct.build(model, {k: v[a : a + n] for k, v in rows.items()}, size=60, progress=False)
+        for a in (0, n)
+    ]
+    with warnings.catch_warnings(action="ignore", category=UserWarning):
+        union = decoct.merge(built)
+    return {
+        "factor": f"{factor:g}{', sorted' if sort else ''}",
+        "drift": union.report.rounds[-1]["drift"],
+        "status": union.report.status.name,
+        "sum_of_errors": sum(np.sqrt(one.report.predicted_kl or np.nan) for one in built) ** 2,
+        "union_kl": certified(union, rows),
+    }
+
+
 def memory(leaves: int) -> None:
     """Print the most memory this process has used after so many leaves of generated rows."""
     stream = StreamingCoreset(decoct.models.LogisticRegression(), 100, progress=False)
@@ -154,7 +180,13 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", default=every, choices=every)
     parser.add_argument("--leaves", type=int, help="only measure memory over that many leaves")
     parser.add_argument("--parts", action="store_true", help="only measure parts built apart")
+    parser.add_argument("--drift", action="store_true", help="only measure parts that disagree")
     options = parser.parse_args()
+    if options.drift:
+        lines = [two_parts(1.0, sort=True), *map(two_parts, (1.0, 1.1, 1.15, 1.2, 1.4, -2.0))]
+        show(lines, tuple(lines[0]))
+        write_csv(RESULTS / "merge_drift.csv", lines)
+        return
     if options.parts:
         several = ((1, 100), (1, 200), (4, 100), (4, 200), (16, 100))
         lines = [apart(*one) for one in several]

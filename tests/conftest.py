@@ -10,7 +10,7 @@ import pytest
 from jaxtyping import install_import_hook
 
 # Half of a run was compiling, most of it LLVM's optimisation of kernels that run once. `XLA_FLAGS=`
-# tests the programs that users run.
+# tests the programs that users run; tests of a process' memory do so always.
 os.environ.setdefault(
     "XLA_FLAGS", "--xla_backend_optimization_level=1 --xla_cpu_use_fusion_emitters=false"
 )
@@ -76,6 +76,12 @@ def pytest_report_header():
     if folder:
         return f"real data: from the folder {folder}"
     return "real data: DECOCT_DATA is not set, tests marked 'data' are left out"
+
+
+@pytest.fixture
+def users_environment() -> dict[str, str]:
+    """The environment for a process that compiles as it does for users."""
+    return {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is counted in other units elsewhere")
-def test_walks_and_takes_in_bounded_memory(tmp_path):
+def test_walks_and_takes_in_bounded_memory(tmp_path, users_environment):
     """A folder of 320 MB takes as much memory as one of 20 MB."""
     values = np.random.default_rng(0).normal(size=10**6)
     table = pa.table(dict.fromkeys(("a", "b", "unused", "unused too"), values))
@@ -35,7 +35,9 @@ def test_walks_and_takes_in_bounded_memory(tmp_path):
     peaks = []
     for folder in ("small", "large"):
         words = [sys.executable, "-c", WALK, str(tmp_path / folder)]
-        done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=120)
+        done = subprocess.run(
+            words, capture_output=True, text=True, check=True, env=users_environment, timeout=120
+        )
         peaks.append(int(done.stdout))
     assert peaks[1] - peaks[0] < 30
 
@@ -62,7 +64,7 @@ told()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is counted in other units elsewhere")
-def test_builds_checks_and_takes_in_bounded_memory(tmp_path):
+def test_builds_checks_and_takes_in_bounded_memory(tmp_path, users_environment):
     """6.5 million rows take what half a million take: not even a number a row is held."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(250_000, 2))
@@ -75,7 +77,9 @@ def test_builds_checks_and_takes_in_bounded_memory(tmp_path):
         for i in range(n_files):
             pq.write_table(pa.table(columns), folder / f"{i:02}.parquet", row_group_size=50_000)
         words = [sys.executable, "-c", BUILD, str(folder)]
-        done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=400)
+        done = subprocess.run(
+            words, capture_output=True, text=True, check=True, env=users_environment, timeout=400
+        )
         peaks.append([int(word) for word in done.stdout.split()])
     grown = np.diff(peaks, axis=0)[0]
     assert len(grown) == 5
