@@ -82,8 +82,8 @@ def build(
         end. If it exists, the build goes on from it; it must then be of the same request, model and
         table. While the build runs, no other may use it. What is kept are finished rounds: a
         construction that is done in one (all but `IteratedHilbert`, `SparseVI` and `L1Path`)
-        begins again. To know the table again, a table in memory or a Dask collection is walked
-        once more. Without a checkpoint, a build that is interrupted leaves nothing.
+        begins again. To know the table again by its values, it is walked once more. Without a
+        checkpoint, a build that is interrupted leaves nothing.
 
     Returns
     -------
