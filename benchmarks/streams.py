@@ -150,13 +150,14 @@ def two_parts(factor: float, sort: bool = False, n: int = 20_000) -> dict[str, A
         decoct.build(model, {k: v[a : a + n] for k, v in rows.items()}, size=60, progress=False)
         for a in (0, n)
     ]
+    predicted = np.array([one.report.predicted_kl for one in built], dtype=np.float64)
     with warnings.catch_warnings(action="ignore", category=UserWarning):
         union = decoct.merge(built)
     return {
         "factor": f"{factor:g}{', sorted' if sort else ''}",
         "drift": union.report.rounds[-1]["drift"],
         "status": union.report.status.name,
-        "sum_of_errors": sum(np.sqrt(one.report.predicted_kl or np.nan) for one in built) ** 2,
+        "sum_of_errors": float(np.sqrt(predicted).sum() ** 2),
         "union_kl": certified(union, rows),
     }
 

@@ -311,7 +311,7 @@ def test_a_merge_of_merges_is_measured_too(contradicting):
 
 
 @pytest.mark.parametrize("order", ["drawn", "sorted"])
-def test_parts_that_agree_are_bounded_as_before(order):
+def test_parts_that_agree_are_within_ten_times_their_bound(order):
     table = logistic(3, BETA, n=8000)
     rows = np.argsort(table["x"][:, 0]) if order == "sorted" else np.arange(8000)
     tables = [{name: column[cut] for name, column in table.items()} for cut in np.split(rows, 4)]

@@ -69,9 +69,8 @@ def test_two_builds_and_a_kill(table, whole, tmp_path, started, capsys):
     process.kill()
     process.wait()
     assert sorted(os.listdir(tmp_path)) == ["saved", "saved.lock"]
-    (
-        tmp_path / ".saved-k1ll_ed9.part"
-    ).touch()  # what a build leaves that is killed while it writes
+    # what a build leaves that is killed while it writes
+    (tmp_path / ".saved-k1ll_ed9.part").touch()
     assert main([*words, "--quiet"]) == 0
     assert_same_coreset(output, whole)
     assert_gone_on_with(decoct.load(output), done, whole)
