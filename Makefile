@@ -2,23 +2,42 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# a module is compiled when it is first imported: most of them never are
+INSTALL := $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
+DOCUMENTED := demo,numpyro,sklearn,dask
 
 .PHONY: demo test lint format types docs benchmark clean
 
-$(VENV)/.installed: pyproject.toml constraints.txt
+$(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[demo]"
+
+$(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) --editable ".[demo]"
 	touch $@
 
-$(VENV)/.installed-dev: $(VENV)/.installed requirements-dev.txt
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --requirement requirements-dev.txt
-	touch $@
+$(VENV)/.installed-dev: pyproject.toml constraints.txt requirements-dev.txt | $(BIN)/python
+	$(INSTALL) --editable ".[demo]" --requirement requirements-dev.txt
+	touch $(VENV)/.installed $@
+
+$(VENV)/.installed-docs: pyproject.toml constraints.txt requirements-docs.txt | $(BIN)/python
+	$(INSTALL) --editable ".[$(DOCUMENTED)]" --requirement requirements-docs.txt
+	touch $(VENV)/.installed $@
+
+# all of it in one go, for .ci/run
+REQUIREMENTS := requirements-dev.txt requirements-docs.txt
+$(VENV)/.installed-all: pyproject.toml constraints.txt $(REQUIREMENTS) | $(BIN)/python
+	$(INSTALL) --editable ".[$(DOCUMENTED)]" $(REQUIREMENTS:%=--requirement %)
+	touch $(VENV)/.installed $(VENV)/.installed-dev $(VENV)/.installed-docs $@
 
 demo: $(VENV)/.installed
 	$(BIN)/decoct demo
 
+# a file's tests share what it builds and what has been traced: each file goes to one process, in the
+# order of tests/conftest.py
+BY_FILE := -n 2 --dist loadfile --no-loadscope-reorder
+
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n 2 --durations=15
+	$(BIN)/python -m pytest $(BY_FILE) --durations=15
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -30,10 +49,6 @@ format: $(VENV)/.installed-dev
 
 types: $(VENV)/.installed-dev
 	$(BIN)/pyright
-
-$(VENV)/.installed-docs: $(VENV)/.installed requirements-docs.txt
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --requirement requirements-docs.txt --editable ".[demo,numpyro,sklearn,dask]"
-	touch $@
 
 docs: $(VENV)/.installed-docs
 	$(BIN)/python -m sphinx --fresh-env --fail-on-warning --keep-going --quiet -b html docs docs/_build/html

@@ -153,11 +153,15 @@ def two_parts(factor: float, sort: bool = False, n: int = 20_000) -> dict[str, A
     predicted = np.array([one.report.predicted_kl for one in built], dtype=np.float64)
     with warnings.catch_warnings(action="ignore", category=UserWarning):
         union = decoct.merge(built)
+    last = union.report.rounds[-1]
     return {
         "factor": f"{factor:g}{', sorted' if sort else ''}",
-        "drift": union.report.rounds[-1]["drift"],
+        "drift": last["drift"],
         "status": union.report.status.name,
-        "sum_of_errors": float(np.sqrt(predicted).sum() ** 2),
+        "parts_kl": float(predicted.sum()),
+        "growth": last["growth"],
+        "kl_if_independent": last["kl_if_independent"],
+        "kl_bound": last["kl_bound"],
         "union_kl": certified(union, rows),
     }
 
@@ -213,7 +217,7 @@ def show(lines: list[dict[str, Any]], columns: tuple[str, ...]) -> None:
     for line in lines:
         values = (line[column] for column in columns)
         table.add_row(*(f"{v:.1e}" if isinstance(v, float) else str(v) for v in values))
-    Console().print(table)
+    Console(width=120).print(table)
 
 
 if __name__ == "__main__":

@@ -143,3 +143,36 @@ def test_a_model_from_a_formula_is_learnt_in_view(tmp_path):
     learning = [note for note in notes.stretches if note[0] == "learning"]
     assert learning
     assert all(note[3] == note[1] == 100 for note in learning)
+
+
+def test_merging_and_the_coreset_of_a_stream_say_what_they_are_at(monkeypatch):
+    told = []
+    usual = progress.ProgressBar.begin
+
+    def begin(bar, label, total, unit="rows"):
+        told.append((bar.show, label.partition(",")[0], unit))
+        usual(bar, label, total, unit)
+
+    monkeypatch.setattr(progress.ProgressBar, "begin", begin)
+    rng = np.random.default_rng(0)
+    model, halves = decoct.models.LogisticRegression(), []
+    for _ in range(2):
+        x = rng.normal(size=(300, 2))
+        halves.append({"x": x, "y": (rng.random(300) < 0.5).astype(int)})
+    parts = [decoct.build(model, rows, size=10, progress=False) for rows in halves]
+    told.clear()
+    decoct.merge(parts, size=10, progress=True)
+    assert told == [
+        (True, "finding the modes of the parts", "posteriors"),
+        (True, "preparing", "rows"),
+        (True, "compressing again", "rows"),
+    ]
+    stream = decoct.StreamingCoreset(model, 10, progress=True)
+    stream.update(halves[0])
+    told.clear()
+    assert stream.coreset.size <= 10
+    assert [label for shown, label, _ in told if shown] == [
+        "compressing the rows that wait",
+        "preparing",
+        "compressing again",
+    ]

@@ -12,9 +12,11 @@ from decoct.data import ArrayRows
 from decoct.models import GaussianMean, LogisticRegression
 from decoct.posteriors import Exact, Laplace
 from decoct.potentials import Potentials
+from decoct.progress import ProgressBar
 from decoct.status import Status
 
 N, D = 400, 3
+BAR = ProgressBar(False)
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +37,7 @@ def test_potentials_are_the_models_times_the_weight(given):
 
 def test_the_posterior_of_weighted_rows_is_kept(given):
     model = LogisticRegression()
-    found = recompress(jax.random.key(0), model, given, 30, Laplace())
+    found = recompress(jax.random.key(0), model, given, 30, Laplace(), BAR)
     kept = found.chosen.selection
     np.testing.assert_array_equal(kept.indices, given.indices[found.positions])
     assert kept.size <= 30
@@ -52,7 +54,9 @@ def test_the_posterior_of_weighted_rows_is_kept(given):
 def test_a_sampler_that_knows_the_model_still_knows_it(given):
     """`Exact` asks for a conjugate model, which the weighted one is not."""
     rows, model = {"x": given.rows["x"]}, GaussianMean(np.eye(D))
-    found = recompress(jax.random.key(0), model, given._replace(rows=rows), 10, Exact())
+    found = recompress(
+        jax.random.key(0), model, given._replace(rows=rows), 10, Exact(), ProgressBar(False)
+    )
     kept = found.chosen.selection
     before = decoct.laplace(model, rows, given.weights)
     after = decoct.laplace(model, kept.rows, kept.weights)
@@ -65,7 +69,9 @@ def test_a_weight_is_as_good_as_a_repeated_row(given):
     model, counts = LogisticRegression(), np.r_[np.full(10, 3), np.ones(40)].astype(int)
     few = {name: column[:50] for name, column in given.rows.items()}
     weighted = Selection(np.arange(50), counts.astype(float), few)
-    found = recompress(jax.random.key(0), model, weighted, 12, Laplace(judge=False))
+    found = recompress(
+        jax.random.key(0), model, weighted, 12, Laplace(judge=False), ProgressBar(False)
+    )
     repeated = {name: np.repeat(column, counts, axis=0) for name, column in few.items()}
     kept = found.chosen.selection
     full = decoct.laplace(model, repeated)

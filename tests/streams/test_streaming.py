@@ -305,6 +305,20 @@ def test_a_posterior_that_wanders_off_is_told_of(rows, coreset, tmp_path):
     assert wandered.report.rounds[-1]["kl_bound"] < kl < 0.01
 
 
+def test_collinear_columns_do_not_hide_that_it_wanders():
+    """Each coefficient stays within its sd, which is wide; their sum does not."""
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(N, 1)) + 0.01 * rng.normal(size=(N, 2))
+    slope = np.repeat([1.0, -2.0], N // 2)
+    table = {"x": x, "y": (rng.random(N) < 1 / (1 + np.exp(-slope * x[:, 0]))).astype(int)}
+    with pytest.warns(UserWarning, match="The posterior has moved by"):
+        report = streamed(LogisticRegression(), table).coreset.report
+    assert report.status is decoct.Status.DRIFTED
+    half = {name: column[: N // 2] for name, column in table.items()}
+    then, now = (decoct.laplace(LogisticRegression(), one) for one in (half, table))
+    assert (np.abs(now.mean - then.mean) / then.sd).max() < DRIFTED
+
+
 def test_far_draws_follow_a_first_leaf_that_separates(rows):
     separable = np.flatnonzero((rows["x"] @ BETA > 0) == (rows["y"] == 1))[:400]
     order = np.r_[separable, np.setdiff1d(np.arange(N), separable)]

@@ -1,19 +1,20 @@
 """How far one posterior lies from where rows were chosen, in standard deviations.
 
 Weights are fitted at draws of one posterior, and their error ½‖L − L(w)‖² is measured there. What
-a good fit leaves is of third order, so at u posterior sd from the draws it is u³ times as large:
-an error measured in one place says nothing of a place many sd away.
+a good fit leaves is of third order or higher, so u posterior sd from the draws it is some u³ times
+as large or more (`remainder`): an error measured in one place says nothing of a place many sd away.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import jax
 import numpy as np
 from jaxtyping import Float
 
+from decoct.constructions.remainder import whitening
 from decoct.diagnostics.divergences import Gaussian
 from decoct.errors import ModelError
 from decoct.posteriors.automatic import USABLE
@@ -21,53 +22,42 @@ from decoct.posteriors.base import Sampler, WeightedDensity
 from decoct.posteriors.laplace import Laplace, find_mode, gaussian_at
 
 DRIFTED = 5.0
-"""Posterior sd by which a posterior may move, in any coordinate, before the user is warned."""
+"""Posterior sd by which a posterior may move, by `distance`, before the user is warned."""
 
 DRAWS = 400
 """Fewest draws that say where a posterior lies, and how good its Laplace approximation is."""
 
 
 @dataclass(frozen=True)
-class Seen:
-    """Where the draws lay at which rows were last compressed.
-
-    Attributes
-    ----------
-    mean, sd : (d,)
-        Of the draws, in unconstrained space.
-    """
-
-    mean: Float[np.ndarray, " d"]
-    sd: Float[np.ndarray, " d"]
-
-    @classmethod
-    def of(cls, draws: Float[np.ndarray, "S d"]) -> Seen:
-        """Return where draws lie."""
-        return cls(draws.mean(axis=0), draws.std(axis=0))
-
-    def distance(self, mean: Float[np.ndarray, " d"]) -> float:
-        """Return by how many sd a mean lies away, in the coordinate where it is most."""
-        return float(np.max(np.abs(mean - self.mean) / self.sd, initial=0.0))
-
-
-@dataclass(frozen=True)
 class Drift:
-    """How far the posteriors of parts lie from the posterior of all parts.
+    """Where the posteriors of parts lie, and that of all parts together.
 
     Attributes
     ----------
-    distances
-        One for each part, in sd of the part's own posterior.
+    places
+        One for each part.
+    whole
+        Of all parts.
     sampler
-        What found the posteriors: "laplace", or the name of a sampler.
+        What found them: "laplace", or the name of a sampler.
     """
 
-    distances: tuple[float, ...]
+    places: tuple[Gaussian, ...]
+    whole: Gaussian
     sampler: str
+
+    @property
+    def distances(self) -> tuple[float, ...]:
+        """One for each part, in sd of the part's own posterior."""
+        return tuple(distance(place, self.whole.mean) for place in self.places)
 
 
 def drift_of_parts(
-    key: jax.Array, parts: Sequence[WeightedDensity], union: WeightedDensity, sampler: Sampler
+    key: jax.Array,
+    parts: Sequence[WeightedDensity],
+    union: WeightedDensity,
+    sampler: Sampler,
+    begin: Callable[[str, float, str], Callable[[float], None]] = lambda *_: lambda _: None,
 ) -> Drift:
     """Return by how many of its own sd each part's posterior lies away from the union's.
 
@@ -84,6 +74,8 @@ def drift_of_parts(
     sampler
         Draws from all of them if one has no Laplace approximation, or one of k-hat above 0.7: a
         mean does not compare to a mode.
+    begin
+        Told of a new stretch of work (label, total, unit); returns what to call with units done.
 
     Raises
     ------
@@ -92,15 +84,18 @@ def drift_of_parts(
     """
     every = [*parts, union]
     try:
-        found, name = [_laplace(key, one) for one in every], "laplace"
+        advance = begin("finding the modes of the parts", len(every), "posteriors")
+        found, name = _modes(key, every, advance)
     except ModelError:
-        draws = [
-            sampler.draw(jax.random.fold_in(key, i), one, _enough(one))
-            for i, one in enumerate(every)
-        ]
-        found, name = [_moments(one.flat) for one in draws], draws[-1].sampler
+        advance = begin("drawing from the parts", len(every), "posteriors")
+        found, name = _means(key, every, sampler, advance)
     *places, whole = found
-    return Drift(tuple(distance(place, whole.mean) for place in places), name)
+    return Drift(tuple(places), whole, name)
+
+
+def moments(draws: Float[np.ndarray, "S d"]) -> Gaussian:
+    """Return where draws lie."""
+    return Gaussian(draws.mean(axis=0), np.atleast_2d(np.cov(draws.T)))
 
 
 def distance(place: Gaussian, mean: Float[np.ndarray, " d"]) -> float:
@@ -109,11 +104,34 @@ def distance(place: Gaussian, mean: Float[np.ndarray, " d"]) -> float:
     The axes are those of the correlations. They see what no coordinate does: along two collinear
     columns each coefficient is uncertain, and their sum is not.
     """
-    moved = (mean - place.mean) / place.sd
-    variances, axes = np.linalg.eigh(place.cov / np.outer(place.sd, place.sd))
-    # Below rounding a variance is noise, and may be negative.
-    along = Seen(np.zeros(len(moved)), np.sqrt(np.maximum(variances, 1e-12)))
-    return max(Seen(place.mean, place.sd).distance(mean), along.distance(moved @ axes))
+    moved = mean - place.mean
+    most = np.abs([moved / place.sd, moved @ whitening(place)])
+    return float(np.max(most, initial=0.0))
+
+
+def _modes(
+    key: jax.Array, every: Sequence[WeightedDensity], advance: Callable[[float], None]
+) -> tuple[list[Gaussian], str]:
+    found = []
+    for one in every:
+        found.append(_laplace(key, one))
+        advance(1)
+    return found, "laplace"
+
+
+def _means(
+    key: jax.Array,
+    every: Sequence[WeightedDensity],
+    sampler: Sampler,
+    advance: Callable[[float], None],
+) -> tuple[list[Gaussian], str]:
+    found, name = [], ""
+    for i, one in enumerate(every):
+        draws = sampler.draw(jax.random.fold_in(key, i), one, _enough(one))
+        found.append(moments(draws.flat))
+        name = draws.sampler
+        advance(1)
+    return found, name
 
 
 def _laplace(key: jax.Array, density: WeightedDensity) -> Gaussian:
@@ -127,7 +145,3 @@ def _laplace(key: jax.Array, density: WeightedDensity) -> Gaussian:
 def _enough(density: WeightedDensity) -> int:
     """Return draws enough for the smallest sd: of 20 d draws it comes out a fifth too small."""
     return max(DRAWS, 20 * density.dim)
-
-
-def _moments(draws: Float[np.ndarray, "S d"]) -> Gaussian:
-    return Gaussian(draws.mean(axis=0), np.atleast_2d(np.cov(draws.T)))

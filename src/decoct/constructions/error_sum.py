@@ -7,7 +7,8 @@ compression after another. With ρ_j the error of part or step j and L the full 
     ‖L − L(w)‖ ≤ Σ_j ρ_j,        E‖L − L(w)‖² = Σ_j ρ_j²  if the errors are independent and centred,
 
 and ½‖L − L(w)‖² ≈ KL(π_w‖π) in nats for π̂ near π_w. Each ρ_j is measured at the draws of its own
-time: the sums say nothing of places that none of these draws have seen.
+time: the sums say nothing of places that none of these draws have seen, unless it is known how an
+error grows on the way there (`decoct.constructions.remainder`).
 """
 
 from __future__ import annotations
@@ -47,6 +48,10 @@ class ErrorSum:
     def kl_if_independent(self) -> float:
         """½ Σ ρ_j², in nats."""
         return 0.5 * self.squares
+
+    def grown(self, expected: float, bound: float) -> ErrorSum:
+        """Return the sums where every ρ² is so many times as large: in the squares, in the sum."""
+        return ErrorSum(self.total * float(np.sqrt(bound)), self.squares * expected)
 
     def with_step(self, predicted_kl: float | None) -> ErrorSum | None:
         """Return the sum with one more error, given as ½ρ² in nats; None if that is not known."""

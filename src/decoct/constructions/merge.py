@@ -11,8 +11,9 @@ the sum. With KL_c ≈ ½ρ_c² the predicted KL of part c, ρ_c = ‖L_c − L_
 
     KL ≤ ½ (Σ_c ρ_c + ρ)²,  and ½ (Σ_c ρ_c² + ρ²) where the parts' errors are independent.
 
-The corollaries take every norm at the same draws. Here ρ_c is of draws of the part's own posterior,
-and stands for the norm at the union's only if the two lie close together (`drift`).
+The corollaries take every norm at the same draws. A part's is measured at draws of its own
+posterior, and carried to the union's as the remainder of a Taylor series (`remainder`): ρ_c² is
+that times g_c ≥ 1. That holds only if the two lie close together (`drift`).
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from decoct.constructions.base import Selection
 from decoct.constructions.drift import DRIFTED, Drift, drift_of_parts
 from decoct.constructions.error_sum import BOUND, INDEPENDENT, ErrorSum
 from decoct.constructions.recompress import Recompressed, recompress
+from decoct.constructions.remainder import Growth
 from decoct.coreset import Coreset
 from decoct.errors import ModelError, RequestError
 from decoct.models.digest import identity
@@ -36,6 +38,7 @@ from decoct.models.fitted import FittedModel
 from decoct.models.registry import OF_FUNCTIONS
 from decoct.posteriors.automatic import Automatic
 from decoct.posteriors.base import Sampler, require_sampler
+from decoct.progress import ProgressBar
 from decoct.randomness import checked_seed
 from decoct.report import Report
 from decoct.status import Status
@@ -43,7 +46,7 @@ from decoct.status import Status
 NAMED = 3
 """Most parts that a warning names."""
 
-DRIFT, DRIFT_SAMPLER = "drift", "drift_sampler"
+DRIFT, DRIFT_SAMPLER, GROWTH = "drift", "drift_sampler", "growth"
 
 DRIFT_KEY = 2**31
 """Folded into the key of the draws that say where posteriors lie; below it come the rounds."""
@@ -55,6 +58,7 @@ def merge(
     *,
     posterior: Sampler | None = None,
     seed: int = 0,
+    progress: bool | None = None,
 ) -> Coreset:
     """Return the coreset of several tables laid end to end, from one coreset of each.
 
@@ -71,6 +75,8 @@ def merge(
         says where the posteriors of the parts lie, if the Laplace approximation of one fails.
     seed
         Seed of those draws.
+    progress
+        Show a progress bar; None shows it on a terminal.
 
     Returns
     -------
@@ -102,11 +108,14 @@ def merge(
     approximation fails (k-hat above 0.7), at the means of draws of ``posterior``.
     ``drift_sampler`` says which.
 
+    What a part leaves is taken for a remainder of the first order that its rows are too few to
+    match, or for the bound of the next, without preferred direction, and counts as it has grown
+    between the two posteriors: a part's KL by a factor of ``growth`` in the part where it is most
+    (`decoct.constructions.remainder`). What `decoct.check` says is not assumed.
+
     Parts cut at random from one table are at 1 to 3 sd, however many. Too far is more than
-    `DRIFTED` = 5 sd plus the √(2 kl_bound) sd that the parts' own errors may explain, also where
-    the log-likelihood is quadratic and a good coreset right everywhere. Short of that ``kl_bound``
-    is an estimate: 5 times too small was measured at 3.3 sd, 40 times at 4.7 (docs/streams.md);
-    `decoct.check` certifies.
+    `DRIFTED` = 5 sd plus the √(2 KL) sd that the parts' own errors may explain, also where the
+    log-likelihood is quadratic and a good coreset right everywhere.
 
     Examples
     --------
@@ -128,17 +137,13 @@ def merge(
     if size is not None and size < 1:
         raise RequestError(f"size must be at least 1, not {size}.")
     key = jax.random.key(seed)
-    union = _located(jax.random.fold_in(key, DRIFT_KEY), parts, _union(parts), posterior)
-    if size is None or union.size <= size:
-        return union
-    encoded = union.model.encode(union.rows, union.indices)
-    found = recompress(
-        key,
-        union.model,
-        Selection(union.indices, union.weights, encoded),
-        int(size),
-        posterior,
-    )
+    with ProgressBar(progress) as bar:
+        union = _located(jax.random.fold_in(key, DRIFT_KEY), parts, posterior, bar)
+        if size is None or union.size <= size:
+            return union
+        encoded = union.model.encode(union.rows, union.indices)
+        given = Selection(union.indices, union.weights, encoded)
+        found = recompress(key, union.model, given, int(size), posterior, bar)
     return _compressed(union, found, int(size), seed)
 
 
@@ -178,15 +183,17 @@ def _union(parts: Sequence[Coreset]) -> Coreset:
     )
 
 
-def _located(key: jax.Array, parts: list[Coreset], union: Coreset, sampler: Sampler) -> Coreset:
-    """Return the union with what its report may say now that it is known where its parts lie."""
+def _located(key: jax.Array, parts: list[Coreset], sampler: Sampler, bar: ProgressBar) -> Coreset:
+    """Return the union, with what its report may say when it is known where its parts lie."""
+    union = _union(parts)
     error, report = ErrorSum.of_report(union.report), union.report
     if report.status is Status.DRIFTED:
         warnings.warn(_drifted_before(parts), stacklevel=3)
     if error is None or len(parts) == 1:  # nothing is claimed, or nothing can contradict
         return union
     try:
-        drift = drift_of_parts(key, [part.density for part in parts], union.density, sampler)
+        densities = [part.density for part in parts]
+        drift = drift_of_parts(key, densities, union.density, sampler, bar.stretch)
     except ModelError as why:
         warnings.warn(_unknown(why), stacklevel=3)
         return replace(union, report=replace(report, rounds=[]))
@@ -195,19 +202,36 @@ def _located(key: jax.Array, parts: list[Coreset], union: Coreset, sampler: Samp
     far = [i for i, sd in enumerate(drift.distances) if not sd <= limit]
     if far:
         warnings.warn(_too_far(drift, far, limit), stacklevel=3)
-    return replace(union, report=_with_drift(report, drift, Status.DRIFTED if far else None))
+    status = Status.DRIFTED if far else report.status
+    growths = _growths(parts, drift)
+    sums = _sums(status, _carried(parts, growths))
+    place = {
+        DRIFT: max(drift.distances),
+        DRIFT_SAMPLER: drift.sampler,
+        GROWTH: max(one.expected for one in growths),
+    }
+    rounds = [{**report.rounds[-1], **sums, **place}]
+    return replace(union, report=replace(report, status=status, rounds=rounds))
 
 
-def _with_drift(report: Report, drift: Drift, status: Status | None) -> Report:
-    status = report.status if status is None else status
-    sums = _sums(status, ErrorSum.of_report(report))
-    place = {DRIFT: max(drift.distances), DRIFT_SAMPLER: drift.sampler}
-    return replace(report, status=status, rounds=[{**report.rounds[-1], **sums, **place}])
+def _growths(parts: list[Coreset], drift: Drift) -> list[Growth]:
+    return [
+        Growth.of(place, drift.whole, part.size)
+        for part, place in zip(parts, drift.places, strict=True)
+    ]
+
+
+def _carried(parts: list[Coreset], growths: list[Growth]) -> ErrorSum:
+    """Return the sum of the parts' errors, all of them known, at the posterior of all parts."""
+    errors = (ErrorSum.of_report(part.report) for part in parts)
+    return ErrorSum.of_parts(
+        one.grown(*growth) for one, growth in zip(errors, growths, strict=True) if one is not None
+    )
 
 
 def _drift_in(report: Report) -> dict[str, Any]:
     last = report.rounds[-1] if report.rounds else {}
-    return {name: last[name] for name in (DRIFT, DRIFT_SAMPLER) if name in last}
+    return {name: last[name] for name in (DRIFT, DRIFT_SAMPLER, GROWTH) if name in last}
 
 
 def _sums(status: Status, error: ErrorSum | None) -> dict[str, float | None]:

@@ -26,6 +26,7 @@ from decoct.data.base import Columns
 from decoct.models.base import AbstractModel, Params, RawRows
 from decoct.posteriors.base import Sampler, WeightedDensity
 from decoct.potentials import Potentials
+from decoct.progress import ProgressBar
 from decoct.status import Status
 
 WEIGHT = "_weight"
@@ -98,6 +99,7 @@ def recompress(
     given: Selection,
     size: int,
     sampler: Sampler,
+    bar: ProgressBar,
     method: IteratedHilbert | None = None,
 ) -> Recompressed:
     """Return at most ``size`` of some weighted rows, weighted anew to stand for them all.
@@ -114,16 +116,21 @@ def recompress(
         M, fewer than there are rows.
     sampler
         Supplies the draws.
+    bar
+        Shows the rounds.
     method
         How; default ``IteratedHilbert()``. Up to `ALL_CANDIDATES` rows its pilot is all of them, so
         that one round at the draws of their own posterior does.
     """
     table = ArrayRows({**given.rows, WEIGHT: given.weights})
-    problem = WeightedProblem(Potentials(Reweighted(model), table), sampler, (size,))
+    potentials = Potentials(Reweighted(model), table, bar.advance)
+    problem = WeightedProblem(potentials, sampler, (size,), begin=bar.stretch)
     method = IteratedHilbert() if method is None else method
     method = replace(method, pilot=min(given.size, ALL_CANDIDATES))
+    bar.begin("preparing", given.size)
     state, rounds = method.init(jax.random.fold_in(key, 0), problem), []
     while method.status(problem, state) is Status.RUNNING:
+        bar.begin(f"compressing again, round {len(rounds) + 1}", given.size)
         round_key = jax.random.fold_in(key, len(rounds) + 1)
         state, info = method.step(round_key, problem, state)
         rounds.append(info.numbers)

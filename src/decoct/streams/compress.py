@@ -25,7 +25,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from decoct.constructions.base import Selection
-from decoct.constructions.drift import Seen
+from decoct.constructions.drift import moments
 from decoct.constructions.error_sum import ErrorSum
 from decoct.data.base import Columns
 from decoct.errors import ModelError
@@ -211,7 +211,7 @@ class Look:
         raw = joined_columns([self.leaf.take_raw(self.pool.indices), *(one.raw for one in parts)])
         order = found.indices[np.argsort(numbers[found.indices])]
         weights = found.weights[np.argsort(numbers[found.indices])]
-        seen = Seen.of(self.draws)
+        seen = moments(self.draws)
         error = ErrorSum.of_parts(one.error for one in parts).with_step(kl)
         assert error is not None
         return Part(

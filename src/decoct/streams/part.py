@@ -9,9 +9,10 @@ import numpy as np
 from jaxtyping import Float
 
 from decoct.constructions.base import Selection
-from decoct.constructions.drift import Seen
+from decoct.constructions.drift import distance
 from decoct.constructions.error_sum import ErrorSum
 from decoct.data.base import Columns
+from decoct.diagnostics.divergences import Gaussian
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Part:
     error
         Of all compressions that led here.
     seen
-        Where the last of them looked; None for rows never compressed.
+        The draws at which the last of them looked; None for rows never compressed.
     drift
         Most that the draws had moved between one compression of these rows and the next, in sd.
     """
@@ -35,7 +36,7 @@ class Part:
     selection: Selection
     raw: Columns
     error: ErrorSum
-    seen: Seen | None = None
+    seen: Gaussian | None = None
     drift: float = 0.0
 
     @property
@@ -44,7 +45,7 @@ class Part:
 
     def drift_to(self, mean: Float[np.ndarray, " d"]) -> float:
         """Return the drift when these rows are looked at around ``mean``."""
-        return self.drift if self.seen is None else max(self.drift, self.seen.distance(mean))
+        return self.drift if self.seen is None else max(self.drift, distance(self.seen, mean))
 
     @classmethod
     def uncompressed(cls, start: int, raw: Columns, rows: Columns) -> Part:

@@ -10,9 +10,9 @@ import numpy as np
 
 from decoct.checkpoint import read_checkpoint, write_checkpoint
 from decoct.constructions.base import Selection
-from decoct.constructions.drift import Seen
 from decoct.constructions.error_sum import ErrorSum
 from decoct.data.base import Columns
+from decoct.diagnostics.divergences import Gaussian
 from decoct.errors import RequestError
 from decoct.files import require_writable
 from decoct.models.base import AbstractModel
@@ -25,7 +25,7 @@ from decoct.streams.part import Part
 from decoct.streams.streaming import State, StreamingCoreset
 from decoct.streams.tree import Plan, Reference, Tally, Tree
 
-FORMAT = 1
+FORMAT = 2
 
 T = TypeVar("T", bound=StreamingCoreset)
 
@@ -139,7 +139,7 @@ def _packed(part: Part) -> dict[str, Any]:
         "weights": part.selection.weights,
         "raw": _packed_columns(part.raw),
         "error": asdict(part.error),
-        "seen": None if part.seen is None else vars(part.seen),
+        "seen": None if part.seen is None else part.seen._asdict(),
         "drift": part.drift,
     }
 
@@ -151,7 +151,7 @@ def _part(packed: dict[str, Any], model: AbstractModel) -> Part:
         Selection(packed["indices"], packed["weights"], rows),
         raw,
         ErrorSum(**packed["error"]),
-        None if seen is None else Seen(**seen),
+        None if seen is None else Gaussian(**seen),
         packed["drift"],
     )
 

@@ -100,9 +100,9 @@ class StreamingCoreset:
     time. The report's last round adds them up, ``kl_bound`` by the triangle inequality (Campbell &
     Broderick 2019, Corollaries 4.5 and 4.6) and ``kl_if_independent`` in squares, which is also the
     predicted KL unless the stream has drifted. Neither sees what no draw saw: ``drift`` says by how
-    many posterior sd the draws have moved since rows were compressed, in the coordinate where it is
-    most. About 3 is usual for rows in random order. `decoct.check`, where the rows can be walked
-    again, certifies.
+    many posterior sd the draws have moved since rows were compressed, in the coordinate or
+    principal axis where it is most. About 3 is usual for rows in random order. `decoct.check`,
+    where the rows can be walked again, certifies.
 
     Examples
     --------
@@ -208,7 +208,8 @@ class StreamingCoreset:
             if not self.n_rows:
                 raise RequestError("The stream has no rows yet; call update(batch) first.")
             use_compilation_cache()
-            self._made = self._coreset()
+            with ProgressBar(self.progress) as bar:
+                self._made = self._coreset(bar)
         drift = self._made.report.rounds[-1]["drift"]
         if drift > DRIFTED:
             warnings.warn(
@@ -344,9 +345,10 @@ class StreamingCoreset:
         part, kl = look.compressed((), plan.node, plan.exchanges)
         return replace(tree, tally=tree.tally.with_loss(0, kl)), [*parts, part]
 
-    def _coreset(self) -> Coreset:
+    def _coreset(self, bar: ProgressBar) -> Coreset:
         started, plan = time.perf_counter(), self.state.plan
         assert plan is not None
+        bar.begin("compressing the rows that wait", self.held_rows)
         tree, parts = self._held(plan)
         union = joined([part.selection for part in parts])
         raw = joined_columns([part.raw for part in parts])
@@ -354,7 +356,8 @@ class StreamingCoreset:
         kept: Selection = union
         error = ErrorSum.of_parts(part.error for part in parts)
         if union.size > self.size:
-            found = recompress(self._keys()[1], self.model, union, self.size, self.posterior)
+            key = self._keys()[1]
+            found = recompress(key, self.model, union, self.size, self.posterior, bar)
             kept = found.chosen.selection
             raw = {name: column[found.positions] for name, column in raw.items()}
             predicted = found.chosen.predicted_kl
