@@ -6,26 +6,29 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
 DOCUMENTED := demo,numpyro,sklearn,dask
 
+# two installations at once would spoil .venv
+.NOTPARALLEL:
 .PHONY: demo test lint format types docs benchmark clean
 
-$(BIN)/python:
+$(VENV)/.created:
 	$(PYTHON) -m venv $(VENV)
+	touch $@
 
-$(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
+$(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/.created
 	$(INSTALL) --editable ".[demo]"
 	touch $@
 
-$(VENV)/.installed-dev: pyproject.toml constraints.txt requirements-dev.txt | $(BIN)/python
+$(VENV)/.installed-dev: pyproject.toml constraints.txt requirements-dev.txt | $(VENV)/.created
 	$(INSTALL) --editable ".[demo]" --requirement requirements-dev.txt
 	touch $(VENV)/.installed $@
 
-$(VENV)/.installed-docs: pyproject.toml constraints.txt requirements-docs.txt | $(BIN)/python
+$(VENV)/.installed-docs: pyproject.toml constraints.txt requirements-docs.txt | $(VENV)/.created
 	$(INSTALL) --editable ".[$(DOCUMENTED)]" --requirement requirements-docs.txt
 	touch $(VENV)/.installed $@
 
 # all of it in one go, for .ci/run
 REQUIREMENTS := requirements-dev.txt requirements-docs.txt
-$(VENV)/.installed-all: pyproject.toml constraints.txt $(REQUIREMENTS) | $(BIN)/python
+$(VENV)/.installed-all: pyproject.toml constraints.txt $(REQUIREMENTS) | $(VENV)/.created
 	$(INSTALL) --editable ".[$(DOCUMENTED)]" $(REQUIREMENTS:%=--requirement %)
 	touch $(VENV)/.installed $(VENV)/.installed-dev $(VENV)/.installed-docs $@
 

@@ -137,17 +137,20 @@ def apart(parts: int, size: int) -> dict[str, Any]:
     }
 
 
-def two_parts(factor: float, sort: bool = False, n: int = 20_000) -> dict[str, Any]:
+def two_parts(
+    factor: float, sort: bool = False, n: int = 20_000, repeated: int = 1, size: int = 60
+) -> dict[str, Any]:
     """Return one line about two tables, the second with coefficients ``factor`` times as large."""
-    rng, beta = np.random.default_rng(0), np.array([1.0, -0.5, 0.3, 0.8, -0.2])
-    x = rng.normal(size=(2 * n, 5))
+    rng = np.random.default_rng(0)
+    beta = np.tile([1.0, -0.5, 0.3, 0.8, -0.2], repeated) / np.sqrt(repeated)
+    x = rng.normal(size=(2 * n, len(beta)))
     if sort:
         x = x[np.argsort(x[:, 0])]
     eta = (x @ beta) * np.repeat([1.0, factor], n)
     rows = {"x": x, "y": (rng.random(2 * n) < 1.0 / (1.0 + np.exp(-eta))).astype(np.int64)}
     model = decoct.models.LogisticRegression()
     built = [
-        decoct.build(model, {k: v[a : a + n] for k, v in rows.items()}, size=60, progress=False)
+        decoct.build(model, {k: v[a : a + n] for k, v in rows.items()}, size=size, progress=False)
         for a in (0, n)
     ]
     predicted = np.array([one.report.predicted_kl for one in built], dtype=np.float64)
@@ -155,11 +158,13 @@ def two_parts(factor: float, sort: bool = False, n: int = 20_000) -> dict[str, A
         union = decoct.merge(built)
     last = union.report.rounds[-1]
     return {
+        "coefficients": len(beta),
+        "size": size,
         "factor": f"{factor:g}{', sorted' if sort else ''}",
         "drift": last["drift"],
         "status": union.report.status.name,
         "parts_kl": float(predicted.sum()),
-        "growth": last["growth"],
+        "growth": last.get("growth"),
         "kl_if_independent": last["kl_if_independent"],
         "kl_bound": last["kl_bound"],
         "union_kl": certified(union, rows),
@@ -189,6 +194,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.drift:
         lines = [two_parts(1.0, sort=True), *map(two_parts, (1.0, 1.1, 1.15, 1.2, 1.4, -2.0))]
+        lines += [two_parts(f, repeated=4, size=400) for f in (1.0, 1.1, 1.2)]
         show(lines, tuple(lines[0]))
         write_csv(RESULTS / "merge_drift.csv", lines)
         return

@@ -171,8 +171,4 @@ def test_merging_and_the_coreset_of_a_stream_say_what_they_are_at(monkeypatch):
     stream.update(halves[0])
     told.clear()
     assert stream.coreset.size <= 10
-    assert [label for shown, label, _ in told if shown] == [
-        "compressing the rows that wait",
-        "preparing",
-        "compressing again",
-    ]
+    assert told == [(True, "preparing", "rows"), (True, "compressing again", "rows")]

@@ -9,8 +9,8 @@ import pytest
 import decoct
 from decoct import solvers
 from decoct.constructions import Hilbert, Uniform
-from decoct.constructions.drift import DRIFTED, distance
-from decoct.constructions.remainder import Growth
+from decoct.constructions.drift import DRIFTED, distance, moments
+from decoct.constructions.remainder import Growth, remainder_order
 from decoct.data import encoded
 from decoct.diagnostics import Gaussian, geometry
 from decoct.diagnostics.bounds import merged_frank_wolfe_bound, merged_importance_sampling_bound
@@ -222,7 +222,9 @@ def test_the_union_knows_the_parts_errors_where_it_lies_itself(parts):
     last = union.report.rounds[-1]
     assert last["parts"] == 3
     whole, *places = (decoct.laplace(one.model, one.rows, one.weights) for one in (union, *parts))
-    grown = [Growth.of(place, whole, one.size) for place, one in zip(places, parts, strict=True)]
+    orders = [remainder_order(one.size, 3) for one in parts]
+    assert last["order"] == max(orders) == 5
+    grown = [Growth.of(place, whole, order) for place, order in zip(places, orders, strict=True)]
     expected, bound = np.transpose(grown)
     assert last["growth"] == pytest.approx(expected.max(), rel=1e-6)
     assert last["kl_if_independent"] == pytest.approx(predicted @ expected, rel=1e-6)
@@ -238,6 +240,17 @@ def test_a_part_alone_and_two_that_are_one_have_its_error(parts):
     twice = decoct.merge([one, one]).report.rounds[-1]
     assert twice["kl_bound"] == pytest.approx(4.0 * kl * twice["growth"])
     assert twice["kl_if_independent"] == pytest.approx(2.0 * kl * twice["growth"])
+
+
+def test_a_merge_of_merges_says_what_one_merge_does(parts):
+    once = decoct.merge(parts).report.rounds[-1]
+    twice = decoct.merge([decoct.merge(parts[:2]), parts[2]]).report.rounds[-1]
+    # Rows of two parts match no more of either than its own; only the way is another.
+    assert twice["order"] == once["order"]
+    for name in ("kl_bound", "kl_if_independent"):
+        assert 0.5 < twice[name] / once[name] < 10.0
+    smaller = decoct.merge([decoct.merge(parts[:2], size=40), parts[2]]).report.rounds[-1]
+    assert smaller["order"] == once["order"]
 
 
 def test_parts_of_unknown_error_have_a_union_of_unknown_error(table):
@@ -293,6 +306,7 @@ def test_parts_that_contradict_each_other_predict_nothing(contradicting, size, t
     assert "coreset 1: " in str(told.message)
     assert last["drift"] > 20.0 > DRIFTED
     assert (last["kl_bound"], last["kl_if_independent"]) == (None, None)
+    assert "growth" not in last
     assert whole.report.status is decoct.Status.DRIFTED
     assert whole.report.predicted_kl is None
     # What would have been said is wrong by orders of magnitude.
@@ -390,10 +404,29 @@ def test_poor_coresets_of_parts_that_agree_have_not_drifted():
     halves = [{name: column[cut] for name, column in table.items()} for cut in cuts]
     whole = decoct.merge(built_apart(halves, size=12))
     last = whole.report.rounds[-1]
-    # They lie apart because each is poor, as it says itself.
+    # They lie apart because each is poor, as it says itself: no DRIFTED, but no sum either.
     assert last["drift"] > DRIFTED
     assert whole.report.status is decoct.Status.DONE
-    assert gaussian_kl(whole, halves) <= last["kl_bound"]
+    assert (last["kl_bound"], last["kl_if_independent"]) == (None, None)
+    again = decoct.merge([whole, built_apart([logistic(9, beta)], size=60)[0]], size=30)
+    assert again.report.predicted_kl is None
+    assert again.report.status is decoct.Status.DONE
+    assert "kl_bound" not in again.report.rounds[-1]
+
+
+def test_without_spread_a_place_is_infinitely_far():
+    stuck = Gaussian(np.zeros(2), np.diag([1.0, 0.0]))
+    assert distance(stuck, np.zeros(2)) == np.inf
+    assert distance(Gaussian(np.zeros(2), np.eye(2)), np.array([0.0, np.nan])) == np.inf
+    assert distance(Gaussian(np.zeros(2), np.full((2, 2), np.nan)), np.zeros(2)) == np.inf
+
+
+@pytest.mark.parametrize("n", [5, 12, 100])
+def test_few_draws_say_nothing_of_correlations(n):
+    draws = np.random.default_rng(0).normal(size=(n, 10))
+    place = moments(draws)
+    np.testing.assert_allclose(place.cov, np.diag(draws.var(axis=0)))
+    assert distance(place, place.mean + 1.0) < 3.0
 
 
 def flat_model():

@@ -306,7 +306,7 @@ def test_a_posterior_that_wanders_off_is_told_of(rows, coreset, tmp_path):
 
 
 def test_collinear_columns_do_not_hide_that_it_wanders():
-    """Each coefficient stays within its sd, which is wide; their sum does not."""
+    """Each coefficient stays within a few sd, which are wide; their sum does not."""
     rng = np.random.default_rng(4)
     x = rng.normal(size=(N, 1)) + 0.01 * rng.normal(size=(N, 2))
     slope = np.repeat([1.0, -2.0], N // 2)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import jax
 import numpy as np
@@ -26,6 +27,9 @@ DRIFTED = 5.0
 
 DRAWS = 400
 """Fewest draws that say where a posterior lies, and how good its Laplace approximation is."""
+
+DRAWS_PER_PARAMETER = 20
+"""Draws for the smallest sd along any axis to come out no more than a fifth too small."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ class Drift:
     whole: Gaussian
     sampler: str
 
-    @property
+    @cached_property
     def distances(self) -> tuple[float, ...]:
         """One for each part, in sd of the part's own posterior."""
         return tuple(distance(place, self.whole.mean) for place in self.places)
@@ -59,11 +63,12 @@ def drift_of_parts(
     sampler: Sampler,
     begin: Callable[[str, float, str], Callable[[float], None]] = lambda *_: lambda _: None,
 ) -> Drift:
-    """Return by how many of its own sd each part's posterior lies away from the union's.
+    """Return where the posteriors of parts and of all of them lie.
 
-    A part's rows were chosen to be right within the part's posterior, so its sd are the measure. If
-    C equal parts are cut from one table at random, the mean of each lies about √(1 − 1/C) of them
-    from the union's in every coordinate, whatever N is; in sd of the union it would grow as √C.
+    A part's rows were chosen to be right within the part's posterior, so its own sd are the measure
+    of the distance from there to the union's. If C equal parts are cut from one table at random,
+    the mean of each lies about √(1 − 1/C) of them from the union's in every coordinate, whatever N
+    is; in sd of the union it would grow as √C.
 
     Parameters
     ----------
@@ -94,17 +99,23 @@ def drift_of_parts(
 
 
 def moments(draws: Float[np.ndarray, "S d"]) -> Gaussian:
-    """Return where draws lie."""
-    return Gaussian(draws.mean(axis=0), np.atleast_2d(np.cov(draws.T)))
+    """Return where draws lie; as if coordinates were independent, if the draws are too few."""
+    mean, (n, dim) = draws.mean(axis=0), draws.shape
+    if n < DRAWS_PER_PARAMETER * dim:
+        return Gaussian(mean, np.diag(draws.var(axis=0)))
+    return Gaussian(mean, np.atleast_2d(np.cov(draws.T)))
 
 
 def distance(place: Gaussian, mean: Float[np.ndarray, " d"]) -> float:
     """Return by how many sd a mean lies away, in the coordinate or principal axis where it is most.
 
     The axes are those of the correlations. They see what no coordinate does: along two collinear
-    columns each coefficient is uncertain, and their sum is not.
+    columns each coefficient is uncertain, and their sum is not. Infinite where the place is none: a
+    mean or variance that is not finite, or no spread at all.
     """
     moved = mean - place.mean
+    if not (np.isfinite(moved).all() and np.isfinite(place.cov).all() and (place.sd > 0.0).all()):
+        return np.inf
     most = np.abs([moved / place.sd, moved @ whitening(place)])
     return float(np.max(most, initial=0.0))
 
@@ -143,5 +154,4 @@ def _laplace(key: jax.Array, density: WeightedDensity) -> Gaussian:
 
 
 def _enough(density: WeightedDensity) -> int:
-    """Return draws enough for the smallest sd: of 20 d draws it comes out a fifth too small."""
-    return max(DRAWS, 20 * density.dim)
+    return max(DRAWS, DRAWS_PER_PARAMETER * density.dim)

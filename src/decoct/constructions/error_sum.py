@@ -76,6 +76,8 @@ class ErrorSum:
         if report.status is Status.DRIFTED:  # its sums are of another place
             return None
         last = report.rounds[-1] if report.rounds else {}
+        if BOUND in last and last[BOUND] is None:
+            return None
         if BOUND in last:
             return cls(float(np.sqrt(2.0 * last[BOUND])), 2.0 * last[INDEPENDENT])
         return cls().with_step(report.predicted_kl)

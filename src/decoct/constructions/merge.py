@@ -12,13 +12,11 @@ the sum. With KL_c ≈ ½ρ_c² the predicted KL of part c, ρ_c = ‖L_c − L_
     KL ≤ ½ (Σ_c ρ_c + ρ)²,  and ½ (Σ_c ρ_c² + ρ²) where the parts' errors are independent.
 
 The corollaries take every norm at the same draws. A part's is measured at draws of its own
-posterior, and carried to the union's as the remainder of a Taylor series (`remainder`): ρ_c² is
-that times g_c ≥ 1. That holds only if the two lie close together (`drift`).
+posterior, and carried to the union's (`union_error`).
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -27,12 +25,11 @@ import jax
 import numpy as np
 
 from decoct.constructions.base import Selection
-from decoct.constructions.drift import DRIFTED, Drift, drift_of_parts
-from decoct.constructions.error_sum import BOUND, INDEPENDENT, ErrorSum
+from decoct.constructions.error_sum import ErrorSum
 from decoct.constructions.recompress import Recompressed, recompress
-from decoct.constructions.remainder import Growth
+from decoct.constructions.union_error import NOTHING, kept_of, located
 from decoct.coreset import Coreset
-from decoct.errors import ModelError, RequestError
+from decoct.errors import RequestError
 from decoct.models.digest import identity
 from decoct.models.fitted import FittedModel
 from decoct.models.registry import OF_FUNCTIONS
@@ -42,11 +39,6 @@ from decoct.progress import ProgressBar
 from decoct.randomness import checked_seed
 from decoct.report import Report
 from decoct.status import Status
-
-NAMED = 3
-"""Most parts that a warning names."""
-
-DRIFT, DRIFT_SAMPLER, GROWTH = "drift", "drift_sampler", "growth"
 
 DRIFT_KEY = 2**31
 """Folded into the key of the draws that say where posteriors lie; below it come the rounds."""
@@ -90,10 +82,11 @@ def merge(
     Warns
     -----
     UserWarning
-        The posterior of a part lies too far from that of all parts together: the status is
-        `Status.DRIFTED`, and no KL is predicted or bounded. Or it is not known how far, because
-        one of them has no Laplace approximation and ``posterior`` cannot draw from it; then no KL
-        is predicted or bounded either, and the status is the parts'.
+        The posterior of a part lies too far from that of all parts together, and not because of the
+        parts' own errors: the status is `Status.DRIFTED`, and no KL is predicted or bounded. Or it
+        is not known how far, because one of them has no Laplace approximation and ``posterior``
+        cannot draw from it; then no KL is predicted or bounded either, and the status is the
+        parts'.
 
     Raises
     ------
@@ -108,14 +101,17 @@ def merge(
     approximation fails (k-hat above 0.7), at the means of draws of ``posterior``.
     ``drift_sampler`` says which.
 
-    What a part leaves is taken for a remainder of the first order that its rows are too few to
-    match, or for the bound of the next, without preferred direction, and counts as it has grown
-    between the two posteriors: a part's KL by a factor of ``growth`` in the part where it is most
-    (`decoct.constructions.remainder`). What `decoct.check` says is not assumed.
+    What a part leaves is taken for the remainder of a Taylor series, of the first ``order`` that
+    rows as many as its own do not match, without preferred direction, and counts as it has grown
+    between the two posteriors (`decoct.constructions.remainder`): a part's KL by a factor of
+    ``growth`` in the part where it is most, in ``kl_bound`` by that of the order, up to the next,
+    that grows most. A remainder that points along the way from one posterior to the other grows by
+    more, the more so the more parameters there are. `decoct.check` measures, and assumes nothing.
 
-    Parts cut at random from one table are at 1 to 3 sd, however many. Too far is more than
-    `DRIFTED` = 5 sd plus the √(2 KL) sd that the parts' own errors may explain, also where the
-    log-likelihood is quadratic and a good coreset right everywhere.
+    Parts cut at random from one table are at 1 to 3 sd, however many. Above `DRIFTED` = 5 sd no KL
+    is predicted or bounded, also where the log-likelihood is quadratic and a good coreset right
+    everywhere. If the parts' own errors, Σ ρ_c where they were measured, may not explain the rest
+    (ρ can move a posterior by ρ sd), the status is `Status.DRIFTED`.
 
     Examples
     --------
@@ -138,7 +134,7 @@ def merge(
         raise RequestError(f"size must be at least 1, not {size}.")
     key = jax.random.key(seed)
     with ProgressBar(progress) as bar:
-        union = _located(jax.random.fold_in(key, DRIFT_KEY), parts, posterior, bar)
+        union = located(jax.random.fold_in(key, DRIFT_KEY), parts, _union(parts), posterior, bar)
         if size is None or union.size <= size:
             return union
         encoded = union.model.encode(union.rows, union.indices)
@@ -183,64 +179,6 @@ def _union(parts: Sequence[Coreset]) -> Coreset:
     )
 
 
-def _located(key: jax.Array, parts: list[Coreset], sampler: Sampler, bar: ProgressBar) -> Coreset:
-    """Return the union, with what its report may say when it is known where its parts lie."""
-    union = _union(parts)
-    error, report = ErrorSum.of_report(union.report), union.report
-    if report.status is Status.DRIFTED:
-        warnings.warn(_drifted_before(parts), stacklevel=3)
-    if error is None or len(parts) == 1:  # nothing is claimed, or nothing can contradict
-        return union
-    try:
-        densities = [part.density for part in parts]
-        drift = drift_of_parts(key, densities, union.density, sampler, bar.stretch)
-    except ModelError as why:
-        warnings.warn(_unknown(why), stacklevel=3)
-        return replace(union, report=replace(report, rounds=[]))
-    # Errors of ρ in all can themselves move a posterior by ρ sd, as ½δ² ≤ KL ≤ ½ρ².
-    limit = DRIFTED + error.total
-    far = [i for i, sd in enumerate(drift.distances) if not sd <= limit]
-    if far:
-        warnings.warn(_too_far(drift, far, limit), stacklevel=3)
-    status = Status.DRIFTED if far else report.status
-    growths = _growths(parts, drift)
-    sums = _sums(status, _carried(parts, growths))
-    place = {
-        DRIFT: max(drift.distances),
-        DRIFT_SAMPLER: drift.sampler,
-        GROWTH: max(one.expected for one in growths),
-    }
-    rounds = [{**report.rounds[-1], **sums, **place}]
-    return replace(union, report=replace(report, status=status, rounds=rounds))
-
-
-def _growths(parts: list[Coreset], drift: Drift) -> list[Growth]:
-    return [
-        Growth.of(place, drift.whole, part.size)
-        for part, place in zip(parts, drift.places, strict=True)
-    ]
-
-
-def _carried(parts: list[Coreset], growths: list[Growth]) -> ErrorSum:
-    """Return the sum of the parts' errors, all of them known, at the posterior of all parts."""
-    errors = (ErrorSum.of_report(part.report) for part in parts)
-    return ErrorSum.of_parts(
-        one.grown(*growth) for one, growth in zip(errors, growths, strict=True) if one is not None
-    )
-
-
-def _drift_in(report: Report) -> dict[str, Any]:
-    last = report.rounds[-1] if report.rounds else {}
-    return {name: last[name] for name in (DRIFT, DRIFT_SAMPLER, GROWTH) if name in last}
-
-
-def _sums(status: Status, error: ErrorSum | None) -> dict[str, float | None]:
-    """Return what a report says of the sums; of errors measured elsewhere, that there are none."""
-    if status is Status.DRIFTED:
-        return {BOUND: None, INDEPENDENT: None}
-    return {} if error is None else dict(error.to_dict())
-
-
 def _worst(statuses: Sequence[Status]) -> Status:
     """Return the first that is not ok; before all others, that nobody knows how close it is."""
     if Status.DRIFTED in statuses:
@@ -248,42 +186,11 @@ def _worst(statuses: Sequence[Status]) -> Status:
     return next((one for one in statuses if not one.ok), Status.DONE)
 
 
-def _drifted_before(parts: list[Coreset]) -> str:
-    number = next(i for i, one in enumerate(parts) if one.report.status is Status.DRIFTED)
-    return (
-        f"Nobody knows how close coreset {number} is, its status is DRIFTED; so no KL of all parts "
-        "together is predicted or bounded. Run decoct.check on all rows."
-    )
-
-
-def _too_far(drift: Drift, far: list[int], limit: float) -> str:
-    far = sorted(far, key=lambda i: -drift.distances[i])
-    named = ", ".join(f"coreset {i}: {drift.distances[i]:.1f} sd" for i in far[:NAMED])
-    others = f", and {len(far) - NAMED} more" if len(far) > NAMED else ""
-    return (
-        f"The posterior of all parts lies more than {limit:.1f} sd from that of a part, in sd of "
-        f"the part ({named}{others}). A part's rows were chosen to be right near its own "
-        "posterior only, so the sums of the errors may be far too small, and no KL is predicted or "
-        "bounded. Build the parts from rows shuffled together, or build once over all rows, or run "
-        "decoct.check on all rows to see how close the coreset is."
-    )
-
-
-def _unknown(why: ModelError) -> str:
-    return (
-        "How far the posteriors of the parts lie from that of all parts is not known, because one "
-        "of them has no Laplace approximation and the sampler cannot draw from it either. The "
-        "errors of parts add up only if they lie close together, so no KL is predicted or bounded. "
-        "Give a sampler that fits the model (posterior=), or run decoct.check on all rows. The "
-        f"sampler says: {why}"
-    )
-
-
 def _compressed(union: Coreset, found: Recompressed, size: int, seed: int) -> Coreset:
     kept, report = found.chosen.selection, union.report
     before = ErrorSum.of_report(report)
     error = None if before is None else before.with_step(found.chosen.predicted_kl)
-    last = {**found.rounds[-1], **_drift_in(report), **_sums(report.status, error)}
+    last = {**found.rounds[-1], **kept_of(report, error)}
     return Coreset(
         kept.indices,
         kept.weights,
@@ -358,8 +265,11 @@ def _report(reports: list[Report]) -> Report:
     errors = [ErrorSum.of_report(one) for one in reports]
     known = [one for one in errors if one is not None]
     worst = _worst([one.status for one in reports])
-    total = ErrorSum.of_parts(known) if len(known) == len(errors) else None
-    sums = _sums(worst, total)
+    sums: dict[str, Any] = {}
+    if worst is Status.DRIFTED:
+        sums = dict(NOTHING)
+    elif len(known) == len(errors):
+        sums = ErrorSum.of_parts(known).to_dict()
     return Report(
         {"name": "merge", "parts": [one.method for one in reports]},
         reports[0].seed,

@@ -1,6 +1,6 @@
 """How the error of a coreset grows from one posterior to another.
 
-M weights fitted at a Gaussian π_0 can match a log-likelihood to the order p − 1, where p is the
+M weights fitted at a Gaussian π_0 match a log-likelihood to about the order p − 1, where p is the
 lowest with more than M polynomials of degree 1 to p in d variables, C(d + p, p) − 1 > M. What is
 left is of order p and, if the weights match some of that too, in part of order p + 1. In the
 whitened coordinates x of π_0 the remainder is orthogonal to polynomials of lower degree, to leading
@@ -27,8 +27,8 @@ from numpy.polynomial.hermite_e import hermegauss, hermevander
 from decoct.diagnostics.divergences import Gaussian
 
 LOWEST, HIGHEST = 3, 10
-"""Orders of remainders that are told apart. A fit that is worse than to second order has its own
-error to tell of; what one to tenth order leaves is rounding."""
+"""Between these p is taken to be. Fits of few rows, which miss the first two orders, leave some of
+the third too; a fit to the tenth leaves rounding."""
 
 SMALLEST = 1e-12
 """Variance along a principal axis of the correlations below which it is rounding."""
@@ -50,64 +50,62 @@ def whitening(place: Gaussian) -> Float[np.ndarray, "d d"]:
 
 
 class Growth(NamedTuple):
-    """By how much the square of an error is larger at one posterior than at another.
+    """By how much the square of an error is larger at one posterior than at another; at least 1.
+
+    An error that would become smaller is not counted on to do so.
 
     Attributes
     ----------
     expected
-        Of a remainder of the lowest order that the rows need not match.
+        Of a remainder of order p.
     bound
-        Of that or of the next order, whichever grows more.
+        Of a remainder of any order from 1 to p + 1, whichever grows most.
     """
 
     expected: float
     bound: float
 
     @classmethod
-    def of(cls, start: Gaussian, end: Gaussian, size: int) -> Growth:
-        """Return the growth, from one posterior to another, of what so many rows leave."""
-        order = remainder_order(size, start.dim)
-        expected = growth(start, end, order)
-        return cls(expected, max(expected, growth(start, end, order + 1)))
+    def of(cls, start: Gaussian, end: Gaussian, order: int) -> Growth:
+        """Return the growth of a remainder of order p, measured at one posterior, at another."""
+        found = growths(start, end, order + 1)
+        return cls(max(1.0, float(found[order - 1])), max(1.0, float(found.max())))
 
 
-def growth(start: Gaussian, end: Gaussian, order: int) -> float:
-    """Return g ≥ 1, by how much a variance measured at one posterior is larger at another.
-
-    An error of lower order grows more slowly with the distance. One that would become smaller is
-    not counted on to do so.
+def growths(start: Gaussian, end: Gaussian, orders: int) -> Float[np.ndarray, " p"]:
+    """Return g for the remainders of order 1 to ``orders``.
 
     Parameters
     ----------
     start
-        Where the error was measured.
+        Where the error was measured; its covariance has an inverse.
     end
         Where it is asked for.
-    order
-        p.
+    orders
+        The highest order.
     """
     w = whitening(start)
     variances, axes = np.linalg.eigh(w.T @ end.cov @ w)
-    squares, means = _moments((end.mean - start.mean) @ w @ axes, np.maximum(variances, 0.0), order)
-    there = _coefficient(squares) - _coefficient(means)
-    return max(1.0, there / comb(start.dim + order - 1, order))
+    u = (end.mean - start.mean) @ w @ axes
+    squares, means = _moments(u, np.maximum(variances, 0.0), orders)
+    numbers = [comb(start.dim + k - 1, k) for k in range(1, orders + 1)]
+    return (_product(squares) - _product(means))[1:] / numbers
 
 
 def _moments(
-    u: Float[np.ndarray, " d"], variances: Float[np.ndarray, " d"], order: int
+    u: Float[np.ndarray, " d"], variances: Float[np.ndarray, " d"], orders: int
 ) -> tuple[Float[np.ndarray, "d k"], Float[np.ndarray, "d k"]]:
-    """Return E He_k(x)²/k! and (E He_k(x))²/k! of each coordinate, k = 0 to p, by quadrature."""
-    nodes, weights = hermegauss(order + 1)
-    x = u[:, None] + np.sqrt(variances)[:, None] * nodes
-    values = hermevander(x, order)
-    weights, scale = weights / weights.sum(), [float(factorial(k)) for k in range(order + 1)]
+    """Return E He_k(x)²/k! and (E He_k(x))²/k! of each coordinate, k from 0, by quadrature."""
+    nodes, weights = hermegauss(orders + 1)
+    values = hermevander(u[:, None] + np.sqrt(variances)[:, None] * nodes, orders)
+    weights, scale = weights / weights.sum(), [float(factorial(k)) for k in range(orders + 1)]
     mean, square = (np.einsum("n,ink->ik", weights, v) for v in (values, values**2))
     return square / scale, mean**2 / scale
 
 
-def _coefficient(series: Float[np.ndarray, "d k"]) -> float:
-    """Return the last coefficient of the product of power series, cut off where they are."""
+def _product(series: Float[np.ndarray, "d k"]) -> Float[np.ndarray, " k"]:
+    """Return the product of power series, cut off where they are."""
     product = series[0]
     for one in series[1:]:
         product = np.convolve(product, one)[: len(one)]
-    return float(product[-1])
+    return product

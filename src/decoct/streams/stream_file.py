@@ -68,8 +68,14 @@ def load(
 ) -> T:
     """Read a stream that `save` wrote."""
     packed = read_checkpoint(path)
-    if packed.get("stream") != FORMAT:
-        raise RequestError(f"{path} is no stream that this decoct can read; save one with save().")
+    version = packed.get("stream")
+    if version is None:
+        raise RequestError(f"{path} is no stream; save one with save().")
+    if version != FORMAT:
+        raise RequestError(
+            f"The stream in {path} has format {version}, this decoct reads {FORMAT}; go on with "
+            "the decoct that saved it."
+        )
     stream = kind(
         model,
         packed["size"],

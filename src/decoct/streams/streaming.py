@@ -348,7 +348,6 @@ class StreamingCoreset:
     def _coreset(self, bar: ProgressBar) -> Coreset:
         started, plan = time.perf_counter(), self.state.plan
         assert plan is not None
-        bar.begin("compressing the rows that wait", self.held_rows)
         tree, parts = self._held(plan)
         union = joined([part.selection for part in parts])
         raw = joined_columns([part.raw for part in parts])
