@@ -68,8 +68,8 @@ class Growth(NamedTuple):
     @classmethod
     def of(cls, start: Gaussian, end: Gaussian, order: int) -> Growth:
         """Return the growth of a remainder of order p, measured at one posterior, at another."""
-        found = growths(start, end, order + 1)
-        return cls(max(1.0, float(found[order - 1])), max(1.0, float(found.max())))
+        found = np.maximum(1.0, growths(start, end, order + 1))  # which keeps a NaN
+        return cls(float(found[order - 1]), float(found.max()))
 
 
 def growths(start: Gaussian, end: Gaussian, orders: int) -> Float[np.ndarray, " p"]:
