@@ -23,6 +23,9 @@ from decoct.status import Status
 
 BOUND, INDEPENDENT = "kl_bound", "kl_if_independent"
 
+NOTHING = {BOUND: None, INDEPENDENT: None}
+"""What a report says of the sums of errors that were measured elsewhere."""
+
 
 @dataclass(frozen=True)
 class ErrorSum:

@@ -25,9 +25,9 @@ import jax
 import numpy as np
 
 from decoct.constructions.base import Selection
-from decoct.constructions.error_sum import ErrorSum
+from decoct.constructions.error_sum import NOTHING, ErrorSum
 from decoct.constructions.recompress import Recompressed, recompress
-from decoct.constructions.union_error import NOTHING, kept_of, located
+from decoct.constructions.union_error import kept_of, located
 from decoct.coreset import Coreset
 from decoct.errors import RequestError
 from decoct.models.digest import identity
@@ -76,8 +76,8 @@ def merge(
         Row numbers count on from table to table. Costs in the report are the sums. Its last round
         has what can be said of the error where every part has a predicted KL: ``kl_bound``, if all
         errors point the same way (the triangle inequality of Corollaries 4.5 and 4.6), and
-        ``kl_if_independent``, both in nats. The predicted KL is ``kl_if_independent`` after a
-        compression, and None without.
+        ``kl_if_independent``, both in nats and with an assumption about remainders (Notes). The
+        predicted KL is ``kl_if_independent`` after a compression, and None without.
 
     Warns
     -----
@@ -110,8 +110,8 @@ def merge(
 
     Parts cut at random from one table are at 1 to 3 sd, however many. Above `DRIFTED` = 5 sd no KL
     is predicted or bounded, also where the log-likelihood is quadratic and a good coreset right
-    everywhere. If the parts' own errors, Σ ρ_c where they were measured, may not explain the rest
-    (ρ can move a posterior by ρ sd), the status is `Status.DRIFTED`.
+    everywhere. If the parts' own errors cannot explain the rest (an error of ρ can move a
+    posterior by ρ sd), the status is `Status.DRIFTED`.
 
     Examples
     --------

@@ -1,8 +1,9 @@
 """What a union of coresets knows of its error, once it is known where its parts lie.
 
 With g_c the growth of part c's error between its own posterior and the union's (`remainder`), and
-ρ_c² its square where it was measured, KL ≤ ½ (Σ_c ρ_c √g_c)², and ½ Σ_c ρ_c² g_c where the parts'
-errors are independent: nothing where the two posteriors lie too far apart (`drift`).
+ρ_c² its square where it was measured, the KL is ½ (Σ_c ρ_c √g_c)² if all errors point the same
+way, and ½ Σ_c ρ_c² g_c if they are independent. Nothing is said where the two posteriors lie too
+far apart (`drift`).
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from dataclasses import replace
 from typing import Any
 
 import jax
+import numpy as np
 
 from decoct.constructions.drift import DRIFTED, Drift, drift_of_parts
-from decoct.constructions.error_sum import BOUND, INDEPENDENT, ErrorSum
+from decoct.constructions.error_sum import BOUND, NOTHING, ErrorSum
 from decoct.constructions.remainder import Growth, remainder_order
 from decoct.coreset import Coreset
 from decoct.errors import ModelError
@@ -27,9 +29,6 @@ NAMED = 3
 """Most parts that a warning names."""
 
 DRIFT, DRIFT_SAMPLER, GROWTH, ORDER = "drift", "drift_sampler", "growth", "order"
-NOTHING = {BOUND: None, INDEPENDENT: None}
-"""What a report says of the sums of errors that were measured elsewhere."""
-
 OF_UNION = (DRIFT, DRIFT_SAMPLER, GROWTH, ORDER)
 
 
@@ -48,8 +47,9 @@ def located(
     except ModelError as why:
         warnings.warn(_unknown(why), stacklevel=3)
         return replace(union, report=replace(report, rounds=[]))
-    # Errors of ρ in all can themselves move a posterior by ρ sd, as ½δ² ≤ KL ≤ ½ρ².
-    most, limit = max(drift.distances), DRIFTED + error.total
+    # An error of ρ can itself move a posterior by ρ sd, as ½δ² ≤ KL ≤ ½ρ²: a part's, the union's.
+    worst = max(one.total for one in _errors(parts))
+    most, limit = max(drift.distances), DRIFTED + worst + float(np.sqrt(error.squares))
     far = [i for i, sd in enumerate(drift.distances) if sd > limit]
     if far:
         warnings.warn(_too_far(drift, far, limit), stacklevel=3)
@@ -72,12 +72,16 @@ def _carried(parts: list[Coreset], drift: Drift) -> dict[str, Any]:
         Growth.of(place, drift.whole, order)
         for place, order in zip(drift.places, orders, strict=True)
     ]
-    errors = [ErrorSum.of_report(part.report) for part in parts]
     error = ErrorSum.of_parts(
-        one.grown(*growth) for one, growth in zip(errors, growths, strict=True) if one is not None
+        one.grown(*growth) for one, growth in zip(_errors(parts), growths, strict=True)
     )
     most = max(growth.expected for growth in growths)
     return {**error.to_dict(), GROWTH: most, ORDER: max(orders)}
+
+
+def _errors(parts: list[Coreset]) -> list[ErrorSum]:
+    known = (ErrorSum.of_report(part.report) for part in parts)
+    return [one for one in known if one is not None]
 
 
 def _order(part: Coreset) -> int:

@@ -212,7 +212,7 @@ class Look:
         order = found.indices[np.argsort(numbers[found.indices])]
         weights = found.weights[np.argsort(numbers[found.indices])]
         seen = moments(self.draws)
-        error = ErrorSum.of_parts(one.error for one in parts).with_step(kl)
+        error = ErrorSum.of_parts(one.error_at(seen) for one in parts).with_step(kl)
         assert error is not None
         return Part(
             Selection(numbers[order], weights, {name: one[order] for name, one in rows.items()}),

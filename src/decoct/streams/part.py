@@ -9,8 +9,9 @@ import numpy as np
 from jaxtyping import Float
 
 from decoct.constructions.base import Selection
-from decoct.constructions.drift import distance
+from decoct.constructions.drift import DRIFTED, distance
 from decoct.constructions.error_sum import ErrorSum
+from decoct.constructions.remainder import Growth, remainder_order
 from decoct.data.base import Columns
 from decoct.diagnostics.divergences import Gaussian
 
@@ -46,6 +47,16 @@ class Part:
     def drift_to(self, mean: Float[np.ndarray, " d"]) -> float:
         """Return the drift when these rows are looked at around ``mean``."""
         return self.drift if self.seen is None else max(self.drift, distance(self.seen, mean))
+
+    def error_at(self, place: Gaussian) -> ErrorSum:
+        """Return the error of these rows as it has grown where draws now are.
+
+        That of rows that have drifted is nowhere told, and left as it is.
+        """
+        if self.seen is None or not self.drift_to(place.mean) <= DRIFTED:
+            return self.error
+        order = remainder_order(self.size, place.dim)
+        return self.error.grown(*Growth.of(self.seen, place, order))
 
     @classmethod
     def uncompressed(cls, start: int, raw: Columns, rows: Columns) -> Part:

@@ -25,8 +25,8 @@ import numpy as np
 from decoct.checks import is_whole
 from decoct.compilation import use_compilation_cache
 from decoct.constructions.base import Selection
-from decoct.constructions.drift import DRIFTED
-from decoct.constructions.error_sum import ErrorSum
+from decoct.constructions.drift import DRIFTED, moments
+from decoct.constructions.error_sum import NOTHING, ErrorSum
 from decoct.constructions.recompress import Recompressed, recompress
 from decoct.coreset import Coreset
 from decoct.data.base import Columns, checked_columns, columns_length
@@ -97,12 +97,12 @@ class StreamingCoreset:
     Held are at most ``leaf`` rows that wait and ``node`` rows for each of log₂(N/leaf) + 1 levels.
 
     The error: each compression knows ½‖residual‖² in nats at held-out draws of the posterior of its
-    time. The report's last round adds them up, ``kl_bound`` by the triangle inequality (Campbell &
-    Broderick 2019, Corollaries 4.5 and 4.6) and ``kl_if_independent`` in squares, which is also the
-    predicted KL unless the stream has drifted. Neither sees what no draw saw: ``drift`` says by how
-    many posterior sd the draws have moved since rows were compressed, in the coordinate or
-    principal axis where it is most. About 3 is usual for rows in random order. `decoct.check`,
-    where the rows can be walked again, certifies.
+    time. The report's last round adds them up as they have grown since (`decoct.merge` says how),
+    ``kl_bound`` by the triangle inequality (Campbell & Broderick 2019, Corollaries 4.5 and 4.6) and
+    ``kl_if_independent`` in squares, which is also the predicted KL. ``drift`` says by how many
+    posterior sd the draws have moved since rows were compressed, in the coordinate or principal
+    axis where it is most. 1 to 3 is usual for rows in random order; above `DRIFTED` = 5 nothing is
+    predicted or bounded. `decoct.check`, where the rows can be walked again, certifies.
 
     Examples
     --------
@@ -353,7 +353,11 @@ class StreamingCoreset:
         raw = joined_columns([part.raw for part in parts])
         found: Recompressed | None = None
         kept: Selection = union
-        error = ErrorSum.of_parts(part.error for part in parts)
+        now = None if tree.reference is None else moments(tree.reference.draws)
+        error = ErrorSum.of_parts(
+            part.error if now is None else part.error_at(now) for part in parts
+        )
+        drift = 0.0 if now is None else max(part.drift_to(now.mean) for part in parts)
         if union.size > self.size:
             key = self._keys()[1]
             found = recompress(key, self.model, union, self.size, self.posterior, bar)
@@ -361,7 +365,7 @@ class StreamingCoreset:
             raw = {name: column[found.positions] for name, column in raw.items()}
             predicted = found.chosen.predicted_kl
             error = error.with_step(0.0 if predicted is None else predicted) or error
-        report = self._report(tree, parts, error, found, plan)
+        report = self._report(tree, parts, error, drift, found, plan)
         seconds = {"update": self.state.seconds, "coreset": time.perf_counter() - started}
         return Coreset(
             kept.indices,
@@ -377,16 +381,12 @@ class StreamingCoreset:
         tree: Tree,
         parts: list[Part],
         error: ErrorSum,
+        drift: float,
         found: Recompressed | None,
         plan: Plan,
     ) -> Report:
-        drift = 0.0
-        if tree.reference is not None:
-            mean = tree.reference.draws.mean(axis=0)
-            drift = max(part.drift_to(mean) for part in parts)
-        status = Status.DONE if found is None else found.status
-        if drift > DRIFTED:
-            status = Status.DRIFTED
+        drifted = drift > DRIFTED
+        status = Status.DRIFTED if drifted else Status.DONE if found is None else found.status
         numbers: Mapping[str, Any] = {
             "leaves": tree.leaves,
             "parts": len(parts),
@@ -394,7 +394,7 @@ class StreamingCoreset:
             "new_draws": tree.tally.refreshed,
             "near_only": tree.tally.near_only,
             "kl_by_level": [kl / count if count else None for count, kl in tree.tally.losses],
-            **error.to_dict(),
+            **(NOTHING if drifted else error.to_dict()),
             "drift": drift,
         }
         return Report(
@@ -406,7 +406,7 @@ class StreamingCoreset:
             [*([] if found is None else found.rounds), dict(numbers)],
             1,
             self.n_rows + tree.tally.evaluations + (found.evaluations if found else 0),
-            predicted_kl=None if status is Status.DRIFTED else error.kl_if_independent,
+            predicted_kl=None if drifted else error.kl_if_independent,
         )
 
 
