@@ -353,7 +353,7 @@ def test_parts_that_agree_are_within_their_bound(order):
     assert whole.report.predicted_kl == last["kl_if_independent"]
 
 
-@pytest.mark.parametrize("size", [12, 25])
+@pytest.mark.parametrize("size", [12, 25, 40])
 @pytest.mark.parametrize("factor", [1.0, 1.1, 1.2])
 def test_an_error_is_told_as_it_has_grown_where_parts_disagree_a_little(factor, size):
     """Each part is right near its own posterior; that of all is up to 4 sd away."""

@@ -54,9 +54,7 @@ def test_the_posterior_of_weighted_rows_is_kept(given):
 def test_a_sampler_that_knows_the_model_still_knows_it(given):
     """`Exact` asks for a conjugate model, which the weighted one is not."""
     rows, model = {"x": given.rows["x"]}, GaussianMean(np.eye(D))
-    found = recompress(
-        jax.random.key(0), model, given._replace(rows=rows), 10, Exact(), ProgressBar(False)
-    )
+    found = recompress(jax.random.key(0), model, given._replace(rows=rows), 10, Exact(), BAR)
     kept = found.chosen.selection
     before = decoct.laplace(model, rows, given.weights)
     after = decoct.laplace(model, kept.rows, kept.weights)
@@ -69,9 +67,7 @@ def test_a_weight_is_as_good_as_a_repeated_row(given):
     model, counts = LogisticRegression(), np.r_[np.full(10, 3), np.ones(40)].astype(int)
     few = {name: column[:50] for name, column in given.rows.items()}
     weighted = Selection(np.arange(50), counts.astype(float), few)
-    found = recompress(
-        jax.random.key(0), model, weighted, 12, Laplace(judge=False), ProgressBar(False)
-    )
+    found = recompress(jax.random.key(0), model, weighted, 12, Laplace(judge=False), BAR)
     repeated = {name: np.repeat(column, counts, axis=0) for name, column in few.items()}
     kept = found.chosen.selection
     full = decoct.laplace(model, repeated)
