@@ -34,7 +34,8 @@ class Traffic:
         Bytes of sums, pools and rows that came here.
     rows_moved
         Rows that had to go from one worker to another, because a chunk lies across partitions: the
-        smaller side of each border. The scheduler may send the larger one to a worker that waits.
+        smaller side of each border. The scheduler may send the larger one to a worker that waits,
+        and its work stealing whole partitions, which are not counted.
     passes
         Passes over all rows.
     """
