@@ -320,6 +320,16 @@ def test_a_posterior_that_moves_a_little_is_within_its_bound(last):
     assert gaussian_kl(stream.coreset, table) <= told["kl_bound"]
 
 
+def test_draws_that_lag_behind_do_not_hide_that_it_wanders(rows, monkeypatch):
+    """In many dimensions a posterior moves far along one axis before new draws are due."""
+    monkeypatch.setattr("decoct.streams.tree.STALE", 1e6)
+    table = ordered(rows, np.argsort(rows["y"], kind="stable"))
+    with pytest.warns(UserWarning, match="The posterior has moved by"):
+        last = streamed(LogisticRegression(), table).coreset.report.rounds[-1]
+    assert last["new_draws"] == 1
+    assert last["drift"] > DRIFTED
+
+
 def test_collinear_columns_do_not_hide_that_it_wanders():
     """Each coefficient stays within a few sd, which are wide; their sum does not."""
     rng = np.random.default_rng(4)

@@ -98,6 +98,12 @@ def drift_of_parts(
     return Drift(tuple(places), whole, name)
 
 
+def place_of(key: jax.Array, density: WeightedDensity, sampler: Sampler) -> tuple[Gaussian, str]:
+    """Return where draws of a posterior lie, and what drew them."""
+    draws = sampler.draw(key, density, max(DRAWS, DRAWS_PER_PARAMETER * density.dim))
+    return moments(draws.flat), draws.sampler
+
+
 def moments(draws: Float[np.ndarray, "S d"]) -> Gaussian:
     """Return where draws lie; as if coordinates were independent, if the draws are too few."""
     mean, (n, dim) = draws.mean(axis=0), draws.shape
@@ -138,9 +144,8 @@ def _means(
 ) -> tuple[list[Gaussian], str]:
     found, name = [], ""
     for i, one in enumerate(every):
-        draws = sampler.draw(jax.random.fold_in(key, i), one, _enough(one))
-        found.append(moments(draws.flat))
-        name = draws.sampler
+        place, name = place_of(jax.random.fold_in(key, i), one, sampler)
+        found.append(place)
         advance(1)
     return found, name
 
@@ -151,7 +156,3 @@ def _laplace(key: jax.Array, density: WeightedDensity) -> Gaussian:
     if not khat <= USABLE:
         raise ModelError(f"The Laplace approximation has a k-hat of {khat:.2g}; use NUTS.")
     return gaussian_at(find_mode(density))
-
-
-def _enough(density: WeightedDensity) -> int:
-    return max(DRAWS, DRAWS_PER_PARAMETER * density.dim)

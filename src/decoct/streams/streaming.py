@@ -25,17 +25,18 @@ import numpy as np
 from decoct.checks import is_whole
 from decoct.compilation import use_compilation_cache
 from decoct.constructions.base import Selection
-from decoct.constructions.drift import DRIFTED, moments
+from decoct.constructions.drift import DRIFTED, place_of
 from decoct.constructions.error_sum import NOTHING, ErrorSum
 from decoct.constructions.recompress import Recompressed, recompress
 from decoct.coreset import Coreset
 from decoct.data.base import Columns, checked_columns, columns_length
 from decoct.data.tables import rows as as_rows
+from decoct.diagnostics.divergences import Gaussian
 from decoct.errors import RequestError
 from decoct.models.base import AbstractModel
 from decoct.models.fitted import require_density
 from decoct.posteriors.automatic import Automatic
-from decoct.posteriors.base import Sampler
+from decoct.posteriors.base import Sampler, WeightedDensity
 from decoct.potentials import Potentials
 from decoct.progress import ProgressBar
 from decoct.report import Report, described
@@ -43,7 +44,7 @@ from decoct.status import Status
 from decoct.streams.compress import Leaf
 from decoct.streams.incoming import Buffer, Layout, Stretch, check_potentials, encoded_stretch
 from decoct.streams.part import Part, joined, joined_columns
-from decoct.streams.tree import Engine, Plan, Tree
+from decoct.streams.tree import Engine, Plan, Reference, Tree
 
 
 @dataclass(frozen=True)
@@ -100,8 +101,8 @@ class StreamingCoreset:
     time. The report's last round adds them up as they have grown since (`decoct.merge` says how),
     ``kl_bound`` by the triangle inequality (Campbell & Broderick 2019, Corollaries 4.5 and 4.6) and
     ``kl_if_independent`` in squares, which is also the predicted KL. ``drift`` says by how many
-    posterior sd the draws have moved since rows were compressed, in the coordinate or principal
-    axis where it is most. 1 to 3 is usual for rows in random order; above `DRIFTED` = 5 nothing is
+    sd the posterior has moved since rows were compressed, in the coordinate or principal axis where
+    it is most. 1 to 3 is usual for rows in random order; above `DRIFTED` = 5 nothing is
     predicted or bounded. `decoct.check`, where the rows can be walked again, certifies.
 
     Examples
@@ -196,8 +197,8 @@ class StreamingCoreset:
         Warns
         -----
         UserWarning
-            The draws have moved by more than `DRIFTED` sd since rows were compressed. The report's
-            status is then `Status.DRIFTED`, and it predicts no KL.
+            The posterior has moved by more than `DRIFTED` sd since rows were compressed. The
+            report's status is then `Status.DRIFTED`, and it predicts no KL.
 
         Raises
         ------
@@ -353,13 +354,13 @@ class StreamingCoreset:
         raw = joined_columns([part.raw for part in parts])
         found: Recompressed | None = None
         kept: Selection = union
-        now = None if tree.reference is None else moments(tree.reference.draws)
+        place_key, key = jax.random.split(self._keys()[1])
+        now = None if tree.reference is None else self._place(place_key, union, tree.reference, bar)
         error = ErrorSum.of_parts(
             part.error if now is None else part.error_at(now) for part in parts
         )
         drift = 0.0 if now is None else max(part.drift_to(now.mean) for part in parts)
         if union.size > self.size:
-            key = self._keys()[1]
             found = recompress(key, self.model, union, self.size, self.posterior, bar)
             kept = found.chosen.selection
             raw = {name: column[found.positions] for name, column in raw.items()}
@@ -375,6 +376,15 @@ class StreamingCoreset:
             self.model,
             replace(report, seconds={name: round(value, 3) for name, value in seconds.items()}),
         )
+
+    def _place(
+        self, key: jax.Array, held: Selection, reference: Reference, bar: ProgressBar
+    ) -> Gaussian:
+        """Return where the posterior of all rows held lies: the tree's draws may be behind it."""
+        bar.begin("drawing from the posterior of all rows held", held.size)
+        density = WeightedDensity.of(self.model, held.rows, held.weights)
+        start = reference.draws.mean(axis=0)
+        return place_of(key, replace(density, start=start), self.posterior)[0]
 
     def _report(
         self,
