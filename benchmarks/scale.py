@@ -25,6 +25,12 @@ from benchmarks.tables import RESULTS, in_process, write_csv
 
 WARM_ROWS = 1_000_000
 
+ENGINES = ((0, 1), (1, 1), (0, 2), (2, 2))
+"""Workers of Dask, none for this process; cores for all of it."""
+
+ROUNDS = 3
+"""Times that the engines are compared: single runs of half a minute differ by a tenth."""
+
 LEFT_OUT = ("mean", "sd", "full_mean", "full_sd", "ess", "square_ess", "full_square_ess")
 """Of a line; `errors` says what they come to."""
 
@@ -168,36 +174,46 @@ def on_dask(n: int, folder: Path) -> list[dict[str, Any]]:
     """Return the seconds of build and certificate on as many cores as workers, and without them.
 
     Once in processes that have just started, which import and compile what they need, and once in
-    processes that have been through a smaller table before.
+    processes that have been through a smaller table before; all of it `ROUNDS` times over.
     """
     rows, smaller = folder / f"{n}", folder / f"{WARM_ROWS}"
     write_rows(rows, n)
     write_rows(smaller, WARM_ROWS)
     lines = []
-    for workers, cores in ((0, 1), (1, 1), (0, 2), (2, 2)):
-        options = ("--folder", str(rows), "--workers", str(workers), "--cores", str(cores))
-        line: dict[str, Any] = {"workers": workers, "cores": cores}
-        for name, warm in (("cold_seconds", ()), ("seconds", ("--warm", str(smaller)))):
-            found = part("coreset", *options, *warm)
-            line |= {name: found["build_s"] + found["check_s"], "kl": found["kl"]}
-        lines.append(line)
+    for number in range(ROUNDS):
+        for workers, cores in ENGINES:
+            options = ("--folder", str(rows), "--workers", str(workers), "--cores", str(cores))
+            line: dict[str, Any] = {"round": number + 1, "workers": workers, "cores": cores}
+            for name, warm in (("cold_seconds", ()), ("seconds", ("--warm", str(smaller)))):
+                found = part("coreset", *options, *warm)
+                line |= {name: found["build_s"] + found["check_s"], "kl": found["kl"]}
+            lines.append(line)
     return lines
 
 
 def show_dask(n: int, lines: list[dict[str, Any]]) -> None:
-    table = Table(title=f"Build and certificate, N = {n:,}")
-    for head in ("engine", "cores", "cold, s", "over one worker", "warm, s", "over one worker"):
+    """Print medians, and the ratios of neighbouring runs: the machine is not as fast all day."""
+    table = Table(title=f"Build and certificate, N = {n:,}, medians of {ROUNDS}")
+    for head in ("engine", "cores", "cold, s", "warm, s"):
         table.add_column(head, justify="right")
-    (base,) = (one for one in lines if one["workers"] == 1)
-    for one in lines:
-        name = f"Dask, {one['workers']} worker(s)" if one["workers"] else "this process"
-        cells = [
-            cell
-            for key in ("cold_seconds", "seconds")
-            for cell in (f"{one[key]:.1f}", f"{base[key] / one[key]:.2f}")
-        ]
-        table.add_row(name, str(one["cores"]), *cells)
+    for engine in ENGINES:
+        workers, cores = engine
+        name = f"Dask, {workers} worker(s)" if workers else "this process"
+        found = [np.median(seconds(lines, key, engine)) for key in ("cold_seconds", "seconds")]
+        table.add_row(name, str(cores), *(f"{one:.1f}" for one in found))
     Console().print(table)
+    for key, state in (("cold_seconds", "cold"), ("seconds", "warm")):
+        here, one, _, two = (seconds(lines, key, engine) for engine in ENGINES)
+        for what, ratios in (
+            ("two workers are as many times as fast as one", one / two),
+            ("one worker takes as many times this process's seconds", one / here),
+        ):
+            each = ", ".join(f"{ratio:.2f}" for ratio in ratios)
+            print(f"{state}: {what}: median {np.median(ratios):.2f} of {each}")
+
+
+def seconds(lines: list[dict[str, Any]], key: str, engine: tuple[int, int]) -> np.ndarray:
+    return np.array([one[key] for one in lines if (one["workers"], one["cores"]) == engine])
 
 
 def show_ratios(title: str, figures: dict[str, float]) -> None:
