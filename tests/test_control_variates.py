@@ -7,6 +7,7 @@ import decoct
 from decoct.control_variates import subsampled_totals
 from decoct.data.encoded import encoded
 from decoct.models import GaussianMean, LogisticRegression
+from decoct.pools import Pool
 from decoct.potentials import Potentials
 
 
@@ -17,7 +18,7 @@ def potentials_of(model, rows):
 def subsample(potentials, draws, u, seed=0):
     chosen = np.sort(np.random.default_rng(seed).choice(potentials.n_rows, u, replace=False))
     rows = potentials.rows.take(chosen)
-    return rows, potentials.vectors(rows, draws)
+    return Pool(chosen, rows), potentials.vectors(rows, draws)
 
 
 def centred(values):

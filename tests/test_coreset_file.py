@@ -204,3 +204,24 @@ def test_paths_that_cannot_be_written(saved):
         coreset.save(saved.parent / "none" / "one.parquet")
     with pytest.raises(RequestError, match="is a folder"):
         coreset.save(saved.parent)
+
+
+def test_columns_by_the_names_that_the_file_has_of_its_own(tmp_path):
+    """As of a coreset's file that is taken for a table."""
+    rng = np.random.default_rng(3)
+    names = ("y", "_row", "_weight", "_row_")
+    rows = {name: rng.normal(size=200) for name in names}
+    model = decoct.Model(
+        lambda p, rows: -0.5 * (rows["_weight"] - p["mu"]) ** 2 + 0.1 * rows["_row"] * p["mu"],
+        lambda p: -0.5 * p["mu"] ** 2,
+        {"mu": 0.0},
+    )
+    coreset = decoct.build(model, rows, size=5)
+    coreset.save(tmp_path / "c.parquet")
+    loaded = decoct.load(tmp_path / "c.parquet", model=model)
+    assert tuple(loaded.rows) == names
+    for name in names:
+        np.testing.assert_array_equal(loaded.rows[name], rows[name][coreset.indices])
+    np.testing.assert_array_equal(loaded.weights, coreset.weights)
+    np.testing.assert_array_equal(loaded.indices, coreset.indices)
+    assert decoct.check(loaded, rows).kl == decoct.check(coreset, rows).kl

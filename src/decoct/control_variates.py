@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from decoct.data.base import Columns, columns_length
+from decoct.pools import Pool
 from decoct.posteriors.newton import Curvature
 from decoct.potentials import Potentials
 
@@ -44,7 +44,7 @@ class SubsampledTotals(NamedTuple):
 def subsampled_totals(
     potentials: Potentials,
     draws: Float[np.ndarray, "S d"],
-    rows: Columns,
+    rows: Pool,
     values: Float[np.ndarray, "u S"],
     control_variates: bool = True,
 ) -> SubsampledTotals:
@@ -57,7 +57,7 @@ def subsampled_totals(
     draws : (S, d)
         θ_s in unconstrained space.
     rows
-        The encoded rows of U, in random order with respect to their values.
+        U, in random order with respect to the rows' values.
     values : (|U|, S)
         f_n(θ_s) of those rows; a constant may have been added to every row of it.
     control_variates
@@ -68,7 +68,7 @@ def subsampled_totals(
             _centred(potentials.n_rows / len(values) * values.sum(axis=0)), False
         )
     halves = [
-        Part({name: column[half] for name, column in rows.items()}, values[half].sum(axis=0))
+        Part(rows.some(half), values[half].sum(axis=0))
         for half in (slice(0, None, 2), slice(1, None, 2))
     ]
     return totals_from_halves(potentials, draws, halves)
@@ -80,12 +80,12 @@ class Part(NamedTuple):
     Attributes
     ----------
     rows
-        Encoded rows.
+        The rows.
     sums : (S,)
         Σ f_n(θ_s) over them.
     """
 
-    rows: Columns
+    rows: Pool
     sums: Float[np.ndarray, " S"]
 
 
@@ -103,7 +103,7 @@ def totals_from_halves(
     halves
         The two halves; they tell which estimate is the better one, and serve together.
     """
-    scale = potentials.n_rows / sum(columns_length(half.rows) for half in halves)
+    scale = potentials.n_rows / sum(len(half.rows.indices) for half in halves)
     at = draws.mean(axis=0)
     delta = draws - at
     sums = [scale * half.sums for half in halves]

@@ -1,4 +1,7 @@
-"""One Parquet file: the kept rows, ``_row``, ``_weight``, and JSON metadata. No pickle."""
+"""One Parquet file: the kept rows, ``_row``, ``_weight``, and JSON metadata. No pickle.
+
+A column of the table that has one of these two names is stored with an underscore more.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import hashlib
 import importlib
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +33,9 @@ KEY = b"decoct"
 DIGEST = b"decoct_sha256"
 """Of the JSON and all columns: a coreset that changed on the disk is not taken for one."""
 
+OURS = ("_row", "_weight")
+"""Columns of the file that are none of the table's."""
+
 FITTED = {"dp_gaussian_mixture": ("decoct.mixture.dp_gaussian_mixture", "DPGaussianMixture")}
 """Kinds of `FittedModel`: kind -> module and name of the class."""
 
@@ -43,7 +50,8 @@ def save(coreset: Coreset, path: str | os.PathLike[str]) -> None:
     """
     target = require_writable(path, "The coreset's path")
     shapes = {name: list(np.shape(column)[1:]) for name, column in coreset.rows.items()}
-    columns = {name: _to_arrow(column) for name, column in coreset.rows.items()}
+    stored = _stored_names(coreset.rows)
+    columns = {stored[name]: _to_arrow(column) for name, column in coreset.rows.items()}
     columns["_row"] = pa.array(coreset.indices, pa.int64())
     columns["_weight"] = pa.array(coreset.weights, pa.float64())
     description = {
@@ -53,6 +61,7 @@ def save(coreset: Coreset, path: str | os.PathLike[str]) -> None:
         "report": coreset.report.to_dict(),
         "shapes": shapes,
         "dtypes": {name: column.dtype.str for name, column in coreset.rows.items()},
+        "stored": {name: where for name, where in stored.items() if name != where},
     }
     if isinstance(coreset.model, FittedModel):
         description["fitted"] = coreset.model.fitted_state()
@@ -95,8 +104,9 @@ def load(path: str | os.PathLike[str], model: AbstractModel | None = None) -> Co
             fitted = _fitted(spec, description["fitted"], path)
         known = from_dict(spec) if fitted is None else fitted
     try:
+        stored = description.get("stored", {})
         rows = {
-            name: _from_arrow(table[name], shape, description["dtypes"][name])
+            name: _from_arrow(table[stored.get(name, name)], shape, description["dtypes"][name])
             for name, shape in description["shapes"].items()
         }
         coreset = Coreset(
@@ -115,6 +125,17 @@ def load(path: str | os.PathLike[str], model: AbstractModel | None = None) -> Co
     if fitted is not None:
         fitted.coreset_ = coreset
     return coreset
+
+
+def _stored_names(rows: Iterable[str]) -> dict[str, str]:
+    """Return by what name a column is in the file: its own, unless that is one of `OURS`."""
+    names: dict[str, str] = {}
+    for name in rows:
+        stored = name
+        while stored in OURS or (stored != name and stored in rows) or stored in names.values():
+            stored += "_"
+        names[name] = stored
+    return names
 
 
 def _fitted(spec: dict[str, Any], state: dict[str, Any], path: object) -> Any:

@@ -13,6 +13,25 @@ class ModelError(DecoctError):
     """The model cannot be used: a wrong shape, a NaN potential, a log prior of minus infinity."""
 
 
+class PotentialError(ModelError):
+    """A potential is not finite.
+
+    Attributes
+    ----------
+    row
+        The number that the message has: "The log-likelihood of row …".
+    """
+
+    def __init__(self, message: str, row: int = 0) -> None:
+        super().__init__(message)
+        self.row = row
+
+    def renumber(self, row: int) -> None:
+        """Name the row by another number."""
+        self.args = (str(self).replace(f"of row {self.row} ", f"of row {row} ", 1),)
+        self.row = row
+
+
 class SamplerError(ModelError):
     """A sampler returned draws that cannot be used: too few, or not finite."""
 

@@ -88,9 +88,9 @@ class Stopped:
         self._reminder: threading.Thread | None = None
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        """Raise KeyboardInterrupt; when reminded, only if the last one is not on its way."""
+        """Raise KeyboardInterrupt; when reminded, only if the last one is nowhere to be seen."""
         reminded, self._again = self._again, False
-        if reminded and _on_its_way():
+        if reminded and (self._arrived.is_set() or _on_its_way()):
             return
         self.by = signal.Signals(number)
         if self._reminder is None:
@@ -99,8 +99,10 @@ class Stopped:
         raise KeyboardInterrupt
 
     def arrived(self) -> None:
-        """Remind no longer."""
+        """Remind no longer; when this returns, no reminder is on its way."""
         self._arrived.set()
+        if self._reminder is not None:
+            self._reminder.join()  # its time may have run out just before
 
     def _remind(self) -> None:
         while not self._arrived.wait(AGAIN):
@@ -133,10 +135,12 @@ def insisting() -> Iterator[Stopped]:
     try:
         yield stopped
     finally:
-        stopped.arrived()
-        sys.unraisablehook = tell
-        for one in taken:
-            signal.signal(one, before[one] or signal.SIG_DFL)
+        try:
+            stopped.arrived()
+        finally:  # another signal may have come
+            sys.unraisablehook = tell
+            for one in taken:
+                signal.signal(one, before[one] or signal.SIG_DFL)
 
 
 def _on_its_way() -> bool:

@@ -20,10 +20,15 @@ from decoct.data.base import Chunk, Columns
 
 
 class Pool(NamedTuple):
-    """Candidate rows: global numbers (ascending) and their encoded columns."""
+    """Rows of a table: global numbers (those of candidates ascend) and their encoded columns."""
 
     indices: Int[np.ndarray, " p"]
     rows: Columns
+
+    def some(self, places: Int[np.ndarray, " m"] | slice) -> Pool:
+        """Return the rows at these places."""
+        rows = {name: column[places] for name, column in self.rows.items()}
+        return Pool(self.indices[places], rows)
 
 
 def merge_pools(*pools: Pool) -> Pool:

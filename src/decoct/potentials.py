@@ -11,8 +11,8 @@ matrix is never stored.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -20,12 +20,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from decoct.data.base import Chunk, Columns, Rows, columns_length
 from decoct.derivatives import to_second_order
 from decoct.embeddings import Embedding, Values, as_embedding
-from decoct.errors import ModelError
+from decoct.errors import ModelError, PotentialError
 from decoct.models.base import AbstractModel
 from decoct.parameters import ParameterSpace
 from decoct.pools import Pool, Reservoir, merge_pools, row_exponentials
@@ -91,12 +91,16 @@ class Potentials:
         Encoded rows.
     on_rows
         Told the number of rows walked, after every chunk.
+    numbers : (N,)
+        What errors call the rows, if not by their places: rows taken from another table keep the
+        numbers that they have there.
     """
 
     model: AbstractModel
     rows: Rows
     on_rows: Callable[[int], None] | None = None
     counts: Counts = field(default_factory=Counts)
+    numbers: Int[np.ndarray, " N"] | None = None
 
     def __post_init__(self) -> None:
         example = self.rows.take(np.zeros(1, dtype=np.int64))
@@ -169,7 +173,7 @@ class Potentials:
         at = as_embedding(at)
         size = chunk_rows(at.size)
         vectors, total = np.empty((self.n_rows, at.size), dtype=dtype), np.zeros(at.size)
-        with closing(self.rows.chunks(size)) as chunks:
+        with closing(self.rows.chunks(size)) as chunks, _renumbered(self.numbers):
             for chunk in chunks:
                 padded, _ = _padded(chunk, size)
                 values = np.asarray(_potentials(self.model, self.space, at, padded))
@@ -195,16 +199,17 @@ class Potentials:
         return self._walk(fn, np.asarray(z)[None], evaluations=1 + 2 * self.dim).rounded()
 
     @float64
-    def curvature_of(self, rows: Columns, z: Float[np.ndarray, " d"]) -> Curvature:
+    def curvature_of(self, some: Pool, z: Float[np.ndarray, " d"]) -> Curvature:
         """Return value, gradient and Hessian of the sum over a few encoded rows at ``z``."""
-        n, evaluations = columns_length(rows), 1 + 2 * self.dim
+        n, evaluations = len(some.indices), 1 + 2 * self.dim
         size = chunk_rows(evaluations)
         fn = _CurvatureOf(self.model, self.space, size=size)
         at = Values(jnp.asarray(np.asarray(z)[None], dtype=jnp.float64))
-        whole, total = Chunk(0, rows), None
-        for begin in range(0, n, size):
-            part = fn(whole.piece(begin, min(begin + size, n)), at)
-            total = part if total is None else total + part
+        whole, total = Chunk(0, some.rows), None
+        with _renumbered(some.indices):
+            for begin in range(0, n, size):
+                part = fn(whole.piece(begin, min(begin + size, n)), at)
+                total = part if total is None else total + part
         if total is None:
             raise ValueError("A sum of curvatures needs at least one row.")
         self.counts.evaluations += n * evaluations
@@ -221,9 +226,10 @@ class Potentials:
         size = chunk_rows(max(at.size, evaluations or 1))
         # The chunk's jitted function pads to ``size``; every engine may cut where it likes.
         fn = replace(fn, size=size)
-        result = self.rows.map_reduce(
-            fn, Associative(), at, *broadcast, size=size, on_chunk=self.on_rows
-        )
+        with _renumbered(self.numbers):
+            result = self.rows.map_reduce(
+                fn, Associative(), at, *broadcast, size=size, on_chunk=self.on_rows
+            )
         self.counts.passes += 1
         self.counts.evaluations += self.n_rows * (evaluations or at.size)
         return result
@@ -406,10 +412,23 @@ def _name_bad_potential(model, space, chunk: Chunk, at: Embedding) -> None:
     rows, _ = _padded(chunk, chunk.n_rows)
     values = np.asarray(_potentials(model, space, at, rows))[: chunk.n_rows]
     row, place = np.argwhere(~np.isfinite(values))[0]
-    raise ModelError(
-        f"The log-likelihood of row {chunk.start + row} is {values[row, place]} at "
-        f"{at.describe(place)}; mend the model or the row, decoct does not clip it."
+    number = chunk.start + int(row)
+    raise PotentialError(
+        f"The log-likelihood of row {number} is {values[row, place]} at {at.describe(place)}; "
+        "mend the model or the row, decoct does not clip it.",
+        number,
     )
+
+
+@contextmanager
+def _renumbered(numbers: Int[np.ndarray, " n"] | None) -> Iterator[None]:
+    """Name rows in errors by these numbers, not by their places."""
+    try:
+        yield
+    except PotentialError as error:
+        if numbers is not None:
+            error.renumber(int(numbers[error.row]))
+        raise
 
 
 @float64

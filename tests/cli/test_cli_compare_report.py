@@ -70,3 +70,17 @@ def test_report_refuses_another_table_and_writes_nothing(decoct, data, late, tmp
     assert not page.exists()
     result = decoct("report", late, "-o", late)
     assert result.code == 2
+
+
+def test_ctrl_c_between_two_files_does_not_say_that_there_are_none(
+    decoct, data, tmp_path, monkeypatch
+):
+    def interrupted(self, *_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("decoct.comparison.Comparison.plot", interrupted)
+    words = ("compare", data / "flights.parquet", *FORMULA, "--sizes", 8, "--draws", 50)
+    result = decoct(*words, "-o", tmp_path / "new")
+    assert result.code == 130
+    assert "interrupted; not all files were written" in result.err
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["compared.csv"]

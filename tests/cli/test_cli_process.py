@@ -4,21 +4,24 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pandas as pd
 import pytest
+from tests.faults.conftest import (  # noqa: F401
+    COMMAND,
+    SLOW_COMMAND,
+    rounds_done,
+    started,
+    wait_for,
+)
 
 import decoct
-from decoct.checkpoint import read_checkpoint
-
-COMMAND = [sys.executable, "-m", "decoct.cli"]
 
 
 def run(*words, **options):
     command = [*COMMAND, *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, **options)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, **options)
 
 
 def test_help_and_version():
@@ -47,7 +50,7 @@ def test_bad_input_is_one_line_without_traceback(tmp_path):
     assert result.stderr.count("\n") == 1
     assert not list(tmp_path.iterdir())
     as_package = [sys.executable, "-m", "decoct", *map(str, words)]
-    assert subprocess.run(as_package, capture_output=True, timeout=120).returncode == 2
+    assert subprocess.run(as_package, capture_output=True, timeout=600).returncode == 2
 
 
 def test_a_reader_who_has_gone_is_no_error(late, data, tmp_path):
@@ -56,14 +59,14 @@ def test_a_reader_who_has_gone_is_no_error(late, data, tmp_path):
     words = ["build", data / "flights.csv", "--formula", "delay ~ temp", "--size", 8]
     words += ["-o", tmp_path / "c.parquet"]
     result = subprocess.run(
-        [*COMMAND, *map(str, words)], stdout=writer, stderr=subprocess.PIPE, text=True, timeout=120
+        [*COMMAND, *map(str, words)], stdout=writer, stderr=subprocess.PIPE, text=True, timeout=600
     )
     os.close(writer)
     assert (result.returncode, result.stderr) == (0, "")
     assert decoct.load(tmp_path / "c.parquet").size <= 8
 
 
-def test_ctrl_c_leaves_a_checkpoint_that_the_same_command_goes_on_from(tmp_path):
+def test_ctrl_c_leaves_a_checkpoint_that_the_same_command_goes_on_from(tmp_path, started):  # noqa: F811
     rng = np.random.default_rng(0)
     x = rng.normal(size=(5_000, 3))
     y = (rng.random(len(x)) < 1 / (1 + np.exp(-x.sum(axis=1)))).astype(np.int64)
@@ -73,20 +76,13 @@ def test_ctrl_c_leaves_a_checkpoint_that_the_same_command_goes_on_from(tmp_path)
     words = ["build", tmp_path / "table.parquet", "--formula", "y ~ a + b + c"]
     words += ["--family", "bernoulli", "--kl", 1e-6, "-o", tmp_path / "c.parquet"]
     words += ["--checkpoint", tmp_path / "saved"]
-    process = subprocess.Popen(
-        [*COMMAND, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    until = time.monotonic() + 90
-    saved = tmp_path / "saved"
-    while not (saved.exists() and read_checkpoint(saved)["infos"]):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    process, saved = started(*SLOW_COMMAND, *words), tmp_path / "saved"
+    wait_for(process, lambda: rounds_done(saved))
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=300)
     assert process.returncode == 130
     assert out == ""
-    done = read_checkpoint(saved)["infos"]
+    done = rounds_done(saved)
     assert err == (
         f"decoct: interrupted after {len(done)} round{'s' if len(done) > 1 else ''}; the same "
         f"command goes on from the checkpoint {saved}.\n"

@@ -9,16 +9,17 @@ import pytest
 import decoct
 from decoct import solvers
 from decoct.constructions import Hilbert, Uniform
-from decoct.constructions.drift import DRIFTED, distance, moments
+from decoct.constructions.drift import DRIFTED, MOST_DRAWS, distance, moments, place_of
 from decoct.constructions.remainder import Growth, remainder_order
 from decoct.data import encoded
 from decoct.diagnostics import Gaussian, geometry
 from decoct.diagnostics.bounds import merged_frank_wolfe_bound, merged_importance_sampling_bound
 from decoct.embeddings import as_embedding
-from decoct.errors import RequestError
+from decoct.errors import RequestError, RowsError
 from decoct.models import GaussianMean, LogisticRegression
 from decoct.models.base import AbstractModel
 from decoct.posteriors import Laplace
+from decoct.posteriors.base import Draws, WeightedDensity
 from decoct.potentials import Potentials
 
 
@@ -457,3 +458,25 @@ def test_where_nobody_knows_where_parts_lie_nothing_is_claimed(flat_parts):
     assert whole.report.rounds == []
     assert whole.report.status is decoct.Status.DONE
     assert decoct.merge([whole, flat_parts[0]]).report.rounds == []
+
+
+def test_labels_of_all_parts_go_together():
+    model, x = LogisticRegression(), np.random.default_rng(0).normal(size=(200, 2))
+    one = decoct.build(model, {"x": x, "y": (x[:, 0] > 0).astype(int)}, size=20)
+    other = decoct.build(model, {"x": x, "y": np.where(x[:, 0] > 0, 1, -1)}, size=20)
+    assert decoct.merge([one, one]).size == 40
+    with pytest.raises(RowsError, match="'y' has the labels -1, 0, 1"):
+        decoct.merge([one, other])
+
+
+def test_many_parameters_do_not_ask_for_many_draws():
+    class Counting:
+        def draw(self, key, density, n):
+            self.n = n
+            return Draws(np.random.default_rng(0).normal(size=(1, n, density.dim)), "counting")
+
+    rows, sampler = {"x": np.zeros((1, 500))}, Counting()
+    density = WeightedDensity.of(GaussianMean(np.eye(500)), rows, np.ones(1))
+    place, name = place_of(jax.random.key(0), density, sampler)
+    assert (sampler.n, name) == (MOST_DRAWS, "counting")
+    assert np.count_nonzero(place.cov) == 500  # too few for the correlations of 500

@@ -1,16 +1,19 @@
 """Weighted rows compressed once more, and how their errors add up."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import decoct
 from decoct.constructions.base import Selection
 from decoct.constructions.error_sum import ErrorSum
-from decoct.constructions.recompress import WEIGHT, Reweighted, recompress
+from decoct.constructions.recompress import Reweighted, recompress
 from decoct.data import ArrayRows
+from decoct.errors import ModelError
 from decoct.models import GaussianMean, LogisticRegression
 from decoct.posteriors import Exact, Laplace
+from decoct.posteriors.base import Draws
 from decoct.potentials import Potentials
 from decoct.progress import ProgressBar
 from decoct.status import Status
@@ -30,8 +33,8 @@ def given():
 def test_potentials_are_the_models_times_the_weight(given):
     model, z = LogisticRegression(), np.random.default_rng(1).normal(size=(5, D))
     plain = Potentials(model, ArrayRows(given.rows)).vectors(given.rows, z)
-    rows = {**given.rows, WEIGHT: given.weights}
-    weighted = Potentials(Reweighted(model), ArrayRows(rows)).vectors(rows, z)
+    rows = {**given.rows, "w": given.weights}
+    weighted = Potentials(Reweighted(model, "w"), ArrayRows(rows)).vectors(rows, z)
     np.testing.assert_allclose(weighted, given.weights[:, None] * plain, rtol=1e-14)
 
 
@@ -82,3 +85,34 @@ def test_errors_add_up_as_the_corollaries_say():
     assert whole.kl_bound == pytest.approx(0.5 * 1.6**2)
     assert whole.kl_if_independent == pytest.approx(0.6)
     assert whole.with_step(None) is None
+
+
+def test_a_bad_potential_is_named_by_the_number_the_row_had(given):
+    def log_likelihood(params, rows):
+        bad = (rows["number"] == 42) & (jnp.abs(params["b"] - 0.5) < 0.5)
+        return jnp.where(bad, jnp.nan, -0.5 * (rows["number"] / N - params["b"]) ** 2)
+
+    model = decoct.Model(log_likelihood, lambda p: -0.5 * p["b"] ** 2, {"b": 0.0})
+    few = given._replace(rows={"number": np.arange(N, dtype=float)})
+
+    class Spread:
+        def draw(self, key, density, n):
+            return Draws(np.linspace(-1.0, 1.0, n)[None, :, None], "spread", {})
+
+    with pytest.raises(ModelError, match="log-likelihood of row 294 is nan"):
+        recompress(jax.random.key(0), model, few, 10, Spread(), BAR)
+
+
+def test_a_column_may_have_any_name(given):
+    """Also one that weights might have had."""
+    names = ("weight", "weight_", "_weight")
+    model = decoct.Model(
+        lambda p, rows: -0.5 * sum(rows[name] for name in names) * p["b"] ** 2,
+        lambda p: -0.5 * p["b"] ** 2,
+        {"b": 0.0},
+    )
+    rows = {name: given.rows["x"][:, i] ** 2 for i, name in enumerate(names)}
+    found = recompress(jax.random.key(0), model, given._replace(rows=rows), 10, Laplace(), BAR)
+    assert tuple(found.chosen.selection.rows) == names
+    sums = [w @ sum(r.values()) for w, r in ((given.weights, rows), found.chosen.selection[1:])]
+    assert sums[1] == pytest.approx(sums[0], rel=1e-9)

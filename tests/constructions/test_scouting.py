@@ -3,6 +3,7 @@
 import dataclasses
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -13,6 +14,8 @@ from decoct.constructions.base import Problem, uniform_selection
 from decoct.control_variates import totals_from_halves
 from decoct.data.encoded import encoded
 from decoct.driver import resume
+from decoct.errors import ModelError
+from decoct.pools import Pool
 from decoct.posteriors import Laplace
 from decoct.potentials import Potentials
 from decoct.request import Request
@@ -239,6 +242,30 @@ def test_a_table_sorted_by_outcome_has_halves_that_are_random(rows):
     table = {name: values[order] for name, values in rows.items()}
     problem = problem_of(table)
     seen = subsample(problem)
-    counts = [half.rows["y"].sum() for half in scouting._halves(jax.random.key(3), problem, seen)]
+    counts = [
+        half.rows.rows["y"].sum() for half in scouting._halves(jax.random.key(3), problem, seen)
+    ]
     # every other row of the sorted subsample would differ by at most one
     assert 2 < abs(counts[0] - counts[1]) < 5.0 * np.sqrt(SEEN) / 2.0
+
+
+def test_a_bad_potential_in_the_subsample_is_named_by_its_row(rows):
+    """NaN at one row of the subsample, which is shuffled and cut in halves."""
+    seen = subsample(problem_of(rows))
+    row = int(seen.indices[777])
+    marked = {**rows, "number": np.arange(N)}
+
+    def log_likelihood(params, rows):
+        bad = (rows["number"] == row) & (params["b"] > 0.5)
+        return jnp.where(bad, jnp.nan, -0.5 * (rows["y"] - params["b"]) ** 2)
+
+    model = decoct.Model(log_likelihood, lambda p: -0.5 * p["b"] ** 2, {"b": 0.0})
+    problem = Problem(Potentials(model, decoct.rows(marked)), Laplace(), (SIZE,))
+    seen = seen._replace(rows=problem.potentials.rows.take(seen.indices))
+    draws = np.linspace(0.0, 1.0, 20)[:, None]
+    for look in (scouting.scouted, scouting.thin):
+        with pytest.raises(ModelError, match=f"log-likelihood of row {row} is nan at draw"):
+            look(jax.random.key(0), problem, seen, draws, 500)
+    part = Pool(seen.indices, seen.rows)
+    with pytest.raises(ModelError, match=f"log-likelihood of row {row} is nan at draw"):
+        problem.potentials.curvature_of(part, np.ones(1))

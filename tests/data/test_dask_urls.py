@@ -80,6 +80,18 @@ def test_a_table_behind_a_url_is_the_table(tmp_path):
     assert one == two
 
 
+def test_a_file_behind_a_url_written_anew_in_the_same_size():
+    put("/t/a.parquet", pa.table({"x": np.arange(10) % 2}))
+    table = rows("memory://t/a.parquet")
+    assert table.take([0])["x"].tolist() == [0]
+    size = fsspec.filesystem("memory").size("/t/a.parquet")
+    put("/t/a.parquet", pa.table({"x": np.arange(1, 11) % 2}))
+    assert fsspec.filesystem("memory").size("/t/a.parquet") == size
+    for read in (lambda: table.take([0]), lambda: list(table.chunks())):
+        with pytest.raises(RowsError, match=r"a\.parquet changed while it was in use"):
+            read()
+
+
 @pytest.mark.parametrize(
     ("source", "message"),
     [

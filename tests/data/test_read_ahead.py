@@ -101,6 +101,8 @@ def test_impatience_leaves_no_thread_behind():
     inside.wait(10)
 
     def interrupt():
+        while not items.gi_running:  # it is being closed
+            time.sleep(0.005)
         time.sleep(0.2)
         signal.raise_signal(signal.SIGINT)
         time.sleep(0.2)

@@ -18,6 +18,25 @@ import pytest
 from decoct.checkpoint import read_checkpoint
 
 COMMAND = [sys.executable, "-m", "decoct.cli"]
+
+SLOW_COMMAND = [
+    sys.executable,
+    "-c",
+    """
+import sys, time
+from decoct.progress import ProgressBar
+advance = ProgressBar.advance
+def slowly(bar, units):
+    advance(bar, units)
+    if bar._label.startswith("round "):
+        time.sleep(0.2)  # or the build might be over before it is interrupted
+ProgressBar.advance = slowly
+from decoct.cli import main
+sys.exit(main())
+""",
+]
+"""The same command, with time to interrupt it in a round."""
+
 N = 40_000
 
 
@@ -62,7 +81,7 @@ def started() -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
 def wait_for(process: subprocess.Popen[str], condition: Callable[[], object]) -> None:
     """Wait until a running process has brought something about."""
-    until = time.monotonic() + 120
+    until = time.monotonic() + 300
     while not condition():
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < until

@@ -113,11 +113,11 @@ def test_every_string_counts():
 def test_one_changed_row_on_a_cluster(x):
     pytest.importorskip("distributed")
     import dask.array as da
-    from distributed import Client
+    from tests.dask_cluster import local_client
 
     changed = x.copy()
     changed[2001, 1] += 1e-9
-    with Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None):
+    with local_client(1, processes=False):
         one, cut, other = (
             fingerprint(decoct.rows({"x": da.from_array(values, chunks=(rows, 2))}))
             for values, rows in ((x, 700), (x, 1900), (changed, 700))
@@ -147,6 +147,20 @@ def test_a_file_written_anew(tmp_path, suffix, n):
         list(table.chunks())
     put(path, np.arange(n))
     assert decoct.rows(path).n_rows == n
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+def test_a_file_of_a_filtered_data_set_written_anew(tmp_path, suffix):
+    path = put(tmp_path / f"t.{suffix}", np.arange(10))
+    plain = ds.dataset(str(path), format=suffix)
+    for table in map(decoct.rows, (plain, plain.filter(ds.field("y") > 4))):
+        before = [chunk.columns["y"].tolist() for chunk in table.chunks()]
+        assert before in ([list(range(10))], [list(range(5, 10))])
+    put(path, np.arange(10)[::-1])
+    with pytest.raises(RowsError, match=rf"t\.{suffix} changed while it was in use; open"):
+        list(table.chunks())
+    with pytest.raises(RowsError, match=rf"t\.{suffix} changed while it was in use; open"):
+        table.take([0])
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv"])

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from tests.faults.conftest import COMMAND, build_words, rounds_done, wait_for
+from tests.faults.conftest import SLOW_COMMAND, build_words, rounds_done, wait_for
 
 import decoct
 from decoct.checkpoint import read_checkpoint
@@ -51,7 +51,7 @@ def test_two_builds_and_a_kill(table, whole, tmp_path, started, capsys):
     """A second build with the same checkpoint is refused; the first one's death bars nobody."""
     saved, output = tmp_path / "saved", tmp_path / "c.parquet"
     words = build_words(table, output, saved)
-    process = started(*COMMAND, *words)
+    process = started(*SLOW_COMMAND, *words)
     wait_for(process, lambda: rounds_done(saved))
     process.send_signal(signal.SIGSTOP)
     before, done = saved.read_bytes(), rounds_done(saved)
@@ -108,7 +108,9 @@ def test_ctrl_c_in_a_terminal(table, whole, tmp_path, started):
     """A real Ctrl-C, typed into a terminal that shows the progress."""
     saved, output = tmp_path / "saved", tmp_path / "c.parquet"
     words = build_words(table, output, saved)
-    process = started(sys.executable, "-c", IN_A_TERMINAL, *COMMAND, *words, stdin=subprocess.PIPE)
+    process = started(
+        sys.executable, "-c", IN_A_TERMINAL, *SLOW_COMMAND, *words, stdin=subprocess.PIPE
+    )
     shown: list[str] = []
     reader = threading.Thread(target=lambda: shown.extend(iter(lambda: process.stdout.read(1), "")))
     reader.start()
@@ -133,7 +135,7 @@ def test_ctrl_c_in_a_terminal(table, whole, tmp_path, started):
 
 def test_sigterm_in_the_first_round(table, tmp_path, started):
     saved = tmp_path / "saved"
-    process = started(*COMMAND, *build_words(table, tmp_path / "c.parquet", saved))
+    process = started(*SLOW_COMMAND, *build_words(table, tmp_path / "c.parquet", saved))
     wait_for(process, saved.exists)
     process.terminate()
     out, err = process.communicate(timeout=60)

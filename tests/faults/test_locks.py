@@ -128,10 +128,10 @@ def test_a_container_of_the_same_name_does_not_take_the_lock(tmp_path):
     words = [*apart, sys.executable, "-c", TRY, str(path)]
     with held(path):
         lock = (tmp_path / "saved.lock").read_text()
-        done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
+        done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=True)
         assert f"in use by process {os.getpid()} on {socket.gethostname()}" in done.stdout
         assert (tmp_path / "saved.lock").read_text() == lock
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=True)
     assert done.stdout == "taken\n"
 
 

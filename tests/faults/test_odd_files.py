@@ -209,7 +209,7 @@ def test_odd_columns_do_not_hinder_a_model_on_a_cluster(tmp_path):
     import dask.config
     import dask.dataframe as dd
     from dask.delayed import delayed
-    from distributed import Client
+    from tests.dask_cluster import local_client
 
     x = np.random.default_rng(0).normal(size=2000)
     table = pa.table({"x": x, "s": [{"a": 1}] * 2000})
@@ -224,9 +224,7 @@ def test_odd_columns_do_not_hinder_a_model_on_a_cluster(tmp_path):
         columns=("x",),
     )
     want = decoct.build(model, tmp_path, size=2, seed=1)
-    with Client(
-        processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None
-    ) as client:
+    with local_client(1, processes=False) as client:
         for rows in (decoct.rows(tmp_path, dask=client), decoct.rows(frame, dask=client)):
             assert rows.n_rows == 2000
             got = decoct.build(model, rows, size=2, seed=1)
@@ -286,7 +284,7 @@ def test_a_process_may_end_in_the_middle_of_walks(tmp_path, suffix):
     path = tmp_path / f"t.{suffix}"
     frame.to_parquet(path) if suffix == "parquet" else frame.to_csv(path, index=False)
     done = subprocess.run(
-        [sys.executable, "-c", LEFT_OPEN, str(path)], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", LEFT_OPEN, str(path)], capture_output=True, text=True, timeout=300
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "left", "")
 

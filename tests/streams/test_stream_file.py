@@ -135,5 +135,5 @@ def test_a_stream_of_another_format_is_not_called_damaged(rows, tmp_path, monkey
     with monkeypatch.context() as patch:
         patch.setattr("decoct.streams.stream_file.FORMAT", 1)
         fed(StreamingCoreset(LogisticRegression(), 20, **SMALL), cut(rows, 900)).save(path)
-    with pytest.raises(RequestError, match="has format 1, this decoct reads 2; go on with the"):
+    with pytest.raises(RequestError, match="has format 1, this decoct reads 3; go on with the"):
         StreamingCoreset.load(path, LogisticRegression(), posterior=SMALL["posterior"])

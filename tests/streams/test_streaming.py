@@ -409,6 +409,41 @@ def test_a_bad_row_is_named_and_leaves_the_stream_as_it_was(rows, coreset):
     assert_same(stream.coreset, coreset)
 
 
+def test_labels_of_all_batches_go_together(rows, tmp_path):
+    stream = StreamingCoreset(LogisticRegression(), 20, **SMALL)
+    stream.update({"x": rows["x"][:5], "y": np.ones(5)})  # of one label, for now
+    stream.update({"x": rows["x"][:5], "y": np.zeros(5)})
+    stream.save(tmp_path / "s.npz")
+    again = StreamingCoreset.load(
+        tmp_path / "s.npz", LogisticRegression(), posterior=SMALL["posterior"]
+    )
+    for one in (stream, again):
+        with pytest.raises(RowsError, match="'y' has the labels -1, 0, 1; a logistic"):
+            one.update({"x": rows["x"][:5], "y": -np.ones(5)})
+        assert one.n_rows == 10
+        one.update({"x": rows["x"][:5], "y": np.ones(5)})
+
+
+def test_a_formulas_labels_of_all_batches_go_together():
+    rng = np.random.default_rng(0)
+    frame = {"a": rng.normal(size=50), "b": rng.integers(0, 2, 50)}
+    stream = StreamingCoreset(decoct.models.from_formula("b ~ a", frame, "bernoulli"), 20, **SMALL)
+    stream.update(frame)
+    with pytest.raises(RowsError, match="'b' has the labels -1, 0, 1"):
+        stream.update({"a": frame["a"], "b": -frame["b"]})
+
+
+def test_a_refused_first_batch_leaves_nothing_behind(rows):
+    """Not the number of coefficients either."""
+    wide = {"x": np.ones((500, D + 1)), "y": rows["y"][:500]}
+    wide["x"][450] = np.nan  # behind the first leaf
+    stream = StreamingCoreset(LogisticRegression(), 20, **SMALL)
+    with pytest.raises(RowsError, match="row 450"):
+        stream.update(wide)
+    stream.update(rows)
+    assert stream.coreset.rows["x"].shape == (20, D)
+
+
 def test_a_bad_potential_is_named_by_its_row():
     def log_likelihood(params, rows):
         return jnp.where(rows["y"] > 90.0, jnp.nan, -0.5 * (rows["y"] - params["mu"]) ** 2)
@@ -476,7 +511,9 @@ def test_other_columns_are_refused(rows, coreset):
         ({"leaf": 0}, "leaf must be"),
         ({"node": 29}, "node must be a whole number, at least 30"),
         ({"reach": 0.5}, "reach must be"),
+        ({"seed": 2**63}, "seed must be"),
         ({"posterior": "nuts"}, "posterior must be a sampler"),
+        ({"posterior": Laplace}, "posterior must be a sampler"),
     ],
 )
 def test_options_that_cannot_be_meant(options, words):

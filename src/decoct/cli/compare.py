@@ -85,10 +85,10 @@ def compare(
                 formula, rows, family, prior_scale=prior_scale, standardize=standardize
             )
             result = decoct.compare(model, rows, sizes, draws=draws, seed=seed)
-        if files is not None:
-            _write(result, files)
     except KeyboardInterrupt:
         raise KeyboardInterrupt("interrupted; nothing was written.") from None
+    if files is not None:
+        _write(result, files)
     moved = traffic(rows)
     if json:
         lines = [asdict(line) for line in result.lines]
@@ -119,6 +119,9 @@ def _write(result: Comparison, files: tuple[Path, Path]) -> None:
     from decoct.files import write_atomically
 
     table, picture = files
-    table.parent.mkdir(exist_ok=True)
-    write_atomically(table, lambda path: result.to_pandas().to_csv(path, index=False))
-    write_atomically(picture, lambda path: result.plot().savefig(path, format="png"))
+    try:
+        table.parent.mkdir(exist_ok=True)
+        write_atomically(table, lambda path: result.to_pandas().to_csv(path, index=False))
+        write_atomically(picture, lambda path: result.plot().savefig(path, format="png"))
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("interrupted; not all files were written.") from None

@@ -31,6 +31,9 @@ DRAWS = 400
 DRAWS_PER_PARAMETER = 20
 """Draws for the smallest sd along any axis to come out no more than a fifth too small."""
 
+MOST_DRAWS = 2000
+"""Draws above which axes are not worth their memory: of more than a hundred parameters."""
+
 
 @dataclass(frozen=True)
 class Drift:
@@ -100,7 +103,8 @@ def drift_of_parts(
 
 def place_of(key: jax.Array, density: WeightedDensity, sampler: Sampler) -> tuple[Gaussian, str]:
     """Return where draws of a posterior lie, and what drew them."""
-    draws = sampler.draw(key, density, max(DRAWS, DRAWS_PER_PARAMETER * density.dim))
+    n = min(MOST_DRAWS, max(DRAWS, DRAWS_PER_PARAMETER * density.dim))
+    draws = sampler.draw(key, density, n)
     return moments(draws.flat), draws.sampler
 
 

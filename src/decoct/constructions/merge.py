@@ -29,6 +29,7 @@ from decoct.constructions.error_sum import NOTHING, ErrorSum
 from decoct.constructions.recompress import Recompressed, recompress
 from decoct.constructions.union_error import kept_of, located
 from decoct.coreset import Coreset
+from decoct.data.arrays import ArrayRows
 from decoct.errors import RequestError
 from decoct.models.digest import identity
 from decoct.models.fitted import FittedModel
@@ -92,6 +93,8 @@ def merge(
     ------
     RequestError
         Nothing to merge, the models or columns differ, or ``size`` is no number of rows.
+    RowsError
+        The parts' responses have values that exclude each other, such as labels −1, 0 and 1.
 
     Notes
     -----
@@ -132,9 +135,10 @@ def merge(
         raise RequestError(f"size must be a whole number of rows, not {size!r}.")
     if size is not None and size < 1:
         raise RequestError(f"size must be at least 1, not {size}.")
-    key = jax.random.key(seed)
+    key, union = jax.random.key(seed), _union(parts)
+    union.model.check_values(union.model.distinct(ArrayRows(union.rows)))
     with ProgressBar(progress) as bar:
-        union = located(jax.random.fold_in(key, DRIFT_KEY), parts, _union(parts), posterior, bar)
+        union = located(jax.random.fold_in(key, DRIFT_KEY), parts, union, posterior, bar)
         if size is None or union.size <= size:
             return union
         encoded = union.model.encode(union.rows, union.indices)

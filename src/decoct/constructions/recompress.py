@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Array, Float
@@ -29,9 +30,6 @@ from decoct.potentials import Potentials
 from decoct.progress import ProgressBar
 from decoct.status import Status
 
-WEIGHT = "_weight"
-"""The column that holds w_n."""
-
 ALL_CANDIDATES = 5000
 """Weighted rows up to which all of them are candidates and supply the draws."""
 
@@ -43,16 +41,30 @@ class Reweighted(AbstractModel):
     ----------
     inner
         The model of the rows themselves.
+    weight
+        The column that holds w_n, which is none of the inner model's.
     """
 
     inner: AbstractModel
+    weight: str = eqx.field(static=True)
+
+    @classmethod
+    def of(cls, inner: AbstractModel, rows: Columns) -> Reweighted:
+        """Return the model of rows with a column of weights more, by a name they do not have."""
+        name = "weight"
+        while name in rows:
+            name += "_"
+        return cls(inner, name)
+
+    def unweighted(self, rows: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the columns of the inner model."""
+        return {name: column for name, column in rows.items() if name != self.weight}
 
     def init(self, rows: RawRows) -> Params:
-        return self.inner.init(_without_weight(rows))
+        return self.inner.init(self.unweighted(rows))
 
     def log_likelihood(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
-        inner = {name: column for name, column in rows.items() if name != WEIGHT}
-        return rows[WEIGHT] * self.inner.log_likelihood(params, inner)
+        return rows[self.weight] * self.inner.log_likelihood(params, self.unweighted(rows))
 
     def log_prior(self, params: Params) -> Float[Array, ""]:
         return self.inner.log_prior(params)
@@ -65,8 +77,8 @@ class WeightedProblem(Problem):
     def density(self, selection: Selection) -> WeightedDensity:
         """Return π_w, with the two weights of each row multiplied."""
         model: Any = self.potentials.model
-        weights = selection.weights * selection.rows[WEIGHT]
-        return WeightedDensity.of(model.inner, _without_weight(selection.rows), weights)
+        weights = selection.weights * selection.rows[model.weight]
+        return WeightedDensity.of(model.inner, model.unweighted(selection.rows), weights)
 
 
 class Recompressed(NamedTuple):
@@ -122,8 +134,9 @@ def recompress(
         How; default ``IteratedHilbert()``. Up to `ALL_CANDIDATES` rows its pilot is all of them, so
         that one round at the draws of their own posterior does.
     """
-    table = ArrayRows({**given.rows, WEIGHT: given.weights})
-    potentials = Potentials(Reweighted(model), table, bar.advance)
+    weighted = Reweighted.of(model, given.rows)
+    table = ArrayRows({**given.rows, weighted.weight: given.weights})
+    potentials = Potentials(weighted, table, bar.advance, numbers=given.indices)
     problem = WeightedProblem(potentials, sampler, (size,), begin=bar.stretch)
     method = IteratedHilbert() if method is None else method
     method = replace(method, pilot=min(given.size, ALL_CANDIDATES))
@@ -139,7 +152,7 @@ def recompress(
     selection = Selection(
         given.indices[kept],
         chosen.selection.weights * given.weights[kept],
-        _without_weight(chosen.selection.rows),
+        weighted.unweighted(chosen.selection.rows),
     )
     return Recompressed(
         kept,
@@ -148,7 +161,3 @@ def recompress(
         rounds,
         problem.potentials.counts.evaluations,
     )
-
-
-def _without_weight(rows: Mapping[str, Any]) -> Columns:
-    return {name: column for name, column in rows.items() if name != WEIGHT}

@@ -29,7 +29,6 @@ from jaxtyping import Float
 from decoct.constructions.base import Problem, Selection
 from decoct.control_variates import Part, totals_from_halves
 from decoct.data.arrays import ArrayRows
-from decoct.data.base import Columns
 from decoct.pools import Pool, merge_pools
 from decoct.potentials import Potentials
 from decoct.randomness import host_rng
@@ -108,7 +107,7 @@ def scouted(
     for number, half in enumerate(_halves(key, problem, seen)):
         sweep = half.potentials.sweep(draws, pool_size // 2, jax.random.fold_in(key, number))
         halves.append(half.part(problem, sweep.totals))
-        pools.append(Pool(half.indices[sweep.pool.indices], sweep.pool.rows))
+        pools.append(Pool(half.rows.indices[sweep.pool.indices], sweep.pool.rows))
     totals = totals_from_halves(problem.potentials, draws, halves)
     return Scouted(totals.totals, merge_pools(*pools), totals.corrected)
 
@@ -164,8 +163,7 @@ def thin(
 
 
 class _Half(NamedTuple):
-    indices: np.ndarray
-    rows: Columns
+    rows: Pool
     potentials: Potentials
 
     def part(self, problem: Problem, sums: Float[np.ndarray, " S"]) -> Part:
@@ -178,6 +176,6 @@ def _halves(key: jax.Array, problem: Problem, seen: Selection) -> Iterator[_Half
     """Yield random halves: every other row of a sorted table would agree too well."""
     order = host_rng(jax.random.fold_in(key, 2)).permutation(seen.size)
     for half in (order[::2], order[1::2]):
-        rows = {name: column[half] for name, column in seen.rows.items()}
-        potentials = Potentials(problem.potentials.model, ArrayRows(rows))
-        yield _Half(seen.indices[half], rows, potentials)
+        rows = Pool(seen.indices, seen.rows).some(half)
+        model = problem.potentials.model
+        yield _Half(rows, Potentials(model, ArrayRows(rows.rows), numbers=rows.indices))

@@ -99,7 +99,7 @@ class IpcPart(FilePart):
 
     @property
     def unread(self) -> int:
-        return 0 if self._surveyed else (self._written or (0, 0))[0] or 0
+        return 0 if self._surveyed else self._watch.size
 
     def survey(self, schema: pa.Schema, on_bytes: OnBytes | None = None) -> None:
         if self._surveyed is not None:

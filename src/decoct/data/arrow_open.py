@@ -37,7 +37,7 @@ def from_dataset(dataset: ds.Dataset) -> tuple[list[Part], pa.Schema]:
     schema = pa.schema(plain_fields(dataset.schema))
     if getattr(dataset, "_scan_options", None):
         # filtered: the scanner alone knows which rows are kept
-        return [ScannedPart("The data set", dataset.schema, _scan_of(dataset))], schema
+        return [ScannedPart("The data set", dataset.schema, _scan_of(dataset), dataset)], schema
     parts = [_dataset_part(fragment, dataset.schema) for fragment in dataset.get_fragments()]
     if not parts:
         raise RowsError("The table is empty: the data set has no files.")
@@ -52,7 +52,7 @@ def _dataset_part(fragment: ds.Fragment, schema: pa.Schema) -> Part:
         if isinstance(fragment, ds.FileFragment) and isinstance(fragment.format, ds.IpcFileFormat):
             return IpcPart(fragment)
         inferred = fragment.physical_schema
-    return ScannedPart(path, inferred, partial(fragment.scanner, schema=schema))
+    return ScannedPart(path, inferred, partial(fragment.scanner, schema=schema), fragment)
 
 
 def _scan_of(dataset: ds.Dataset) -> Callable[..., ds.Scanner]:

@@ -8,16 +8,13 @@ does not tell is a single group, counted once.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-import pyarrow.fs as fs
 
 from decoct.data.arrays import plain_type
-from decoct.data.arrow_schema import reading
-from decoct.errors import RowsError
+from decoct.data.stamps import Watch
 
 SMALLEST_BATCH = 8192
 """Rows in a batch read from a file, at least; a chunk may be smaller."""
@@ -81,35 +78,8 @@ class FilePart:
         self.schema = pa.schema([])
         self._fragment = fragment
         self._constants = ds.get_partition_keys(fragment.partition_expression)
-        self._written = self._stamp()
-
-    @contextmanager
-    def unchanged(self) -> Iterator[None]:
-        """Read within this; a file written anew since it was opened, or meanwhile, is an error.
-
-        Two passes over different data would make a coreset of neither.
-        """
-        self._require_same()
-        try:
-            yield
-        except (pa.ArrowException, OSError):
-            self._require_same()  # no wonder, then
-            raise
-        self._require_same()
-
-    def _require_same(self) -> None:
-        if self._stamp() not in (self._written, None):
-            raise RowsError(
-                f"{self.path} changed while it was in use; open the table again and start afresh."
-            )
-
-    def _stamp(self) -> tuple[int | None, int | None] | None:
-        """Return size and time of the last change, or None if there is no such file."""
-        if self._fragment.filesystem is None:
-            return None
-        with reading(self.path, self.kind):
-            found = self._fragment.filesystem.get_file_info(self.path)
-        return None if found.type is fs.FileType.NotFound else (found.size, found.mtime_ns)
+        self._watch = Watch(fragment, kind)
+        self.unchanged = self._watch.unchanged
 
     def arranged(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         """Return a batch with the columns of ``schema``, those of the folder's name included."""

@@ -20,6 +20,7 @@ from decoct.data.arrow_parts import (
 )
 from decoct.data.arrow_schema import changed_column, reading
 from decoct.data.base import DEFAULT_CHUNK
+from decoct.data.stamps import Watch
 from decoct.errors import RowsError
 
 
@@ -86,7 +87,7 @@ class CsvPart(FilePart, _Counted):
 
     @property
     def unread(self) -> int:
-        return 0 if self._surveyed or not self._written else self._written[0] or 0
+        return 0 if self._surveyed else self._watch.size
 
     def batches(
         self, schema: pa.Schema, size: int, groups: Sequence[int] | None = None
@@ -136,19 +137,38 @@ class CsvPart(FilePart, _Counted):
 
 
 class ScannedPart(_Counted):
-    """A fragment of a data set, or a filtered data set, of any format that Arrow scans."""
+    """A fragment of a data set, or a filtered data set, of any format that Arrow scans.
+
+    Parameters
+    ----------
+    path
+        For messages.
+    schema
+        The columns.
+    scan
+        Returns a scanner.
+    source
+        What it scans.
+    """
 
     unread = 0
 
-    def __init__(self, path: str, schema: pa.Schema, scan: Callable[..., ds.Scanner]) -> None:
+    def __init__(
+        self,
+        path: str,
+        schema: pa.Schema,
+        scan: Callable[..., ds.Scanner],
+        source: ds.Dataset | ds.Fragment,
+    ) -> None:
         self.path = path
+        self._watch = Watch(source, "data")
         self.schema = schema
         self._scan = scan
 
     def batches(
         self, schema: pa.Schema, size: int, groups: Sequence[int] | None = None
     ) -> Generator[pa.RecordBatch, None, None]:
-        with reading(self.path, "data", self.schema.names):
+        with reading(self.path, "data", self.schema.names), self._watch.unchanged():
             scanner = self._scan(
                 columns=schema.names,
                 batch_size=size,

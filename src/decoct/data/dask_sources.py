@@ -20,6 +20,7 @@ from decoct.data.dask_cluster import Cluster
 from decoct.data.dask_layout import Layout, coalesced
 from decoct.data.dask_tasks import Failed, guarded, pack, pick, unpack
 from decoct.data.dask_types import ColumnType, cast, common_types
+from decoct.data.stamps import Stamp, stamp
 from decoct.errors import RowsError
 
 PARTITION_ROWS = 1 << 20
@@ -29,9 +30,6 @@ FEWEST_ROWS = 1 << 16
 """Rows of Parquet below which a partition is not worth splitting."""
 
 PARTITIONS_PER_THREAD = 4
-
-Stamp = tuple[int | None, int | None]
-"""Size and time of the last change of a file."""
 
 Found = Mapping[str, ColumnType | Failed]
 """The type of every column of a partition, or why it has none; nothing of one without rows."""
@@ -351,11 +349,9 @@ def _opened(n_rows: int, packed: bytes) -> ArrowRows:
     return files
 
 
-def _stamps(filesystem: fs.FileSystem, paths: Sequence[str]) -> dict[str, Stamp]:
-    """Return sizes and times, which tell a file written anew from the one that was opened."""
+def _stamps(filesystem: fs.FileSystem, paths: Sequence[str]) -> dict[str, Stamp | None]:
     with reading(paths[0], "Parquet"):
-        found = filesystem.get_file_info(list(paths))
-    return {path: (one.size, one.mtime_ns) for path, one in zip(paths, found, strict=True)}
+        return {path: stamp(filesystem, path) for path in paths}
 
 
 def _check_length(have: int, want: int) -> None:

@@ -92,6 +92,19 @@ class AbstractModel(eqx.Module):
         May walk the rows once. Raises `RowsError`.
         """
 
+    def distinct(self, rows: Rows) -> tuple[float, ...]:
+        """Return the smallest few values of the response, ascending; () where none is excluded.
+
+        For `check_values` of tables that come in pieces. May walk the rows once.
+        """
+        return ()
+
+    def check_values(self, values: Sequence[float]) -> None:
+        """Refuse a response that has these among its values (`few_values` of all pieces).
+
+        Raises `RowsError`.
+        """
+
     def constrain(self, params: Params) -> dict[str, Array]:
         """Return the named quantities a person reads, on their natural scale; pure JAX."""
         if isinstance(params, dict):

@@ -82,7 +82,16 @@ class FormulaModel(AbstractConjugate):
         return {"x": table["x"], "y": y}
 
     def check(self, rows: Rows) -> None:
-        self.base.check(encoded(rows, _Response(self.design)), self.response)
+        self.base.check(self._responses(rows), self.response)
+
+    def distinct(self, rows: Rows) -> tuple[float, ...]:
+        return self.base.distinct(self._responses(rows), self.response)
+
+    def check_values(self, values: Sequence[float]) -> None:
+        self.base.check_values(values, self.response)
+
+    def _responses(self, rows: Rows) -> Rows:
+        return encoded(rows, _Response(self.design))
 
     def init(self, rows: RawRows) -> Params:
         return self.base.init(rows)

@@ -220,7 +220,7 @@ class AbstractRegression(AbstractModel):
         RowsError
             The response is constant, or a value of it is impossible; the first such row is named.
         """
-        summary = rows.map_reduce(summarise, ResponseSummary.merge, self, name, columns=(name,))
+        summary = self._summary(rows, name)
         if summary.bad is not None:
             row, value = summary.bad
             self._refuse(name, value, row)
@@ -230,6 +230,16 @@ class AbstractRegression(AbstractModel):
                 "every row, so there is nothing to explain; is it the right column?"
             )
         self.check_distinct(name, summary.distinct)
+
+    def distinct(self, rows: Rows, name: str = "y") -> tuple[float, ...]:
+        return self._summary(rows, name).distinct
+
+    def check_values(self, values: Sequence[float], name: str = "y") -> None:
+        if len(values) > 1:
+            self.check_distinct(name, values)
+
+    def _summary(self, rows: Rows, name: str) -> ResponseSummary:
+        return rows.map_reduce(summarise, ResponseSummary.merge, self, name, columns=(name,))
 
     def coords(
         self, rows: RawRows, feature_names: Sequence[str] | None = None
@@ -282,9 +292,13 @@ class ResponseSummary:
 
     def merge(self, other: ResponseSummary) -> ResponseSummary:
         """Return the summary of both pieces; associative and commutative."""
-        distinct = sorted({*self.distinct, *other.distinct})[:FEW]
         bad = min((b for b in (self.bad, other.bad) if b is not None), default=None)
-        return ResponseSummary(tuple(distinct), bad)
+        return ResponseSummary(few_values(self.distinct, other.distinct), bad)
+
+
+def few_values(*pieces: Sequence[float]) -> tuple[float, ...]:
+    """Return the smallest few of the values of all pieces, ascending."""
+    return tuple(sorted(set().union(*pieces))[:FEW])
 
 
 def summarise(chunk: Chunk, model: AbstractRegression, name: str) -> ResponseSummary:

@@ -25,7 +25,7 @@ from decoct.streams.part import Part
 from decoct.streams.streaming import State, StreamingCoreset
 from decoct.streams.tree import Plan, Reference, Tally, Tree
 
-FORMAT = 2
+FORMAT = 3
 
 T = TypeVar("T", bound=StreamingCoreset)
 
@@ -55,6 +55,7 @@ def save(stream: StreamingCoreset, path: str | os.PathLike[str]) -> None:
             "reference": None if tree.reference is None else vars(tree.reference),
             "tally": asdict(tree.tally),
             "seconds": state.seconds,
+            "values": list(state.values),
         },
     )
 
@@ -136,6 +137,7 @@ def _state(packed: dict[str, Any], model: AbstractModel) -> State:
         tree,
         None if packed["plan"] is None else Plan(**packed["plan"]),
         packed["seconds"],
+        tuple(packed["values"]),
     )
 
 

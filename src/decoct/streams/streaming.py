@@ -35,10 +35,12 @@ from decoct.diagnostics.divergences import Gaussian
 from decoct.errors import RequestError
 from decoct.models.base import AbstractModel
 from decoct.models.fitted import require_density
+from decoct.models.regression import few_values
 from decoct.posteriors.automatic import Automatic
-from decoct.posteriors.base import Sampler, WeightedDensity
+from decoct.posteriors.base import Sampler, WeightedDensity, require_sampler
 from decoct.potentials import Potentials
 from decoct.progress import ProgressBar
+from decoct.randomness import checked_seed
 from decoct.report import Report, described
 from decoct.status import Status
 from decoct.streams.compress import Leaf
@@ -49,13 +51,30 @@ from decoct.streams.tree import Engine, Plan, Reference, Tree
 
 @dataclass(frozen=True)
 class State:
-    """All that a stream has seen and kept; never changed in place."""
+    """All that a stream has seen and kept; never changed in place.
+
+    Attributes
+    ----------
+    layout
+        The columns.
+    buffer
+        Rows that wait.
+    tree
+        The parts.
+    plan
+        Sizes; None before the first row.
+    seconds
+        Spent on updates.
+    values
+        The smallest few values of the response, where the model minds.
+    """
 
     layout: Layout = field(default_factory=Layout)
     buffer: Buffer = field(default_factory=Buffer)
     tree: Tree = field(default_factory=Tree)
     plan: Plan | None = None
     seconds: float = 0.0
+    values: tuple[float, ...] = ()
 
 
 class StreamingCoreset:
@@ -133,11 +152,11 @@ class StreamingCoreset:
         progress: bool | None = None,
     ) -> None:
         require_density(model, "a stream needs a model with a log-likelihood for each row.")
-        if posterior is not None and not hasattr(posterior, "draw"):
-            raise RequestError(f"posterior must be a sampler such as Laplace(), not {posterior!r}.")
+        if posterior is not None:
+            require_sampler(posterior)
         self.model = model
         self.size = whole("size", size, 1)
-        self.seed = whole("seed", seed, 0)
+        self.seed = checked_seed(whole("seed", seed, 0))
         self.posterior: Sampler = Automatic() if posterior is None else posterior
         self.progress = progress
         given = {"leaf": leaf, "node": node, "draws": draws, "pool": pool, "exchanges": exchanges}
@@ -178,14 +197,15 @@ class StreamingCoreset:
             The stream is then as it was before this batch, and can go on with another.
         """
         use_compilation_cache()
-        before, started = (self.state, self._made), time.perf_counter()
+        before = self.state, self._made, self._potentials
+        started = time.perf_counter()
         self._made = None
         try:
             self._take_in(as_rows(batch))
             spent = time.perf_counter() - started
             self.state = replace(self.state, seconds=self.state.seconds + spent)
         except BaseException:
-            self.state, self._made = before
+            self.state, self._made, self._potentials = before
             raise
 
     @property
@@ -306,13 +326,16 @@ class StreamingCoreset:
         """Check rows, hold them, and compress if they fill a leaf."""
         state, start = self.state, self.n_rows
         layout = state.layout.with_piece(piece, start)
-        self.model.check_rows(Stretch(start, piece))
+        rows = Stretch(start, piece)
+        self.model.check_rows(rows)
+        values = few_values(state.values, self.model.distinct(rows))
+        self.model.check_values(values)
         check_potentials(self._checker(piece, start), encoded_stretch(self.model, start, piece))
         buffer, tree = state.buffer.with_piece(piece), state.tree
         if buffer.n_rows == plan.leaf:
             tree = tree.grown(self._engine(plan), self._leaf(buffer))
             buffer = buffer.emptied()
-        self.state = replace(state, layout=layout, buffer=buffer, tree=tree)
+        self.state = replace(state, layout=layout, buffer=buffer, tree=tree, values=values)
 
     def _checker(self, piece: Columns, start: int) -> Potentials:
         if self._potentials is None:

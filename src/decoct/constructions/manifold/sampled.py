@@ -227,7 +227,8 @@ class SampledManifold:
         if self.subsample_totals:
             numbers, potentials = self.choice(cloud)
             chosen = np.isin(numbers, self._subset(origin))
-            rows = self.problem.potentials.rows.take(numbers[chosen])
+            few = numbers[chosen]
+            rows = Pool(few, self.problem.potentials.rows.take(few))
             cloud.total = subsampled_totals(
                 self.problem.potentials, z, rows, potentials[chosen], self.control_variates
             ).totals
