@@ -204,3 +204,14 @@ def test_a_coreset_can_be_built():
     )
     assert coreset.rows["x"].shape == (20, 3)
     assert coreset.dim == 12
+
+
+def test_relabelled_draws_are_the_same_clusters_in_the_order_asked_for():
+    rng, model = np.random.default_rng(0), VonMisesFisherMixture(3, 2)
+    modes = rng.normal(size=(3, 2)) + 0.01 * rng.normal(size=(20, 3, 2))
+    modes /= np.linalg.norm(modes, axis=2, keepdims=True)
+    weights = rng.dirichlet(np.ones(3), size=20)
+    z = model.to_unconstrained(modes, weights)
+    other = model.to_unconstrained(modes[:, [2, 0, 1]], weights[:, [2, 0, 1]])
+    np.testing.assert_allclose(model.relabelled(other, z.mean(axis=0)), z, rtol=1e-12)
+    np.testing.assert_array_equal(model.relabelled(z, z[3]), z)

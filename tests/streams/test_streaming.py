@@ -14,8 +14,9 @@ import pytest
 
 import decoct
 from decoct.errors import ModelError, RequestError, RowsError
+from decoct.mixture import VonMisesFisherMixture
 from decoct.models import GaussianMean, LogisticRegression
-from decoct.posteriors import Laplace
+from decoct.posteriors import Gibbs, Laplace
 from decoct.streams import StreamingCoreset
 from decoct.streams.streaming import DRIFTED
 
@@ -328,6 +329,24 @@ def test_draws_that_lag_behind_do_not_hide_that_it_wanders(rows, monkeypatch):
         last = streamed(LogisticRegression(), table).coreset.report.rounds[-1]
     assert last["new_draws"] == 1
     assert last["drift"] > DRIFTED
+
+
+def test_clusters_that_change_their_names_have_not_moved():
+    """Every run of Gibbs numbers the clusters anew."""
+    rng, angles = np.random.default_rng(5), np.array([0.3, 2.4, 4.4])
+    angle = angles[rng.integers(0, 3, 2000)] + 0.15 * rng.normal(size=2000)
+    table = {"x": np.column_stack([np.cos(angle), np.sin(angle)])}
+    model = VonMisesFisherMixture(3, 2, concentration=40.0)
+    for seed in range(3):
+        stream = StreamingCoreset(
+            model, 60, **{**SMALL, "node": 80, "posterior": Gibbs()}, seed=seed
+        )
+        for batch in cut(table, 1000):
+            stream.update(batch)
+        report = stream.coreset.report
+        assert report.rounds[-1]["new_draws"] >= 2
+        assert report.rounds[-1]["drift"] < DRIFTED
+        assert report.status.ok
 
 
 def test_collinear_columns_do_not_hide_that_it_wanders():

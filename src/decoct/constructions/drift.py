@@ -101,11 +101,20 @@ def drift_of_parts(
     return Drift(tuple(places), whole, name)
 
 
-def place_of(key: jax.Array, density: WeightedDensity, sampler: Sampler) -> tuple[Gaussian, str]:
-    """Return where draws of a posterior lie, and what drew them."""
+def place_of(
+    key: jax.Array,
+    density: WeightedDensity,
+    sampler: Sampler,
+    like: Float[np.ndarray, " d"] | None = None,
+) -> tuple[Gaussian, str]:
+    """Return where draws of a posterior lie, and what drew them.
+
+    Exchangeable components are in the order of those of ``like``, if it is given.
+    """
     n = min(MOST_DRAWS, max(DRAWS, DRAWS_PER_PARAMETER * density.dim))
     draws = sampler.draw(key, density, n)
-    return moments(draws.flat), draws.sampler
+    z = draws.flat
+    return moments(z if like is None else density.model.relabelled(z, like)), draws.sampler
 
 
 def moments(draws: Float[np.ndarray, "S d"]) -> Gaussian:
@@ -148,7 +157,8 @@ def _means(
 ) -> tuple[list[Gaussian], str]:
     found, name = [], ""
     for i, one in enumerate(every):
-        place, name = place_of(jax.random.fold_in(key, i), one, sampler)
+        like = found[0].mean if found else None
+        place, name = place_of(jax.random.fold_in(key, i), one, sampler, like)
         found.append(place)
         advance(1)
     return found, name

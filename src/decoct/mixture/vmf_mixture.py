@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+from scipy.optimize import linear_sum_assignment
 from scipy.special import logsumexp
 
 from decoct.data.base import Rows
@@ -137,6 +138,27 @@ class VonMisesFisherMixture(AbstractModel):
                 f"The table has {rows.n_rows} rows, fewer than the {self.n_components} clusters; "
                 "ask for fewer clusters."
             )
+
+    def relabelled(
+        self, z: Float[np.ndarray, "S d"], like: Float[np.ndarray, " d"]
+    ) -> Float[np.ndarray, "S d"]:
+        """Return draws whose clusters are in the order of those of ``like``.
+
+        One order for all draws: the one by which the mean directions are closest in all.
+        """
+        logits, modes = self._parts(z)
+        _, there = self._parts(like[None])
+        means = (modes / np.linalg.norm(modes, axis=2, keepdims=True)).mean(axis=0)
+        closeness = there[0] / np.linalg.norm(there[0], axis=1, keepdims=True) @ means.T
+        order = linear_sum_assignment(-closeness)[1]
+        return np.concatenate([logits[:, order], modes[:, order].reshape(len(z), -1)], axis=1)
+
+    def _parts(
+        self, z: Float[np.ndarray, "S d"]
+    ) -> tuple[Float[np.ndarray, "S K"], Float[np.ndarray, "S K D"]]:
+        """Return logits and modes: the order in which `ParameterSpace` flattens `init`."""
+        K = self.n_components
+        return z[:, :K], z[:, K:].reshape(len(z), K, self.dim)
 
     def coords(self, rows: RawRows) -> dict[str, tuple[str, list[str]]]:
         return {"weights": ("cluster", [str(k + 1) for k in range(self.n_components)])}

@@ -25,7 +25,7 @@ import numpy as np
 from decoct.checks import is_whole
 from decoct.compilation import use_compilation_cache
 from decoct.constructions.base import Selection
-from decoct.constructions.drift import DRIFTED, place_of
+from decoct.constructions.drift import DRIFTED, distance, moments, place_of
 from decoct.constructions.error_sum import NOTHING, ErrorSum
 from decoct.constructions.recompress import Recompressed, recompress
 from decoct.coreset import Coreset
@@ -46,7 +46,10 @@ from decoct.status import Status
 from decoct.streams.compress import Leaf
 from decoct.streams.incoming import Buffer, Layout, Stretch, check_potentials, encoded_stretch
 from decoct.streams.part import Part, joined, joined_columns
-from decoct.streams.tree import Engine, Plan, Reference, Tree
+from decoct.streams.tree import Engine, Plan, Tree
+
+BEHIND = 1.0
+"""Sd behind the posterior from which on the draws in use do not stand for it any more."""
 
 
 @dataclass(frozen=True)
@@ -378,11 +381,14 @@ class StreamingCoreset:
         found: Recompressed | None = None
         kept: Selection = union
         place_key, key = jax.random.split(self._keys()[1])
-        now = None if tree.reference is None else self._place(place_key, union, tree.reference, bar)
-        error = ErrorSum.of_parts(
-            part.error if now is None else part.error_at(now) for part in parts
-        )
-        drift = 0.0 if now is None else max(part.drift_to(now.mean) for part in parts)
+        error, drift = ErrorSum.of_parts(part.error for part in parts), 0.0
+        if tree.reference is not None:
+            seen = moments(tree.reference.draws)
+            now = self._place(place_key, union, seen, bar)
+            drift = max(part.drift_to(now.mean) for part in parts)
+            # two sets of draws of one posterior differ, which is no growth
+            place = now if distance(seen, now.mean) > BEHIND else seen
+            error = ErrorSum.of_parts(part.error_at(place) for part in parts)
         if union.size > self.size:
             found = recompress(key, self.model, union, self.size, self.posterior, bar)
             kept = found.chosen.selection
@@ -400,14 +406,12 @@ class StreamingCoreset:
             replace(report, seconds={name: round(value, 3) for name, value in seconds.items()}),
         )
 
-    def _place(
-        self, key: jax.Array, held: Selection, reference: Reference, bar: ProgressBar
-    ) -> Gaussian:
+    def _place(self, key: jax.Array, held: Selection, seen: Gaussian, bar: ProgressBar) -> Gaussian:
         """Return where the posterior of all rows held lies: the tree's draws may be behind it."""
         bar.begin("drawing from the posterior of all rows held", held.size)
         density = WeightedDensity.of(self.model, held.rows, held.weights)
-        start = reference.draws.mean(axis=0)
-        return place_of(key, replace(density, start=start), self.posterior)[0]
+        density = replace(density, start=seen.mean)
+        return place_of(key, density, self.posterior, seen.mean)[0]
 
     def _report(
         self,

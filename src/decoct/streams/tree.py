@@ -195,6 +195,8 @@ class Tree:
         start = None if self.reference is None else self.reference.draws.mean(axis=0)
         selection = joined([*held, leaf.part().selection])
         draws = problem.draw(draw_key, selection, plan.draws, start).flat[: plan.draws]
+        if start is not None:
+            draws = engine.model.relabelled(draws, start)
         # Chains come one after the other; mixed up, the fitted and the held-out see all of them.
         draws = draws[rng.permutation(len(draws))]
         centre = draws.mean(axis=0)
