@@ -122,6 +122,18 @@ def test_a_nan_potential_names_its_row_and_draw():
             walk(np.zeros((2, 1)))
 
 
+@pytest.mark.parametrize("size", [1e308, 1e200])
+def test_potentials_too_large_to_be_added_up_or_squared(size):
+    model = decoct.Model(
+        lambda params, rows: size * params["mu"] * rows["y"],
+        lambda p: -(p["mu"] ** 2),
+        {"mu": 0.0},
+    )
+    ours = Potentials(model, encoded(ArrayRows({"y": np.ones(1000)}), model))
+    with pytest.raises(ModelError, match="finite, but too large to be added up or squared"):
+        ours.sweep(np.array([[-1.0], [0.5], [1.0]]), 10, jax.random.key(0))
+
+
 @pytest.mark.parametrize(
     ("log_likelihood", "log_prior", "message"),
     [

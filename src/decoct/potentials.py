@@ -411,7 +411,13 @@ def _name_bad_potential(model, space, chunk: Chunk, at: Embedding) -> None:
     """Raise an error that names the first row and draw with a non-finite potential."""
     rows, _ = _padded(chunk, chunk.n_rows)
     values = np.asarray(_potentials(model, space, at, rows))[: chunk.n_rows]
-    row, place = np.argwhere(~np.isfinite(values))[0]
+    bad = np.argwhere(~np.isfinite(values))
+    if not len(bad):
+        raise ModelError(
+            "The log-likelihoods of the rows are finite, but too large to be added up or squared "
+            "in double precision; look at the model's units, or give it a narrower prior."
+        )
+    row, place = bad[0]
     number = chunk.start + int(row)
     raise PotentialError(
         f"The log-likelihood of row {number} is {values[row, place]} at {at.describe(place)}; "
