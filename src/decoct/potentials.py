@@ -117,6 +117,10 @@ class Potentials:
     def dim(self) -> int:
         return self.space.dim
 
+    def named(self, places: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
+        """Return what errors call the rows at these places."""
+        return places if self.numbers is None else self.numbers[places]
+
     @float64
     def totals(self, at: Float[np.ndarray, "S d"] | Embedding) -> Float[np.ndarray, " S"]:
         """Return Σ_n f_n(θ_s) over all rows, or Σ_n of an embedding's coordinates, in one pass."""
@@ -206,7 +210,7 @@ class Potentials:
         fn = _CurvatureOf(self.model, self.space, size=size)
         at = Values(jnp.asarray(np.asarray(z)[None], dtype=jnp.float64))
         whole, total = Chunk(0, some.rows), None
-        with _renumbered(some.indices):
+        with _renumbered(self.named(some.indices)):
             for begin in range(0, n, size):
                 part = fn(whole.piece(begin, min(begin + size, n)), at)
                 total = part if total is None else total + part

@@ -260,12 +260,14 @@ def test_a_bad_potential_in_the_subsample_is_named_by_its_row(rows):
         return jnp.where(bad, jnp.nan, -0.5 * (rows["y"] - params["b"]) ** 2)
 
     model = decoct.Model(log_likelihood, lambda p: -0.5 * p["b"] ** 2, {"b": 0.0})
-    problem = Problem(Potentials(model, decoct.rows(marked)), Laplace(), (SIZE,))
-    seen = seen._replace(rows=problem.potentials.rows.take(seen.indices))
     draws = np.linspace(0.0, 1.0, 20)[:, None]
-    for look in (scouting.scouted, scouting.thin):
-        with pytest.raises(ModelError, match=f"log-likelihood of row {row} is nan at draw"):
-            look(jax.random.key(0), problem, seen, draws, 500)
-    part = Pool(seen.indices, seen.rows)
-    with pytest.raises(ModelError, match=f"log-likelihood of row {row} is nan at draw"):
-        problem.potentials.curvature_of(part, np.ones(1))
+    for numbers, named in ((None, row), (7 * np.arange(N), 7 * row)):
+        whole = Potentials(model, decoct.rows(marked), numbers=numbers)
+        problem = Problem(whole, Laplace(), (SIZE,))
+        seen = seen._replace(rows=whole.rows.take(seen.indices))
+        words = f"log-likelihood of row {named} is nan at draw"
+        for look in (scouting.scouted, scouting.thin):
+            with pytest.raises(ModelError, match=words):
+                look(jax.random.key(0), problem, seen, draws, 500)
+        with pytest.raises(ModelError, match=words):
+            whole.curvature_of(Pool(seen.indices, seen.rows), np.ones(1))

@@ -163,6 +163,15 @@ def test_a_file_of_a_filtered_data_set_written_anew(tmp_path, suffix):
                 read(table)
 
 
+def test_a_filtered_data_set_in_no_file_has_nothing_to_watch():
+    table, sink = pa.table({"y": np.arange(10)}), pa.BufferOutputStream()
+    pq.write_table(table, sink)
+    form = ds.ParquetFileFormat()
+    whole = ds.FileSystemDataset([form.make_fragment(sink.getvalue())], table.schema, form)
+    some = decoct.rows(whole.filter(ds.field("y") > 4))
+    assert [chunk.columns["y"].tolist() for chunk in some.chunks()] == [list(range(5, 10))]
+
+
 @pytest.mark.parametrize("suffix", ["parquet", "csv"])
 def test_a_file_written_to_while_it_is_read(tmp_path, suffix):
     path = put(tmp_path / f"t.{suffix}", np.arange(200_000))

@@ -177,5 +177,6 @@ def _halves(key: jax.Array, problem: Problem, seen: Selection) -> Iterator[_Half
     order = host_rng(jax.random.fold_in(key, 2)).permutation(seen.size)
     for half in (order[::2], order[1::2]):
         rows = Pool(seen.indices, seen.rows).some(half)
-        model = problem.potentials.model
-        yield _Half(rows, Potentials(model, ArrayRows(rows.rows), numbers=rows.indices))
+        whole = problem.potentials
+        numbers = whole.named(rows.indices)
+        yield _Half(rows, Potentials(whole.model, ArrayRows(rows.rows), numbers=numbers))

@@ -26,6 +26,7 @@ VERSIONS = (
     "updated",
     "mtime",
     "modified",
+    "modify",
     "created",
 )
 """What stores behind a URL call the version of a file, or the time when it was written."""
@@ -63,13 +64,14 @@ def stamp(filesystem: fs.FileSystem, path: str) -> Stamp | None:
 
 
 def _remote_stamp(remote: Any, path: str) -> Stamp | None:
-    remote.invalidate_cache(path)  # it may remember a listing from before
+    for known in (path, remote._parent(path)):  # it may remember listings from before
+        remote.invalidate_cache(known)
     try:
         info: Mapping[str, Any] = remote.info(path)
     except FileNotFoundError:
         return None
-    known = ((name, info.get(name)) for name in VERSIONS)
-    version = next((f"{name} {value}" for name, value in known if value is not None), None)
+    told = ((name, info.get(name)) for name in VERSIONS)
+    version = next((f"{name} {value}" for name, value in told if value is not None), None)
     return Stamp(info.get("size"), None, version)
 
 
@@ -79,7 +81,9 @@ def files_of(source: ds.Dataset | ds.Fragment) -> list[tuple[fs.FileSystem, str]
     if isinstance(source, ds.UnionDataset):
         return [file for child in found.children for file in files_of(child)]
     if isinstance(source, ds.FileSystemDataset):
-        return [(found.filesystem, path) for path in found.files]
+        # as the child of another it has lost its filter, with which it would name no fragments
+        (bare,) = ds.UnionDataset(source.schema, [source]).children
+        return [file for one in bare.get_fragments() for file in files_of(one)]
     if isinstance(source, ds.FileFragment) and found.filesystem is not None:
         return [(found.filesystem, found.path)]
     return []
