@@ -264,7 +264,11 @@ def _build(
             kept,
             source.n_rows,
             model,
-            dataclasses.replace(report, predicted_kl=one.predicted_kl),
+            dataclasses.replace(
+                report,
+                status=report.status.judged(one.predicted_kl),
+                predicted_kl=one.predicted_kl,
+            ),
         )
         for one, kept in zip(chosen, raw, strict=True)
     ]

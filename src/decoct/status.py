@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import enum
 
+FAR = 0.5
+"""Predicted KL in nats from which on a coreset of the size asked for does not do."""
+
 
 class Status(enum.Enum):
     """Outcome of a build; `ok` says whether it did what was asked."""
@@ -23,6 +26,15 @@ class Status(enum.Enum):
         "The rounds ran out before the draws settled at the coreset posterior; raise max_rounds, "
         "or a larger size."
     )
+    SHORT_ROWS = (
+        "The coreset has the size asked for, but its posterior is predicted to be 0.5 nats or more "
+        "from the full one; keep more rows (a larger size), or ask for kl= instead."
+    )
+    UNKNOWN = (
+        "The draws say nothing of how close the coreset is: over them the log-likelihood of all "
+        "rows does not vary, or the sampler's chains disagree (R-hat above 1.1); centre and scale "
+        "the columns, or give the parameters a narrower prior."
+    )
     DRIFTED = (
         "The posterior moved away while the rows of the stream arrived, or from a merged part to "
         "all of them, so nobody knows how close the coreset is; shuffle the rows if you can, or in "
@@ -32,3 +44,8 @@ class Status(enum.Enum):
     @property
     def ok(self) -> bool:
         return self in (Status.DONE, Status.REACHED)
+
+    def judged(self, predicted_kl: float | None) -> Status:
+        """Return `SHORT_ROWS` in place of `DONE` for a coreset predicted to be `FAR` off."""
+        far = predicted_kl is not None and not predicted_kl < FAR
+        return Status.SHORT_ROWS if self is Status.DONE and far else self

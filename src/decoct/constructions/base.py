@@ -86,9 +86,10 @@ class Problem:
     def dim(self) -> int:
         return self.potentials.dim
 
-    def density(self, selection: Selection) -> WeightedDensity:
-        """Return π_w for these weighted rows."""
-        return WeightedDensity.of(self.potentials.model, selection.rows, selection.weights)
+    def density(self, selection: Selection, padded_as: int = 0) -> WeightedDensity:
+        """Return π_w for these weighted rows, padded as if there were at least ``padded_as``."""
+        model = self.potentials.model
+        return WeightedDensity.of(model, selection.rows, selection.weights, padded_as)
 
     def draw(
         self,
@@ -96,9 +97,13 @@ class Problem:
         selection: Selection,
         n: int,
         start: Float[np.ndarray, " d"] | None = None,
+        padded_as: int = 0,
     ) -> Draws:
-        """Return n draws from π_w; ``start`` is near its mode, for samplers that look for it."""
-        density = self.density(selection)
+        """Return n draws from π_w; ``start`` is near its mode, for samplers that look for it.
+
+        With ``padded_as`` rows of an earlier selection, the programs compiled for it serve again.
+        """
+        density = self.density(selection, padded_as)
         if start is not None:
             density = dataclasses.replace(density, start=start)
         return self.sampler.draw(key, density, n)

@@ -51,7 +51,13 @@ from decoct.constructions.scouting import (
     scouting_rows,
     thin,
 )
-from decoct.constructions.view import Fits, View, best_of_restarts, smallest
+from decoct.constructions.view import (
+    Fits,
+    View,
+    best_of_restarts,
+    checked_at_its_draws,
+    smallest,
+)
 from decoct.pools import Pool, merge_pools
 from decoct.randomness import host_rng
 from decoct.solvers.nnls import SparseWeights
@@ -169,7 +175,7 @@ class IteratedHilbert:
             if look.draws_on_all_rows == len(view.draws):
                 state = state._replace(scout=None, thin=False)
             if problem.kl is None:
-                after = self._fit_sizes(problem, state, view)
+                after = self._fit_sizes(jax.random.fold_in(key, 3), problem, state, view)
             else:
                 after = self._fit_kl(problem, state, view, problem.kl)
             last = after.chosen[-1]
@@ -186,7 +192,8 @@ class IteratedHilbert:
         }
         if 0 < look.draws_on_all_rows < len(view.draws):
             numbers["totals_error"] = view.error
-        message = f"{last.selection.size} rows, predicted KL {last.predicted_kl:.2g} nats"
+        kl = last.predicted_kl
+        message = f"{last.selection.size} rows" + ("" if kl is None else f", predicted KL {kl:.2g} nats")
         return after, StepInfo(message, numbers)
 
     def status(self, problem: Problem, state: IteratedHilbertState) -> Status:
@@ -270,7 +277,9 @@ class IteratedHilbert:
 
         def view_of(totals: Float[np.ndarray, " S"], seen: Pool, error: float = 0.0) -> View:
             pools = (seen, state.reference.pool, *(one.selection.pool for one in state.chosen))
-            return View.of(problem, z, totals, merge_pools(*pools), state.reference, error)
+            rhat = float(draws.info.get("rhat", np.nan))
+            pool = merge_pools(*pools)
+            return View.of(problem, z, totals, pool, state.reference, error, rhat)
 
         if state.scout is not None and not state.thin:
             found = scouted(sweep_key, problem, state.scout, z, P)
@@ -317,12 +326,14 @@ class IteratedHilbert:
         return view.pursue(longest, sizes=sizes, stop=long_enough, exchanges=exchanges)
 
     def _fit_sizes(
-        self, problem: Problem, state: IteratedHilbertState, view: View
+        self, key: jax.Array, problem: Problem, state: IteratedHilbertState, view: View
     ) -> IteratedHilbertState:
         """Fill every requested size, and stretch the path until it can be a reference."""
         rounds = state.round + 1
         outcome = Status.RUNNING
-        if view.reference_kl <= SETTLED:
+        if not view.is_telling:
+            outcome = Status.UNKNOWN
+        elif view.reference_kl <= SETTLED:
             outcome = Status.DONE
         elif rounds - state.scouts >= self.max_rounds:
             outcome = Status.MORE_ROUNDS
@@ -333,9 +344,11 @@ class IteratedHilbert:
         reference = fits.best(problem).selection
         if final:
             chosen = tuple(
-                self._compared(problem, view, one, size)
+                self._judged(key, problem, state, view, one, size, outcome)
                 for one, size in zip(chosen, problem.sizes, strict=True)
             )
+            if any(one.predicted_kl is None for one in chosen):
+                outcome = Status.UNKNOWN
         return state._replace(
             round=rounds,
             reference=reference,
@@ -344,17 +357,33 @@ class IteratedHilbert:
             outcome=outcome.name,
         )
 
-    def _compared(self, problem: Problem, view: View, found: Chosen, size: int) -> Chosen:
-        if found.predicted_kl is None or found.predicted_kl <= self.restart_above:
-            return found
-        return best_of_restarts(problem, view, found, size, self.restarts, self.exchanges)
+    def _judged(
+        self,
+        key: jax.Array,
+        problem: Problem,
+        state: IteratedHilbertState,
+        view: View,
+        found: Chosen,
+        size: int,
+        outcome: Status,
+    ) -> Chosen:
+        """Return the coreset of one size with the KL that is known of it."""
+        if outcome is Status.UNKNOWN or found.predicted_kl is None:
+            return Chosen(found.selection, None)
+        if found.predicted_kl > self.restart_above:
+            found = best_of_restarts(problem, view, found, size, self.restarts, self.exchanges)
+        if found.predicted_kl <= self.restart_above:
+            found = checked_at_its_draws(key, problem, view, found, state.reference)
+        if outcome is Status.MORE_ROUNDS and found.predicted_kl is not None:
+            return Chosen(found.selection, found.predicted_kl + view.reference_kl)
+        return found
 
     def _fit_kl(
         self, problem: Problem, state: IteratedHilbertState, view: View, kl: float
     ) -> IteratedHilbertState:
         """Certify the last round's selection, or find the smallest one predicted to reach kl."""
         rounds = state.round + 1
-        if state.chosen and view.reference_kl_upper <= kl:
+        if state.chosen and view.is_telling and view.reference_kl_upper <= kl:
             certified = Chosen(state.chosen[-1].selection, view.reference_kl_upper)
             return state._replace(
                 round=rounds,
@@ -370,7 +399,9 @@ class IteratedHilbert:
             best = smallest(problem, view, goal, best, self.exchanges)
         effort, outcome = state.effort, Status.RUNNING
         limited = not reached and view.reference_kl <= max(SETTLED, kl)
-        if limited and effort >= 4.0:
+        if not view.is_telling:
+            outcome, best = Status.UNKNOWN, Chosen(best.selection, None)
+        elif limited and effort >= 4.0:
             outcome = Status.SHORT_SIZE
         elif limited:
             effort *= 2.0

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import jax
 import numpy as np
 from jaxtyping import Float
 
@@ -20,6 +21,19 @@ from decoct.posteriors.laplace import find_mode, gaussian_at
 from decoct.solvers.nnls import SparseWeights
 from decoct.solvers.orthogonal_pursuit import orthogonal_pursuit
 from decoct.tangent import Tangent, tangent
+
+
+CHECK_DRAWS = 256
+"""Draws of π_w at which a prediction is checked."""
+
+REFUTED = 4.0
+"""Times what is expected that a KL from few draws must be before a prediction counts as wrong."""
+
+FLAT = 1e-12
+"""½Var in nats of the totals at the draws below which the data say nothing there."""
+
+MAX_RHAT = 1.1
+"""R-hat of the draws of a round above which nothing is predicted from them."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +53,8 @@ class View:
         standard errors added.
     error
         Nats that errors of the totals may add to the KL of what is fitted.
+    rhat
+        R-hat of the draws, NaN where they are independent.
     """
 
     draws: Float[np.ndarray, "S d"]
@@ -48,6 +64,7 @@ class View:
     reference_kl: float
     reference_kl_upper: float
     error: float = 0.0
+    rhat: float = np.nan
 
     @classmethod
     def of(
@@ -58,6 +75,7 @@ class View:
         pool: Pool,
         reference: Selection,
         error: float = 0.0,
+        rhat: float = np.nan,
     ) -> View:
         """Evaluate the pool, which holds the reference's rows, at the draws."""
         values = problem.potentials.vectors(pool.rows, draws)
@@ -72,7 +90,18 @@ class View:
             kl.reverse,
             kl.reverse + 2.0 * kl.reverse_se,
             error,
+            rhat,
         )
+
+    @property
+    def is_telling(self) -> bool:
+        """Whether the draws can tell one choice of rows from another.
+
+        They cannot where the data move the log posterior by next to nothing (½Var of the totals
+        at most `FLAT` nats): π may be cut off just beyond them. Nor where chains disagree.
+        """
+        varies = 0.5 * float(self.fit.target @ self.fit.target) > FLAT
+        return varies and not self.rhat > MAX_RHAT
 
     @property
     def fitted_draws(self) -> int:
@@ -135,7 +164,7 @@ class Fits:
         """Return the solution of at most ``most`` rows that is predicted to be nearest."""
         judged = {m: kl for m, kl in self.predicted_kl.items() if most is None or m <= most}
         if not judged:
-            return Chosen(evenly(problem, self.view.pool, problem.size), 0.0)
+            return Chosen(evenly(problem, self.view.pool, problem.size), None)
         m = min(judged, key=lambda m: judged[m])
         return Chosen(_selection(self.view.pool, self.path[m]), judged[m])
 
@@ -145,6 +174,35 @@ class Fits:
             return None
         m = max(self.path)
         return Chosen(_selection(self.view.pool, self.path[m]), self.predicted_kl[m])
+
+
+def checked_at_its_draws(
+    key: jax.Array, problem: Problem, view: View, found: Chosen, reference: Selection
+) -> Chosen:
+    """Correct a prediction that the coreset's own draws refute.
+
+    ½Var(b − Σ w_n g_n) at draws of π_ref says nothing of regions where π_ref never goes and π_w
+    does: without the one row of a level, half of π_w lies where that row's likelihood is 0. At
+    draws of π_w, KL(π_w‖π_ref) sees them, from the kept rows alone. If all is well it is at most
+    about (√KL(π_w‖π) + √KL(π_ref‖π))², the triangle inequality of the local norm; beyond
+    `REFUTED` times that, it takes the place of the prediction. Where the chains disagree, no KL is
+    predicted.
+    """
+    assert found.predicted_kl is not None
+    padded_as = max(found.selection.size, reference.size)
+    draws = problem.draw(key, found.selection, CHECK_DRAWS, view.draws.mean(axis=0), padded_as)
+    if draws.info.get("rhat", 1.0) > MAX_RHAT:
+        return Chosen(found.selection, None)
+    z = draws.z[:, : -(-CHECK_DRAWS // len(draws.z))]
+    at = z.reshape(-1, z.shape[-1])
+    log_ratios = _weighted_sum(problem, reference, at) - _weighted_sum(problem, found.selection, at)
+    kl = kl_from_log_ratios(log_ratios).reverse
+    explained = (np.sqrt(found.predicted_kl) + np.sqrt(max(0.0, view.reference_kl))) ** 2
+    return found if kl <= REFUTED * explained else Chosen(found.selection, kl)
+
+
+def _weighted_sum(problem: Problem, selection: Selection, at: np.ndarray) -> np.ndarray:
+    return selection.weights @ problem.potentials.vectors(selection.rows, at)
 
 
 def smallest(problem: Problem, view: View, goal: float, best: Chosen, exchanges: int) -> Chosen:

@@ -16,10 +16,13 @@ from decoct.posteriors.nuts import NUTS
 USABLE = 0.7
 """k-hat above which importance ratios against a proposal cannot be trusted."""
 
+MISFIT = 1.0
+"""KL(q‖π_w) in nats above which draws of q do not stand for draws of π_w."""
+
 
 @dataclass(frozen=True)
 class Automatic:
-    """Exact, else Laplace while its k-hat against π_w is at most 0.7, else NUTS.
+    """Exact, else Laplace q while its k-hat is at most 0.7 and KL(q‖π_w) at most 1 nat, else NUTS.
 
     Attributes
     ----------
@@ -31,12 +34,12 @@ class Automatic:
 
     def draw(self, key: jax.Array, density: WeightedDensity, n: int) -> Draws:
         model = density.model
-        if isinstance(model, AbstractConjugate) and model.is_conjugate:
-            return Exact().draw(key, density, n)
         try:
+            if isinstance(model, AbstractConjugate) and model.is_conjugate:
+                return Exact().draw(key, density, n)
             draws = Laplace().draw(key, density, n)
         except ModelError:
             return self.nuts.draw(key, density, n)
-        if draws.info["khat"] <= USABLE:
+        if draws.info["khat"] <= USABLE and draws.info["kl"] <= MISFIT:
             return draws
         return self.nuts.draw(key, density, n)

@@ -49,14 +49,21 @@ class WeightedDensity(eqx.Module):
     @classmethod
     @float64
     def of(
-        cls, model: AbstractModel, rows: Columns, weights: Float[np.ndarray, " m"]
+        cls,
+        model: AbstractModel,
+        rows: Columns,
+        weights: Float[np.ndarray, " m"],
+        padded_as: int = 0,
     ) -> WeightedDensity:
-        """Build the density from encoded rows; weight-0 rows are left out, as if absent."""
+        """Build the density from encoded rows; weight-0 rows are left out, as if absent.
+
+        It is padded as if there were at least ``padded_as`` rows.
+        """
         weights = np.asarray(weights, dtype=np.float64)
         initial = model.init(rows)
         space = ParameterSpace.of(initial)
         kept = np.flatnonzero(weights > 0.0)
-        capacity = _capacity(len(kept))
+        capacity = _capacity(max(len(kept), padded_as))
         source = np.full(capacity, kept[0] if len(kept) else 0)
         source[: len(kept)] = kept
         padded = np.zeros(capacity)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from decoct.diagnostics.divergences import Gaussian
@@ -31,7 +30,7 @@ def exact_posterior(density: WeightedDensity) -> Gaussian:
     Raises
     ------
     ModelError
-        The model is not conjugate.
+        The model is not conjugate, or its precision is singular to the digits that doubles have.
     """
     model = density.model
     if not (isinstance(model, AbstractConjugate) and model.is_conjugate):
@@ -39,8 +38,15 @@ def exact_posterior(density: WeightedDensity) -> Gaussian:
             f"{type(model).__name__} has no closed-form posterior; use posteriors.Laplace() or "
             "posteriors.NUTS()."
         )
-    mean, cov = _posterior(density)
-    return Gaussian(np.asarray(mean), np.asarray(jnp.asarray(cov)))
+    mean, cov = (np.asarray(one) for one in _posterior(density))
+    with np.errstate(invalid="ignore"):
+        proper = np.isfinite(mean).all() and np.isfinite(cov).all()
+    if not (proper and np.linalg.eigvalsh(cov)[0] > 0.0):
+        raise ModelError(
+            f"The closed-form posterior of {type(model).__name__} is lost in rounding; centre and "
+            "scale the columns."
+        )
+    return Gaussian(mean, cov)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from decoct.data.tables import rows as as_rows
 from decoct.data.watched import counted_rows, naming_files
 from decoct.derivatives import to_second_order
 from decoct.diagnostics.chains import pareto_khat
-from decoct.diagnostics.divergences import Gaussian
+from decoct.diagnostics.divergences import Gaussian, kl_from_log_ratios
 from decoct.errors import ModelError
 from decoct.models.base import AbstractModel
 from decoct.models.fitted import require_density
@@ -207,13 +207,17 @@ def _density(model: AbstractModel, rows: Rows, weights: np.ndarray) -> WeightedD
 
 @dataclass(frozen=True)
 class Laplace:
-    """Independent draws from the Laplace approximation of π_w.
+    """Independent draws from the Laplace approximation q of π_w.
+
+    ``info`` has ``khat`` and ``kl``, KL(q‖π_w) in nats, of the log ratios r = log π_w − log q at
+    the draws. Both are needed: k-hat looks at the upper tail of r alone, and stays small where
+    half of the draws lie where π_w is 0.
 
     Attributes
     ----------
     judge
-        Measure k-hat of the approximation, at `JUDGED_AT` draws or more. A construction that draws
-        hundreds of times is a quarter cheaper without.
+        Measure k-hat and KL, at `JUDGED_AT` draws or more. A construction that draws hundreds of
+        times is a quarter cheaper without.
     """
 
     judge: bool = True
@@ -228,4 +232,5 @@ class Laplace:
         # k-hat needs a tail to look at, however few draws are wanted
         z = gaussian.sample(host_rng(key), max(n, JUDGED_AT))
         log_ratios = log_densities(density, z) - gaussian.log_density(z)
-        return Draws(z[None, :n], "laplace", {"khat": pareto_khat(log_ratios)})
+        kl = kl_from_log_ratios(log_ratios).reverse
+        return Draws(z[None, :n], "laplace", {"khat": pareto_khat(log_ratios), "kl": kl})

@@ -28,14 +28,14 @@ class UnitVectors:
     Attributes
     ----------
     vectors : (n, S)
-        Unit rows, in double or (large pools) single precision; a zero row stays zero and is never
-        `usable`.
+        Unit rows, in double or (large pools) single precision; a zero row stays zero.
     norms : (n,)
         The norms taken out.
     target : (S,)
         b.
     usable : (n,)
-        Which rows are not zero.
+        Rows longer than the rounding of the target. A shorter one would only enter with a weight
+        above 1e15, and be far too heavy wherever else its potential is not flat.
     sum_of_norms
         σ = Σ_n ‖g_n‖ over *all* rows, of which these may be a part.
     """
@@ -75,8 +75,8 @@ class UnitVectors:
         if not np.isfinite(norms).all():
             bad = int(np.argmin(np.isfinite(norms)))
             raise ValueError(f"Vector {bad} has NaN or infinite entries.")
-        usable = norms > np.finfo(vectors.dtype).tiny
-        scale = np.where(usable, norms, 1.0)
+        scale = np.where(norms > np.finfo(vectors.dtype).tiny, norms, 1.0)
+        usable = (scale == norms) & (norms > np.finfo(np.float64).eps * np.linalg.norm(target))
         vectors /= scale.astype(vectors.dtype)[:, None]
         if sum_of_norms is None:
             sum_of_norms = float(norms[usable].sum())
