@@ -97,18 +97,47 @@ def test_a_file_needs_less_memory_than_a_table_in_memory(rows, tmp_path):
     assert streamed.likelihood_evaluations == held.likelihood_evaluations
 
 
-@pytest.mark.parametrize("method", [Uniform(), Hilbert(draws=100), IteratedHilbert()])
-def test_seconds_are_the_probes_rates_times_the_counts(rows, method, monkeypatch):
+def say(monkeypatch, **seconds):
+    """Have the probe find these seconds."""
+    for name, value in seconds.items():
+        monkeypatch.setattr(costs, f"_{name}_seconds", lambda *_, value=value: value)
+
+
+def test_seconds_are_the_probes_rates_times_the_counts(rows, monkeypatch):
     """The table is one block of N rows, said to take 3 s to read; a potential, 2 ns."""
-    monkeypatch.setattr(costs, "_reading_seconds", lambda table: 3.0)
-    monkeypatch.setattr(costs, "_potential_seconds", lambda potentials, block: 2e-9)
-    cost = decoct.estimate(MODEL, rows, size=20, method=method)
+    say(monkeypatch, reading=3.0, potential=2e-9)
+    cost = decoct.estimate(MODEL, rows, size=20, method=Hilbert(draws=100))
     assert cost.rows_per_second == pytest.approx(N / 3.0)
     assert cost.potentials_per_second == pytest.approx(5e8)
-    for i in (0, 1):
-        reading = (cost.passes[i] + costs.CHECKING) * 3.0
-        evaluating = cost.likelihood_evaluations[i] * N * 2e-9
-        assert cost.seconds[i] == pytest.approx(reading + evaluating)
+    passes, evaluations = (
+        np.sqrt(low * high) for low, high in (cost.passes, cost.likelihood_evaluations)
+    )
+    reading = (passes + costs.CHECKING) * 3.0
+    assert cost.cpu_seconds == pytest.approx(reading + evaluations * N * 2e-9)
+    assert cost.laplace_seconds is None
+
+
+def test_seconds_count_drawing_and_the_products_of_the_pool(rows, monkeypatch):
+    quick = {"reading": 1e-12, "potential": 1e-24, "curvature": 0.0}
+    say(monkeypatch, **quick, drawing=(2.0, False), product=0.0)
+    assert decoct.estimate(MODEL, rows, size=20).cpu_seconds == pytest.approx(3 * 2.0)
+    say(monkeypatch, **quick, drawing=(0.0, False), product=1e-3)
+    few, many = (decoct.estimate(MODEL, rows, size=size).cpu_seconds for size in (20, 200))
+    # three rounds of 1.2 + 0.6, and 2.4 for the final exchanges, a row
+    assert few == pytest.approx(1e-3 * 20 * 7.8)
+    assert many == pytest.approx(1e-3 * 200 * 7.8)
+
+
+def test_laplace_is_offered_where_it_would_do(rows, monkeypatch):
+    say(monkeypatch, reading=1e-12, potential=1e-9, product=0.0, curvature=1e-8)
+    cost = decoct.estimate(MODEL, rows, size=20)
+    assert cost.laplace_seconds == pytest.approx(N * (10 * 1e-8 + 1000 * 1e-9))
+    assert "importance weights may do" in repr(cost)
+    skewed = decoct.models.LogisticRegression(prior_scale=1e6)
+    separable = {"x": rows["x"][:2000], "y": (rows["x"][:2000, 0] > 0.0).astype(int)}
+    cost = decoct.estimate(skewed, separable, size=20)
+    assert cost.laplace_seconds is None
+    assert "Laplace" not in repr(cost)
 
 
 def test_the_probe_is_timed_warm(rows, monkeypatch):
@@ -124,7 +153,7 @@ def test_the_probe_is_timed_warm(rows, monkeypatch):
         calls.append("clock")
         return next(times)
 
-    monkeypatch.setattr(costs.time, "perf_counter", clock)
+    monkeypatch.setattr(costs.time, "process_time", clock)
     cost = decoct.estimate(MODEL, rows, size=20, method=Uniform())
     assert calls == ["clock", "clock", "totals", "clock", "totals", "clock"]
     assert cost.rows_per_second == pytest.approx(N / 0.5)
@@ -197,11 +226,9 @@ def test_peak_bytes_are_those_of_a_process(tmp_path, users_environment):
 def test_the_words_have_the_figures(rows):
     cost = decoct.estimate(MODEL, rows, size=20)
     words = repr(cost)
-    assert "Not in the seconds: compiling" in words
-    assert "sampling the coreset" in words
     assert str(cost) == words
     assert f"{N:,} rows: 1 to 4 passes" in words
-    assert cost.seconds[0] < cost.seconds[1]
+    assert f"about {cost.cpu_seconds:.2g} CPU s" in words
     assert cost.potentials_per_second > 1e4
 
 

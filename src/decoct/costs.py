@@ -3,10 +3,13 @@
 A construction says how many passes and potentials its steps take (`Construction.plan`); a probe of
 one block of rows says how long a row takes to read and a potential to evaluate:
 
-    seconds ≈ passes · N · t_read + potentials · t_potential
+    CPU seconds ≈ passes · N · t_read + potentials · t_potential + products · t_product + 3 t_draw
 
-The fits on the pool and the compiling of programs are not in it, for they do not grow with N, nor
-is sampling the coreset, which is no part of a build.
+A construction that solves on a pool of rows also says how often the pool's matrix is multiplied by
+a vector (`PlannedFits`), which the probe times once; and the probe draws from the posterior of a
+uniform subsample, as the build's first round does. That compiles what the build compiles; the
+further posteriors and the programs of the passes take about twice as long again. Sampling the
+coreset is no part of a build.
 """
 
 from __future__ import annotations
@@ -16,10 +19,12 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import numpy as np
 
+from decoct.blas import few_threads
 from decoct.compilation import use_compilation_cache
-from decoct.constructions.base import Construction, Problem
+from decoct.constructions.base import Construction, PlannedFits, Problem, uniform_selection
 from decoct.data.arrays import ArrayRows
 from decoct.data.base import DEFAULT_CHUNK, Chunk, Rows
 from decoct.data.encoded import EncodedRows, encoded
@@ -37,8 +42,21 @@ CHECKING = 1
 STREAMED_BLOCKS = 8
 """Blocks of a streamed table at once: read ahead, decoded, encoded and on the device."""
 
+GOOD = 0.5
+"""k-hat below which importance weights are good."""
+
 PROBE_DRAWS = 256
 """Draws at which the probe evaluates potentials."""
+
+
+DRAWINGS = 3.0
+"""Times the first drawing from a posterior, compiling included, that drawing and compiling take."""
+
+NEWTON_PASSES, WEIGHTED_DRAWS = 10, 1000
+"""What Laplace with importance weights takes: derivatives of all rows, and draws to weight."""
+
+PRODUCTS = 4
+"""Products of the pool and a vector that are timed."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +71,12 @@ class Estimate:
         Passes over all rows.
     likelihood_evaluations
         Potentials evaluated, divided by N: evaluations of the full-data likelihood at one θ.
-    seconds
-        Wall time of those passes on this machine, compilation and fits on few rows left out.
+    cpu_seconds
+        What the build is likely to take on this machine, all cores together. For a construction
+        that plans no fits (``Plan.fits``) compiling and fits on few rows are left out.
+    laplace_seconds
+        CPU seconds of the Laplace approximation of all rows with importance weights, where the
+        posterior of a subsample says that it would do; else None.
     peak_bytes
         Arrays held at once by the build, rows in memory included; the interpreter and its
         libraries take about 0.5 GB besides.
@@ -65,22 +87,28 @@ class Estimate:
     n_rows: int
     passes: tuple[int, int]
     likelihood_evaluations: tuple[float, float]
-    seconds: tuple[float, float]
+    cpu_seconds: float
+    laplace_seconds: float | None
     peak_bytes: int
     rows_per_second: float
     potentials_per_second: float
 
     def __repr__(self) -> str:
         low, high = self.likelihood_evaluations
-        return (
+        words = (
             f"{self.n_rows:,} rows: {_range(*self.passes)} passes, "
-            f"{_range(round(low), round(high))} full-data likelihood evaluations, "
-            f"{_range(*self.seconds)} s, {self.peak_bytes / 1e9:.2g} GB of arrays.\n"
+            f"{_range(round(low), round(high))} full-data likelihood evaluations, about "
+            f"{self.cpu_seconds:.2g} CPU s, {self.peak_bytes / 1e9:.2g} GB of arrays.\n"
             f"Measured: {self.rows_per_second:.2g} rows read and {self.potentials_per_second:.2g} "
-            "potentials evaluated a second.\n"
-            "Not in the seconds: compiling (once a model), fits on the kept rows, and sampling the "
-            "coreset afterwards."
+            "potentials evaluated a CPU second."
         )
+        if self.laplace_seconds is not None:
+            words += (
+                "\nThe posterior of a subsample is close to normal: the Laplace approximation of "
+                f"all rows with importance weights may do, and takes about "
+                f"{self.laplace_seconds:.2g} CPU s (decoct.laplace)."
+            )
+        return words
 
 
 def estimate(
@@ -93,6 +121,8 @@ def estimate(
     posterior: Sampler | None = None,
 ) -> Estimate:
     """Say what `decoct.build` with these arguments will cost, from a probe of some seconds.
+
+    What the probe compiles, the build need not compile again.
 
     Parameters
     ----------
@@ -135,15 +165,24 @@ def estimate(
     read = _reading_seconds(table) / block.n_rows
     evaluated = _potential_seconds(potentials, block)
     n = source.n_rows
-    low, high = (
-        (each + CHECKING) * n * read + count * evaluated
-        for each, count in zip(passes, plan.evaluations, strict=True)
-    )
+    fits, laplace = plan.fits, None
+    if fits is None:
+        seconds = (np.sqrt(passes[0] * passes[1]) + CHECKING) * n * read
+        seconds += np.sqrt(plan.evaluations[0] * plan.evaluations[1]) * evaluated
+    else:
+        seconds = (fits.passes + CHECKING) * n * read + fits.evaluations * evaluated
+        drawing, is_normal = _drawing_seconds(problem, fits)
+        seconds += fits.products * _product_seconds(fits.shape) + DRAWINGS * drawing
+        if is_normal:
+            reading = (NEWTON_PASSES + 1) * n * read
+            newton = NEWTON_PASSES * n * _curvature_seconds(potentials, block)
+            laplace = reading + newton + n * WEIGHTED_DRAWS * evaluated
     return Estimate(
         n,
         passes,
         (plan.evaluations[0] / n, plan.evaluations[1] / n),
-        (low, high),
+        float(seconds),
+        laplace,
         plan.array_bytes + _working_bytes(table, block),
         1.0 / read,
         1.0 / evaluated,
@@ -158,9 +197,9 @@ def _block(table: EncodedRows) -> Chunk:
 def _reading_seconds(table: EncodedRows) -> float:
     """Time the reading and encoding of the first block, files opened and caches warm."""
     _block(table)
-    started = time.perf_counter()
+    started = time.process_time()
     _block(table)
-    return time.perf_counter() - started
+    return time.process_time() - started
 
 
 def _potential_seconds(potentials: Potentials, block: Chunk) -> float:
@@ -168,12 +207,48 @@ def _potential_seconds(potentials: Potentials, block: Chunk) -> float:
     rng = np.random.default_rng(0)
     start = potentials.space.flatten(potentials.initial)
     draws = start + 0.01 * rng.standard_normal((PROBE_DRAWS, potentials.dim))
+    few = _first_rows(potentials, block)
+    few.totals(draws)
+    started = time.process_time()
+    few.totals(draws)
+    return (time.process_time() - started) / (few.n_rows * PROBE_DRAWS)
+
+
+def _curvature_seconds(potentials: Potentials, block: Chunk) -> float:
+    """Time value, gradient and Hessian of a row's potential, compiled and warm."""
+    start = potentials.space.flatten(potentials.initial)
+    few = _first_rows(potentials, block)
+    few.curvature(start)
+    started = time.process_time()
+    few.curvature(start)
+    return (time.process_time() - started) / few.n_rows
+
+
+def _first_rows(potentials: Potentials, block: Chunk) -> Potentials:
     few = block.piece(0, min(block.n_rows, chunk_rows(PROBE_DRAWS)))
-    counted = Potentials(potentials.model, ArrayRows(few.columns))
-    counted.totals(draws)
-    started = time.perf_counter()
-    counted.totals(draws)
-    return (time.perf_counter() - started) / (few.n_rows * PROBE_DRAWS)
+    return Potentials(potentials.model, ArrayRows(few.columns))
+
+
+def _drawing_seconds(problem: Problem, fits: PlannedFits) -> tuple[float, bool]:
+    """Time the first drawing, and say whether the Laplace approximation serves there.
+
+    The posterior is that of a uniform subsample that has the weight of the whole table.
+    """
+    started = time.process_time()
+    subsample = uniform_selection(jax.random.key(0), problem, fits.reference)
+    draws = problem.draw(jax.random.key(1), subsample, fits.draws)
+    seconds = time.process_time() - started
+    return seconds, draws.sampler == "laplace" and draws.info.get("khat", np.inf) < GOOD
+
+
+def _product_seconds(shape: tuple[int, int]) -> float:
+    """Time the product of the pool's matrix and a vector."""
+    matrix, vector = np.ones(shape), np.ones(shape[1])
+    with few_threads(matrix.nbytes):
+        started = time.process_time()
+        for _ in range(PRODUCTS):
+            matrix @ vector
+        return (time.process_time() - started) / PRODUCTS
 
 
 def _working_bytes(table: EncodedRows, block: Chunk) -> int:

@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import os
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from decoct.data.base import Rows
 from decoct.data.encoded import EncodedRows, encoded
 from decoct.data.tables import rows as as_rows
 from decoct.data.watched import counted_rows, naming_files, traffic
-from decoct.errors import RequestError
+from decoct.errors import RequestError, ShortBuildWarning
 from decoct.files import require_writable
 from decoct.memory import keep_buffers
 from decoct.models.base import AbstractModel
@@ -90,6 +91,11 @@ def build(
     Coreset
         ``.report.status`` says whether what was asked was reached.
 
+    Warns
+    -----
+    ShortBuildWarning
+        What was asked was not reached: the sentence of the status.
+
     Raises
     ------
     DecoctError
@@ -116,6 +122,7 @@ def build(
     if checkpoint is not None:
         require_writable(checkpoint, "checkpoint")
     with building(model, rows, request, progress, checkpoint) as coreset:
+        _warn_if_short(coreset)
         return coreset
 
 
@@ -181,6 +188,7 @@ def resume(
         seed=asked["seed"],
     )
     with building(model, rows, request, progress, checkpoint) as coreset:
+        _warn_if_short(coreset)
         return coreset
 
 
@@ -201,6 +209,11 @@ def building(
         yield _build(model, rows, request, progress, checkpoint)[-1]
         if checkpoint is not None:
             Path(checkpoint).unlink(missing_ok=True)
+
+
+def _warn_if_short(coreset: Coreset) -> None:
+    if not coreset.report.status.ok:
+        warnings.warn(coreset.report.status.value, ShortBuildWarning, stacklevel=3)
 
 
 def _method(model: AbstractModel | FittedModel, given: Construction | None) -> Construction | None:

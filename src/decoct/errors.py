@@ -5,6 +5,10 @@ class DecoctError(ValueError):
     """Base of every error that the user's input can cause; the command line exits with code 2."""
 
 
+class ShortBuildWarning(UserWarning):
+    """A build ended without what was asked for; ``coreset.report.status`` says how."""
+
+
 class RowsError(DecoctError):
     """The table cannot be used: a missing file or column, a bad value in a named row."""
 

@@ -7,6 +7,7 @@ import pytest
 import decoct
 from decoct.constructions import IteratedHilbert, Uniform
 from decoct.data import encoded
+from decoct.errors import ShortBuildWarning
 from decoct.models import GaussianMean, LinearRegression, LogisticRegression
 from decoct.posteriors import WeightedDensity
 from decoct.posteriors.exact import exact_posterior
@@ -112,6 +113,48 @@ def test_hard_tables_work(case):
     assert (
         decoct.kl_gaussian(decoct.laplace(model, dict(coreset.rows), coreset.weights), full) < 0.01
     )
+
+
+def test_flat_potentials_are_no_small_kl():
+    """Separable labels under a wide prior: over the draws every log-likelihood is all but 0."""
+    x = np.random.default_rng(0).normal(size=(400, 3))
+    rows = {"x": x, "y": (x[:, 0] > 0.0).astype(int)}
+    with pytest.warns(ShortBuildWarning, match="say nothing"):
+        coreset = decoct.build(LogisticRegression(prior_scale=1e6), rows, size=30)
+    assert coreset.report.status is Status.UNKNOWN
+    assert coreset.report.predicted_kl is None
+    assert coreset.weights.max() < 1e15
+
+
+def test_columns_lost_in_rounding_end_with_a_status():
+    """Columns of mean 1e8 and sd 1: the precision has no digit left of what tells them apart."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(400, 3))
+    rows = {"x": x + 1e8, "y": x[:, 0] + rng.normal(size=400)}
+    with pytest.warns(ShortBuildWarning, match="centre and scale"):
+        coreset = decoct.build(LinearRegression(noise_scale=1.0), rows, size=30)
+    assert coreset.report.status is Status.UNKNOWN
+    assert coreset.report.predicted_kl is None
+
+
+def test_a_size_far_too_small_is_not_done():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(500, 8))
+    rows = {"x": x, "y": (rng.random(500) < 0.5).astype(int)}
+    with pytest.warns(ShortBuildWarning, match="keep more rows"):
+        coreset = decoct.build(LogisticRegression(), rows, size=4)
+    assert coreset.report.status is Status.SHORT_ROWS
+    assert coreset.report.predicted_kl >= 0.5
+
+
+def test_draws_that_did_not_settle_count_in_the_prediction():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(3000, 8))
+    rows = {"x": x, "y": (rng.random(3000) < 0.5).astype(int)}
+    method = IteratedHilbert(max_rounds=1)
+    report = decoct.build(LogisticRegression(), rows, size=60, method=method).report
+    assert report.status is Status.MORE_ROUNDS
+    assert report.predicted_kl > report.rounds[-1]["reference_kl"] > 0.02
 
 
 def test_rows_that_say_nothing_leave_the_prior():

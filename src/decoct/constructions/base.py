@@ -142,11 +142,41 @@ class Plan(NamedTuple):
         Potentials, f_n(θ) counted one by one.
     array_bytes
         Its largest arrays, all held at once.
+    fits
+        What it does beside the passes; None where that is little or not known.
     """
 
     passes: tuple[int, int]
     evaluations: tuple[float, float]
     array_bytes: int
+    fits: PlannedFits | None = None
+
+
+class PlannedFits(NamedTuple):
+    """What a construction that solves on a pool of rows is likely to do.
+
+    Attributes
+    ----------
+    passes
+        Passes over all rows.
+    evaluations
+        Potentials evaluated in them.
+    reference
+        Rows of the first posterior that is drawn from.
+    draws
+        Draws of each posterior.
+    shape
+        Rows and draws of the pool's matrix.
+    products
+        Times that the matrix is multiplied by a vector, or as much work.
+    """
+
+    passes: float
+    evaluations: float
+    reference: int
+    draws: int
+    shape: tuple[int, int]
+    products: float
 
 
 @runtime_checkable

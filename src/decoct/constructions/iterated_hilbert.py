@@ -35,6 +35,7 @@ from jaxtyping import Float
 from decoct.constructions.base import (
     Chosen,
     Plan,
+    PlannedFits,
     Problem,
     Selection,
     StepInfo,
@@ -72,6 +73,9 @@ FOUND = 1.0
 FEWEST_DRAWS, LARGE = 1000, 1_000_000
 """Least default S, and the rows from which on half of it will do: KL falls as 1/N, and what a draw
 costs rises as N."""
+
+USUAL_ROUNDS = 3
+"""Rounds over all rows that a build usually takes."""
 
 GOOD_REFERENCE = 0.005
 """Predicted KL in nats at which the path is long enough to be the next reference."""
@@ -193,7 +197,9 @@ class IteratedHilbert:
         if 0 < look.draws_on_all_rows < len(view.draws):
             numbers["totals_error"] = view.error
         kl = last.predicted_kl
-        message = f"{last.selection.size} rows" + ("" if kl is None else f", predicted KL {kl:.2g} nats")
+        message = f"{last.selection.size} rows" + (
+            "" if kl is None else f", predicted KL {kl:.2g} nats"
+        )
         return after, StepInfo(message, numbers)
 
     def status(self, problem: Problem, state: IteratedHilbertState) -> Status:
@@ -231,12 +237,48 @@ class IteratedHilbert:
         array_bytes = 4 * 8 * effort**2 * S * (P + 2 * problem.size)
         if seen is None:
             least = float(n * S + pool)
-            return Plan((1 if problem.kl is None else 2, rounds), (least, most), array_bytes)
+            passes = (1 if problem.kl is None else 2, rounds)
+            usual = self._usual_rounds(problem)
+            fits = self._planned_fits(problem, S, P, usual, usual, usual * least)
+            return Plan(passes, (least, most), array_bytes, fits)
         corrected = n * (1 + 2 * problem.dim) + seen * S
         thinned = float(2 * (corrected + pool) + n * FEW)
         least = thinned if problem.kl is None else thinned + n * S + pool
         most += n * FEW + corrected + (self.max_rounds - 2) * (corrected + pool)
-        return Plan((2, 2 * rounds + self.max_rounds - 1), (least, most), array_bytes)
+        fits = self._planned_fits(problem, S, P, self._usual_rounds(problem), 3, least)
+        return Plan((2, 2 * rounds + self.max_rounds - 1), (least, most), array_bytes, fits)
+
+    def _usual_rounds(self, problem: Problem) -> int:
+        """Return how many rounds a build usually takes; all of them with too few rows for d."""
+        if self._pilot(problem) == problem.n_rows:
+            return 1
+        few = 4 * self._planned_size(problem) < _quadratic(problem)
+        return self.max_rounds if few else min(USUAL_ROUNDS, self.max_rounds)
+
+    def _planned_size(self, problem: Problem) -> int:
+        return problem.size if problem.kl is None else _likely_size(problem, None)
+
+    def _planned_fits(
+        self, problem: Problem, S: int, P: int, rounds: int, passes: int, evaluations: float
+    ) -> PlannedFits:
+        """Count products of the pool and a vector, as they are with this many rounds.
+
+        A pick of the pursuit takes 1.2, a row in a sweep of exchanges 0.6; there is one sweep a
+        round and some five for the final size. Well below the d(d+3)/2 numbers of a quadratic the
+        path is as long as it may be, and restarts double the work at half of the draws.
+        """
+        M = self._planned_size(problem)
+        picks = M if _quadratic(problem) <= M else self._longest(M, (4 * S) // 5)
+        products = rounds * (1.2 * picks + 0.6 * M) + 2.4 * M
+        if _quadratic(problem) > 4 * M:
+            products += self.restarts * 1.6 * M
+        shape = (P, (4 * S) // 5)
+        return PlannedFits(passes, evaluations, self._pilot(problem), S, shape, products)
+
+    @staticmethod
+    def _longest(size: int, fitted_draws: int) -> int:
+        """Return the most rows of a path that is cut at ``size``."""
+        return max(size, min(2 * size + 200, fitted_draws // 3))
 
     def pack(self, state: IteratedHilbertState) -> dict[str, Any]:
         packed = state._asdict()
@@ -317,7 +359,7 @@ class IteratedHilbert:
     def _stretch(self, problem: Problem, view: View, sizes: tuple[int, ...], final: bool) -> Fits:
         """Pursue until the path is long enough to be a reference and the size asked for."""
         least = problem.size if problem.kl is None else 1
-        longest = max(problem.size, min(2 * problem.size + 200, view.fitted_draws // 3))
+        longest = self._longest(problem.size, view.fitted_draws)
 
         def long_enough(solution: SparseWeights) -> bool:
             return len(solution.indices) >= least and view.judge(solution) <= GOOD_REFERENCE
@@ -441,11 +483,13 @@ class _Look(NamedTuple):
     trusted: bool = True
 
 
-def _likely_size(problem: Problem, state: IteratedHilbertState | None) -> int:
-    """Return the size a ``kl`` build is likely to need: the last one, or the quadratic's count.
+def _quadratic(problem: Problem) -> int:
+    """Return the d(d+3)/2 numbers of a quadratic, which as many positive weights reproduce."""
+    return problem.dim * (problem.dim + 3) // 2
 
-    A locally quadratic potential has d(d+3)/2 numbers, which as many positive weights reproduce.
-    """
+
+def _likely_size(problem: Problem, state: IteratedHilbertState | None) -> int:
+    """Return the size a ``kl`` build is likely to need: the last one, or a quadratic's count."""
     if state is not None and state.chosen:
         return max(50, state.chosen[-1].selection.size)
-    return min(problem.size, max(50, problem.dim * (problem.dim + 3) // 2))
+    return min(problem.size, max(50, _quadratic(problem)))

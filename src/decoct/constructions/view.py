@@ -22,10 +22,6 @@ from decoct.solvers.nnls import SparseWeights
 from decoct.solvers.orthogonal_pursuit import orthogonal_pursuit
 from decoct.tangent import Tangent, tangent
 
-
-CHECK_DRAWS = 256
-"""Draws of π_w at which a prediction is checked."""
-
 REFUTED = 4.0
 """Times what is expected that a KL from few draws must be before a prediction counts as wrong."""
 
@@ -190,11 +186,10 @@ def checked_at_its_draws(
     """
     assert found.predicted_kl is not None
     padded_as = max(found.selection.size, reference.size)
-    draws = problem.draw(key, found.selection, CHECK_DRAWS, view.draws.mean(axis=0), padded_as)
+    draws = problem.draw(key, found.selection, len(view.draws), view.draws.mean(axis=0), padded_as)
     if draws.info.get("rhat", 1.0) > MAX_RHAT:
         return Chosen(found.selection, None)
-    z = draws.z[:, : -(-CHECK_DRAWS // len(draws.z))]
-    at = z.reshape(-1, z.shape[-1])
+    at = draws.flat[: len(view.draws)]
     log_ratios = _weighted_sum(problem, reference, at) - _weighted_sum(problem, found.selection, at)
     kl = kl_from_log_ratios(log_ratios).reverse
     explained = (np.sqrt(found.predicted_kl) + np.sqrt(max(0.0, view.reference_kl))) ** 2
