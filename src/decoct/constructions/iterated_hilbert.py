@@ -414,11 +414,12 @@ class IteratedHilbert:
             return Chosen(found.selection, None)
         if found.predicted_kl > self.restart_above:
             found = best_of_restarts(problem, view, found, size, self.restarts, self.exchanges)
-        if found.predicted_kl <= self.restart_above:
-            found = checked_at_its_draws(key, problem, view, found, state.reference)
-        if outcome is Status.MORE_ROUNDS and found.predicted_kl is not None:
-            return Chosen(found.selection, found.predicted_kl + view.reference_kl)
-        return found
+        predicted = found.predicted_kl
+        if predicted is not None and predicted <= self.restart_above:
+            predicted = checked_at_its_draws(key, problem, view, found, state.reference)
+        if predicted is not None and outcome is Status.MORE_ROUNDS:
+            predicted += view.reference_kl
+        return Chosen(found.selection, predicted)
 
     def _fit_kl(
         self, problem: Problem, state: IteratedHilbertState, view: View, kl: float

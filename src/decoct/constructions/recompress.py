@@ -74,11 +74,12 @@ class Reweighted(AbstractModel):
 class WeightedProblem(Problem):
     """A problem on `Reweighted` rows. Samplers see the model itself, which they may know."""
 
-    def density(self, selection: Selection) -> WeightedDensity:
+    def density(self, selection: Selection, padded_as: int = 0) -> WeightedDensity:
         """Return π_w, with the two weights of each row multiplied."""
         model: Any = self.potentials.model
         weights = selection.weights * selection.rows[model.weight]
-        return WeightedDensity.of(model.inner, model.unweighted(selection.rows), weights)
+        rows = model.unweighted(selection.rows)
+        return WeightedDensity.of(model.inner, rows, weights, padded_as)
 
 
 class Recompressed(NamedTuple):

@@ -174,8 +174,8 @@ class Fits:
 
 def checked_at_its_draws(
     key: jax.Array, problem: Problem, view: View, found: Chosen, reference: Selection
-) -> Chosen:
-    """Correct a prediction that the coreset's own draws refute.
+) -> float | None:
+    """Return the predicted KL, corrected if the coreset's own draws refute it.
 
     ½Var(b − Σ w_n g_n) at draws of π_ref says nothing of regions where π_ref never goes and π_w
     does: without the one row of a level, half of π_w lies where that row's likelihood is 0. At
@@ -188,12 +188,12 @@ def checked_at_its_draws(
     padded_as = max(found.selection.size, reference.size)
     draws = problem.draw(key, found.selection, len(view.draws), view.draws.mean(axis=0), padded_as)
     if draws.info.get("rhat", 1.0) > MAX_RHAT:
-        return Chosen(found.selection, None)
+        return None
     at = draws.flat[: len(view.draws)]
     log_ratios = _weighted_sum(problem, reference, at) - _weighted_sum(problem, found.selection, at)
     kl = kl_from_log_ratios(log_ratios).reverse
     explained = (np.sqrt(found.predicted_kl) + np.sqrt(max(0.0, view.reference_kl))) ** 2
-    return found if kl <= REFUTED * explained else Chosen(found.selection, kl)
+    return found.predicted_kl if kl <= REFUTED * explained else kl
 
 
 def _weighted_sum(problem: Problem, selection: Selection, at: np.ndarray) -> np.ndarray:
