@@ -1,7 +1,7 @@
 """What `decoct.estimate` says beside what the build takes: ``python -m benchmarks.estimate``.
 
 Twelve problems with 2 to 200 parameters, in CPU seconds, one after the other and each in processes
-of its own, so that neither finds what the other compiled in memory. The target: within a factor of 3.
+of its own, so that neither finds what the other compiled in memory. Target: a factor of 3.
 """
 
 from __future__ import annotations

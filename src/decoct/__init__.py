@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         ModelError,
         RequestError,
         RowsError,
+        ShortBuildWarning,
     )
     from decoct.models.base import Model
     from decoct.plots.report_file import write_report
@@ -47,6 +48,7 @@ __all__ = [
     "ModelError",
     "RequestError",
     "RowsError",
+    "ShortBuildWarning",
     "Status",
     "StreamingCoreset",
     "build",
@@ -107,6 +109,7 @@ _HOME = {
     "ModelError": "errors",
     "RequestError": "errors",
     "RowsError": "errors",
+    "ShortBuildWarning": "errors",
     "hilbert_bounds": "theory",
     "Model": "models.base",
     "write_report": "plots.report_file",
