@@ -159,6 +159,72 @@ def test_edited_files_are_refused(saved, change, message):
         decoct.load(saved)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda d: {**d, "format": float("inf")},
+        lambda d: {**d, "format": None},
+        lambda d: {k: v for k, v in d.items() if k != "model"},
+        lambda d: {**d, "model": None},
+        lambda d: {**d, "model": {**d["model"], "prior_scale": "wide"}},
+        lambda d: {**d, "shapes": None},
+        lambda d: {**d, "shapes": {**d["shapes"], "x": [3]}},
+        lambda d: {**d, "stored": None},
+        lambda d: {**d, "dtypes": {**d["dtypes"], "y": "nonsense"}},
+        lambda d: {**d, "n_rows": float("inf")},
+        lambda d: {**d, "report": []},
+        lambda d: [d],
+    ],
+)
+def test_any_damaged_metadata_is_one_error(saved, change):
+    file = pq.read_table(saved)
+    text = json.dumps(change(json.loads(file.schema.metadata[b"decoct"]))).encode()
+    pq.write_table(file.replace_schema_metadata({b"decoct": text}), saved)
+    with pytest.raises(CoresetFileError, match="damaged"):
+        decoct.load(saved)
+
+
+def test_deeply_nested_metadata_is_an_error(saved):
+    nested = b"[" * 100_000 + b"]" * 100_000
+    pq.write_table(pq.read_table(saved).replace_schema_metadata({b"decoct": nested}), saved)
+    with pytest.raises(CoresetFileError, match="damaged"):
+        decoct.load(saved)
+
+
+@pytest.mark.parametrize(
+    ("column", "values"), [("_row", [0.5] * 9), ("_row", ["0"] * 9), ("_weight", ["1"] * 9)]
+)
+def test_numbers_of_another_type_are_refused(saved, column, values):
+    def change(table, _):
+        values_of = values[: table.num_rows]
+        return table.set_column(table.schema.get_field_index(column), column, [values_of])
+
+    rewritten(saved, change)
+    with pytest.raises(CoresetFileError, match="not whole"):
+        decoct.load(saved)
+
+
+def test_a_file_too_large_for_a_coreset_is_not_read(saved, monkeypatch):
+    monkeypatch.setattr(coreset_file, "MOST_ROWS", 5)
+    monkeypatch.setattr(pq.ParquetFile, "read", lambda self: pytest.fail("read"))
+    with pytest.raises(CoresetFileError, match="more than a coreset"):
+        decoct.load(saved)
+
+
+def test_what_is_no_path_is_refused(saved):
+    with pytest.raises(RequestError, match="must be a path"):
+        decoct.load(None)
+    with pytest.raises(RequestError, match="must be a path"):
+        decoct.load(saved).save(None)
+
+
+def test_rows_and_weights_are_read_only(saved):
+    for coreset in (build("logistic"), decoct.load(saved)):
+        for column in (coreset.indices, coreset.weights):
+            with pytest.raises(ValueError, match="read-only"):
+                column[0] = 1
+
+
 def test_a_failed_write_leaves_the_old_file_and_no_rest(saved, monkeypatch):
     before = saved.read_bytes()
 

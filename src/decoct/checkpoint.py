@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from decoct.errors import RequestError
-from decoct.file_lock import sole_user
+from decoct.file_lock import exclusive_lock
 from decoct.files import remove_parts, write_atomically
 
 FORMAT = 2
@@ -34,7 +34,7 @@ def held(path: str | os.PathLike[str] | None) -> Iterator[None]:
     if path is None:
         yield
         return
-    with sole_user(path, "checkpoint"):
+    with exclusive_lock(path, "checkpoint"):
         remove_parts(path)
         yield
 

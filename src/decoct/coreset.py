@@ -34,9 +34,9 @@ class Coreset:
     Attributes
     ----------
     indices : (M,) int64
-        Rows kept, numbers in the original table, ascending.
+        Rows kept, numbers in the original table, ascending; read-only.
     weights : (M,) float64
-        Their weights, > 0; the weight multiplies the row's log-likelihood.
+        Their weights, > 0, read-only; the weight multiplies the row's log-likelihood.
     rows
         The kept rows as the table had them: column -> array of M values.
     n_rows
@@ -54,6 +54,12 @@ class Coreset:
     model: AbstractModel
     report: Report
     _densities: dict[str, WeightedDensity] = field(default_factory=dict, repr=False, init=False)
+
+    def __post_init__(self) -> None:
+        for name in ("indices", "weights"):
+            column = getattr(self, name).view()
+            column.flags.writeable = False
+            object.__setattr__(self, name, column)
 
     @property
     def size(self) -> int:

@@ -5,11 +5,12 @@ A column of the table that has one of these two names is stored with an undersco
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import pyarrow.parquet as pq
 from decoct.coreset import Coreset
 from decoct.data.base import Columns
 from decoct.data.compared import differing_column
-from decoct.errors import CoresetFileError, DecoctError
+from decoct.errors import CoresetFileError, DecoctError, RequestError
 from decoct.files import require_writable, write_atomically
 from decoct.models.base import AbstractModel
 from decoct.models.fitted import FittedModel
@@ -35,6 +36,9 @@ DIGEST = b"decoct_sha256"
 
 OURS = ("_row", "_weight")
 """Columns of the file that are none of the table's."""
+
+MOST_ROWS, MOST_BYTES = 5_000_000, 4 << 30
+"""Rows, and bytes of decoded pages, above which a file is no coreset."""
 
 FITTED = {"dp_gaussian_mixture": ("decoct.mixture.dp_gaussian_mixture", "DPGaussianMixture")}
 """Kinds of `FittedModel`: kind -> module and name of the class."""
@@ -91,37 +95,75 @@ def load(path: str | os.PathLike[str], model: AbstractModel | None = None) -> Co
         The file is missing, damaged, not a coreset, from a newer format, or needs ``model``; or
         ``model`` has another likelihood.
     """
-    table, description = _read(Path(path))
-    fitted, known = None, model
-    if known is None:
-        spec = description["model"]
+    if not isinstance(path, (str, os.PathLike)):
+        raise RequestError(f"path must be a path, not {path!r}.")
+    table, metadata = _read(Path(path))
+    with _naming_damage(path):
+        description = _description(metadata, path)
+        coreset = _coreset(table, description, model, path)
+        _check_sound(coreset, path)
+    if model is not None:
+        _check_same_model(coreset, description, path)
+    return coreset
+
+
+@contextlib.contextmanager
+def _naming_damage(path: object) -> Iterator[None]:
+    """Turn whatever goes wrong while the file's content is interpreted into one error.
+
+    The content may be anything: numbers that are none, nested a hundred thousand deep.
+    """
+    try:
+        yield
+    except CoresetFileError:
+        raise
+    except Exception as error:
+        raise CoresetFileError(f"{path} is a damaged coreset file ({error!r}).") from error
+
+
+def _description(metadata: bytes, path: object) -> dict[str, Any]:
+    description = json.loads(metadata)
+    version = description["format"]
+    if not isinstance(version, int):
+        raise CoresetFileError(f"{path} has damaged coreset metadata (format {version!r}).")
+    if version > FORMAT:
+        raise CoresetFileError(
+            f"{path} has format {version}; this decoct reads up to {FORMAT}: upgrade decoct."
+        )
+    return description
+
+
+def _coreset(
+    table: pa.Table, description: dict[str, Any], model: AbstractModel | None, path: object
+) -> Coreset:
+    spec, fitted = description["model"], None
+    if model is None:
         if spec.get("kind") in OF_FUNCTIONS:
             raise CoresetFileError(
                 f"{path} was built for a model of your own functions ({spec.get('name')}), which "
                 "the file cannot hold; pass it: decoct.load(path, model=...)."
             )
         if "fitted" in description:
-            fitted = _fitted(spec, description["fitted"], path)
-        known = from_dict(spec) if fitted is None else fitted
-    try:
-        stored = description.get("stored", {})
-        rows = {
-            name: _from_arrow(table[stored.get(name, name)], shape, description["dtypes"][name])
-            for name, shape in description["shapes"].items()
-        }
-        coreset = Coreset(
-            table["_row"].to_numpy(),
-            table["_weight"].to_numpy(),
-            rows,
-            int(description["n_rows"]),
-            known,
-            Report.from_dict(description["report"]),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise CoresetFileError(f"{path} is a damaged coreset file ({error!r}).") from error
-    _check_sound(coreset, path)
-    if model is not None:
-        _check_same_model(coreset, description, path)
+            fitted = _fitted(spec, description["fitted"])
+        known: Any = from_dict(spec) if fitted is None else fitted
+    else:
+        known = model
+    stored = description.get("stored", {})
+    rows = {
+        name: _from_arrow(table[stored.get(name, name)], shape, description["dtypes"][name])
+        for name, shape in description["shapes"].items()
+    }
+    numbers, weights = table["_row"], table["_weight"]
+    if not (pa.types.is_integer(numbers.type) and pa.types.is_floating(weights.type)):
+        raise CoresetFileError(f"{path} has row numbers that are not whole, or weights that are.")
+    coreset = Coreset(
+        numbers.to_numpy(),
+        weights.to_numpy(),
+        rows,
+        int(description["n_rows"]),
+        known,
+        Report.from_dict(description["report"]),
+    )
     if fitted is not None:
         fitted.coreset_ = coreset
     return coreset
@@ -138,25 +180,22 @@ def _stored_names(rows: Iterable[str]) -> dict[str, str]:
     return names
 
 
-def _fitted(spec: dict[str, Any], state: dict[str, Any], path: object) -> Any:
+def _fitted(spec: dict[str, Any], state: dict[str, Any]) -> Any:
     """Return a `FittedModel` with its fit, or None if the kind is none of these."""
     if spec.get("kind") not in FITTED:
         return None
     module, name = FITTED[spec["kind"]]
-    try:
-        return getattr(importlib.import_module(module), name).from_state(spec, state)
-    except (KeyError, TypeError, ValueError) as error:
-        raise CoresetFileError(
-            f"{path} has a damaged fit of a {spec['kind']} ({error!r})."
-        ) from error
+    return getattr(importlib.import_module(module), name).from_state(spec, state)
 
 
-def _read(path: Path) -> tuple[pa.Table, dict[str, Any]]:
+def _read(path: Path) -> tuple[pa.Table, bytes]:
+    """Return the rows and the JSON of a file, as they were saved."""
     if not path.exists():
         raise CoresetFileError(f"There is no file {path}.")
     try:
         # not read_table: it adds a column for a folder named key=value
         with pq.ParquetFile(path) as file:
+            _check_size(file.metadata, path)
             table = file.read()
     except PermissionError as error:
         raise CoresetFileError(
@@ -172,26 +211,33 @@ def _read(path: Path) -> tuple[pa.Table, dict[str, Any]]:
             f"{path} is a Parquet file but no coreset; build one with decoct.build or "
             "'decoct build'."
         )
-    try:
-        description = json.loads(metadata)
-        version = int(description["format"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise CoresetFileError(f"{path} has damaged coreset metadata.") from error
-    if version > FORMAT:
-        raise CoresetFileError(
-            f"{path} has format {version}; this decoct reads up to {FORMAT}: upgrade decoct."
-        )
     found = _digest(metadata, table)
     if (table.schema.metadata or {}).get(DIGEST, found) != found:
         raise CoresetFileError(
             f"{path} is not as it was saved: damaged, or edited by another program; take a copy, "
             "or build it again."
         )
-    return table, description
+    return table, metadata
+
+
+def _check_size(footer: pq.FileMetaData, path: object) -> None:
+    """Refuse what is too large for a coreset before its columns are read."""
+    groups = range(footer.num_row_groups)
+    n_bytes = sum(footer.row_group(i).total_byte_size for i in groups)
+    if footer.num_rows > MOST_ROWS or n_bytes > MOST_BYTES:
+        raise CoresetFileError(
+            f"{path} has {footer.num_rows:,} rows and {n_bytes:,} bytes, more than a coreset "
+            f"({MOST_ROWS:,} rows, {MOST_BYTES:,} bytes); is it the table itself?"
+        )
 
 
 def _check_sound(coreset: Coreset, path: object) -> None:
     w, n = coreset.weights, coreset.indices
+    for name, column in coreset.rows.items():
+        if len(column) != len(n):
+            raise CoresetFileError(
+                f"{path} is damaged: column '{name}' has {len(column)} rows and there are {len(n)}."
+            )
     if not (np.isfinite(w).all() and (w > 0).all()):
         raise CoresetFileError(f"{path} has weights that are not positive and finite.")
     if len(n) == 0 or (np.diff(n) <= 0).any() or n[0] < 0 or n[-1] >= coreset.n_rows:

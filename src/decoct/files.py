@@ -1,10 +1,11 @@
-"""Writing files so that nothing half-written is ever seen."""
+"""Writing files so that nothing half-written is ever seen, and only regular files are replaced."""
 
 from __future__ import annotations
 
 import contextlib
 import glob
 import os
+import stat
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -20,15 +21,16 @@ _PART = ".part"
 
 def require_writable(path: str | os.PathLike[str], option: str) -> Path:
     """Return the path if a file can be created there; say why not, before any work is done."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise RequestError(f"{option} must be a path, not {path!r}.")
     target = Path(path)
-    folder = target.parent
     try:
         os.fspath(target).encode()
     except UnicodeEncodeError:
         name = os.fsencode(target).decode(errors="replace")
         raise RequestError(f"{option} ({name}) is not UTF-8; choose another name.") from None
-    if target.is_dir():
-        raise RequestError(f"{option} is a folder ({target}); give a file name.")
+    real = _resolved(target, option)
+    folder = real.parent
     if not folder.is_dir():
         raise RequestError(f"{option} cannot be written: there is no folder {folder}.")
     try:
@@ -43,16 +45,18 @@ def require_writable(path: str | os.PathLike[str], option: str) -> Path:
 def write_atomically(path: str | os.PathLike[str], write: Callable[[str], object]) -> None:
     """Let ``write`` fill a temporary file beside ``path``, then move it into place.
 
-    On any failure, an interrupt included, the temporary file is removed and an older file at
-    ``path`` stays as it was. The content is on the disk before it takes the name, so that a power
-    cut does not leave half a file either.
+    A link is followed: the file that it points to is replaced. On any failure, an interrupt
+    included, the temporary file is removed and an older file at ``path`` stays as it was. The
+    content is on the disk before it takes the name, so that a power cut does not leave half a file
+    either.
 
     Raises
     ------
     RequestError
-        The file cannot be written: the disk is full, a quota is reached, the folder is gone.
+        The file cannot be written: the disk is full, a quota is reached, the folder is gone; or
+        something is there that is no regular file.
     """
-    target = Path(path)
+    target = _resolved(Path(path), "The output")
     temporary: str | None = None
     try:
         handle, temporary = tempfile.mkstemp(
@@ -80,6 +84,26 @@ def remove_parts(path: str | os.PathLike[str]) -> None:
     name = f".{glob.escape(target.name)}-{_RANDOM}{_PART}{glob.escape(target.suffix)}"
     for part in target.parent.glob(name):
         part.unlink(missing_ok=True)
+
+
+def _resolved(path: Path, option: str) -> Path:
+    """Return where links lead; refuse what is there if it is no regular file."""
+    real = Path(os.path.realpath(path))
+    try:
+        kind = real.stat().st_mode
+    except FileNotFoundError:
+        return real
+    except OSError as error:
+        reason = unwritable(error)
+        raise RequestError(f"{option} cannot be written to {path}: {reason}.") from error
+    if stat.S_ISDIR(kind):
+        raise RequestError(f"{option} is a folder ({path}); give a file name.")
+    if not stat.S_ISREG(kind):
+        raise RequestError(
+            f"{option} ({path}) is a device, pipe or socket, which would be replaced by a file; "
+            "give the name of a regular file."
+        )
+    return real
 
 
 def unwritable(error: OSError) -> str:

@@ -71,7 +71,10 @@ def test_a_disk_that_fills_up_during_a_build(table, small_disk, tmp_path, capsys
 
 def test_a_disk_too_full_for_a_lock(small_disk):
     fill(small_disk, leave=0)
-    with pytest.raises(RequestError, match=r"saved\.lock cannot be"), held(small_disk / "saved"):
+    with (
+        pytest.raises(RequestError, match=r"saved\.decoct-lock cannot be"),
+        held(small_disk / "saved"),
+    ):
         pass
     assert os.listdir(small_disk) == ["ballast"]
 

@@ -60,7 +60,7 @@ def test_two_builds_and_a_kill(table, whole, tmp_path, started, capsys):
     told = capsys.readouterr().err
     assert re.fullmatch(
         rf"decoct: The checkpoint {saved} is in use by process {process.pid} on \S+ since .*"
-        r"\(.*build.*\); wait until that has ended, or give another checkpoint\.\n",
+        r"\(.*build.*\); wait until it has ended, or give another checkpoint\.\n",
         told,
     )
     assert saved.read_bytes() == before
@@ -68,7 +68,7 @@ def test_two_builds_and_a_kill(table, whole, tmp_path, started, capsys):
 
     process.kill()
     process.wait()
-    assert sorted(os.listdir(tmp_path)) == ["saved", "saved.lock"]
+    assert sorted(os.listdir(tmp_path)) == [".saved.decoct-lock", "saved"]
     # what a build leaves that is killed while it writes
     (tmp_path / ".saved-k1ll_ed9.part").touch()
     assert main([*words, "--quiet"]) == 0

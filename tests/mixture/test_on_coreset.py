@@ -516,7 +516,7 @@ def test_a_damaged_fit_is_a_sentence(built, tmp_path, monkeypatch):
     del state["chol"]
     monkeypatch.setattr(built.model, "fitted_state", lambda: state)
     built.save(tmp_path / "bad.parquet")
-    with pytest.raises(CoresetFileError, match="damaged fit of a dp_gaussian_mixture"):
+    with pytest.raises(CoresetFileError, match="is a damaged coreset file"):
         decoct.load(tmp_path / "bad.parquet")
 
 

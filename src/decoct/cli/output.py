@@ -60,9 +60,16 @@ def travelled(traffic: Mapping[str, int] | None) -> list[str]:
     return [f"Cluster: {sent} sent, {received} received, {moved}"]
 
 
+LONGEST = 1000
+"""Characters of a message; of a longer one, which repeats a long input, the middle is left out."""
+
+
 def complain(text: str) -> None:
     """Write one line to stderr, in the name of the program."""
-    print(f"decoct: {' '.join(text.split())}", file=sys.stderr)
+    line = " ".join(text.split())
+    if len(line) > LONGEST:
+        line = f"{line[: LONGEST // 2]} … {line[-LONGEST // 2 :]}"
+    print(f"decoct: {line}", file=sys.stderr)
 
 
 def sentence(error: Exception) -> str:

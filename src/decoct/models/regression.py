@@ -27,6 +27,10 @@ FEW = 4
 """How many distinct values of the response `AbstractRegression.check` remembers."""
 
 
+SMALLEST = 1e-150
+"""Least hyper-parameter whose square can be divided by."""
+
+
 def positive(name: str, max_ndim: int = 0) -> Callable[[Any], np.ndarray]:
     """Return a converter of a hyper-parameter to positive finite float64.
 
@@ -47,6 +51,8 @@ def positive(name: str, max_ndim: int = 0) -> Callable[[Any], np.ndarray]:
         usable = array.size > 0 and bool((np.isfinite(array) & (array > 0)).all())
         if array.ndim > max_ndim or not usable:
             raise ModelError(f"{name} must be {shape}, not {value!r}.")
+        if (array < SMALLEST).any():
+            raise ModelError(f"{name} must be at least {SMALLEST}, not {value!r}; scale the data.")
         return array
 
     return convert
