@@ -7,6 +7,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+import xarray as xr
 
 from decoct.data import ArrayRows, rows
 from decoct.errors import RowsError
@@ -70,7 +71,8 @@ def test_time_zones_become_utc():
         ({"x": 3.0}, "'x' is a single float"),
         ({"x": [[1.0], [1.0, 2.0]]}, "'x' is ragged"),
         ({1: [1.0]}, "Column names are strings; 1 is not"),
-        ({"x": pa.array([[1], [1, 2]])}, "'x' has type list<item: int64>"),
+        ({"x": pa.array([[1], [1, 2]])}, "'x' has a list of 2 numbers in row 1 and of 1 before"),
+        ({"x": pa.array([["a"], ["b"]])}, "'x' has type list<item: string>"),
     ],
 )
 def test_bad_mappings(columns, message):
@@ -86,12 +88,17 @@ def test_bad_mappings(columns, message):
         (pd.DataFrame({"a": np.empty(0)}), "The table is empty"),
         (pl.DataFrame({"a": []}), "The table is empty"),
         (pd.DataFrame(), "no columns"),
-        (pl.DataFrame({"a": [[1], [1, 2]]}), r"'a' has type large_list<.*>; make it numbers"),
+        (pl.DataFrame({"a": [[1], [1, 2]]}), "'a' has a list of 2 numbers in row 1"),
     ],
 )
 def test_bad_frames(frame, message):
     with pytest.raises(RowsError, match=message):
         rows(frame)
+
+
+def test_an_xarray_dataset_is_sent_to_its_data_frame():
+    with pytest.raises(RowsError, match=r"xarray Dataset is not a table; .*to_dataframe"):
+        rows(xr.Dataset({"y": ("row", np.arange(3.0))}))
 
 
 def test_a_matrix_is_one_column():

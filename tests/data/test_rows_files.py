@@ -162,7 +162,7 @@ def test_decimals_are_floats():
 
 
 def test_an_unusable_column_hurts_only_whoever_asks(tmp_path):
-    table = rows(write(tmp_path / "t.parquet", {"y": [1], "list": [[1, 2, 3]]}))
+    table = rows(write(tmp_path / "t.parquet", {"y": [1], "list": [["a"]]}))
     assert table.take([0], ["y"])["y"].tolist() == [1]
     with pytest.raises(RowsError, match=r"Column 'list' has type list<.*>; make it numbers"):
         list(table.chunks())
@@ -504,3 +504,39 @@ def test_what_is_no_table(source):
 def test_rows_are_returned_as_they_are():
     table = rows({"y": [1]})
     assert rows(table) is table
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.float64()), pa.large_list(pa.int64())])
+def test_lists_of_one_length_are_a_matrix(tmp_path, kind):
+    """As pandas and polars write them: of variable length by their type."""
+    matrix = np.arange(30.0).reshape(10, 3)
+    table = pa.table({"x": pa.array(matrix.tolist(), kind)})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=4)
+    for source in (table, tmp_path / "a.parquet", table.to_pandas()):
+        np.testing.assert_array_equal(column(rows(source), "x", size=3), matrix)
+    np.testing.assert_array_equal(rows(tmp_path / "a.parquet").take([7, 2])["x"], matrix[[7, 2]])
+
+
+@pytest.mark.parametrize("size", [4, 100])
+def test_ragged_lists_are_refused_by_row(tmp_path, size):
+    lists = [[1.0, 2.0]] * 8 + [[1.0, 2.0, 3.0]] + [[1.0, 2.0]]
+    table = pa.table({"x": lists, "y": np.arange(10)})
+    pq.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(RowsError, match=r"'x' has a list of 3 numbers in row 8 .*of 2 before"):
+        column(rows(tmp_path / "a.parquet"), "x", size)
+    with pytest.raises(RowsError, match="3 numbers in row 8 and of 2 before"):
+        rows(table)
+
+
+def test_string_views_are_text(tmp_path):
+    table = pa.table({"y": np.arange(3), "origin": pa.array(["a", "b", "a"], pa.string_view())})
+    pq.write_table(table, tmp_path / "a.parquet")
+    for source in (table, tmp_path / "a.parquet"):
+        found = rows(source).take([2, 1])["origin"]
+        assert found.tolist() == ["a", "b"]
+
+
+def test_text_that_is_not_utf8_is_named_by_its_byte(tmp_path):
+    (tmp_path / "a.csv").write_bytes("name,y\nfoo,1\ncaf\xe9,2\n".encode("latin-1"))
+    with pytest.raises(RowsError, match=r"'name' is not UTF-8 in row 1 .*\(byte 3 is 0xe9\)"):
+        column(rows(tmp_path / "a.csv"), "name")

@@ -209,6 +209,8 @@ def test_scales_must_fit(regression):
     for scale in (0.0, -1.0, np.nan, np.inf, "wide", None, [1.0, -1.0], [], [[1.0]]):
         with pytest.raises(ModelError, match="prior_scale must be a positive finite number"):
             regression(prior_scale=scale)
+    with pytest.raises(ModelError, match="prior_scale must be at least 1e-150"):
+        regression(prior_scale=1e-160)
     with pytest.raises(ModelError, match="intercept must be True or False, not 1"):
         regression(intercept=1)
     model = regression(prior_scale=[1.0, 2.0], intercept=True)

@@ -67,7 +67,9 @@ def require_apart(output: Path, table: Sequence[str], option: str = "--output") 
     target = output.absolute()
     for one in table:
         path = Path(one)
-        if path.is_dir():
+        if not one:
+            clash = False  # refused when the table is opened
+        elif path.is_dir():
             inside = path.resolve() in target.resolve().parents
             clash = inside and target.name.lower().endswith(DATA)
         elif path.exists():

@@ -8,6 +8,7 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from decoct.data.base import (
     Chunk,
@@ -101,16 +102,22 @@ class ArrayRows(SequentialRows):
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type behind dictionary encoding, an extension or a decimal."""
+    """Return the type behind dictionary encoding, an extension, a decimal or a view."""
     if isinstance(kind, pa.BaseExtensionType):
         return plain_type(kind.storage_type)
     if pa.types.is_dictionary(kind):
         return plain_type(kind.value_type)
+    if kind == getattr(pa, "string_view", pa.string)():
+        return pa.string()
     return pa.float64() if pa.types.is_decimal(kind) else kind
 
 
 def numpy_column(
-    name: str, values: pa.Array | pa.ChunkedArray, has_missing: bool = False
+    name: str,
+    values: pa.Array | pa.ChunkedArray,
+    has_missing: bool = False,
+    start: int = 0,
+    width: int | None = None,
 ) -> np.ndarray:
     """Turn an Arrow column into NumPy, without a copy where it can be had.
 
@@ -123,9 +130,15 @@ def numpy_column(
     has_missing
         Whether integers or booleans are missing in some piece of this column: then every piece
         is float64, so that a column has one type wherever it is cut.
+    start
+        The number of the first row, for messages.
+    width
+        How long the lists of earlier pieces are, if there were any.
     """
     if values.type != plain_type(values.type):
         values = values.cast(plain_type(values.type))
+    if _is_list(values.type) and _is_number(values.type.value_type):
+        values = _of_one_length(name, values, start, width)
     kind = values.type
     if pa.types.is_fixed_size_list(kind) and _is_number(kind.value_type):
         return _matrix(name, values)
@@ -134,11 +147,48 @@ def numpy_column(
     if (has_missing or values.null_count) and _is_count(kind):
         values = values.cast(pa.float64(), safe=False)
     elif not (_is_number(kind) or _is_text(kind) or _is_date(kind)):
+        _refuse_other_encodings(name, values, start)
         raise RowsError(
             f"Column '{name}' has type {kind}; make it numbers, strings, dates or "
-            "fixed-size lists of numbers, or leave it out."
+            "lists of numbers, or leave it out."
         )
     return values.to_numpy(zero_copy_only=False)
+
+
+def _refuse_other_encodings(name: str, values: pa.Array | pa.ChunkedArray, start: int) -> None:
+    """Name the first byte of text that is not UTF-8, which Arrow reads as binary."""
+    if not (pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type)):
+        return
+    for row, value in enumerate(values, start):
+        try:
+            (value.as_py() or b"").decode()
+        except UnicodeDecodeError as error:
+            raise RowsError(
+                f"Column '{name}' is not UTF-8 in row {row} (byte {error.start} is "
+                f"0x{error.object[error.start]:02x}); save the file as UTF-8."
+            ) from None
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return pa.types.is_list(kind) or pa.types.is_large_list(kind)
+
+
+def _of_one_length(
+    name: str, values: pa.Array | pa.ChunkedArray, start: int, width: int | None
+) -> pa.Array | pa.ChunkedArray:
+    """Return lists as fixed-size lists; refuse those of several lengths."""
+    lengths = pc.list_value_length(values)  # pyright: ignore[reportAttributeAccessIssue]
+    known = lengths.drop_null().to_numpy()
+    if width is None:
+        width = int(known[0]) if len(known) else 0
+    if (known != width).any():
+        other = pc.fill_null(pc.not_equal(lengths, width), False)  # pyright: ignore
+        row = int(np.argmax(other.to_numpy(zero_copy_only=False)))
+        raise RowsError(
+            f"Column '{name}' has a list of {lengths[row]} numbers in row {start + row} and of "
+            f"{width} before; give all lists one length."
+        )
+    return values.cast(pa.list_(values.type.value_type, width))
 
 
 def _matrix(name: str, values: pa.Array | pa.ChunkedArray) -> np.ndarray:
@@ -171,11 +221,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    return (
-        pa.types.is_string(kind)
-        or pa.types.is_large_string(kind)
-        or kind == getattr(pa, "string_view", pa.string)()
-    )
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
 def _is_date(kind: pa.DataType) -> bool:

@@ -89,6 +89,7 @@ class ArrowRows(SequentialRows):
             self._parts, self._schema = from_dataset(source)
         else:
             self._parts, self._schema = from_files(*find_files(source))
+        self._widths: dict[str, int] = {}
         check_unique(self._parts[0].path, self._schema.names)
         if not any(part.any_row(self._schema) for part in self._parts):
             raise RowsError(f"The table is empty: {self._parts[0].path} has no rows.")
@@ -247,13 +248,16 @@ class ArrowRows(SequentialRows):
             )
 
     def _chunk(self, start: int, batches: list[pa.RecordBatch], missing: frozenset[str]) -> Chunk:
-        return Chunk(start, self._convert(pa.Table.from_batches(batches), missing))
+        return Chunk(start, self._convert(pa.Table.from_batches(batches), missing, start))
 
-    def _convert(self, table: pa.Table, missing: frozenset[str]) -> Columns:
-        return {
-            name: numpy_column(name, table.column(name), name in missing)
-            for name in table.column_names
-        }
+    def _convert(self, table: pa.Table, missing: frozenset[str], start: int = 0) -> Columns:
+        columns = {}
+        for name in table.column_names:
+            values, width = table.column(name), self._widths.get(name)
+            columns[name] = numpy_column(name, values, name in missing, start, width)
+            if columns[name].ndim == 2:
+                self._widths[name] = columns[name].shape[1]
+        return columns
 
 
 def _by_groups(counts: np.ndarray, rows: np.ndarray, most: int) -> list[np.ndarray]:

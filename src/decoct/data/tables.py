@@ -65,6 +65,11 @@ def rows(source: Any, *, dask: Any = None) -> Rows:
     >>> rows.map_reduce(lambda chunk: int(chunk.columns["y"].sum()), int.__add__)
     2
     """
+    if type(source).__module__.partition(".")[0] == "xarray":
+        raise RowsError(
+            f"An xarray {type(source).__name__} is not a table; give its data frame: "
+            "data.to_dataframe().reset_index()."
+        )
     if _is_dask(source):
         return _on_dask(source, dask)
     # not isinstance(source, Rows): before Python 3.12 that evaluates n_rows, which may walk a CSV
