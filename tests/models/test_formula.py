@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import jax
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from formulaic import Formula
 
 from decoct.data import ArrayRows, Rows, rows
-from decoct.errors import CoresetFileError, ModelError, RequestError, RowsError
+from decoct.errors import CoresetFileError, DecoctError, ModelError, RequestError, RowsError
 from decoct.models.design import Design
 from decoct.models.formula import FormulaModel, from_dict, from_formula
 from decoct.models.formula_fit import fit_design
@@ -517,3 +520,81 @@ def test_too_wide_a_design():
 def test_collinear_and_zero_columns_are_allowed():
     design = fit_design("y ~ x + I(2 * x) + I(0 * x)", small())
     assert np.isfinite(design.encode(everything(small()))["x"]).all()
+
+
+def numbers_as_text(n=3000, bad=2718, word="oops"):
+    rng = np.random.default_rng(0)
+    text = np.array([f"{value:.1f}" for value in rng.normal(size=n)], dtype=object)
+    text[bad] = word
+    return {"a": text, "y": np.arange(n) % 2}
+
+
+@pytest.mark.parametrize("word", ["oops", "?", "1,234", "0x1f", "1\x002"])
+def test_one_bad_cell_makes_no_category(word, tmp_path):
+    table = numbers_as_text(word=word)
+    pq.write_table(pa.table({k: pa.array(v.tolist()) for k, v in table.items()}), tmp_path / "t.pq")
+    message = re.escape(f"the first that is none is {word!r} in row 2718")
+    for source in (table, pd.DataFrame(table), tmp_path / "t.pq"):
+        with pytest.raises(RowsError, match=message):
+            from_formula("y ~ a", source, "bernoulli")
+    with pytest.warns(UserWarning, match=r"'C\(a\)' has \d\d levels, each of which"):
+        model = from_formula("y ~ C(a)", table, "bernoulli")
+    assert len(model.design.names) > 50
+
+
+def test_one_bad_cell_in_a_later_chunk(tmp_path):
+    """Before it comes, numbers as text are more levels than a category may have."""
+    table = {"a": np.array([f"{i / 7:.3f}" for i in range(4000)], dtype=object)}
+    table |= {"y": np.arange(4000) % 2}
+    table["a"][3999] = "NA?"
+    for size in (100, 4000):
+        chunked = rows(table)
+        cut = chunked.map_reduce
+        chunked.map_reduce = lambda *a, size=size, cut=cut, **k: cut(*a, **{**k, "size": size})
+        with pytest.raises(RowsError, match="most of its values are numbers"):
+            from_formula("y ~ a", chunked, "bernoulli")
+
+
+def test_words_and_codes_are_categories():
+    table = {"a": np.array(["north", "south", "1"] * 20, dtype=object), "y": np.arange(60.0)}
+    assert from_formula("y ~ a", table).design.names == ("Intercept", "a[T.north]", "a[T.south]")
+    table["a"] = np.array(["10", "20", "30"] * 20, dtype=object)
+    assert from_formula("y ~ a", table).design.names == ("Intercept", "a[T.20]", "a[T.30]")
+
+
+@pytest.mark.parametrize(
+    ("formula", "message"),
+    [
+        ("y ~ I(9**9**9 * a)", "cannot be evaluated"),
+        ("y ~ I(a ** (9**9**9))", "cannot be evaluated"),
+        ("y ~ (a + b + k)**30", "multiplies out to more than 10,000 terms"),
+        ("y ~ (a)**999999999", "multiplies out to more than 10,000 terms"),
+        ("y ~ " + "*".join(["(a + b)"] * 30), "multiplies out to more than 10,000 terms"),
+        (f"y ~ I({'-' * 150}a)", "nested more than 100 deep"),
+        (f"y ~ I({'-' * 100_000}a)", "cannot be read"),
+        ("y ~ poly(a, 999999999)", "whole number above 2000"),
+    ],
+)
+def test_no_formula_runs_for_ever(formula, message):
+    table = {name: np.arange(1.0, 9.0) for name in ("a", "b", "k", "y")}
+    with pytest.raises(DecoctError, match=message) as refused:
+        from_formula(formula, table)
+    assert len(str(refused.value)) < 1000
+
+
+def test_no_saved_formula_runs_for_ever(in_memory):
+    spec = from_formula("y ~ I(2 * temp)", in_memory).to_dict()
+    for label in ("I(9 ** 9 ** 9 * temp)", "-" * 100_000 + "temp", "poly(temp, 999999999)"):
+        crafted = json.loads(json.dumps(spec).replace("I(2 * temp)", label))
+        with pytest.raises(DecoctError):
+            from_dict(crafted).encode({"temp": np.ones(3), "y": np.ones(3)})
+
+
+def test_powers_and_sums_that_end_are_taken():
+    rng = np.random.default_rng(0)
+    table = {name: rng.normal(size=30) for name in ("a", "b", "y")}
+    names = from_formula("y ~ (a + b)**2 + I(a ** 2 ** 1)", table).design.names
+    assert names == ("Intercept", "a", "b", "I(a ** 2 ** 1)", "a:b")
+    wide = {f"x{i}": rng.normal(size=30) for i in range(1200)}
+    formula = "y ~ " + " + ".join(wide)
+    assert len(from_formula(formula, {**wide, "y": table["y"]}).design.names) == 1201

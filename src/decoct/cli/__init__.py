@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import traceback
+import warnings
 from collections.abc import Sequence
 
 
@@ -30,7 +31,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         from decoct.cli.app import run
 
-        return output.finish(run(list(sys.argv[1:] if arguments is None else arguments)))
+        with warnings.catch_warnings():
+            warnings.showwarning = output.show_warning
+            return output.finish(run(list(sys.argv[1:] if arguments is None else arguments)))
     except KeyboardInterrupt as stop:
         # one that came while some module ran exec() would let Python end as killed by the signal,
         # though it was caught here; the next exec() forgets it

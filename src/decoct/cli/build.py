@@ -235,6 +235,7 @@ def _summary(coreset: Coreset, output: Path) -> str:
     f = _figures(coreset)
     kl = "not predicted" if f["predicted_kl"] is None else f"{f['predicted_kl']:.2g} nats"
     lines = [
+        f"{len(f['coefficients'])} coefficients",
         f"{output}: {f['size']:,} of {f['n_rows']:,} rows kept, predicted KL {kl}",
         f"{f['rounds']} rounds, {f['passes']} passes over the data, {f['seconds']:.1f} s",
         *out.travelled(f["traffic"]),

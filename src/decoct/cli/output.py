@@ -72,6 +72,11 @@ def complain(text: str) -> None:
     print(f"decoct: {line}", file=sys.stderr)
 
 
+def show_warning(message: Warning | str, *_: Any) -> None:
+    """Write a warning as one line to stderr, without the place in the code it comes from."""
+    complain(f"warning: {message}")
+
+
 def sentence(error: Exception) -> str:
     """Return what went wrong as one sentence, also where another library's words are in it."""
     if isinstance(error, OSError) and error.strerror:

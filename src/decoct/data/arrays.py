@@ -164,8 +164,8 @@ def _refuse_other_encodings(name: str, values: pa.Array | pa.ChunkedArray, start
             (value.as_py() or b"").decode()
         except UnicodeDecodeError as error:
             raise RowsError(
-                f"Column '{name}' is not UTF-8 in row {row} (byte {error.start} is "
-                f"0x{error.object[error.start]:02x}); save the file as UTF-8."
+                f"Column '{name}' has type {values.type}, for it is not UTF-8 in row {row} (byte "
+                f"{error.start} is 0x{error.object[error.start]:02x}); save text as UTF-8."
             ) from None
 
 

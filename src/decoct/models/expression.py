@@ -24,6 +24,12 @@ CODINGS += tuple(f"contr.{k}" for k in ("treatment", "SAS", "sum", "helmert", "d
 CODINGS += ("contr.custom",)
 NUMPY_FUNCTIONS = {"where": 3, "clip": 3, "round": 2}
 
+DEEPEST = 100
+"""Most levels of nesting in an expression: Python compiles and walks it recursively."""
+
+LARGEST = 2000
+"""Largest whole number a function such as ``poly`` may be given: it makes as many columns."""
+
 OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow)
 OPERATORS += (ast.BitAnd, ast.BitOr, ast.BitXor, ast.UAdd, ast.USub, ast.Invert)
 OPERATORS += (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
@@ -121,7 +127,8 @@ def compile_expression(label: str, lookup: bool = False) -> Expression:
     """Turn a term of a formula into an `Expression`, or refuse it.
 
     Only functions of one row at a time are let through: anything else would depend on the chunk a
-    row comes in. It is also what makes it safe to open a coreset file that holds a formula.
+    row comes in. It is also what makes it safe to open a coreset file that holds a formula, and
+    so the work is bounded too: the depth of nesting, and whole numbers, whose powers never end.
     """
     if lookup:
         return Expression(label, True, "_0", "", (label,))
@@ -130,7 +137,13 @@ def compile_expression(label: str, lookup: bool = False) -> Expression:
         source = sanitize_variable_names(label, {}, quoted, template="quoted_{}")
         tree = ast.parse(source, mode="eval").body
     except SyntaxError as error:
-        raise ModelError(f"The formula's term '{label}' is not an expression.") from error
+        raise ModelError(
+            f"The formula's term '{shortened(label)}' is not an expression."
+        ) from error
+    except (RecursionError, MemoryError) as error:
+        raise ModelError(_too_deep(label)) from error
+    if not _is_shallow(tree):
+        raise ModelError(_too_deep(label))
     visitor = _Visitor(label, quoted, [])
     if isinstance(tree, ast.Call) and ast.unparse(tree.func) == "C" and tree.args:
         visitor.visit(tree.args[0])
@@ -160,6 +173,8 @@ class _Visitor:
         elif isinstance(node, ast.Call):
             self.call(node)
         elif isinstance(node, ast.BinOp | ast.UnaryOp | ast.Compare) and _is_plain(node):
+            if isinstance(node, ast.BinOp):
+                _without_whole_powers(node)
             for child in ast.iter_child_nodes(node):
                 self.visit(child)
         elif not isinstance(node, (*OPERATORS, ast.Constant)) and not _is_numpy_constant(node):
@@ -171,6 +186,8 @@ class _Visitor:
             self.visit(node.args[0])
             if not all(_is_constant(value) for value in _other_arguments(node)):
                 self.refuse(f"gives {name}(...) an argument that is not a constant")
+            if any(_is_large(value) for value in _other_arguments(node) if name in STATEFUL):
+                self.refuse(f"gives {name}(...) a whole number above {LARGEST}")
             return
         most = _most_arguments(name)
         if most == 0:
@@ -197,7 +214,48 @@ class _Visitor:
             self.refuse("names no column")
 
     def refuse(self, why: str) -> None:
-        raise ModelError(f"The formula's term '{self.label}' {why}.")
+        raise ModelError(f"The formula's term '{shortened(self.label)}' {why}.")
+
+
+def shortened(text: str) -> str:
+    """Return a formula or a term for a message, a long one without its middle."""
+    return text if len(text) <= 200 else f"{text[:100]} … {text[-100:]}"
+
+
+def _too_deep(label: str) -> str:
+    return (
+        f"The formula's term '{shortened(label)}' is nested more than {DEEPEST} deep; make it a "
+        "column of the table."
+    )
+
+
+def _is_shallow(tree: ast.AST) -> bool:
+    level = [tree]
+    for _ in range(DEEPEST):
+        level = [child for node in level for child in ast.iter_child_nodes(node)]
+        if not level:
+            return True
+    return False
+
+
+def _without_whole_powers(node: ast.BinOp) -> None:
+    """Turn the whole numbers of constant arithmetic into floats: 9**9**9 then overflows at once."""
+    names = (ast.Name, ast.Attribute)
+    if any(isinstance(inside, names) for inside in ast.walk(node)):
+        return
+    for inside in ast.walk(node):
+        if isinstance(inside, ast.Constant) and type(inside.value) is int:
+            try:
+                inside.value = float(inside.value)
+            except OverflowError:
+                inside.value = float("inf")
+
+
+def _is_large(node: ast.AST) -> bool:
+    return any(
+        isinstance(inside, ast.Constant) and type(inside.value) is int and inside.value > LARGEST
+        for inside in ast.walk(node)
+    )
 
 
 def _other_arguments(node: ast.Call, skip: int = 1) -> list[ast.expr]:

@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from formulaic import Formula, SimpleFormula
+from formulaic.parser import DefaultFormulaParser
+from formulaic.parser.types import ASTNode
 from formulaic.parser.types import Term as FormulaicTerm
 
 from decoct.data.base import Chunk, Rows, columns_length
 from decoct.errors import ModelError, RowsError
 from decoct.models.base import RawRows
 from decoct.models.design import Design, NumberFactor
-from decoct.models.expression import Expression, compile_expression, raw_column, reason
+from decoct.models.expression import (
+    Expression,
+    compile_expression,
+    raw_column,
+    reason,
+    shortened,
+)
 from decoct.models.formula_layout import lay_out
 from decoct.models.formula_learn import Moments, learn
+
+MAX_TERMS = 10_000
+"""Most products of columns in a formula; (a + b)**n goes through 2ⁿ of them."""
+
+MAX_POWER = 64
+"""Largest power of a sum of columns."""
 
 SAMPLE = 8
 """Rows on which formulaic lays out the columns; no constant comes from them."""
@@ -33,10 +49,12 @@ def fit_design(formula: str, rows: Rows, standardize: bool = True) -> Design:
     grouped = {k for k, e in expressions.items() if e.coding or (e.lookup and k in text)}
     label = response.factors[0].expr
     if label in grouped:
-        value = sample[expressions[label].inputs[0]][0]
+        inner = expressions[label].inputs[0]
+        value = sample[inner][0]
+        plain = value.item() if isinstance(value, np.generic) else value
         raise RowsError(
             f"The response '{label}' is text or a category; make it numbers, for example "
-            f"'I({label} == {value!r}) ~ ...'."
+            f"'I({inner} == {plain!r}) ~ ...'."
         )
     learnt = learn(rows, expressions, grouped, sample)
     numbers = NumberFactor(expressions[label], learnt.states[label])
@@ -51,20 +69,61 @@ def _parse(formula: str, columns: Sequence[str]) -> tuple[FormulaicTerm, list[Fo
     """Return the term of the response and those of the right-hand side."""
     try:
         available = {"__formulaic_variables_available__": list(columns)}
+        if _count_products(DefaultFormulaParser().get_ast(formula), len(columns)) > MAX_TERMS:
+            raise ModelError(
+                f"The formula '{shortened(formula)}' multiplies out to more than {MAX_TERMS:,} "
+                "terms; leave out interactions or lower the power."
+            )
         parsed = Formula.from_spec(formula, context=available)
+    except ModelError:
+        raise
     except Exception as error:
-        raise ModelError(f"The formula '{formula}' cannot be read: {reason(error)}.") from error
+        raise ModelError(
+            f"The formula '{shortened(formula)}' cannot be read: {shortened(reason(error))}."
+        ) from error
     left, right = getattr(parsed, "lhs", None), getattr(parsed, "rhs", None)
     if not isinstance(left, SimpleFormula) or not isinstance(right, SimpleFormula):
-        raise ModelError(f"The formula '{formula}' is not of the form 'response ~ terms'.")
+        raise ModelError(
+            f"The formula '{shortened(formula)}' is not of the form 'response ~ terms'."
+        )
     if len(left) != 1 or len(left[0].factors) != 1 or not _expressions(left):
-        raise ModelError(f"The formula '{formula}' needs one response on its left side.")
+        raise ModelError(f"The formula '{shortened(formula)}' needs one response on its left side.")
     if not len(right) or formula.rstrip().endswith("~"):
         raise ModelError(
-            f"The formula '{formula}' has no terms on its right side; "
+            f"The formula '{shortened(formula)}' has no terms on its right side; "
             "write '1' there for an intercept alone."
         )
     return left[0], list(right)
+
+
+def _count_products(tree: Any, n_columns: int) -> float:
+    """Return how many products of columns formulaic goes through to multiply a formula out."""
+    counts: dict[int, float] = {}
+    waiting = [tree]
+    while waiting:  # not recursive: a sum of a thousand terms is a thousand deep
+        node = waiting[-1]
+        inner = node.args if isinstance(node, ASTNode) else ()
+        unknown = [one for one in inner if id(one) not in counts]
+        if unknown:
+            waiting.extend(unknown)
+            continue
+        waiting.pop()
+        counts[id(node)] = _products_at(node, [counts[id(one)] for one in inner], n_columns)
+    return counts[id(tree)]
+
+
+def _products_at(node: Any, counts: list[float], n_columns: int) -> float:
+    if not isinstance(node, ASTNode):
+        return n_columns if str(node) == "." else 1
+    operator = str(node.operator)
+    if operator in ("**", "^"):
+        power = str(node.args[-1])
+        if not power.isdecimal():
+            return 1  # which formulaic refuses
+        return counts[0] ** int(power) if int(power) <= MAX_POWER else math.inf
+    if operator in ("*", ":", "/", "in"):
+        return sum(counts) + math.prod(counts)
+    return sum(counts)
 
 
 def _expressions(terms: Iterable[FormulaicTerm]) -> dict[str, Expression]:

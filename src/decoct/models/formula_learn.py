@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,11 +18,14 @@ from decoct.data.base import Chunk, Rows
 from decoct.errors import ModelError, RequestError, RowsError
 from decoct.models.base import RawRows
 from decoct.models.design import NumberFactor, State
-from decoct.models.expression import STATEFUL, Expression, raw_column, reason
+from decoct.models.expression import STATEFUL, Expression, raw_column, reason, shortened
 from decoct.models.validation import row_number
 
 MAX_LEVELS = 1000
 """A category with more levels is refused: it is an identifier, and the design is dense."""
+
+MANY_LEVELS = 50
+"""Levels of a category above which the user is warned: each is a coefficient."""
 
 MOMENTS = ("center", "scale", "standardize")
 """The stateful functions whose states follow from moments, so that they can be streamed."""
@@ -69,6 +73,40 @@ class Moments:
 
 
 @dataclass(frozen=True)
+class _Levels:
+    """The levels of a term, and the first row whose level is no number, -1 for none."""
+
+    values: frozenset[Any]
+    row: int = -1
+    word: str = ""
+
+    @classmethod
+    def of(cls, values: np.ndarray, start: int | np.ndarray) -> _Levels:
+        levels = pd.unique(values)
+        words = [level for level in levels if isinstance(level, str) and not _is_number(level)]
+        if not words:
+            return cls(frozenset(levels.tolist()))
+        first = int(np.argmax(values == words[0]))
+        return cls(frozenset(levels.tolist()), row_number(start, first), words[0])
+
+    def merge(self, other: _Levels) -> _Levels:
+        first = min((one for one in (self, other) if one.row >= 0), key=_row, default=self)
+        return _Levels(self.values | other.values, first.row, first.word)
+
+
+def _row(levels: _Levels) -> int:
+    return levels.row
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return "_" not in text
+
+
+@dataclass(frozen=True)
 class _Need:
     """Something to learn: the levels of an expression, or the state of one call in it.
 
@@ -80,7 +118,7 @@ class _Need:
     call: str = ""
     function: str = ""
 
-    def measure(self, raw: RawRows, start: int, state: State) -> Moments | frozenset[Any]:
+    def measure(self, raw: RawRows, start: int, state: State) -> Moments | _Levels:
         inner = replace(self.expression, code=self.code)
         if not self.call:
             return self._levels(np.asarray(inner.evaluate(raw, state)), start)
@@ -89,25 +127,43 @@ class _Need:
             raise ModelError(f"The formula's {self.function}(...) takes one number per row.")
         return Moments.of(values)
 
-    def _levels(self, values: np.ndarray, start: int) -> frozenset[Any]:
+    def _levels(self, values: np.ndarray, start: int) -> _Levels:
         if values.dtype.kind == "f" and not np.isfinite(values).all():
             bad = int(np.argmin(np.isfinite(values)))
             raise RowsError(
                 f"The formula's term '{self.expression.label}' has the level {values[bad]} in row "
                 f"{row_number(start, bad)}; drop such rows."
             )
-        return self._few(frozenset(pd.unique(values).tolist()))
+        return self._few(_Levels.of(values, start))
 
-    def _few(self, levels: frozenset[Any]) -> frozenset[Any]:
-        if len(levels) > MAX_LEVELS:
+    def _few(self, levels: _Levels) -> _Levels:
+        self._refuse_numbers(levels)
+        if len(levels.values) > MAX_LEVELS:
             raise RowsError(
                 f"The formula's term '{self.expression.label}' has more than {MAX_LEVELS} levels; "
                 "group the rare ones, or leave it out if it identifies rows."
             )
         return levels
 
+    def _refuse_numbers(self, levels: _Levels) -> None:
+        """Refuse a column of numbers that is text because of a few values that are none."""
+        words = [level for level in levels.values if isinstance(level, str)]
+        mostly_numbers = 2 * sum(map(_is_number, words)) > len(words)
+        found = levels.row >= 0 or len(levels.values) > MAX_LEVELS
+        if not (self.expression.lookup and mostly_numbers and found):
+            return
+        label = self.expression.label
+        where = "look for the first that is none"
+        if levels.row >= 0:
+            word = shortened(levels.word)
+            where = f"the first that is none is {word!r} in row {levels.row}: correct it"
+        raise RowsError(
+            f"Column '{label}' is text, but most of its values are numbers; {where}, or write "
+            f"C({label}) in the formula if these are categories."
+        )
+
     def merge(self, a: Any, b: Any) -> Any:
-        return a.merge(b) if isinstance(a, Moments) else self._few(a | b)
+        return a.merge(b) if isinstance(a, Moments) else self._few(a.merge(b))
 
 
 @dataclass(frozen=True)
@@ -141,7 +197,7 @@ def learn(
             if isinstance(what, Moments):
                 learnt.states[label][need.call] = _moment_state(need, what)
             else:
-                learnt.levels[label] = _in_order(label, what)
+                learnt.levels[label] = _in_order(label, what.values)
         for need in needs:
             if need.call and need.function not in MOMENTS:
                 _fit_whole(rows, need, sample, learnt.states[need.expression.label])
@@ -150,11 +206,18 @@ def learn(
 
 def _in_order(label: str, levels: frozenset[Any]) -> tuple[Any, ...]:
     try:
-        return tuple(sorted(levels))
+        ordered = tuple(sorted(levels))
     except TypeError as error:
         raise RowsError(
             f"The formula's term '{label}' mixes text and numbers; make it all of one kind."
         ) from error
+    if len(ordered) > MANY_LEVELS:
+        warnings.warn(
+            f"The formula's term '{label}' has {len(ordered)} levels, each of which is a "
+            "coefficient; group the rare ones if they are no categories.",
+            stacklevel=2,
+        )
+    return ordered
 
 
 def _rounds(expressions: Mapping[str, Expression], grouped: set[str]) -> list[list[_Need]]:
