@@ -15,6 +15,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float, Int
 
+from decoct.checks import is_whole
 from decoct.compilation import use_compilation_cache
 from decoct.draws import to_datatree
 from decoct.errors import RequestError
@@ -138,8 +139,9 @@ class Coreset:
         UserWarning
             Transitions diverged, R-hat is above 1.05, or an approximation's k-hat above 0.7.
         """
-        if draws < 1 or chains < 1 or warmup < 1:
-            raise RequestError("draws, chains and warmup must each be at least 1.")
+        for option, value in {"draws": draws, "chains": chains, "warmup": warmup}.items():
+            if not is_whole(value, 1):
+                raise RequestError(f"{option} must be a whole number of at least 1, not {value!r}.")
         if isinstance(self.model, FittedModel):
             if sampler is not None:
                 raise RequestError(

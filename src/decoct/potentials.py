@@ -27,6 +27,7 @@ from decoct.derivatives import to_second_order
 from decoct.embeddings import Embedding, Values, as_embedding
 from decoct.errors import ModelError, PotentialError
 from decoct.models.base import AbstractModel
+from decoct.models.registry import OF_FUNCTIONS
 from decoct.parameters import ParameterSpace
 from decoct.pools import Pool, Reservoir, merge_pools, row_exponentials
 from decoct.precision import float64
@@ -43,6 +44,13 @@ of fewer it does not vectorise them. 64 draws of 32,768 rows: 2 and 4.6 times as
 
 NORM_DRAWS = 128
 """Draws that ‖g_n‖² is estimated from: it only sets the odds of entering the pool."""
+
+
+EXAMPLES = 8
+"""Rows that are evaluated together and alone, to see that a model keeps them apart."""
+
+APART = 1e-6
+"""Relative difference of two evaluations of a row that is more than rounding."""
 
 
 class Curvature(NamedTuple):
@@ -103,11 +111,14 @@ class Potentials:
     numbers: Int[np.ndarray, " N"] | None = None
 
     def __post_init__(self) -> None:
-        example = self.rows.take(np.zeros(1, dtype=np.int64))
-        self.initial = self.model.init(example)
+        examples = self.rows.take(np.arange(min(EXAMPLES, self.n_rows)))
+        first = {name: column[:1] for name, column in examples.items()}
+        self.initial = self.model.init(first)
         self.space = ParameterSpace.of(self.initial)
-        _check_shape(self.model, self.space, example)
+        _check_shape(self.model, self.space, first)
         _check_start(self.model, self.space, self.initial)
+        if self.model.to_dict().get("kind") in OF_FUNCTIONS:
+            _check_rows_apart(self.model, self.space, self.initial, examples)
 
     @property
     def n_rows(self) -> int:
@@ -453,6 +464,45 @@ def _check_shape(model: AbstractModel, space: ParameterSpace, example: Columns) 
             f"log_likelihood returned shape {shape} for 2 rows; it must return one value per row, "
             "shape (2,)."
         )
+
+
+@eqx.filter_jit
+def _together_and_alone(model, space, z, rows):
+    """Potentials of some rows among each other, followed by copies, and each alone."""
+    params = space.unflatten(z)
+    padded = {
+        name: jnp.concatenate([column, column[:1], column[:1]]) for name, column in rows.items()
+    }
+
+    def alone(row):
+        return model.log_likelihood(params, {name: value[None] for name, value in row.items()})[0]
+
+    together = model.log_likelihood(params, rows)
+    return together, model.log_likelihood(params, padded)[: len(together)], jax.vmap(alone)(rows)
+
+
+@float64
+def _check_rows_apart(
+    model: AbstractModel, space: ParameterSpace, initial, examples: Columns
+) -> None:
+    """Refuse a likelihood in which a row's value depends on the rows beside it."""
+    rows = jax.device_put(dict(examples))
+    start, rng = space.flatten(initial), np.random.default_rng(0)
+    for spread in (0.0, 0.3, 1.0):
+        z = jnp.asarray(start + spread * rng.standard_normal(space.dim))
+        values = [np.asarray(one) for one in _together_and_alone(model, space, z, rows)]
+        for among in values[:2]:
+            alone, tolerance = values[2], APART * (1.0 + np.abs(values[2]))
+            differs = ~((np.abs(among - alone) <= tolerance) | ~np.isfinite(alone))
+            if differs.any():
+                n = int(np.argmax(differs))
+                function = getattr(model, "_log_likelihood", None)
+                name = getattr(function, "__qualname__", None) or model.to_dict().get("name")
+                raise ModelError(
+                    f"The log-likelihood {name} mixes rows: row {n} is worth {alone[n]:.6g} alone "
+                    f"and {among[n]:.6g} among others; it must return one value per row that "
+                    "depends on this row alone (no mean, sum or shape over rows)."
+                )
 
 
 @float64

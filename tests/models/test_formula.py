@@ -511,6 +511,8 @@ class TestFormulaModel:
             from_dict({**spec, lost: {"kind": "gaussian_mean"}})
 
 
+@pytest.mark.filterwarnings("ignore:The formula's term 'C.a.' has 60 levels")
+@pytest.mark.filterwarnings("ignore:The formula's term 'C.b.' has 60 levels")
 def test_too_wide_a_design():
     data = {"y": np.zeros(60), "a": np.arange(60), "b": np.arange(60)}
     with pytest.raises(ModelError, match="makes 3600 columns"):

@@ -146,3 +146,37 @@ def test_what_is_no_list_of_names_is_refused(columns):
 def test_a_named_column_that_the_table_lacks(table):
     with pytest.raises(RowsError, match="no column 'w'"):
         build(line(("x", "y", "w")), table)
+
+
+def divided_by_the_rows(params, rows):
+    return potential(params, rows) / rows["x"].shape[0]
+
+
+def minus_the_mean(params, rows):
+    eta = params["slope"] * rows["x"]
+    return -0.5 * (rows["y"] - eta + jnp.mean(eta)) ** 2
+
+
+def ranked(params, rows):
+    return potential(params, rows) * jnp.argsort(rows["x"])
+
+
+@pytest.mark.parametrize("function", [divided_by_the_rows, minus_the_mean, ranked])
+def test_a_likelihood_that_mixes_rows_is_refused(table, folder, function):
+    model = line(function=function)
+    for rows in ({"x": table["x"], "y": table["y"]}, folder):
+        with pytest.raises(ModelError, match=rf"{function.__name__} mixes rows: row \d is worth"):
+            build(model, rows)
+
+
+@pytest.mark.parametrize("init", [lambda rows: 0.0, {"slope": "steep"}])
+def test_an_init_that_is_no_numbers_is_refused(init):
+    with pytest.raises(ModelError, match="init holds arrays of numbers"):
+        decoct.Model(potential, lambda params: 0.0, init)
+
+
+@pytest.mark.parametrize("option", [{"draws": 1.5}, {"chains": "two"}, {"warmup": 0}])
+def test_draws_are_whole_numbers(table, option):
+    coreset = build(line(), {"x": table["x"][:100], "y": table["y"][:100]})
+    with pytest.raises(RequestError, match=f"{next(iter(option))} must be a whole number"):
+        coreset.sample(**option)

@@ -154,8 +154,8 @@ class Model(AbstractModel):
     Raises
     ------
     ModelError
-        ``columns`` is not a list of names; later, ``log_likelihood`` asks for a column that it
-        does not name.
+        ``init`` holds something else than numbers, or ``columns`` is not a list of names; later,
+        ``log_likelihood`` asks for a column that it does not name, or mixes rows.
 
     Examples
     --------
@@ -182,7 +182,7 @@ class Model(AbstractModel):
     ) -> None:
         self._log_likelihood = log_likelihood
         self._log_prior = log_prior
-        self._init = jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float64), init)
+        self._init = jax.tree.map(_as_array, init)
         self._columns = None if columns is None else _names(columns)
 
     @property
@@ -217,6 +217,15 @@ class Model(AbstractModel):
         if self._columns is None:
             return super().to_dict()
         return {**super().to_dict(), "columns": list(self._columns)}
+
+
+def _as_array(leaf: Any) -> np.ndarray:
+    try:
+        return np.asarray(leaf, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ModelError(
+            f"init holds arrays of numbers, such as {{'beta': np.zeros(3)}}, not {leaf!r}."
+        ) from error
 
 
 def _names(columns: Sequence[str]) -> tuple[str, ...]:

@@ -117,7 +117,7 @@ def _products_at(node: Any, counts: list[float], n_columns: int) -> float:
         return n_columns if str(node) == "." else 1
     operator = str(node.operator)
     if operator in ("**", "^"):
-        power = str(node.args[-1])
+        power = str(list(node.args)[-1])
         if not power.isdecimal():
             return 1  # which formulaic refuses
         return counts[0] ** int(power) if int(power) <= MAX_POWER else math.inf
