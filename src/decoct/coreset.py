@@ -7,12 +7,11 @@ import os
 import warnings
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import xarray as xr
 from jaxtyping import Float, Int
 
 from decoct.checks import is_whole
@@ -26,6 +25,9 @@ from decoct.posteriors.nuts import NUTS
 from decoct.precision import float64
 from decoct.progress import ProgressBar
 from decoct.report import Report
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,10 +23,10 @@ from decoct.data.base import Columns
 from decoct.data.compared import differing_column
 from decoct.errors import CoresetFileError, DecoctError, RequestError
 from decoct.files import require_writable, write_atomically
-from decoct.models.base import AbstractModel
+from decoct.models.base import OF_FUNCTIONS, AbstractModel
 from decoct.models.fitted import FittedModel
 from decoct.models.known_values import differing_value, known_values
-from decoct.models.registry import OF_FUNCTIONS, from_dict
+from decoct.models.registry import from_dict
 from decoct.report import Report
 
 FORMAT = 1

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import xarray as xr
 from jaxtyping import Float
 
 from decoct.errors import RequestError
@@ -17,6 +16,9 @@ from decoct.models.base import AbstractModel
 from decoct.parameters import ParameterSpace
 from decoct.posteriors.base import Draws
 from decoct.precision import float64
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 UNCONSTRAINED = "unconstrained_posterior"
 PER_DRAW = ("diverging", "acceptance_rate", "n_steps", "energy")
@@ -102,7 +104,7 @@ def unconstrained(draws: xr.DataTree | np.ndarray, dim: int) -> Float[np.ndarray
         f"(n, {dim}); from_numpyro(...).unconstrain and from_pymc(...).unconstrain make it of "
         "NumPyro's and PyMC's draws."
     )
-    if isinstance(draws, xr.DataTree):
+    if hasattr(draws, "children"):  # an xarray.DataTree, without loading xarray
         if UNCONSTRAINED not in draws.children:
             raise RequestError(f"The draws have no group '{UNCONSTRAINED}'; {wanted}")
         z = draws[UNCONSTRAINED]["z"].transpose("chain", "draw", "parameter").to_numpy()

@@ -26,8 +26,7 @@ from decoct.data.base import Chunk, Columns, Rows, columns_length
 from decoct.derivatives import to_second_order
 from decoct.embeddings import Embedding, Values, as_embedding
 from decoct.errors import ModelError, PotentialError
-from decoct.models.base import AbstractModel
-from decoct.models.registry import OF_FUNCTIONS
+from decoct.models.base import OF_FUNCTIONS, AbstractModel
 from decoct.parameters import ParameterSpace
 from decoct.pools import Pool, Reservoir, merge_pools, row_exponentials
 from decoct.precision import float64

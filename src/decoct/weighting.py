@@ -144,7 +144,7 @@ class Conditionals:
     restarts: int = 10
 
     def draw(self, key: jax.Array, potentials: Potentials, n: int) -> Float[np.ndarray, "n d"]:
-        from decoct.mixture.vmf_em import independent_conditionals, vmf_em
+        from decoct.mixture.vmf_fit import independent_conditionals, vmf_em
         from decoct.mixture.vmf_mixture import VonMisesFisherMixture
 
         model = potentials.model

@@ -109,7 +109,7 @@ def _of_functions(file: Path) -> bool:
     import pyarrow.parquet as pq
 
     from decoct.coreset_file import KEY
-    from decoct.models.registry import OF_FUNCTIONS
+    from decoct.models.base import OF_FUNCTIONS
 
     try:
         description = json.loads((pq.read_schema(file).metadata or {})[KEY])

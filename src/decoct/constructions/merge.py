@@ -31,9 +31,9 @@ from decoct.constructions.union_error import kept_of, located
 from decoct.coreset import Coreset
 from decoct.data.arrays import ArrayRows
 from decoct.errors import RequestError
+from decoct.models.base import OF_FUNCTIONS
 from decoct.models.digest import identity
 from decoct.models.fitted import FittedModel
-from decoct.models.registry import OF_FUNCTIONS
 from decoct.posteriors.automatic import Automatic
 from decoct.posteriors.base import Sampler, require_sampler
 from decoct.progress import ProgressBar

@@ -1,9 +1,16 @@
 """Where rows live: arrays and DataFrames in memory, Parquet and CSV files on disk."""
 
+from typing import TYPE_CHECKING
+
+from decoct._lazy import lazy_names
 from decoct.data.arrays import ArrayRows
-from decoct.data.arrow import ArrowRows
 from decoct.data.base import Chunk, Rows
 from decoct.data.encoded import encoded
 from decoct.data.tables import rows
 
+if TYPE_CHECKING:
+    from decoct.data.arrow import ArrowRows
+
 __all__ = ["ArrayRows", "ArrowRows", "Chunk", "Rows", "encoded", "rows"]
+
+__getattr__, __dir__ = lazy_names(__name__, {"ArrowRows": "arrow"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,10 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 import pyarrow as pa
-import pyarrow.dataset as ds
 
 from decoct.data.arrays import ArrayRows
-from decoct.data.arrow import ArrowRows
 from decoct.data.base import Rows
 from decoct.data.discovery import is_remote
-from decoct.data.parquet_dataset import parquet_dataset
 from decoct.errors import RequestError, RowsError
 
 
@@ -78,8 +76,12 @@ def rows(source: Any, *, dask: Any = None) -> Rows:
     if dask is not None:
         return _on_dask(source, dask)
     if is_remote(source):
-        return ArrowRows(parquet_dataset(source))
-    if isinstance(source, (str, Path, ds.Dataset)) or _is_list_of_paths(source):
+        from decoct.data.parquet_dataset import parquet_dataset
+
+        source = parquet_dataset(source)
+    if isinstance(source, (str, Path)) or _is_dataset(source) or _is_list_of_paths(source):
+        from decoct.data.arrow import ArrowRows  # with it come pyarrow.dataset and pandas
+
         return ArrowRows(source)
     if isinstance(source, Mapping):
         return ArrayRows(source)
@@ -111,14 +113,22 @@ def _on_dask(source: Any, dask: Any) -> Rows:
         raise RequestError("Rows on a cluster need Dask: pip install 'decoct[dask]'.") from error
     if _is_dask(source):
         return DaskRows.of_collection(source, Cluster.of(dask))
-    if isinstance(source, ds.Dataset):
+    if _is_dataset(source):
         return DaskRows.of_files(source, Cluster.of(dask))
     if isinstance(source, (str, Path)) or _is_list_of_paths(source):
+        from decoct.data.parquet_dataset import parquet_dataset
+
         return DaskRows.of_files(parquet_dataset(source), Cluster.of(dask))
     raise RequestError(
         f"dask= is for files and Dask collections; an object of type {type(source).__qualname__} "
         "is in this process's memory already, so leave dask= out."
     )
+
+
+def _is_dataset(source: object) -> bool:
+    """Whether a source is a `pyarrow.dataset.Dataset`, which only that module makes."""
+    dataset = sys.modules.get("pyarrow.dataset")
+    return dataset is not None and isinstance(source, dataset.Dataset)
 
 
 def _is_list_of_paths(source: object) -> bool:

@@ -30,6 +30,10 @@ EncodedColumns = dict[str, np.ndarray]
 """Numeric columns as `AbstractModel.log_likelihood` wants them, rows on axis 0."""
 
 
+OF_FUNCTIONS = ("bambi", "custom", "numpyro", "pymc")
+"""Kinds of models that are functions of the user's: a file names them and cannot hold them."""
+
+
 class AbstractModel(eqx.Module):
     """A prior and one log-likelihood value per row, over unconstrained parameters.
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
-
-import xarray as xr
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from decoct.errors import RequestError
 from decoct.models.base import AbstractModel
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 
 @runtime_checkable

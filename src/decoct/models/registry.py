@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from decoct.errors import CoresetFileError, ModelError
-from decoct.models.base import AbstractModel
+from decoct.models.base import OF_FUNCTIONS, AbstractModel
 from decoct.models.gaussian import GaussianMean
 from decoct.models.linear import LinearRegression
 from decoct.models.logistic import LogisticRegression
@@ -36,10 +36,6 @@ def _model_of(kind: str) -> Callable[..., AbstractModel]:
         return KINDS[kind]
     module, name = LATER[kind]
     return getattr(importlib.import_module(module), name)
-
-
-OF_FUNCTIONS = ("bambi", "custom", "numpyro", "pymc")
-"""Kinds of models that are functions of the user's: a file names them and cannot hold them."""
 
 
 def from_dict(spec: Mapping[str, Any]) -> AbstractModel:

@@ -25,7 +25,7 @@ from jaxtyping import Array, Float, Int
 
 from decoct.diagnostics.chains import convergence
 from decoct.errors import ModelError, RequestError
-from decoct.mixture.vmf_em import independent_conditionals, vmf_em
+from decoct.mixture.vmf_fit import independent_conditionals, vmf_em
 from decoct.mixture.vmf_mixture import VonMisesFisherMixture
 from decoct.mixture.von_mises_fisher import vmf_draws
 from decoct.posteriors.base import Draws, WeightedDensity

@@ -1,12 +1,17 @@
 """Sparse non-negative least squares on plain arrays, one algorithm a file."""
 
+from typing import TYPE_CHECKING
+
+from decoct._lazy import lazy_names
 from decoct.solvers.base import Budget, Path, Solver
-from decoct.solvers.frank_wolfe import FrankWolfe
-from decoct.solvers.giga import GIGA
-from decoct.solvers.importance_sampling import ImportanceSampling
-from decoct.solvers.iterative_thresholding import IterativeThresholding
 from decoct.solvers.nnls import SparseWeights, nnls
 from decoct.solvers.orthogonal_pursuit import OrthogonalPursuit, orthogonal_pursuit
+
+if TYPE_CHECKING:
+    from decoct.solvers.frank_wolfe import FrankWolfe
+    from decoct.solvers.giga import GIGA
+    from decoct.solvers.importance_sampling import ImportanceSampling
+    from decoct.solvers.iterative_thresholding import IterativeThresholding
 
 __all__ = [
     "GIGA",
@@ -21,3 +26,13 @@ __all__ = [
     "nnls",
     "orthogonal_pursuit",
 ]
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "FrankWolfe": "frank_wolfe",
+        "GIGA": "giga",
+        "ImportanceSampling": "importance_sampling",
+        "IterativeThresholding": "iterative_thresholding",
+    },
+)

@@ -15,9 +15,8 @@ from decoct.data.base import Columns
 from decoct.diagnostics.divergences import Gaussian
 from decoct.errors import RequestError
 from decoct.files import require_writable
-from decoct.models.base import AbstractModel
+from decoct.models.base import OF_FUNCTIONS, AbstractModel
 from decoct.models.digest import functions_digest
-from decoct.models.registry import OF_FUNCTIONS
 from decoct.posteriors.base import Sampler
 from decoct.report import described
 from decoct.streams.incoming import Buffer, Layout
