@@ -2,7 +2,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# a module is compiled when it is first imported: most of them never are
+# Compiled here, on all cores: where no byte code may be written, as in many containers, every process
+# would compile what it imports, some ten seconds each.
+COMPILE := $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib src
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
 DOCUMENTED := demo,numpyro,sklearn,dask
 
@@ -16,20 +18,24 @@ $(VENV)/.created:
 
 $(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/.created
 	$(INSTALL) --editable ".[demo]"
+	-$(COMPILE)
 	touch $@
 
 $(VENV)/.installed-dev: pyproject.toml constraints.txt requirements-dev.txt | $(VENV)/.created
 	$(INSTALL) --editable ".[demo]" --requirement requirements-dev.txt
+	-$(COMPILE)
 	touch $(VENV)/.installed $@
 
 $(VENV)/.installed-docs: pyproject.toml constraints.txt requirements-docs.txt | $(VENV)/.created
 	$(INSTALL) --editable ".[$(DOCUMENTED)]" --requirement requirements-docs.txt
+	-$(COMPILE)
 	touch $(VENV)/.installed $@
 
 # all of it in one go, for .ci/run
 REQUIREMENTS := requirements-dev.txt requirements-docs.txt
 $(VENV)/.installed-all: pyproject.toml constraints.txt $(REQUIREMENTS) | $(VENV)/.created
 	$(INSTALL) --editable ".[$(DOCUMENTED)]" $(REQUIREMENTS:%=--requirement %)
+	-$(COMPILE)
 	touch $(VENV)/.installed $(VENV)/.installed-dev $(VENV)/.installed-docs $@
 
 demo: $(VENV)/.installed
