@@ -6,15 +6,13 @@ from dataclasses import dataclass, field
 
 import jax
 
+from decoct.diagnostics.chains import USABLE_KHAT
 from decoct.errors import ModelError
 from decoct.models.conjugate import AbstractConjugate
 from decoct.posteriors.base import Draws, WeightedDensity
 from decoct.posteriors.exact import Exact
 from decoct.posteriors.laplace import Laplace
 from decoct.posteriors.nuts import NUTS
-
-USABLE = 0.7
-"""k-hat above which importance ratios against a proposal cannot be trusted."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +35,6 @@ class Automatic:
             draws = Laplace().draw(key, density, n)
         except ModelError:
             return self.nuts.draw(key, density, n)
-        if draws.info["khat"] <= USABLE:
+        if draws.info["khat"] <= USABLE_KHAT:
             return draws
         return self.nuts.draw(key, density, n)
