@@ -5,7 +5,9 @@ With draws θ_s of π_w and D_s = Σ_n f_n(θ_s) − Σ w_n f_n(θ_s),
     KL(π_w‖π) = log mean e^D − mean D,    KL(π‖π_w) = Σ r D − log mean e^D,  r = softmax(D),
 
 and r, Pareto-smoothed, are importance weights from π_w to π; their k-hat says whether they can be
-trusted (Vehtari et al. 2024). What no such check can see: regions π_w never visits.
+trusted (Vehtari et al. 2024; `diagnostics.verdict`). All of it is about the places where there are
+draws. Whether the draws of π_w are good ones is asked of their R-hat and effective sample size;
+whether π has modes without draws, of a search for maxima of π_w (`posteriors.modes`).
 """
 
 from __future__ import annotations
@@ -32,16 +34,29 @@ from decoct.data.compared import (
 from decoct.data.encoded import EncodedRows, encoded
 from decoct.data.tables import rows as as_rows
 from decoct.data.watched import counted_rows
-from decoct.diagnostics.chains import smoothed_log_weights
-from decoct.diagnostics.divergences import kl_from_log_ratios
+from decoct.diagnostics.chains import MIXED_RHAT, convergence
+from decoct.diagnostics.verdict import Grade, grade_of, is_known, judge
 from decoct.draws import unconstrained
 from decoct.errors import CoresetFileError, RequestError
 from decoct.memory import keep_buffers
+from decoct.mode_probe import ModeProbe, ModeSearch
 from decoct.potentials import Potentials
 from decoct.progress import ProgressBar
 
-GOOD, USABLE = 0.5, 0.7
-"""k-hat below which importance weights are good, and usable at all."""
+NAMED = 5
+"""Parameters that a verdict names."""
+
+FEWEST_DRAWS = 100
+"""Effective draws below which a certificate is doubtful."""
+
+SAYS = {
+    Grade.GOOD: "the draws can be used as draws of the full-data posterior",
+    Grade.USABLE: "correct the draws (check.correct) before you use them",
+    Grade.DOUBTFUL: "importance weights still work, but keep more rows",
+    Grade.REFUSED: (
+        "the coreset posterior is too far from the full one to be corrected; keep more rows"
+    ),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,14 +67,23 @@ class Check:
     ----------
     kl, kl_se
         KL(π_w‖π) in nats, and its Monte Carlo standard error (autocorrelation included).
+    kl_interval
+        A 95 % interval of KL(π_w‖π), in nats. At a k-hat of 0.7 and more its lower end is a lower
+        bound, ``kl`` is low on average, and there is no upper end (infinity).
     forward_kl, forward_kl_se
-        KL(π‖π_w) in nats, and its standard error.
+        KL(π‖π_w) in nats, and its standard error; NaN at a k-hat of 0.7 and more, where no weights
+        estimate it.
     half_variance
         ½Var(D), the leading term of both.
     khat
-        Pareto k-hat of the importance ratios π/π_w.
+        Pareto k-hat of the importance ratios π/π_w. Below 1e-4 nats it is not asked.
     ess
         Effective number of draws after importance weighting, (Σr)²/Σr².
+    rhat, draws_ess
+        R-hat and the effective sample size of the draws that were given, all of them, before any
+        weighting: the worst over the unconstrained parameters. NaN where they are too few to tell.
+    modes
+        What the search for modes without draws came to.
     log_ratios : (chains, S)
         D_s, centred.
     log_weights : (chains, S)
@@ -72,11 +96,15 @@ class Check:
 
     kl: float
     kl_se: float
+    kl_interval: tuple[float, float]
     forward_kl: float
     forward_kl_se: float
     half_variance: float
     khat: float
     ess: float
+    rhat: float
+    draws_ess: float
+    modes: ModeSearch
     log_ratios: Float[np.ndarray, "chains S"]
     log_weights: Float[np.ndarray, "chains S"]
     picked: Int[np.ndarray, " S"]
@@ -84,29 +112,63 @@ class Check:
     size: int
 
     @property
-    def ok(self) -> bool:
-        """Whether draws of π_w can be used for π: k-hat < 0.7 and KL(π_w‖π) below 0.5 nats."""
-        return self.khat < USABLE and self.kl < 0.5
+    def grade(self) -> Grade:
+        """What the draws are good for."""
+        by_kl = grade_of(self.kl, self.khat)
+        if by_kl is Grade.REFUSED:
+            return by_kl
+        if self.modes.others:
+            return Grade.ONE_MODE
+        return Grade.DOUBTFUL if self._doubts else by_kl
 
     @property
-    def kl_interval(self) -> tuple[float, float]:
-        """A 95 % Monte Carlo interval of KL(π_w‖π), in nats."""
-        margin = 1.96 * float(self.kl_se)
-        return max(0.0, float(self.kl) - margin), float(self.kl) + margin
+    def ok(self) -> bool:
+        """Whether draws of π_w can be used for π: the verdict is "good" or "usable"."""
+        return self.grade.ok
 
     @property
     def verdict(self) -> str:
         """One sentence that says whether to trust the coreset posterior."""
-        if self.khat >= USABLE:
-            return (
-                "do not use: the coreset posterior is too far from the full one to be corrected; "
-                "keep more rows"
+        reason = SAYS.get(self.grade, "")
+        if self.grade is Grade.ONE_MODE:
+            reason = self._other_mode
+        elif self.grade is Grade.DOUBTFUL and self._doubts:
+            reason = " and ".join(self._doubts)
+        return f"{self.grade.value}: {reason}"
+
+    @property
+    def caveat(self) -> str:
+        """What the certificate leaves open."""
+        return f"Blind to regions the coreset posterior never visits; {self.modes.caveat}."
+
+    @property
+    def kl_is_known(self) -> bool:
+        """Whether the divergences are known, and not only a lower bound of KL(π_w‖π)."""
+        return is_known(self.kl, self.khat)
+
+    @property
+    def _doubts(self) -> list[str]:
+        doubts = []
+        if not self.rhat <= MIXED_RHAT:
+            unknown = np.isnan(self.rhat)
+            found = "unknown" if unknown else f"{self.rhat:.2f}, above {MIXED_RHAT}"
+            doubts.append(f"R-hat of the draws is {found}: sample longer chains")
+        if not self.draws_ess >= FEWEST_DRAWS:
+            count = "an unknown number of" if np.isnan(self.draws_ess) else f"{self.draws_ess:.0f}"
+            doubts.append(
+                f"the draws are worth {count} independent ones, and not {FEWEST_DRAWS}: take more"
             )
-        if self.kl >= 0.5:
-            return "doubtful: importance weights still work, but keep more rows"
-        if self.khat >= GOOD:
-            return "usable: correct the draws (check.correct) before reading off tails"
-        return "good: the draws can be used as draws of the full-data posterior"
+        return doubts
+
+    @property
+    def _other_mode(self) -> str:
+        mass = sum(other.share for other in self.modes.others)
+        names = self.modes.others[0].parameters
+        differing = ", ".join(names[:NAMED]) + (" and others" if len(names) > NAMED else "")
+        return (
+            f"modes without draws have {mass:.0%} of the mass, and the largest differs in "
+            f"{differing}; sample from scattered starts, or make the model tell its modes apart"
+        )
 
     def correct(self, draws: xr.DataTree, *, resample: bool = True, seed: int = 0) -> xr.DataTree:
         """Return draws corrected towards the full posterior by Pareto-smoothed weights.
@@ -124,12 +186,12 @@ class Check:
         Raises
         ------
         RequestError
-            k-hat is 0.7 or more, so the weights cannot be trusted; or these are other draws.
+            The verdict is "do not use", so the weights cannot be trusted; or these are other draws.
         """
-        if self.khat >= USABLE:
+        if self.grade is Grade.REFUSED:
             raise RequestError(
-                f"k-hat is {self.khat:.2f}; importance weights above {USABLE} are not "
-                "trustworthy, so nothing is corrected: build a larger coreset."
+                f"The verdict is '{self.grade.value}' ({self._figures}), so nothing is corrected: "
+                "build a larger coreset."
             )
         posterior = draws["posterior"]
         chains, n = posterior.sizes["chain"], posterior.sizes["draw"]
@@ -144,15 +206,19 @@ class Check:
         return thinned.map_over_datasets(lambda part: _reordered(part, order))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the figures, JSON-ready."""
+        """Return the figures, JSON-ready; None for a divergence that is not known."""
         low, high = self.kl_interval
         return {
             "kl": self.kl,
-            "kl_interval": [low, high],
-            "forward_kl": self.forward_kl,
+            "kl_interval": [low, high if self.kl_is_known else None],
+            "forward_kl": self.forward_kl if self.kl_is_known else None,
             "khat": self.khat,
             "ess": self.ess,
             "draws": int(self.log_ratios.size),
+            "rhat": self.rhat,
+            "draws_ess": self.draws_ess,
+            "mode_searches": self.modes.searches,
+            "other_modes": [other._asdict() for other in self.modes.others],
             "ok": self.ok,
             "verdict": self.verdict,
             "size": self.size,
@@ -160,14 +226,21 @@ class Check:
         }
 
     def __repr__(self) -> str:
-        low, high = self.kl_interval
         return (
-            f"KL(coreset‖full) = {self.kl:.2g} nats [{low:.2g}, {high:.2g}], "
-            f"KL(full‖coreset) = {self.forward_kl:.2g}; k-hat {self.khat:.2f}, "
-            f"ESS {self.ess:.0f} of {self.log_ratios.size} draws.\n"
-            f"{self.size} of {self.n_rows:,} rows: {self.verdict}.\n"
-            "Blind to regions the coreset posterior never visits."
+            f"{self._figures}, ESS {self.ess:.0f} of {self.log_ratios.size} draws.\n"
+            f"{self.size} of {self.n_rows:,} rows: {self.verdict}.\n{self.caveat}"
         )
+
+    @property
+    def _figures(self) -> str:
+        low, high = self.kl_interval
+        kl = f"KL(coreset‖full) at least {low:.2g} nats"
+        if self.kl_is_known:
+            kl = (
+                f"KL(coreset‖full) = {self.kl:.2g} nats [{low:.2g}, {high:.2g}], "
+                f"KL(full‖coreset) = {self.forward_kl:.2g}"
+            )
+        return f"{kl}; k-hat {self.khat:.2f}"
 
 
 def check(
@@ -181,6 +254,9 @@ def check(
 ) -> Check:
     """Measure how far the coreset posterior is from the full-data posterior, in one pass.
 
+    The draws are judged as well, by R-hat and effective sample size; up to 50 parameters, modes
+    that have no draws are searched for.
+
     Parameters
     ----------
     coreset
@@ -193,7 +269,7 @@ def check(
     max_draws
         Chains are thinned to at most this many draws in all; each costs N potentials.
     seed
-        Seed for sampling when ``draws`` is None.
+        Seed for sampling when ``draws`` is None, and for the starts of the search for other modes.
     progress
         Show progress on standard error; None shows it on a terminal.
 
@@ -225,38 +301,38 @@ def check(
     _require_same_length(coreset, source)
     if draws is None:
         draws = coreset.sample(draws=max(1, max_draws // 4), seed=seed, progress=progress)
-    z = unconstrained(draws, dim)
-    picked = _thinning(z.shape[1], max(1, max_draws // z.shape[0]))
-    z = z[:, picked]
-    flat = z.reshape(-1, z.shape[-1])
+    given = unconstrained(draws, dim)
+    picked = _thinning(given.shape[1], max(1, max_draws // given.shape[0]))
+    z = given[:, picked]
+    flat = z.reshape(-1, dim)
     if len(flat) < 2:
         raise RequestError("A certificate needs at least 2 draws.")
+    probe = ModeProbe(coreset, flat, seed)
     known = KnownRows.of(coreset.indices, dict(coreset.rows))
     with ProgressBar(progress) as bar, _naming_the_table(coreset):
         bar.begin("checking against all rows", source.n_rows)
         table = encoded(ComparedRows(source, known), coreset.model)
         potentials = Potentials(coreset.model, table, bar.advance)
-        totals = potentials.totals(flat)
+        totals = potentials.totals(np.concatenate([flat, probe.points]), finite=len(flat))
     kept = coreset.model.encode(coreset.rows, coreset.indices)
     at_coreset = coreset.weights @ potentials.vectors(kept, flat)
-    log_ratios = totals - at_coreset
-    return _certificate(coreset, log_ratios.reshape(z.shape[:2]), picked)
-
-
-def _certificate(coreset: Coreset, log_ratios: np.ndarray, picked: np.ndarray) -> Check:
-    chained = log_ratios if len(log_ratios) > 1 else log_ratios[0]
-    kl = kl_from_log_ratios(chained)
-    log_weights, khat = smoothed_log_weights(log_ratios.ravel())
+    log_ratios = (totals[: len(flat)] - at_coreset).reshape(z.shape[:2])
+    found = judge(log_ratios)
+    mixing = convergence(given)
     return Check(
-        kl=kl.reverse,
-        kl_se=kl.reverse_se,
-        forward_kl=kl.forward,
-        forward_kl_se=kl.forward_se,
-        half_variance=kl.half_variance,
-        khat=khat,
-        ess=float(1.0 / np.exp(2.0 * log_weights).sum()),
+        kl=found.kl.reverse,
+        kl_se=found.kl.reverse_se,
+        kl_interval=(found.kl.reverse_low, found.kl.reverse_high),
+        forward_kl=found.kl.forward,
+        forward_kl_se=found.kl.forward_se,
+        half_variance=found.kl.half_variance,
+        khat=found.khat,
+        ess=found.ess,
+        rhat=mixing["rhat"],
+        draws_ess=mixing["ess"],
+        modes=probe.judged(potentials, totals[len(flat) :]),
         log_ratios=log_ratios - log_ratios.mean(),
-        log_weights=log_weights.reshape(log_ratios.shape),
+        log_weights=found.log_weights,
         picked=picked,
         n_rows=coreset.n_rows,
         size=coreset.size,

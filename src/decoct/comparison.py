@@ -1,17 +1,13 @@
 """Constructions side by side on the user's own model and rows: KL and cost against size.
 
 Every method is built once, at all sizes. Draws of every coreset posterior are then evaluated on all
-rows in one shared pass, and judged as `decoct.check` judges them:
+rows in one shared pass, and judged as `decoct.check` judges them (`diagnostics.verdict`):
 
-    KL(π_w‖π) = log mean e^D − mean D,   D_s = Σ_n f_n(θ_s) − Σ w_n f_n(θ_s).
+    KL(π_w‖π) = log mean e^D − mean D,   D_s = Σ_n f_n(θ_s) − Σ w_n f_n(θ_s),
 
-The ratios r_s ∝ e^{D_s}, Pareto-smoothed, correct draws of π_w towards π, which leaves
-
-    ESS = 1 / Σ r_s²,   Σ r_s = 1,
-
-draws' worth of them, to be trusted as long as k-hat is below 0.7. Uniform subsampling is always
-among the methods. The Laplace approximation of the full posterior is the alternative that keeps no
-rows: its KL is that of the approximation as it is, its ESS what correcting it leaves.
+and the draws that importance weights leave. Uniform subsampling is always among the methods. The
+Laplace approximation of the full posterior is the alternative that keeps no rows: its KL is that of
+the approximation as it is, its ESS what correcting it leaves.
 """
 
 from __future__ import annotations
@@ -39,8 +35,7 @@ from decoct.coreset import Coreset
 from decoct.data.base import Rows
 from decoct.data.encoded import encoded
 from decoct.data.tables import rows as as_rows
-from decoct.diagnostics.chains import smoothed_log_weights
-from decoct.diagnostics.divergences import kl_from_log_ratios
+from decoct.diagnostics.verdict import is_known, judge
 from decoct.driver import path
 from decoct.errors import DecoctError, RequestError, RowsError
 from decoct.models.base import AbstractModel
@@ -85,7 +80,7 @@ class Line:
         KL(π_w‖π) in nats at draws of π_w, and its Monte Carlo error; before any correction, for
         "Laplace + PSIS" too.
     khat
-        Pareto k-hat of the ratios π/π_w: above 0.7 the KL is no more than an order of magnitude.
+        Pareto k-hat of the ratios π/π_w.
     ess
         Draws that importance correction towards π leaves, of those the KL was measured at; a
         number to trust where k-hat is below 0.7.
@@ -93,6 +88,9 @@ class Line:
         Of the one build that answers every size.
     evaluations
         Potentials of that build, divided by N.
+    kl_low, kl_high
+        A 95 % interval of KL(π_w‖π); at a k-hat of 0.7 and more ``kl_low`` is a lower bound, all
+        that is known, and ``kl_high`` infinite.
     note
         Why there are no figures, if there are none.
     """
@@ -106,7 +104,14 @@ class Line:
     ess: float | None = None
     seconds: float | None = None
     evaluations: float | None = None
+    kl_low: float | None = None
+    kl_high: float | None = None
     note: str = ""
+
+    @property
+    def kl_is_known(self) -> bool:
+        """Whether ``kl`` estimates the divergence, and ``kl_low`` is not all that is known."""
+        return self.kl is not None and self.khat is not None and is_known(self.kl, self.khat)
 
 
 @dataclass(frozen=True)
@@ -167,7 +172,7 @@ def _cells(line: Line) -> tuple[str, ...]:
     return (
         line.method,
         "–" if line.rows is None else f"{line.rows:,}",
-        f"{line.kl:.2g} ± {line.kl_se:.1g}",
+        f"{line.kl:.2g} ± {line.kl_se:.1g}" if line.kl_is_known else f"at least {line.kl_low:.2g}",
         f"{line.khat:.2f}",
         f"{line.ess:,.0f}",
         f"{line.seconds:.1f}",
@@ -310,10 +315,16 @@ class _Entry:
         else:
             known = self.known - potentials.log_prior(self.z)
         ratios = totals - known
-        kl = kl_from_log_ratios(ratios)
-        log_weights, khat = smoothed_log_weights(ratios)
-        ess = float(1.0 / np.exp(2.0 * log_weights).sum())
-        self.line = replace(self.line, kl=kl.reverse, kl_se=kl.reverse_se, khat=khat, ess=ess)
+        found = judge(ratios[None])
+        self.line = replace(
+            self.line,
+            kl=found.kl.reverse,
+            kl_se=found.kl.reverse_se,
+            kl_low=found.kl.reverse_low,
+            kl_high=found.kl.reverse_high,
+            khat=found.khat,
+            ess=found.ess,
+        )
 
     def give_up(self, error: DecoctError) -> _Entry:
         """Leave the line without figures, and say why."""

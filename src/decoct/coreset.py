@@ -16,6 +16,7 @@ from jaxtyping import Float, Int
 
 from decoct.checks import is_whole
 from decoct.compilation import use_compilation_cache
+from decoct.diagnostics.chains import MIXED_RHAT, USABLE_KHAT
 from decoct.draws import to_datatree
 from decoct.errors import RequestError
 from decoct.models.base import AbstractModel
@@ -283,14 +284,14 @@ def _tell_of_trouble(draws: Draws) -> None:
             stacklevel=3,
         )
     khat = draws.info.get("khat", -np.inf)
-    if khat > 0.7:
+    if khat > USABLE_KHAT:
         warnings.warn(
             f"The draws of {draws.sampler} do not fit the coreset posterior (k-hat {khat:.2f}, "
-            "above 0.7); use NUTS.",
+            f"above {USABLE_KHAT}); use NUTS.",
             stacklevel=3,
         )
     rhat = draws.info.get("rhat", np.nan)
-    if rhat > 1.05:
+    if rhat > MIXED_RHAT:
         warnings.warn(
             f"R-hat is {rhat:.3f}: the chains have not mixed; take more draws and warm-up.",
             stacklevel=3,

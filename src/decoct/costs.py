@@ -29,6 +29,7 @@ from decoct.data.arrays import ArrayRows
 from decoct.data.base import DEFAULT_CHUNK, Chunk, Rows
 from decoct.data.encoded import EncodedRows, encoded
 from decoct.data.tables import rows as as_rows
+from decoct.diagnostics.chains import GOOD_KHAT
 from decoct.errors import RequestError
 from decoct.models.base import AbstractModel
 from decoct.models.fitted import FittedModel, require_model
@@ -41,9 +42,6 @@ CHECKING = 1
 
 STREAMED_BLOCKS = 8
 """Blocks of a streamed table at once: read ahead, decoded, encoded and on the device."""
-
-GOOD = 0.5
-"""k-hat below which importance weights are good."""
 
 PROBE_DRAWS = 256
 """Draws at which the probe evaluates potentials."""
@@ -238,7 +236,7 @@ def _drawing_seconds(problem: Problem, fits: PlannedFits) -> tuple[float, bool]:
     subsample = uniform_selection(jax.random.key(0), problem, fits.reference)
     draws = problem.draw(jax.random.key(1), subsample, fits.draws)
     seconds = time.process_time() - started
-    return seconds, draws.sampler == "laplace" and draws.info.get("khat", np.inf) < GOOD
+    return seconds, draws.sampler == "laplace" and draws.info.get("khat", np.inf) < GOOD_KHAT
 
 
 def _product_seconds(shape: tuple[int, int]) -> float:

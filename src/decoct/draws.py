@@ -105,9 +105,10 @@ def unconstrained(draws: xr.DataTree | np.ndarray, dim: int) -> Float[np.ndarray
         "NumPyro's and PyMC's draws."
     )
     if hasattr(draws, "children"):  # an xarray.DataTree, without loading xarray
-        if UNCONSTRAINED not in draws.children:
+        tree: Any = draws
+        if UNCONSTRAINED not in tree.children:
             raise RequestError(f"The draws have no group '{UNCONSTRAINED}'; {wanted}")
-        z = draws[UNCONSTRAINED]["z"].transpose("chain", "draw", "parameter").to_numpy()
+        z = tree[UNCONSTRAINED]["z"].transpose("chain", "draw", "parameter").to_numpy()
     else:
         try:
             z = np.asarray(draws, dtype=np.float64)

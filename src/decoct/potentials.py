@@ -132,9 +132,15 @@ class Potentials:
         return places if self.numbers is None else self.numbers[places]
 
     @float64
-    def totals(self, at: Float[np.ndarray, "S d"] | Embedding) -> Float[np.ndarray, " S"]:
-        """Return Σ_n f_n(θ_s) over all rows, or Σ_n of an embedding's coordinates, in one pass."""
-        return self._walk(_TotalsOf(self.model, self.space), at).rounded()
+    def totals(
+        self, at: Float[np.ndarray, "S d"] | Embedding, finite: int | None = None
+    ) -> Float[np.ndarray, " S"]:
+        """Return Σ_n f_n(θ_s) over all rows, or Σ_n of an embedding's coordinates, in one pass.
+
+        A total that is not finite is an error that names the row; with ``finite``, only one of the
+        first so many is, for points after them that nobody drew.
+        """
+        return self._walk(_TotalsOf(self.model, self.space, finite), at).rounded()
 
     @float64
     def sweep(
@@ -257,18 +263,20 @@ def chunk_rows(n_draws: int) -> int:
 
 @dataclass(frozen=True)
 class _TotalsOf:
-    """Chunk -> Σ f_n(θ_s)."""
+    """Chunk -> Σ f_n(θ_s), the first ``finite`` of which must be."""
 
     model: AbstractModel
     space: ParameterSpace
+    finite: int | None = None
     size: int = 0
 
     def __call__(self, chunk: Chunk, at: Embedding) -> Sum:
         with jax.enable_x64(True):
             rows, mask = _padded(chunk, self.size)
             totals = np.asarray(_chunk_totals(self.model, self.space, at, rows, mask))
-            if not np.isfinite(totals).all():
-                _name_bad_potential(self.model, self.space, chunk, at)
+            if not np.isfinite(totals[: self.finite]).all():
+                needed = at if self.finite is None else at.first(self.finite)
+                _name_bad_potential(self.model, self.space, chunk, needed)
         return Sum.of(totals)
 
 

@@ -15,9 +15,9 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
+from decoct.diagnostics.chains import USABLE_KHAT
 from decoct.diagnostics.divergences import Gaussian
 from decoct.errors import ModelError, RequestError
-from decoct.posteriors.automatic import USABLE
 from decoct.posteriors.base import Sampler, WeightedDensity
 from decoct.posteriors.laplace import Laplace, find_full_mode, find_mode, gaussian_at
 from decoct.posteriors.nuts import NUTS
@@ -122,7 +122,7 @@ class Subsample:
         density = _subset(subset_key, potentials, self.rows or potentials.n_rows)
         drawn = self.sampler.draw(draw_key, density, n)
         khat = float(drawn.info.get("khat", -np.inf))
-        if khat > USABLE:
+        if khat > USABLE_KHAT:
             warnings.warn(
                 f"The weighting draws of {drawn.sampler} do not fit the posterior of the subset "
                 f"(k-hat {khat:.2f}); use Subsample(sampler=NUTS()).",

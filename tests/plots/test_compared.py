@@ -9,7 +9,8 @@ pytest.importorskip("matplotlib")
 
 
 def line(method, rows, kl, khat=0.1):
-    return Line(method, rows, rows, kl, 0.1, khat, 90.0, 1.0 if rows is None else rows / 10, 3.0)
+    seconds = 1.0 if rows is None else rows / 10
+    return Line(method, rows, rows, kl, 0.1, khat, 90.0, seconds, 3.0, kl_low=0.8 * kl)
 
 
 def marks(axes):
@@ -50,7 +51,8 @@ def test_nothing_is_marked_without_a_kl_of_zero():
     assert marks(left) == [(10, 1e-3), (20, 1e-4)]
 
 
-def test_open_markers_are_rough_kls():
+def test_open_markers_are_lower_bounds():
     left = Comparison((line("A", 10, 1e-3), line("A", 20, 1.0, khat=0.9)), 1000).plot().axes[0]
     fills = [one.get_markerfacecolor() for one in left.lines if one.get_marker() != "None"]
     assert [fill == "none" for fill in fills] == [False, True]
+    assert marks(left) == [(10, 1e-3), (20, 0.8)]

@@ -16,9 +16,9 @@ import numpy as np
 from jaxtyping import Float
 
 from decoct.constructions.remainder import whitening
+from decoct.diagnostics.chains import USABLE_KHAT
 from decoct.diagnostics.divergences import Gaussian
 from decoct.errors import ModelError
-from decoct.posteriors.automatic import USABLE
 from decoct.posteriors.base import Sampler, WeightedDensity
 from decoct.posteriors.laplace import Laplace, find_mode, gaussian_at
 
@@ -167,6 +167,6 @@ def _means(
 def _laplace(key: jax.Array, density: WeightedDensity) -> Gaussian:
     """Return the Laplace approximation, if it is one: a narrow peak tells nothing of a funnel."""
     khat = Laplace().draw(key, density, DRAWS).info["khat"]
-    if not khat <= USABLE:
+    if not khat <= USABLE_KHAT:
         raise ModelError(f"The Laplace approximation has a k-hat of {khat:.2g}; use NUTS.")
     return gaussian_at(find_mode(density))

@@ -8,6 +8,12 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import logsumexp
 
+GOOD_KHAT, USABLE_KHAT = 0.5, 0.7
+"""k-hat below which importance weights are good, and usable at all (Vehtari et al. 2024)."""
+
+MIXED_RHAT = 1.05
+"""R-hat up to which chains are taken to have mixed."""
+
 NEGLIGIBLE = 1e-2
 """Spread of log ratios, in nats, over which weights are as good as equal; k-hat has no scale and
 would judge the shape of their rounding."""
@@ -28,11 +34,17 @@ def ess_of_mean(values: Float[np.ndarray, "chains S"]) -> float:
 
 
 def convergence(z: Float[np.ndarray, "chains draws d"]) -> dict[str, float]:
-    """Return the worst rank-normalised R-hat and the smallest bulk ESS over the coordinates."""
+    """Return the worst rank-normalised R-hat and the smallest bulk ESS over the coordinates.
+
+    A single chain is compared with itself: its halves are two chains. NaN for chains of fewer than
+    4 draws, and R-hat for coordinates that never moved.
+    """
     if z.shape[1] < 4:
         return {"rhat": np.nan, "ess": np.nan}
-    with np.errstate(divide="ignore", invalid="ignore"):  # a chain that never moved: NaN
-        rhat = _stats().rhat(z, chain_axis=0, draw_axis=1) if z.shape[0] > 1 else np.nan
+    half = z.shape[1] // 2
+    chains = z if len(z) > 1 else np.concatenate([z[:, :half], z[:, -half:]])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rhat = _stats().rhat(chains, chain_axis=0, draw_axis=1) if chains.shape[1] > 3 else np.nan
         ess = _stats().ess(z, chain_axis=0, draw_axis=1)
     return {"rhat": float(np.max(rhat)), "ess": float(np.min(ess))}
 
@@ -48,21 +60,22 @@ def smoothed_log_weights(
     tail can be fitted (fewer than 25 ratios, ties) the weights stay unsmoothed and k-hat is +inf.
     """
     log_ratios = np.asarray(log_ratios, dtype=np.float64)
-    spread = float(np.ptp(log_ratios)) if len(log_ratios) else 0.0
-    if spread <= 1e-12 * (1.0 + float(np.abs(log_ratios).max(initial=0.0))):
-        return np.full(len(log_ratios), -np.log(max(1, len(log_ratios)))), -np.inf
-    if spread <= NEGLIGIBLE:
+    if float(np.ptp(log_ratios)) <= NEGLIGIBLE:
         return log_ratios - logsumexp(log_ratios), -np.inf
+    unsmoothed = log_ratios - logsumexp(log_ratios), np.inf
     if len(log_ratios) < FEWEST:
-        return log_ratios - logsumexp(log_ratios), np.inf
-    with np.errstate(divide="ignore", invalid="ignore"):  # ties in the tail: looked at below
-        log_weights, khat = _stats().psislw(-(log_ratios - log_ratios.max()))
+        return unsmoothed
+    try:
+        with np.errstate(divide="ignore", invalid="ignore"):  # ties in the tail: looked at below
+            log_weights, khat = _stats().psislw(-(log_ratios - log_ratios.max()))
+    except ValueError:  # all ratios of the tail are the same
+        return unsmoothed
     log_weights = np.asarray(log_weights)
     if not np.isfinite(log_weights).all():  # a tail no Pareto fits: nothing to trust
-        return log_ratios - logsumexp(log_ratios), np.inf
+        return unsmoothed
     return log_weights, float(np.nan_to_num(khat, nan=np.inf))
 
 
 def pareto_khat(log_ratios: Float[np.ndarray, " S"]) -> float:
-    """Return k-hat of importance log ratios: below 0.5 good, below 0.7 usable."""
+    """Return k-hat of importance log ratios: good below `GOOD_KHAT`, usable below `USABLE_KHAT`."""
     return smoothed_log_weights(log_ratios)[1]

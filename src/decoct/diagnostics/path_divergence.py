@@ -34,6 +34,7 @@ from decoct.data.base import Rows
 from decoct.data.compared import differs, other_table
 from decoct.data.encoded import encoded
 from decoct.data.tables import rows as as_rows
+from decoct.diagnostics.chains import MIXED_RHAT, USABLE_KHAT
 from decoct.diagnostics.posterior_path import Kind, PosteriorPath, paired_error
 from decoct.errors import RequestError
 from decoct.models.base import AbstractModel
@@ -42,9 +43,6 @@ from decoct.precision import float64
 
 FACTOR: dict[Kind, float] = {"reverse": 0.5, "forward": 0.5, "symmetrised": 1.0}
 """What E Var_γ(T)[D] is multiplied by: the mass of 1 − t, t and 1 on [0, 1]."""
-
-DOUBTFUL_KHAT, DOUBTFUL_RHAT = 0.7, 1.05
-"""Above these an approximation, or a Markov chain, is too far from π_γ(t)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,9 +83,9 @@ class PathEstimate:
     @property
     def doubt(self) -> str | None:
         """Why the draws may not be draws of π_γ(t); None if the samplers saw no reason."""
-        if self.khat is not None and self.khat > DOUBTFUL_KHAT:
+        if self.khat is not None and self.khat > USABLE_KHAT:
             return f"k-hat is {self.khat:.2f} at a point of the path: the approximation is poor"
-        if self.rhat is not None and self.rhat > DOUBTFUL_RHAT:
+        if self.rhat is not None and self.rhat > MIXED_RHAT:
             return f"R-hat is {self.rhat:.2f} at a point of the path: the chains have not mixed"
         return None
 

@@ -57,14 +57,16 @@ def add_unscaled(draws: xr.DataTree, model: Any) -> bool:
 
 def parameters(draws: xr.DataTree) -> list[Parameter]:
     """Return every scalar of the posterior, coefficients in the table's own units where known."""
+    return [Parameter.of(name, values) for name, values in scalars(draws)]
+
+
+def scalars(draws: xr.DataTree) -> Iterator[tuple[str, Float[np.ndarray, "chains draws"]]]:
+    """Yield name and draws of every scalar, coefficients in the table's own units where known."""
     posterior = draws["posterior"]
     skipped = "beta" if UNSCALED in posterior else None
-    return [
-        Parameter.of(name, values)
-        for variable, array in posterior.data_vars.items()
-        if variable != skipped
-        for name, values in _scalars(str(variable), array)
-    ]
+    for variable, array in posterior.data_vars.items():
+        if variable != skipped:
+            yield from _scalars(str(variable), array)
 
 
 def _scalars(name: str, array: xr.DataArray) -> Iterator[tuple[str, np.ndarray]]:

@@ -12,9 +12,6 @@ from decoct.plots.kl_curve import plain_sizes
 if TYPE_CHECKING:
     from decoct.comparison import Comparison, Line
 
-UNSURE = 0.7
-"""k-hat above which a KL is drawn as an open marker: no more than an order of magnitude."""
-
 ROUNDING = 1e-16
 """Where KLs of 0 are drawn if there are no others, in nats: what float64 cannot tell from 0."""
 
@@ -26,7 +23,8 @@ def compared(comparison: Comparison) -> Any:
     ----------
     comparison
         Methods at several sizes. A method without figures is left out. A KL of 0, which has no
-        place on a logarithmic axis, is drawn on a dotted line below the others, with a label.
+        place on a logarithmic axis, is drawn on a dotted line below the others, with a label. Where
+        only a lower bound is known (k-hat of 0.7 and more) it is drawn, as an open marker.
 
     Returns
     -------
@@ -52,7 +50,7 @@ def compared(comparison: Comparison) -> Any:
         if sized:
             left.plot([line.rows for line in sized], kls, color=colour, linewidth=1.8)
         for line, kl in zip(lines, kls, strict=True):
-            fill = colour if line.khat is not None and line.khat < UNSURE else "none"
+            fill = colour if line.kl_is_known else "none"
             shape = {"marker": marker, "color": colour, "markerfacecolor": fill, "markersize": 8}
             if line.rows is not None:
                 left.plot([line.rows], [kl], **shape)
@@ -67,9 +65,7 @@ def compared(comparison: Comparison) -> Any:
             _mark_zero(axes, floor)
     plain_sizes(left, np.array([one.rows for one in comparison.lines if one.rows is not None]))
     dress(left, f"Of {comparison.n_rows:,} rows", "rows kept", "KL(coreset ‖ full), nats")
-    dress(
-        right, "What the build cost (open: k-hat above 0.7, a rough KL)", "seconds of the build", ""
-    )
+    dress(right, "What the build cost (open: lower bounds of KL)", "seconds of the build", "")
     picture.legend(
         *right.get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False
     )
@@ -78,15 +74,22 @@ def compared(comparison: Comparison) -> Any:
 
 def _floor(comparison: Comparison) -> float | None:
     """Return where to draw KLs of 0, a decade below the others; None if there is none."""
-    kls = [line.kl for line in comparison.lines if line.kl is not None]
+    kls = [_kl(line) for line in comparison.lines if line.kl is not None]
     if all(kl > 0.0 for kl in kls):
         return None
     return min((0.1 * kl for kl in kls if kl > 0.0), default=ROUNDING)
 
 
 def _height(line: Line, floor: float | None) -> float:
-    assert line.kl is not None
-    return line.kl if floor is None or line.kl > 0.0 else floor
+    kl = _kl(line)
+    return kl if floor is None or kl > 0.0 else floor
+
+
+def _kl(line: Line) -> float:
+    """Return the KL of a line with figures, or its lower bound where that is all that is known."""
+    kl = line.kl if line.kl_is_known else line.kl_low
+    assert kl is not None
+    return kl
 
 
 def _mark_zero(axes: Any, floor: float) -> None:

@@ -26,7 +26,8 @@ def kl_against_size(
         Name of a method -> (sizes, KLs in nats).
     certified
         Name -> (size, KL, lower, upper): estimates with their intervals, such as those of
-        `decoct.check`, drawn as points with bars.
+        `decoct.check`, drawn as points with bars; an arrow from the lower bound where there is no
+        upper end.
     target
         Where to draw a reference line, in nats; None draws none.
     title
@@ -61,9 +62,11 @@ def kl_against_size(
     ):
         axes.plot(sizes, kls, color=colour, marker=marker, markersize=7, linewidth=2.0, label=name)
     for name, (size, kl, low, high) in (certified or {}).items():
-        bars = [[max(0.0, kl - low)], [max(0.0, high - kl)]]
+        is_bound = not np.isfinite(high)
+        at = low if is_bound else kl
+        bars = [[max(0.0, at - low)], [at if is_bound else max(0.0, high - kl)]]
         axes.errorbar(
-            [size], [kl], yerr=bars, fmt="*", markersize=19, color="black",
+            [size], [at], yerr=bars, lolims=is_bound, fmt="*", markersize=19, color="black",
             markerfacecolor="none", markeredgewidth=1.5, zorder=4, label=name,
         )  # fmt: skip
     axes.relim()  # an error bar would stretch the axis to the logarithm of its place

@@ -123,11 +123,9 @@ def _verdict(coreset: Coreset, check: Check | None) -> str:
         kl = "not predicted" if predicted is None else f"predicted at {predicted:.2g} nats"
         says = f"Not certified. KL(coreset‖full) is {kl}; give the table to certify it."
         return f'<p class="verdict unknown"><strong>{_text(says)}</strong></p>'
-    word = check.verdict.split(":")[0]
-    kind = {"good": "good", "usable": "usable"}.get(word, "bad")
+    kind = check.grade.value if check.ok else "bad"
     says = check.verdict[0].upper() + check.verdict[1:] + "."
-    blind = "The certificate is blind to regions the coreset posterior never visits."
-    return f'<p class="verdict {kind}"><strong>{_text(says)}</strong><br>{_text(blind)}</p>'
+    return f'<p class="verdict {kind}"><strong>{_text(says)}</strong><br>{_text(check.caveat)}</p>'
 
 
 def _figures(coreset: Coreset, check: Check | None) -> str:
@@ -141,10 +139,15 @@ def _figures(coreset: Coreset, check: Check | None) -> str:
     ]
     if check is not None:
         low, high = check.kl_interval
+        divergences = [("KL(coreset‖full), nats", f"at least {low:.2g}")]
+        if check.kl_is_known:
+            divergences = [
+                ("KL(coreset‖full), nats", f"{check.kl:.2g}"),
+                ("its 95 % Monte Carlo interval", f"{low:.2g} to {high:.2g}"),
+                ("KL(full‖coreset), nats", f"{check.forward_kl:.2g}"),
+            ]
         shown = [
-            ("KL(coreset‖full), nats", f"{check.kl:.2g}"),
-            ("its 95 % Monte Carlo interval", f"{low:.2g} to {high:.2g}"),
-            ("KL(full‖coreset), nats", f"{check.forward_kl:.2g}"),
+            *divergences,
             ("Pareto k-hat", f"{check.khat:.2f}"),
             ("effective draws after correction", f"{check.ess:,.0f} of {check.log_ratios.size:,}"),
             *shown,

@@ -6,15 +6,13 @@ from dataclasses import dataclass, field
 
 import jax
 
+from decoct.diagnostics.chains import USABLE_KHAT
 from decoct.errors import ModelError
 from decoct.models.conjugate import AbstractConjugate
 from decoct.posteriors.base import Draws, WeightedDensity
 from decoct.posteriors.exact import Exact
 from decoct.posteriors.laplace import Laplace
 from decoct.posteriors.nuts import NUTS
-
-USABLE = 0.7
-"""k-hat above which importance ratios against a proposal cannot be trusted."""
 
 MISFIT = 1.0
 """KL(q‖π_w) in nats above which draws of q do not stand for draws of π_w."""
@@ -40,6 +38,6 @@ class Automatic:
             draws = Laplace().draw(key, density, n)
         except ModelError:
             return self.nuts.draw(key, density, n)
-        if draws.info["khat"] <= USABLE and draws.info["kl"] <= MISFIT:
+        if draws.info["khat"] <= USABLE_KHAT and draws.info["kl"] <= MISFIT:
             return draws
         return self.nuts.draw(key, density, n)

@@ -23,7 +23,14 @@ from decoct.models.base import AbstractModel
 from decoct.models.fitted import require_density
 from decoct.parameters import ParameterSpace
 from decoct.posteriors.base import Draws, WeightedDensity, log_densities
-from decoct.posteriors.newton import ROUNDED, Mode, ModeStatus, decrement_of, maximise
+from decoct.posteriors.newton import (
+    MOST_EVALUATIONS,
+    ROUNDED,
+    Mode,
+    ModeStatus,
+    decrement_of,
+    maximise,
+)
 from decoct.potentials import Curvature, Potentials
 from decoct.precision import float64
 from decoct.progress import ProgressBar
@@ -88,11 +95,16 @@ def _climb(density: WeightedDensity, start):
 
 
 @float64
-def find_mode(density: WeightedDensity, start: Float[np.ndarray, " d"] | None = None) -> Mode:
+def find_mode(
+    density: WeightedDensity,
+    start: Float[np.ndarray, " d"] | None = None,
+    max_evaluations: int = MOST_EVALUATIONS,
+) -> Mode:
     """Return the mode of π_w on the rows of a small weighted sample.
 
     A compiled Newton loop gets there in one call wherever the log density is concave on its way;
-    elsewhere the damped search of `posteriors.newton` begins again from the start.
+    elsewhere the damped search of `posteriors.newton` begins again from the start, with at most
+    ``max_evaluations``.
     """
     start = density.start if start is None else start
 
@@ -107,7 +119,7 @@ def find_mode(density: WeightedDensity, start: Float[np.ndarray, " d"] | None = 
         here = Curvature(float(value), gradient, hessian)
         if decrement_of(here) is not None:
             return Mode(np.asarray(found.z), here, ModeStatus.CONVERGED, int(found.steps) + 1)
-    return maximise(evaluate, start)
+    return maximise(evaluate, start, max_evaluations)
 
 
 @eqx.filter_jit
@@ -116,6 +128,15 @@ def _prior_curvature(model: AbstractModel, space: ParameterSpace, z):
         return model.log_prior(space.unflatten(z))
 
     return to_second_order(log_prior, z)
+
+
+@float64
+def prior_curvature(
+    model: AbstractModel, space: ParameterSpace, z: Float[np.ndarray, " d"]
+) -> Curvature:
+    """Return value, gradient and Hessian of log π₀ at z."""
+    value, gradient, hessian = _prior_curvature(model, space, jnp.asarray(z))
+    return Curvature(float(value), np.asarray(gradient), np.asarray(hessian))
 
 
 @float64
@@ -130,12 +151,11 @@ def find_full_mode(potentials: Potentials, start: Float[np.ndarray, " d"] | None
         # A step that overflows is a step too far; a start that does is an error with a name.
         data = potentials.curvature(z, strict=not seen)
         seen = True
-        with jax.enable_x64(True):
-            value, gradient, hessian = _prior_curvature(model, space, jnp.asarray(z))
+        prior = prior_curvature(model, space, z)
         return Curvature(
-            data.value + float(value),
-            data.gradient + np.asarray(gradient),
-            data.hessian + np.asarray(hessian),
+            data.value + prior.value,
+            data.gradient + prior.gradient,
+            data.hessian + prior.hessian,
         )
 
     return maximise(evaluate, space.flatten(potentials.initial) if start is None else start)

@@ -22,6 +22,9 @@ ROUNDED = 1e-12
 SINGULAR = 1e-14
 """Pivot of −H, scaled to a unit diagonal, below which a direction counts as flat."""
 
+MOST_EVALUATIONS = 200
+"""Evaluations of a search, if nothing else is asked for."""
+
 
 class ModeStatus(enum.Enum):
     """How the search for the mode ended."""
@@ -53,7 +56,7 @@ class Mode(NamedTuple):
 def maximise(
     evaluate: Callable[[np.ndarray], Curvature],
     start: Float[np.ndarray, " d"],
-    max_evaluations: int = 200,
+    max_evaluations: int = MOST_EVALUATIONS,
     tolerance: float = 1e-20,
 ) -> Mode:
     """Climb from ``start`` until the Newton decrement gᵀ(−H)⁻¹g is below ``tolerance``.
