@@ -21,7 +21,7 @@ from decoct.models import (
 from decoct.models.formula import from_formula
 from decoct.models.registry import KINDS, from_dict
 
-THIRDS = np.array([1 / 3, 0.1, 1e-300])
+THIRDS = np.array([1 / 3, 0.1, 1e-150])
 SIGMA = np.array([[2.0, 1 / 3], [1 / 3, 0.7]])
 
 MODELS = [

@@ -252,6 +252,7 @@ class Laplace:
         # k-hat needs a tail to look at, however few draws are wanted
         z = gaussian.sample(host_rng(key), max(n, JUDGED_AT))
         log_ratios = log_densities(density, z) - gaussian.log_density(z)
-        possible = np.isfinite(log_ratios).all()
+        with np.errstate(over="ignore"):
+            possible = np.isfinite(log_ratios.sum())
         kl = kl_from_log_ratios(log_ratios).reverse if possible else np.inf
         return Draws(z[None, :n], "laplace", {"khat": pareto_khat(log_ratios), "kl": kl})
