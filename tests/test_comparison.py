@@ -67,6 +67,20 @@ def test_kls_are_the_exact_ones_for_a_conjugate_model():
     assert line.kl_se < 0.2 * line.kl
 
 
+def test_a_k_hat_that_refuses_leaves_a_lower_bound(comparison):
+    """The same arithmetic as the certificate's, and the same rule."""
+    known = [line for line in comparison.lines if line.khat < 0.7]
+    bounds = [line for line in comparison.lines if line.khat >= 0.7 and line.kl > 1e-4]
+    assert known
+    assert bounds
+    for line in known:
+        assert 0.0 <= line.kl_low < line.kl < line.kl_high < np.inf
+    for line in bounds:
+        assert (line.kl_is_known, line.kl_high) == (False, np.inf)
+        assert f"at least {line.kl_low:.2g}" in repr(comparison)
+        assert f"{line.kl:.2g} ±" not in repr(comparison)
+
+
 def test_a_method_that_refuses_has_a_line_that_says_why():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(400, 2))

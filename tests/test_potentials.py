@@ -122,6 +122,21 @@ def test_a_nan_potential_names_its_row_and_draw():
             walk(np.zeros((2, 1)))
 
 
+def test_points_after_the_draws_may_be_impossible():
+    model = decoct.Model(
+        lambda p, r: jnp.where(p["mu"] > 4.0, -jnp.inf, p["mu"] * r["y"]),
+        lambda p: -(p["mu"] ** 2),
+        {"mu": 0.0},
+    )
+    ours = Potentials(model, encoded(ArrayRows({"y": np.ones(100)}), model))
+    at = np.array([[1.0], [2.0], [5.0], [3.0]])
+    totals = ours.totals(at, finite=2)
+    np.testing.assert_allclose(totals[[0, 1, 3]], [100.0, 200.0, 300.0])
+    assert not np.isfinite(totals[2])
+    with pytest.raises(ModelError, match="row 0 is -inf at draw 2"):
+        ours.totals(at, finite=3)
+
+
 @pytest.mark.parametrize("size", [1e308, 1e200])
 def test_potentials_too_large_to_be_added_up_or_squared(size):
     model = decoct.Model(

@@ -34,7 +34,7 @@ from decoct.data.compared import (
 from decoct.data.encoded import EncodedRows, encoded
 from decoct.data.tables import rows as as_rows
 from decoct.data.watched import counted_rows
-from decoct.diagnostics.chains import MIXED_RHAT, convergence
+from decoct.diagnostics.chains import FEWEST, MIXED_RHAT, convergence
 from decoct.diagnostics.verdict import Grade, grade_of, is_known, judge
 from decoct.draws import unconstrained
 from decoct.errors import CoresetFileError, RequestError
@@ -134,6 +134,8 @@ class Check:
             reason = self._other_mode
         elif self.grade is Grade.DOUBTFUL and self._doubts:
             reason = " and ".join(self._doubts)
+        elif self.log_ratios.size < FEWEST:
+            reason = f"fewer than {FEWEST} draws have no tail to judge; take more"
         return f"{self.grade.value}: {reason}"
 
     @property

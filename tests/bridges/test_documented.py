@@ -39,11 +39,11 @@ def run(page, monkeypatch, folder):
 
 
 def do_less(monkeypatch):
-    """Let builds draw from Laplace approximations, and ``coreset.sample`` two chains of 150."""
+    """Let builds draw from Laplace approximations, and ``coreset.sample`` two chains of 500."""
     sample = decoct.Coreset.sample
 
     def short(self, draws, chains, *, sampler):
-        return sample(self, 150, 2, sampler=dataclasses.replace(sampler, warmup=300))
+        return sample(self, 500, 2, sampler=dataclasses.replace(sampler, warmup=300))
 
     method = decoct.constructions.IteratedHilbert(draws=300, pool=500, max_rounds=2)
     laplace = decoct.posteriors.Laplace(judge=False)
@@ -53,10 +53,10 @@ def do_less(monkeypatch):
 
 
 def sample_less_with_pymc(monkeypatch):
-    """Let ``pm.sample`` take two chains of 150 draws, one after the other."""
+    """Let ``pm.sample`` take two chains of 500 draws, one after the other."""
     from tests.bridges.pymc_import import pm
 
-    few = {"draws": 150, "tune": 300, "chains": 2, "cores": 1, "progressbar": False}
+    few = {"draws": 500, "tune": 300, "chains": 2, "cores": 1, "progressbar": False}
     monkeypatch.setattr(
         pm, "sample", functools.partial(pm.sample, compute_convergence_checks=False, **few)
     )
@@ -69,7 +69,7 @@ def test_numpyro(monkeypatch, tmp_path):
 
     class Short(infer.MCMC):
         def __init__(self, kernel, *, num_warmup, num_samples):
-            super().__init__(kernel, num_warmup=300, num_samples=300, progress_bar=False)
+            super().__init__(kernel, num_warmup=300, num_samples=500, progress_bar=False)
 
     monkeypatch.setattr(infer, "MCMC", Short)
     do_less(monkeypatch)
@@ -77,7 +77,7 @@ def test_numpyro(monkeypatch, tmp_path):
     assert blocks == 5
     assert names["check"].ok
     assert names["draws"]["posterior"]["alpha"].dims == ("chain", "draw", "county")
-    assert names["predicted"]["y"].shape == (2, 150, 1)
+    assert names["predicted"]["y"].shape == (2, 500, 1)
     assert "Pareto k-hat" in (tmp_path / "radon.html").read_text(encoding="utf-8")
 
 
@@ -105,7 +105,7 @@ def test_bambi(monkeypatch, tmp_path):
     names, blocks = run("bambi.md", monkeypatch, tmp_path)
     assert blocks == 4
     assert names["check"].ok
-    predicted = names["predicted"]["posterior"]["mu"].to_numpy().reshape(300, 3)
+    predicted = names["predicted"]["posterior"]["mu"].to_numpy().reshape(1000, 3)
     draws, homes = names["draws"]["posterior"], names["homes"].iloc[:3]
     wanted = draws["Intercept"] + draws["floor"] * homes["floor"].to_numpy()[0]
     wanted = wanted + draws["1|county"].sel(county__factor_dim=homes["county"].iloc[0])

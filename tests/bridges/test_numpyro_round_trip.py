@@ -40,7 +40,7 @@ def coreset(bridge):
 def draws(coreset):
     with jax.numpy_rank_promotion("allow"):
         sampler = NUTS(warmup=300, target_acceptance=0.99)
-        return coreset.sample(draws=200, chains=2, sampler=sampler)
+        return coreset.sample(draws=500, chains=2, sampler=sampler)
 
 
 DRAWS = 3000
@@ -197,7 +197,7 @@ def test_predictions_for_new_rows(own_draws, draws, coreset):
     assert predictions[0]["mean"].shape == (2 * DRAWS, 3)
     posterior = {name: values.to_numpy() for name, values in draws["posterior"].items()}
     ours = Predictive(varying_intercepts, posterior, batch_ndims=2)(jax.random.key(0), **kwargs)
-    assert ours["y"].shape == (2, 200, 3)
+    assert ours["y"].shape == (2, 500, 3)
     wanted = posterior["alpha"][..., NEW["county"]] + posterior["slope"][..., None] * NEW["floor"]
     np.testing.assert_allclose(ours["mean"], wanted, rtol=1e-5)
 

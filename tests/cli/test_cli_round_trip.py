@@ -1,5 +1,9 @@
 """build -> sample -> check -> plot, through files."""
 
+import dataclasses
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 import xarray as xr
@@ -57,6 +61,32 @@ def test_check_passes_a_good_coreset_with_its_draws(decoct, late, data, posterio
     assert figures["ok"]
     assert figures["kl"] < 0.05
     assert (figures["size"], figures["n_rows"]) == (package.load(late).size, 600)
+
+
+def test_report_takes_the_draws_that_are_there(
+    decoct, late, data, posterior, tmp_path, monkeypatch
+):
+    """As the README has it: one run of the sampler for certificate and page."""
+    pytest.importorskip("matplotlib")
+    monkeypatch.setattr(package.Coreset, "sample", None)
+    page = tmp_path / "report.html"
+    words = ["report", late, data / "flights.parquet", "--posterior", posterior, "-o", page]
+    assert decoct(*words).code == 0
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    (line,) = re.findall(r"^decoct report .*$", readme, flags=re.MULTILINE)
+    assert "--posterior posterior.nc" in line
+
+
+@pytest.mark.parametrize(("kl", "code"), [(0.3, 0), (0.7, 1), (1.2, 1)])
+def test_the_exit_code_is_the_verdict_s(decoct, late, data, posterior, monkeypatch, kl, code):
+    coreset = package.load(late)
+    draws = coreset.sample(50, sampler=Laplace(judge=False))
+    found = package.check(coreset, package.rows(str(data / "flights.parquet")), draws)
+    found = dataclasses.replace(found, kl=kl, khat=0.1, rhat=1.0, draws_ess=400.0)
+    monkeypatch.setattr(package, "check", lambda *_: found)
+    result = decoct("check", late, data / "flights.parquet", "--posterior", posterior, "--json")
+    assert (result.code, result.json["ok"]) == (code, code == 0)
+    assert result.json["verdict"] == found.verdict
 
 
 def test_check_samples_by_itself_and_exits_1_on_a_coreset_too_small(

@@ -50,6 +50,15 @@ def test_certified_estimates_have_bars_and_are_in_the_legend():
     assert "certificate" in [text.get_text() for text in axes.get_legend().get_texts()]
 
 
+def test_a_lower_bound_has_an_arrow_and_no_upper_end():
+    certified = {"certificate": (200, 7.0, 5.0, np.inf)}
+    (axes,) = decoct.plots.kl_against_size(CURVES, certified=certified).axes
+    (bars,) = axes.containers
+    assert bars[0].get_xydata().tolist() == [[200.0, 5.0]]
+    assert bars[2][0].get_segments()[0].tolist() == [[200.0, 5.0], [200.0, 10.0]]
+    assert axes.get_ylim()[1] < 1e9
+
+
 @pytest.mark.parametrize(
     ("curves", "sentence"),
     [

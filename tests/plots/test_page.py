@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -107,7 +108,21 @@ def test_a_bad_certificate_is_no_green_page(table):
     check = decoct.check(poor, table, poor.sample(draws=100, warmup=200))
     page = Page(report_page(poor, check=check))
     assert not check.ok
+    assert check.khat >= 0.7
     assert "verdict bad" in {one.get("class") for one in page.attributes("p")}
+    assert f"at least {check.kl_interval[0]:.2g} KL(coreset‖full), nats" in page.text
+    assert "Monte Carlo interval" not in page.text
+    assert "KL(full‖coreset)" not in page.text
+
+
+@pytest.mark.parametrize(
+    ("kl", "khat", "kind"),
+    [(0.01, 0.1, "good"), (0.3, 0.1, "usable"), (0.7, 0.1, "bad"), (1.2, 0.1, "bad")],
+)
+def test_the_colour_is_the_verdict_s(coreset, check, kl, khat, kind):
+    page = Page(report_page(coreset, check=replace(check, kl=kl, khat=khat)))
+    assert f"verdict {kind}" in {one.get("class") for one in page.attributes("p")}
+    assert check.caveat in page.text
 
 
 def test_words_of_the_table_are_words_on_the_page(coreset):

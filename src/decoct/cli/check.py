@@ -19,7 +19,9 @@ def check(
 ) -> int:
     """Measure how far the coreset posterior is from the full-data posterior, in nats.
 
-    One pass over the table. Without --posterior, the coreset is sampled first.
+    One pass over the table. Without --posterior, the coreset is sampled first. The verdict looks at
+    the KL, at k-hat, at R-hat and effective size of the draws, and, up to 50 parameters, for modes
+    without draws.
 
     For example:
 
@@ -28,7 +30,8 @@ def check(
     decoct check late.coreset.parquet flights.parquet --posterior posterior.nc --json
     ```
 
-    Exit codes: 0 the draws can be used; 1 they cannot; 2 bad input.
+    Exit codes: 0 the draws can be used (good, usable); 1 they cannot (doubtful, one mode of
+    several, do not use); 2 bad input.
 
     Parameters
     ----------

@@ -33,9 +33,9 @@ def compare(
     """Compare ways to choose rows on your own table: KL and cost against size.
 
     Uniform, sensitivity, GIGA, SparseVI, moment matching and IteratedHilbert, and the Laplace
-    approximation corrected by importance sampling, which keeps no rows. A k-hat above 0.7 says that
-    a KL is a rough guide only. ESS is the draws that importance sampling leaves; the KL is before
-    that correction, for Laplace too.
+    approximation corrected by importance sampling, which keeps no rows. At a k-hat of 0.7 and more
+    only a lower bound of the KL is known. ESS is the draws that importance sampling leaves; the KL
+    is before that correction, for Laplace too.
 
     For example:
 

@@ -33,11 +33,11 @@ def report(
     For example:
 
     ```
-    decoct report late.coreset.parquet flights.parquet -o report.html
-    decoct report late.coreset.parquet -o report.html --posterior posterior.nc
+    decoct report late.coreset.parquet flights.parquet -o report.html --posterior posterior.nc
+    decoct report late.coreset.parquet -o report.html
     ```
 
-    Exit codes: 0 written; 1 written, but the certificate says not to use the draws; 2 bad input.
+    Exit codes: 0 written; 1 written, but the certificate is neither good nor usable; 2 bad input.
 
     Parameters
     ----------

@@ -153,7 +153,8 @@ def _errors(influence: Float[np.ndarray, "chains S"], dependent: bool) -> tuple[
     if dependent and influence.shape[1] >= 8:
         estimate = ess_of_mean(influence)
         n = min(n, estimate) if np.isfinite(estimate) else n
-    skewness, u = float(((influence / spread) ** 3).mean()), 1.96 / np.sqrt(n)
+    skewness = float((((influence - influence.mean()) / spread) ** 3).mean())
+    u = 1.96 / np.sqrt(n)
     if skewness == 0.0:
         return spread / np.sqrt(n), spread * u
     cubic = np.cbrt(1.0 - skewness * (u + skewness / (6.0 * n)))
