@@ -500,7 +500,8 @@ def _check_rows_apart(
         values = [np.asarray(one) for one in _together_and_alone(model, space, z, rows)]
         for among in values[:2]:
             alone, tolerance = values[2], APART * (1.0 + np.abs(values[2]))
-            differs = ~((np.abs(among - alone) <= tolerance) | ~np.isfinite(alone))
+            with np.errstate(invalid="ignore"):
+                differs = np.isfinite(alone) & ~(np.abs(among - alone) <= tolerance)
             if differs.any():
                 n = int(np.argmax(differs))
                 function = getattr(model, "_log_likelihood", None)

@@ -95,7 +95,8 @@ def test_a_certificate_reads_its_files_once(tmp_path, monkeypatch):
     monkeypatch.setattr(ArrowRows, "take", counted)
     assert decoct.check(coreset, rows, draws).kl < 0.1
     # a few rows to learn the parameters' shapes from
-    assert {tuple(one) for one in taken} == {tuple(range(EXAMPLES))}
+    assert taken
+    assert max(max(one) for one in taken) < EXAMPLES
     frame.loc[coreset.indices[-1], "a"] += 1e-12
     frame.to_parquet(tmp_path / "t.parquet", row_group_size=500)
     with pytest.raises(CoresetFileError, match=r"column 'a' differs in the kept rows\.$"):
