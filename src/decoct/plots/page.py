@@ -125,7 +125,7 @@ def _verdict(coreset: Coreset, check: Check | None) -> str:
         return f'<p class="verdict unknown"><strong>{_text(says)}</strong></p>'
     kind = check.grade.value if check.ok else "bad"
     says = check.verdict[0].upper() + check.verdict[1:] + "."
-    caveat = f"The certificate is {check.caveat[0].lower()}{check.caveat[1:]}"
+    caveat = f"What the certificate leaves open: {check.caveat}"
     return f'<p class="verdict {kind}"><strong>{_text(says)}</strong><br>{_text(caveat)}</p>'
 
 
