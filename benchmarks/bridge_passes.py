@@ -26,7 +26,7 @@ from benchmarks.bridge_models import (
     numpyro_radon_model,
     pymc_logistic_model,
 )
-from decoct.potentials import Potentials
+from decoct.passes.potentials import Potentials
 
 COUNTIES = 85
 

@@ -33,7 +33,7 @@ from benchmarks.bridge_models import (
     pymc_logistic_model,
 )
 from benchmarks.bridge_passes import overhead
-from decoct.posteriors.base import Sampler
+from decoct.samplers.base import Sampler
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -60,7 +60,7 @@ class Case:
         The framework's sampler: seed -> draws, coreset and seed -> draws.
     parameters
         Names to compare.
-    posterior
+    build_sampler
         The sampler of the build; None for the default.
     """
 
@@ -71,7 +71,7 @@ class Case:
     on_all: Callable[[int], Draws]
     on_coreset: Callable[[decoct.Coreset, int], Draws]
     parameters: tuple[str, ...]
-    posterior: Sampler | None = None
+    build_sampler: Sampler | None = None
 
 
 def numpyro_case(
@@ -123,7 +123,7 @@ def numpyro_logistic() -> Case:
 
 def numpyro_radon() -> Case:
     """Radon in 12,573 homes of 386 counties, non-centred (Gelman & Hill 2006, Chapter 12)."""
-    from decoct.posteriors import Laplace
+    from decoct.samplers import Laplace
 
     with np.load(data.folder() / "radon_all.npz") as archive:
         given = {
@@ -134,7 +134,7 @@ def numpyro_radon() -> Case:
         }
     names = ("mu", "tau", "slope", "sigma", "alpha")
     # τ mixes slowly
-    options = {"draws": 6 * DRAWS, "posterior": Laplace(judge=False)}
+    options = {"draws": 6 * DRAWS, "build_sampler": Laplace(judge=False)}
     return numpyro_case("radon, 386 counties", numpyro_radon_model(), given, 1500, names, **options)
 
 
@@ -217,7 +217,7 @@ def pymc_election() -> Case:
     """Votes of 11,566 people in 51 states in 1988, non-centred (Gelman & Hill 2006, Chapter 14)."""
     import pymc as pm
 
-    from decoct.posteriors import Laplace
+    from decoct.samplers import Laplace
 
     with np.load(data.folder() / "election88.npz") as archive:
         given = {k: archive[k] for k in ("state", "black", "female", "v_prev_full", "y")}
@@ -233,10 +233,10 @@ def pymc_election() -> Case:
         linear = beta[0] + beta[1] * black + beta[2] * female + beta[3] * before
         pm.Bernoulli("vote", logit_p=linear + alpha[state], observed=y)
     names = ("beta", "tau", "alpha")
-    posterior = Laplace(judge=False)
+    laplace = Laplace(judge=False)
     # τ mixes slowly: NumPyro's NUTS, which pm.sample calls, makes more draws in the same time
     faster = {"draws": 2 * PYMC_DRAWS, "sampler": "numpyro"}
-    return pymc_case("votes, 51 states", model, 1500, names, **faster, posterior=posterior)
+    return pymc_case("votes, 51 states", model, 1500, names, **faster, build_sampler=laplace)
 
 
 CASES: dict[str, Callable[[], Case]] = {
@@ -254,7 +254,7 @@ def compared(name: str, seed: int = 0) -> dict[str, Any]:
     clock = time.perf_counter
     started = clock()
     coreset = decoct.build(
-        case.bridge, case.bridge.rows, size=case.size, seed=seed, posterior=case.posterior
+        case.bridge, case.bridge.rows, size=case.size, seed=seed, sampler=case.build_sampler
     )
     built = clock()
     small = case.on_coreset(coreset, seed)

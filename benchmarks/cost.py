@@ -53,7 +53,7 @@ def passes_floor(draws: int) -> dict[str, float]:
     import decoct
     from benchmarks import data
     from decoct.data import encoded
-    from decoct.potentials import Potentials, chunk_rows
+    from decoct.passes.potentials import Potentials, chunk_rows
 
     rows = data.logistic()
     model = decoct.models.LogisticRegression()
@@ -122,7 +122,7 @@ def memory_once(path: str) -> dict[str, Any]:
     import resource
 
     import decoct
-    from decoct.models.formula import from_formula
+    from decoct.models.formula.model import from_formula
 
     formula = "y ~ 0 + " + " + ".join(f"x{i}" for i in range(10))
     started = time.perf_counter()

@@ -30,11 +30,11 @@ from benchmarks import data
 from benchmarks.tables import RESULTS, write_csv
 from decoct.constructions import Construction, Hilbert, IteratedHilbert
 from decoct.data import encoded
-from decoct.diagnostics import Gaussian, kl_gaussian
-from decoct.diagnostics.verdict import judge
-from decoct.posteriors.base import log_densities
-from decoct.potentials import Potentials
+from decoct.passes.potentials import Potentials
+from decoct.samplers.base import log_densities
 from decoct.solvers import GIGA
+from decoct.stats import Gaussian, kl_gaussian
+from decoct.stats.verdict import judge
 
 CHAINS, DRAWS = 4, 250
 

@@ -55,7 +55,7 @@ def measured(seeds: int, size: int, draws: int) -> Iterator[dict[str, Any]]:
     for name in PUBLISHED["GIGA"]:
         rows, model = data.paper_set(name), model_for(name)
         full = decoct.laplace(model, rows)
-        prior = decoct.diagnostics.Gaussian(np.zeros(full.dim), np.eye(full.dim))
+        prior = decoct.stats.Gaussian(np.zeros(full.dim), np.eye(full.dim))
         worst = decoct.kl_gaussian(prior, full)
         for solver_name, solver in SOLVERS.items():
             method = Hilbert(solver, draws=draws)

@@ -79,9 +79,9 @@ def compare_once(N: int, D: int, T: int, iterations: int, times: int) -> dict[st
 def bounds(ours: Any, peer: Any, x: np.ndarray) -> dict[str, float]:
     """Return the evidence bound at both posteriors, with our model's last stick."""
     from decoct.mixture.cavi import Mixture, evidence_bound
+    from decoct.mixture.e_step import table
     from decoct.mixture.estimator_input import Moments
     from decoct.mixture.normal_wishart import NormalWishart
-    from decoct.mixture.walks import table
 
     weights = np.ones(len(x))
     rows, priors = table(x, weights), ours._priors(x.shape[1], lambda: Moments.of(x, weights))

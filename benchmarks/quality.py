@@ -25,9 +25,9 @@ from benchmarks import data
 from benchmarks.tables import RESULTS, write_csv
 from decoct.constructions import Hilbert, SparseVI, Uniform
 from decoct.constructions.base import Construction
-from decoct.posteriors import Laplace
+from decoct.constructions.hilbert.weighting import Subsample
+from decoct.samplers import Laplace
 from decoct.solvers import GIGA
-from decoct.weighting import Subsample
 
 SIZES = (10, 20, 50, 100)
 TO_BEAT = {
@@ -55,7 +55,7 @@ def model_for(name: str) -> decoct.models.AbstractModel:
     return decoct.models.LogisticRegression()
 
 
-def laplace_kl(coreset: decoct.Coreset, full: decoct.diagnostics.Gaussian) -> float:
+def laplace_kl(coreset: decoct.Coreset, full: decoct.stats.Gaussian) -> float:
     """Return KL between the Laplace fits of π_w and π."""
     fit = decoct.laplace(coreset.model, dict(coreset.rows), coreset.weights)
     return decoct.kl_gaussian(fit, full)
@@ -78,13 +78,13 @@ def kls_of(
     rows: dict[str, np.ndarray],
     size: int,
     seeds: int,
-    full: decoct.diagnostics.Gaussian,
+    full: decoct.stats.Gaussian,
 ) -> list[float]:
     """Return the KL of one coreset a seed; SparseVI draws from Laplace fits, as KL is judged."""
     sampler = Laplace(judge=False) if isinstance(method, SparseVI) else None
     return [
         laplace_kl(
-            decoct.build(model, rows, size=size, seed=seed, method=method, posterior=sampler), full
+            decoct.build(model, rows, size=size, seed=seed, method=method, sampler=sampler), full
         )
         for seed in range(seeds)
     ]

@@ -44,7 +44,7 @@ def write_rows(folder: Path, n: int) -> None:
 
 def model_of(rows: Any) -> Any:
     """Return the formula model that a user of these columns would write."""
-    from decoct.models.formula import from_formula
+    from decoct.models.formula.model import from_formula
 
     formula = "y ~ 0 + " + " + ".join(f"x{i}" for i in range(DIM))
     return from_formula(formula, rows, "bernoulli", standardize=False)
@@ -135,7 +135,7 @@ def long_run(options: argparse.Namespace) -> dict[str, Any]:
     import jax
 
     import decoct
-    from decoct.posteriors.nuts import NUTS
+    from decoct.samplers.nuts import NUTS
 
     coreset = decoct.load(options.folder.with_suffix(".coreset.parquet"))
     drawn = coreset.sample(draws=LONG_DRAWS, warmup=WARMUP, chains=CHAINS, seed=2, progress=False)
@@ -147,7 +147,7 @@ def long_run(options: argparse.Namespace) -> dict[str, Any]:
 def full_density(options: argparse.Namespace) -> Any:
     """Return the posterior of all rows, held in memory."""
     from decoct.data.encoded import encoded
-    from decoct.posteriors.base import WeightedDensity
+    from decoct.samplers.base import WeightedDensity
 
     rows = source(options, options.folder)
     model = model_of(rows)
@@ -160,7 +160,7 @@ def full_run(options: argparse.Namespace) -> dict[str, Any]:
     """Sample the posterior of all rows with the sampler that the coreset had."""
     import jax
 
-    from decoct.posteriors.nuts import NUTS
+    from decoct.samplers.nuts import NUTS
 
     density = full_density(options)
     started = time.perf_counter()
@@ -201,8 +201,8 @@ def pass_run(options: argparse.Namespace) -> dict[str, Any]:
     import decoct
     from benchmarks.tables import best_of
     from decoct.data.encoded import encoded
-    from decoct.memory import keep_buffers
-    from decoct.potentials import Potentials, chunk_rows
+    from decoct.passes.potentials import Potentials, chunk_rows
+    from decoct.runtime.memory import keep_buffers
 
     keep_buffers()  # as a build does
     rng, n, draws = np.random.default_rng(0), 200_000, 1000

@@ -25,8 +25,8 @@ from benchmarks import data
 from benchmarks.quality import laplace_kl, model_for
 from benchmarks.tables import RESULTS, in_process, write_csv
 from decoct.constructions import IteratedHilbert, SparseVI
-from decoct.diagnostics import Gaussian
-from decoct.posteriors import Exact, Laplace
+from decoct.samplers import Exact, Laplace
+from decoct.stats import Gaussian
 
 
 class Published(NamedTuple):
@@ -130,10 +130,10 @@ def built_once(
     problem: str, model: Any, rows: Any, published: Published, method: Any, seed: int
 ) -> tuple[decoct.Coreset, float]:
     """Return a coreset and the CPU seconds it took."""
-    posterior = Laplace(judge=False) if problem in REGRESSIONS else Exact()
+    sampler = Laplace(judge=False) if problem in REGRESSIONS else Exact()
     started = time.process_time()
     coreset = decoct.build(
-        model, rows, size=published.rows, seed=seed, method=method, posterior=posterior
+        model, rows, size=published.rows, seed=seed, method=method, sampler=sampler
     )
     return coreset, time.process_time() - started
 

@@ -47,9 +47,9 @@ def drifting(n: int = 200_000, seed: int = 0) -> dict[str, np.ndarray]:
 
 def flights() -> tuple[Any, dict[str, np.ndarray]]:
     """Return the demonstration's model and its 291,140 flights in the order of the year."""
-    from decoct.cli.demo_flights import FORMULA
-    from decoct.cli.demo_flights import flights as table
-    from decoct.models.formula import from_formula
+    from decoct.demo.flights import FORMULA
+    from decoct.demo.flights import flights as table
+    from decoct.models.formula.model import from_formula
 
     rows = table()
     model = from_formula(FORMULA, rows, "bernoulli")

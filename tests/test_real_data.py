@@ -5,8 +5,8 @@ import pytest
 
 import decoct
 from decoct.constructions import SparseVI
-from decoct.diagnostics import Gaussian
-from decoct.posteriors import Laplace
+from decoct.samplers import Laplace
+from decoct.stats import Gaussian
 
 pytestmark = pytest.mark.data
 
@@ -60,7 +60,7 @@ def test_sparse_vi_does_not_stay_where_its_draws_see_too_little(
     model = decoct.models.PoissonRegression(link="softplus")
     method = SparseVI(picks=3 * size)
     coreset = decoct.build(
-        model, rows, size=size, seed=seed, method=method, posterior=Laplace(judge=False)
+        model, rows, size=size, seed=seed, method=method, sampler=Laplace(judge=False)
     )
     full = decoct.laplace(model, rows)
     fit = decoct.laplace(model, dict(coreset.rows), coreset.weights)

@@ -149,7 +149,7 @@ def compared(small: Draws, full: Draws, names: Sequence[str]) -> list[dict[str, 
     return lines
 
 
-def biases(check: decoct.Check, small: Draws, names: Sequence[str]) -> np.ndarray:
+def biases(check: decoct.Certificate, small: Draws, names: Sequence[str]) -> np.ndarray:
     """Return the bias of every scalar of the named sites, from the certificate's weights."""
     weights = np.exp(check.log_weights)
     weights = (weights / weights.sum()).ravel()

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.stats import invwishart
 
-from decoct.plots.canvas import COLOURS, dress, figure
+from decoct.plots.style import COLOURS, dress, figure
 from experiments import common
 from experiments.dpgmm import sets
 from experiments.dpgmm.fits import CORESET, FULL, UNIFORM, Fitted, Settings, fit

@@ -33,7 +33,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.stats import t as student
 
-from decoct.plots.canvas import COLOURS, GREY, dress, figure
+from decoct.plots.style import COLOURS, GREY, dress, figure
 from experiments import common
 from experiments.dpgmm import sets
 from experiments.dpgmm.fits import (

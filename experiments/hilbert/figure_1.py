@@ -27,11 +27,11 @@ from decoct.constructions import Sensitivity
 from decoct.constructions.base import Problem
 from decoct.data import rows as as_rows
 from decoct.data.encoded import encoded
-from decoct.diagnostics.divergences import Gaussian
 from decoct.models import GaussianMean
-from decoct.plots.canvas import COLOURS, GREY, dress, figure
-from decoct.posteriors import Automatic
-from decoct.potentials import Potentials
+from decoct.passes.potentials import Potentials
+from decoct.plots.style import COLOURS, GREY, dress, figure
+from decoct.samplers import Automatic
+from decoct.stats.divergences import Gaussian
 from experiments import common
 
 ROWS = 12

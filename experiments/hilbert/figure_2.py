@@ -29,15 +29,8 @@ from jaxtyping import Float, Int
 import decoct
 from decoct.constructions import Hilbert, Sensitivity, Uniform
 from decoct.models import GaussianMean
-from decoct.plots.canvas import COLOURS, GREY, dress, figure
-from decoct.solvers import (
-    GIGA,
-    Budget,
-    FrankWolfe,
-    ImportanceSampling,
-    OrthogonalPursuit,
-    Solver,
-)
+from decoct.plots.style import COLOURS, GREY, dress, figure
+from decoct.solvers import GIGA, Budget, FrankWolfe, ImportanceSampling, OrthogonalPursuit, Solver
 from decoct.solvers.active_set import UnitVectors
 from experiments import common
 

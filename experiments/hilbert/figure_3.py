@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from decoct.plots.canvas import COLOURS
+from decoct.plots.style import COLOURS
 from experiments.hilbert import pictures, runs, sets
 from experiments.hilbert.pictures import Shown
 from experiments.hilbert.sets import DataSet

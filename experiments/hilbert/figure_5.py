@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from decoct.plots.canvas import COLOURS
+from decoct.plots.style import COLOURS
 from experiments.hilbert import pictures, runs, sets
 from experiments.hilbert.pictures import Shown
 from experiments.hilbert.sets import CONCENTRATION, POLES, DataSet

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from decoct.plots.canvas import COLOURS, dress, figure
+from decoct.plots.style import COLOURS, dress, figure
 from experiments import common
 from experiments.hilbert import pictures, runs, sets
 

@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import Float
 
 from decoct.coreset import Coreset
-from decoct.plots.canvas import COLOURS, GREY, MARKERS, dress, figure
+from decoct.plots.style import COLOURS, GREY, MARKERS, dress, figure
 from experiments import common
 from experiments.hilbert import methods, runs, sets
 from experiments.hilbert.sets import DataSet

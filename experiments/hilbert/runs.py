@@ -42,10 +42,10 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from decoct.compilation import use_compilation_cache
-from decoct.diagnostics.predictive import negative_log_likelihood
-from decoct.diagnostics.wasserstein import wasserstein
-from decoct.posteriors.base import WeightedDensity
+from decoct.runtime.compilation import use_compilation_cache
+from decoct.samplers.base import WeightedDensity
+from decoct.theory.predictive import negative_log_likelihood
+from decoct.theory.wasserstein import wasserstein
 from experiments import common
 from experiments.hilbert import methods, sets
 from experiments.hilbert.sets import DataSet

@@ -18,11 +18,11 @@ import numpy as np
 from jaxtyping import Float
 from scipy.optimize import linear_sum_assignment
 
-from decoct.diagnostics.predictive import best_log_likelihood
-from decoct.mixture import VonMisesFisherMixture, sample_vmf, vmf_em
+from decoct.mixture import Conditionals, Gibbs, VonMisesFisherMixture, sample_vmf, vmf_em
 from decoct.models import LogisticRegression, PoissonRegression
 from decoct.models.base import AbstractModel
-from decoct.posteriors import Gibbs, Metropolis
+from decoct.samplers import Metropolis
+from decoct.theory.predictive import best_log_likelihood
 from experiments import common
 
 SPLIT_SEED = 20190101
@@ -86,9 +86,9 @@ class DataSet:
         return len(self.train["x"])
 
     @property
-    def weighting(self) -> str:
+    def weighting(self) -> str | Conditionals:
         """The paper's π̂."""
-        return "conditionals" if self.family == DIRECTIONAL else "laplace"
+        return Conditionals() if self.family == DIRECTIONAL else "laplace"
 
     def sampler(self, steps: int) -> Metropolis | Gibbs:
         """Return the paper's sampler: half the steps are warm-up, every fifth is kept."""

@@ -35,10 +35,10 @@ import numpy as np
 
 from decoct.constructions import Hilbert, SparseVI
 from decoct.coreset import Coreset
-from decoct.diagnostics import Gaussian
 from decoct.models import GaussianMean
-from decoct.plots.canvas import COLOURS, dress, figure
+from decoct.plots.style import COLOURS, dress, figure
 from decoct.solvers import GIGA
+from decoct.stats import Gaussian
 from experiments import common
 from experiments.sparse_vi.gaussian_runs import (
     HILBERT,

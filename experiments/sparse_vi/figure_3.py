@@ -22,8 +22,8 @@ import numpy as np
 from jaxtyping import Float
 
 from decoct.coreset import Coreset
-from decoct.diagnostics import Gaussian
-from decoct.plots.canvas import figure
+from decoct.plots.style import figure
+from decoct.stats import Gaussian
 from experiments import common
 from experiments.sparse_vi.gaussian_runs import (
     HILBERT,

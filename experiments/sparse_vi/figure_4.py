@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from decoct.plots.canvas import COLOURS, GREY, dress, figure
+from decoct.plots.style import COLOURS, GREY, dress, figure
 from experiments import common
 from experiments.sparse_vi.regression_methods import METHODS, PUBLISHED
 from experiments.sparse_vi.regression_problems import SETS

@@ -25,14 +25,14 @@ from jaxtyping import Float
 
 import decoct
 from decoct.constructions import Construction, Hilbert, SparseVI, Uniform
-from decoct.constructions.weight_updates import Gradient
+from decoct.constructions.sparse_vi.weight_updates import Gradient
 from decoct.coreset import Coreset
-from decoct.diagnostics import Gaussian
 from decoct.models.conjugate import AbstractConjugate
-from decoct.plots.canvas import COLOURS, GREY, dress
-from decoct.posteriors.base import WeightedDensity
-from decoct.posteriors.exact import exact_posterior
+from decoct.plots.style import COLOURS, GREY, dress
+from decoct.samplers.base import WeightedDensity
+from decoct.samplers.exact import exact_posterior
 from decoct.solvers import GIGA
+from decoct.stats import Gaussian
 from experiments import common
 from experiments.sparse_vi.results_file import ResultsFile
 

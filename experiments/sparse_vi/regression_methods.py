@@ -18,12 +18,12 @@ import numpy as np
 import decoct
 from decoct.constructions import Hilbert, IteratedHilbert, SparseVI, Uniform
 from decoct.constructions.base import Chosen, Construction, Problem, Selection, StepInfo
-from decoct.constructions.manifold import manifold_of
-from decoct.constructions.sparse_vi import SparseVIState
-from decoct.constructions.weight_updates import Gradient
+from decoct.constructions.sparse_vi.manifold import manifold_of
+from decoct.constructions.sparse_vi.sparse_vi import SparseVIState
+from decoct.constructions.sparse_vi.weight_updates import Gradient
 from decoct.data import encoded
-from decoct.posteriors import Laplace
-from decoct.potentials import Potentials
+from decoct.passes.potentials import Potentials
+from decoct.samplers import Laplace
 from decoct.solvers import GIGA
 from decoct.solvers.active_set import UnitVectors
 from decoct.solvers.base import Budget, Solver

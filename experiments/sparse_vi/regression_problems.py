@@ -17,9 +17,9 @@ from jaxtyping import Float, Int
 
 import decoct
 from decoct.constructions.base import Construction
-from decoct.diagnostics import Gaussian
 from decoct.models.base import AbstractModel
-from decoct.posteriors import Laplace
+from decoct.samplers import Laplace
+from decoct.stats import Gaussian
 
 SETS = {
     "synth_lr": "Synthetic (logistic)",
@@ -74,7 +74,7 @@ class Regression:
 
     def path(self, method: Construction, sizes: Sequence[int], seed: int) -> list[decoct.Coreset]:
         return decoct.path(
-            self.model, self.rows, sizes, method=method, posterior=Laplace(), seed=seed,
+            self.model, self.rows, sizes, method=method, sampler=Laplace(), seed=seed,
             progress=False,
         )  # fmt: skip
 

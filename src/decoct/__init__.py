@@ -3,23 +3,23 @@
 Names are loaded when first used, so that ``decoct --help`` does not wait for JAX.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from decoct._version import __version__
+from decoct.runtime.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from decoct import constructions, diagnostics, mixture, models, posteriors, solvers, weighting
+    from decoct import constructions, mixture, models, plots, samplers, solvers, stats, theory
     from decoct.bridges.bambi import from_bambi
     from decoct.bridges.numpyro import from_numpyro
     from decoct.bridges.pymc import from_pymc
-    from decoct.certificate import Check, check
-    from decoct.comparison import Comparison, compare
-    from decoct.constructions.merge import merge
+    from decoct.building.comparison import Comparison, compare
+    from decoct.building.costs import Estimate, estimate
+    from decoct.building.driver import build, path, resume
+    from decoct.certificates.certificate import Certificate, check
+    from decoct.constructions.hilbert import weighting
     from decoct.coreset import Coreset
-    from decoct.coreset_file import load
-    from decoct.costs import Estimate, estimate
     from decoct.data import rows
-    from decoct.diagnostics import kl_gaussian
-    from decoct.driver import build, path, resume
     from decoct.errors import (
         CoresetFileError,
         DecoctError,
@@ -28,17 +28,18 @@ if TYPE_CHECKING:
         RowsError,
         ShortBuildWarning,
     )
+    from decoct.loading import load
     from decoct.models.base import Model
     from decoct.plots.report_file import write_report
-    from decoct.posteriors import laplace
+    from decoct.samplers import laplace
+    from decoct.stats import kl_gaussian
     from decoct.status import Status
     from decoct.streams import StreamingCoreset
+    from decoct.streams.merge import merge
     from decoct.theory import hilbert_bounds
 
-__version__ = "0.1.0"
-
 __all__ = [
-    "Check",
+    "Certificate",
     "Comparison",
     "Coreset",
     "CoresetFileError",
@@ -51,11 +52,11 @@ __all__ = [
     "ShortBuildWarning",
     "Status",
     "StreamingCoreset",
+    "__version__",
     "build",
     "check",
     "compare",
     "constructions",
-    "diagnostics",
     "estimate",
     "from_bambi",
     "from_numpyro",
@@ -68,66 +69,57 @@ __all__ = [
     "mixture",
     "models",
     "path",
-    "posteriors",
+    "plots",
     "resume",
     "rows",
+    "samplers",
     "solvers",
+    "stats",
+    "theory",
     "weighting",
     "write_report",
 ]
 
-_PACKAGES = (
-    "constructions",
-    "diagnostics",
-    "mixture",
-    "models",
-    "plots",
-    "posteriors",
-    "solvers",
-    "weighting",
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "Certificate": "certificates.certificate",
+        "Comparison": "building.comparison",
+        "Coreset": "coreset",
+        "CoresetFileError": "errors",
+        "DecoctError": "errors",
+        "Estimate": "building.costs",
+        "Model": "models.base",
+        "ModelError": "errors",
+        "RequestError": "errors",
+        "RowsError": "errors",
+        "ShortBuildWarning": "errors",
+        "Status": "status",
+        "StreamingCoreset": "streams",
+        "build": "building.driver",
+        "check": "certificates.certificate",
+        "compare": "building.comparison",
+        "constructions": "",
+        "estimate": "building.costs",
+        "from_bambi": "bridges.bambi",
+        "from_numpyro": "bridges.numpyro",
+        "from_pymc": "bridges.pymc",
+        "hilbert_bounds": "theory",
+        "kl_gaussian": "stats",
+        "laplace": "samplers",
+        "load": "loading",
+        "merge": "streams.merge",
+        "mixture": "",
+        "models": "",
+        "path": "building.driver",
+        "plots": "",
+        "resume": "building.driver",
+        "rows": "data",
+        "samplers": "",
+        "solvers": "",
+        "stats": "",
+        "theory": "",
+        "weighting": "constructions.hilbert",
+        "write_report": "plots.report_file",
+    },
 )
-_HOME = {
-    "from_bambi": "bridges.bambi",
-    "from_numpyro": "bridges.numpyro",
-    "from_pymc": "bridges.pymc",
-    "Check": "certificate",
-    "check": "certificate",
-    "Comparison": "comparison",
-    "compare": "comparison",
-    "Coreset": "coreset",
-    "merge": "constructions.merge",
-    "load": "coreset_file",
-    "Estimate": "costs",
-    "estimate": "costs",
-    "rows": "data",
-    "kl_gaussian": "diagnostics",
-    "build": "driver",
-    "path": "driver",
-    "resume": "driver",
-    "CoresetFileError": "errors",
-    "DecoctError": "errors",
-    "ModelError": "errors",
-    "RequestError": "errors",
-    "RowsError": "errors",
-    "ShortBuildWarning": "errors",
-    "hilbert_bounds": "theory",
-    "Model": "models.base",
-    "write_report": "plots.report_file",
-    "laplace": "posteriors",
-    "Status": "status",
-    "StreamingCoreset": "streams",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _PACKAGES:
-        return importlib.import_module(f"decoct.{name}")
-    if name in _HOME:
-        value = getattr(importlib.import_module(f"decoct.{_HOME[name]}"), name)
-        globals()[name] = value
-        return value
-    raise AttributeError(f"module 'decoct' has no attribute '{name}'")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})

@@ -14,18 +14,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from decoct.checks import is_whole
-from decoct.compilation import use_compilation_cache
-from decoct.diagnostics.chains import MIXED_RHAT, USABLE_KHAT
-from decoct.draws import to_datatree
 from decoct.errors import RequestError
-from decoct.models.base import AbstractModel
-from decoct.models.fitted import FittedModel
-from decoct.posteriors.base import Draws, Sampler, WeightedDensity
-from decoct.posteriors.nuts import NUTS
-from decoct.precision import float64
-from decoct.progress import ProgressBar
+from decoct.models.base import OF_FUNCTIONS, AbstractModel
+from decoct.models.known_values import known_values
 from decoct.report import Report
+from decoct.runtime.checks import is_whole
+from decoct.runtime.compilation import use_compilation_cache
+from decoct.runtime.precision import float64
+from decoct.runtime.progress import ProgressBar
+from decoct.samplers.base import Draws, Sampler, WeightedDensity
+from decoct.samplers.datatree import to_datatree
+from decoct.samplers.nuts import NUTS
+from decoct.stats.chains import MIXED_RHAT, USABLE_KHAT
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -46,7 +46,7 @@ class Coreset:
     n_rows
         N, rows in the original table.
     model
-        The model the rows were chosen for; a `FittedModel` is fitted to them.
+        The model the rows were chosen for.
     report
         Method, seed, status, cost.
     """
@@ -73,12 +73,6 @@ class Coreset:
     @property
     def density(self) -> WeightedDensity:
         """π_w as a density over flat unconstrained parameters."""
-        if isinstance(self.model, FittedModel):
-            raise RequestError(
-                f"A {type(self.model).__name__} is fitted by variational inference: there is no "
-                "density over its parameters. sample() draws from the fit, and model.score_samples "
-                "is the log density of rows."
-            )
         if "density" not in self._densities:
             encoded = self.model.encode(self.rows, self.indices)
             self._densities["density"] = WeightedDensity.of(self.model, encoded, self.weights)
@@ -124,7 +118,7 @@ class Coreset:
         warmup
             NUTS adaptation steps per chain.
         sampler
-            A sampler of `decoct.posteriors` to use in place of NUTS; ``chains`` is what was asked
+            A sampler of `decoct.samplers` to use in place of NUTS; ``chains`` is what was asked
             for here, all else as configured there. A fitted mixture takes none: its draws are of
             the variational posterior.
         progress
@@ -145,13 +139,6 @@ class Coreset:
         for option, value in {"draws": draws, "chains": chains, "warmup": warmup}.items():
             if not is_whole(value, 1):
                 raise RequestError(f"{option} must be a whole number of at least 1, not {value!r}.")
-        if isinstance(self.model, FittedModel):
-            if sampler is not None:
-                raise RequestError(
-                    f"The draws of a {type(self.model).__name__} are of its variational posterior "
-                    "and need no sampler; leave sampler=None."
-                )
-            return self.model.draw_posterior(draws, chains, seed)
         use_compilation_cache()
         sampler = NUTS(warmup=warmup) if sampler is None else sampler
         drawn = self._drawn(jax.random.key(seed), sampler, draws, chains, progress)
@@ -172,7 +159,7 @@ class Coreset:
         """Return draws with the log-likelihood of rows of the full table, for ``arviz.loo``.
 
         The kept rows are refused: LOO of weighted rows means nothing. See
-        `decoct.pointwise.log_likelihood`.
+        `decoct.samplers.pointwise.log_likelihood`.
 
         Parameters
         ----------
@@ -186,9 +173,9 @@ class Coreset:
         RequestError
             No rows, or the kept ones, are given; or they are too many to hold.
         """
-        from decoct.pointwise import log_likelihood
+        from decoct.samplers.pointwise import log_likelihood
 
-        return log_likelihood(self, draws, rows)
+        return log_likelihood(self.model, self.rows, self.n_rows, draws, rows)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the coreset to one Parquet file that R, DuckDB or pandas can read as well.
@@ -196,39 +183,52 @@ class Coreset:
         Columns are the kept rows', plus ``_row`` and ``_weight``; everything else is JSON in the
         file's metadata. The file appears complete or not at all.
         """
-        from decoct.coreset_file import save
+        from decoct.formats.coreset_file import write_coreset
 
-        save(self, path)
+        write_coreset(path, self.indices, self.weights, self.rows, self._description())
+
+    def _description(self) -> dict[str, Any]:
+        """Return what a file says of the coreset beside its rows."""
+        model = self.model.to_dict()
+        description = {
+            "n_rows": self.n_rows,
+            "model": model,
+            "report": self.report.to_dict(),
+        }
+        if model.get("kind") in OF_FUNCTIONS:
+            description["values"] = known_values(self.model, self.rows, self.indices)
+        return description
 
     def to_numpyro(self) -> tuple[Any, tuple[Any, ...]]:
         """Return the coreset posterior as a NumPyro model and its arguments.
 
         ``model, args = coreset.to_numpyro()``, then ``MCMC(NUTS(model), ...).run(key, *args)``. For
-        coresets of `decoct.from_numpyro` models; see `decoct.bridges.numpyro.to_numpyro`.
+        coresets of `decoct.from_numpyro` models. The sites are those of your own model, their names
+        too, so that your model with these draws predicts. The log density of a kept row's observed
+        sites is multiplied by its weight, as ``numpyro.handlers.scale`` would. NumPyro's precision
+        is its own: call ``numpyro.enable_x64()`` for float64.
 
         Raises
         ------
         RequestError
-            It was built for another kind of model, or NumPyro is missing.
+            It was built for another kind of model.
         """
-        from decoct.bridges.numpyro import to_numpyro
-
-        return to_numpyro(self)
+        return self._exported("to_numpyro", "decoct.from_numpyro")
 
     def to_pymc(self) -> Any:
         """Return the coreset posterior as a PyMC model, for ``pm.sample()`` and nutpie.
 
-        For coresets of `decoct.from_pymc` and `decoct.from_bambi` models; see
-        `decoct.bridges.pymc.to_pymc`.
+        For coresets of `decoct.from_pymc` and `decoct.from_bambi` models. It is a copy of your
+        model with the M rows as its ``pm.Data``, all variables and dimensions with their names,
+        and a potential ``coreset_weighting`` that gives row m the weight w_m. The weights are
+        ``pm.Data`` as well, ``coreset_weights``.
 
         Raises
         ------
         RequestError
-            It was built for another kind of model, or PyMC is missing.
+            It was built for another kind of model, or its PyMC model is in another process.
         """
-        from decoct.bridges.pymc import to_pymc
-
-        return to_pymc(self)
+        return self._exported("to_pymc", "decoct.from_pymc")
 
     def to_stan(
         self,
@@ -243,7 +243,7 @@ class Coreset:
         A Stan program uses them after a change of one line: where it has
         ``y ~ normal(mu, sigma);`` it needs
         ``for (n in 1:N) target += w[n] * normal_lpdf(y[n] | mu[n], sigma);``, and
-        ``vector<lower=0>[N] w;`` in its data block. See `decoct.bridges.stan.to_stan`.
+        ``vector<lower=0>[N] w;`` in its data block. See `decoct.formats.stan.to_stan`.
 
         Parameters
         ----------
@@ -262,9 +262,19 @@ class Coreset:
         RequestError
             A column is not there or Stan cannot hold it, or a name is not one for Stan.
         """
-        from decoct.bridges.stan import to_stan
+        from decoct.formats.stan import write_stan
 
-        to_stan(self, path, columns=columns, constants=constants, count_from_one=count_from_one)
+        used = getattr(self.model, "columns", None) if columns is None else columns
+        write_stan(path, self.rows, self.weights, used, constants, count_from_one)
+
+    def _exported(self, export: str, maker: str) -> Any:
+        """Return the posterior as a model of the package that the model came from."""
+        if not hasattr(self.model, export):
+            raise RequestError(
+                f"This coreset was built for a {type(self.model).__name__}; {export}() is for "
+                f"coresets of models that {maker} returns."
+            )
+        return getattr(self.model, export)(self)
 
     def __repr__(self) -> str:
         kl = self.report.predicted_kl

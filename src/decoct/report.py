@@ -54,7 +54,7 @@ class Report:
     traffic
         What travelled to and from a cluster (`decoct.data.dask_cluster.Traffic`), or None for rows
         that are read here.
-    posterior
+    sampler
         Name and options of the sampler the build was given, or None where no build made it, or none
         was needed.
     """
@@ -70,7 +70,7 @@ class Report:
     seconds: dict[str, float] = field(default_factory=dict)
     predicted_kl: float | None = None
     traffic: dict[str, int] | None = None
-    posterior: dict[str, Any] | None = None
+    sampler: dict[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "status": self.status.name}

@@ -22,7 +22,7 @@ class Status(enum.Enum):
         "The KL asked for was not certified within the allowed rounds; raise max_rounds, or more "
         "draws per round (draws=), or ask for a larger kl."
     )
-    MORE_ROUNDS = (
+    MAX_ROUNDS_REACHED = (
         "The rounds ran out before the draws settled at the coreset posterior; raise max_rounds, "
         "or a larger size."
     )

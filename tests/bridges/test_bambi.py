@@ -12,8 +12,8 @@ import decoct
 from decoct.bridges.bambi import from_bambi
 from decoct.bridges.bambi_data import parameters_of
 from decoct.constructions import Uniform
-from decoct.posteriors import Laplace
-from decoct.potentials import Potentials
+from decoct.passes.potentials import Potentials
+from decoct.samplers import Laplace
 from tests.bridges.pymc_import import pm, quiet
 
 with warnings.catch_warnings():
@@ -137,7 +137,7 @@ def test_rows_are_the_design_by_name(made):
 def coreset(made):
     with jax.numpy_rank_promotion("allow"):
         bridge = made("gaussian")[1]
-        return decoct.build(bridge, bridge.rows, size=40, posterior=Laplace(judge=False))
+        return decoct.build(bridge, bridge.rows, size=40, sampler=Laplace(judge=False))
 
 
 @pytest.fixture

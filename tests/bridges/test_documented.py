@@ -46,8 +46,8 @@ def do_less(monkeypatch):
         return sample(self, 500, 2, sampler=dataclasses.replace(sampler, warmup=300))
 
     method = decoct.constructions.IteratedHilbert(draws=300, pool=500, max_rounds=2)
-    laplace = decoct.posteriors.Laplace(judge=False)
-    build = functools.partial(decoct.build, method=method, posterior=laplace)
+    laplace = decoct.samplers.Laplace(judge=False)
+    build = functools.partial(decoct.build, method=method, sampler=laplace)
     monkeypatch.setattr(decoct, "build", build)
     monkeypatch.setattr(decoct.Coreset, "sample", short)
 

@@ -18,8 +18,8 @@ from numpyro.infer.util import potential_energy
 
 import decoct
 from decoct.bridges.numpyro import from_numpyro
-from decoct.posteriors.base import WeightedDensity, log_densities
-from decoct.potentials import Potentials
+from decoct.passes.potentials import Potentials
+from decoct.samplers.base import WeightedDensity, log_densities
 from tests.bridges.numpyro_zoo import homes, logistic, logistic_rows, varying_intercepts
 
 rng = np.random.default_rng(11)

@@ -11,7 +11,7 @@ import numpyro
 import numpyro.distributions as dist
 
 import decoct
-from decoct.bridges.numpyro import from_numpyro, to_numpyro
+from decoct.bridges.numpyro import from_numpyro
 from tests.bridges.numpyro_zoo import homes, logistic, logistic_rows
 
 Y = np.linspace(-1.0, 1.0, 12)
@@ -329,7 +329,7 @@ def test_a_coreset_of_another_model():
         decoct.models.LogisticRegression(), rows, size=5, method=Uniform(), progress=False
     )
     with pytest.raises(decoct.RequestError, match=r"LogisticRegression, .* decoct.from_numpyro"):
-        to_numpyro(coreset)
+        coreset.to_numpyro()
 
 
 def test_the_flags_are_left_alone():

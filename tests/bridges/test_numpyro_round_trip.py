@@ -15,9 +15,9 @@ from numpyro import infer
 from numpyro.infer import Predictive
 
 import decoct
-from decoct.bridges.numpyro import from_numpyro, to_numpyro
+from decoct.bridges.numpyro import from_numpyro
 from decoct.constructions import Uniform
-from decoct.posteriors import NUTS, Laplace
+from decoct.samplers import NUTS, Laplace
 from tests.bridges.numpyro_zoo import homes, logistic, logistic_rows, varying_intercepts
 
 ROWS = homes(600, n_counties=6)
@@ -33,7 +33,7 @@ def bridge():
 @pytest.fixture(scope="module")
 def coreset(bridge):
     with jax.numpy_rank_promotion("allow"):
-        return decoct.build(bridge, bridge.rows, size=40, posterior=Laplace(judge=False))
+        return decoct.build(bridge, bridge.rows, size=40, sampler=Laplace(judge=False))
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def run_nuts(model, *args, seed=0, **kwargs):
 @pytest.fixture(scope="module")
 def own_draws(coreset):
     with jax.numpy_rank_promotion("allow"):
-        model, args = to_numpyro(coreset)
+        model, args = coreset.to_numpyro()
         return run_nuts(model, *args)
 
 
@@ -123,7 +123,7 @@ def test_every_mean_is_that_of_the_full_posterior(full_draws, coreset):
     names = ("mu", "tau", "slope", "sigma", "offset")
     draws = {k: np.float64(v) for k, v in full_draws.get_samples().items() if k in names}
     with jax.enable_x64(True):
-        weighted, args = to_numpyro(coreset)
+        weighted, args = coreset.to_numpyro()
         rows = {k: jax.numpy.asarray(v) for k, v in ROWS.items() if k != "n_counties"}
         kwargs = {**rows, "n_counties": 6}
 
@@ -187,7 +187,7 @@ def test_arvizs_own_log_likelihood_is_of_the_kept_rows_without_their_weights(own
 
 def test_predictions_for_new_rows(own_draws, draws, coreset):
     """The user's own model with either draws, and the weighted model while nothing is observed."""
-    model, _ = to_numpyro(coreset)
+    model, _ = coreset.to_numpyro()
     kwargs = {**NEW, "n_counties": 6}
     predictions = [
         Predictive(one, own_draws.get_samples())(jax.random.key(0), **kwargs)
@@ -203,14 +203,14 @@ def test_predictions_for_new_rows(own_draws, draws, coreset):
 
 
 def test_weights_refuse_rows_that_are_not_theirs(coreset):
-    model, args = to_numpyro(coreset)
+    model, args = coreset.to_numpyro()
     few = [arg[:3] if np.ndim(arg) else arg for arg in args]
     with pytest.raises(decoct.RequestError, match=f"has {coreset.size} weights and was given 3"):
         model(*few)
 
 
 def test_arguments_come_in_the_order_of_the_model(coreset):
-    model, args = to_numpyro(coreset)
+    model, args = coreset.to_numpyro()
     assert [np.size(arg) for arg in args] == [coreset.size] * 3 + [1]
     np.testing.assert_array_equal(args[0], coreset.rows["county"])
     assert args[3] == 6
@@ -260,7 +260,7 @@ def test_the_plate_of_a_fixed_size_samples_in_numpyro_too():
     y = np.random.default_rng(3).normal(size=3000)
     bridge = from_numpyro(model, {"y": y, "N": 3000})
     coreset = decoct.build(bridge, bridge.rows, size=5, progress=False)
-    weighted, args = to_numpyro(coreset)
+    weighted, args = coreset.to_numpyro()
     for mu in (0.0, 0.3):
         with jax.enable_x64(True):
             params = {"mu": np.float64(mu)}

@@ -14,8 +14,8 @@ from numpyro.infer.util import log_likelihood, potential_energy
 import decoct
 from decoct.bridges.numpyro import from_numpyro
 from decoct.bridges.numpyro_trace import WeightedModel
-from decoct.posteriors.base import WeightedDensity, log_densities
-from decoct.potentials import Potentials
+from decoct.passes.potentials import Potentials
+from decoct.samplers.base import WeightedDensity, log_densities
 from tests.bridges.numpyro_zoo import ZOO, logistic, logistic_rows, varying_intercepts
 
 each_model = pytest.mark.parametrize("name", list(ZOO))

@@ -6,9 +6,9 @@ import pytest
 from arviz_stats.base import array_stats
 
 import decoct
-from decoct.bridges.pymc import from_pymc, to_pymc
+from decoct.bridges.pymc import from_pymc
 from decoct.constructions import Uniform
-from decoct.posteriors import Laplace
+from decoct.samplers import Laplace
 from tests.bridges.pymc_import import pm, quiet
 from tests.bridges.pymc_zoo import homes, logistic, logistic_rows, varying_intercepts
 
@@ -26,7 +26,7 @@ def bridge():
 @pytest.fixture(scope="module")
 def coreset(bridge):
     with jax.numpy_rank_promotion("allow"):
-        return decoct.build(bridge, bridge.rows, size=30, posterior=Laplace(judge=False))
+        return decoct.build(bridge, bridge.rows, size=30, sampler=Laplace(judge=False))
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def run_pymc(model, seed, draws, **options):
 @pytest.fixture(scope="module")
 def own_draws(coreset):
     """What users call: pm.sample() with no word about backends."""
-    return run_pymc(to_pymc(coreset), 4, DRAWS)
+    return run_pymc(coreset.to_pymc(), 4, DRAWS)
 
 
 def moments(idata):
@@ -116,7 +116,7 @@ def assert_samples_of(coreset, idata):
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_nutpie_samples_the_coreset(coreset):
     nutpie = pytest.importorskip("nutpie")
-    compiled = nutpie.compile_pymc_model(to_pymc(coreset), backend="jax", gradient_backend="jax")
+    compiled = nutpie.compile_pymc_model(coreset.to_pymc(), backend="jax", gradient_backend="jax")
     idata = nutpie.sample(
         compiled, draws=600, tune=400, chains=2, cores=1, seed=1, progress_bar=False
     )
@@ -130,7 +130,7 @@ def test_pymcs_default_backend_samples_the_coreset(own_draws, coreset):
 
 @pytest.mark.usefixtures("wide")
 def test_pymcs_jax_backend_samples_the_coreset(coreset):
-    assert_samples_of(coreset, run_pymc(to_pymc(coreset), 0, 600, compile_kwargs={"mode": "JAX"}))
+    assert_samples_of(coreset, run_pymc(coreset.to_pymc(), 0, 600, compile_kwargs={"mode": "JAX"}))
 
 
 def test_the_weighted_model_is_the_users_with_its_names():
@@ -138,7 +138,7 @@ def test_the_weighted_model_is_the_users_with_its_names():
     model = varying_intercepts(*homes(80, n_counties=5))
     bridge = from_pymc(model)
     coreset = decoct.build(bridge, bridge.rows, size=12, method=Uniform())
-    weighted = to_pymc(coreset)
+    weighted = coreset.to_pymc()
     names = {"mu", "tau", "slope", "sigma", "offset"}
     assert {rv.name for rv in weighted.free_RVs} == names
     assert {rv.name for rv in weighted.observed_RVs} == {"radon"}
@@ -172,7 +172,7 @@ def test_data_without_dimensions_and_initial_values():
         mu = pm.Normal("mu", 0.0, 1.0, initval=0.25)
         pm.Normal("seen", mu, 1.0, observed=y, dims="row")
     bridge = from_pymc(model)
-    weighted = to_pymc(decoct.build(bridge, bridge.rows, size=6, method=Uniform()))
+    weighted = decoct.build(bridge, bridge.rows, size=6, method=Uniform()).to_pymc()
     assert len(weighted.coords["row"]) == 6
     assert weighted.rvs_to_initial_values[weighted["mu"]] == 0.25
     assert model.rvs_to_initial_values[mu] == 0.25
@@ -228,5 +228,5 @@ def test_save_and_load(tmp_path, coreset, bridge):
     loaded = decoct.load(tmp_path / "late.parquet", model=bridge)
     z = np.array([0.3, -0.1, 0.2])
     assert float(loaded.log_density(z)) == float(coreset.log_density(z))
-    assert len(to_pymc(loaded)["y"].get_value()) == coreset.size
+    assert len(loaded.to_pymc()["y"].get_value()) == coreset.size
     assert bridge.to_dict()["kind"] == "pymc"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import decoct
-from decoct.bridges.pymc import from_pymc, to_pymc
+from decoct.bridges.pymc import from_pymc
 from decoct.constructions import Uniform
 from tests.bridges.pymc_import import pm, quiet
 
@@ -24,7 +24,7 @@ def weighted():
         pm.Normal("seen", slope * covariate, 0.5, observed=response)
     bridge = from_pymc(model)
     coreset = decoct.build(bridge, bridge.rows, size=6, method=Uniform())
-    return coreset, to_pymc(coreset)
+    return coreset, coreset.to_pymc()
 
 
 def test_predictive_draws_are_of_the_kept_rows_likelihood(weighted):
@@ -96,8 +96,8 @@ def test_labels_of_arrays_of_several_axes():
         seen = pm.Data("y", rng.normal(size=60))
         pm.Normal("seen", (x * effect[where]).sum(axis=1), 1.0, observed=seen)
     bridge = from_pymc(model)
-    coreset = decoct.build(bridge, bridge.rows, size=40, posterior=decoct.posteriors.Laplace())
-    posterior = coreset.sample(draws=5, sampler=decoct.posteriors.Laplace())["posterior"]
+    coreset = decoct.build(bridge, bridge.rows, size=40, sampler=decoct.samplers.Laplace())
+    posterior = coreset.sample(draws=5, sampler=decoct.samplers.Laplace())["posterior"]
     assert posterior["effect"].dims == ("chain", "draw", "county", "term")
     assert {name: posterior[name].to_numpy().tolist() for name in coords} == coords
 

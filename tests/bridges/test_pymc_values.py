@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import decoct
-from decoct.bridges.pymc import from_pymc, to_pymc
+from decoct.bridges.pymc import from_pymc
 from decoct.bridges.pymc_weighted import WEIGHTS, weighted_model
-from decoct.posteriors.base import WeightedDensity, log_densities
-from decoct.potentials import Potentials
+from decoct.passes.potentials import Potentials
+from decoct.samplers.base import WeightedDensity, log_densities
 from tests.bridges.pymc_import import pm, quiet
 from tests.bridges.pymc_zoo import homes, logistic, logistic_rows, varying_intercepts
 
@@ -295,5 +295,5 @@ def test_to_pymc_needs_a_coreset_of_a_pymc_model():
     model = decoct.models.LogisticRegression()
     coreset = decoct.build(model, rows, size=3, method=decoct.constructions.Uniform())
     with pytest.raises(decoct.RequestError, match="built for a LogisticRegression"):
-        to_pymc(coreset)
+        coreset.to_pymc()
     assert WEIGHTS == "coreset_weights"

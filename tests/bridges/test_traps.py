@@ -16,11 +16,11 @@ import xarray as xr
 
 import decoct
 from decoct.constructions import Uniform
-from decoct.draws import to_datatree, unconstrained
 from decoct.models.base import AbstractModel
-from decoct.parameters import ParameterSpace
-from decoct.posteriors import Laplace, nuts
-from decoct.posteriors.base import Draws
+from decoct.models.parameters import ParameterSpace
+from decoct.samplers import Laplace, nuts
+from decoct.samplers.base import Draws
+from decoct.samplers.datatree import to_datatree, unconstrained
 
 ROWS = {"x": np.random.default_rng(0).normal(size=(300, 3)), "y": np.arange(300) % 2}
 STEPS = 137

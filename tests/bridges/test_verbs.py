@@ -19,7 +19,7 @@ from decoct.constructions import (
     Uniform,
 )
 from decoct.models import LogisticRegression
-from decoct.posteriors import Laplace
+from decoct.samplers import Laplace
 from decoct.solvers import GIGA
 from tests.bridges.numpyro_zoo import logistic as numpyro_logistic
 from tests.bridges.numpyro_zoo import logistic_rows
@@ -54,7 +54,7 @@ def by_hand():
         ROWS,
         SIZES,
         methods=COMPARED,
-        posterior=LAPLACE,
+        sampler=LAPLACE,
         draws=200,
     )
 
@@ -80,7 +80,7 @@ def test_compare_has_the_figures_of_the_hand_written_model(bridge, by_hand):
     by hand only, and the bridge's line says so without a change to any other.
     """
     result = decoct.compare(
-        bridge, bridge.rows, SIZES, methods=COMPARED, posterior=LAPLACE, draws=200
+        bridge, bridge.rows, SIZES, methods=COMPARED, sampler=LAPLACE, draws=200
     )
     (refused,) = (line.note for line in result.lines if line.note)
     assert "use IteratedHilbert or Hilbert, which fit any model" in refused

@@ -17,7 +17,7 @@ from decoct import bridges
 from decoct.bridges.bambi import BAMBI, from_bambi
 from decoct.bridges.base import require
 from decoct.bridges.numpyro import NUMPYRO, from_numpyro
-from decoct.bridges.pymc import PYMC, from_pymc, to_pymc
+from decoct.bridges.pymc import PYMC, from_pymc
 
 CALLS = {
     "numpyro": (NUMPYRO, lambda: from_numpyro(lambda: None, {"y": [0.0]})),
@@ -85,7 +85,7 @@ def test_bambi_beside_a_pymc_that_is_too_new(monkeypatch):
     monkeypatch.setattr(installed("pymc"), "__version__", "7.1.0")
     assert "pymc 7.1.0 is installed; decoct works with pymc>=5.28,<7" in refused("bambi")
     with pytest.raises(decoct.RequestError, match=r"pymc 7\.1\.0 is installed"):
-        to_pymc(None)
+        None.to_pymc()
 
 
 def test_the_limits_themselves_work(monkeypatch):

@@ -73,7 +73,7 @@ def test_kl_builds_certify_and_an_old_output_is_replaced(decoct, data, tmp_path)
 def test_a_build_that_falls_short_is_written_and_exits_1(decoct, data, tmp_path, monkeypatch):
     """One round from a small pilot cannot tell whether its draws have settled."""
     hasty = IteratedHilbert(max_rounds=1, pilot=60)
-    monkeypatch.setattr("decoct.request.IteratedHilbert", lambda: hasty)
+    monkeypatch.setattr("decoct.building.request.IteratedHilbert", lambda: hasty)
     output = tmp_path / "c.parquet"
     result = decoct(
         "build", data / "flights.csv", "--formula", "late ~ temp + C(origin)",

@@ -8,6 +8,8 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
+
+import decoct
 from tests.faults.conftest import (  # noqa: F401
     COMMAND,
     SLOW_COMMAND,
@@ -15,8 +17,6 @@ from tests.faults.conftest import (  # noqa: F401
     started,
     wait_for,
 )
-
-import decoct
 
 
 def run(*words, **options):

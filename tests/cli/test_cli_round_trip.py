@@ -10,7 +10,7 @@ import xarray as xr
 
 import decoct as package
 from decoct.cli import summary
-from decoct.posteriors import Laplace
+from decoct.samplers import Laplace
 
 
 @pytest.fixture(scope="module")

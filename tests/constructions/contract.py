@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import decoct
-from decoct import potentials
+from decoct.passes import potentials
 
 N, D = 1500, 3
 
@@ -92,7 +92,7 @@ class ConstructionContract:
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:
-            patch.setattr("decoct.driver._raw_rows", stopped)  # after the last step
+            patch.setattr("decoct.building.driver._raw_rows", stopped)  # after the last step
             with pytest.raises(KeyboardInterrupt):
                 decoct.build(model, logistic_rows, **options)
         resumed = decoct.build(model, logistic_rows, **options)

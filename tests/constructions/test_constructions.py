@@ -9,8 +9,8 @@ from decoct.constructions import IteratedHilbert, Uniform
 from decoct.data import encoded
 from decoct.errors import ShortBuildWarning
 from decoct.models import GaussianMean, LinearRegression, LogisticRegression
-from decoct.posteriors import WeightedDensity
-from decoct.posteriors.exact import exact_posterior
+from decoct.samplers import WeightedDensity
+from decoct.samplers.exact import exact_posterior
 from decoct.status import Status
 from tests.constructions.contract import ConstructionContract, logistic_rows  # noqa: F401
 
@@ -153,7 +153,7 @@ def test_draws_that_did_not_settle_count_in_the_prediction():
     rows = {"x": x, "y": (rng.random(3000) < 0.5).astype(int)}
     method = IteratedHilbert(max_rounds=1)
     report = decoct.build(LogisticRegression(), rows, size=60, method=method).report
-    assert report.status is Status.MORE_ROUNDS
+    assert report.status is Status.MAX_ROUNDS_REACHED
     assert report.predicted_kl > report.rounds[-1]["reference_kl"] > 0.02
 
 

@@ -8,15 +8,16 @@ import pytest
 import decoct
 from decoct.constructions import SparseVI
 from decoct.constructions.base import Problem
-from decoct.constructions.gradient_update import FreshDraws, Walk, stepped
-from decoct.constructions.manifold import SampledManifold, fresh_draws
-from decoct.constructions.weight_updates import Gradient
+from decoct.constructions.sparse_vi.gradient_update import FreshDraws, Walk, stepped
+from decoct.constructions.sparse_vi.manifold import SampledManifold
+from decoct.constructions.sparse_vi.manifold import resampled_gradient as fresh_draws
+from decoct.constructions.sparse_vi.weight_updates import Gradient
 from decoct.data import encoded
 from decoct.errors import ModelError
 from decoct.models import GaussianMean, LogisticRegression, PoissonRegression
-from decoct.posteriors import NUTS, Automatic, Exact, Laplace
-from decoct.potentials import Potentials
-from decoct.randomness import host_rng
+from decoct.passes.potentials import Potentials
+from decoct.runtime.randomness import host_rng
+from decoct.samplers import NUTS, Automatic, Exact, Laplace
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(150, 3))
@@ -27,10 +28,10 @@ MEAN = {"x": X + 1.0}
 ADAM = Gradient(steps=40, rate=0.5, optimizer="adam")
 
 
-def built(model, rows, update, size=4, posterior=None, **options):
+def built(model, rows, update, size=4, sampler=None, **options):
     method = SparseVI(update, draws=30, reuse=False, exact=False, **options)
-    posterior = posterior or Laplace()
-    return decoct.build(model, rows, size=size, method=method, posterior=posterior, seed=5)
+    sampler = sampler or Laplace()
+    return decoct.build(model, rows, size=size, method=method, sampler=sampler, seed=5)
 
 
 def one_by_one(monkeypatch, *arguments, **options):
@@ -56,8 +57,8 @@ def assert_alike(mine, theirs, rtol=1e-7):
     ],
 )
 def test_the_loop_has_the_steps_of_the_sampler(monkeypatch, model, rows, update, posterior):
-    mine = built(model, rows, update, posterior=posterior)
-    theirs = one_by_one(monkeypatch, model, rows, update, posterior=posterior)
+    mine = built(model, rows, update, sampler=sampler)
+    theirs = one_by_one(monkeypatch, model, rows, update, sampler=sampler)
     assert_alike(mine, theirs)
 
 

@@ -6,18 +6,20 @@ import numpy as np
 import pytest
 
 import decoct
-from decoct import mixture, solvers, weighting
+from decoct import mixture, solvers
 from decoct.constructions import Hilbert
+from decoct.constructions.hilbert import weighting
 from decoct.data import encoded
-from decoct.diagnostics import Gaussian, geometry
-from decoct.diagnostics.bounds import frank_wolfe_bound
-from decoct.embeddings import ExactGaussian, Scores, as_embedding
 from decoct.errors import ModelError, RequestError
 from decoct.models import GaussianMean, LogisticRegression
-from decoct.posteriors import NUTS, Laplace, Pathfinder
-from decoct.posteriors.exact import exact_posterior
-from decoct.potentials import Potentials
-from decoct.precision import float64
+from decoct.passes.embeddings import ExactGaussian, Scores, as_embedding
+from decoct.passes.potentials import Potentials
+from decoct.runtime.precision import float64
+from decoct.samplers import NUTS, Laplace, Pathfinder
+from decoct.samplers.exact import exact_posterior
+from decoct.stats import Gaussian
+from decoct.theory import geometry
+from decoct.theory.bounds import frank_wolfe_bound
 from tests.constructions.contract import ConstructionContract, logistic_rows  # noqa: F401
 
 
@@ -105,7 +107,7 @@ def test_equation_6_5():
     potentials = Potentials(model, encoded(decoct.rows({"x": y}), model))
     posterior = decoct.laplace(model, {"x": y})
     with jax.enable_x64(True):
-        vectors, _ = potentials.all_vectors(ExactGaussian.of(model, posterior, "fisher"))
+        vectors, _ = potentials.all_vectors(ExactGaussian.of(model, sampler, "fisher"))
     offset = posterior.mean - y
     np.testing.assert_allclose(vectors @ vectors.T, 2 / 51 + offset @ offset.T, atol=1e-12)
 
@@ -134,7 +136,7 @@ def test_exact_frank_wolfe_keeps_falling_below_its_bound(gaussian):
     method = Hilbert(solvers.FrankWolfe(), norm="fisher", exact=True)
     path = decoct.path(model, rows, sizes, method=method)
     with jax.enable_x64(True):
-        vectors, target = potentials.all_vectors(ExactGaussian.of(model, posterior, "fisher"))
+        vectors, target = potentials.all_vectors(ExactGaussian.of(model, sampler, "fisher"))
     errors = [np.linalg.norm(target - one.weights @ vectors[one.indices]) for one in path]
     bound = frank_wolfe_bound(geometry(vectors), np.array(sizes))
     assert (np.array(errors) <= bound).all()
@@ -336,7 +338,7 @@ def test_more_iterations_fill_the_size(logistic_rows):  # noqa: F811
 
 
 def test_a_huge_pool_is_kept_in_single_precision(logistic_rows, monkeypatch):  # noqa: F811
-    from decoct.constructions import hilbert
+    from decoct.constructions.hilbert import hilbert
 
     double = build(logistic_rows, size=8, solver=solvers.GIGA())
     monkeypatch.setattr(hilbert, "DOUBLE_BYTES", 0)
@@ -381,12 +383,12 @@ def test_a_sphere_has_no_laplace_approximation():
     rng = np.random.default_rng(0)
     x = mixture.sample_vmf(rng, np.eye(3)[rng.integers(3, size=300)], 50.0)
     model = mixture.VonMisesFisherMixture(3, 3, 50.0)
-    with pytest.raises(ModelError, match="weighting='conditionals'"):
+    with pytest.raises(ModelError, match="Or take another weighting distribution"):
         build({"x": x}, model)
-    coreset = build({"x": x}, model, size=40, weighting="conditionals", norm="fisher")
+    coreset = build({"x": x}, model, size=40, weighting=mixture.Conditionals(), norm="fisher")
     assert coreset.report.predicted_kl < 1e-3
     with pytest.raises(ModelError, match="are for VonMisesFisherMixture"):
-        build({"x": x}, GaussianMean(np.eye(3)), weighting="conditionals")
+        build({"x": x}, GaussianMean(np.eye(3)), weighting=mixture.Conditionals())
 
 
 def test_a_subset_whose_posterior_is_not_gaussian_warns_of_an_approximation():

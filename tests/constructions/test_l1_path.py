@@ -8,19 +8,20 @@ import pytest
 from scipy.optimize import minimize
 
 import decoct
-from decoct import potentials
-from decoct.constructions import L1Path, l1_steps
+from decoct.constructions import L1Path
 from decoct.constructions.base import Problem, Selection
-from decoct.constructions.l1_steps import minimiser, proximal
-from decoct.constructions.manifold import everything
-from decoct.constructions.weight_updates import Quadratic
+from decoct.constructions.sparse_vi import l1_steps
+from decoct.constructions.sparse_vi.l1_steps import minimiser, proximal
+from decoct.constructions.sparse_vi.manifold import full_table as everything
+from decoct.constructions.sparse_vi.weight_updates import Quadratic
 from decoct.data import encoded
 from decoct.errors import ModelError, RequestError
 from decoct.models import GaussianMean, LinearRegression, LogisticRegression
-from decoct.posteriors import Exact, Laplace
-from decoct.posteriors.exact import exact_posterior
-from decoct.potentials import Potentials
-from decoct.tangent import Tangent
+from decoct.passes import potentials
+from decoct.passes.potentials import Potentials
+from decoct.samplers import Exact, Laplace
+from decoct.samplers.exact import exact_posterior
+from decoct.stats.tangent import Tangent
 from tests.constructions.contract import ConstructionContract, logistic_rows  # noqa: F401
 
 QUICK = L1Path(draws=60, searches=3, iterations=3)
@@ -123,7 +124,7 @@ def penalised_kl(x, w, penalty, scales):
 
     def gaussian(w):
         precision = 1.0 + w.sum()
-        return decoct.diagnostics.Gaussian(w @ x / precision, np.eye(x.shape[1]) / precision)
+        return decoct.stats.Gaussian(w @ x / precision, np.eye(x.shape[1]) / precision)
 
     return decoct.kl_gaussian(gaussian(w), gaussian(np.ones(len(x)))) + penalty * scales @ w
 
@@ -269,7 +270,7 @@ def test_a_row_that_stands_for_many_is_chosen_as_the_many_are():
     method = L1Path(draws=200, update=None)
     kept = []
     for rows in (once, many):
-        coreset = decoct.build(counted(), rows, size=3, method=method, posterior=Laplace())
+        coreset = decoct.build(counted(), rows, size=3, method=method, sampler=Laplace())
         weight = coreset.weights * coreset.rows["count"]
         kept.append(
             {
@@ -371,13 +372,13 @@ def test_it_comes_near_the_size_and_the_posterior(logistic_rows):  # noqa: F811
     model = LogisticRegression()
     full = decoct.laplace(model, logistic_rows)
     method = L1Path(draws=150)
-    path = decoct.path(model, logistic_rows, [10, 30], method=method, posterior=Laplace())
+    path = decoct.path(model, logistic_rows, [10, 30], method=method, sampler=Laplace())
     raw = decoct.build(
         model,
         logistic_rows,
         size=10,
         method=dataclasses.replace(method, update=None),
-        posterior=Laplace(),
+        sampler=Laplace(),
     )
     fits = [decoct.laplace(model, one.rows, one.weights) for one in (*path, raw)]
     kls = [decoct.kl_gaussian(fit, full) for fit in fits]
@@ -403,8 +404,8 @@ def test_every_option_brings_the_posterior_nearer(logistic_rows, options, part):
     rows = {name: column[:300] for name, column in logistic_rows.items()}
     full = decoct.laplace(model, rows)
     method = L1Path(**{"draws": 100, "searches": 4, "iterations": 5, **options})
-    coreset = decoct.build(model, rows, size=12, method=method, posterior=Laplace())
-    prior = decoct.diagnostics.Gaussian(np.zeros(3), np.eye(3))
+    coreset = decoct.build(model, rows, size=12, method=method, sampler=Laplace())
+    prior = decoct.stats.Gaussian(np.zeros(3), np.eye(3))
     kl = decoct.kl_gaussian(decoct.laplace(model, coreset.rows, coreset.weights), full)
     assert 1 <= coreset.size <= 12
     assert kl < part * decoct.kl_gaussian(prior, full)

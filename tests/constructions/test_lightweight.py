@@ -9,20 +9,20 @@ import pyarrow.parquet as pq
 import pytest
 
 import decoct
-from decoct.constructions import lightweight
 from decoct.constructions.base import Problem
-from decoct.constructions.lightweight import (
+from decoct.constructions.sampling import lightweight
+from decoct.constructions.sampling.lightweight import (
     LightweightCoreset,
     importance,
     lightweight_coreset,
     theorem_3_1,
 )
-from decoct.constructions.row_draws import row_draws
+from decoct.constructions.sampling.weighted_sampling import row_draws
 from decoct.data.encoded import encoded
 from decoct.errors import RequestError, RowsError
 from decoct.models import GaussianMean
-from decoct.posteriors import Laplace
-from decoct.potentials import Potentials
+from decoct.passes.potentials import Potentials
+from decoct.samplers import Laplace
 from tests.constructions.contract import (  # noqa: F401
     ConstructionContract,
     logistic_rows,

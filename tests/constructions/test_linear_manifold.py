@@ -6,15 +6,15 @@ import pytest
 
 import decoct
 from decoct.constructions.base import Problem, Selection
-from decoct.constructions.manifold import LinearManifold
+from decoct.constructions.sparse_vi.manifold import LinearManifold
 from decoct.data import encoded
-from decoct.diagnostics import Gaussian
 from decoct.errors import ModelError
 from decoct.models import LinearRegression
-from decoct.posteriors import Exact
-from decoct.posteriors.base import WeightedDensity
-from decoct.posteriors.exact import exact_posterior
-from decoct.potentials import Potentials
+from decoct.passes.potentials import Potentials
+from decoct.samplers import Exact
+from decoct.samplers.base import WeightedDensity
+from decoct.samplers.exact import exact_posterior
+from decoct.stats import Gaussian
 
 N, D = 150, 6
 NOISE_SCALE = 0.4

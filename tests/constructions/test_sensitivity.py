@@ -6,14 +6,14 @@ import pytest
 from scipy.optimize import minimize
 
 import decoct
-from decoct.constructions import sensitivity
 from decoct.constructions.base import Problem
-from decoct.constructions.sensitivity import Sensitivity
+from decoct.constructions.sampling import sensitivity
+from decoct.constructions.sampling.sensitivity import Sensitivity
 from decoct.data import encoded
 from decoct.errors import ModelError, RequestError
 from decoct.models import GaussianMean, LinearRegression, LogisticRegression
-from decoct.posteriors import Laplace
-from decoct.potentials import Potentials
+from decoct.passes.potentials import Potentials
+from decoct.samplers import Laplace
 from tests.constructions.contract import (  # noqa: F401
     ConstructionContract,
     logistic_rows,

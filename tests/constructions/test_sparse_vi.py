@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import decoct
-from decoct import potentials
-from decoct.constructions import L1Path, SparseVI, weight_updates
+from decoct.constructions import L1Path, SparseVI
 from decoct.constructions.base import Problem, Selection
-from decoct.constructions.manifold import (
+from decoct.constructions.sparse_vi import weight_updates
+from decoct.constructions.sparse_vi.manifold import (
     GaussianManifold,
     LinearManifold,
     SampledManifold,
@@ -19,15 +19,16 @@ from decoct.constructions.manifold import (
     near,
     require_proper_prior,
 )
-from decoct.constructions.weight_updates import Gradient, Quadratic
+from decoct.constructions.sparse_vi.weight_updates import Gradient, Quadratic
 from decoct.data import encoded
 from decoct.data.encoded import EncodedRows
 from decoct.errors import ModelError, RequestError, SamplerError
 from decoct.models import GaussianMean, LinearRegression, LogisticRegression, PoissonRegression
-from decoct.posteriors import Exact, Laplace
-from decoct.posteriors.base import Draws, WeightedDensity
-from decoct.posteriors.exact import exact_posterior
-from decoct.potentials import Potentials
+from decoct.passes import potentials
+from decoct.passes.potentials import Potentials
+from decoct.samplers import Exact, Laplace
+from decoct.samplers.base import Draws, WeightedDensity
+from decoct.samplers.exact import exact_posterior
 from tests.constructions.contract import ConstructionContract, logistic_rows  # noqa: F401
 
 
@@ -168,9 +169,9 @@ def test_every_update_brings_the_posterior_nearer(logistic_rows, name):  # noqa:
     update, goal = UPDATES[name]
     model = LogisticRegression()
     full = decoct.laplace(model, logistic_rows)
-    prior = decoct.diagnostics.Gaussian(np.zeros(3), np.eye(3))
+    prior = decoct.stats.Gaussian(np.zeros(3), np.eye(3))
     method = SparseVI(update=update, draws=200)
-    coreset = decoct.build(model, logistic_rows, size=15, method=method, posterior=Laplace())
+    coreset = decoct.build(model, logistic_rows, size=15, method=method, sampler=Laplace())
     fit = decoct.laplace(model, dict(coreset.rows), coreset.weights)
     kl = decoct.kl_gaussian(fit, full)
     assert kl < goal
@@ -184,7 +185,7 @@ def test_subsampled_totals_are_near_and_corrected_ones_nearer(logistic_rows):  #
         method = SparseVI(
             draws=200, subsample=400, subsample_totals=True, control_variates=corrected
         )
-        coreset = decoct.build(model, logistic_rows, size=15, method=method, posterior=Laplace())
+        coreset = decoct.build(model, logistic_rows, size=15, method=method, sampler=Laplace())
         fit = decoct.laplace(model, dict(coreset.rows), coreset.weights)
         kls.append(decoct.kl_gaussian(fit, full))
     assert kls[0] < 0.05
@@ -203,7 +204,7 @@ class Idle:
 
 def test_a_row_that_the_update_left_alone_is_not_picked_again(logistic_rows):  # noqa: F811
     coreset = decoct.build(
-        LogisticRegression(), logistic_rows, size=6, method=SparseVI(Idle()), posterior=Laplace()
+        LogisticRegression(), logistic_rows, size=6, method=SparseVI(Idle()), sampler=Laplace()
     )
     picked = [one["row"] for one in coreset.report.rounds if "row" in one]
     assert len(picked) >= 5
@@ -216,7 +217,7 @@ def test_more_picks_than_rows_swap_the_row_that_is_missed_least(logistic_rows): 
     kls = []
     for picks in (6, 30):
         coreset = decoct.build(
-            model, logistic_rows, size=6, method=SparseVI(picks=picks), posterior=Laplace()
+            model, logistic_rows, size=6, method=SparseVI(picks=picks), sampler=Laplace()
         )
         assert coreset.size <= 6
         kls.append(decoct.kl_gaussian(decoct.laplace(model, coreset.rows, coreset.weights), full))
@@ -229,7 +230,7 @@ def test_a_build_goes_on_from_its_checkpoint_to_the_same_coreset(
     monkeypatch,
 ):
     model, method = LogisticRegression(), SparseVI(draws=150)
-    whole = decoct.build(model, logistic_rows, size=12, method=method, posterior=Laplace())
+    whole = decoct.build(model, logistic_rows, size=12, method=method, sampler=Laplace())
     step, calls = SparseVI.step, []
 
     def interrupted(self, key, problem, state):
@@ -337,11 +338,11 @@ def test_poisson_counts_from_draws_of_the_prior():
     rows = {"x": x, "y": rng.poisson(np.logaddexp(0.0, x @ [20.0, -10.0, 5.0, 1.0, 30.0]))}
     model = PoissonRegression(link="softplus")
     coreset = decoct.build(
-        model, rows, size=20, method=SparseVI(picks=60, draws=300), posterior=Laplace()
+        model, rows, size=20, method=SparseVI(picks=60, draws=300), sampler=Laplace()
     )
     fit = decoct.laplace(model, dict(coreset.rows), coreset.weights)
     full = decoct.laplace(model, rows)
-    prior = decoct.diagnostics.Gaussian(np.zeros(5), np.eye(5))
+    prior = decoct.stats.Gaussian(np.zeros(5), np.eye(5))
     assert decoct.kl_gaussian(fit, full) < 1e-2 * decoct.kl_gaussian(prior, full)
 
 
@@ -427,7 +428,7 @@ def test_a_heavy_tailed_prior_is_proper(logistic_rows):  # noqa: F811
     model = decoct.Model(base.log_likelihood, cauchy, {"beta": np.zeros(3)})
     rows = {"x": logistic_rows["x"][:200], "y": 2.0 * logistic_rows["y"][:200] - 1.0}
     method = SparseVI(draws=100, update=Quadratic(steps=1))
-    assert decoct.build(model, rows, size=2, method=method, posterior=Laplace()).size <= 2
+    assert decoct.build(model, rows, size=2, method=method, sampler=Laplace()).size <= 2
 
 
 def test_third_order_terms_are_refused_in_closed_form_before_any_work(monkeypatch):
@@ -512,7 +513,7 @@ def test_algorithm_1_written_out():
     assert len(set(picked)) == picks
     update = Gradient(steps=steps, rate=rate)
     coreset = decoct.build(
-        model, {"x": x, "y": y}, size=picks, posterior=Laplace(), seed=7,
+        model, {"x": x, "y": y}, size=picks, sampler=Laplace(), seed=7,
         method=SparseVI(update, draws=draws, reuse=False),
     )  # fmt: skip
     assert [one["row"] for one in coreset.report.rounds if "row" in one] == picked[:-1]
@@ -546,7 +547,7 @@ class Excessive:
 def test_draws_that_cannot_be_used_are_refused(logistic_rows, sampler, message):  # noqa: F811
     method = SparseVI(draws=50)
     with np.errstate(over="ignore"), pytest.raises(ModelError, match=message):
-        decoct.build(LogisticRegression(), logistic_rows, size=5, method=method, posterior=sampler)
+        decoct.build(LogisticRegression(), logistic_rows, size=5, method=method, sampler=sampler)
 
 
 class Broken:
@@ -559,7 +560,7 @@ class Broken:
 def test_draws_that_are_no_numbers_are_named(logistic_rows):  # noqa: F811
     with pytest.raises(ModelError, match="Draw 0 of the sampler 'broken' is not finite"):
         decoct.build(
-            LogisticRegression(), logistic_rows, size=3, method=SparseVI(), posterior=Broken()
+            LogisticRegression(), logistic_rows, size=3, method=SparseVI(), sampler=Broken()
         )
 
 
@@ -579,11 +580,11 @@ class Souring:
 def test_draws_that_turn_bad_later_are_refused_too(logistic_rows, method, bad):  # noqa: F811
     rows = {name: column[:200] for name, column in logistic_rows.items()}
     with pytest.raises(SamplerError, match="of the sampler 'broken' is not finite"):
-        decoct.build(LogisticRegression(), rows, size=4, method=method, posterior=Souring(bad))
+        decoct.build(LogisticRegression(), rows, size=4, method=method, sampler=Souring(bad))
 
 
 def test_a_table_too_large_for_one_look_asks_for_a_subsample(logistic_rows, monkeypatch):  # noqa: F811
-    from decoct.constructions.manifold import sampled
+    from decoct.constructions.sparse_vi.manifold import sampled
 
     monkeypatch.setattr(sampled, "WHOLE_BYTES", 1000)
     with pytest.raises(RequestError, match="give subsample="):
@@ -606,7 +607,7 @@ def taken(monkeypatch):
 
 @pytest.mark.parametrize("case", [GAUSSIAN, LINEAR], ids=["mean", "regression"])
 def test_a_closed_form_of_too_many_rows_asks_for_draws(case, taken, monkeypatch):
-    from decoct.constructions.manifold import exact
+    from decoct.constructions.sparse_vi.manifold import exact
 
     model, rows = case
     numbers = sum(np.size(column) for column in rows.values()) + 60 * (rows["x"].shape[1] + 1)
@@ -634,7 +635,7 @@ def test_rows_that_are_too_large_for_one_look_ask_for_a_subsample(
     monkeypatch,
 ):
     """Rows wider than the draws are many count as well as their potentials."""
-    from decoct.constructions.manifold import sampled
+    from decoct.constructions.sparse_vi.manifold import sampled
 
     n, numbers = 200, 1 + logistic_rows["x"].shape[1] + 20
     rows = {name: column[:n] for name, column in logistic_rows.items()}
@@ -651,6 +652,6 @@ def test_rows_that_are_too_large_for_one_look_ask_for_a_subsample(
 def test_the_plain_algorithm_of_the_paper_runs(logistic_rows):  # noqa: F811
     rows = {name: column[:200] for name, column in logistic_rows.items()}
     method = SparseVI(draws=50, update=Gradient(steps=20, rate=0.5), reuse=False)
-    coreset = decoct.build(LogisticRegression(), rows, size=4, method=method, posterior=Laplace())
+    coreset = decoct.build(LogisticRegression(), rows, size=4, method=method, sampler=Laplace())
     assert 1 <= coreset.size <= 4
     assert coreset.report.passes > 4 * 20  # fresh draws, and so a pass, for every gradient

@@ -25,15 +25,15 @@ import dask.array as da
 import dask.dataframe as dd
 from dask.delayed import delayed
 from distributed import Client
-from tests.dask_cluster import local_client
-from tests.data.test_rows_contract import EXPECTED, TABLE, N, RowsContract, assert_columns
 
 from decoct.data import Rows, rows
 from decoct.data.dask_layout import Layout, coalesced
 from decoct.data.dask_rows import DaskRows
 from decoct.data.dask_types import ColumnType, cast, common_types
 from decoct.errors import ModelError, RequestError, RowsError
-from decoct.summation import Associative, Sum
+from decoct.stats.summation import Associative, Sum
+from tests.dask_cluster import local_client
+from tests.data.test_rows_contract import EXPECTED, TABLE, N, RowsContract, assert_columns
 
 BORDERS = [0, 11, 11, 12, 31, N]
 """Partitions of the contract's table: one empty, one of a single row."""
@@ -492,7 +492,7 @@ def test_workers_import_what_a_pass_needs_before_one_comes():
     def known() -> bool:
         import sys
 
-        return "decoct.potentials" in sys.modules
+        return "decoct.passes.potentials" in sys.modules
 
     def waiting(dask_scheduler) -> int:
         return len(dask_scheduler.tasks)

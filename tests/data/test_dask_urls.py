@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.data.test_rows_contract import TABLE, N, RowsContract
 
 from decoct.data import rows
 from decoct.errors import RequestError, RowsError
+from tests.data.test_rows_contract import TABLE, N, RowsContract
 
 fsspec = pytest.importorskip("fsspec")
 

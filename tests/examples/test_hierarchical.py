@@ -14,10 +14,10 @@ from scipy.stats import multivariate_normal
 
 import decoct
 from decoct.constructions import IteratedHilbert, Uniform
-from decoct.diagnostics.verdict import grade_of
-from decoct.posteriors import NUTS, Laplace
-from decoct.potentials import Potentials
+from decoct.passes.potentials import Potentials
 from decoct.report import Report
+from decoct.samplers import NUTS, Laplace
+from decoct.stats.verdict import grade_of
 from decoct.status import Status
 
 pytestmark = pytest.mark.data
@@ -104,7 +104,7 @@ def test_250_schools_carry_the_posterior_of_all_2410(bridges):
     bridge = bridges["chem97 schools"]
     method = IteratedHilbert(max_rounds=1, draws=1000, restarts=0, exchanges=2)
     coreset = decoct.build(
-        bridge, bridge.rows, size=250, method=method, posterior=Laplace(judge=False)
+        bridge, bridge.rows, size=250, method=method, sampler=Laplace(judge=False)
     )
     assert coreset.size <= 250
     sampler = NUTS(chains=2, warmup=200, target_acceptance=0.9)
@@ -203,7 +203,7 @@ def test_a_county_without_homes_has_its_prior(bridges, homes, passes):
 def test_a_build_of_the_radon_model_keeps_what_is_asked(bridges):
     bridge = bridges["radon"]
     coreset = decoct.build(
-        bridge, bridge.rows, size=60, method=Uniform(), posterior=Laplace(judge=False)
+        bridge, bridge.rows, size=60, method=Uniform(), sampler=Laplace(judge=False)
     )
     assert coreset.size == 60
     assert coreset.dim == 779

@@ -7,7 +7,7 @@ pytest.importorskip("sklearn", minversion="1.6")
 from experiments.common import read_csv
 from experiments.dpgmm import figure_1, figure_3, fits, sets
 
-from decoct.constructions.lightweight import importance
+from decoct.constructions.sampling.lightweight import importance
 from decoct.data.arrays import ArrayRows
 
 PNG = b"\x89PNG\r\n\x1a\n"

@@ -14,11 +14,11 @@ from experiments.sparse_vi.regression_problems import Regression, Weights
 
 import decoct
 from decoct.constructions import SparseVI
-from decoct.diagnostics import Gaussian
-from decoct.posteriors import Laplace
+from decoct.samplers import Laplace
 from decoct.solvers import GIGA
 from decoct.solvers.active_set import UnitVectors
 from decoct.solvers.base import Budget
+from decoct.stats import Gaussian
 from experiments import common
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -92,7 +92,7 @@ def test_one_watched_build_has_the_weights_of_a_build_for_each_m(regression):
     method = SparseVI(draws=regression_methods.DRAWS)
     for one in built:
         alone = decoct.build(
-            regression.model, regression.rows, size=one.M, method=method, posterior=Laplace(),
+            regression.model, regression.rows, size=one.M, method=method, sampler=Laplace(),
             seed=3,
         )  # fmt: skip
         np.testing.assert_array_equal(one.selected.indices, alone.indices)

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from decoct.checkpoint import read_checkpoint
+from decoct.building.checkpoint import read_checkpoint
 
 COMMAND = [sys.executable, "-m", "decoct.cli"]
 

@@ -113,6 +113,7 @@ def test_every_string_counts():
 def test_one_changed_row_on_a_cluster(x):
     pytest.importorskip("distributed")
     import dask.array as da
+
     from tests.dask_cluster import local_client
 
     changed = x.copy()

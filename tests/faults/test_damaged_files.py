@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import decoct
-from decoct.checkpoint import read_checkpoint, write_checkpoint
+from decoct.building.checkpoint import read_checkpoint, write_checkpoint
 from decoct.cli import main
 from decoct.errors import CoresetFileError, DecoctError, RequestError, RowsError
 
@@ -185,7 +185,7 @@ def test_what_is_no_checkpoint(tmp_path, content):
 
 
 def test_a_checkpoint_of_another_version(tmp_path, monkeypatch):
-    monkeypatch.setattr("decoct.checkpoint.FORMAT", 7)
+    monkeypatch.setattr("decoct.building.checkpoint.FORMAT", 7)
     write_checkpoint(tmp_path / "saved", CONTENT)
     monkeypatch.undo()
     with pytest.raises(RequestError, match="saved has format 7, this decoct writes 2; finish it"):

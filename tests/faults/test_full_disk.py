@@ -7,14 +7,14 @@ import os
 
 import numpy as np
 import pytest
-from tests.faults.conftest import COMMAND, build_words, fill
 
 import decoct
-from decoct.checkpoint import held, read_checkpoint, write_checkpoint
+from decoct.building.checkpoint import held, read_checkpoint, write_checkpoint
 from decoct.cli import main
 from decoct.errors import RequestError
 from decoct.report import Report
 from decoct.status import Status
+from tests.faults.conftest import COMMAND, build_words, fill
 
 NO_ROOM = r"could not be written \(No space left on device\); the older file is"
 

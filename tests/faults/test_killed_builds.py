@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from tests.faults.conftest import SLOW_COMMAND, build_words, rounds_done, wait_for
 
 import decoct
-from decoct.checkpoint import read_checkpoint
+from decoct.building.checkpoint import read_checkpoint
 from decoct.cli import main
-from decoct.files import remove_parts, write_atomically
+from decoct.runtime.files import remove_parts, write_atomically
+from tests.faults.conftest import SLOW_COMMAND, build_words, rounds_done, wait_for
 
 
 @pytest.fixture(scope="module")

@@ -12,9 +12,9 @@ import time
 
 import pytest
 
-from decoct.checkpoint import held
+from decoct.building.checkpoint import held
 from decoct.errors import RequestError
-from decoct.file_lock import exclusive_lock
+from decoct.runtime.file_lock import exclusive_lock
 
 LOCK = ".saved.decoct-lock"
 

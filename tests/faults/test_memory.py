@@ -54,13 +54,13 @@ import sys
 import numpy as np
 import decoct
 from decoct.constructions import IteratedHilbert, LightweightCoreset, Sensitivity
-from decoct.posteriors import Laplace
+from decoct.samplers import Laplace
 def told():
     print(peak())
 table, model = decoct.rows(sys.argv[1]), decoct.models.LogisticRegression()
 methods = IteratedHilbert(draws=60, pool=300), LightweightCoreset(), Sensitivity()
 for method in methods:
-    coreset = decoct.build(model, table, size=50, method=method, posterior=Laplace(), seed=1)
+    coreset = decoct.build(model, table, size=50, method=method, sampler=Laplace(), seed=1)
     told()
 draws = np.random.default_rng(0).normal(size=(60, 2))
 decoct.check(coreset, table, draws)

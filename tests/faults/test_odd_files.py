@@ -18,7 +18,7 @@ import pytest
 
 import decoct
 from decoct.errors import RowsError
-from decoct.models.formula import from_formula
+from decoct.models.formula.model import from_formula
 
 
 def write(path, **columns):
@@ -209,6 +209,7 @@ def test_odd_columns_do_not_hinder_a_model_on_a_cluster(tmp_path):
     import dask.config
     import dask.dataframe as dd
     from dask.delayed import delayed
+
     from tests.dask_cluster import local_client
 
     x = np.random.default_rng(0).normal(size=2000)

@@ -11,12 +11,14 @@ from scipy.optimize import minimize
 from scipy.special import digamma, gammaln, logsumexp, multigammaln
 
 from decoct.errors import ModelError, RowsError
-from decoct.mixture import cavi, climb, normal_wishart, walks
+from decoct.mixture import cavi, normal_wishart
+from decoct.mixture import coordinate_ascent as climb
+from decoct.mixture import e_step as walks
 from decoct.mixture.cavi import Mixture, Priors, ascend, evidence_bound, grouped, started
+from decoct.mixture.e_step import table
 from decoct.mixture.normal_wishart import NormalWishart
 from decoct.mixture.predictions import log_predictive, responsibilities
 from decoct.mixture.stick_breaking import FiniteDirichlet, StickBreaking
-from decoct.mixture.walks import table
 
 T, D = 4, 2
 

@@ -92,7 +92,7 @@ def test_more_clusters_than_distinct_rows_give_no_nan():
 
 
 def test_an_empty_cluster_moves_to_the_rows_that_need_it():
-    from decoct.mixture.vmf_fit import _Problem, _reseeded
+    from decoct.mixture.vmf.vmf_fit import _Problem, _reseeded
 
     tau = 500.0
     problem = _Problem(X[:50], np.ones(50), tau, log_normaliser(3, tau))

@@ -13,9 +13,9 @@ import decoct
 from decoct.data.arrays import ArrayRows
 from decoct.errors import ModelError, RowsError
 from decoct.mixture import VonMisesFisherMixture, sample_vmf
-from decoct.parameters import ParameterSpace
-from decoct.posteriors import WeightedDensity
-from decoct.precision import float64
+from decoct.models.parameters import ParameterSpace
+from decoct.runtime.precision import float64
+from decoct.samplers import WeightedDensity
 
 MODEL = VonMisesFisherMixture(4, 3, 20.0)
 X = sample_vmf(np.random.default_rng(0), np.repeat(np.eye(3), 5, axis=0), 4.0)

@@ -13,7 +13,7 @@ from scipy.special import ive
 
 from decoct.errors import ModelError
 from decoct.mixture import log_normaliser, sample_vmf, vmf_draws
-from decoct.precision import float64
+from decoct.runtime.precision import float64
 
 PI = Decimal("3.14159265358979323846264338327950288419716939937510582097494459")
 N = 20_000

@@ -10,7 +10,7 @@ from jax.flatten_util import ravel_pytree
 from decoct.errors import ModelError
 from decoct.models import GaussianMean, LinearRegression
 from decoct.models.conjugate import AbstractConjugate
-from decoct.precision import float64
+from decoct.runtime.precision import float64
 
 rng = np.random.default_rng(11)
 X = rng.normal(size=(25, 3)) + 2.0

@@ -15,7 +15,7 @@ from decoct.models import (
     PoissonRegression,
     StudentTRegression,
 )
-from decoct.precision import float64
+from decoct.runtime.precision import float64
 
 rng = np.random.default_rng(20)
 X = rng.normal(size=(40, 3))

@@ -16,9 +16,9 @@ from formulaic import Formula
 
 from decoct.data import ArrayRows, Rows, rows
 from decoct.errors import CoresetFileError, DecoctError, ModelError, RequestError, RowsError
-from decoct.models.design import Design
-from decoct.models.formula import FormulaModel, from_dict, from_formula
-from decoct.models.formula_fit import fit_design
+from decoct.models.formula.design_matrix import Design
+from decoct.models.formula.fit import fit_design
+from decoct.models.formula.model import FormulaModel, from_formula
 
 N = 4000
 
@@ -421,7 +421,7 @@ class TestFormulaModel:
         assert model.coords(model.encode(raw))["beta"] == ("coefficient", labels)
 
     def test_json_round_trip(self, model, streamed):
-        again = from_dict(json.loads(json.dumps(model.to_dict())))
+        again = FormulaModel.from_dict(json.loads(json.dumps(model.to_dict())))
         assert again.to_dict() == model.to_dict()
         assert again.design == model.design
         assert type(again.base) is type(model.base)
@@ -506,9 +506,9 @@ class TestFormulaModel:
     def test_a_mutilated_file(self, lost, in_memory):
         spec = from_formula("y ~ temp", in_memory).to_dict()
         with pytest.raises(CoresetFileError):
-            from_dict({k: v for k, v in spec.items() if k != lost})
+            FormulaModel.from_dict({k: v for k, v in spec.items() if k != lost})
         with pytest.raises(CoresetFileError):
-            from_dict({**spec, lost: {"kind": "gaussian_mean"}})
+            FormulaModel.from_dict({**spec, lost: {"kind": "gaussian_mean"}})
 
 
 @pytest.mark.filterwarnings("ignore:The formula's term 'C.a.' has 60 levels")
@@ -589,7 +589,7 @@ def test_no_saved_formula_runs_for_ever(in_memory):
     for label in ("I(9 ** 9 ** 9 * temp)", "-" * 100_000 + "temp", "poly(temp, 999999999)"):
         crafted = json.loads(json.dumps(spec).replace("I(2 * temp)", label))
         with pytest.raises(DecoctError):
-            from_dict(crafted).encode({"temp": np.ones(3), "y": np.ones(3)})
+            FormulaModel.from_dict(crafted).encode({"temp": np.ones(3), "y": np.ones(3)})
 
 
 def test_powers_and_sums_that_end_are_taken():

@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import decoct
-from decoct.checkpoint import read_checkpoint
+from decoct.building.checkpoint import read_checkpoint
 from decoct.errors import ModelError, RequestError, RowsError
 from decoct.models.digest import identity
-from decoct.posteriors import Laplace
+from decoct.samplers import Laplace
 from decoct.streams import StreamingCoreset
 
 N, WIDTH = 20_000, 300
@@ -29,7 +29,7 @@ def line(columns=("x", "y"), function=potential):
 
 
 def build(model, rows, **how):
-    return decoct.build(model, rows, size=5, posterior=Laplace(), **how)
+    return decoct.build(model, rows, size=5, sampler=Laplace(), **how)
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +98,7 @@ def test_the_file_and_the_checkpoint_know_the_columns(table, coreset, tmp_path, 
 
     rows, saved = {**table, "z": table["x"]}, tmp_path / "saved"
     with monkeypatch.context() as patch:
-        patch.setattr("decoct.driver._raw_rows", stopped)
+        patch.setattr("decoct.building.driver._raw_rows", stopped)
         with pytest.raises(KeyboardInterrupt):
             build(line(), rows, checkpoint=saved)
     assert read_checkpoint(saved)["request"]["columns"] == ["x", "y"]
@@ -109,10 +109,10 @@ def test_the_file_and_the_checkpoint_know_the_columns(table, coreset, tmp_path, 
 
 
 def test_a_stream_holds_the_columns_alone(table, tmp_path):
-    stream = StreamingCoreset(line(), 5, posterior=Laplace())
+    stream = StreamingCoreset(line(), 5, sampler=Laplace())
     stream.update({name: table[name][:700] for name in table})
     stream.save(tmp_path / "stream.npz")
-    again = StreamingCoreset.load(tmp_path / "stream.npz", line(), posterior=Laplace())
+    again = StreamingCoreset.load(tmp_path / "stream.npz", line(), sampler=Laplace())
     assert set(again.coreset.rows) == {"x", "y"}
 
 

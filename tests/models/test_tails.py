@@ -14,7 +14,7 @@ from decoct.models import LogisticRegression, PoissonRegression, StudentTRegress
 from decoct.models.logistic import log_sigmoid, sigmoid
 from decoct.models.poisson import log_softplus, softplus
 from decoct.models.student_t import log_gamma_half_step, log_one_plus_square
-from decoct.precision import float64
+from decoct.runtime.precision import float64
 
 PREDICTORS = [-700.0, -300.0, -40.0, -37.0, -36.9, -20.0, -10.0, -9.9, -3.0, -1e-3, -1e-200, 0.0]
 PREDICTORS += [-value for value in PREDICTORS[:-1]]

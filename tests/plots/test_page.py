@@ -14,7 +14,7 @@ import pytest
 import decoct
 import decoct.plots
 from decoct.constructions import Uniform
-from decoct.models.formula import from_formula
+from decoct.models.formula.model import from_formula
 from decoct.plots.page import MOST_ROWS, Parameter, report_page
 
 pytest.importorskip("matplotlib")

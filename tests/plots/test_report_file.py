@@ -8,13 +8,13 @@ import re
 import numpy as np
 import pytest
 import xarray as xr
-from tests.plots.test_page import Page
 
 import decoct
-from decoct.diagnostics.summary import Parameter
-from decoct.models.formula import from_formula
+from decoct.models.formula.model import from_formula
 from decoct.plots.page import MOST_PARAMETERS, report_page
-from decoct.posteriors import Laplace
+from decoct.samplers import Laplace
+from decoct.samplers.summary import Parameter
+from tests.plots.test_page import Page
 
 pytest.importorskip("matplotlib")
 
@@ -154,11 +154,11 @@ def test_few_parameters_are_all_drawn(own, monkeypatch):
 def test_the_page_names_a_sampler_that_was_chosen(own, tmp_path):
     coreset, rows = own
     method = decoct.constructions.IteratedHilbert(max_rounds=2)
-    other = decoct.build(coreset.model, rows, size=5, posterior=LAPLACE, method=method)
+    other = decoct.build(coreset.model, rows, size=5, sampler=LAPLACE, method=method)
     other.save(tmp_path / "c.parquet")
     loaded = decoct.load(tmp_path / "c.parquet", model=coreset.model)
-    assert loaded.report.posterior == {"name": "Laplace", "judge": False}
-    says = "posterior=decoct.posteriors.Laplace(judge=False), seed=0)"
+    assert loaded.report.sampler == {"name": "Laplace", "judge": False}
+    says = "sampler=decoct.samplers.Laplace(judge=False), seed=0)"
     for one, named in ((loaded, True), (coreset, False)):
         page = report_page(one, title="A")
         assert (says in html.unescape(page)) is named
@@ -185,7 +185,7 @@ def test_the_command_names_the_call_for_models_a_file_cannot_hold(own, tmp_path,
 
 
 def test_arrays_of_several_axes_are_named_by_their_labels(own):
-    from decoct.diagnostics.summary import parameters
+    from decoct.samplers.summary import parameters
 
     dims = ("chain", "draw", "county", "year")
     values = xr.DataArray(
@@ -222,7 +222,7 @@ def test_the_page_says_how_to_make_the_same_coreset(tmp_path, method, said):
     page = html.unescape((tmp_path / "report.html").read_text())
     assert said.split("(")[0] in page
     assert said.split("(", 1)[1] in page
-    assert "posterior=" not in page.split("<pre>")[1]  # it was the default
+    assert "sampler=" not in page.split("<pre>")[1]  # it was the default
 
 
 def test_draws_that_are_not_finite_are_refused(tmp_path):

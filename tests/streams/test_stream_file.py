@@ -7,8 +7,8 @@ import pytest
 import decoct
 from decoct.errors import RequestError
 from decoct.models import LogisticRegression
-from decoct.models.formula import from_formula
-from decoct.posteriors import Laplace
+from decoct.models.formula.model import from_formula
+from decoct.samplers import Laplace
 from decoct.streams import StreamingCoreset
 from tests.streams.test_streaming import SMALL, assert_same, cut, logistic
 
@@ -32,7 +32,7 @@ def test_it_goes_on_as_if_it_had_never_stopped(rows, tmp_path, before):
     whole = fed(StreamingCoreset(model, 20, seed=3, **SMALL), batches)
     path = tmp_path / "stream.npz"
     fed(StreamingCoreset(model, 20, seed=3, **SMALL), batches[:before]).save(path)
-    again = StreamingCoreset.load(path, model, posterior=SMALL["posterior"])
+    again = StreamingCoreset.load(path, model, sampler=SMALL["sampler"])
     assert again.n_rows == min(N, 700 * before)
     fed(again, batches[before:])
     assert_same(again.coreset, whole.coreset)
@@ -42,7 +42,7 @@ def test_it_goes_on_as_if_it_had_never_stopped(rows, tmp_path, before):
 def test_a_stream_without_rows_is_saved(rows, tmp_path):
     path = tmp_path / "empty.npz"
     StreamingCoreset(LogisticRegression(), 20, **SMALL).save(path)
-    again = StreamingCoreset.load(path, LogisticRegression(), posterior=SMALL["posterior"])
+    again = StreamingCoreset.load(path, LogisticRegression(), sampler=SMALL["sampler"])
     assert again.n_rows == 0
     whole = fed(StreamingCoreset(LogisticRegression(), 20, **SMALL), cut(rows, 900))
     assert_same(fed(again, cut(rows, 900)).coreset, whole.coreset)
@@ -58,7 +58,7 @@ def test_strings_and_formulas(rows, tmp_path):
     whole = fed(StreamingCoreset(model, 20, **SMALL), batches)
     path = tmp_path / "stream.npz"
     fed(StreamingCoreset(model, 20, **SMALL), batches[:2]).save(path)
-    again = fed(StreamingCoreset.load(path, model, posterior=SMALL["posterior"]), batches[2:])
+    again = fed(StreamingCoreset.load(path, model, sampler=SMALL["sampler"]), batches[2:])
     assert_same(again.coreset, whole.coreset)
     assert set(again.coreset.rows["port"]) == {"JFK", "Orly ü"}
 
@@ -67,11 +67,9 @@ def test_another_model_or_sampler_is_refused(rows, tmp_path):
     path = tmp_path / "stream.npz"
     fed(StreamingCoreset(LogisticRegression(), 20, **SMALL), cut(rows, N)).save(path)
     with pytest.raises(RequestError, match="another model"):
-        StreamingCoreset.load(
-            path, LogisticRegression(prior_scale=2.0), posterior=SMALL["posterior"]
-        )
+        StreamingCoreset.load(path, LogisticRegression(prior_scale=2.0), sampler=SMALL["sampler"])
     with pytest.raises(RequestError, match="another posterior"):
-        StreamingCoreset.load(path, LogisticRegression(), posterior=Laplace())
+        StreamingCoreset.load(path, LogisticRegression(), sampler=Laplace())
 
 
 def own(scale=1.0, prior_sd=1.0):
@@ -90,8 +88,8 @@ def test_other_functions_are_refused(tmp_path, n):
     fed(StreamingCoreset(own(), 10, **SMALL), batches).save(path)
     for other in (own(scale=2.0), own(prior_sd=3.0)):
         with pytest.raises(RequestError, match="another model: one with functions"):
-            StreamingCoreset.load(path, other, posterior=SMALL["posterior"])
-    again = StreamingCoreset.load(path, own(), posterior=SMALL["posterior"])
+            StreamingCoreset.load(path, other, sampler=SMALL["sampler"])
+    again = StreamingCoreset.load(path, own(), sampler=SMALL["sampler"])
     assert again.n_rows == n + 3
 
 
@@ -104,7 +102,7 @@ def test_damaged_and_foreign_files_are_refused(rows, tmp_path):
         StreamingCoreset.load(path, LogisticRegression())
     with pytest.raises(RequestError, match=r"no checkpoint .*missing"):
         StreamingCoreset.load(tmp_path / "missing.npz", LogisticRegression())
-    from decoct.checkpoint import write_checkpoint
+    from decoct.building.checkpoint import write_checkpoint
 
     write_checkpoint(path, {"request": {}})
     with pytest.raises(RequestError, match="no stream"):
@@ -136,4 +134,4 @@ def test_a_stream_of_another_format_is_not_called_damaged(rows, tmp_path, monkey
         patch.setattr("decoct.streams.stream_file.FORMAT", 1)
         fed(StreamingCoreset(LogisticRegression(), 20, **SMALL), cut(rows, 900)).save(path)
     with pytest.raises(RequestError, match="has format 1, this decoct reads 3; go on with the"):
-        StreamingCoreset.load(path, LogisticRegression(), posterior=SMALL["posterior"])
+        StreamingCoreset.load(path, LogisticRegression(), sampler=SMALL["sampler"])

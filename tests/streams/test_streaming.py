@@ -14,9 +14,9 @@ import pytest
 
 import decoct
 from decoct.errors import ModelError, RequestError, RowsError
-from decoct.mixture import VonMisesFisherMixture
+from decoct.mixture import Gibbs, VonMisesFisherMixture
 from decoct.models import GaussianMean, LogisticRegression
-from decoct.posteriors import Gibbs, Laplace
+from decoct.samplers import Laplace
 from decoct.streams import StreamingCoreset
 from decoct.streams.streaming import DRIFTED
 
@@ -248,7 +248,7 @@ def test_the_table_is_never_held():
         {"mu": 0.0},
     )
     stream = StreamingCoreset(
-        model, 5, leaf=1000, node=20, draws=50, pool=50, posterior=Laplace(judge=False)
+        model, 5, leaf=1000, node=20, draws=50, pool=50, sampler=Laplace(judge=False)
     )
     rng, peaks, bytes_a_row = np.random.default_rng(0), [], 101 * 8
     tracemalloc.start()
@@ -434,7 +434,7 @@ def test_labels_of_all_batches_go_together(rows, tmp_path):
     stream.update({"x": rows["x"][:5], "y": np.zeros(5)})
     stream.save(tmp_path / "s.npz")
     again = StreamingCoreset.load(
-        tmp_path / "s.npz", LogisticRegression(), posterior=SMALL["posterior"]
+        tmp_path / "s.npz", LogisticRegression(), sampler=SMALL["sampler"]
     )
     for one in (stream, again):
         with pytest.raises(RowsError, match="'y' has the labels -1, 0, 1; a logistic"):

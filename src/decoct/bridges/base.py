@@ -27,8 +27,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from decoct.bridges.indices import check_indices
-from decoct.bridges.latents import check_latents
+from decoct.bridges.index_bounds import check_indices
+from decoct.bridges.per_row_latents import check_latents
 from decoct.data.base import Columns, Rows
 from decoct.errors import ModelError, RequestError
 from decoct.models.base import AbstractModel, EncodedColumns, Params, RawRows

@@ -8,11 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from decoct.bridges.arguments import positional
 from decoct.bridges.base import Package, fitting, require
-from decoct.coreset import Coreset
 from decoct.errors import RequestError
 
 if TYPE_CHECKING:
@@ -88,41 +84,3 @@ def from_numpyro(
             f"model must be a function with NumPyro sites, not a {type(model).__name__}."
         )
     return bridge(model, rows, plate, constants)
-
-
-def to_numpyro(coreset: Coreset) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """Return the coreset posterior as a NumPyro model and its arguments.
-
-    ``model, args = to_numpyro(coreset)`` and ``MCMC(NUTS(model), ...).run(key, *args)``. The sites
-    are those of your own model, their names too, so that your model with these draws predicts. The
-    log density of a kept row's observed sites is multiplied by its weight, as
-    ``numpyro.handlers.scale`` would. NumPyro's precision is its own: call ``numpyro.enable_x64()``
-    for float64.
-
-    Parameters
-    ----------
-    coreset
-        Built with what `decoct.from_numpyro` returned.
-
-    Raises
-    ------
-    RequestError
-        It was built for another kind of model.
-    """
-    require(NUMPYRO)
-    import jax.numpy as jnp
-
-    with fitting(NUMPYRO):
-        from decoct.bridges.numpyro_model import NumPyroModel
-        from decoct.bridges.numpyro_trace import WeightedModel
-
-    model = coreset.model
-    if not isinstance(model, NumPyroModel):
-        raise RequestError(
-            f"This coreset was built for a {type(model).__name__}, not for a NumPyro model; build "
-            "it with what decoct.from_numpyro returns."
-        )
-    kept = {name: jnp.asarray(np.asarray(coreset.rows[name])) for name in model.inputs}
-    given = positional(model.program.model, {**model.program.constants, **kept})
-    weighted = WeightedModel(model.program, model.inputs, tuple(given), coreset.weights)
-    return weighted, tuple(given.values())

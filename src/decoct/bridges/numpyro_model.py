@@ -15,6 +15,7 @@ from decoct.bridges.arguments import (
     checked_arguments,
     described_constant,
     parameter_names,
+    positional,
     split_rows,
 )
 from decoct.bridges.base import (
@@ -30,17 +31,18 @@ from decoct.bridges.base import (
     starting_points,
     without_rows,
 )
-from decoct.bridges.latents import check_latents
+from decoct.bridges.log_exp_cancellation import simplified
 from decoct.bridges.numpyro_checks import axes, examine, latent_shapes, plate_size
 from decoct.bridges.numpyro_sites import CONSTANTS, Facts, facts_of, facts_of_all, quoted
-from decoct.bridges.numpyro_trace import Program
-from decoct.bridges.simplified import simplified
+from decoct.bridges.numpyro_trace import Program, WeightedModel
+from decoct.bridges.per_row_latents import check_latents
+from decoct.coreset import Coreset
 from decoct.data.arrays import ArrayRows
 from decoct.data.encoded import EncodedRows
 from decoct.data.tables import rows as as_rows
 from decoct.errors import ModelError
 from decoct.models.base import Params
-from decoct.precision import float64
+from decoct.runtime.precision import float64
 
 
 class NumPyroModel(BridgeModel):
@@ -72,6 +74,13 @@ class NumPyroModel(BridgeModel):
     def log_prior(self, params: Params) -> Float[Array, ""]:
         """Return the log density of everything outside the rows' plate, Jacobians included."""
         return self.program.log_prior(params, as_arrays(self.template))
+
+    def to_numpyro(self, coreset: Coreset) -> tuple[WeightedModel, tuple[Any, ...]]:
+        """Return the posterior of weighted rows as a NumPyro model; see `Coreset.to_numpyro`."""
+        kept = {name: jnp.asarray(np.asarray(coreset.rows[name])) for name in self.inputs}
+        given = positional(self.program.model, {**self.program.constants, **kept})
+        weighted = WeightedModel(self.program, self.inputs, tuple(given), coreset.weights)
+        return weighted, tuple(given.values())
 
     def constrain(self, params: Params) -> dict[str, Array]:
         """Return latent and deterministic sites on their natural scale.

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from decoct.bridges.base import Package, fitting, require
-from decoct.coreset import Coreset
 from decoct.errors import RequestError
 
 if TYPE_CHECKING:
@@ -72,36 +71,3 @@ def from_pymc(model: pymc.Model) -> PyMCModel:
     if not isinstance(model, pm.Model):
         raise RequestError(f"model must be a pymc.Model, not a {type(model).__name__}.")
     return bridge(model)
-
-
-def to_pymc(coreset: Coreset) -> pymc.Model:
-    """Return the coreset posterior as a PyMC model, for ``pm.sample`` and nutpie.
-
-    It is a copy of your model with the M rows as its ``pm.Data``, all variables and dimensions with
-    their names, and a potential ``coreset_weighting`` that gives row m the weight w_m. The weights
-    are ``pm.Data`` as well, ``coreset_weights``.
-
-    Parameters
-    ----------
-    coreset
-        Built with what `decoct.from_pymc` or `decoct.from_bambi` returned.
-
-    Raises
-    ------
-    RequestError
-        It was built for another kind of model, its PyMC model is in another process, or PyMC is
-        missing, too old or too new.
-    """
-    require(PYMC)
-    with fitting(PYMC):
-        from decoct.bridges.pymc_model import PyMCModel
-        from decoct.bridges.pymc_weighted import weighted_model
-
-    model = coreset.model
-    if not isinstance(model, PyMCModel):
-        raise RequestError(
-            f"This coreset was built for a {type(model).__name__}, not for a PyMC model; build it "
-            "with what decoct.from_pymc or decoct.from_bambi returns."
-        )
-    rows = model.encode({name: coreset.rows[name] for name in model.inputs}, coreset.indices)
-    return weighted_model(model.model, rows, coreset.indices, coreset.weights, coreset.n_rows)

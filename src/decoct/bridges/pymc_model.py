@@ -26,16 +26,18 @@ from decoct.bridges.base import (
     starting_points,
     without_rows,
 )
+from decoct.bridges.log_exp_cancellation import simplified
 from decoct.bridges.pymc_graph import Program, constants_of_length, latent_shapes, quoted
 from decoct.bridges.pymc_layout import Layout, layout_of
-from decoct.bridges.simplified import simplified
+from decoct.bridges.pymc_weighted import weighted_model
+from decoct.coreset import Coreset
 from decoct.data.base import Rows
 from decoct.data.encoded import EncodedRows
 from decoct.data.tables import rows as as_rows
 from decoct.errors import ModelError, RequestError, RowsError
 from decoct.models.base import EncodedColumns, Params, RawRows
 from decoct.models.validation import row_number
-from decoct.precision import float64
+from decoct.runtime.precision import float64
 
 FAILURES = (TypeError, ValueError, IndexError, AssertionError)
 """What PyTensor and JAX raise where shapes do not go together."""
@@ -109,6 +111,12 @@ class PyMCModel(BridgeModel):
     template: dict[str, np.ndarray]
     named: tuple[str, ...] = eqx.field(static=True)
     labels: tuple[tuple[str, tuple[str, tuple[str, ...]]], ...] = eqx.field(static=True)
+
+    def to_pymc(self, coreset: Coreset) -> pm.Model:
+        """Return the posterior of weighted rows as a PyMC model; see `Coreset.to_pymc`."""
+        given = {name: coreset.rows[name] for name in self.inputs}
+        rows = self.encode(given, coreset.indices)
+        return weighted_model(self.model, rows, coreset.indices, coreset.weights, coreset.n_rows)
 
     @property
     def model(self) -> pm.Model:

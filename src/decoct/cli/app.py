@@ -18,7 +18,7 @@ from decoct.cli.options import Flag, MaybeWhole, OutputPath, Whole
 from decoct.cli.plot import plot
 from decoct.cli.report import report
 from decoct.cli.sample import sample
-from decoct.interrupts import Stopped, insisting
+from decoct.runtime.interrupts import Stopped, insisting
 
 HELP = """Boil a large table down to the few weighted rows that carry its posterior.
 
@@ -60,7 +60,7 @@ def demo(
     json
         Print one JSON object on stdout instead of the report.
     """
-    from decoct.cli.demo import demo as run_demo
+    from decoct.demo.run import demo as run_demo
 
     return run_demo(output=output, rows=rows, seed=seed, json=json)
 

@@ -116,15 +116,15 @@ def build(
     seed_in_range(seed)
     _check_paths(table, output, checkpoint)
 
-    from decoct.data.watched import counted_rows
-    from decoct.driver import building
-    from decoct.models.formula import from_formula
-    from decoct.progress import ProgressBar
-    from decoct.request import Request
+    from decoct.building.driver import building
+    from decoct.building.request import Request
+    from decoct.data.progress_rows import counted_rows
+    from decoct.models.formula.model import from_formula
+    from decoct.runtime.progress import ProgressBar
 
     shown = False if quiet else None
     construction = _construction(method)
-    request = Request.checked(size=size, kl=kl, method=construction, posterior=None, seed=seed)
+    request = Request.checked(size=size, kl=kl, method=construction, sampler=None, seed=seed)
     try:
         with opened(table, dask) as rows:
             with ProgressBar(shown) as bar:
@@ -180,7 +180,7 @@ def _check_request(size: int | None, kl: float | None) -> None:
 
 
 def _check_paths(table: list[str], output: Path, checkpoint: Path | None) -> None:
-    from decoct.files import require_writable
+    from decoct.runtime.files import require_writable
 
     require_apart(output, table)
     require_writable(output, "--output")
@@ -193,7 +193,7 @@ def _check_paths(table: list[str], output: Path, checkpoint: Path | None) -> Non
 def _interrupted(checkpoint: Path | None) -> str:
     if checkpoint is None or not checkpoint.exists():
         return "interrupted; nothing was written."
-    from decoct.checkpoint import read_checkpoint
+    from decoct.building.checkpoint import read_checkpoint
     from decoct.errors import RequestError
 
     try:

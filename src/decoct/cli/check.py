@@ -50,7 +50,7 @@ def check(
     """
     import decoct
     from decoct.cli.posterior_file import read_posterior
-    from decoct.data.watched import traffic
+    from decoct.data.progress_rows import traffic
 
     coreset = decoct.load(file)
     draws = None if posterior is None else read_posterior(posterior, coreset)

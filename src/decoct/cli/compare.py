@@ -12,7 +12,7 @@ from decoct.cli import output as out
 from decoct.cli.options import Flag, Whole, opened, seed_in_range
 
 if TYPE_CHECKING:
-    from decoct.comparison import Comparison
+    from decoct.building.comparison import Comparison
 
 
 def compare(
@@ -76,8 +76,8 @@ def compare(
     files = None if output is None else _files(output)
 
     import decoct
-    from decoct.data.watched import traffic
-    from decoct.models.formula import from_formula
+    from decoct.data.progress_rows import traffic
+    from decoct.models.formula.model import from_formula
 
     try:
         with opened(table, dask) as rows:
@@ -101,7 +101,7 @@ def compare(
 
 
 def _files(folder: Path) -> tuple[Path, Path]:
-    from decoct.files import require_writable
+    from decoct.runtime.files import require_writable
 
     try:
         import matplotlib  # noqa: F401
@@ -116,12 +116,13 @@ def _files(folder: Path) -> tuple[Path, Path]:
 
 
 def _write(result: Comparison, files: tuple[Path, Path]) -> None:
-    from decoct.files import write_atomically
+    from decoct.plots import comparison
+    from decoct.runtime.files import write_atomically
 
     table, picture = files
     try:
         table.parent.mkdir(exist_ok=True)
         write_atomically(table, lambda path: result.to_pandas().to_csv(path, index=False))
-        write_atomically(picture, lambda path: result.plot().savefig(path, format="png"))
+        write_atomically(picture, lambda path: comparison(result).savefig(path, format="png"))
     except KeyboardInterrupt:
         raise KeyboardInterrupt("interrupted; not all files were written.") from None

@@ -83,7 +83,7 @@ def plot(
 
 
 def _check_folder(folder: Path) -> dict[str, Path]:
-    from decoct.files import require_writable
+    from decoct.runtime.files import require_writable
 
     files = {name: folder / f"{name}.png" for name in NAMES}
     if folder.is_dir():
@@ -97,12 +97,12 @@ def _check_folder(folder: Path) -> dict[str, Path]:
 
 
 def _require_same_table(coreset: Coreset, rows: Rows) -> None:
-    from decoct.coreset_file import same_rows
-    from decoct.data.compared import differs, other_table
+    from decoct.data.verified_rows import differing_column, differs, other_table
     from decoct.errors import CoresetFileError
 
     if rows.n_rows == coreset.n_rows:
-        differing = same_rows(coreset, rows.take(coreset.indices, tuple(coreset.rows)))
+        found = rows.take(coreset.indices, tuple(coreset.rows))
+        differing = differing_column(dict(coreset.rows), found)
         what = differing and differs(differing)
     else:
         what = f"it has {rows.n_rows} rows, not {coreset.n_rows}"
@@ -111,7 +111,7 @@ def _require_same_table(coreset: Coreset, rows: Rows) -> None:
 
 
 def _save(pictures: dict[str, Any], files: dict[str, Path]) -> None:
-    from decoct.files import write_atomically
+    from decoct.runtime.files import write_atomically
 
     for name, picture in pictures.items():
         files[name].parent.mkdir(exist_ok=True)

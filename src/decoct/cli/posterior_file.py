@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from decoct.errors import RequestError
-from decoct.files import write_atomically
+from decoct.runtime.files import write_atomically
 
 if TYPE_CHECKING:
     import xarray as xr

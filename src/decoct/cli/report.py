@@ -61,7 +61,7 @@ def report(
         raise out.UsageError("--dask is for the workers to read a table; give the table too.")
     require_different(output, file, "the coreset file")
 
-    from decoct.files import require_writable
+    from decoct.runtime.files import require_writable
 
     require_writable(output, "--output")
 
@@ -108,7 +108,7 @@ def _of_functions(file: Path) -> bool:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from decoct.coreset_file import KEY
+    from decoct.formats.coreset_file import KEY
     from decoct.models.base import OF_FUNCTIONS
 
     try:
@@ -123,13 +123,13 @@ def _commands(coreset: Coreset, file: Path, table: list[str] | None) -> str | No
     import shlex
 
     from decoct.constructions import IteratedHilbert
-    from decoct.models.formula import FAMILIES, FormulaModel
-    from decoct.posteriors import Automatic
+    from decoct.models.formula.model import FAMILIES, FormulaModel
     from decoct.report import described
+    from decoct.samplers import Automatic
 
     model = coreset.model
     default = coreset.report.method == described(IteratedHilbert())
-    default &= coreset.report.posterior in (None, described(Automatic()))
+    default &= coreset.report.sampler in (None, described(Automatic()))
     if not isinstance(model, FormulaModel) or not default:
         return None
     family = next(name for name, kind in FAMILIES.items() if type(model.base) is kind)

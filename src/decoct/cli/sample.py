@@ -55,7 +55,7 @@ def sample(
             raise out.UsageError(f"{option} must be at least 1, not {value}.")
     require_different(output, file, "the coreset file")
 
-    from decoct.files import require_writable
+    from decoct.runtime.files import require_writable
 
     require_writable(output, "--output")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import xarray as xr
 
-from decoct.diagnostics.summary import Parameter, add_unscaled
-from decoct.diagnostics.summary import parameters as lines
+from decoct.samplers.summary import Parameter, add_unscaled
+from decoct.samplers.summary import parameters as lines
 
 __all__ = ["HEADINGS", "MIXED", "add_unscaled", "divergences", "lines", "warnings"]
 

@@ -2,18 +2,18 @@
 
 from typing import TYPE_CHECKING
 
-from decoct._lazy import lazy_names
 from decoct.constructions.base import Chosen, Construction, Problem, Selection, StepInfo
+from decoct.runtime.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from decoct.constructions.hilbert import Hilbert
-    from decoct.constructions.iterated_hilbert import IteratedHilbert
-    from decoct.constructions.l1_path import L1Path
-    from decoct.constructions.lightweight import LightweightCoreset, lightweight_coreset
-    from decoct.constructions.moment_matching import MomentMatching
-    from decoct.constructions.sensitivity import Sensitivity
-    from decoct.constructions.sparse_vi import SparseVI
-    from decoct.constructions.uniform import Uniform
+    from decoct.constructions.hilbert.hilbert import Hilbert
+    from decoct.constructions.hilbert.moment_matching import MomentMatching
+    from decoct.constructions.iterated_hilbert.iterated_hilbert import IteratedHilbert
+    from decoct.constructions.sampling.lightweight import LightweightCoreset, lightweight_coreset
+    from decoct.constructions.sampling.sensitivity import Sensitivity
+    from decoct.constructions.sampling.uniform import Uniform
+    from decoct.constructions.sparse_vi.l1_path import L1Path
+    from decoct.constructions.sparse_vi.sparse_vi import SparseVI
 
 __all__ = [
     "Chosen",
@@ -35,14 +35,14 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "Hilbert": "hilbert",
-        "IteratedHilbert": "iterated_hilbert",
-        "L1Path": "l1_path",
-        "LightweightCoreset": "lightweight",
-        "MomentMatching": "moment_matching",
-        "Sensitivity": "sensitivity",
-        "SparseVI": "sparse_vi",
-        "Uniform": "uniform",
-        "lightweight_coreset": "lightweight",
+        "Hilbert": "hilbert.hilbert",
+        "IteratedHilbert": "iterated_hilbert.iterated_hilbert",
+        "L1Path": "sparse_vi.l1_path",
+        "LightweightCoreset": "sampling.lightweight",
+        "MomentMatching": "hilbert.moment_matching",
+        "Sensitivity": "sampling.sensitivity",
+        "SparseVI": "sparse_vi.sparse_vi",
+        "Uniform": "sampling.uniform",
+        "lightweight_coreset": "sampling.lightweight",
     },
 )

@@ -16,10 +16,10 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from decoct.data.base import Columns
-from decoct.pools import Pool
-from decoct.posteriors.base import Draws, Sampler, WeightedDensity
-from decoct.potentials import Potentials
-from decoct.randomness import uniform_sample
+from decoct.passes.pools import Pool
+from decoct.passes.potentials import Potentials
+from decoct.runtime.randomness import uniform_sample
+from decoct.samplers.base import Draws, Sampler, WeightedDensity
 from decoct.status import Status
 
 

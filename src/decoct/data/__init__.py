@@ -2,11 +2,11 @@
 
 from typing import TYPE_CHECKING
 
-from decoct._lazy import lazy_names
 from decoct.data.arrays import ArrayRows
 from decoct.data.base import Chunk, Rows
 from decoct.data.encoded import encoded
 from decoct.data.tables import rows
+from decoct.runtime.lazy import lazy_names
 
 if TYPE_CHECKING:
     from decoct.data.arrow import ArrowRows

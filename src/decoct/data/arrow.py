@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from decoct.cores import cores
 from decoct.data.arrays import numpy_column
 from decoct.data.arrow_open import from_dataset, from_files
 from decoct.data.arrow_parts import SMALLEST_BATCH, Part
@@ -32,6 +31,7 @@ from decoct.data.base import (
 )
 from decoct.data.discovery import find_files
 from decoct.errors import DecoctError, RowsError
+from decoct.runtime.cores import cores
 
 T = TypeVar("T")
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from decoct.data.arrays import plain_type
-from decoct.data.stamps import Watch
+from decoct.data.file_version import Watch
 
 SMALLEST_BATCH = 8192
 """Rows in a batch read from a file, at least; a chunk may be smaller."""

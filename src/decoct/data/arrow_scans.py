@@ -10,17 +10,10 @@ import pyarrow as pa
 import pyarrow.csv as pc
 import pyarrow.dataset as ds
 
-from decoct.data.arrow_parts import (
-    SMALLEST_BATCH,
-    FilePart,
-    OnBytes,
-    countable,
-    counted,
-    sliced,
-)
+from decoct.data.arrow_parts import SMALLEST_BATCH, FilePart, OnBytes, countable, counted, sliced
 from decoct.data.arrow_schema import changed_column, reading
 from decoct.data.base import DEFAULT_CHUNK
-from decoct.data.stamps import Watch
+from decoct.data.file_version import Watch
 from decoct.errors import RowsError
 
 

@@ -14,13 +14,7 @@ from dask.array import Array
 from dask.delayed import delayed
 from dask.utils import is_dataframe_like
 
-from decoct.data.base import (
-    Chunk,
-    Columns,
-    checked_columns,
-    checked_indices,
-    checked_size,
-)
+from decoct.data.base import Chunk, Columns, checked_columns, checked_indices, checked_size
 from decoct.data.dask_cluster import Cluster, Traffic
 from decoct.data.dask_layout import Block
 from decoct.data.dask_sources import ArraySource, FileSource, FrameSource, Source, View
@@ -36,7 +30,7 @@ from decoct.data.dask_tasks import (
     unpack,
 )
 from decoct.errors import RowsError
-from decoct.summation import Associative
+from decoct.stats.summation import Associative
 
 T = TypeVar("T")
 
@@ -148,7 +142,7 @@ class DaskRows:
         """Return the reduction of ``fn(chunk, *broadcast)`` over all chunks.
 
         ``fn`` runs on the workers. Results are added up there, in a tree, if ``reduce`` is a
-        `decoct.summation.Associative`; any other reduction runs here, from the first chunk to the
+        `summation.Associative`; any other reduction runs here, from the first chunk to the
         last, so that its rounding is the same as in one process. ``on_chunk`` is told of chunks as
         they are done, in no particular order.
 

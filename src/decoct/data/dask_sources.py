@@ -20,7 +20,7 @@ from decoct.data.dask_cluster import Cluster
 from decoct.data.dask_layout import Layout, coalesced
 from decoct.data.dask_tasks import Failed, guarded, pack, pick, unpack
 from decoct.data.dask_types import ColumnType, cast, common_types
-from decoct.data.stamps import Stamp, stamp
+from decoct.data.file_version import Stamp, stamp
 from decoct.errors import RowsError
 
 PARTITION_ROWS = 1 << 20

@@ -19,15 +19,15 @@ import jax
 import numpy as np
 from dask.sizeof import sizeof
 
-from decoct.compilation import use_compilation_cache
 from decoct.data.base import Chunk, Columns
 from decoct.errors import DecoctError
-from decoct.memory import keep_buffers
+from decoct.runtime.compilation import use_compilation_cache
+from decoct.runtime.memory import keep_buffers
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-EXPECTED = ("decoct.potentials", "decoct.models")
+EXPECTED = ("decoct.passes.potentials", "decoct.models")
 """Modules that the functions of a pass come from."""
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from decoct.data.arrays import ArrayRows
 from decoct.data.base import Chunk, Columns, Rows, checked_columns, checked_size
 from decoct.errors import ModelError
-from decoct.summation import Associative
+from decoct.stats.summation import Associative
 
 T = TypeVar("T")
 

@@ -6,20 +6,30 @@ estimator.
 
 from typing import TYPE_CHECKING
 
-from decoct._lazy import lazy_names
+from decoct.runtime.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from decoct.mixture.building import build, estimate, path
+    from decoct.mixture.coreset_fit import MixtureCoreset
     from decoct.mixture.dp_gaussian_mixture import DPGaussianMixture
-    from decoct.mixture.vmf_fit import EMResult, independent_conditionals, vmf_em
-    from decoct.mixture.vmf_mixture import VonMisesFisherMixture
-    from decoct.mixture.von_mises_fisher import log_normaliser, sample_vmf, vmf_draws
+    from decoct.mixture.vmf.conditionals import Conditionals
+    from decoct.mixture.vmf.gibbs import Gibbs
+    from decoct.mixture.vmf.vmf_fit import EMResult, independent_conditionals, vmf_em
+    from decoct.mixture.vmf.vmf_mixture import VonMisesFisherMixture
+    from decoct.mixture.vmf.von_mises_fisher import log_normaliser, sample_vmf, vmf_draws
 
 __all__ = [
+    "Conditionals",
     "DPGaussianMixture",
     "EMResult",
+    "Gibbs",
+    "MixtureCoreset",
     "VonMisesFisherMixture",
+    "build",
+    "estimate",
     "independent_conditionals",
     "log_normaliser",
+    "path",
     "sample_vmf",
     "vmf_draws",
     "vmf_em",
@@ -28,13 +38,19 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
+        "MixtureCoreset": "coreset_fit",
+        "build": "building",
+        "estimate": "building",
+        "path": "building",
         "DPGaussianMixture": "dp_gaussian_mixture",
-        "EMResult": "vmf_fit",
-        "VonMisesFisherMixture": "vmf_mixture",
-        "independent_conditionals": "vmf_fit",
-        "log_normaliser": "von_mises_fisher",
-        "sample_vmf": "von_mises_fisher",
-        "vmf_draws": "von_mises_fisher",
-        "vmf_em": "vmf_fit",
+        "Conditionals": "vmf.conditionals",
+        "EMResult": "vmf.vmf_fit",
+        "Gibbs": "vmf.gibbs",
+        "VonMisesFisherMixture": "vmf.vmf_mixture",
+        "independent_conditionals": "vmf.vmf_fit",
+        "log_normaliser": "vmf.von_mises_fisher",
+        "sample_vmf": "vmf.von_mises_fisher",
+        "vmf_draws": "vmf.von_mises_fisher",
+        "vmf_em": "vmf.vmf_fit",
     },
 )

@@ -38,11 +38,19 @@ import numpy as np
 from jaxtyping import Float
 
 from decoct.errors import ModelError
-from decoct.mixture import climb
-from decoct.mixture.climb import Climb, Limits, Mixture, Priors, arrays, learned, prepared
+from decoct.mixture import coordinate_ascent as climb
+from decoct.mixture.coordinate_ascent import (
+    Climb,
+    Limits,
+    Mixture,
+    Priors,
+    arrays,
+    learned,
+    prepared,
+)
+from decoct.mixture.e_step import LARGEST_FEATURES, LARGEST_REACH, Table
 from decoct.mixture.normal_wishart import Statistics
-from decoct.mixture.walks import LARGEST_FEATURES, LARGEST_REACH, Table
-from decoct.precision import float64
+from decoct.runtime.precision import float64
 
 BROKEN_DOWN = (
     "Fitting the mixture model failed because some components have ill-defined empirical "

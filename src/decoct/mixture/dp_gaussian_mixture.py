@@ -22,16 +22,16 @@ from copy import copy
 import numpy as np
 from jaxtyping import Float
 
-from decoct.checks import is_whole
-from decoct.compilation import use_compilation_cache
 from decoct.errors import RequestError
 from decoct.mixture import cavi
 from decoct.mixture.cavi import Fit, Mixture, Priors
 from decoct.mixture.distinct_rows import representatives
+from decoct.mixture.e_step import table as walkable
 from decoct.mixture.normal_wishart import NormalWishart
 from decoct.mixture.predictions import log_predictive, responsibilities
 from decoct.mixture.stick_breaking import FiniteDirichlet, StickBreaking
-from decoct.mixture.walks import table as walkable
+from decoct.runtime.checks import is_whole
+from decoct.runtime.compilation import use_compilation_cache
 
 try:
     from sklearn.base import BaseEstimator, DensityMixin
@@ -45,10 +45,10 @@ except ImportError as error:
     ) from error
 
 from decoct.mixture import estimator_input
+from decoct.mixture.coreset_fit import FittedOnCoresets
 from decoct.mixture.estimator_input import Moments
 from decoct.mixture.fit_progress import FitPrinter
-from decoct.mixture.on_coreset import FittedOnCoresets
-from decoct.mixture.starts import start_statistics
+from decoct.mixture.initialization import start_statistics
 
 
 class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):

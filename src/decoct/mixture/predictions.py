@@ -13,10 +13,10 @@ from jaxtyping import Array, Float
 
 from decoct.errors import RowsError
 from decoct.mixture.cavi import Mixture
+from decoct.mixture.e_step import chunk_rows, squares
 from decoct.mixture.normal_wishart import Expected, NormalWishart, expected, predictive
 from decoct.mixture.stick_breaking import WeightPrior
-from decoct.mixture.walks import chunk_rows, squares
-from decoct.precision import float64
+from decoct.runtime.precision import float64
 
 FARTHEST = 1e150
 """Most standard deviations whose square float64 can hold, with room for sums."""

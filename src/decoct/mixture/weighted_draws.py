@@ -6,7 +6,7 @@ Borsos, Bachem & Krause (2017), Alg. 1, of the table in which row n is there γ_
     q_n = γ_n [1/(2Γ) + ‖x_n − μ‖²/(2Σ_m γ_m‖x_m − μ‖²)],   weight γ_n/(M q_n) each.          (W1)
 
 The normalised entropy −Σq_n ln(q_n/γ_n)/ln Γ is that of the repeated rows. All γ_n = 1 gives the
-algorithm as printed (`decoct.constructions.lightweight`).
+algorithm as printed (`decoct.constructions.sampling.lightweight`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
-from decoct.constructions.lightweight import told_entropy
-from decoct.randomness import host_rng
+from decoct.constructions.sampling.lightweight import told_entropy
+from decoct.runtime.randomness import host_rng
 
 
 class WeightedDraws(NamedTuple):

@@ -2,11 +2,11 @@
 
 from typing import TYPE_CHECKING
 
-from decoct._lazy import lazy_names
 from decoct.models.base import AbstractModel, Model
+from decoct.runtime.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from decoct.models.formula import FormulaModel, from_formula
+    from decoct.models.formula.model import FormulaModel, from_formula
     from decoct.models.gaussian import GaussianMean
     from decoct.models.linear import LinearRegression
     from decoct.models.logistic import LogisticRegression

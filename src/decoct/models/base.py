@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from decoct.data.base import Rows
-from decoct.errors import ModelError
+from decoct.errors import CoresetFileError, ModelError, RequestError
 from decoct.models.validation import numeric, numeric_columns
 
 Params = Any
@@ -134,6 +134,22 @@ class AbstractModel(eqx.Module):
         """Return, for a constrained name, the name of each of its axes; all labels are numbers."""
         return {}
 
+    @classmethod
+    def from_dict(cls, spec: Mapping[str, Any]) -> AbstractModel:
+        """Rebuild a model from its ``to_dict()``.
+
+        Raises
+        ------
+        CoresetFileError
+            The hyper-parameters do not fit.
+        """
+        try:
+            return cls(**{name: value for name, value in spec.items() if name != "kind"})
+        except (TypeError, ModelError) as error:
+            raise CoresetFileError(
+                f"The file's description of a {spec['kind']} model cannot be used: {error}"
+            ) from error
+
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready description with every hyper-parameter, for the coreset file."""
         return {"kind": "custom", "name": type(self).__name__}
@@ -239,3 +255,17 @@ def _names(columns: Sequence[str]) -> tuple[str, ...]:
     if not names or len(set(names)) < len(names):
         raise ModelError(f"columns names at least one column, and each of them once: {names!r}.")
     return tuple(names)
+
+
+def require_model(model: Any) -> None:
+    """Refuse what is no model of decoct's, before any row is read."""
+    if isinstance(model, type):
+        raise RequestError(
+            f"model is the class {model.__name__}; give an instance, such as {model.__name__}(...)."
+        )
+    if not isinstance(model, AbstractModel):
+        raise RequestError(
+            f"A {type(model).__name__} is no model with a log-likelihood for each row; give a "
+            "model of decoct.models, decoct.Model, decoct.from_numpyro or decoct.from_pymc. "
+            "Mixtures of Gaussians have decoct.mixture.build."
+        )

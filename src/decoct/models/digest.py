@@ -22,7 +22,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 from decoct.models.base import AbstractModel
-from decoct.precision import float64
+from decoct.runtime.precision import float64
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 """Where a function that JAX mentions lies in memory: another place in every process."""

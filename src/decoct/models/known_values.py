@@ -18,8 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from decoct.models.base import AbstractModel, RawRows
-from decoct.parameters import ParameterSpace
-from decoct.precision import float64
+from decoct.models.parameters import ParameterSpace
+from decoct.runtime.precision import float64
 
 CLOSE = 1e-4
 """Relative difference that rounding may make, also of constants that were float32 on the way."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from decoct.errors import RequestError
-from decoct.plots.canvas import GREY, dress, figure, styles
+from decoct.plots.style import GREY, dress, figure, styles
 
 
 def kl_against_size(

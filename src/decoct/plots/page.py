@@ -12,15 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from decoct.certificate import Check
+from decoct._version import __version__
+from decoct.certificates.certificate import Certificate
 from decoct.coreset import Coreset
-from decoct.diagnostics.summary import Parameter
 from decoct.errors import RequestError
-from decoct.plots.canvas import COLOURS, DPI, GREY, dress, figure
-from decoct.plots.kept import kept_rows
+from decoct.plots.coreset_scatter import kept_rows
+from decoct.plots.style import COLOURS, DPI, GREY, dress, figure
 from decoct.plots.weights import kept_weights
-from decoct.posteriors.automatic import Automatic
 from decoct.report import Report, described
+from decoct.samplers.automatic import Automatic
+from decoct.samplers.summary import Parameter
 
 MOST_ROWS = 200
 """Kept rows listed on the page, heaviest first."""
@@ -57,7 +58,7 @@ def report_page(
     coreset: Coreset,
     rows: Any = None,
     *,
-    check: Check | None = None,
+    check: Certificate | None = None,
     parameters: Sequence[Parameter] = (),
     title: str = "Bayesian coreset",
     reproduce: str | None = None,
@@ -117,7 +118,7 @@ def _model_line(coreset: Coreset) -> str:
     return kind if name in (kind, "") else f"{kind} {name}"
 
 
-def _verdict(coreset: Coreset, check: Check | None) -> str:
+def _verdict(coreset: Coreset, check: Certificate | None) -> str:
     if check is None:
         predicted = coreset.report.predicted_kl
         kl = "not predicted" if predicted is None else f"predicted at {predicted:.2g} nats"
@@ -129,7 +130,7 @@ def _verdict(coreset: Coreset, check: Check | None) -> str:
     return f'<p class="verdict {kind}"><strong>{_text(says)}</strong><br>{_text(caveat)}</p>'
 
 
-def _figures(coreset: Coreset, check: Check | None) -> str:
+def _figures(coreset: Coreset, check: Certificate | None) -> str:
     report = coreset.report
     shown = [
         ("rows kept", f"{coreset.size:,}"),
@@ -221,14 +222,12 @@ def _kept_table(coreset: Coreset) -> str:
 
 
 def _provenance(coreset: Coreset) -> list[str]:
-    import decoct
-
     report = coreset.report
     options = {name: value for name, value in report.method.items() if name != "name"}
     lines = [
         ["method", report.method["name"]],
         *([f"its {name}", _option(value)] for name, value in options.items()),
-        *([["sampler of its draws", _constructor(report.posterior)]] if report.posterior else []),
+        *([["sampler of its draws", _constructor(report.sampler)]] if report.sampler else []),
         ["status", f"{report.status.name}: {report.status.value}"],
         [
             "asked for",
@@ -238,7 +237,7 @@ def _provenance(coreset: Coreset) -> list[str]:
         ],
         ["seed", str(report.seed)],
         *([f"seconds, {phase}", f"{value:,.2f}"] for phase, value in report.seconds.items()),
-        ["decoct", decoct.__version__],
+        ["decoct", __version__],
     ]
     parts = [_table(["what", "value"], lines, kind="words")]
     if report.rounds:
@@ -263,7 +262,7 @@ def _call(coreset: Coreset) -> str:
         return f"# made by {_constructor(report.method)}"
     return (
         f"import decoct\n\n{_bridged(coreset)}"
-        "# names inside: decoct.solvers, decoct.weighting, decoct.posteriors\n"
+        "# names inside: decoct.solvers, decoct.constructions.hilbert.weighting, decoct.samplers\n"
         f"method = decoct.constructions.{_constructor(report.method)}\n"
         f"coreset = decoct.build(model, rows, {asked}, method=method{_sampler(report)}, "
         f"seed={report.seed})\n"
@@ -273,9 +272,9 @@ def _call(coreset: Coreset) -> str:
 
 def _sampler(report: Report) -> str:
     """Return the argument that names the sampler, if it was not the default."""
-    if report.posterior in (None, described(Automatic())):
+    if report.sampler in (None, described(Automatic())):
         return ""
-    return f", posterior=decoct.posteriors.{_constructor(report.posterior)}"
+    return f", sampler=decoct.samplers.{_constructor(report.sampler)}"
 
 
 def _constructor(config: Any) -> str:

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from decoct.certificate import Check, check
+from decoct.certificates.certificate import Certificate, check
 from decoct.coreset import Coreset
-from decoct.diagnostics.summary import add_unscaled, parameters
-from decoct.draws import to_datatree, unconstrained
 from decoct.errors import RequestError
-from decoct.files import require_writable, write_atomically
-from decoct.plots.canvas import figure
 from decoct.plots.page import report_page
-from decoct.posteriors.base import Draws
+from decoct.plots.style import figure
+from decoct.runtime.files import require_writable, write_atomically
+from decoct.samplers.base import Draws
+from decoct.samplers.datatree import to_datatree, unconstrained
+from decoct.samplers.summary import add_unscaled, parameters
 
 
 def write_report(
@@ -29,7 +29,7 @@ def write_report(
     seed: int = 0,
     title: str = "Bayesian coreset",
     reproduce: str | None = None,
-) -> Check | None:
+) -> Certificate | None:
     """Write one self-contained HTML page about a coreset: verdict, figures, pictures, provenance.
 
     What ``decoct report`` writes, for coresets of any model: those of NumPyro, PyMC and Bambi
@@ -72,7 +72,7 @@ def write_report(
     >>> import decoct, numpy as np, tempfile
     >>> rows = {"x": np.random.default_rng(0).normal(size=(1000, 3)), "y": np.arange(1000) % 2}
     >>> coreset = decoct.build(decoct.models.LogisticRegression(), rows, size=20)
-    >>> draws = coreset.sample(draws=100, sampler=decoct.posteriors.Laplace())
+    >>> draws = coreset.sample(draws=100, sampler=decoct.samplers.Laplace())
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     check = decoct.write_report(coreset, rows, draws, path=f"{folder}/report.html")
     >>> check.ok

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from decoct.coreset import Coreset
-from decoct.plots.canvas import COLOURS, GREY, dress, figure
+from decoct.plots.style import COLOURS, GREY, dress, figure
 
 
 def kept_weights(coreset: Coreset, *, title: str = "Weights of the kept rows") -> Any:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from decoct.blas import few_threads
+from decoct.runtime.blas import few_threads
 from decoct.solvers.active_set import ActiveSet, UnitVectors
 from decoct.solvers.base import Budget, Path
 from decoct.solvers.exchange import exchange

@@ -25,18 +25,18 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from decoct.constructions.base import Selection
-from decoct.constructions.drift import moments
-from decoct.constructions.error_sum import ErrorSum
 from decoct.data.base import Columns
 from decoct.errors import ModelError
 from decoct.models.base import AbstractModel
-from decoct.pools import Pool
-from decoct.potentials import Potentials
+from decoct.passes.pools import Pool
+from decoct.passes.potentials import Potentials
 from decoct.solvers.nnls import SparseWeights
 from decoct.solvers.orthogonal_pursuit import orthogonal_pursuit
+from decoct.stats.tangent import Tangent, tangent
+from decoct.streams.drift import moments
+from decoct.streams.error_sum import ErrorSum
 from decoct.streams.incoming import Stretch
 from decoct.streams.part import Part, joined_columns
-from decoct.tangent import Tangent, tangent
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from decoct.data.base import Chunk, Columns, columns_length
 from decoct.data.encoded import encoded
 from decoct.errors import RowsError
 from decoct.models.base import AbstractModel
-from decoct.potentials import Potentials
+from decoct.passes.potentials import Potentials
 from decoct.streams.part import joined_columns
 
 PIECES = 32

@@ -9,11 +9,11 @@ import numpy as np
 from jaxtyping import Float
 
 from decoct.constructions.base import Selection
-from decoct.constructions.drift import DRIFTED, distance
-from decoct.constructions.error_sum import ErrorSum
-from decoct.constructions.remainder import Growth, remainder_order
 from decoct.data.base import Columns
-from decoct.diagnostics.divergences import Gaussian
+from decoct.stats.divergences import Gaussian
+from decoct.streams.drift import DRIFTED, distance
+from decoct.streams.error_sum import ErrorSum
+from decoct.streams.remainder import Growth, remainder_order
 
 
 @dataclass(frozen=True)

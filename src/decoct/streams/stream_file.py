@@ -3,33 +3,32 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
-from decoct.checkpoint import read_checkpoint, write_checkpoint
+from decoct.building.checkpoint import read_checkpoint, write_checkpoint
 from decoct.constructions.base import Selection
-from decoct.constructions.error_sum import ErrorSum
 from decoct.data.base import Columns
-from decoct.diagnostics.divergences import Gaussian
 from decoct.errors import RequestError
-from decoct.files import require_writable
 from decoct.models.base import OF_FUNCTIONS, AbstractModel
 from decoct.models.digest import functions_digest
-from decoct.posteriors.base import Sampler
 from decoct.report import described
+from decoct.runtime.files import require_writable
+from decoct.samplers.base import Sampler
+from decoct.stats.divergences import Gaussian
+from decoct.streams.error_sum import ErrorSum
 from decoct.streams.incoming import Buffer, Layout
 from decoct.streams.part import Part
-from decoct.streams.streaming import State, StreamingCoreset
+from decoct.streams.state import State
 from decoct.streams.tree import Plan, Reference, Tally, Tree
 
 FORMAT = 3
 
-T = TypeVar("T", bound=StreamingCoreset)
 
-
-def save(stream: StreamingCoreset, path: str | os.PathLike[str]) -> None:
+def write_stream(stream: Any, path: str | os.PathLike[str]) -> None:
     """Write a stream, completely or not at all."""
     target = require_writable(path, "path")
     state = stream.state
@@ -40,7 +39,7 @@ def save(stream: StreamingCoreset, path: str | os.PathLike[str]) -> None:
             "stream": FORMAT,
             "model": repr(stream.model.to_dict()),
             "functions": _functions(stream.model, state),
-            "posterior": repr(described(stream.posterior)),
+            "sampler": repr(described(stream.sampler)),
             "size": stream.size,
             "seed": stream.seed,
             "options": {**stream.options, "reach": stream.reach},
@@ -59,14 +58,14 @@ def save(stream: StreamingCoreset, path: str | os.PathLike[str]) -> None:
     )
 
 
-def load(
-    kind: type[T],
+def read_stream(
+    kind: Callable[..., Any],
     path: str | os.PathLike[str],
     model: AbstractModel,
-    posterior: Sampler | None,
+    sampler: Sampler | None,
     progress: bool | None,
-) -> T:
-    """Read a stream that `save` wrote."""
+) -> Any:
+    """Read a stream that `write_stream` wrote."""
     packed = read_checkpoint(path)
     version = packed.get("stream")
     if version is None:
@@ -79,12 +78,12 @@ def load(
     stream = kind(
         model,
         packed["size"],
-        posterior=posterior,
+        sampler=sampler,
         seed=packed["seed"],
         progress=progress,
         **packed["options"],
     )
-    mine = {"model": model.to_dict(), "posterior": described(stream.posterior)}
+    mine = {"model": model.to_dict(), "sampler": described(stream.sampler)}
     for name, value in mine.items():
         if packed[name] != repr(value):
             raise RequestError(

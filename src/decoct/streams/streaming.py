@@ -16,68 +16,41 @@ import time
 import warnings
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import jax
 import numpy as np
 
-from decoct.checks import is_whole
-from decoct.compilation import use_compilation_cache
 from decoct.constructions.base import Selection
-from decoct.constructions.drift import DRIFTED, distance, moments, place_of
-from decoct.constructions.error_sum import NOTHING, ErrorSum
-from decoct.constructions.recompress import Recompressed, recompress
 from decoct.coreset import Coreset
 from decoct.data.base import Columns, checked_columns, columns_length
 from decoct.data.tables import rows as as_rows
-from decoct.diagnostics.divergences import Gaussian
 from decoct.errors import RequestError
-from decoct.models.base import AbstractModel
-from decoct.models.fitted import require_density
+from decoct.models.base import AbstractModel, require_model
 from decoct.models.regression import few_values
-from decoct.posteriors.automatic import Automatic
-from decoct.posteriors.base import Sampler, WeightedDensity, require_sampler
-from decoct.potentials import Potentials
-from decoct.progress import ProgressBar
-from decoct.randomness import checked_seed
+from decoct.passes.potentials import Potentials
 from decoct.report import Report, described
+from decoct.runtime.checks import is_whole
+from decoct.runtime.compilation import use_compilation_cache
+from decoct.runtime.progress import ProgressBar
+from decoct.runtime.randomness import checked_seed
+from decoct.samplers.automatic import Automatic
+from decoct.samplers.base import Sampler, WeightedDensity, require_sampler
+from decoct.stats.divergences import Gaussian
 from decoct.status import Status
 from decoct.streams.compress import Leaf
-from decoct.streams.incoming import Buffer, Layout, Stretch, check_potentials, encoded_stretch
+from decoct.streams.drift import DRIFTED, distance, moments, place_of
+from decoct.streams.error_sum import NOTHING, ErrorSum
+from decoct.streams.incoming import Buffer, Stretch, check_potentials, encoded_stretch
 from decoct.streams.part import Part, joined, joined_columns
+from decoct.streams.recompress import Recompressed, recompress
+from decoct.streams.state import State
+from decoct.streams.stream_file import read_stream, write_stream
 from decoct.streams.tree import Engine, Plan, Tree
 
 BEHIND = 1.0
 """Sd behind the posterior from which on the draws in use do not stand for it any more."""
-
-
-@dataclass(frozen=True)
-class State:
-    """All that a stream has seen and kept; never changed in place.
-
-    Attributes
-    ----------
-    layout
-        The columns.
-    buffer
-        Rows that wait.
-    tree
-        The parts.
-    plan
-        Sizes; None before the first row.
-    seconds
-        Spent on updates.
-    values
-        The smallest few values of the response, where the model minds.
-    """
-
-    layout: Layout = field(default_factory=Layout)
-    buffer: Buffer = field(default_factory=Buffer)
-    tree: Tree = field(default_factory=Tree)
-    plan: Plan | None = None
-    seconds: float = 0.0
-    values: tuple[float, ...] = ()
 
 
 class StreamingCoreset:
@@ -90,8 +63,8 @@ class StreamingCoreset:
         data (the levels and scales of a formula) must be known beforehand.
     size
         Most rows of the coreset.
-    posterior
-        A sampler of `decoct.posteriors` that supplies the draws; default `Automatic`.
+    sampler
+        A sampler of `decoct.samplers` that supplies the draws; default `Automatic`.
     seed
         The same seed and the same rows in the same order give the same coreset, however the rows
         were cut into batches.
@@ -144,7 +117,7 @@ class StreamingCoreset:
         model: AbstractModel,
         size: int,
         *,
-        posterior: Sampler | None = None,
+        sampler: Sampler | None = None,
         seed: int = 0,
         leaf: int | None = None,
         node: int | None = None,
@@ -154,13 +127,13 @@ class StreamingCoreset:
         reach: float = 100.0,
         progress: bool | None = None,
     ) -> None:
-        require_density(model, "a stream needs a model with a log-likelihood for each row.")
-        if posterior is not None:
-            require_sampler(posterior)
+        require_model(model)
+        if sampler is not None:
+            require_sampler(sampler)
         self.model = model
         self.size = whole("size", size, 1)
         self.seed = checked_seed(whole("seed", seed, 0))
-        self.posterior: Sampler = Automatic() if posterior is None else posterior
+        self.sampler: Sampler = Automatic() if sampler is None else sampler
         self.progress = progress
         given = {"leaf": leaf, "node": node, "draws": draws, "pool": pool, "exchanges": exchanges}
         least = {"leaf": 1, "node": self.size, "draws": 10, "pool": 1, "exchanges": 0}
@@ -250,9 +223,7 @@ class StreamingCoreset:
 
         The file appears complete or not at all.
         """
-        from decoct.streams.stream_file import save
-
-        save(self, path)
+        write_stream(self, path)
 
     @classmethod
     def load(
@@ -260,7 +231,7 @@ class StreamingCoreset:
         path: str | os.PathLike[str],
         model: AbstractModel,
         *,
-        posterior: Sampler | None = None,
+        sampler: Sampler | None = None,
         progress: bool | None = None,
     ) -> StreamingCoreset:
         """Return a stream that goes on exactly where the saved one was.
@@ -269,7 +240,7 @@ class StreamingCoreset:
         ----------
         path
             What `save` wrote.
-        model, posterior
+        model, sampler
             As for the stream that was saved.
         progress
             As in `StreamingCoreset`.
@@ -281,9 +252,7 @@ class StreamingCoreset:
             (`decoct.Model`, the bridges) are compared as JAX writes them: a stream of them is
             loaded with the version of JAX that saved it.
         """
-        from decoct.streams.stream_file import load
-
-        return load(cls, path, model, posterior, progress)
+        return read_stream(cls, path, model, sampler, progress)
 
     def __repr__(self) -> str:
         return (
@@ -346,7 +315,7 @@ class StreamingCoreset:
         return self._potentials
 
     def _engine(self, plan: Plan) -> Engine:
-        return Engine(self.model, self.posterior, self._keys()[0], plan)
+        return Engine(self.model, self.sampler, self._keys()[0], plan)
 
     def _keys(self) -> tuple[jax.Array, jax.Array]:
         """Return the key of the leaves and the key of what is made at this number of rows."""
@@ -390,7 +359,7 @@ class StreamingCoreset:
             place = now if distance(seen, now.mean) > BEHIND else seen
             error = ErrorSum.of_parts(part.error_at(place) for part in parts)
         if union.size > self.size:
-            found = recompress(key, self.model, union, self.size, self.posterior, bar)
+            found = recompress(key, self.model, union, self.size, self.sampler, bar)
             kept = found.chosen.selection
             raw = {name: column[found.positions] for name, column in raw.items()}
             predicted = found.chosen.predicted_kl
@@ -411,7 +380,7 @@ class StreamingCoreset:
         bar.begin("drawing from the posterior of all rows held", held.size)
         density = WeightedDensity.of(self.model, held.rows, held.weights)
         density = replace(density, start=seen.mean)
-        return place_of(key, density, self.posterior, seen.mean)[0]
+        return place_of(key, density, self.sampler, seen.mean)[0]
 
     def _report(
         self,
@@ -435,7 +404,7 @@ class StreamingCoreset:
             "drift": drift,
         }
         return Report(
-            {**described(plan), "name": "StreamingCoreset", "posterior": described(self.posterior)},
+            {**described(plan), "name": "StreamingCoreset", "sampler": described(self.sampler)},
             self.seed,
             status,
             self.size,

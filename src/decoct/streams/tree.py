@@ -20,9 +20,9 @@ from jaxtyping import Float
 
 from decoct.constructions.base import Problem
 from decoct.models.base import AbstractModel
-from decoct.posteriors.base import Sampler
-from decoct.potentials import Potentials
-from decoct.randomness import host_rng
+from decoct.passes.potentials import Potentials
+from decoct.runtime.randomness import host_rng
+from decoct.samplers.base import Sampler
 from decoct.streams.compress import Leaf, Look
 from decoct.streams.part import Part, joined
 

@@ -1,0 +1,1 @@
+"""Builds: requests, the driver, checkpoints, costs and comparisons."""

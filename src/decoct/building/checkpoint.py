@@ -1,0 +1,145 @@
+"""Checkpoints of a build: an .npz file of arrays and one JSON text. No pickle."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from decoct.errors import RequestError
+from decoct.runtime.file_lock import exclusive_lock
+from decoct.runtime.files import remove_parts, write_atomically
+
+FORMAT = 2
+
+
+@contextlib.contextmanager
+def held(path: str | os.PathLike[str] | None) -> Iterator[None]:
+    """Keep a checkpoint for this process alone while the block runs; None is no checkpoint.
+
+    Two builds that write one checkpoint would go on from each other's states. What a build left
+    that was killed while it wrote is removed.
+
+    Raises
+    ------
+    RequestError
+        Another build is using the checkpoint; the message says which.
+    """
+    if path is None:
+        yield
+        return
+    with exclusive_lock(path, "checkpoint"):
+        remove_parts(path)
+        yield
+
+
+def write_checkpoint(path: str | os.PathLike[str], content: dict[str, Any]) -> None:
+    """Write nested dicts of arrays, numbers, strings and lists, completely or not at all.
+
+    Raises
+    ------
+    RequestError
+        There is no room, or no right to write; an older checkpoint is as it was.
+    """
+    arrays: dict[str, np.ndarray] = {}
+    text = json.dumps({"format": FORMAT, "content": _strip(content, arrays, "")})
+
+    def write(temporary: str) -> None:
+        with open(temporary, "wb") as file:
+            np.savez(file, allow_pickle=False, _json=np.array(text), **arrays)
+
+    write_atomically(path, write)
+
+
+def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read what `write_checkpoint` wrote.
+
+    Raises
+    ------
+    RequestError
+        The file is missing, damaged, no checkpoint, or of another version of the format.
+    """
+    if not Path(path).exists():
+        raise RequestError(f"There is no checkpoint {path}.")
+    try:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+            packed = json.loads(str(archive["_json"]))
+            arrays = {name: archive[name] for name in archive.files if name != "_json"}
+        version, content = packed["format"], packed["content"]
+        restored = _fill(content, arrays) if version == FORMAT else {}
+    except PermissionError as error:
+        raise RequestError(
+            f"The checkpoint {path} may not be read (permission denied); ask its owner for the "
+            "right to, or give another checkpoint."
+        ) from error
+    except Exception as error:
+        raise RequestError(
+            f"{path} is not a readable checkpoint ({type(error).__name__}); remove it to start "
+            "afresh."
+        ) from error
+    if version != FORMAT:
+        raise RequestError(
+            f"The checkpoint {path} has format {version}, this decoct writes {FORMAT}; finish it "
+            "with the version that wrote it, or remove it to start afresh."
+        )
+    return restored
+
+
+def read_build(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read the checkpoint of a build; as `read_checkpoint`, and refuse that of something else."""
+    saved = read_checkpoint(path)
+    if not isinstance(saved.get("request"), dict):
+        raise RequestError(
+            f"{path} is not the checkpoint of a build (a saved stream has the same form); choose "
+            "another path."
+        )
+    return saved
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint's file, and what must agree with what is in it."""
+
+    path: str | os.PathLike[str]
+    identity: dict[str, Any]
+
+    def saved(self) -> dict[str, Any] | None:
+        """Return what is in the file, if there is one; refuse that of another build."""
+        if not Path(self.path).exists():
+            return None
+        saved = read_build(self.path)
+        for name, value in self.identity.items():
+            if saved["request"].get(name) != value:
+                raise RequestError(
+                    f"The checkpoint {self.path} is of another build: its {name} is "
+                    f"{saved['request'].get(name)!r}, this one's is {value!r}; remove it to start "
+                    "afresh."
+                )
+        return saved
+
+
+def _strip(value: Any, arrays: dict[str, np.ndarray], name: str) -> Any:
+    if isinstance(value, dict):
+        return {key: _strip(one, arrays, f"{name}/{key}") for key, one in value.items()}
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind == "O":
+            raise TypeError(f"'{name}' holds Python objects, which a checkpoint cannot keep.")
+        arrays[name] = value
+        return {"__array__": name}
+    if isinstance(value, np.generic):
+        return value.item()
+    return value
+
+
+def _fill(value: Any, arrays: dict[str, np.ndarray]) -> Any:
+    if isinstance(value, dict):
+        if set(value) == {"__array__"}:
+            return arrays[value["__array__"]]
+        return {key: _fill(one, arrays) for key, one in value.items()}
+    return value

@@ -1,0 +1,357 @@
+"""Constructions side by side on the user's own model and rows: KL and cost against size.
+
+Every method is built once, at all sizes. Draws of every coreset posterior are then evaluated on all
+rows in one shared pass, and judged as `decoct.check` judges them (`diagnostics.verdict`):
+
+    KL(π_w‖π) = log mean e^D − mean D,   D_s = Σ_n f_n(θ_s) − Σ w_n f_n(θ_s),
+
+and the draws that importance weights leave. Uniform subsampling is always among the methods. The
+Laplace approximation of the full posterior is the alternative that keeps no rows: its KL is that of
+the approximation as it is, its ESS what correcting it leaves.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from decoct.building.driver import path
+from decoct.constructions import (
+    Construction,
+    Hilbert,
+    IteratedHilbert,
+    MomentMatching,
+    Sensitivity,
+    SparseVI,
+    Uniform,
+)
+from decoct.constructions.hilbert.weighting import FullLaplace
+from decoct.coreset import Coreset
+from decoct.data.base import Rows
+from decoct.data.encoded import encoded
+from decoct.data.tables import rows as as_rows
+from decoct.errors import DecoctError, RequestError, RowsError
+from decoct.models.base import AbstractModel, require_model
+from decoct.passes.potentials import Potentials
+from decoct.runtime.checks import is_whole
+from decoct.runtime.progress import ProgressBar
+from decoct.runtime.randomness import host_rng
+from decoct.samplers.automatic import Automatic
+from decoct.samplers.base import Sampler
+from decoct.solvers import GIGA
+from decoct.stats.verdict import is_known, judge
+
+LAPLACE = "Laplace + PSIS"
+
+CANDIDATES = 2000
+"""Rows among which SparseVI chooses at a time."""
+
+
+def standard_methods() -> dict[str, Construction]:
+    """Return the constructions that are compared unless others are asked for."""
+    return {
+        "uniform": Uniform(),
+        "sensitivity": Sensitivity(),
+        "GIGA": Hilbert(GIGA()),
+        "SparseVI": SparseVI(subsample=CANDIDATES),
+        "moment matching": MomentMatching(),
+        "IteratedHilbert": IteratedHilbert(),
+    }
+
+
+@dataclass(frozen=True)
+class Line:
+    """One method at one size.
+
+    Attributes
+    ----------
+    method
+        Its name.
+    size, rows
+        Rows asked for, and kept; None for a method that keeps none.
+    kl, kl_se
+        KL(π_w‖π) in nats at draws of π_w, and its Monte Carlo error; before any correction, for
+        "Laplace + PSIS" too.
+    khat
+        Pareto k-hat of the ratios π/π_w.
+    ess
+        Draws that importance correction towards π leaves, of those the KL was measured at; a
+        number to trust where k-hat is below 0.7.
+    seconds
+        Of the one build that answers every size.
+    evaluations
+        Potentials of that build, divided by N.
+    kl_low, kl_high
+        A 95 % interval of KL(π_w‖π); at a k-hat of 0.7 and more ``kl_low`` is a lower bound, all
+        that is known, and ``kl_high`` infinite.
+    note
+        Why there are no figures, if there are none.
+    """
+
+    method: str
+    size: int | None = None
+    rows: int | None = None
+    kl: float | None = None
+    kl_se: float | None = None
+    khat: float | None = None
+    ess: float | None = None
+    seconds: float | None = None
+    evaluations: float | None = None
+    kl_low: float | None = None
+    kl_high: float | None = None
+    note: str = ""
+
+    @property
+    def kl_is_known(self) -> bool:
+        """Whether ``kl`` estimates the divergence, and ``kl_low`` is not all that is known."""
+        return self.kl is not None and self.khat is not None and is_known(self.kl, self.khat)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Constructions side by side.
+
+    Attributes
+    ----------
+    lines
+        One for each method and size.
+    n_rows
+        N.
+    """
+
+    lines: tuple[Line, ...]
+    n_rows: int
+
+    def to_pandas(self) -> Any:
+        """Return the lines as a pandas DataFrame."""
+        import pandas as pd
+
+        whole = {"size": "Int64", "rows": "Int64"}  # with holes: some methods keep no rows
+        return pd.DataFrame([asdict(line) for line in self.lines]).astype(whole)
+
+    def __repr__(self) -> str:
+        heads = ("method", "rows", "KL, nats", "k-hat", "ESS", "seconds", "likelihoods")
+        cells = [heads, *(_cells(line) for line in self.lines)]
+        widths = [max(len(line[i]) for line in cells if len(line) > 2) for i in range(len(heads))]
+        written = []
+        for line in cells:
+            if len(line) == 2:
+                written.append(f"{line[0]:<{widths[0]}}  {line[1]}")
+                continue
+            rest = (f"{cell:>{width}}" for cell, width in zip(line[1:], widths[1:], strict=True))
+            written.append("  ".join([f"{line[0]:<{widths[0]}}", *rest]))
+        return "\n".join(written)
+
+
+def _cells(line: Line) -> tuple[str, ...]:
+    if line.kl is None:
+        return (line.method, line.note)
+    return (
+        line.method,
+        "–" if line.rows is None else f"{line.rows:,}",
+        f"{line.kl:.2g} ± {line.kl_se:.1g}" if line.kl_is_known else f"at least {line.kl_low:.2g}",
+        f"{line.khat:.2f}",
+        f"{line.ess:,.0f}",
+        f"{line.seconds:.1f}",
+        f"{line.evaluations:,.0f}",
+    )
+
+
+def compare(
+    model: AbstractModel,
+    rows: Rows | Any,
+    sizes: Sequence[int],
+    *,
+    methods: Mapping[str, Construction] | None = None,
+    sampler: Sampler | None = None,
+    draws: int = 400,
+    seed: int = 0,
+    progress: bool | None = None,
+) -> Comparison:
+    """Compare constructions on this model and these rows.
+
+    Parameters
+    ----------
+    model, rows
+        As for `decoct.build`.
+    sizes
+        Rows to keep.
+    methods
+        Name -> construction; default `standard_methods`. Uniform is added if it is missing.
+    sampler
+        The sampler of every π_w; default `Automatic`.
+    draws
+        Draws of each coreset posterior that the KL is measured at; each costs N potentials.
+    seed
+        Seed of the builds and the draws.
+    progress
+        Show progress on standard error; None shows it on a terminal.
+
+    Returns
+    -------
+    Comparison
+        A method that refuses this model has a line that says why.
+
+    Raises
+    ------
+    RequestError
+        No size, or one that is no whole number from 1 to N; fewer than two draws.
+    RowsError
+        The table lacks a column of the model, or the model refuses a value.
+    DecoctError
+        Nothing can be compared; what the first method said.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=(2000, 2))
+    >>> rows = {"x": x, "y": rng.random(2000) < 1 / (1 + np.exp(-x[:, 0]))}
+    >>> methods = {"IteratedHilbert": decoct.constructions.IteratedHilbert()}
+    >>> model = decoct.models.LogisticRegression()
+    >>> result = decoct.compare(model, rows, [10], methods=methods, draws=100)
+    >>> [line.method for line in result.lines]
+    ['uniform', 'IteratedHilbert', 'Laplace + PSIS']
+    """
+    require_model(model)
+    if not is_whole(draws, least=2):
+        raise RequestError(f"draws is {draws!r}; a KL needs a whole number of at least 2.")
+    wanted = standard_methods() if methods is None else dict(methods)
+    if not any(isinstance(method, Uniform) for method in wanted.values()):
+        wanted = {"uniform": Uniform(), **wanted}
+    source = as_rows(rows)
+    asked = _checked_sizes(sizes, source.n_rows)
+    sampler = Automatic() if sampler is None else sampler
+    table = encoded(source, model)
+    entries: list[_Entry] = []
+    for name, method in wanted.items():
+        entries += _built(name, model, source, asked, method, sampler, seed, progress)
+    with ProgressBar(progress) as bar:
+        potentials = Potentials(model, table, bar.advance)
+        for entry in entries:
+            entry.look(sampler, jax.random.key(seed + 1), draws)
+        entries.append(_laplace(potentials, jax.random.key(seed), draws))
+        looked = [entry for entry in entries if entry.z is not None]
+        if not looked:
+            raise next(entry.error for entry in entries if entry.error is not None)
+        bar.begin("judging", table.n_rows)
+        everywhere = np.concatenate([one.z for one in entries if one.z is not None])
+        totals = potentials.totals(everywhere)
+    for entry, total in zip(looked, np.split(totals, len(looked)), strict=True):
+        entry.judge(potentials, total)
+    return Comparison(tuple(entry.line for entry in entries), source.n_rows)
+
+
+def _checked_sizes(sizes: Any, n_rows: int) -> tuple[int, ...]:
+    """Return the sizes in ascending order, without repeats."""
+    wanted = f"sizes must be a list of numbers of rows from 1 to {n_rows:,}, such as [50, 100]"
+    try:
+        given = None if isinstance(sizes, (str, bytes)) else list(sizes)
+    except TypeError:
+        given = None
+    if given is None:
+        raise RequestError(f"{wanted}, not {sizes!r}.")
+    for one in given:
+        if not is_whole(one, least=1) or one > n_rows:
+            raise RequestError(f"{wanted}; {one!r} is among them.")
+    if not given:
+        raise RequestError(f"{wanted}; there is none.")
+    return tuple(sorted({int(one) for one in given}))
+
+
+class _Entry:
+    """A line in the making: its draws, and their log density without the potentials of all rows."""
+
+    def __init__(self, line: Line, coreset: Coreset | None = None) -> None:
+        self.line, self.coreset = line, coreset
+        self.error: DecoctError | None = None
+        self.z: Float[np.ndarray, "S d"] | None = None
+        self.known: Float[np.ndarray, " S"] | None = None
+
+    def look(self, sampler: Sampler, key: jax.Array, draws: int) -> None:
+        """Draw from π_w, with random numbers that do not depend on what else is compared."""
+        if self.coreset is None or self.line.size is None:
+            return
+        key = jax.random.fold_in(key, self.line.size)
+        try:
+            drawn = sampler.draw(key, self.coreset.density, draws)
+        except DecoctError as error:
+            self.give_up(error)
+            return
+        self.z = drawn.flat[:draws]
+
+    def judge(self, potentials: Potentials, totals: Float[np.ndarray, " S"]) -> None:
+        """Turn the totals at the draws into figures."""
+        assert self.z is not None
+        if self.known is None:
+            assert self.coreset is not None
+            kept = potentials.model.encode(self.coreset.rows, self.coreset.indices)
+            known = self.coreset.weights @ potentials.vectors(dict(kept), self.z)
+        else:
+            known = self.known - potentials.log_prior(self.z)
+        ratios = totals - known
+        found = judge(ratios[None])
+        self.line = replace(
+            self.line,
+            kl=found.kl.reverse,
+            kl_se=found.kl.reverse_se,
+            kl_low=found.kl.reverse_low,
+            kl_high=found.kl.reverse_high,
+            khat=found.khat,
+            ess=found.ess,
+        )
+
+    def give_up(self, error: DecoctError) -> _Entry:
+        """Leave the line without figures, and say why."""
+        self.line, self.error = replace(self.line, note=str(error)), error
+        return self
+
+
+def _built(
+    name: str,
+    model: AbstractModel,
+    source: Rows,
+    sizes: tuple[int, ...],
+    method: Construction,
+    sampler: Sampler | None,
+    seed: int,
+    progress: bool | None,
+) -> list[_Entry]:
+    started = time.perf_counter()
+    try:
+        coresets = path(
+            model, source, sizes, method=method, sampler=sampler, seed=seed, progress=progress
+        )
+    except RowsError:
+        raise
+    except DecoctError as error:
+        return [_Entry(Line(name)).give_up(error)]
+    seconds = time.perf_counter() - started
+    entries = []
+    for size, coreset in zip(sizes, coresets, strict=True):
+        evaluations = coreset.report.evaluations / coreset.n_rows
+        line = Line(name, size, coreset.size, seconds=seconds, evaluations=evaluations)
+        entries.append(_Entry(line, coreset))
+    return entries
+
+
+def _laplace(potentials: Potentials, key: jax.Array, draws: int) -> _Entry:
+    started, before = time.perf_counter(), potentials.counts.evaluations
+    try:
+        gaussian = FullLaplace().gaussian(key, potentials)
+    except RowsError:
+        raise
+    except DecoctError as error:
+        return _Entry(Line(LAPLACE)).give_up(error)
+    evaluations = (potentials.counts.evaluations - before) / potentials.n_rows
+    seconds = time.perf_counter() - started
+    entry = _Entry(Line(LAPLACE, seconds=seconds, evaluations=evaluations))
+    entry.z = gaussian.sample(host_rng(key), draws)
+    entry.known = gaussian.log_density(entry.z)
+    return entry

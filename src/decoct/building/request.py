@@ -1,0 +1,107 @@
+"""What a build is asked for: checked, and known again by the checkpoint that goes on from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from decoct.constructions.base import Construction
+from decoct.constructions.iterated_hilbert.iterated_hilbert import IteratedHilbert
+from decoct.data.base import fingerprint
+from decoct.data.encoded import EncodedRows
+from decoct.errors import RequestError
+from decoct.models.base import AbstractModel
+from decoct.models.digest import identity
+from decoct.report import described
+from decoct.runtime.checks import is_positive, is_whole
+from decoct.runtime.randomness import checked_seed
+from decoct.samplers.automatic import Automatic
+from decoct.samplers.base import Sampler, require_sampler
+
+LARGEST_KL_SIZE = 1000
+"""Most rows a ``kl`` build keeps unless the method's ``max_size`` says otherwise."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked for, checked."""
+
+    size: int | None
+    kl: float | None
+    method: Construction
+    sampler: Sampler
+    seed: int
+    sizes: tuple[int, ...]
+
+    @classmethod
+    def checked(cls, *, size, kl, method, sampler, seed) -> Request:
+        """Refuse a request that cannot be meant."""
+        if (size is None) == (kl is None):
+            raise RequestError("Give either size= (rows to keep) or kl= (nats to reach), not both.")
+        if size is not None:
+            size = whole("size", size)
+        else:
+            kl = positive("kl", kl)
+        method = IteratedHilbert() if method is None else method
+        sampler = Automatic() if sampler is None else sampler
+        if isinstance(method, type) or not hasattr(method, "step"):
+            raise RequestError(
+                f"method must be a construction such as IteratedHilbert(), not {method!r}."
+            )
+        require_sampler(sampler)
+        if kl is not None and not isinstance(method, IteratedHilbert):
+            raise RequestError(
+                f"kl= needs a construction that certifies itself (IteratedHilbert); "
+                f"{type(method).__name__} takes size=."
+            )
+        return cls(size, kl, method, sampler, checked_seed(seed), (size or 0,))
+
+    def sizes_for(self, n_rows: int) -> tuple[int, ...]:
+        """Return the sizes to fill for a table of N rows."""
+        if self.kl is not None:
+            most = getattr(self.method, "max_size", None) or LARGEST_KL_SIZE
+            return (min(n_rows, most),)
+        if self.sizes[-1] > n_rows:
+            raise RequestError(
+                f"size is {self.sizes[-1]} but the table has {n_rows} rows; ask for at most that."
+            )
+        return self.sizes
+
+    def identity(
+        self,
+        model: AbstractModel,
+        rows: EncodedRows,
+        on_chunk: Callable[[int], None] | None = None,
+    ) -> dict[str, Any]:
+        """Return what must agree between a checkpoint and the build that goes on from it.
+
+        ``on_chunk`` is told of the rows walked, if the table is walked for it.
+        """
+        return {
+            "size": self.size,
+            "kl": self.kl,
+            "seed": self.seed,
+            "method": repr(described(self.method)),
+            "sampler": repr(described(self.sampler)),
+            "model": identity(model, rows.take(np.zeros(1, dtype=np.int64))),
+            "n_rows": rows.n_rows,
+            "columns": sorted(rows.columns),
+            "table": fingerprint(rows.raw, model.columns or None, on_chunk),
+        }
+
+
+def whole(option: str, value: Any) -> int:
+    """Return a number of rows, or refuse what is none."""
+    if not is_whole(value, 1):
+        raise RequestError(f"{option} must be a whole number of rows, at least 1, not {value!r}.")
+    return int(value)
+
+
+def positive(option: str, value: Any) -> float:
+    """Return a number of nats, or refuse what is none."""
+    if not is_positive(value):
+        raise RequestError(f"{option} must be a positive number of nats, not {value!r}.")
+    return float(value)

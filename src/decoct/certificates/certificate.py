@@ -1,0 +1,397 @@
+"""The certificate: how far the coreset posterior is from the full one, from one pass.
+
+With draws θ_s of π_w and D_s = Σ_n f_n(θ_s) − Σ w_n f_n(θ_s),
+
+    KL(π_w‖π) = log mean e^D − mean D,    KL(π‖π_w) = Σ r D − log mean e^D,  r = softmax(D),
+
+and r, Pareto-smoothed, are importance weights from π_w to π; their k-hat says whether they can be
+trusted (Vehtari et al. 2024; `diagnostics.verdict`). All of it is about the places where there are
+draws. Whether the draws of π_w are good ones is asked of their R-hat and effective sample size;
+whether π has modes without draws, of a search for maxima of π_w (`posteriors.modes`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from jaxtyping import Float, Int
+
+from decoct.certificates.mode_probe import ModeProbe, ModeSearch
+from decoct.coreset import Coreset
+from decoct.data.base import Rows
+from decoct.data.encoded import EncodedRows, encoded
+from decoct.data.progress_rows import counted_rows
+from decoct.data.tables import rows as as_rows
+from decoct.data.verified_rows import ComparedRows, KnownRows, OtherTableError, differs, other_table
+from decoct.errors import CoresetFileError, RequestError
+from decoct.passes.potentials import Potentials
+from decoct.runtime.compilation import use_compilation_cache
+from decoct.runtime.memory import keep_buffers
+from decoct.runtime.progress import ProgressBar
+from decoct.samplers.datatree import unconstrained
+from decoct.stats.chains import FEWEST, MIXED_RHAT, convergence
+from decoct.stats.verdict import Grade, grade_of, is_known, judge
+
+NAMED = 5
+"""Parameters that a verdict names."""
+
+FEWEST_DRAWS = 100
+"""Effective draws below which a certificate is doubtful."""
+
+SAYS = {
+    Grade.GOOD: "the draws can be used as draws of the full-data posterior",
+    Grade.USABLE: "correct the draws (check.correct) before you use them",
+    Grade.DOUBTFUL: "importance weights still work, but keep more rows",
+    Grade.REFUSED: (
+        "the coreset posterior is too far from the full one to be corrected; keep more rows"
+    ),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Certificate:
+    """The certificate of a coreset.
+
+    Attributes
+    ----------
+    kl, kl_se
+        KL(π_w‖π) in nats, and its Monte Carlo standard error (autocorrelation included).
+    kl_interval
+        A 95 % interval of KL(π_w‖π), in nats. At a k-hat of 0.7 and more its lower end is a lower
+        bound, ``kl`` is low on average, and there is no upper end (infinity).
+    forward_kl, forward_kl_se
+        KL(π‖π_w) in nats, and its standard error; NaN at a k-hat of 0.7 and more, where no weights
+        estimate it.
+    half_variance
+        ½Var(D), the leading term of both.
+    khat
+        Pareto k-hat of the importance ratios π/π_w. Below 1e-4 nats it is not asked.
+    ess
+        Effective number of draws after importance weighting, (Σr)²/Σr².
+    rhat, draws_ess
+        R-hat and the effective sample size of the draws that were given, all of them, before any
+        weighting: the worst over the unconstrained parameters. NaN where they are too few to tell.
+    modes
+        What the search for modes without draws came to.
+    log_ratios : (chains, S)
+        D_s, centred.
+    log_weights : (chains, S)
+        Pareto-smoothed, normalised log importance weights.
+    picked : (S,)
+        Which draws of each chain were used (thinning).
+    n_rows, size
+        N and M.
+    """
+
+    kl: float
+    kl_se: float
+    kl_interval: tuple[float, float]
+    forward_kl: float
+    forward_kl_se: float
+    half_variance: float
+    khat: float
+    ess: float
+    rhat: float
+    draws_ess: float
+    modes: ModeSearch
+    log_ratios: Float[np.ndarray, "chains S"]
+    log_weights: Float[np.ndarray, "chains S"]
+    picked: Int[np.ndarray, " S"]
+    n_rows: int
+    size: int
+
+    @property
+    def grade(self) -> Grade:
+        """What the draws are good for."""
+        by_kl = grade_of(self.kl, self.khat)
+        if by_kl is Grade.REFUSED:
+            return by_kl
+        if self.modes.others:
+            return Grade.ONE_MODE
+        return Grade.DOUBTFUL if self._doubts else by_kl
+
+    @property
+    def ok(self) -> bool:
+        """Whether draws of π_w can be used for π: the verdict is "good" or "usable"."""
+        return self.grade.ok
+
+    @property
+    def verdict(self) -> str:
+        """One sentence that says whether to trust the coreset posterior."""
+        reason = SAYS.get(self.grade, "")
+        if self.grade is Grade.ONE_MODE:
+            reason = self._other_mode
+        elif self.grade is Grade.DOUBTFUL and self._doubts:
+            reason = " and ".join(self._doubts)
+        elif self.log_ratios.size < FEWEST:
+            reason = f"fewer than {FEWEST} draws have no tail to judge; take more"
+        return f"{self.grade.value}: {reason}"
+
+    @property
+    def caveat(self) -> str:
+        """What the certificate leaves open."""
+        return f"Blind to regions the coreset posterior never visits; {self.modes.caveat}."
+
+    @property
+    def kl_is_known(self) -> bool:
+        """Whether the divergences are known, and not only a lower bound of KL(π_w‖π)."""
+        return is_known(self.kl, self.khat)
+
+    @property
+    def _doubts(self) -> list[str]:
+        doubts = []
+        if not self.rhat <= MIXED_RHAT:
+            unknown = np.isnan(self.rhat)
+            found = "unknown" if unknown else f"{self.rhat:.2f}, above {MIXED_RHAT}"
+            doubts.append(f"R-hat of the draws is {found}: sample longer chains")
+        if not self.draws_ess >= FEWEST_DRAWS:
+            count = "an unknown number of" if np.isnan(self.draws_ess) else f"{self.draws_ess:.0f}"
+            doubts.append(
+                f"the draws are worth {count} independent ones, and not {FEWEST_DRAWS}: take more"
+            )
+        return doubts
+
+    @property
+    def _other_mode(self) -> str:
+        mass = sum(other.share for other in self.modes.others)
+        names = self.modes.others[0].parameters
+        differing = ", ".join(names[:NAMED]) + (" and others" if len(names) > NAMED else "")
+        return (
+            f"modes without draws have {mass:.0%} of the mass, and the largest differs in "
+            f"{differing}; sample from scattered starts, or make the model tell its modes apart"
+        )
+
+    def correct(self, draws: xr.DataTree, *, resample: bool = True, seed: int = 0) -> xr.DataTree:
+        """Return draws corrected towards the full posterior by Pareto-smoothed weights.
+
+        Parameters
+        ----------
+        draws
+            The draws that were checked.
+        resample
+            True (default): draws resampled with the weights, all equally likely afterwards.
+            False: the draws as they were, with ``log_weight`` in ``sample_stats``.
+        seed
+            Seed of the (systematic) resampling.
+
+        Raises
+        ------
+        RequestError
+            The verdict is "do not use", so the weights cannot be trusted; or these are other draws.
+        """
+        if self.grade is Grade.REFUSED:
+            raise RequestError(
+                f"The verdict is '{self.grade.value}' ({self._figures}), so nothing is corrected: "
+                "build a larger coreset."
+            )
+        posterior = draws["posterior"]
+        chains, n = posterior.sizes["chain"], posterior.sizes["draw"]
+        if chains != len(self.log_weights) or n <= self.picked.max(initial=0):
+            raise RequestError(
+                f"These draws have shape ({chains}, {n}), which are not the ones that were checked."
+            )
+        thinned = draws.map_over_datasets(lambda part: _picked(part, self.picked))
+        if not resample:
+            return _with_log_weights(thinned, self.log_weights)
+        order = _systematic(np.exp(self.log_weights.ravel()), seed)
+        return thinned.map_over_datasets(lambda part: _reordered(part, order))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the figures, JSON-ready; None for a divergence that is not known."""
+        low, high = self.kl_interval
+        return {
+            "kl": self.kl,
+            "kl_interval": [low, high if self.kl_is_known else None],
+            "forward_kl": self.forward_kl if self.kl_is_known else None,
+            "khat": self.khat,
+            "ess": self.ess,
+            "draws": int(self.log_ratios.size),
+            "rhat": self.rhat,
+            "draws_ess": self.draws_ess,
+            "mode_searches": self.modes.searches,
+            "other_modes": [other._asdict() for other in self.modes.others],
+            "ok": self.ok,
+            "verdict": self.verdict,
+            "size": self.size,
+            "n_rows": self.n_rows,
+        }
+
+    def __repr__(self) -> str:
+        return (
+            f"{self._figures}, ESS {self.ess:.0f} of {self.log_ratios.size} draws.\n"
+            f"{self.size} of {self.n_rows:,} rows: {self.verdict}.\n{self.caveat}"
+        )
+
+    @property
+    def _figures(self) -> str:
+        low, high = self.kl_interval
+        kl = f"KL(coreset‖full) at least {low:.2g} nats"
+        if self.kl_is_known:
+            kl = (
+                f"KL(coreset‖full) = {self.kl:.2g} nats [{low:.2g}, {high:.2g}], "
+                f"KL(full‖coreset) = {self.forward_kl:.2g}"
+            )
+        return f"{kl}; k-hat {self.khat:.2f}"
+
+
+def check(
+    coreset: Coreset,
+    rows: Rows | Any,
+    draws: xr.DataTree | np.ndarray | None = None,
+    *,
+    max_draws: int = 1000,
+    seed: int = 0,
+    progress: bool | None = None,
+) -> Certificate:
+    """Measure how far the coreset posterior is from the full-data posterior, in one pass.
+
+    The draws are judged as well, by R-hat and effective sample size; up to 50 parameters, modes
+    that have no draws are searched for.
+
+    Parameters
+    ----------
+    coreset
+        What `decoct.build` or `decoct.load` returned.
+    rows
+        The table it was built from.
+    draws
+        Draws from the coreset posterior: what ``coreset.sample()`` returned, or an array (n, d)
+        or (chains, n, d) of unconstrained parameters from any sampler. None samples with NUTS.
+    max_draws
+        Chains are thinned to at most this many draws in all; each costs N potentials.
+    seed
+        Seed for sampling when ``draws`` is None, and for the starts of the search for other modes.
+    progress
+        Show progress on standard error; None shows it on a terminal.
+
+    Raises
+    ------
+    CoresetFileError
+        The table is not the one the coreset was built from.
+    RequestError
+        The draws do not fit the model.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(1000, 2))}
+    >>> model = decoct.models.GaussianMean(covariance=np.eye(2))
+    >>> coreset = decoct.build(model, rows, size=20)
+    >>> decoct.check(coreset, rows, coreset.sample(draws=250)).ok
+    True
+    """
+    if max_draws < 2:
+        raise RequestError(f"max_draws is {max_draws}; a certificate needs at least 2.")
+    use_compilation_cache()
+    keep_buffers()
+    dim = coreset.dim  # refuses a coreset without a density, such as a mixture's
+    source = as_rows(rows)
+    source = source.raw if isinstance(source, EncodedRows) else source
+    with ProgressBar(progress) as bar:
+        counted_rows(source, bar.stretch)
+    _require_same_length(coreset, source)
+    if draws is None:
+        draws = coreset.sample(draws=max(1, max_draws // 4), seed=seed, progress=progress)
+    given = unconstrained(draws, dim)
+    picked = _thinning(given.shape[1], max(1, max_draws // given.shape[0]))
+    z = given[:, picked]
+    flat = z.reshape(-1, dim)
+    if len(flat) < 2:
+        raise RequestError("A certificate needs at least 2 draws.")
+    probe = ModeProbe(coreset, flat, seed)
+    known = KnownRows.of(coreset.indices, dict(coreset.rows))
+    with ProgressBar(progress) as bar, _naming_the_table(coreset):
+        bar.begin("checking against all rows", source.n_rows)
+        table = encoded(ComparedRows(source, known), coreset.model)
+        potentials = Potentials(coreset.model, table, bar.advance)
+        totals = potentials.totals(np.concatenate([flat, probe.points]), finite=len(flat))
+    kept = coreset.model.encode(coreset.rows, coreset.indices)
+    at_coreset = coreset.weights @ potentials.vectors(kept, flat)
+    log_ratios = (totals[: len(flat)] - at_coreset).reshape(z.shape[:2])
+    found = judge(log_ratios)
+    mixing = convergence(given)
+    return Certificate(
+        kl=found.kl.reverse,
+        kl_se=found.kl.reverse_se,
+        kl_interval=(found.kl.reverse_low, found.kl.reverse_high),
+        forward_kl=found.kl.forward,
+        forward_kl_se=found.kl.forward_se,
+        half_variance=found.kl.half_variance,
+        khat=found.khat,
+        ess=found.ess,
+        rhat=mixing["rhat"],
+        draws_ess=mixing["ess"],
+        modes=probe.judged(potentials, totals[len(flat) :]),
+        log_ratios=log_ratios - log_ratios.mean(),
+        log_weights=found.log_weights,
+        picked=picked,
+        n_rows=coreset.n_rows,
+        size=coreset.size,
+    )
+
+
+def _require_same_length(coreset: Coreset, source: Rows) -> None:
+    if source.n_rows != coreset.n_rows:
+        raise CoresetFileError(
+            f"The coreset was built from {coreset.n_rows} rows and this table has "
+            f"{source.n_rows}; check it against the table it came from."
+        )
+
+
+@contextmanager
+def _naming_the_table(coreset: Coreset) -> Iterator[None]:
+    try:
+        yield
+    except OtherTableError as error:
+        raise CoresetFileError(other_table(differs(error.column))) from None
+
+
+def _thinning(n: int, most: int) -> Int[np.ndarray, " S"]:
+    """Return at most ``most`` evenly spaced positions out of n."""
+    if n <= most:
+        return np.arange(n)
+    return np.unique(np.linspace(0, n - 1, most).round().astype(np.int64))
+
+
+def _systematic(weights: np.ndarray, seed: int) -> np.ndarray:
+    """Systematic resampling: position i appears ⌊S w_i⌋ or ⌈S w_i⌉ times, in shuffled order."""
+    rng = np.random.default_rng(seed)
+    points = (np.arange(len(weights)) + rng.random()) / len(weights)
+    cumulative = np.cumsum(weights / weights.sum())
+    chosen = np.minimum(np.searchsorted(cumulative, points), len(weights) - 1)
+    return rng.permutation(chosen)
+
+
+def _picked(part: xr.Dataset, picked: np.ndarray) -> xr.Dataset:
+    return part.isel(draw=picked) if "draw" in part.dims else part
+
+
+def _reordered(part: xr.Dataset, order: np.ndarray) -> xr.Dataset:
+    """Put the draws at the flat positions ``order`` in the places of the old ones."""
+    if not {"chain", "draw"} <= set(part.dims):
+        return part
+    shape = (part.sizes["chain"], part.sizes["draw"])
+    chain, draw = np.unravel_index(order.reshape(shape), shape)
+    index = {"chain": (("chain", "draw"), chain), "draw": (("chain", "draw"), draw)}
+    bare = part.drop_vars(["chain", "draw"], errors="ignore")
+    return bare.isel({k: xr.Variable(*v) for k, v in index.items()}).assign_coords(
+        chain=part["chain"], draw=part["draw"]
+    )
+
+
+def _with_log_weights(draws: xr.DataTree, log_weights: np.ndarray) -> xr.DataTree:
+    result = draws.copy()
+    posterior = draws["posterior"]
+    weights = xr.DataArray(
+        log_weights,
+        dims=("chain", "draw"),
+        coords={"chain": posterior["chain"], "draw": posterior["draw"]},
+    )
+    stats = result["sample_stats"].to_dataset() if "sample_stats" in result else xr.Dataset()
+    result["sample_stats"] = xr.DataTree(stats.assign(log_weight=weights))
+    return result

@@ -1,0 +1,1 @@
+"""Hilbert coresets (Campbell & Broderick 2019): constructions, weighting distributions."""

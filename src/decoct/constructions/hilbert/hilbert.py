@@ -1,0 +1,259 @@
+"""Hilbert coresets (Campbell & Broderick 2019, Algorithm 3).
+
+    1. draw μ_1..μ_S from a weighting distribution π̂                       (`decoct.weighting`)
+    2. embed every row: v_n in R^S, ⟨v_n, v_m⟩ ≈ ⟨f_n, f_m⟩_π̂, Eq. 5.7, 5.10  (`passes.embeddings`)
+    3. min ‖Σ v_n − Σ w_n v_n‖ over w ≥ 0, at most M of them positive, Eq. 3.2   (`decoct.solvers`)
+
+The tangent space is fixed by π̂ once and for all; `IteratedHilbert` renews it.
+
+At held-out draws of π̂, ½Var[Σ(1 − w_n)f_n] predicts KL(π_w‖π) in nats, as far as π̂ resembles π,
+whatever the norm that was minimised.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from decoct.constructions.base import (
+    Chosen,
+    OneStep,
+    OneStepState,
+    Plan,
+    Problem,
+    Selection,
+    StepInfo,
+    evenly,
+)
+from decoct.constructions.hilbert.weighting import FullLaplace, Given, Weighting, as_weighting
+from decoct.errors import RequestError
+from decoct.passes.embeddings import Embedding, ExactGaussian, Scores, as_embedding
+from decoct.passes.pools import Pool
+from decoct.runtime.checks import is_whole
+from decoct.runtime.precision import float64
+from decoct.runtime.randomness import host_rng
+from decoct.solvers.active_set import UnitVectors
+from decoct.solvers.base import Budget, Path, Solver
+from decoct.solvers.importance_sampling import ImportanceSampling
+from decoct.solvers.orthogonal_pursuit import OrthogonalPursuit
+from decoct.stats.tangent import tangent
+
+POOL_BYTES = 2**31
+"""Most memory the pool's vectors may take unless ``pool`` says otherwise."""
+
+DOUBLE_BYTES = 2**30
+"""Pools whose vectors take more than this in double precision are stored in single."""
+
+HELD_OUT = 100
+"""Fewest draws at which the KL is predicted."""
+
+NORMS = ("l2", "fisher")
+
+
+class Space(NamedTuple):
+    """The candidate rows as vectors, and the sum over all rows.
+
+    Attributes
+    ----------
+    pool
+        The candidates; without their columns if they are all rows.
+    vectors : (P, S)
+        v_n, centred (L2) and scaled: inner products are those of the norm.
+    target : (S,)
+        Σ_n v_n over all N rows.
+    sum_of_norms
+        Σ_n ‖v_n‖ over all rows where ``vectors`` has only some of them, else None.
+    """
+
+    pool: Pool
+    vectors: Float[np.ndarray, "P S"]
+    target: Float[np.ndarray, " S"]
+    sum_of_norms: float | None
+
+
+@dataclass(frozen=True)
+class Hilbert(OneStep):
+    """Sparse approximation of Σ f_n in a Hilbert space of log-likelihoods.
+
+    Attributes
+    ----------
+    solver
+        `FrankWolfe`, `GIGA`, `ImportanceSampling`, `OrthogonalPursuit` or `IterativeThresholding`
+        of `decoct.solvers`.
+    norm
+        "l2", the weighted L2 norm of centred log-likelihoods (Eq. 5.3), or "fisher", the weighted
+        Fisher information norm of their gradients (Eq. 5.1).
+    weighting
+        π̂: "laplace", "prior", "subsample" (NUTS on 1,000 rows), "pathfinder", an array of
+        draws (S, d), or a distribution of `decoct.weighting`.
+    draws
+        S, the dimension of the projection; the paper's J. Ignored for given draws.
+    exact
+        Use the inner product in closed form in place of the projection (`GaussianMean` with
+        weighting="laplace" only; Eq. 6.5).
+    pool
+        Most candidate rows, at least as many as are kept; None for all of them as long as their
+        vectors take at most 2 GB. A pool smaller than the table is drawn with probability ∝ ‖v_n‖²
+        and uniformly, half each.
+    iterations
+        Most iterations of the solver; None for as many as rows are asked for, the paper's M (the
+        coreset then often has fewer rows). Not for pursuit and importance sampling.
+    """
+
+    solver: Solver = field(default_factory=OrthogonalPursuit)
+    norm: str = "l2"
+    weighting: Any = "laplace"
+    draws: int = 500
+    exact: bool = False
+    pool: int | None = None
+    iterations: int | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.solver, type) or not hasattr(self.solver, "solve"):
+            raise RequestError(f"solver must be one of decoct.solvers, not {self.solver!r}.")
+        if self.norm not in NORMS:
+            raise RequestError(f"norm must be one of {', '.join(NORMS)}, not {self.norm!r}.")
+        for name, least in (("draws", 2), ("pool", 1), ("iterations", 1)):
+            value = getattr(self, name)
+            if value is None and name != "draws":
+                continue
+            if not is_whole(value, least):
+                raise RequestError(
+                    f"{name} must be a whole number, at least {least}, not {value!r}."
+                )
+        object.__setattr__(self, "weighting", as_weighting(self.weighting))
+        if self.exact and not isinstance(self.weighting, FullLaplace):
+            raise RequestError(
+                "exact=True needs a Gaussian weighting distribution; use weighting='laplace'."
+            )
+
+    def step(
+        self, key: jax.Array, problem: Problem, state: OneStepState
+    ) -> tuple[OneStepState, StepInfo]:
+        space, held_out = self.space(key, problem)
+        unit = UnitVectors.scaled(
+            space.vectors, space.target, overwrite=True, sum_of_norms=space.sum_of_norms
+        )
+        tick = problem.begin("solving", self.iterations or problem.size, "picks")
+        budget = Budget(problem.sizes, self.iterations, tick)
+        path = self.solver.solve(unit, budget, host_rng(jax.random.fold_in(key, 1)))
+        chosen = self._chosen(problem, space.pool, path)
+        chosen = predicted(problem, chosen, held_out)
+        last = chosen[-1]
+        numbers = {
+            "draws": space.vectors.shape[1],
+            "pool": len(space.pool.indices),
+            "rows": last.selection.size,
+            "relative_error": self._relative_error(problem, path, space.target),
+            "predicted_kl": last.predicted_kl,
+        }
+        return OneStepState(chosen), StepInfo(f"{last.selection.size} rows", numbers)
+
+    def plan(self, problem: Problem) -> Plan:
+        """One pass that embeds, one that judges, and those of the weighting distribution."""
+        n, judged = problem.n_rows, max(HELD_OUT, self.draws // 5)
+        fewest, most = (3, 30) if isinstance(self.weighting, FullLaplace) else (0, 0)
+        newton = 1 + 2 * problem.dim
+        held_out = not isinstance(self.weighting, Given)
+        known = n * (self.draws + (judged if held_out else 0))
+        rows = min(n, max(problem.size, self.pool or POOL_BYTES // (4 * self.draws)))
+        itemsize = 8 if 8 * rows * self.draws <= DOUBLE_BYTES else 4
+        return Plan(
+            (1 + held_out + fewest, 1 + held_out + most),
+            (float(known + fewest * newton * n), float(known + most * newton * n)),
+            2 * itemsize * rows * self.draws,
+        )
+
+    def space(
+        self, key: jax.Array, problem: Problem
+    ) -> tuple[Space, Float[np.ndarray, "T d"] | None]:
+        """Return the rows as vectors, and draws that had no part in it to judge by."""
+        weighting_key, pool_key = jax.random.split(key)
+        fit, held_out = self._draws(weighting_key, problem)
+        at = self._embedding(weighting_key, problem, fit)
+        return self._embed(pool_key, problem, at), held_out
+
+    def _draws(
+        self, key: jax.Array, problem: Problem
+    ) -> tuple[Float[np.ndarray, "S d"], Float[np.ndarray, "T d"] | None]:
+        """Return draws to fit at, and draws to judge at where π̂ can supply more."""
+        weighting: Weighting = self.weighting
+        if isinstance(weighting, Given):
+            return weighting.draw(key, problem.potentials, self.draws), None
+        extra = max(HELD_OUT, self.draws // 5)
+        draws = weighting.draw(key, problem.potentials, self.draws + extra)
+        # Chains come one after the other; mixed up, both parts see all of them.
+        order = host_rng(jax.random.fold_in(key, 1)).permutation(len(draws))
+        return draws[order[: self.draws]], draws[order[self.draws :]]
+
+    @float64
+    def _embedding(
+        self, key: jax.Array, problem: Problem, draws: Float[np.ndarray, "S d"]
+    ) -> Embedding:
+        if self.exact:
+            gaussian = self.weighting.gaussian(key, problem.potentials)
+            return ExactGaussian.of(problem.potentials.model, gaussian, self.norm)
+        if self.norm == "fisher":
+            return Scores.at(draws, host_rng(jax.random.fold_in(key, 2)))
+        return as_embedding(draws)
+
+    def _embed(self, key: jax.Array, problem: Problem, at: Embedding) -> Space:
+        potentials, n = problem.potentials, problem.n_rows
+        most = max(problem.size, self.pool or POOL_BYTES // (4 * at.size))
+        dtype = np.float64 if 8 * min(n, most) * at.size <= DOUBLE_BYTES else np.float32
+        if most >= n:
+            tick = problem.begin("embedding rows", n, "rows")
+            vectors, target = potentials.all_vectors(at, dtype, tick)
+            return Space(Pool(np.arange(n), {}), vectors, target, None)
+        if isinstance(self.solver, ImportanceSampling):
+            raise RequestError(
+                f"Importance sampling needs every row as a candidate; pool allows {most} of {n}. "
+                "Raise pool, lower draws, or take FrankWolfe or GIGA."
+            )
+        sweep = potentials.sweep(at, most, key)
+        vectors = at.vectors(potentials.vectors(sweep.pool.rows, at)).astype(dtype, copy=False)
+        norms = sweep.norm_sum * at.scale
+        return Space(sweep.pool, vectors, at.vectors(sweep.totals), norms)
+
+    def _chosen(self, problem: Problem, pool: Pool, path: Path) -> tuple[Chosen, ...]:
+        if not path:
+            everything = Pool(pool.indices, problem.potentials.rows.take(pool.indices))
+            return tuple(Chosen(evenly(problem, everything, m), None) for m in problem.sizes)
+        smallest = min(path)
+        chosen = []
+        for m in problem.sizes:
+            # A size no iterate fits into is left to the smallest that has one.
+            solution = path.get(m, path[smallest])
+            indices = pool.indices[solution.indices]
+            rows = problem.potentials.rows.take(indices)
+            chosen.append(Chosen(Selection(indices, solution.weights, rows), None))
+        return tuple(chosen)
+
+    def _relative_error(
+        self, problem: Problem, path: Path, target: Float[np.ndarray, " S"]
+    ) -> float | None:
+        """Return ‖Σ f_n − Σ w_n f_n‖/‖Σ f_n‖ in the norm, for the largest size."""
+        length = float(np.linalg.norm(target))
+        if problem.size not in path or length == 0.0:
+            return None
+        return path[problem.size].residual_norm / length
+
+
+def predicted(
+    problem: Problem, chosen: tuple[Chosen, ...], held_out: Float[np.ndarray, "T d"] | None
+) -> tuple[Chosen, ...]:
+    """Add ½Var[Σ(1 − w_n)f_n] at held-out draws, in nats."""
+    if held_out is None:
+        return chosen
+    potentials = problem.potentials
+    totals = potentials.totals(held_out)
+    judged = []
+    for one in chosen:
+        at = tangent(potentials.vectors(one.selection.rows, held_out), totals)
+        kl = at.predicted_kl(np.arange(one.selection.size), one.selection.weights)
+        judged.append(Chosen(one.selection, kl))
+    return tuple(judged)

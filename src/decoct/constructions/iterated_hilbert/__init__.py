@@ -1,0 +1,1 @@
+"""The default construction: Hilbert coresets at draws of their own posterior."""

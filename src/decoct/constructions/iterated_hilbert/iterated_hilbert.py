@@ -1,0 +1,496 @@
+"""IteratedHilbert: a Hilbert coreset whose tangent space is re-centred at the coreset posterior.
+
+∇_w KL(π_w‖π) = −Cov_w[f, (1 − w)ᵀf], and with S draws of π_w frozen, minimising the quadratic
+model over w ≥ 0 is the non-negative least-squares problem
+
+    min_{w ≥ 0, ‖w‖₀ ≤ M} ‖b − Σ w_n g_n‖²     (g_n centred potentials, b = Σ_n g_n).
+
+Each round draws from the posterior of the *reference* (a uniform pilot at first, then the best
+weighted rows so far), makes one pass over the data for b and a pool of candidate rows, solves the
+problem on the pool by orthogonal pursuit with exchanges, and judges every size by the residual at
+held-out draws, ½Var(b − Σ w_n g_n) ≈ KL in nats. The pass also measures KL(π_ref‖π) at no extra
+cost; once that is small the draws are as good as draws from π and the rounds end.
+
+On large tables the first rounds scout (`constructions/scouting`): a subsample with second-order
+control variates stands in for the pass. The rounds that fill the sizes are then thin: all rows at
+a few draws, which fill the pool and measure how far the estimated totals are off. Where that is
+more than 1e-5 nats, and where a ``kl`` build certifies itself, a round passes over all rows at all
+draws.
+
+The reference may keep more rows than asked for. Below about d(d+3)/2 rows π_w is a bad place to
+look from (its draws miss π), while a longer stretch of the same path is nearly exact.
+
+Sources: Campbell & Broderick (2019), Hilbert coresets; Campbell & Beronov (2019), Eq. 4, 9-11.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from decoct.constructions.base import (
+    Chosen,
+    Plan,
+    PlannedFits,
+    Problem,
+    Selection,
+    StepInfo,
+    pack_chosen,
+    uniform_selection,
+    unpack_chosen,
+)
+from decoct.constructions.iterated_hilbert.subsampled_pass import (
+    FEW,
+    FEWEST,
+    TOLERABLE,
+    part_of,
+    scouted,
+    scouting_rows,
+    thin,
+)
+from decoct.constructions.iterated_hilbert.tangent_problem import (
+    Fits,
+    View,
+    best_of_restarts,
+    checked_at_its_draws,
+    smallest,
+)
+from decoct.passes.pools import Pool, merge_pools
+from decoct.runtime.randomness import host_rng
+from decoct.solvers.nnls import SparseWeights
+from decoct.status import Status
+
+SETTLED = 0.02
+"""KL(π_ref‖π) in nats below which the draws count as draws from π."""
+
+FOUND = 1.0
+"""Estimated KL(π_ref‖π) in nats of the last draws below which scouting has done its work."""
+
+FEWEST_DRAWS, LARGE = 1000, 1_000_000
+"""Least default S, and the rows from which on half of it will do: KL falls as 1/N, and what a draw
+costs rises as N."""
+
+USUAL_ROUNDS = 3
+"""Rounds over all rows that a build usually takes."""
+
+GOOD_REFERENCE = 0.005
+"""Predicted KL in nats at which the path is long enough to be the next reference."""
+
+
+class IteratedHilbertState(NamedTuple):
+    """What the next round needs.
+
+    Attributes
+    ----------
+    round
+        Rounds done.
+    reference
+        Weighted rows whose posterior supplies the next draws.
+    reference_kl
+        KL(π_ref‖π) of the *last* round's reference, from its pass.
+    chosen
+        One per requested size, from the last round.
+    effort
+        Factor on draws and pool, doubled when they were what limited a ``kl`` build.
+    outcome
+        `Status` by name.
+    scout
+        The subsample that the next round looks at; None once rounds pass over all rows at all
+        draws.
+    scouts
+        Rounds done with it alone.
+    thin
+        Whether the next round passes over all rows too, at a few draws.
+    """
+
+    round: int
+    reference: Selection
+    reference_kl: float
+    chosen: tuple[Chosen, ...]
+    effort: float
+    outcome: str
+    scout: Selection | None = None
+    scouts: int = 0
+    thin: bool = False
+
+
+@dataclass(frozen=True)
+class IteratedHilbert:
+    """The default construction.
+
+    Attributes
+    ----------
+    max_rounds
+        Most rounds over all rows. A ``kl`` build may take twice as many. Before them come at most
+        max_rounds − 2 that scout.
+    scout
+        If the table is large, let the first rounds look at a subsample, and those that fill the
+        size at all rows at a few draws beside it. False: every round evaluates all rows at all
+        draws.
+    draws
+        S, draws per round (four fifths to fit, one fifth held out); default
+        min(2000, max(1000, 6 M)), and max(500, 6 M) from a million rows on.
+    pool
+        P, candidate rows per round; default max(2000, 10 M).
+    pilot
+        Rows in the uniform pilot; default min(N, max(1000, 20 d)).
+    exchanges
+        Most sweeps of swaps that refine each requested size.
+    restarts
+        Further local optima compared where the size is too small for the quadratic model.
+    restart_above
+        Predicted KL in nats above which they are. Beyond the default ½Var no longer ranks solutions
+        as KL does; below it they gain up to a factor of two, for as many more pursuits.
+    max_size
+        Largest size a ``kl`` build may use; default min(N, 1000).
+    """
+
+    max_rounds: int = 4
+    scout: bool = True
+    draws: int | None = None
+    pool: int | None = None
+    pilot: int | None = None
+    exchanges: int = 40
+    restarts: int = 6
+    restart_above: float = 0.3
+    max_size: int | None = None
+
+    def init(self, key: jax.Array, problem: Problem) -> IteratedHilbertState:
+        size, n_seen, seen = self._pilot(problem), self._scouting_rows(problem), None
+        if n_seen is None:
+            pilot = uniform_selection(key, problem, size)
+        else:
+            seen = uniform_selection(key, problem, n_seen)
+            pilot = part_of(problem, seen, size)
+        return IteratedHilbertState(0, pilot, np.inf, (), 1.0, Status.RUNNING.name, seen)
+
+    def step(
+        self, key: jax.Array, problem: Problem, state: IteratedHilbertState
+    ) -> tuple[IteratedHilbertState, StepInfo]:
+        look = self._look(key, problem, state)
+        view = look.view
+        if look.draws_on_all_rows == 0:
+            after, last = self._scout(problem, state, look)
+        else:
+            if look.draws_on_all_rows == len(view.draws):
+                state = state._replace(scout=None, thin=False)
+            if problem.kl is None:
+                after = self._fit_sizes(jax.random.fold_in(key, 3), problem, state, view)
+            else:
+                after = self._fit_kl(problem, state, view, problem.kl)
+            last = after.chosen[-1]
+        numbers = {
+            "rows_seen": look.rows_seen,
+            "sampler": look.sampler,
+            "draws": len(view.draws),
+            "draws_on_all_rows": look.draws_on_all_rows,
+            "pool": len(view.pool.indices),
+            "reference_rows": state.reference.size,
+            "reference_kl": after.reference_kl,
+            "rows": last.selection.size,
+            "predicted_kl": last.predicted_kl,
+        }
+        if 0 < look.draws_on_all_rows < len(view.draws):
+            numbers["totals_error"] = view.error
+        kl = last.predicted_kl
+        message = f"{last.selection.size} rows" + (
+            "" if kl is None else f", predicted KL {kl:.2g} nats"
+        )
+        return after, StepInfo(message, numbers)
+
+    def status(self, problem: Problem, state: IteratedHilbertState) -> Status:
+        return Status[state.outcome]
+
+    def path(self, state: IteratedHilbertState) -> tuple[Chosen, ...]:
+        return state.chosen
+
+    def steps(self, problem: Problem) -> int:
+        scouts = 0 if self._scouting_rows(problem) is None else self.max_rounds - 2
+        return scouts + self._most_rounds(problem)
+
+    def _most_rounds(self, problem: Problem) -> int:
+        """Return most rounds over all rows."""
+        return self.max_rounds if problem.kl is None else 2 * self.max_rounds
+
+    def _scouting_rows(self, problem: Problem) -> int | None:
+        """Return the size of the subsample, or None where no round looks at one."""
+        if not self.scout or self.max_rounds <= 2:
+            return None
+        size = scouting_rows(problem, *self._effort(problem, None))
+        return None if size is None or size < self._pilot(problem) else size
+
+    def _pilot(self, problem: Problem) -> int:
+        return min(problem.n_rows, self.pilot or max(1000, 20 * problem.dim))
+
+    def plan(self, problem: Problem) -> Plan:
+        """One pass at S draws is the least, or one at few and two of 1 + 2 d potentials a row."""
+        n, (S, P) = problem.n_rows, self._effort(problem, None)
+        P = min(P, n)
+        seen = self._scouting_rows(problem)
+        rounds, pool = self._most_rounds(problem), 2 * S * (P + 2 * problem.size)
+        effort = 1 if problem.kl is None else 4
+        most = float(effort * rounds * (n * S + pool))
+        array_bytes = 4 * 8 * effort**2 * S * (P + 2 * problem.size)
+        if seen is None:
+            least = float(n * S + pool)
+            passes = (1 if problem.kl is None else 2, rounds)
+            usual = self._usual_rounds(problem)
+            fits = self._planned_fits(problem, S, P, usual, usual, usual * least)
+            return Plan(passes, (least, most), array_bytes, fits)
+        corrected = n * (1 + 2 * problem.dim) + seen * S
+        thinned = float(2 * (corrected + pool) + n * FEW)
+        least = thinned if problem.kl is None else thinned + n * S + pool
+        most += n * FEW + corrected + (self.max_rounds - 2) * (corrected + pool)
+        fits = self._planned_fits(problem, S, P, self._usual_rounds(problem), 3, least)
+        return Plan((2, 2 * rounds + self.max_rounds - 1), (least, most), array_bytes, fits)
+
+    def _usual_rounds(self, problem: Problem) -> int:
+        """Return how many rounds a build usually takes; all of them with too few rows for d."""
+        if self._pilot(problem) == problem.n_rows:
+            return 1
+        few = 4 * self._planned_size(problem) < _quadratic(problem)
+        return self.max_rounds if few else min(USUAL_ROUNDS, self.max_rounds)
+
+    def _planned_size(self, problem: Problem) -> int:
+        return problem.size if problem.kl is None else _likely_size(problem, None)
+
+    def _planned_fits(
+        self, problem: Problem, S: int, P: int, rounds: int, passes: int, evaluations: float
+    ) -> PlannedFits:
+        """Count products of the pool and a vector, as they are with this many rounds.
+
+        A pick of the pursuit takes 1.2, a row in a sweep of exchanges 0.6; there is one sweep a
+        round and some five for the final size. Well below the d(d+3)/2 numbers of a quadratic the
+        path is as long as it may be, and restarts double the work at half of the draws.
+        """
+        M = self._planned_size(problem)
+        picks = M if _quadratic(problem) <= M else self._longest(M, (4 * S) // 5)
+        products = rounds * (1.2 * picks + 0.6 * M) + 2.4 * M
+        if _quadratic(problem) > 4 * M:
+            products += self.restarts * 1.6 * M
+        shape = (P, (4 * S) // 5)
+        return PlannedFits(passes, evaluations, self._pilot(problem), S, shape, products)
+
+    @staticmethod
+    def _longest(size: int, fitted_draws: int) -> int:
+        """Return the most rows of a path that is cut at ``size``."""
+        return max(size, min(2 * size + 200, fitted_draws // 3))
+
+    def pack(self, state: IteratedHilbertState) -> dict[str, Any]:
+        packed = state._asdict()
+        packed["reference"] = state.reference._asdict()
+        packed["chosen"] = pack_chosen(state.chosen)
+        packed["scout"] = None if state.scout is None else state.scout._asdict()
+        return packed
+
+    def unpack(self, packed: dict[str, Any]) -> IteratedHilbertState:
+        return IteratedHilbertState(
+            int(packed["round"]),
+            Selection(**packed["reference"]),
+            float(packed["reference_kl"]),
+            unpack_chosen(packed["chosen"]),
+            float(packed["effort"]),
+            str(packed["outcome"]),
+            None if packed["scout"] is None else Selection(**packed["scout"]),
+            int(packed["scouts"]),
+            bool(packed["thin"]),
+        )
+
+    def _effort(self, problem: Problem, state: IteratedHilbertState | None) -> tuple[int, int]:
+        """Return S and P of the next round."""
+        size = problem.size if problem.kl is None else _likely_size(problem, state)
+        effort = 1.0 if state is None else state.effort
+        least = FEWEST_DRAWS if problem.n_rows < LARGE else FEWEST_DRAWS // 2
+        S = int(effort * (self.draws or min(2000, max(least, 6 * size))))
+        return S, int(effort * (self.pool or max(2000, 10 * size)))
+
+    def _look(self, key: jax.Array, problem: Problem, state: IteratedHilbertState) -> _Look:
+        """Draw from the reference posterior and make the one pass of this round."""
+        draw_key, sweep_key, split_key = jax.random.split(key, 3)
+        S, P = self._effort(problem, state)
+        draws = problem.draw(draw_key, state.reference, S)
+        # Chains come one after the other; mixed up, both parts see all of them.
+        order = host_rng(split_key).permutation(S)
+        z = draws.flat[:S][order]
+
+        def view_of(totals: Float[np.ndarray, " S"], seen: Pool, error: float = 0.0) -> View:
+            pools = (seen, state.reference.pool, *(one.selection.pool for one in state.chosen))
+            rhat = float(draws.info.get("rhat", np.nan))
+            pool = merge_pools(*pools)
+            return View.of(problem, z, totals, pool, state.reference, error, rhat)
+
+        if state.scout is not None and not state.thin:
+            found = scouted(sweep_key, problem, state.scout, z, P)
+            view = view_of(found.totals, found.pool)
+            return _Look(view, draws.sampler, state.scout.size, 0, found.corrected)
+        certifying = problem.kl is not None and len(state.chosen) > 0
+        if state.scout is not None and not certifying and S >= FEWEST:
+            tolerable = TOLERABLE if problem.kl is None else min(TOLERABLE, 0.1 * problem.kl)
+            thinned = thin(sweep_key, problem, state.scout, z, P, tolerable)
+            if thinned is not None:
+                return _Look(view_of(*thinned), draws.sampler, problem.n_rows, FEW)
+        sweep = problem.potentials.sweep(z, P, sweep_key)
+        return _Look(view_of(sweep.totals, sweep.pool), draws.sampler, problem.n_rows, S)
+
+    def _scout(
+        self, problem: Problem, state: IteratedHilbertState, look: _Look
+    ) -> tuple[IteratedHilbertState, Chosen]:
+        """Fit the next reference from what the subsample shows, and say whether to scout on."""
+        view = look.view
+        best = self._stretch(problem, view, (problem.size,), False).best(problem)
+        scouts = state.scouts + 1
+        nearer = view.reference_kl > FOUND and view.reference_kl < 0.5 * state.reference_kl
+        go_on = look.trusted and nearer and scouts < self.max_rounds - 2
+        after = state._replace(
+            round=state.round + 1,
+            reference=best.selection,
+            reference_kl=view.reference_kl,
+            # without control variates that serve here, a thin pass would be in vain
+            scout=state.scout if look.trusted else None,
+            scouts=scouts,
+            thin=not go_on,
+        )
+        return after, best
+
+    def _stretch(self, problem: Problem, view: View, sizes: tuple[int, ...], final: bool) -> Fits:
+        """Pursue until the path is long enough to be a reference and the size asked for."""
+        least = problem.size if problem.kl is None else 1
+        longest = self._longest(problem.size, view.fitted_draws)
+
+        def long_enough(solution: SparseWeights) -> bool:
+            return len(solution.indices) >= least and view.judge(solution) <= GOOD_REFERENCE
+
+        exchanges = self.exchanges if final else min(1, self.exchanges)
+        return view.pursue(longest, sizes=sizes, stop=long_enough, exchanges=exchanges)
+
+    def _fit_sizes(
+        self, key: jax.Array, problem: Problem, state: IteratedHilbertState, view: View
+    ) -> IteratedHilbertState:
+        """Fill every requested size, and stretch the path until it can be a reference."""
+        rounds = state.round + 1
+        outcome = Status.RUNNING
+        if not view.is_telling:
+            outcome = Status.UNKNOWN
+        elif view.reference_kl <= SETTLED:
+            outcome = Status.DONE
+        elif rounds - state.scouts >= self.max_rounds:
+            outcome = Status.MAX_ROUNDS_REACHED
+        final = outcome is not Status.RUNNING
+        # Earlier rounds only have to supply the next reference.
+        fits = self._stretch(problem, view, problem.sizes if final else (problem.size,), final)
+        chosen = tuple(fits.best(problem, size) for size in problem.sizes)
+        reference = fits.best(problem).selection
+        if final:
+            chosen = tuple(
+                self._judged(key, problem, state, view, one, size, outcome)
+                for one, size in zip(chosen, problem.sizes, strict=True)
+            )
+            if any(one.predicted_kl is None for one in chosen):
+                outcome = Status.UNKNOWN
+        return state._replace(
+            round=rounds,
+            reference=reference,
+            reference_kl=view.reference_kl,
+            chosen=chosen,
+            outcome=outcome.name,
+        )
+
+    def _judged(
+        self,
+        key: jax.Array,
+        problem: Problem,
+        state: IteratedHilbertState,
+        view: View,
+        found: Chosen,
+        size: int,
+        outcome: Status,
+    ) -> Chosen:
+        """Return the coreset of one size with the KL that is known of it."""
+        if outcome is Status.UNKNOWN or found.predicted_kl is None:
+            return Chosen(found.selection, None)
+        if found.predicted_kl > self.restart_above:
+            found = best_of_restarts(problem, view, found, size, self.restarts, self.exchanges)
+        predicted = found.predicted_kl
+        if predicted is not None and predicted <= self.restart_above:
+            predicted = checked_at_its_draws(key, problem, view, found, state.reference)
+        if predicted is not None and outcome is Status.MAX_ROUNDS_REACHED:
+            predicted += view.reference_kl
+        return Chosen(found.selection, predicted)
+
+    def _fit_kl(
+        self, problem: Problem, state: IteratedHilbertState, view: View, kl: float
+    ) -> IteratedHilbertState:
+        """Certify the last round's selection, or find the smallest one predicted to reach kl."""
+        rounds = state.round + 1
+        if state.chosen and view.is_telling and view.reference_kl_upper <= kl:
+            certified = Chosen(state.chosen[-1].selection, view.reference_kl_upper)
+            return state._replace(
+                round=rounds,
+                reference_kl=view.reference_kl,
+                chosen=(certified,),
+                outcome=Status.REACHED.name,
+            )
+        goal = kl * 0.5 ** max(1, rounds - state.scouts - 1)
+        fits = view.pursue(problem.size, stop=lambda solution: view.judge(solution) <= goal)
+        best = fits.best(problem)
+        reached = best.predicted_kl is not None and best.predicted_kl <= goal
+        if reached:
+            best = smallest(problem, view, goal, best, self.exchanges)
+        effort, outcome = state.effort, Status.RUNNING
+        limited = not reached and view.reference_kl <= max(SETTLED, kl)
+        if not view.is_telling:
+            outcome, best = Status.UNKNOWN, Chosen(best.selection, None)
+        elif limited and effort >= 4.0:
+            outcome = Status.SHORT_SIZE
+        elif limited:
+            effort *= 2.0
+        if outcome is Status.RUNNING and rounds - state.scouts >= 2 * self.max_rounds:
+            outcome = Status.SHORT_ROUNDS
+        return state._replace(
+            round=rounds,
+            reference=best.selection,
+            reference_kl=view.reference_kl,
+            chosen=(best,),
+            effort=effort,
+            outcome=outcome.name,
+        )
+
+
+class _Look(NamedTuple):
+    """A view, and what it was made from.
+
+    Attributes
+    ----------
+    view
+        The pool in the tangent space.
+    sampler
+        Whose draws it is at.
+    rows_seen
+        All N, or those of the subsample.
+    draws_on_all_rows
+        Draws at which all rows were evaluated.
+    trusted
+        Whether totals from a subsample alone are more than rough.
+    """
+
+    view: View
+    sampler: str
+    rows_seen: int
+    draws_on_all_rows: int
+    trusted: bool = True
+
+
+def _quadratic(problem: Problem) -> int:
+    """Return the d(d+3)/2 numbers of a quadratic, which as many positive weights reproduce."""
+    return problem.dim * (problem.dim + 3) // 2
+
+
+def _likely_size(problem: Problem, state: IteratedHilbertState | None) -> int:
+    """Return the size a ``kl`` build is likely to need: the last one, or a quadratic's count."""
+    if state is not None and state.chosen:
+        return max(50, state.chosen[-1].selection.size)
+    return min(problem.size, max(50, _quadratic(problem)))

@@ -1,0 +1,250 @@
+"""What one look at the rows shows a construction, and the sparse fits made from it.
+
+A look supplies draws θ_s, totals Σ_n f_n(θ_s) and a pool of candidate rows. Four fifths of the
+draws fit, min_{w ≥ 0} ‖b − Σ w_n g_n‖²; the rest judge, ½Var(b − Σ w_n g_n) ≈ KL in nats
+(`decoct.stats.tangent`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from decoct.constructions.base import Chosen, Problem, Selection, evenly
+from decoct.passes.pools import Pool
+from decoct.samplers.laplace import find_mode, gaussian_at
+from decoct.solvers.nnls import SparseWeights
+from decoct.solvers.orthogonal_pursuit import orthogonal_pursuit
+from decoct.stats.divergences import Gaussian, kl_from_log_ratios, kl_gaussian
+from decoct.stats.tangent import Tangent, tangent
+
+REFUTED = 4.0
+"""Times what is expected that a KL from few draws must be before a prediction counts as wrong."""
+
+FLAT = 1e-12
+"""½Var in nats of the totals at the draws below which the data say nothing there."""
+
+MAX_RHAT = 1.1
+"""R-hat of the draws of a round above which nothing is predicted from them."""
+
+
+@dataclass(frozen=True)
+class View:
+    """The pool in the tangent space at some draws, for fitting and for judging.
+
+    Attributes
+    ----------
+    draws : (S, d)
+        θ_s, in random order.
+    pool
+        Candidate rows.
+    fit, held_out
+        Pool vectors and target at the draws that fit, and at those that judge.
+    reference_kl, reference_kl_upper
+        KL in nats from the posterior the draws are of to the full one, and with two Monte Carlo
+        standard errors added.
+    error
+        Nats that errors of the totals may add to the KL of what is fitted.
+    rhat
+        R-hat of the draws, NaN where they are independent.
+    """
+
+    draws: Float[np.ndarray, "S d"]
+    pool: Pool
+    fit: Tangent
+    held_out: Tangent
+    reference_kl: float
+    reference_kl_upper: float
+    error: float = 0.0
+    rhat: float = np.nan
+
+    @classmethod
+    def of(
+        cls,
+        problem: Problem,
+        draws: Float[np.ndarray, "S d"],
+        totals: Float[np.ndarray, " S"],
+        pool: Pool,
+        reference: Selection,
+        error: float = 0.0,
+        rhat: float = np.nan,
+    ) -> View:
+        """Evaluate the pool, which holds the reference's rows, at the draws."""
+        values = problem.potentials.vectors(pool.rows, draws)
+        fit = max(2, (4 * len(draws)) // 5)
+        at_reference = np.searchsorted(pool.indices, reference.indices)
+        kl = kl_from_log_ratios(totals - reference.weights @ values[at_reference])
+        return cls(
+            draws,
+            pool,
+            tangent(values[:, :fit], totals[:fit]),
+            tangent(values[:, fit:], totals[fit:]),
+            kl.reverse,
+            kl.reverse + 2.0 * kl.reverse_se,
+            error,
+            rhat,
+        )
+
+    @property
+    def is_telling(self) -> bool:
+        """Whether the draws can tell one choice of rows from another.
+
+        They cannot where the data move the log posterior by next to nothing (½Var of the totals
+        at most `FLAT` nats): π may be cut off just beyond them. Nor where chains disagree.
+        """
+        varies = 0.5 * float(self.fit.target @ self.fit.target) > FLAT
+        return varies and not self.rhat > MAX_RHAT
+
+    @property
+    def fitted_draws(self) -> int:
+        return self.fit.vectors.shape[1]
+
+    def judge(self, solution: SparseWeights) -> float:
+        """Return the predicted KL in nats at the held-out draws."""
+        return self.held_out.predicted_kl(solution.indices, solution.weights) + self.error
+
+    def pursue(
+        self,
+        longest: int,
+        *,
+        sizes: Sequence[int] = (),
+        stop: Callable[[SparseWeights], bool] | None = None,
+        exchanges: int = 0,
+        draws: np.ndarray | slice = slice(None),
+    ) -> Fits:
+        """Return orthogonal pursuit's solution at every size, judged.
+
+        Parameters
+        ----------
+        longest
+            Most rows.
+        sizes
+            Sizes to refine by exchanges.
+        stop
+            Ends the pursuit early.
+        draws
+            Which of the fitted draws to use.
+        """
+        path = orthogonal_pursuit(
+            self.fit.vectors[:, draws],
+            self.fit.target[draws],
+            longest,
+            sizes=tuple(sizes),
+            stop=stop,
+            exchanges=exchanges,
+        )
+        return Fits(self, path, {m: self.judge(one) for m, one in path.items()})
+
+
+@dataclass(frozen=True)
+class Fits:
+    """Sparse weights at every size of one pursuit.
+
+    Attributes
+    ----------
+    path
+        Size -> weights on the pool.
+    predicted_kl
+        Size -> predicted KL in nats.
+    """
+
+    view: View
+    path: dict[int, SparseWeights]
+    predicted_kl: dict[int, float]
+
+    def best(self, problem: Problem, most: int | None = None) -> Chosen:
+        """Return the solution of at most ``most`` rows that is predicted to be nearest."""
+        judged = {m: kl for m, kl in self.predicted_kl.items() if most is None or m <= most}
+        if not judged:
+            return Chosen(evenly(problem, self.view.pool, problem.size), None)
+        m = min(judged, key=lambda m: judged[m])
+        return Chosen(_selection(self.view.pool, self.path[m]), judged[m])
+
+    def longest(self) -> Chosen | None:
+        """Return the longest solution."""
+        if not self.path:
+            return None
+        m = max(self.path)
+        return Chosen(_selection(self.view.pool, self.path[m]), self.predicted_kl[m])
+
+
+def checked_at_its_draws(
+    key: jax.Array, problem: Problem, view: View, found: Chosen, reference: Selection
+) -> float | None:
+    """Return the predicted KL, corrected if the coreset's own draws refute it.
+
+    ½Var(b − Σ w_n g_n) at draws of π_ref says nothing of regions where π_ref never goes and π_w
+    does: without the one row of a level, half of π_w lies where that row's likelihood is 0. At
+    draws of π_w, KL(π_w‖π_ref) sees them, from the kept rows alone. If all is well it is at most
+    about (√KL(π_w‖π) + √KL(π_ref‖π))², the triangle inequality of the local norm; beyond
+    `REFUTED` times that, it takes the place of the prediction. Where the chains disagree, no KL is
+    predicted.
+    """
+    assert found.predicted_kl is not None
+    padded_as = max(found.selection.size, reference.size)
+    draws = problem.draw(key, found.selection, len(view.draws), view.draws.mean(axis=0), padded_as)
+    if draws.info.get("rhat", 1.0) > MAX_RHAT:
+        return None
+    at = draws.flat[: len(view.draws)]
+    log_ratios = _weighted_sum(problem, reference, at) - _weighted_sum(problem, found.selection, at)
+    kl = kl_from_log_ratios(log_ratios).reverse
+    explained = (np.sqrt(found.predicted_kl) + np.sqrt(max(0.0, view.reference_kl))) ** 2
+    return found.predicted_kl if kl <= REFUTED * explained else kl
+
+
+def _weighted_sum(problem: Problem, selection: Selection, at: np.ndarray) -> np.ndarray:
+    return selection.weights @ problem.potentials.vectors(selection.rows, at)
+
+
+def smallest(problem: Problem, view: View, goal: float, best: Chosen, exchanges: int) -> Chosen:
+    """Bisect for the smallest size whose exchanged solution is still predicted to reach goal."""
+    low, high = max(1, best.selection.size // 2), best.selection.size
+    while high - low > max(1, high // 50):
+        middle = (low + high) // 2
+        attempt = view.pursue(middle, sizes=(middle,), exchanges=exchanges).best(problem)
+        if attempt.predicted_kl is not None and attempt.predicted_kl <= goal:
+            best, high = attempt, min(middle, attempt.selection.size)
+        else:
+            low = middle
+    return best
+
+
+def best_of_restarts(
+    problem: Problem, view: View, found: Chosen, size: int, restarts: int, exchanges: int
+) -> Chosen:
+    """Where the quadratic model has broken down, compare several local optima by Gaussian KL.
+
+    With too few rows for the dimension ½Var saturates near ¼ nat per direction missed, however
+    wide π_w is there. KL between the Laplace fit of π_w and the moments of the draws does not, and
+    needs the M rows only.
+    """
+    target = Gaussian(view.draws.mean(axis=0), np.atleast_2d(np.cov(view.draws, rowvar=False)))
+    best, best_kl = found, _gaussian_kl(problem, found.selection, target)
+    rng = np.random.default_rng(len(view.pool.indices))
+    for _ in range(restarts):
+        half = rng.permutation(view.fitted_draws)[: max(2, view.fitted_draws // 2)]
+        fits = view.pursue(size, sizes=(size,), exchanges=exchanges, draws=half)
+        attempt = fits.longest()
+        if attempt is None:
+            continue
+        kl = _gaussian_kl(problem, attempt.selection, target)
+        if kl < best_kl:
+            best, best_kl = attempt, kl
+    if np.isinf(best_kl):
+        return found
+    return Chosen(best.selection, best_kl)
+
+
+def _gaussian_kl(problem: Problem, selection: Selection, target: Gaussian) -> float:
+    """Return KL from the Laplace fit of π_w to a Gaussian; infinite where there is no fit."""
+    mode = find_mode(problem.density(selection))
+    return kl_gaussian(gaussian_at(mode), target) if mode.status.ok else np.inf
+
+
+def _selection(pool: Pool, solution: SparseWeights) -> Selection:
+    rows = {name: column[solution.indices] for name, column in pool.rows.items()}
+    return Selection(pool.indices[solution.indices], solution.weights, rows)

@@ -1,0 +1,1 @@
+"""Constructions that draw rows at random: uniformly, or by scores."""

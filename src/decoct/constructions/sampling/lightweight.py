@@ -1,0 +1,354 @@
+"""Lightweight coresets: rows drawn half uniformly, half by their squared distance to the mean.
+
+Bachem, Lucic & Krause (2017); for Gaussian mixtures Borsos, Bachem & Krause (2017), Alg. 1. With
+μ = (1/N)Σx_n and the spread Σ_n‖x_n − μ‖²,
+
+    q_n = 1/(2N) + ‖x_n − μ‖²/(2Σ_m‖x_m − μ‖²),   γ_n = 1/(M q_n)                        (Alg. 1)
+
+for each of M draws with replacement, so that E[Σγ_n f_n] = Σf_n for any f. Theorem 3.1: let φ_n(θ)
+be the negative log-likelihood of row n under a mixture θ of T Gaussians, shifted to be positive.
+With M = Ω((D⁴T⁴ + ln(1/δ))/ε²), with probability 1 − δ and for all θ at once,
+
+    |Σφ_n(θ) − Σγ_nφ_n(θ)| ≤ ε Σφ_n(θ) + ε Σ_t Tr(Λ_t) Σ_n‖x_n − μ‖².                    (Thm 3.1)
+
+The theorem's constant is unknown; `theorem_3_1` solves for ε with the constant 1, which tells how
+ε grows with D, T and M, not its size. How much there is to gain over uniform rows is told by the
+normalised entropy −Σq_n ln q_n/ln N: at 1 the draws are uniform; the paper calls 0.98 almost so.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Float, Int
+
+from decoct.constructions.base import (
+    Chosen,
+    OneStep,
+    OneStepState,
+    Plan,
+    Problem,
+    Selection,
+    StepInfo,
+)
+from decoct.constructions.sampling.weighted_sampling import (
+    CHUNK,
+    Listed,
+    Spread,
+    held_bytes,
+    row_draws,
+    squares_from,
+)
+from decoct.data.base import Chunk, Columns, Rows
+from decoct.data.tables import rows as as_rows
+from decoct.errors import RequestError, RowsError
+from decoct.models.validation import numeric
+from decoct.runtime.checks import is_whole
+
+NEAR_UNIFORM = 0.98
+"""The normalised entropy from which draws are almost uniform, by the paper."""
+
+
+class Importance(NamedTuple):
+    """The distribution that rows are drawn from, for a look at it: a number for every row.
+
+    Attributes
+    ----------
+    q : (N,)
+        Probabilities, summing to 1.
+    mean : (D,)
+        μ.
+    spread
+        Σ‖x_n − μ‖².
+    """
+
+    q: Float[np.ndarray, " N"]
+    mean: Float[np.ndarray, " D"]
+    spread: float
+
+    @property
+    def entropy(self) -> float:
+        """−Σq ln q/ln N; 1 for a single row."""
+        N = len(self.q)
+        return float(-(self.q @ np.log(self.q)) / np.log(N)) if N > 1 else 1.0
+
+
+@dataclass(frozen=True)
+class LightweightCoreset(OneStep):
+    """The lightweight coreset: rows drawn with replacement by q, a row drawn c times weighs c/(Mq).
+
+    The M draws of a smaller size are the first M of a larger one. Takes two passes over the data,
+    and memory for M rows, whatever their number. The model plays no part.
+
+    Parameters
+    ----------
+    columns
+        Names of the encoded columns that make up x, side by side; None for all of them.
+    components
+        T of Theorem 3.1, for the report; None takes that of the mixture that `decoct.build` was
+        given, and leaves ε out for other models.
+    delta
+        δ of Theorem 3.1.
+
+    Raises
+    ------
+    RequestError
+        No columns, components below 1, or delta not between 0 and 1.
+    """
+
+    columns: tuple[str, ...] | None = None
+    components: int | None = None
+    delta: float = 0.05
+
+    def __post_init__(self) -> None:
+        if self.columns is not None and (isinstance(self.columns, str) or not self.columns):
+            raise RequestError(f"columns must be a tuple of names or None, not {self.columns!r}.")
+        if self.components is not None and not is_whole(self.components, 1):
+            raise RequestError(f"components must be at least 1 and whole, not {self.components!r}.")
+        if not 0.0 < self.delta < 1.0:
+            raise RequestError(f"delta must be between 0 and 1, not {self.delta}.")
+
+    def plan(self, problem: Problem) -> Plan:
+        """Two passes that read the rows; no potential is evaluated."""
+        return Plan((2, 2), (0.0, 0.0), held_bytes(problem.size))
+
+    def step(
+        self, key: jax.Array, problem: Problem, state: OneStepState
+    ) -> tuple[OneStepState, StepInfo]:
+        potentials = problem.potentials
+        drawn, chosen = _drawn(
+            key, potentials.rows, problem.sizes, self.columns, potentials.on_rows
+        )
+        potentials.counts.passes += 2
+        size = chosen[-1].size
+        # what stands in for a mixture's rows knows how many components it will have
+        components = self.components or getattr(potentials.model, "mixture_components", None)
+        told = replace(self, components=components)._numbers(drawn, problem.size)
+        numbers = {"repeated_picks": problem.size - size, **told}
+        picked = tuple(Chosen(one, None) for one in chosen)
+        return OneStepState(picked), StepInfo(described_draws(size, numbers), numbers)
+
+    def _numbers(self, drawn: _Drawn, size: int) -> dict[str, Any]:
+        """Return the figures for the report: entropy, spread and Theorem 3.1's ε."""
+        numbers: dict[str, Any] = {
+            **told_entropy(drawn.entropy),
+            "spread": drawn.spread.squares,
+        }
+        if self.components is not None:
+            dim = len(drawn.spread.mean)
+            numbers["epsilon"] = theorem_3_1(size, dim, self.components, self.delta)
+        return numbers
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedRows:
+    """A coreset of a table, without a model.
+
+    Attributes
+    ----------
+    indices : (m,)
+        Global row numbers, ascending.
+    weights : (m,)
+        γ > 0; on average they sum to N.
+    rows
+        The kept rows as the table had them.
+    n_rows
+        N.
+    numbers
+        Normalised entropy, whether that is near uniform, the spread, ε where asked for.
+    """
+
+    indices: Int[np.ndarray, " m"]
+    weights: Float[np.ndarray, " m"]
+    rows: Columns
+    n_rows: int
+    numbers: dict[str, Any]
+
+    @property
+    def size(self) -> int:
+        """The number of rows kept."""
+        return len(self.indices)
+
+
+def lightweight_coreset(
+    rows: Rows | Any,
+    size: int,
+    *,
+    seed: int = 0,
+    columns: Sequence[str] | None = None,
+    components: int | None = None,
+    delta: float = 0.05,
+) -> WeightedRows:
+    """Return the lightweight coreset of a table of numbers (Alg. 1); no model is asked for.
+
+    Parameters
+    ----------
+    rows
+        Anything `decoct.rows` accepts; files are streamed, twice.
+    size
+        M ≥ 1, draws with replacement; the rows kept may be fewer.
+    seed
+        The same seed on the same rows gives the same coreset.
+    columns
+        Columns that make up x, side by side; None for all of them.
+    components, delta
+        T and δ of Theorem 3.1, to report its ε.
+
+    Raises
+    ------
+    RequestError
+        An option is out of range.
+    RowsError
+        A column is missing or not numeric, or a value is not finite; the message names the row.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from decoct.constructions.sampling.lightweight import lightweight_coreset
+    >>> x = np.random.default_rng(0).normal(size=(10_000, 3))
+    >>> coreset = lightweight_coreset({"x": x}, 500)
+    >>> coreset.size <= 500, coreset.numbers["near_uniform"]
+    (True, True)
+    """
+    whole = isinstance(size, (int, np.integer)) and not isinstance(size, bool)
+    if not whole or size < 1:
+        raise RequestError(f"size must be a whole number of rows, at least 1, not {size!r}.")
+    if isinstance(columns, str):
+        raise RequestError(f"columns is a list of names: write ['{columns}'], not '{columns}'.")
+    method = LightweightCoreset(None if columns is None else tuple(columns), components, delta)
+    table = as_rows(rows)
+    drawn, (picked,) = _drawn(jax.random.key(seed), table, (int(size),), method.columns)
+    numbers = {"repeated_picks": int(size) - picked.size, **method._numbers(drawn, int(size))}
+    return WeightedRows(picked.indices, picked.weights, picked.rows, table.n_rows, numbers)
+
+
+def importance(
+    rows: Rows,
+    columns: Sequence[str] | None = None,
+    on_rows: Callable[[int], None] | None = None,
+) -> Importance:
+    """Return q of every row, in two passes; `LightweightCoreset` itself never holds it.
+
+    Parameters
+    ----------
+    rows
+        Rows of numbers.
+    columns
+        Columns that make up x; None for all of them.
+    on_rows
+        Told the number of rows walked, after every chunk.
+    """
+    spread = _spread(rows, columns, on_rows)
+    how = {"size": CHUNK, "columns": columns, "on_chunk": on_rows}
+    q = np.concatenate(rows.map_reduce(Listed(_Odds(spread)), operator.add, **how))
+    q /= q.sum()  # of rounding alone
+    return Importance(q, spread.mean, spread.squares)
+
+
+def theorem_3_1(size: int, dim: int, components: int, delta: float = 0.05) -> float:
+    """Return ε = √((D⁴T⁴ + ln(1/δ))/M): Theorem 3.1 with the constant of its Ω set to 1.
+
+    Parameters
+    ----------
+    size
+        M.
+    dim
+        D.
+    components
+        T.
+    delta
+        Probability that the bound may fail.
+    """
+    return float(np.sqrt(((dim * components) ** 4 + np.log(1.0 / delta)) / size))
+
+
+def told_entropy(entropy: float) -> dict[str, Any]:
+    """Return the report's figures of H(q)/ln N, with a sentence where the draws gain nothing."""
+    numbers: dict[str, Any] = {"normalised_entropy": entropy, "near_uniform": False}
+    if entropy >= NEAR_UNIFORM:
+        note = f"The draws are nearly uniform (normalised entropy {entropy:.3f}, at least "
+        note += f"{NEAR_UNIFORM}): as many rows drawn uniformly would do about as well."
+        numbers |= {"near_uniform": True, "note": note}
+    return numbers
+
+
+def described_draws(size: int, numbers: Mapping[str, Any]) -> str:
+    """Return what a person is told of rows drawn; ``numbers`` are the report's."""
+    if "normalised_entropy" not in numbers:
+        return f"{size} rows"
+    near = ", nearly uniform" if numbers["near_uniform"] else ""
+    return f"{size} rows, normalised entropy {numbers['normalised_entropy']:.3f}{near}"
+
+
+class _Drawn(NamedTuple):
+    """What the report tells of the draws."""
+
+    entropy: float
+    spread: Spread
+
+
+def _drawn(
+    key: jax.Array,
+    rows: Rows,
+    sizes: tuple[int, ...],
+    columns: Sequence[str] | None,
+    on_rows: Callable[[int], None] | None = None,
+) -> tuple[_Drawn, list[Selection]]:
+    """Draw rows by q, in two passes: for the mean and the spread, and for the draws."""
+    spread = _spread(rows, columns, on_rows)
+    how = {"size": CHUNK, "columns": columns, "on_chunk": on_rows}
+    draws = row_draws(key, rows, _Odds(spread), sizes[-1], **how)
+    return _Drawn(draws.entropy, spread), draws.selections(rows, sizes)
+
+
+def _spread(
+    rows: Rows, columns: Sequence[str] | None, on_rows: Callable[[int], None] | None
+) -> Spread:
+    spread = rows.map_reduce(_spread_of, _together, size=CHUNK, columns=columns, on_chunk=on_rows)
+    if not np.isfinite(spread.squares):
+        raise RowsError("The squared distances to the mean overflow; divide the columns.")
+    return spread
+
+
+def _points(chunk: Chunk) -> Float[np.ndarray, "n D"]:
+    """Return the columns side by side, or name what is not a number."""
+    parts = [
+        np.asarray(numeric(chunk.columns, name, chunk.start), dtype=np.float64)
+        for name in chunk.columns
+    ]
+    together = np.concatenate([part.reshape(chunk.n_rows, -1) for part in parts], axis=1)
+    # sums over it round by its order in memory, which must not tell where the rows came from
+    return np.ascontiguousarray(together)
+
+
+_unheeded = np.errstate(over="ignore", invalid="ignore")
+"""Of overflows; `_spread` looks at the sum."""
+
+
+@_unheeded
+def _spread_of(chunk: Chunk) -> Spread:
+    return Spread.of(_points(chunk))
+
+
+@_unheeded
+def _together(one: Spread, two: Spread) -> Spread:
+    return one + two
+
+
+@dataclass(frozen=True)
+class _Odds:
+    """Chunk -> [q_n] (Alg. 1)."""
+
+    spread: Spread
+
+    def __call__(self, chunk: Chunk) -> Float[np.ndarray, " n"]:
+        N, spread = self.spread.count, self.spread.squares
+        if spread == 0.0:  # all rows are one row, and count alike
+            return np.full(chunk.n_rows, 1.0 / N)
+        squares = squares_from(_points(chunk), self.spread.mean)
+        return 0.5 / N + 0.5 * squares / spread

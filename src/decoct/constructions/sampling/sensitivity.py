@@ -1,0 +1,337 @@
+"""Uniform coresets: rows drawn by how much they can matter, with the weights that undo the odds.
+
+The construction of Huggins, Campbell & Broderick (2016), as Campbell & Broderick (2019, §2.3) use
+it. The sensitivity of row n over a set Θ of parameters, with f_n ≤ 0,
+
+    σ_n = sup_{θ∈Θ} f_n(θ)/Σ_m f_m(θ),    σ = Σσ_n,
+
+or an upper bound m_n ≥ Nσ_n, sets the odds σ_n/σ of M draws with replacement; a row drawn M_n times
+has the weight W_n = (σ/σ_n)(M_n/M) (Eq. 2.5), so that E[ΣW_n f_n] = Σf_n. Known in closed form for
+
+- `GaussianMean`, Θ = R^d: Nσ_n = 1 + ‖y_n − ȳ‖²/((1/N)Σ‖y_m‖² − ‖ȳ‖²) for whitened rows y
+  (Eq. 6.3, derived in Appendix C; exact, without the constant of f_n);
+- `LogisticRegression`, Θ = {‖θ‖ ≤ R}: with Z_n = y_n x_n in clusters G_1..G_K with the means Z̄_k,
+  and ^(−n) for a cluster without row n,
+
+      m_n = N / (1 + Σ_k |G_k^(−n)| exp(−R ‖Z̄_k^(−n) − Z_n‖))    (Huggins et al. 2016, Lemma 3.1),
+
+  a bound for any clustering. R is given, or a/√((1/N)Σ‖Z_n − Z̄_k(n)‖²): a is the length of the
+  largest θ in units of the root mean square distance to the cluster means.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.cluster.vq import kmeans
+from scipy.linalg import solve_triangular
+
+from decoct.constructions.base import Chosen, OneStep, OneStepState, Plan, Problem, StepInfo
+from decoct.constructions.sampling.weighted_sampling import (
+    CHUNK,
+    Listed,
+    Spread,
+    held_bytes,
+    row_draws,
+    squares_from,
+)
+from decoct.data.base import Chunk
+from decoct.errors import ModelError, RequestError
+from decoct.models.base import AbstractModel
+from decoct.models.gaussian import GaussianMean
+from decoct.models.logistic import LogisticRegression
+from decoct.runtime.randomness import host_rng, uniform_sample
+
+CLUSTER_ROWS = 1000
+"""Rows per cluster of the subsample that k-means sees; any clustering gives a valid bound."""
+
+TOUCHING = 1e-12
+"""Distances below this, relative to the length of the Z_n, are rounding."""
+
+
+class Sensitivities(NamedTuple):
+    """How much each row can matter, for a look at it: a number for every row.
+
+    Attributes
+    ----------
+    values : (N,)
+        Nσ_n, or its upper bound m_n; between 1 and N.
+    numbers
+        Figures for the report.
+    """
+
+    values: Float[np.ndarray, " N"]
+    numbers: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Sensitivity(OneStep):
+    """The uniform coreset: rows drawn with replacement by their sensitivity.
+
+    The M draws of a smaller size are the first M of a larger one. Takes two passes over the data,
+    and memory for M rows, whatever their number.
+
+    Parameters
+    ----------
+    clusters
+        K, the most clusters of the y_n x_n; logistic regression only. The papers' is 4.
+    scale
+        a, the radius of the parameter ball in units of 1/(root mean square distance of the y_n x_n
+        to their cluster's mean); logistic regression only. The papers' is 3.
+    radius
+        R itself, in place of ``scale``; in units of the coefficients.
+
+    Raises
+    ------
+    RequestError
+        ``clusters`` below 1 or above the number of rows, ``scale`` or ``radius`` not positive.
+    ModelError
+        The model's sensitivities are not known.
+    """
+
+    clusters: int = 4
+    scale: float = 3.0
+    radius: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.clusters < 1:
+            raise RequestError(f"clusters must be at least 1, not {self.clusters}.")
+        for name, value in (("scale", self.scale), ("radius", self.radius)):
+            if value is not None and not 0.0 < value < np.inf:
+                raise RequestError(f"{name} must be positive and finite, not {value}.")
+
+    def init(self, key: jax.Array, problem: Problem) -> OneStepState:
+        model = _known(problem.potentials.model)
+        if isinstance(model, LogisticRegression) and self.clusters > problem.n_rows:
+            raise RequestError(
+                f"clusters is {self.clusters} but the table has {problem.n_rows} rows; ask for "
+                "fewer clusters."
+            )
+        return super().init(key, problem)
+
+    def step(
+        self, key: jax.Array, problem: Problem, state: OneStepState
+    ) -> tuple[OneStepState, StepInfo]:
+        for_clusters, for_picks = jax.random.split(key)
+        potentials = problem.potentials
+        bound, told = self._bound(for_clusters, problem)
+        rows, how = potentials.rows, {"size": CHUNK, "on_chunk": potentials.on_rows}
+        draws = row_draws(for_picks, rows, bound, problem.size, **how)
+        potentials.counts.passes += 1
+        chosen = tuple(Chosen(one, None) for one in draws.selections(rows, problem.sizes))
+        size = chosen[-1].selection.size
+        numbers = {
+            "repeated_picks": problem.size - size,
+            "mean_sensitivity": draws.total / problem.n_rows,
+            **told,
+        }
+        return OneStepState(chosen), StepInfo(f"{size} rows", numbers)
+
+    def plan(self, problem: Problem) -> Plan:
+        """Two passes that read the rows; no potential is evaluated."""
+        return Plan((2, 2), (0.0, 0.0), held_bytes(problem.size))
+
+    def sensitivities(self, key: jax.Array, problem: Problem) -> Sensitivities:
+        """Return Nσ_n or m_n of every row, in two passes; a build itself never holds them.
+
+        Parameters
+        ----------
+        key
+            Seeds the clustering.
+        problem
+            The model and its rows.
+        """
+        bound, numbers = self._bound(key, problem)
+        values = np.concatenate(_walk(problem, Listed(bound), operator.add))
+        return Sensitivities(values, numbers)
+
+    def _bound(self, key: jax.Array, problem: Problem) -> tuple[_Bound, dict[str, Any]]:
+        """Return what knows a chunk's Nσ_n or m_n, and figures for the report, in one pass."""
+        model = _known(problem.potentials.model)
+        if isinstance(model, GaussianMean):
+            chol = np.linalg.cholesky(model.covariance)
+            return _GaussianShares(chol, _walk(problem, _SpreadOf(chol), operator.add)), {}
+        return self._logistic(key, problem)
+
+    def _logistic(self, key: jax.Array, problem: Problem) -> tuple[_Bound, dict[str, Any]]:
+        centres = _centres(key, problem, self.clusters)
+        clusters = _walk(problem, _ClustersOf(centres), operator.add)
+        length, spread = clusters.length(), clusters.spread(centres)
+        radius = self.radius or (self.scale / spread if spread > TOUCHING * length else np.inf)
+        bound = _LogisticBound(
+            centres, clusters.counts, clusters.means(), radius, TOUCHING * length
+        )
+        return bound, {
+            "clusters": int((clusters.counts > 0).sum()),
+            "radius": float(radius) if np.isfinite(radius) else None,
+        }
+
+
+def _known(model: AbstractModel) -> GaussianMean | LogisticRegression:
+    """Return the model behind a formula, or say for which models sensitivities are known."""
+    base = getattr(model, "base", model)  # a formula's own
+    if isinstance(base, GaussianMean | LogisticRegression):
+        return base
+    raise ModelError(
+        f"Sensitivity knows how much a row can matter for GaussianMean and LogisticRegression, "
+        f"not for {type(base).__name__}; use IteratedHilbert or Hilbert, which fit any model."
+    )
+
+
+def _walk(problem: Problem, fn: Callable[[Chunk], Any], reduce: Callable[[Any, Any], Any]) -> Any:
+    """One pass over the data, counted."""
+    potentials = problem.potentials
+    result = potentials.rows.map_reduce(fn, reduce, size=CHUNK, on_chunk=potentials.on_rows)
+    potentials.counts.passes += 1
+    return result
+
+
+@dataclass(frozen=True)
+class _SpreadOf:
+    """Chunk -> number, mean and squares of its whitened rows."""
+
+    chol: Float[np.ndarray, "d d"]
+
+    def __call__(self, chunk: Chunk) -> Spread:
+        return Spread.of(_white(self.chol, chunk))
+
+
+@dataclass(frozen=True)
+class _GaussianShares:
+    """Chunk -> [Nσ_n = 1 + ‖y_n − ȳ‖²/mean_m ‖y_m − ȳ‖²] (Eq. 6.3), y whitened."""
+
+    chol: Float[np.ndarray, "d d"]
+    spread: Spread
+
+    def __call__(self, chunk: Chunk) -> Float[np.ndarray, " n"]:
+        typical = self.spread.squares / self.spread.count
+        if typical == 0.0:  # all rows are one row: each can matter as much as its share
+            return np.ones(chunk.n_rows)
+        return 1.0 + squares_from(_white(self.chol, chunk), self.spread.mean) / typical
+
+
+def _white(chol: Float[np.ndarray, "d d"], chunk: Chunk) -> Float[np.ndarray, "n d"]:
+    return np.ascontiguousarray(solve_triangular(chol, chunk.columns["x"].T, lower=True).T)
+
+
+def _centres(key: jax.Array, problem: Problem, clusters: int) -> Float[np.ndarray, "K D"]:
+    """Return at most ``clusters`` centres: k-means of a uniform subsample of the y_n x_n."""
+    sample_key, start_key = jax.random.split(key)
+    rows = uniform_sample(sample_key, problem.n_rows, CLUSTER_ROWS * clusters)
+    signed = _signed(problem.potentials.rows.take(rows))
+    distinct = np.unique(signed, axis=0)
+    if len(distinct) <= clusters:
+        return distinct
+    rng = host_rng(start_key)
+    return kmeans(signed, _spread_out(rng, signed, clusters))[0]
+
+
+def _spread_out(
+    rng: np.random.Generator, points: Float[np.ndarray, "n D"], clusters: int
+) -> Float[np.ndarray, "K D"]:
+    """Return distinct starting centres: each a point drawn by its squared distance (k-means++)."""
+    chosen = [int(rng.integers(len(points)))]
+    nearest = np.full(len(points), np.inf)
+    while len(chosen) < clusters:
+        nearest = np.minimum(nearest, np.square(points - points[chosen[-1]]).sum(axis=1))
+        upto = np.cumsum(nearest)
+        chosen.append(int(np.searchsorted(upto, rng.random() * upto[-1], side="right")))
+    return points[chosen]
+
+
+def _signed(columns: dict[str, np.ndarray]) -> Float[np.ndarray, "n D"]:
+    """Return Z_n = y_n x_n; y is ±1 and x has the intercept's ones after encoding."""
+    return np.ascontiguousarray(columns["x"] * columns["y"][:, None])
+
+
+def _distances(
+    points: Float[np.ndarray, "n D"], centres: Float[np.ndarray, "K D"]
+) -> Float[np.ndarray, "K n"]:
+    """Return ‖Z_n − c_k‖, for each row alike however the rows are cut into chunks."""
+    # A matrix product would round a row by its place in the block, and ties between clusters,
+    # which tables of counts have, would fall by chance.
+    return np.stack([np.sqrt(np.square(points - centre).sum(axis=1)) for centre in centres])
+
+
+@dataclass(frozen=True)
+class _Clusters:
+    """|G_k|, ΣZ and Σ‖Z − c_k‖² of every cluster, and Σ‖Z‖²."""
+
+    counts: Int[np.ndarray, " K"]
+    sums: Float[np.ndarray, "K D"]
+    squares: Float[np.ndarray, " K"]
+    total: float
+
+    def __add__(self, other: _Clusters) -> _Clusters:
+        return _Clusters(
+            self.counts + other.counts,
+            self.sums + other.sums,
+            self.squares + other.squares,
+            self.total + other.total,
+        )
+
+    def means(self) -> Float[np.ndarray, "K D"]:
+        """Z̄_k; an empty cluster has none and counts for nothing."""
+        return self.sums / np.maximum(self.counts, 1)[:, None]
+
+    def spread(self, centres: Float[np.ndarray, "K D"]) -> float:
+        """√((1/N)Σ‖Z_n − Z̄_k(n)‖²)."""
+        moved = np.square(self.means() - centres).sum(axis=1)
+        within = (self.squares - self.counts * moved).sum()
+        return float(np.sqrt(max(0.0, within) / self.counts.sum()))
+
+    def length(self) -> float:
+        """√((1/N)Σ‖Z_n‖²)."""
+        return float(np.sqrt(self.total / self.counts.sum()))
+
+
+@dataclass(frozen=True)
+class _ClustersOf:
+    """Chunk -> `_Clusters`, each row with its nearest centre."""
+
+    centres: Float[np.ndarray, "K D"]
+
+    def __call__(self, chunk: Chunk) -> _Clusters:
+        signed = _signed(chunk.columns)
+        distances = _distances(signed, self.centres)
+        nearest = distances.argmin(axis=0)
+        member = np.arange(len(self.centres))[:, None] == nearest
+        return _Clusters(
+            member.sum(axis=1),
+            member.astype(np.float64) @ signed,
+            np.where(member, np.square(distances), 0.0).sum(axis=1),
+            float(np.square(signed).sum()),
+        )
+
+
+@dataclass(frozen=True)
+class _LogisticBound:
+    """Chunk -> [m_n] (Huggins et al. 2016, Lemma 3.1)."""
+
+    centres: Float[np.ndarray, "K D"]
+    counts: Int[np.ndarray, " K"]
+    means: Float[np.ndarray, "K D"]
+    radius: float
+    touching: float
+
+    def __call__(self, chunk: Chunk) -> Float[np.ndarray, " n"]:
+        signed = _signed(chunk.columns)
+        own = _distances(signed, self.centres).argmin(axis=0)
+        own = np.arange(len(self.centres))[:, None] == own
+        others = self.counts[:, None] - own
+        # Z̄^(−n) − Z_n = |G|/(|G| − 1) (Z̄ − Z_n) for the row's own cluster
+        stretch = np.where(own, self.counts[:, None] / np.maximum(others, 1), 1.0)
+        distances = stretch * _distances(signed, self.means)
+        reach = np.zeros_like(distances)
+        np.multiply(self.radius, distances, out=reach, where=distances > self.touching)
+        return self.counts.sum() / (1.0 + (others * np.exp(-reach)).sum(axis=0))
+
+
+_Bound = _GaussianShares | _LogisticBound
+"""What says of the rows of a chunk how much they can matter."""

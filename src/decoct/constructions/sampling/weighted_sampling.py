@@ -1,0 +1,269 @@
+"""Rows drawn with replacement by scores that one pass computes and nobody keeps.
+
+M independent draws, each of row n with probability s_n/S, S = Σs. The table is cut into blocks of
+consecutive rows, at multiples of `BLOCK` in global row numbers. In every block b, with the sum S_b,
+each draw has a candidate and a clock: with V uniform and E standard exponential,
+
+    the candidate is the first row up to which the block's scores sum to more than V S_b,
+    the clock rings at E/S_b,
+
+and a draw takes the candidate of the block whose clock rings first. That is block b with
+probability S_b/S, independently of the candidates, so that row n is drawn with probability
+(S_b/S)(s_n/S_b) = s_n/S. The first of two clocks is the first of two whatever was compared before:
+partial results are M candidates, however many rows there are, and add up in any bracketing. V and E
+depend on the key and the block's number alone, so the draws do not depend on how the rows were cut
+into chunks, nor on where they live. The same pass sums what the entropy of q = s/S needs,
+
+    −Σ q_n ln q_n = ln S − (1/S) Σ s_n ln s_n.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.special import xlogy
+
+from decoct.constructions.base import Selection
+from decoct.data.base import Chunk, Rows
+from decoct.stats.summation import Associative, Sum
+
+BLOCK = 16_384
+"""Rows whose draws are settled at once. Another number gives other draws."""
+
+CHUNK = 16_384
+"""Rows held at once."""
+
+
+class RowDraws(NamedTuple):
+    """Rows drawn with replacement.
+
+    Attributes
+    ----------
+    picks : (M,)
+        Global row numbers, draw by draw; a row may come several times.
+    scores : (M,)
+        Their scores.
+    total
+        S, the sum of all scores.
+    entropy
+        −Σ q_n ln q_n/ln N; 1 for a single row.
+    """
+
+    picks: Int[np.ndarray, " M"]
+    scores: Float[np.ndarray, " M"]
+    total: float
+    entropy: float
+
+    def selections(self, rows: Rows, sizes: Sequence[int]) -> list[Selection]:
+        """Return the weighted rows of the first draws, for each of some numbers of them.
+
+        A row drawn c times of M weighs (S/s_n)(c/M), so that E[Σw_n f_n] = Σf_n.
+        """
+        kept, first, where = np.unique(self.picks, return_index=True, return_inverse=True)
+        odds = self.scores[first] / self.total
+        taken = rows.take(kept)
+        chosen = []
+        for size in sizes:
+            counts = np.bincount(where[:size], minlength=len(kept))
+            used = np.flatnonzero(counts)
+            weights = counts[used] / (size * odds[used])
+            columns = {name: column[used] for name, column in taken.items()}
+            chosen.append(Selection(kept[used], weights, columns))
+        return chosen
+
+
+def row_draws(
+    key: jax.Array,
+    rows: Rows,
+    scores: Callable[[Chunk], Float[np.ndarray, " n"]],
+    n_draws: int,
+    *,
+    size: int = CHUNK,
+    columns: Sequence[str] | None = None,
+    on_chunk: Callable[[int], None] | None = None,
+) -> RowDraws:
+    """Draw rows with replacement by their scores, in one pass.
+
+    Parameters
+    ----------
+    key
+        Seeds the draws. The first draws of a larger number are those of a smaller one.
+    rows
+        The table.
+    scores
+        s_n ≥ 0 of the rows of a chunk, not 0 for all rows. It is sent to workers.
+    n_draws
+        M.
+    size, columns, on_chunk
+        Of `Rows.map_reduce`.
+    """
+    seed = tuple(int(word) for word in np.ravel(np.asarray(jax.random.key_data(key))))
+    fn = _StretchOf(scores, _Lots(seed, n_draws))
+    how = {"size": size, "columns": columns, "on_chunk": on_chunk}
+    race = rows.map_reduce(fn, Associative(), **how).finished()
+    total, N = float(race.total.rounded()), rows.n_rows
+    nats = np.log(total) - float(race.by_log.rounded()) / total
+    return RowDraws(race.picks, race.scores, total, float(nats / np.log(N)) if N > 1 else 1.0)
+
+
+def held_bytes(n_draws: int) -> int:
+    """Return what the draws take while the rows go by: nothing that grows with their number."""
+    return 8 * (12 * n_draws + 4 * BLOCK)
+
+
+@dataclass(frozen=True)
+class _Race:
+    """The candidate of every draw whose clock rings first, among some blocks; and their sums."""
+
+    clocks: Float[np.ndarray, " M"]
+    picks: Int[np.ndarray, " M"]
+    scores: Float[np.ndarray, " M"]
+    total: Sum
+    by_log: Sum
+
+    def __add__(self, other: _Race) -> _Race:
+        sooner = other.clocks < self.clocks
+        return _Race(
+            np.where(sooner, other.clocks, self.clocks),
+            np.where(sooner, other.picks, self.picks),
+            np.where(sooner, other.scores, self.scores),
+            self.total + other.total,
+            self.by_log + other.by_log,
+        )
+
+
+class _Piece(NamedTuple):
+    """Scores of consecutive rows of one block."""
+
+    start: int
+    scores: Float[np.ndarray, " n"]
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.scores)
+
+
+@dataclass(frozen=True)
+class _Lots:
+    """What decides the draws within a block."""
+
+    seed: tuple[int, ...]
+    n_draws: int
+
+    def race(self, block: _Piece) -> _Race:
+        rng = np.random.default_rng([*self.seed, block.start // BLOCK])
+        numbers = rng.random((self.n_draws, 2))
+        upto = np.cumsum(block.scores)
+        total = upto[-1]
+        places = np.searchsorted(upto, numbers[:, 0] * total, side="right")
+        # V S_b may round to S_b, which the last row that counts reaches
+        places = np.minimum(places, np.searchsorted(upto, total))
+        with np.errstate(divide="ignore"):  # a block that counts for nothing never rings
+            clocks = -np.log1p(-numbers[:, 1]) / total if total > 0.0 else np.inf
+        return _Race(
+            np.broadcast_to(clocks, self.n_draws),
+            block.start + places,
+            block.scores[places],
+            Sum.of(total),
+            Sum.of(xlogy(block.scores, block.scores).sum()),
+        )
+
+
+@dataclass(frozen=True)
+class _Stretch:
+    """Consecutive rows: the race of their whole blocks, and the pieces of blocks at both ends."""
+
+    lots: _Lots
+    race: _Race | None
+    pieces: tuple[_Piece, ...]
+
+    @classmethod
+    def of(cls, lots: _Lots, start: int, scores: Float[np.ndarray, " n"]) -> _Stretch:
+        end = start + len(scores)
+        cuts = [start, *range((start // BLOCK + 1) * BLOCK, end, BLOCK), end]
+        pieces = [_Piece(a, scores[a - start : b - start]) for a, b in pairwise(cuts)]
+        return cls(lots, None, ())._with(pieces)
+
+    def __add__(self, other: _Stretch) -> _Stretch:
+        both = replace(self, race=_sooner(self.race, other.race), pieces=())
+        return both._with([*self.pieces, *other.pieces])
+
+    def finished(self) -> _Race:
+        """Return the race of all blocks; the last one of a table may be short."""
+        race = self.race
+        for piece in self.pieces:
+            race = _sooner(race, self.lots.race(piece))
+        assert race is not None
+        return race
+
+    def _with(self, pieces: Sequence[_Piece]) -> _Stretch:
+        """Join neighbouring pieces of a block, and settle the blocks that are whole."""
+        race, left = self.race, list[_Piece]()
+        for piece in pieces:
+            if left and left[-1].end == piece.start and piece.start % BLOCK:
+                piece = _Piece(left[-1].start, np.concatenate([left.pop().scores, piece.scores]))
+            if len(piece.scores) == BLOCK:
+                race = _sooner(race, self.lots.race(piece))
+            else:
+                left.append(piece)
+        return replace(self, race=race, pieces=tuple(left))
+
+
+def _sooner(one: _Race | None, two: _Race | None) -> _Race | None:
+    if one is None or two is None:
+        return two if one is None else one
+    return one + two
+
+
+@dataclass(frozen=True)
+class _StretchOf:
+    """Chunk -> `_Stretch`."""
+
+    scores: Callable[[Chunk], Float[np.ndarray, " n"]]
+    lots: _Lots
+
+    def __call__(self, chunk: Chunk) -> _Stretch:
+        return _Stretch.of(self.lots, chunk.start, np.asarray(self.scores(chunk)))
+
+
+@dataclass(frozen=True)
+class Listed:
+    """Chunk -> a list of one array, so that + makes a longer list: the scores of all rows."""
+
+    scores: Callable[[Chunk], Float[np.ndarray, " n"]]
+
+    def __call__(self, chunk: Chunk) -> list[Float[np.ndarray, " n"]]:
+        return [self.scores(chunk)]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Number, mean and Σ‖x_n − mean‖² of points; of several sets of them, by their differences."""
+
+    count: int
+    mean: Float[np.ndarray, " D"]
+    squares: float
+
+    @classmethod
+    def of(cls, points: Float[np.ndarray, "n D"]) -> Spread:
+        mean = points.mean(axis=0)
+        return cls(len(points), mean, float(squares_from(points, mean).sum()))
+
+    def __add__(self, other: Spread) -> Spread:
+        count, apart = self.count + other.count, other.mean - self.mean
+        share = other.count / count
+        squares = self.squares + other.squares + self.count * share * float(apart @ apart)
+        return Spread(count, self.mean + share * apart, squares)
+
+
+def squares_from(
+    points: Float[np.ndarray, "n D"], centre: Float[np.ndarray, " D"]
+) -> Float[np.ndarray, " n"]:
+    """Return ‖x_n − centre‖², for each row alike however the rows are cut into chunks."""
+    return np.square(points - centre[None, :]).sum(axis=1)

@@ -1,0 +1,1 @@
+"""Sparse variational inference and its relatives (Campbell & Beronov 2019)."""

@@ -1,0 +1,409 @@
+"""Coresets by an ℓ1 penalty in place of a count of rows (Campbell & Beronov 2019, Appendix D.3).
+
+    w* = argmin_{w ≥ 0} KL(π_w‖π) + λ Σ_n f̃_n w_n                                     (Eq. 95)
+
+A stage solves that for one λ (`l1_steps`: Eq. 96 itself, or penalised quadratic expansions), a
+search over λ finds the number of rows asked for (`l1_search`), and an update without the penalty,
+which shrinks weights and spreads them over more rows than are needed, ends it.
+
+Scales. The paper prints f̃_n = Var_0 f_n; its argument, that only f_n/√Var_0 f_n should matter,
+holds for f̃_n = √Var_0 f_n, which is what is used here: with u_n = f̃_n w_n the penalty is λ Σ u_n
+and rescaled potentials, with weights rescaled against them, have the same support. With Var_0 f_n a
+potential that is c times as large, and needs 1/c of the weight, would pay c times as much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Float, Int
+
+from decoct.constructions.base import (
+    Chosen,
+    Plan,
+    Problem,
+    Selection,
+    StepInfo,
+    evenly,
+    pack_chosen,
+    unpack_chosen,
+)
+from decoct.constructions.sparse_vi.l1_search import Bounds, Stage, is_near
+from decoct.constructions.sparse_vi.l1_steps import by_expansions, by_gradients
+from decoct.constructions.sparse_vi.manifold import (
+    LocalView,
+    has_closed_form,
+    near,
+    require_proper_prior,
+)
+from decoct.constructions.sparse_vi.manifold.base import pruned
+from decoct.constructions.sparse_vi.manifold.full_table import Ground
+from decoct.constructions.sparse_vi.manifold.plan import draws_plan
+from decoct.constructions.sparse_vi.weight_updates import Quadratic, WeightUpdate, require_draws
+from decoct.errors import RequestError
+from decoct.passes.pools import Pool
+from decoct.runtime.checks import is_finite, is_positive, is_whole
+from decoct.runtime.randomness import uniform_sample
+from decoct.solvers.active_set import row_norms
+from decoct.status import Status
+
+SCHEMES = ("expansion", "plain")
+
+CROWDED = 2
+"""Supports of up to this many times M are tried for whether the update brings them to M."""
+
+
+class L1PathState(NamedTuple):
+    """What the next stage needs.
+
+    Attributes
+    ----------
+    candidates : (C,)
+        Rows among which to choose; empty before the prior was looked at.
+    scales : (C,)
+        f̃_n.
+    stages
+        Those done, whatever size they were for; the first is the prior, w = 0 at λ_max.
+    searched
+        Stages spent on the size in turn, the largest without an entry in ``chosen``.
+    chosen
+        What was found for the larger sizes, the largest first.
+    outcome
+        `Status` by name.
+    last
+        `Ground`, the stage to start from, and the view at its end; never packed.
+    """
+
+    candidates: Int[np.ndarray, " C"]
+    scales: Float[np.ndarray, " C"]
+    stages: tuple[Stage, ...]
+    searched: int
+    chosen: tuple[Chosen, ...]
+    outcome: str
+    last: tuple[Ground, Stage, Any] | None
+
+
+@dataclass(frozen=True)
+class L1Path:
+    """Sparse variational inference with an ℓ1 penalty whose weight λ is searched for.
+
+    Good where M exceeds the d(d + 3)/2 dimensions of quadratic potentials. With fewer rows no λ
+    near the posterior may have a support that small, and what has is of little weight and near the
+    prior; its predicted KL says so. A larger ``early`` lets the search pass through more rows on
+    its way, and `SparseVI` or `IteratedHilbert` do better there.
+
+    Attributes
+    ----------
+    update
+        Moves the weights once their support is found, without the penalty, which shrinks them and
+        spreads them over more rows than are needed; None leaves them as Eq. 95 has them.
+    searches
+        Most stages, each of one λ, for every size asked for; the largest size comes first.
+    tolerance
+        The search ends with (1 − tolerance) M ≤ ‖w‖₀ ≤ M.
+    iterations
+        Most steps in a stage.
+    early
+        A stage ends as soon as ‖w‖₀ > early·M, the paper's 2; None for never.
+    scheme
+        "expansion" minimises the penalised quadratic expansion; "plain" is Eq. 96 with
+        γ_t = rate/(1 + t), which the rate has to fit: at the prior the gradient is of the order of
+        N Var_0 f_n. From w = 0 it at first gives weight to all rows with a slope above λ, so that
+        ``early`` turns away nearly every λ; set it to None.
+    rate
+        See ``scheme``; "expansion" has none.
+    draws
+        S; default max(500, 5 M).
+    subsample
+        Rows among which to choose, drawn once; None for all, as in closed form.
+    subsample_totals
+        Estimate Σ_n f_n from those rows as well.
+    control_variates
+        Correct that estimate by a quadratic that is summed over all rows, as in `SparseVI`. False
+        is the paper's estimate, noisy by about ½ d N/subsample nats.
+    reuse
+        Reweight draws while their effective number is at least S/2. False draws anew for every
+        gradient.
+    exact
+        Covariances in closed form where the model has them, as in `SparseVI`.
+    """
+
+    update: WeightUpdate | None = field(default_factory=Quadratic)
+    searches: int = 20
+    tolerance: float = 0.05
+    iterations: int = 30
+    early: float | None = 2.0
+    scheme: str = "expansion"
+    rate: float = 1.0
+    draws: int | None = None
+    subsample: int | None = None
+    subsample_totals: bool = False
+    control_variates: bool = True
+    reuse: bool = True
+    exact: bool = True
+
+    def __post_init__(self) -> None:
+        has_run = hasattr(self.update, "run") and not isinstance(self.update, type)
+        if self.update is not None and not has_run:
+            raise RequestError(
+                "update must be Quadratic() or Gradient() of weight_updates, or None, "
+                f"not {self.update!r}."
+            )
+        for name, least in (("searches", 1), ("iterations", 1), ("draws", 2), ("subsample", 1)):
+            value = getattr(self, name)
+            default = value is None and name in ("draws", "subsample")
+            if not default and not is_whole(value, least):
+                raise RequestError(
+                    f"{name} must be at least {least}, a whole number, not {value!r}."
+                )
+        if self.scheme not in SCHEMES:
+            raise RequestError(f"scheme must be one of {', '.join(SCHEMES)}, not {self.scheme!r}.")
+        if self.subsample_totals and self.subsample is None:
+            raise RequestError("subsample_totals=True needs subsample=, the rows to estimate from.")
+        self._check_rates()
+
+    def _check_rates(self) -> None:
+        if not (is_finite(self.tolerance) and 0.0 <= self.tolerance < 1.0):
+            raise RequestError(f"tolerance must be in [0, 1), not {self.tolerance!r}.")
+        if self.early is not None and not (is_finite(self.early) and self.early > 1.0):
+            raise RequestError(
+                f"early must be above 1, or None, not {self.early!r}: what it turns away must have "
+                "too many rows."
+            )
+        if not is_positive(self.rate):
+            raise RequestError(f"The rate γ must be positive, not {self.rate!r}.")
+
+    def init(self, key: jax.Array, problem: Problem) -> L1PathState:
+        require_draws(self.update, problem, self.exact)
+        require_proper_prior(problem.potentials, "L1Path")
+        nothing = np.zeros(0, dtype=np.int64)
+        return L1PathState(nothing, np.zeros(0), (), 0, (), Status.RUNNING.name, None)
+
+    def step(
+        self, key: jax.Array, problem: Problem, state: L1PathState
+    ) -> tuple[L1PathState, StepInfo]:
+        if not state.stages:
+            return self._opened(key, problem, state)
+        size = _next_size(problem, state.chosen)
+        bounds = Bounds.of(state.stages, size)
+        penalty = bounds.middle(state.searched)
+        start = bounds.start
+        ground, view = self._start(key, problem, state, start)
+        stage, end = self._stage(jax.random.fold_in(key, 1), ground, view, start, penalty, size)
+        state = state._replace(stages=(*state.stages, stage), searched=state.searched + 1)
+        bounds = Bounds.of(state.stages, size)
+        last = (ground, stage, end) if bounds.start is stage else (ground, start, view)
+        state = state._replace(last=last)
+        message = f"λ = {penalty:.3g}: {stage.rows} rows" + ("" if stage.complete else ", too many")
+        if state.searched >= self.searches or bounds.settled(size, self.tolerance):
+            state = self._decided(jax.random.fold_in(key, 2), problem, state)
+            message += f"; {state.chosen[-1].selection.size} kept"
+        return state, StepInfo(message, _numbers(stage, size, state.chosen))
+
+    def status(self, problem: Problem, state: L1PathState) -> Status:
+        return Status[state.outcome]
+
+    def path(self, state: L1PathState) -> tuple[Chosen, ...]:
+        return state.chosen[::-1]
+
+    def steps(self, problem: Problem) -> int:
+        return 1 + self.searches * len(problem.sizes)
+
+    def plan(self, problem: Problem) -> Plan:
+        """One set of draws at least; at most one for every step of every stage and its polish."""
+        polish = 0 if self.update is None else 2 * self.update.steps
+        most = len(problem.sizes) * (self.searches * (1 + self.iterations) + 1 + polish)
+        return draws_plan(
+            problem,
+            self.draws or max(500, 5 * problem.size),
+            (1, most),
+            subsample=self.subsample,
+            subsample_totals=self.subsample_totals,
+            control_variates=self.control_variates,
+        )
+
+    def pack(self, state: L1PathState) -> dict[str, Any]:
+        return {
+            "candidates": state.candidates,
+            "scales": state.scales,
+            "stages": {str(i): stage.pack() for i, stage in enumerate(state.stages)},
+            "searched": state.searched,
+            "chosen": pack_chosen(state.chosen),
+            "outcome": state.outcome,
+        }
+
+    def unpack(self, packed: dict[str, Any]) -> L1PathState:
+        stages = packed["stages"]
+        return L1PathState(
+            np.asarray(packed["candidates"], dtype=np.int64),
+            np.asarray(packed["scales"]),
+            tuple(Stage.unpack(stages[str(i)]) for i in range(len(stages))),
+            int(packed["searched"]),
+            unpack_chosen(packed["chosen"]),
+            str(packed["outcome"]),
+            None,
+        )
+
+    def _opened(
+        self, key: jax.Array, problem: Problem, state: L1PathState
+    ) -> tuple[L1PathState, StepInfo]:
+        """Look at the prior: f̃ and λ_max."""
+        candidates = np.arange(problem.n_rows)
+        if self.subsample is not None and not (self.exact and has_closed_form(problem)):
+            candidates = uniform_sample(jax.random.fold_in(key, 1), len(candidates), self.subsample)
+        ground = self._ground(problem, candidates, np.zeros(len(candidates)))
+        view = ground.manifold.at(jax.random.fold_in(key, 0), ground.nothing())
+        vectors, target = ground.tangent(view)
+        scales = row_norms(vectors)
+        varies = scales > np.finfo(float).tiny
+        largest = float(np.abs((vectors[varies] @ target) / scales[varies]).max(initial=0.0))
+        prior = Stage(largest, 0.0, 0, True, True, view.selection, 1.0, view.origin)
+        state = state._replace(
+            candidates=candidates,
+            scales=scales,
+            stages=(prior,),
+            last=(replace(ground, scales=scales), prior, view),
+        )
+        if largest == 0.0:  # no potential varies
+            state = self._decided(jax.random.fold_in(key, 2), problem, state)
+        info = StepInfo(f"w = 0 from λ = {largest:.3g}", _numbers(prior, problem.size, ()))
+        return state, info
+
+    def _ground(self, problem: Problem, candidates: np.ndarray, scales: np.ndarray) -> Ground:
+        return Ground.of(
+            problem,
+            self.draws or max(500, 5 * problem.size),
+            candidates=candidates,
+            scales=scales,
+            subsample_totals=self.subsample_totals,
+            control_variates=self.control_variates,
+            reuse=self.reuse,
+            exact=self.exact,
+        )
+
+    def _start(
+        self, key: jax.Array, problem: Problem, state: L1PathState, start: Stage
+    ) -> tuple[Ground, LocalView]:
+        """Return the view a stage starts from: in memory, made again, or of fresh draws."""
+        if state.last is None:
+            ground = self._ground(problem, state.candidates, state.scales)
+        else:
+            ground = state.last[0]
+        ground = ground.near(start.origin)
+        if not self.reuse:
+            return ground, ground.manifold.at(jax.random.fold_in(key, 0), start.selection)
+        if state.last is not None and state.last[1] is start:
+            return ground, state.last[2]
+        if start.origin is not None:
+            return ground, ground.manifold.restored(start.origin, start.selection)
+        return ground, ground.manifold.at(key, start.selection)
+
+    def _stage(
+        self,
+        key: jax.Array,
+        ground: Ground,
+        view: LocalView,
+        start: Stage,
+        penalty: float,
+        size: int,
+    ) -> tuple[Stage, LocalView]:
+        """Minimise Eq. 95 at one λ."""
+        limit = np.inf if self.early is None else self.early * size
+        if self.scheme == "expansion":
+            c = start.stiffness
+            end = by_expansions(key, ground, view, penalty, limit, self.iterations, c)
+        else:
+            end = by_gradients(key, ground, view, penalty, limit, self.iterations, self.rate)
+        if end.crowded is None:
+            view = ground.manifold.pruned(end.view)
+            selection, origin = view.selection, view.origin
+        else:
+            view, selection, origin = end.view, ground.selection(end.crowded), None
+        cost = penalty * ground.sum_of_scaled(selection)
+        rows = int(np.count_nonzero(selection.weights))
+        complete, close = end.crowded is None, is_near(start.penalty, penalty)
+        stage = Stage(penalty, cost, rows, complete, close, selection, end.stiffness, origin)
+        return stage, view
+
+    def _decided(self, key: jax.Array, problem: Problem, state: L1PathState) -> L1PathState:
+        """Give every size whose search is over its rows, with weights that are not shrunk."""
+        assert state.last is not None
+        ground, chosen = state.last[0], list(state.chosen)
+        while len(chosen) < len(problem.sizes):
+            size = _next_size(problem, chosen)
+            bounds = Bounds.of(state.stages, size)
+            over = len(chosen) == len(state.chosen) or bounds.settled(size, self.tolerance)
+            if not over:
+                break
+            place = jax.random.fold_in(key, len(chosen))
+            chosen.append(self._finished(place, problem, ground, state.stages, size))
+        outcome = Status.DONE if len(chosen) == len(problem.sizes) else Status.RUNNING
+        return state._replace(chosen=tuple(chosen), searched=0, outcome=outcome.name)
+
+    def _finished(
+        self,
+        key: jax.Array,
+        problem: Problem,
+        ground: Ground,
+        stages: tuple[Stage, ...],
+        size: int,
+    ) -> Chosen:
+        """Move the weights of the best support, and of larger ones while that leaves out rows.
+
+        What needs weight under the penalty, which spreads it, often needs none without.
+        """
+        best = Bounds.of(stages, size).best
+        first = best.selection if best.rows else _without_search(problem, ground, stages, size)
+        kept = self._polished(jax.random.fold_in(key, 0), ground, first)
+        larger = [one for one in stages if one.complete and size < one.rows <= CROWDED * size]
+        larger = [one for one in larger if one.penalty < best.penalty]
+        larger.sort(key=lambda one: -one.penalty)
+        for place, stage in enumerate(larger if self.update is not None else []):
+            if kept.selection.size >= (1.0 - self.tolerance) * size:
+                break
+            other = self._polished(jax.random.fold_in(key, 1 + place), ground, stage.selection)
+            if other.selection.size > size:
+                break
+            kept = min(kept, other, key=lambda one: one.predicted_kl)
+        return kept
+
+    def _polished(self, key: jax.Array, ground: Ground, selection: Selection) -> Chosen:
+        manifold = ground.manifold
+        if self.update is not None and ground.scales.any():
+            view = manifold.at(jax.random.fold_in(key, 0), selection)
+            manifold = near(manifold, view.origin)
+            view = self.update.run(jax.random.fold_in(key, 1), manifold, view, 0)
+            manifold = near(manifold, view.origin)
+            if view.selection.weights.any():
+                selection = pruned(view.selection)
+        fresh = manifold.at(jax.random.fold_in(key, 2), selection)
+        return Chosen(selection, fresh.predicted_kl())
+
+
+def _without_search(
+    problem: Problem, ground: Ground, stages: tuple[Stage, ...], size: int
+) -> Selection:
+    """Return the largest u_n where every λ had too many rows; evenly spaced rows if none had."""
+    crowded = [stage for stage in stages if stage.rows]
+    if not crowded:
+        return evenly(problem, Pool(ground.candidates, ground.rows), size)
+    return ground.largest(min(crowded, key=lambda stage: stage.rows).selection, size)
+
+
+def _next_size(problem: Problem, chosen: Sequence[Chosen]) -> int:
+    """Return the largest size without an answer: its stages are of use to the smaller ones."""
+    return problem.sizes[-1 - len(chosen)]
+
+
+def _numbers(stage: Stage, size: int, chosen: tuple[Chosen, ...]) -> dict[str, Any]:
+    return {
+        "size": size,
+        "penalty": stage.penalty,
+        "rows": stage.rows,
+        "complete": stage.complete,
+        "predicted_kl": chosen[-1].predicted_kl if chosen else None,
+    }

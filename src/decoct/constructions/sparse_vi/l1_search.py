@@ -1,0 +1,150 @@
+"""The search for the λ of an ℓ1 penalty that keeps M rows (Campbell & Beronov 2019, Appendix D.3).
+
+From λ_max = max_n |Cov_0[f_n, fᵀ1]|/f̃_n upwards w = 0 is stationary. Between 0 and λ_max a λ with
+‖w‖₀ just below M is sought by bisection, in the logarithm of λ: between the prior and the posterior
+the curvature of KL, and with it the λ of interest, falls by orders of magnitude. Two things differ
+from what the paper takes for granted. At λ → 0 not all rows have weight: a minimiser has no more
+rows than the potentials have dimensions. And ‖w‖₀ falls with λ only where π_w is near π; the search
+goes on to smaller λ until it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from decoct.constructions.base import Selection
+from decoct.constructions.sparse_vi.manifold import Origin
+
+DESCENT = 4.0
+"""λ is divided by this, then by its square, fourth power, … as long as there are too few rows."""
+
+STEEPEST = 5
+"""λ is never divided by more than DESCENT to the power 2 to this."""
+
+NEGLIGIBLE = 1e-12
+"""Penalty λ Σu in nats below which no more rows can lower the KL by anything that counts."""
+
+FAR = 1.0
+"""Penalty λ Σu in nats above which π_w is far from π."""
+
+CLOSED = 1e-2
+"""log λ_u/λ_l below which there is nothing left to search."""
+
+
+class Stage(NamedTuple):
+    """What one λ led to.
+
+    Attributes
+    ----------
+    penalty
+        λ.
+    cost
+        λ Σu at its end, in nats.
+    rows
+        ‖w‖₀ at its end.
+    complete
+        False if it returned early.
+    near
+        Whether it started from a λ not much larger. Early returns of others prove nothing: far from
+        its minimum the expansion can have many more rows than the minimum has.
+    selection
+        The rows; one of weight 0, for the shapes, where w = 0.
+    stiffness
+        c of its last step.
+    origin
+        Where its draws came from; None in closed form, or if it returned early.
+    """
+
+    penalty: float
+    cost: float
+    rows: int
+    complete: bool
+    near: bool
+    selection: Selection
+    stiffness: float
+    origin: Origin | None
+
+    def pack(self) -> dict[str, Any]:
+        """Return nested dicts of arrays and numbers, for a checkpoint."""
+        packed = {**self._asdict(), "selection": self.selection._asdict()}
+        packed["origin"] = None if self.origin is None else self.origin.pack()
+        return packed
+
+    @classmethod
+    def unpack(cls, packed: dict[str, Any]) -> Stage:
+        """Return what `pack` packed."""
+        origin = packed["origin"]
+        kept = {
+            "selection": Selection(**packed["selection"]),
+            "origin": None if origin is None else Origin.unpack(origin),
+        }
+        return cls(**{**packed, **kept})
+
+
+def is_near(upper: float, lower: float) -> bool:
+    """Whether one λ is not much larger than another, for `Stage.near`."""
+    return upper <= 1.01 * DESCENT * lower
+
+
+class Bounds(NamedTuple):
+    """What the stages so far say about the λ of one size.
+
+    ‖w‖₀ falls with λ only near the posterior. While λ Σu is above `FAR` nats, π_w is far from π,
+    and a smaller λ may need fewer rows.
+
+    Attributes
+    ----------
+    best
+        The stage of the smallest λ that has few enough rows.
+    start
+        Where the next stage starts, λ_u: ``best``, or one of smaller λ that has too many rows, far
+        from the posterior.
+    lower
+        The largest λ below λ_u that has too many rows: λ_l; 0 before there is one.
+    doubtful
+        The same, with the λ that were left early after a start from far away; 0 if there is none.
+    refuted
+        Whether such a λ could be passed after all, once it was reached from nearby.
+    """
+
+    best: Stage
+    start: Stage
+    lower: float
+    doubtful: float
+    refuted: bool
+
+    @classmethod
+    def of(cls, stages: tuple[Stage, ...], size: int) -> Bounds:
+        whole = [stage for stage in stages if stage.complete]
+        best = min((one for one in whole if one.rows <= size), key=lambda one: one.penalty)
+        front = min(whole, key=lambda one: one.penalty)
+        left = [stage for stage in stages if not stage.complete and stage.rows > size]
+        stuck = any(one.near and one.penalty < front.penalty for one in left)
+        start = front if front.cost > FAR and not stuck else best
+        over = [one for one in whole if one.rows > size and one.penalty < start.penalty]
+        below = [one for one in left if one.penalty < start.penalty]
+        sure = [one.penalty for one in (*over, *below) if one.complete or one.near]
+        doubtful = [one.penalty for one in (*over, *below)]
+        refuted = any(not one.near for one in left if one.penalty >= start.penalty)
+        return cls(best, start, max(sure, default=0.0), max(doubtful, default=0.0), refuted)
+
+    def middle(self, searched: int) -> float:
+        """Return the next λ."""
+        upper, below = self.start.penalty, max(self.lower, self.doubtful)
+        if below == 0.0:
+            return upper / DESCENT ** (2 ** min(searched, 1 if self.refuted else STEEPEST))
+        if self.lower < below and upper <= below * DESCENT**2:
+            return max(upper / DESCENT, float(np.sqrt(self.lower) * np.sqrt(upper)))
+        return float(np.sqrt(below) * np.sqrt(upper))
+
+    def settled(self, size: int, tolerance: float) -> bool:
+        """Whether another λ is not worth its draws."""
+        if self.start is not self.best or not self.best.rows:
+            return False
+        near = self.best.rows >= (1.0 - tolerance) * size
+        if near and (self.lower > 0.0 or self.best.cost <= FAR):
+            return True
+        closed = self.lower > 0.0 and np.log(self.best.penalty / self.lower) < CLOSED
+        return bool(closed or self.best.cost < NEGLIGIBLE)

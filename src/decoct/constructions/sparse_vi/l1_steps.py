@@ -1,0 +1,283 @@
+"""Steps down the KL with an ℓ1 penalty on the weights (Campbell & Beronov 2019, Appendix D.3).
+
+    w* = argmin_{w ≥ 0} KL(π_w‖π) + λ Σ_n f̃_n w_n                                     (Eq. 95)
+    w ← prox_{γ_t λ}(w − γ_t ∇KL(π_w‖π)),  prox_λ(x)_n = max(x_n − λ f̃_n, 0)            (Eq. 96)
+
+In place of the steps of Eq. 96, `by_expansions` minimises a quadratic expansion. Around w,
+KL(π_v‖π) ≈ ½‖b − Gᵀv‖² with vectors whose inner products are Cov_w, for all candidate rows. That
+plus the penalty is, in u_n = f̃_n w_n, non-negative least squares with one more coordinate, ε for
+every u_n and −λ/ε for b:
+
+    ½(−λ/ε − ε Σu)² = λ Σu + ½ε²(Σu)² + constant
+
+whose minimiser is exactly that of the penalty λ + ε²Σu: the package's active set gives it exactly,
+with one of several equal rows where gradient steps would keep them all. Far from the posterior,
+where KL curves more than Cov_w says, the curvature is multiplied by a c ≥ 1 that makes the
+penalised KL fall.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from decoct.constructions.sparse_vi.manifold import LocalView
+from decoct.constructions.sparse_vi.manifold.full_table import Ground
+from decoct.errors import ModelError, SamplerError
+from decoct.solvers.active_set import ActiveSet, UnitVectors
+from decoct.solvers.nnls import best_row
+from decoct.stats.tangent import Tangent
+
+EXTRA = 2e-2
+"""ε‖b‖/λ; the penalty minimised is within EXTRA²‖r‖/‖b‖, relative to itself, of the one asked."""
+
+TRUSTED = 0.25
+"""Effective share of the draws that must stand behind the weights a step goes to."""
+
+OVERSHOT = 0.1
+"""Correlation of a step with the penalised slope at its end above which it went too far."""
+
+STIFFER = 4.0
+"""Factor of c after a step that did not lower the penalised KL."""
+
+PATIENCE = 3
+"""How often c is raised because a step has too many rows."""
+
+TRIALS = 16
+"""Most c that are tried."""
+
+EASED = 2.0
+"""c is divided by this after a step that did."""
+
+SETTLED = 1e-2
+"""Gain of a step, relative to the penalty λ Σu, below which the steps end."""
+
+
+class Step(NamedTuple):
+    """Where a step led, the c it took, and the gain that its expansion promised, in nats."""
+
+    view: Any
+    stiffness: float
+    gain: float
+
+
+class End(NamedTuple):
+    """Where steps ended.
+
+    Attributes
+    ----------
+    view
+        What was seen there, or last before there were too many rows.
+    crowded : (C,)
+        The weights that were too many; None if they never were.
+    stiffness
+        c to begin with from there.
+    """
+
+    view: Any
+    crowded: Float[np.ndarray, " C"] | None
+    stiffness: float
+
+
+def by_expansions(
+    key: jax.Array,
+    ground: Ground,
+    view: Any,
+    penalty: float,
+    limit: float,
+    iterations: int,
+    stiffness: float,
+) -> End:
+    """Go to the minimiser of the penalised expansion until that is where it stands.
+
+    Parameters
+    ----------
+    penalty
+        λ.
+    limit
+        Most rows; with more the steps end early.
+    iterations
+        Most steps.
+    stiffness
+        c of the first step.
+    """
+    for t in range(iterations):
+        place = jax.random.fold_in(key, t)
+        step = _expansion_step(place, ground, view, penalty, stiffness, limit)
+        if isinstance(step, np.ndarray):
+            return End(view, step, stiffness)
+        if step is None:
+            break
+        view, stiffness = step.view, max(1.0, step.stiffness / EASED)
+        if step.gain <= SETTLED * penalty * ground.sum_of_scaled(view.selection):
+            break
+    return End(view, None, stiffness)
+
+
+def by_gradients(
+    key: jax.Array,
+    ground: Ground,
+    view: Any,
+    penalty: float,
+    limit: float,
+    iterations: int,
+    rate: float,
+) -> End:
+    """Take the proximal gradient steps of Eq. 96 with γ_t = rate/(1 + t), t = 0, 1, …"""
+    for t in range(iterations):
+        tangent, weights = ground.tangent(view), ground.dense(view.selection)
+        gamma = rate / (1.0 + t)
+        slope = -tangent.vectors @ (tangent.target - weights @ tangent.vectors)
+        moved = proximal(weights - gamma * slope, gamma * penalty * ground.scales)
+        moved[ground.scales <= 0.0] = 0.0
+        if np.count_nonzero(moved) > limit:
+            return End(view, moved, 1.0)
+        wide = ground.spanning(view, (weights > 0.0) | (moved > 0.0))
+        there = moved[ground.places(wide.selection)]
+        view = ground.manifold.moved(jax.random.fold_in(key, t), wide, there)
+        view = ground.manifold.pruned(view)
+    return End(view, None, 1.0)
+
+
+def proximal(
+    x: Float[np.ndarray, " n"], thresholds: Float[np.ndarray, " n"]
+) -> Float[np.ndarray, " n"]:
+    """Return argmin_{w ≥ 0} ½‖w − x‖² + thresholdsᵀw (Eq. 96 where w ≥ 0)."""
+    return np.maximum(x - thresholds, 0.0)
+
+
+def minimiser(
+    tangent: Tangent,
+    scales: Float[np.ndarray, " C"],
+    penalty: float,
+    here: Float[np.ndarray, " C"],
+    stiffness: float = 1.0,
+    limit: float = np.inf,
+) -> Float[np.ndarray, " C"]:
+    """Return argmin_{v ≥ 0} (v − w)ᵀD + ½c‖Gᵀ(v − w)‖² + λ Σ f̃_n v_n, D = −G(b − Gᵀw).
+
+    Divided by c, that is the penalty λ/c with Gᵀw + (b − Gᵀw)/c for b.
+
+    Parameters
+    ----------
+    tangent
+        G and b.
+    scales : (C,)
+        f̃_n; a row without one takes no weight.
+    penalty
+        λ > 0.
+    here : (C,)
+        w; its support is tried first.
+    stiffness
+        c ≥ 1. With 1, w does not matter.
+    limit
+        A solution on its way to more rows than this is returned as it is.
+    """
+    now = here @ tangent.vectors
+    target = now + (tangent.target - now) / stiffness
+    if np.linalg.norm(target) == 0.0:
+        return np.zeros(len(scales))
+    unit, units = _with_penalty(Tangent(tangent.vectors, target), scales, penalty / stiffness)
+    begin = np.flatnonzero((here > 0.0) & unit.usable)
+    active = ActiveSet.spanned_by(unit, begin.tolist()) if len(begin) else ActiveSet(unit)
+    for _ in range(3 * len(scales)):
+        row = best_row(active)
+        if row is None or active.size > limit:
+            break
+        active.add(row)
+    places, weights = active.result()
+    dense = np.zeros(len(scales))
+    dense[places] = weights / units[places]
+    return dense
+
+
+def _with_penalty(
+    tangent: Tangent, scales: Float[np.ndarray, " C"], penalty: float
+) -> tuple[UnitVectors, Float[np.ndarray, " C"]]:
+    """Return the problem in u with the coordinate of the penalty, and the units f̃_n of u."""
+    epsilon = EXTRA * penalty / float(np.linalg.norm(tangent.target))
+    units = np.where(scales > 0.0, scales, 1.0)
+    scaled = np.column_stack([tangent.vectors / units[:, None], np.full(len(scales), epsilon)])
+    scaled[scales <= 0.0] = 0.0
+    target = np.append(tangent.target, -penalty / epsilon)
+    return UnitVectors.scaled(scaled, target, overwrite=True), units
+
+
+def _expansion_step(
+    key: jax.Array, ground: Ground, view: Any, penalty: float, stiffness: float, limit: float
+) -> Step | Float[np.ndarray, " C"] | None:
+    """Minimise the penalised expansion with curvature c, 4c, … until the penalised KL falls.
+
+    None if it never does; the minimiser itself if it has more rows than ``limit`` and those of
+    shorter steps have too.
+    """
+    tangent, here = ground.tangent(view), ground.dense(view.selection)
+    costs, crowded = penalty * ground.scales, 0
+    for trial in range(TRIALS):
+        goal = minimiser(tangent, ground.scales, penalty, here, stiffness, limit)
+        there = None
+        if np.count_nonzero(goal) > limit:
+            crowded += 1
+            if crowded > PATIENCE:
+                return goal
+        else:
+            there = _tried(jax.random.fold_in(key, trial), ground, view, here, goal, costs)
+        if there is not None:
+            return Step(there, stiffness, _promise(tangent, here, goal, costs, stiffness))
+        stiffness *= STIFFER
+    return None
+
+
+def _tried(
+    key: jax.Array,
+    ground: Ground,
+    view: Any,
+    here: Float[np.ndarray, " C"],
+    goal: Float[np.ndarray, " C"],
+    costs: Float[np.ndarray, " C"],
+) -> Any | None:
+    """Return the view at ``goal`` if the penalised KL is lower there, as far as can be told."""
+    wide = ground.spanning(view, (here > 0.0) | (goal > 0.0))
+    places = ground.places(wide.selection)
+    here, goal, costs = here[places], goal[places], costs[places]
+    before, after = wide.height(here), wide.height(goal)
+    if after.share >= TRUSTED * before.share:
+        if after.kl + costs @ goal >= before.kl + costs @ here:
+            return None
+        return ground.manifold.pruned(ground.manifold.moved(key, wide, goal))
+    try:
+        near = ground.near(view.origin).manifold
+        seen = near.at(key, wide.selection._replace(weights=goal))
+    except SamplerError:
+        raise
+    except ModelError:  # no posterior the sampler can draw from: a step too far
+        return None
+    far = _correlation(seen, goal - here, costs) > OVERSHOT
+    return None if far else ground.manifold.pruned(seen)
+
+
+def _correlation(
+    view: LocalView, direction: Float[np.ndarray, " m"], costs: Float[np.ndarray, " m"]
+) -> float:
+    """Return the penalised slope along a direction, in units of ‖Gᵀd‖‖b − Gᵀw‖."""
+    tangent = view.tangent()
+    along = direction @ tangent.vectors
+    residual = tangent.target - view.selection.weights @ tangent.vectors
+    scale = float(np.linalg.norm(along) * np.linalg.norm(residual))
+    return float(costs @ direction - along @ residual) / scale if scale > 0.0 else 0.0
+
+
+def _promise(
+    tangent: Tangent,
+    here: Float[np.ndarray, " C"],
+    goal: Float[np.ndarray, " C"],
+    costs: Float[np.ndarray, " C"],
+    stiffness: float,
+) -> float:
+    """Return by how much the penalised expansion with curvature c falls."""
+    along = (goal - here) @ tangent.vectors
+    residual = tangent.target - here @ tangent.vectors
+    return float(along @ residual - 0.5 * stiffness * along @ along - costs @ (goal - here))

@@ -1,0 +1,202 @@
+"""The manifold of linear regression with known noise, in closed form (Eq. 23-24).
+
+Equations are those of Campbell & Beronov (2019).
+
+With π_w = N(μ_w, Σ_w), ν_n = y_n − μ_wᵀx_n and noise σ,
+
+    Cov_w[f_n, f_m] = σ⁻⁴(ν_nν_m x_nᵀΣ_wx_m + ½(x_nᵀΣ_wx_m)²).
+
+As vectors these would have D + D² numbers a row. Let P = LLᵀ be the precision of the full posterior
+N(μ₁, P⁻¹). In the coordinates φ = Lᵀ(θ − μ₁), with x̃_n = L⁻¹x_n and ỹ_n = y_n − μ₁ᵀx_n, that is
+N(0, I), and π_w = N(m, C) has
+
+    C⁻¹ = P̃₀ + σ⁻²Σ w_n x̃_nx̃_nᵀ,     C⁻¹m = −L⁻¹P₀μ₁ + σ⁻²Σ w_n ỹ_nx̃_n,     P̃₀ = L⁻¹P₀L⁻ᵀ,
+
+so that fᵀ(1 − w) = log π/π_w is a quadratic with slope −m at m and Hessian C⁻¹ − I. With u_n = Cx̃_n
+
+    Cov_w[f_n, fᵀ(1 − w)] = σ⁻²(½u_nᵀ(u_n − x̃_n) − ν_n u_nᵀm),
+    KL(π_w‖π) = ½(tr C − D − log det C + mᵀm):
+
+one product of D² a row whatever the support, and no sum over the rows. Of bᵀb the same holds with
+Σ f_n, whose slope is a = P̃₀m + L⁻¹P₀μ₁ − m and whose Hessian is P̃₀ − I.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.linalg import LinAlgError, cholesky, eigh, eigvalsh, solve_triangular
+from scipy.linalg.lapack import get_lapack_funcs
+
+from decoct.constructions.base import Problem, Selection
+from decoct.constructions.sparse_vi.manifold.base import NOISE, Height, correlations, greedy_row
+from decoct.constructions.sparse_vi.manifold.exact import CONVERGED, ExactManifold
+from decoct.errors import ModelError
+from decoct.models.linear import LinearRegression
+from decoct.stats.tangent import Tangent
+
+RANK = 1e-14
+"""Eigenvalue of the support's Gram matrix, relative to the largest, below which it is round-off."""
+
+CLOSE = 1e-3
+"""KL in nats below which tr C − D − log det C would lose its digits; eigenvalues keep them."""
+
+Directions = tuple[Float[np.ndarray, "n d"], Float[np.ndarray, "n d"], Float[np.ndarray, " n"]]
+"""x̃_n, u_n and ν_n."""
+
+Posterior = tuple[
+    Float[np.ndarray, "d d"],
+    Float[np.ndarray, "d d"],
+    Float[np.ndarray, "d d"],
+    Float[np.ndarray, " d"],
+]
+"""C⁻¹, its lower Cholesky factor, C and m."""
+
+
+@dataclass(frozen=True)
+class LinearView:
+    """π_w as N(m, C) of φ: offset m (d,) and cov C (d, d)."""
+
+    manifold: LinearManifold
+    selection: Selection
+    offset: Float[np.ndarray, " d"]
+    cov: Float[np.ndarray, "d d"]
+
+    @property
+    def origin(self) -> None:
+        return None
+
+    @property
+    def mean(self) -> Float[np.ndarray, " d"]:
+        """Return μ_w."""
+        manifold = self.manifold
+        return manifold.centre + solve_triangular(manifold.factor.T, self.offset)
+
+    @property
+    def root(self) -> Float[np.ndarray, "d d"]:
+        """Return a matrix A with AAᵀ = Σ_w."""
+        return solve_triangular(self.manifold.factor.T, cholesky(self.cov, lower=True))
+
+    def best_row(self, blocked: Int[np.ndarray, " k"]) -> int | None:
+        if self.predicted_kl() <= CONVERGED:
+            return None
+        x, u, nu = self._directions(slice(None))
+        squares = np.einsum("nd,nd->n", x, u)
+        variances = self.manifold.precision**2 * squares * (nu**2 + 0.5 * squares)
+        scores = correlations(self._with_residual(x, u, nu), variances)
+        least = NOISE * self._target_norm()
+        return greedy_row(scores, np.arange(len(x)), self.selection, blocked, least)
+
+    def tangent(self) -> Tangent:
+        """Return vectors with the Gram matrix of Eq. 24, from its eigenvectors."""
+        x, u, nu = self._directions(self.selection.indices)
+        inner = x @ u.T
+        gram = self.manifold.precision**2 * inner * (np.outer(nu, nu) + 0.5 * inner)
+        values, basis = eigh(gram)
+        kept = values > RANK * values[-1]
+        basis, root = basis[:, kept], np.sqrt(values[kept])
+        with_target = gram @ self.selection.weights + self._with_residual(x, u, nu)
+        return Tangent(basis * root, (basis.T @ with_target) / root)
+
+    def height(self, weights: Float[np.ndarray, " m"]) -> Height:
+        return self.manifold.height(self.selection._replace(weights=weights))
+
+    def third_moments(self) -> None:
+        return None
+
+    def predicted_kl(self) -> float:
+        return self.manifold.height(self.selection).kl
+
+    def _directions(self, which: Int[np.ndarray, " m"] | slice) -> Directions:
+        x = self.manifold.x[which]
+        return x, x @ self.cov, self.manifold.y[which] - x @ self.offset
+
+    def _with_residual(
+        self,
+        x: Float[np.ndarray, "n d"],
+        u: Float[np.ndarray, "n d"],
+        nu: Float[np.ndarray, " n"],
+    ) -> Float[np.ndarray, " n"]:
+        """Return Cov_w[f_n, fᵀ(1 − w)]."""
+        quadratic = np.einsum("nd,nd->n", u, u) - np.einsum("nd,nd->n", u, x)
+        return self.manifold.precision * (0.5 * quadratic - nu * (u @ self.offset))
+
+    def _target_norm(self) -> float:
+        """Return ‖b‖, the standard deviation of Σ f_n."""
+        manifold = self.manifold
+        slope = manifold.prior @ self.offset - manifold.prior_shift - self.offset
+        bent = self.cov @ (manifold.prior - np.eye(len(slope)))
+        return float(np.sqrt(slope @ self.cov @ slope + 0.5 * (bent * bent.T).sum()))
+
+
+class LinearManifold(ExactManifold):
+    """Exact views of `LinearRegression` with known noise.
+
+    Raises
+    ------
+    ModelError
+        Of a prior so wide that a precision is singular in float64; also where a view is made.
+
+    Attributes
+    ----------
+    precision
+        σ⁻².
+    centre, factor
+        μ₁ and L.
+    x, y
+        x̃_n and ỹ_n of all rows.
+    prior, prior_shift
+        P̃₀ and −L⁻¹P₀μ₁.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        model = problem.potentials.model
+        assert isinstance(model, LinearRegression)
+        assert model.noise_scale is not None
+        super().__init__(problem)
+        x, y = self.rows["x"], self.rows["y"]
+        self.precision = float(1.0 / np.square(model.noise_scale))
+        scales = np.broadcast_to(np.asarray(model.prior_scale), (problem.potentials.dim,))
+        self.factor = _factor(np.diag(scales**-2.0) + self.precision * x.T @ x)
+        half = solve_triangular(self.factor, self.precision * x.T @ y, lower=True)
+        self.centre = solve_triangular(self.factor.T, half)
+        self.x = np.ascontiguousarray(solve_triangular(self.factor, x.T, lower=True).T)
+        self.y = y - x @ self.centre
+        root = solve_triangular(self.factor, np.diag(1.0 / scales), lower=True)
+        self.prior, self.prior_shift = root @ root.T, -root @ (self.centre / scales)
+
+    def height(self, selection: Selection) -> Height:
+        information, factor, cov, mean = self._posterior(selection)
+        kl = 0.5 * (np.trace(cov) - len(cov)) + np.log(np.diag(factor)).sum()
+        if kl < CLOSE:
+            excess = 1.0 / eigvalsh(information) - 1.0
+            kl = 0.5 * (excess - np.log1p(excess)).sum()
+        return Height(float(kl + 0.5 * mean @ mean), 1.0)
+
+    def at(self, key: jax.Array, selection: Selection) -> LinearView:
+        _, _, cov, mean = self._posterior(selection)
+        return LinearView(self, selection, mean, cov)
+
+    def _posterior(self, selection: Selection) -> Posterior:
+        x, y = self.x[selection.indices], self.y[selection.indices]
+        weights = self.precision * selection.weights
+        scaled = np.sqrt(weights)[:, None] * x
+        information = self.prior + scaled.T @ scaled
+        factor = _factor(information)
+        (potri,) = get_lapack_funcs(("potri",), (factor,))
+        lower = np.tril(potri(factor, lower=1)[0])
+        cov = lower + np.tril(lower, -1).T
+        return information, factor, cov, cov @ (self.prior_shift + (weights * y) @ x)
+
+
+def _factor(precision: Float[np.ndarray, "d d"]) -> Float[np.ndarray, "d d"]:
+    try:
+        return cholesky(precision, lower=True)
+    except LinAlgError as error:
+        raise ModelError(
+            "The precision of a posterior is not positive definite to 16 digits: the prior says "
+            "too little of some direction of x. Give a smaller prior_scale, or scale x."
+        ) from error

@@ -1,0 +1,333 @@
+"""The manifold at π_w from draws (Campbell & Beronov 2019, Eq. 11 and 13), reused while they last.
+
+S draws θ_s of π_{w₀} with self-normalised importance weights r_s(w) ∝ exp((w − w₀)ᵀf(θ_s)) stand
+for π_w as long as their effective number is at least S/2. The potentials of the support and Σ_n f_n
+at the draws are kept, so that a weight step costs O(M S), not O(N S). With
+
+    g_ns = √r_s (f_n(θ_s) − Σ_t r_t f_n(θ_t)),     ⟨g_n, g_m⟩ = Cov_r[f_n, f_m]
+
+and, up to a constant shared by all v (Eq. 6),
+
+    KL(π_v‖π) = −log Σ_s r_s exp((v − w)ᵀf(θ_s)) − E_v[Σ_n f_n − vᵀf].
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.special import logsumexp
+
+from decoct.constructions.base import Problem, Selection
+from decoct.constructions.sparse_vi.manifold.base import (
+    NOISE,
+    Height,
+    Origin,
+    correlations,
+    greedy_row,
+    has_row,
+    pruned,
+    row_bytes,
+    with_row,
+)
+from decoct.data.base import Columns
+from decoct.errors import ModelError, RequestError, SamplerError
+from decoct.passes.control_variates import subsampled_totals
+from decoct.passes.pools import Pool
+from decoct.runtime.randomness import host_rng
+from decoct.stats.tangent import Tangent
+
+LASTS = 0.5
+"""Effective share of the draws below which new ones are made."""
+
+WHOLE_BYTES = 2**30
+"""Most memory that all rows may take, with what is kept of each."""
+
+
+@dataclass
+class Cloud:
+    """Draws of π_{w₀} and what is known at them.
+
+    Attributes
+    ----------
+    z : (S, d)
+        The draws.
+    log_weights : (S,)
+        log r_s(w₀), normalised.
+    total : (S,)
+        Σ_n f_n(θ_s) over all rows, centred over the draws.
+    origin
+        Key and weights w₀ of the draws.
+    choice
+        Candidates and their potentials, centred over the draws; None until someone has to choose.
+    """
+
+    z: Float[np.ndarray, "S d"]
+    log_weights: Float[np.ndarray, " S"]
+    total: Float[np.ndarray, " S"]
+    origin: Origin
+    choice: tuple[Int[np.ndarray, " C"], Float[np.ndarray, "C S"]] | None = None
+
+
+@dataclass(frozen=True)
+class SampledView:
+    """Draws with importance weights at w, and the support's potentials at them.
+
+    Attributes
+    ----------
+    manifold
+        What the view is of.
+    cloud
+        The draws.
+    selection
+        The support with the weights w.
+    support : (m, S)
+        f_n(θ_s) of the support, centred over the draws.
+    log_weights : (S,)
+        log r_s(w), normalised.
+    """
+
+    manifold: SampledManifold
+    cloud: Cloud
+    selection: Selection
+    support: Float[np.ndarray, "m S"]
+    log_weights: Float[np.ndarray, " S"]
+
+    @property
+    def origin(self) -> Origin:
+        return self.cloud.origin
+
+    @property
+    def share(self) -> float:
+        """Effective share of the draws."""
+        return float(1.0 / np.exp(2.0 * self.log_weights).sum() / len(self.log_weights))
+
+    def best_row(self, blocked: Int[np.ndarray, " k"]) -> int | None:
+        candidates, potentials = self.manifold.choice(self.cloud)
+        r = np.exp(self.log_weights)
+        residual = self.cloud.total - self.selection.weights @ self.support
+        residual = r * (residual - r @ residual)
+        means = potentials @ r
+        variances = np.square(potentials) @ r - means**2
+        target = self.cloud.total - r @ self.cloud.total
+        least = NOISE * float(np.sqrt(r @ target**2))
+        scores = correlations(potentials @ residual, variances)
+        return greedy_row(scores, candidates, self.selection, blocked, least)
+
+    def tangent(self) -> Tangent:
+        r, root = np.exp(self.log_weights), np.exp(0.5 * self.log_weights)
+        vectors = (self.support - (self.support @ r)[:, None]) * root
+        return Tangent(vectors, (self.cloud.total - r @ self.cloud.total) * root)
+
+    def height(self, weights: Float[np.ndarray, " m"]) -> Height:
+        logits = self.log_weights + (weights - self.selection.weights) @ self.support
+        log_z = float(np.asarray(logsumexp(logits)))
+        p = np.exp(logits - log_z)
+        expected = float(p @ (self.cloud.total - weights @ self.support))
+        return Height(-log_z - expected, float(1.0 / (p @ p) / len(p)))
+
+    def third_moments(self) -> tuple[Float[np.ndarray, "m S"], Float[np.ndarray, " S"]]:
+        vectors, target = self.tangent()
+        root = np.exp(0.5 * self.log_weights)
+        left = target - self.selection.weights @ vectors
+        return vectors, np.divide(left, root, out=np.zeros_like(left), where=root > 0.0)
+
+    def predicted_kl(self) -> float:
+        weights = self.selection.weights
+        return self.tangent().predicted_kl(np.arange(len(weights)), weights)
+
+
+class SampledManifold:
+    """Views from draws of the problem's sampler.
+
+    Parameters
+    ----------
+    problem
+        Potentials and sampler.
+    draws
+        S.
+    subsample
+        Rows, besides the support, among which to choose (U of §3.2), drawn anew at every view; None
+        for all of them.
+    subsample_totals
+        Estimate Σ_n f_n from the same rows, (N/|U|) Σ_U f_n (§3.3); else it is the sum over all.
+    reuse
+        Reweight draws while they last; else every view has draws of its own.
+    candidates : (C,)
+        U, global row numbers, ascending, the same at every view; in place of ``subsample``.
+    control_variates
+        Correct the estimated Σ_n f_n by a quadratic summed over all rows where that helps.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        draws: int,
+        subsample: int | None,
+        subsample_totals: bool,
+        reuse: bool,
+        candidates: Int[np.ndarray, " C"] | None = None,
+        control_variates: bool = True,
+    ) -> None:
+        self.problem, self.draws, self.reuse = problem, draws, reuse
+        self.subsample = None if subsample is None else min(subsample, problem.n_rows)
+        self.subsample_totals, self.control_variates = subsample_totals, control_variates
+        self.start = problem.potentials.space.flatten(problem.potentials.initial)
+        self._fixed: Pool | None = None
+        if self.subsample is None:
+            if candidates is None:
+                self._require_room()
+                candidates = np.arange(problem.n_rows)
+            self._fixed = Pool(candidates, problem.potentials.rows.take(candidates))
+
+    @property
+    def n_rows(self) -> int:
+        return self.problem.n_rows
+
+    @property
+    def everything(self) -> Columns | None:
+        """All encoded rows where the manifold holds them and sums over them; else None."""
+        if self._fixed is None or self.subsample_totals or len(self._fixed.indices) < self.n_rows:
+            return None
+        return self._fixed.rows
+
+    def near(self, origin: Origin) -> SampledManifold:
+        """Return the manifold whose sampler begins to look where the draws of ``origin`` lie."""
+        there = copy.copy(self)
+        there.start = origin.centre
+        return there
+
+    def at(self, key: jax.Array, selection: Selection) -> SampledView:
+        """Return a view from fresh draws."""
+        start = self.start
+        return self._drawn(Origin(np.asarray(jax.random.key_data(key)), selection, start, start))
+
+    def _drawn(self, origin: Origin) -> SampledView:
+        selection = origin.selection
+        key = jax.random.fold_in(_key(origin), 0)
+        drawn = self.problem.draw(key, selection, self.draws, origin.start)
+        z = drawn.flat[: self.draws]
+        if len(z) < self.draws:
+            raise SamplerError(
+                f"The sampler '{drawn.sampler}' returned {len(z)} draws of the {self.draws} it was "
+                "asked for; use another sampler (sampler=NUTS())."
+            )
+        if not np.isfinite(z).all():
+            bad = int(np.argmin(np.isfinite(z).all(axis=1)))
+            raise SamplerError(
+                f"Draw {bad} of the sampler '{drawn.sampler}' is not finite; use another sampler "
+                "(sampler=NUTS()), or check the prior."
+            )
+        origin = origin._replace(centre=z.mean(axis=0))
+        cloud = Cloud(z, np.full(len(z), -np.log(len(z))), np.zeros(len(z)), origin)
+        if self.subsample_totals:
+            numbers, potentials = self.choice(cloud)
+            chosen = np.isin(numbers, self._subset(origin))
+            few = numbers[chosen]
+            rows = Pool(few, self.problem.potentials.rows.take(few))
+            cloud.total = subsampled_totals(
+                self.problem.potentials, z, rows, potentials[chosen], self.control_variates
+            ).totals
+        else:
+            total = self.problem.potentials.totals(z)
+            cloud.total = total - total.mean()
+        support = _centred(self.problem.potentials.vectors(selection.rows, z))
+        seen = np.square(cloud.total) + np.square(support).sum(axis=0)
+        if not np.isfinite(seen).all():
+            bad = int(np.argmax(np.abs(z).max(axis=1)))
+            raise ModelError(
+                f"The log-likelihoods at draw {bad} of the sampler '{drawn.sampler}' are too large "
+                f"to be squared ({z[bad]} …); use another sampler (sampler=NUTS()), or a "
+                "narrower prior."
+            )
+        return SampledView(self, cloud, selection, support, cloud.log_weights)
+
+    def choice(self, cloud: Cloud) -> tuple[Int[np.ndarray, " C"], Float[np.ndarray, "C S"]]:
+        """Return the rows to choose from and their potentials at the draws.
+
+        They are U and the rows at which the draws were made, whatever has lost its weight since: a
+        build that goes on from a checkpoint has the same.
+        """
+        if cloud.choice is None:
+            potentials = self.problem.potentials
+            numbers, rows = self._pool(cloud.origin)
+            if len(numbers) == self.n_rows:
+                potentials.counts.passes += 1
+            cloud.choice = numbers, _centred(potentials.vectors(rows, cloud.z))
+        return cloud.choice
+
+    def _pool(self, origin: Origin) -> Pool:
+        used = origin.selection.indices
+        if self._fixed is not None and np.isin(used, self._fixed.indices).all():
+            return self._fixed
+        numbers = np.union1d(self._subset(origin), used)
+        return Pool(numbers, self.problem.potentials.rows.take(numbers))
+
+    def with_row(self, view: SampledView, row: int) -> SampledView:
+        if has_row(view.selection, row):
+            return view
+        columns = self.problem.potentials.rows.take(np.array([row]))
+        selection = with_row(view.selection, row, columns)
+        candidates, potentials = self.choice(view.cloud)
+        support = potentials[np.searchsorted(candidates, selection.indices)]
+        return replace(view, selection=selection, support=support)
+
+    def moved(
+        self, key: jax.Array, view: SampledView, weights: Float[np.ndarray, " m"]
+    ) -> SampledView:
+        selection = view.selection._replace(weights=weights)
+        logits = view.log_weights + (weights - view.selection.weights) @ view.support
+        there = replace(view, selection=selection, log_weights=logits - logsumexp(logits))
+        if self.reuse and there.share >= LASTS:
+            return there
+        return self.near(view.origin).at(key, selection)
+
+    def count(self, views: int, support: int) -> None:
+        """Count the potentials of views that were made elsewhere, a pass over all rows each."""
+        potentials = self.problem.potentials
+        potentials.counts.passes += views
+        potentials.counts.evaluations += views * (self.n_rows + support) * self.draws
+        if potentials.on_rows is not None:
+            potentials.on_rows(views * self.n_rows)
+
+    def pruned(self, view: SampledView) -> SampledView:
+        selection = pruned(view.selection)
+        kept = np.searchsorted(view.selection.indices, selection.indices)
+        return replace(view, selection=selection, support=view.support[kept])
+
+    def restored(self, origin: Origin, selection: Selection) -> SampledView:
+        view = self._drawn(origin)
+        support = _centred(self.problem.potentials.vectors(selection.rows, view.cloud.z))
+        logits = view.log_weights + selection.weights @ support
+        logits = logits - origin.selection.weights @ view.support
+        return replace(
+            view, selection=selection, support=support, log_weights=logits - logsumexp(logits)
+        )
+
+    def _subset(self, origin: Origin) -> Int[np.ndarray, " u"]:
+        """Return U, the same for the same draws."""
+        if self._fixed is not None:
+            return self._fixed.indices
+        assert self.subsample is not None
+        key = jax.random.fold_in(_key(origin), 1)
+        return np.unique(host_rng(key).integers(self.problem.n_rows, size=self.subsample))
+
+    def _require_room(self) -> None:
+        size = self.n_rows * (row_bytes(self.problem) + 8 * self.draws)
+        if size > WHOLE_BYTES:
+            raise RequestError(
+                f"All {self.n_rows} rows and their potentials at {self.draws} draws would take "
+                f"{size / 2**30:.1f} GB; give subsample=, the rows to choose from at each pick."
+            )
+
+
+def _key(origin: Origin) -> jax.Array:
+    return jax.random.wrap_key_data(jnp.asarray(origin.key_data))
+
+
+def _centred(values: Float[np.ndarray, "n S"]) -> Float[np.ndarray, "n S"]:
+    return values - values.mean(axis=1, keepdims=True)

@@ -1,0 +1,344 @@
+"""SparseVI, Riemannian coresets (Campbell & Beronov 2019, Algorithm 1).
+
+From w = 0, the prior:
+
+    1. choose the row whose potential correlates most with the residual fᵀ(1 − w) under π_w, in
+       absolute value among rows that have a weight already          (Eq. 10-11, lines 3-9)
+    2. move the weights of the support towards min KL(π_w‖π)           (Eq. 12, lines 10-15)
+
+and again, M times. The tangent space moves with w, so that no weighting distribution is needed.
+The paper pays T·S potentials of all N rows per pick for stochastic gradients; here the default
+update is a damped Gauss–Newton step (`weight_updates.Quadratic`), and draws are reused under
+importance weights while they last (`manifold.sampled`). Conjugate models need no draws at all
+(`manifold.gaussian`, `manifold.linear`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Int
+
+from decoct.constructions.base import (
+    Chosen,
+    Plan,
+    Problem,
+    Selection,
+    StepInfo,
+    evenly,
+    pack_chosen,
+    unpack_chosen,
+)
+from decoct.constructions.sparse_vi.manifold import (
+    LocalView,
+    Manifold,
+    Origin,
+    manifold_of,
+    near,
+    require_proper_prior,
+)
+from decoct.constructions.sparse_vi.manifold.base import has_row, pruned
+from decoct.constructions.sparse_vi.manifold.plan import draws_plan
+from decoct.constructions.sparse_vi.weight_updates import (
+    Quadratic,
+    WeightUpdate,
+    least_missed,
+    require_draws,
+)
+from decoct.errors import RequestError
+from decoct.passes.pools import Pool
+from decoct.runtime.checks import is_whole
+from decoct.status import Status
+
+UNMOVED = 1e-6
+"""Change of a weight, relative to the largest, below which it counts as none."""
+
+RUN_AWAY = 4.0
+"""Σ w, in units of N, above which weights count as run away; `Quadratic` allows 2."""
+
+
+class SparseVIState(NamedTuple):
+    """What the next pick needs.
+
+    Attributes
+    ----------
+    picks
+        Picks done.
+    selection
+        Rows with a positive weight.
+    blocked
+        Rows not to pick until another moves the weights: all with weight once one of them, or a row
+        that did not help, was picked, and such rows.
+    chosen
+        For every size, the last selection it allows; sizes not reached yet are absent.
+    outcome
+        `Status` by name.
+    origin
+        Where the last draws came from; made again when a build goes on from a checkpoint.
+    stale
+        Whether the next pick needs draws of its own.
+    view
+        The manifold and, unless stale, the draws themselves; never packed.
+    """
+
+    picks: int
+    selection: Selection
+    blocked: Int[np.ndarray, " k"]
+    chosen: dict[int, Chosen]
+    outcome: str
+    origin: Origin | None
+    stale: bool
+    view: Any
+
+
+@dataclass(frozen=True)
+class SparseVI:
+    """Greedy sparse variational inference.
+
+    Attributes
+    ----------
+    update
+        How weights move after a pick: `Quadratic` or `Gradient` of
+        `decoct.constructions.sparse_vi.weight_updates`.
+    draws
+        S; default max(100, 8 M). The paper's is 100.
+    picks
+        Most picks; None for as many as rows are asked for, the paper's M. Rows can be picked twice
+        or lose their weight, so that more picks fill the size better; once it is full, a pick takes
+        the place of the row that is missed least.
+    subsample
+        Rows among which to choose besides the support (U of §3.2); None for all. Closed forms
+        choose among all rows whatever it says.
+    subsample_totals
+        Estimate Σ_n f_n from those rows as well (§3.3). False walks all rows at all draws whenever
+        new draws are made.
+    control_variates
+        Correct that estimate by a quadratic that is summed over all rows, wherever the draws are
+        close enough together for it to help; each costs a pass of 1 + 2 d potentials a row. False
+        is the paper's estimate, noisy by about ½ d N/subsample nats.
+    reuse
+        Reweight draws while their effective number is at least S/2. False draws anew for every
+        gradient, as Algorithm 1 does.
+    exact
+        Covariances in closed form where the model has them: `GaussianMean` (Eq. 20-21) and
+        `LinearRegression` with known noise (Eq. 23-24).
+    """
+
+    update: WeightUpdate = field(default_factory=Quadratic)
+    draws: int | None = None
+    picks: int | None = None
+    subsample: int | None = None
+    subsample_totals: bool = False
+    control_variates: bool = True
+    reuse: bool = True
+    exact: bool = True
+
+    def __post_init__(self) -> None:
+        if isinstance(self.update, type) or not hasattr(self.update, "run"):
+            raise RequestError(
+                f"update must be Quadratic() or Gradient() of weight_updates, not {self.update!r}."
+            )
+        for name, least in (("draws", 2), ("picks", 1), ("subsample", 1)):
+            value = getattr(self, name)
+            if value is not None and not is_whole(value, least):
+                raise RequestError(
+                    f"{name} must be at least {least}, a whole number, not {value!r}."
+                )
+        if self.subsample_totals and self.subsample is None:
+            raise RequestError("subsample_totals=True needs subsample=, the rows to estimate from.")
+
+    def init(self, key: jax.Array, problem: Problem) -> SparseVIState:
+        require_draws(self.update, problem, self.exact)
+        require_proper_prior(problem.potentials, "SparseVI")
+        one = problem.potentials.rows.take(np.zeros(1, dtype=np.int64))
+        # One row without weight gives the prior its shapes.
+        prior = Selection(np.zeros(1, dtype=np.int64), np.zeros(1), one)
+        nothing = np.zeros(0, dtype=np.int64)
+        return SparseVIState(0, prior, nothing, {}, Status.RUNNING.name, None, True, None)
+
+    def step(
+        self, key: jax.Array, problem: Problem, state: SparseVIState
+    ) -> tuple[SparseVIState, StepInfo]:
+        manifold = self._manifold(problem, state)
+        view = self._view(key, manifold, state)
+        row = view.best_row(state.blocked)
+        if row is None and state.picks:  # these draws are fitted as well as can be
+            view = manifold.at(jax.random.fold_in(key, 4), state.selection)
+            row = view.best_row(state.blocked)
+        if row is None:
+            return self._finished(key, problem, manifold, state)
+        before = state.selection
+        view = manifold.with_row(view, row)
+        picked = int(np.searchsorted(view.selection.indices, row))
+        manifold = near(manifold, view.origin)
+        view = self.update.run(jax.random.fold_in(key, 1), manifold, view, picked)
+        if _rows(view.selection) > problem.size:
+            view = self._made_room(key, manifold, view)
+        manifold, view = near(manifold, view.origin), manifold.pruned(view)
+        selection = view.selection
+        moved = not _same(before, selection) and not has_row(before, row)
+        blocked = np.zeros(0, dtype=np.int64) if moved else np.append(state.blocked, row)
+        if not moved:
+            blocked = np.union1d(blocked, selection.indices[selection.weights > 0.0])
+        state = state._replace(
+            picks=state.picks + 1,
+            selection=selection,
+            blocked=blocked,
+            origin=view.origin,
+            stale=not (self.reuse and moved),
+            view=(manifold, view if self.reuse and moved else None),
+        )
+        state = state._replace(chosen=self._recorded(problem, state, view.predicted_kl()))
+        if state.picks >= self.steps(problem):
+            return self._finished(key, problem, manifold, state)
+        return state, _info(problem, selection, {"row": row})
+
+    def status(self, problem: Problem, state: SparseVIState) -> Status:
+        return Status[state.outcome]
+
+    def path(self, state: SparseVIState) -> tuple[Chosen, ...]:
+        return tuple(state.chosen[size] for size in sorted(state.chosen))
+
+    def steps(self, problem: Problem) -> int:
+        return self.picks or problem.size
+
+    def plan(self, problem: Problem) -> Plan:
+        """One set of draws at least; at most one a pick and two for every step of its update."""
+        most = (self.steps(problem) + len(problem.sizes)) * (1 + 2 * self.update.steps)
+        return draws_plan(
+            problem,
+            self.draws or max(100, 8 * problem.size),
+            (1, most),
+            subsample=self.subsample,
+            subsample_totals=self.subsample_totals,
+            control_variates=self.control_variates,
+        )
+
+    def pack(self, state: SparseVIState) -> dict[str, Any]:
+        return {
+            "picks": state.picks,
+            "selection": state.selection._asdict(),
+            "blocked": state.blocked,
+            "sizes": np.array(sorted(state.chosen), dtype=np.int64),
+            "chosen": pack_chosen(self.path(state)),
+            "outcome": state.outcome,
+            "origin": None if state.origin is None else state.origin.pack(),
+            "stale": state.stale,
+        }
+
+    def unpack(self, packed: dict[str, Any]) -> SparseVIState:
+        sizes = [int(size) for size in packed["sizes"]]
+        origin = packed["origin"]
+        return SparseVIState(
+            int(packed["picks"]),
+            Selection(**packed["selection"]),
+            np.asarray(packed["blocked"], dtype=np.int64),
+            dict(zip(sizes, unpack_chosen(packed["chosen"]), strict=True)),
+            str(packed["outcome"]),
+            None if origin is None else Origin.unpack(origin),
+            bool(packed["stale"]),
+            None,
+        )
+
+    def _manifold(self, problem: Problem, state: SparseVIState) -> Manifold:
+        if state.view is not None:
+            return state.view[0]
+        manifold = manifold_of(
+            problem,
+            self.draws or max(100, 8 * problem.size),
+            exact=self.exact,
+            subsample=self.subsample,
+            subsample_totals=self.subsample_totals,
+            control_variates=self.control_variates,
+            reuse=self.reuse,
+        )
+        return near(manifold, state.origin)
+
+    def _view(self, key: jax.Array, manifold: Manifold, state: SparseVIState) -> LocalView:
+        if not state.stale and state.view is not None:
+            return state.view[1]
+        if not state.stale and state.origin is not None:
+            return manifold.restored(state.origin, state.selection)
+        return manifold.at(jax.random.fold_in(key, 0), state.selection)
+
+    def _made_room(self, key: jax.Array, manifold: Manifold, view: LocalView) -> LocalView:
+        """Leave out the row that is missed least, and move the other weights again."""
+        weights = view.selection.weights.copy()
+        weights[least_missed(view.tangent(), weights)] = 0.0
+        view = manifold.pruned(manifold.moved(jax.random.fold_in(key, 2), view, weights))
+        manifold = near(manifold, view.origin)
+        return self.update.run(jax.random.fold_in(key, 3), manifold, view, 0)
+
+    def _recorded(
+        self, problem: Problem, state: SparseVIState, predicted_kl: float
+    ) -> dict[int, Chosen]:
+        """Keep the selection for every size that allows it and has nothing better yet."""
+        rows, chosen = _rows(state.selection), dict(state.chosen)
+        for m in problem.sizes if rows else ():
+            if rows > m or (self.picks is None and state.picks > m):
+                continue
+            known = chosen.get(m)
+            worse = (
+                known is not None
+                and known.predicted_kl is not None
+                and rows <= known.selection.size
+                and predicted_kl > known.predicted_kl
+            )
+            if not worse:
+                chosen[m] = Chosen(state.selection, predicted_kl)
+        return chosen
+
+    def _finished(
+        self, key: jax.Array, problem: Problem, manifold: Manifold, state: SparseVIState
+    ) -> tuple[SparseVIState, StepInfo]:
+        """Fill the sizes that were not reached, and predict KL for all from draws of their own."""
+        chosen = dict(state.chosen)
+        if _rows(state.selection):
+            for m in problem.sizes:
+                if m not in chosen and _rows(state.selection) <= m:
+                    chosen[m] = Chosen(state.selection, None)
+        smallest = chosen[min(chosen)] if chosen else Chosen(_anything(problem), None)
+        for place, m in enumerate(problem.sizes):
+            selection = chosen.get(m, smallest).selection
+            view = manifold.at(jax.random.fold_in(key, 1000 + place), selection)
+            chosen[m] = Chosen(selection, view.predicted_kl())
+        last = chosen[problem.size]
+        state = state._replace(chosen=chosen, outcome=Status.DONE.name, view=None)
+        return state, _info(problem, last.selection, {"predicted_kl": last.predicted_kl})
+
+
+def _info(problem: Problem, selection: Selection, numbers: dict[str, Any]) -> StepInfo:
+    """Return what a person wants to know of a selection, a warning of weights without end too."""
+    rows, share = _rows(selection), float(selection.weights.sum()) / problem.n_rows
+    message, numbers = f"{rows} rows", {**numbers, "rows": rows}
+    if share > RUN_AWAY:
+        numbers["warning"] = (
+            f"The weights add up to {share:.3g} times the number of rows: they have run away to a "
+            "posterior far too narrow, from which there is no way back. Plain gradient steps have "
+            "no scale: use Quadratic(), Gradient(optimizer='adam') or a smaller rate."
+        )
+        message += f", with weights of {share:.3g} N: the steps are too long"
+    return StepInfo(message, numbers)
+
+
+def _rows(selection: Selection) -> int:
+    return int(np.count_nonzero(selection.weights))
+
+
+def _same(before: Selection, after: Selection) -> bool:
+    """Whether a pick left the weights where they were."""
+    if not (before.weights.any() or after.weights.any()):
+        return True  # each has some row, for the shapes
+    mine, theirs = pruned(before), pruned(after)
+    return np.array_equal(mine.indices, theirs.indices) and bool(
+        np.abs(mine.weights - theirs.weights).max() <= UNMOVED * theirs.weights.max()
+    )
+
+
+def _anything(problem: Problem) -> Selection:
+    everything = np.arange(min(problem.n_rows, 10 * problem.size))
+    pool = Pool(everything, problem.potentials.rows.take(everything))
+    return evenly(problem, pool, problem.size)

@@ -1,0 +1,284 @@
+"""Weight updates of SparseVI: how the active weights move towards min KL(π_w‖π) after a pick.
+
+At a view of the manifold (`constructions.manifold`) with vectors g_n and target b whose inner
+products are covariances under π_w (Campbell & Beronov 2019):
+
+    gradient        D = −G(b − Gᵀw) on the support,  w ← max(0, w − γ_t D)    (Eq. 9, 13; Alg. 1)
+    quadratic       v = argmin_{v ≥ 0} (v − w)ᵀD + ½(v − w)ᵀH(v − w),
+                    w ← (1 − γ)w + γv                                         (Eq. 90-94)
+    single update   the same over (α, β) ≥ 0 with v = βw + α1_n               (Eq. 85-89)
+
+H = Cov_w[f] gives min ‖b − Gᵀv‖², plain non-negative least squares; the Monte Carlo Hessian
+H = (1/S)Σ g_s g_sᵀ(1 − g_sᵀ(1 − w)) of Eq. 91 has a third-order term that need not be positive, so
+its eigenvalues are raised to a small part of the largest.
+
+A full quadratic step from the prior overshoots by orders of magnitude. γ is halved until KL(π_v‖π),
+estimated at the same draws, falls and the draws still stand for π_v.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from decoct.constructions.base import Problem
+from decoct.constructions.sparse_vi.gradient_update import Gradient, basis_of, check_steps, slope_of
+from decoct.constructions.sparse_vi.manifold import has_closed_form, near
+from decoct.constructions.sparse_vi.manifold.base import LocalView, Manifold
+from decoct.errors import ModelError, RequestError, SamplerError
+from decoct.runtime.checks import is_positive
+from decoct.solvers.active_set import ActiveSet, UnitVectors
+from decoct.solvers.nnls import best_row
+from decoct.stats.tangent import Tangent
+
+__all__ = ["Gradient", "Quadratic", "WeightUpdate", "least_missed", "require_draws"]
+
+TRUSTED = 0.25
+"""Effective share of the draws that must stand behind the weights a step goes to."""
+
+HOLD = 1e-3
+"""How much of ‖b‖ it costs to move a weight by N."""
+
+TRIALS = 8
+"""Most lengths of a step that are tried with draws made at its end."""
+
+OVERSHOT = -0.1
+"""Correlation of a step with what is left below which it went too far; above it is noise."""
+
+SMALLEST_STEP = 1e-8
+"""γ below which a direction counts as not descending."""
+
+SETTLED = 0.1
+"""Gain of a full step, relative to the KL that is left, below which the update ends."""
+
+STIFF = 1e3
+"""How much of ‖b‖ it costs to miss a sum of weights altogether."""
+
+FLOOR = 1e-6
+"""Smallest eigenvalue of a Hessian with its third-order term, relative to the largest."""
+
+
+@runtime_checkable
+class WeightUpdate(Protocol):
+    """A way to move the weights of the support; hyper-parameters only."""
+
+    @property
+    def steps(self) -> int:
+        """T, the most steps it takes."""
+        ...
+
+    def run(self, key: jax.Array, manifold: Manifold, view: LocalView, picked: int) -> LocalView:
+        """Return the view at the new weights; ``picked`` is the position of the new row."""
+        ...
+
+
+@dataclass(frozen=True)
+class Quadratic:
+    """Damped minimisers of the quadratic expansion of KL (Appendix D.2).
+
+    Attributes
+    ----------
+    steps
+        Most expansions after a pick; fewer if a full step gains little.
+    single
+        Move only the scale of the old weights and the new one (Appendix D.1); else all of them
+        (fully corrective).
+    third_order
+        Use the Monte Carlo Hessian of Eq. 91, not only its leading term Cov_w[f]. Needs draws.
+    damped
+        Halve γ until the KL falls; False takes γ_t = 1/(1 + t), the paper's schedule.
+    heaviest
+        Most that Σ v_n may be, in units of N; None for no limit. π_w with Σ w_n ≫ N is much
+        narrower than π, and its draws no longer see where it is wrong: with fewer rows than
+        parameters the weights can run away to such a place and never come back. Fully corrective
+        updates only.
+    """
+
+    steps: int = 2
+    single: bool = False
+    third_order: bool = False
+    damped: bool = True
+    heaviest: float | None = 2.0
+
+    def __post_init__(self) -> None:
+        check_steps(self.steps, 1)
+        if self.heaviest is not None and not is_positive(self.heaviest):
+            raise RequestError(f"heaviest must be positive or None, not {self.heaviest!r}.")
+
+    def run(self, key: jax.Array, manifold: Manifold, view: LocalView, picked: int) -> LocalView:
+        longest = 1.0
+        for t in range(self.steps):
+            step_key = jax.random.fold_in(key, t)
+            weights = view.selection.weights
+            tangent = view.tangent()
+            goal = self._minimiser(manifold, view, tangent, picked)
+            if not self.damped:
+                view = manifold.moved(step_key, view, weights + (goal - weights) / (1.0 + t))
+                continue
+            moved = _stepped(step_key, manifold, view, goal, longest)
+            if moved is None:
+                return view
+            left = tangent.predicted_kl(np.arange(len(goal)), goal)
+            view, longest = moved.view, min(1.0, 4.0 * moved.gamma)
+            if moved.gain <= SETTLED * left:
+                return view
+        return view
+
+    def _minimiser(
+        self, manifold: Manifold, view: LocalView, tangent: Tangent, picked: int
+    ) -> Float[np.ndarray, " m"]:
+        """Return v, the minimiser of the quadratic expansion over v ≥ 0 (Eq. 94)."""
+        weights = view.selection.weights
+        if self.third_order:
+            tangent = _with_third_order(view, tangent, weights)
+        if not self.single:
+            held = _held(tangent, weights, manifold.n_rows)
+            goal = _nnls(held, weights)
+            most = np.inf if self.heaviest is None else self.heaviest * manifold.n_rows
+            return goal if goal.sum() <= most else _nnls(_of_sum(held, most), weights)
+        basis = basis_of(view.selection.weights, picked)
+        scales = _nnls(Tangent(basis @ tangent.vectors, tangent.target), np.array([1.0, 0.0]))
+        return scales @ basis
+
+
+def require_draws(update: object, problem: Problem, exact: bool) -> None:
+    """Refuse an update that needs draws where the manifold is in closed form.
+
+    Raises
+    ------
+    RequestError
+        ``third_order`` is set, and ``exact`` of a model with closed forms.
+    """
+    if isinstance(update, Quadratic) and update.third_order and exact and has_closed_form(problem):
+        raise RequestError("third_order=True needs draws; set exact=False on the construction.")
+
+
+def least_missed(tangent: Tangent, weights: Float[np.ndarray, " m"]) -> int:
+    """Return the row whose loss raises ‖b − Gᵀw‖² least when the others are solved again.
+
+    With H the Gram matrix of the support that is w_k²/(H⁻¹)_kk.
+    """
+    used = np.flatnonzero(weights > 0.0)
+    unit = UnitVectors.scaled(tangent.vectors[used], tangent.target)
+    active = ActiveSet.spanned_by(unit, range(len(used)))
+    outside = np.setdiff1d(np.arange(len(used)), active.support)
+    if len(outside):  # in the span of the others, or without weight once they are solved
+        return int(used[outside[0]])
+    missed = active.weights**2 / np.diag(active.inverse_gram())
+    return int(used[active.support[int(np.argmin(missed))]])
+
+
+def _nnls(tangent: Tangent, start: np.ndarray) -> Float[np.ndarray, " m"]:
+    """Return argmin_{v ≥ 0} ‖b − Gᵀv‖, from the support that ``start`` has."""
+    unit = UnitVectors.scaled(tangent.vectors, tangent.target)
+    begin = np.flatnonzero((start > 0.0) & unit.usable)
+    active = ActiveSet.spanned_by(unit, begin.tolist()) if len(begin) else ActiveSet(unit)
+    for _ in range(3 * len(start)):
+        row = best_row(active)
+        if row is None:
+            break
+        active.add(row)
+    rows, weights = active.result()
+    dense = np.zeros(len(start))
+    dense[rows] = weights
+    return dense
+
+
+def _held(tangent: Tangent, weights: np.ndarray, n_rows: int) -> Tangent:
+    """Add (HOLD ‖b‖/N)²‖v − w‖² to what is minimised: v stays near w where draws say little.
+
+    A potential that hardly varies over the draws would otherwise take a weight without bound. The
+    minimum KL is where it was: the pull is towards w itself.
+    """
+    hold = HOLD * float(np.linalg.norm(tangent.target)) / n_rows
+    vectors = np.hstack([tangent.vectors, hold * np.eye(len(weights))])
+    return Tangent(vectors, np.append(tangent.target, hold * weights))
+
+
+def _of_sum(tangent: Tangent, total: float) -> Tangent:
+    """Add a term that holds Σv at ``total``: where a bound on it is met, as the KL is convex."""
+    stiff = STIFF * float(np.linalg.norm(tangent.target)) / total
+    vectors = np.column_stack([tangent.vectors, np.full(len(tangent.vectors), stiff)])
+    return Tangent(vectors, np.append(tangent.target, stiff * total))
+
+
+def _with_third_order(view: LocalView, tangent: Tangent, weights: np.ndarray) -> Tangent:
+    """Return vectors whose Gram matrix is H of Eq. 91, and the target of Eq. 94."""
+    moments = view.third_moments()
+    assert moments is not None, "require_draws comes before any work"
+    vectors, left = moments
+    hessian = (vectors * (1.0 - left)) @ vectors.T
+    values, basis = np.linalg.eigh(hessian)
+    root = np.sqrt(np.maximum(values, FLOOR * np.abs(values).max()))
+    slope = slope_of(tangent, weights)
+    lower = basis * root
+    return Tangent(lower, weights @ lower - (basis.T @ slope) / root)
+
+
+class Step(NamedTuple):
+    """Where a step of length γ led, and its gain in nats; infinite where no draws can tell."""
+
+    view: LocalView
+    gamma: float
+    gain: float
+
+
+def _stepped(
+    key: jax.Array, manifold: Manifold, view: LocalView, goal: np.ndarray, longest: float
+) -> Step | None:
+    """Go from w towards ``goal``: all the way, as far as draws reach, or by trial."""
+    weights = view.selection.weights
+    here, there = view.height(weights), view.height(goal)
+    if there.share >= TRUSTED * here.share and there.kl < here.kl:
+        return Step(manifold.moved(key, view, goal), 1.0, here.kl - there.kl)
+    if there.share < TRUSTED * here.share:
+        far = _leap(key, manifold, view, goal, longest)
+        if far is not None:
+            return far
+    gamma = 0.5
+    while gamma >= SMALLEST_STEP:
+        closer = weights + gamma * (goal - weights)
+        there = view.height(closer)
+        if there.share >= TRUSTED * here.share and there.kl < here.kl:
+            return Step(manifold.moved(key, view, closer), gamma, np.inf)
+        gamma *= 0.5
+    return None
+
+
+def _leap(
+    key: jax.Array, manifold: Manifold, view: LocalView, goal: np.ndarray, longest: float
+) -> Step | None:
+    """Try γ = ``longest``, a quarter of it, … until KL still falls there along the step.
+
+    Draws are made at every trial; those of the one that is taken are the next view's.
+
+    The slope along the step is −Cov[(v − w)ᵀf, fᵀ(1 − w)]; as a correlation it has no scale, and
+    turns negative once the step has gone too far.
+    """
+    weights, gamma = view.selection.weights, longest
+    manifold = near(manifold, view.origin)
+    for trial in range(TRIALS):
+        there = view.selection._replace(weights=weights + gamma * (goal - weights))
+        try:
+            seen = manifold.at(jax.random.fold_in(key, trial), there)
+        except SamplerError:
+            raise
+        except ModelError:  # no posterior the sampler can draw from: a step too far
+            seen = None
+        if seen is not None and _correlation(seen, goal - weights) >= OVERSHOT:
+            return Step(seen, gamma, np.inf)
+        gamma *= 0.25
+    return None
+
+
+def _correlation(view: LocalView, direction: np.ndarray) -> float:
+    """Return Corr_w[directionᵀf, fᵀ(1 − w)]."""
+    tangent = view.tangent()
+    along = direction @ tangent.vectors
+    residual = tangent.target - view.selection.weights @ tangent.vectors
+    scale = float(np.linalg.norm(along) * np.linalg.norm(residual))
+    return float(along @ residual) / scale if scale > 0.0 else 0.0

@@ -1,0 +1,93 @@
+"""Rows whose every walk is seen: for whatever walks the data and knows nothing of progress."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TypeVar
+
+from decoct.data.arrays import ArrayRows
+from decoct.data.base import Chunk, Rows, Stretch
+from decoct.data.rows_proxy import ForwardingRows
+
+T = TypeVar("T")
+
+
+def counted_rows(rows: Rows, stretch: Stretch) -> int:
+    """Return N; if a table has to be walked for that, as CSV files, tell how far it is."""
+    survey = getattr(rows, "survey", None)
+    if survey is not None:
+        survey(stretch)
+    return rows.n_rows
+
+
+def naming_files(rows: Rows) -> AbstractContextManager[None]:
+    """Return a context that adds to errors about a row in which file it is, if it is in one."""
+    known = getattr(rows, "naming_files", None)
+    return nullcontext() if known is None else known()
+
+
+def traffic(rows: Rows) -> dict[str, int] | None:
+    """Return what travelled to and from a cluster, if the rows live on one."""
+    known = getattr(rows, "traffic", None)
+    return None if known is None else known.to_dict()
+
+
+def watched(rows: Rows, stretch: Stretch, label: str) -> Rows:
+    """Return the same rows, with a stretch of work announced for every walk over them.
+
+    Rows in memory come back as they are: they are walked faster than anybody looks.
+
+    Parameters
+    ----------
+    rows
+        The table.
+    stretch
+        Told of the work; `decoct.runtime.progress.ProgressBar.stretch`.
+    label
+        What the walks are for.
+    """
+    if isinstance(rows, ArrayRows):
+        return rows
+    counted_rows(rows, stretch)
+    return _WatchedRows(rows, stretch, label)
+
+
+class _WatchedRows(ForwardingRows):
+    def __init__(self, rows: Rows, stretch: Stretch, label: str) -> None:
+        super().__init__(rows)
+        self._stretch, self._label = stretch, label
+
+    def chunks(
+        self, size: int | None = None, columns: Sequence[str] | None = None
+    ) -> Generator[Chunk, None, None]:
+        return self._told(self._rows.chunks(size, columns))
+
+    def _told(self, chunks: Generator[Chunk, None, None]) -> Generator[Chunk, None, None]:
+        advance = self._stretch(self._label, self.n_rows, "rows")
+        try:
+            for chunk in chunks:
+                yield chunk
+                advance(chunk.n_rows)
+        finally:
+            chunks.close()
+
+    def map_reduce(
+        self,
+        fn: Callable[..., T],
+        reduce: Callable[[T, T], T],
+        *broadcast: object,
+        size: int | None = None,
+        columns: Sequence[str] | None = None,
+        on_chunk: Callable[[int], None] | None = None,
+    ) -> T:
+        advance = self._stretch(self._label, self.n_rows, "rows")
+
+        def tell(n_rows: int) -> None:
+            advance(n_rows)
+            if on_chunk is not None:
+                on_chunk(n_rows)
+
+        return self._rows.map_reduce(
+            fn, reduce, *broadcast, size=size, columns=columns, on_chunk=tell
+        )

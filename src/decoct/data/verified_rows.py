@@ -1,0 +1,121 @@
+"""Rows that are compared with known ones as they pass: no reading of their own for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from decoct.data.base import Chunk, Columns, Rows
+from decoct.data.rows_proxy import ForwardingRows
+from decoct.errors import RowsError
+
+T = TypeVar("T")
+
+
+class KnownRows(NamedTuple):
+    """Some rows of a table.
+
+    Attributes
+    ----------
+    indices : (m,)
+        Global row numbers, ascending.
+    columns
+        Their raw columns.
+    """
+
+    indices: np.ndarray
+    columns: Columns
+
+    @classmethod
+    def of(cls, indices: np.ndarray, columns: Columns) -> KnownRows:
+        """Return known rows, given in any order."""
+        order = np.argsort(indices, kind="stable")
+        return cls(
+            np.asarray(indices)[order], {k: np.asarray(v)[order] for k, v in columns.items()}
+        )
+
+
+class OtherTableError(RowsError):
+    """A table's rows are not the known ones; ``column`` is where they differ."""
+
+    def __init__(self, column: str) -> None:
+        super().__init__(f"Column '{column}' differs in rows that are known.")
+        self.column = column
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return OtherTableError, (self.column,)
+
+
+class ComparedRows(ForwardingRows):
+    """The same rows; `map_reduce` stops at the first chunk whose rows are not the known ones.
+
+    Parameters
+    ----------
+    rows
+        The table.
+    known
+        Rows that it must have.
+    """
+
+    def __init__(self, rows: Rows, known: KnownRows) -> None:
+        super().__init__(rows)
+        self._known = known
+
+    def map_reduce(
+        self,
+        fn: Callable[..., T],
+        reduce: Callable[[T, T], T],
+        *broadcast: object,
+        size: int | None = None,
+        columns: Sequence[str] | None = None,
+        on_chunk: Callable[[int], None] | None = None,
+    ) -> T:
+        return self._rows.map_reduce(
+            _Compared(fn), reduce, self._known, *broadcast,
+            size=size, columns=columns, on_chunk=on_chunk,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """``fn`` of a chunk whose known rows are as known; a class, so that it can be sent."""
+
+    fn: Callable[..., Any]
+
+    def __call__(self, chunk: Chunk, known: KnownRows, *broadcast: object) -> Any:
+        first, last = np.searchsorted(known.indices, [chunk.start, chunk.start + chunk.n_rows])
+        if last > first:
+            places = known.indices[first:last] - chunk.start
+            found = {name: column[places] for name, column in chunk.columns.items()}
+            expected = {k: v[first:last] for k, v in known.columns.items() if k in found}
+            column = differing_column(expected, found)
+            if column is not None:
+                raise OtherTableError(column)
+        return self.fn(chunk, *broadcast)
+
+
+def other_table(what: str) -> str:
+    """Return the sentence that says that a coreset is not of this table."""
+    return f"This is not the table the coreset was built from: {what}."
+
+
+def differs(column: str) -> str:
+    """Return what `other_table` says of a column in which kept rows differ."""
+    return f"column '{column}' differs in the kept rows"
+
+
+def differing_column(kept: Columns, found: Columns) -> str | None:
+    """Return the name of a column of ``kept`` in which ``found`` differs, or None."""
+    for name, column in kept.items():
+        if not _same(np.asarray(column), np.asarray(found[name])):
+            return name
+    return None
+
+
+def _same(kept: np.ndarray, found: np.ndarray) -> bool:
+    if kept.dtype.kind in "fc":
+        return np.array_equal(found.astype(np.float64), kept.astype(np.float64), equal_nan=True)
+    return found.shape == kept.shape and bool((found == kept).all())

@@ -1,0 +1,1 @@
+"""The main job: ``decoct demo`` on the flights of New York."""

@@ -1,0 +1,1 @@
+"""What coresets are written to: Parquet files, and data of Stan programs."""

@@ -1,0 +1,251 @@
+"""One Parquet file: the kept rows, ``_row``, ``_weight``, and JSON metadata. No pickle.
+
+A column of the table that has one of these two names is stored with an underscore more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from decoct.data.base import Columns
+from decoct.errors import CoresetFileError
+from decoct.runtime.files import require_writable, write_atomically
+
+FORMAT = 1
+KEY = b"decoct"
+DIGEST = b"decoct_sha256"
+"""Of the JSON and all columns: a coreset that changed on the disk is not taken for one."""
+
+OURS = ("_row", "_weight")
+"""Columns of the file that are none of the table's."""
+
+MOST_ROWS, MOST_BYTES = 5_000_000, 4 << 30
+"""Rows, and bytes of decoded pages, above which a file is no coreset."""
+
+
+class StoredCoreset(NamedTuple):
+    """What a file holds, before anybody knows the model.
+
+    Attributes
+    ----------
+    description
+        ``n_rows``, ``model``, ``report`` and what else the coreset said of itself.
+    indices, weights : (M,)
+        Row numbers and weights.
+    rows
+        The kept rows: column -> M values.
+    """
+
+    description: dict[str, Any]
+    indices: np.ndarray
+    weights: np.ndarray
+    rows: Columns
+
+
+def write_coreset(
+    path: str | os.PathLike[str],
+    indices: np.ndarray,
+    weights: np.ndarray,
+    rows: Mapping[str, np.ndarray],
+    description: Mapping[str, Any],
+) -> None:
+    """Write a coreset; see `Coreset.save`.
+
+    Parameters
+    ----------
+    path
+        The file.
+    indices, weights, rows
+        Row numbers, weights and the kept rows.
+    description
+        What becomes JSON in the file's metadata.
+
+    Raises
+    ------
+    RequestError
+        The path cannot be written, or the disk is full; an older file is as it was.
+    """
+    target = require_writable(path, "The coreset's path")
+    stored = _stored_names(rows)
+    columns = {stored[name]: _to_arrow(column) for name, column in rows.items()}
+    columns["_row"] = pa.array(indices, pa.int64())
+    columns["_weight"] = pa.array(weights, pa.float64())
+    whole = {
+        "format": FORMAT,
+        **description,
+        "shapes": {name: list(np.shape(column)[1:]) for name, column in rows.items()},
+        "dtypes": {name: column.dtype.str for name, column in rows.items()},
+        "stored": {name: where for name, where in stored.items() if name != where},
+    }
+    text = json.dumps(whole, default=_plain, allow_nan=True).encode()
+    table = pa.table(columns)
+    table = table.replace_schema_metadata({KEY: text, DIGEST: _digest(text, table)})
+    write_atomically(target, lambda temporary: pq.write_table(table, temporary))
+
+
+def read_coreset(path: str | os.PathLike[str]) -> StoredCoreset:
+    """Read what `write_coreset` wrote.
+
+    Raises
+    ------
+    CoresetFileError
+        The file is missing, damaged, not a coreset or from a newer format.
+    """
+    table, metadata = _read(Path(path))
+    with naming_damage(path):
+        description = _description(metadata, path)
+        stored = description.get("stored", {})
+        rows = {
+            name: _from_arrow(table[stored.get(name, name)], shape, description["dtypes"][name])
+            for name, shape in description["shapes"].items()
+        }
+        numbers, weights = table["_row"], table["_weight"]
+        if not (pa.types.is_integer(numbers.type) and pa.types.is_floating(weights.type)):
+            raise CoresetFileError(
+                f"{path} has row numbers that are not whole, or weights that are."
+            )
+        found = StoredCoreset(description, numbers.to_numpy(), weights.to_numpy(), rows)
+        _check_sound(found, int(description["n_rows"]), path)
+    return found
+
+
+@contextlib.contextmanager
+def naming_damage(path: object) -> Iterator[None]:
+    """Turn whatever goes wrong while the file's content is interpreted into one error.
+
+    The content may be anything: numbers that are none, nested a hundred thousand deep.
+    """
+    try:
+        yield
+    except CoresetFileError:
+        raise
+    except Exception as error:
+        raise CoresetFileError(f"{path} is a damaged coreset file ({error!r}).") from error
+
+
+def _description(metadata: bytes, path: object) -> dict[str, Any]:
+    description = json.loads(metadata)
+    version = description["format"]
+    if not isinstance(version, int):
+        raise CoresetFileError(f"{path} has damaged coreset metadata (format {version!r}).")
+    if version > FORMAT:
+        raise CoresetFileError(
+            f"{path} has format {version}; this decoct reads up to {FORMAT}: upgrade decoct."
+        )
+    return description
+
+
+def _stored_names(rows: Iterable[str]) -> dict[str, str]:
+    """Return by what name a column is in the file: its own, unless that is one of `OURS`."""
+    names: dict[str, str] = {}
+    for name in rows:
+        stored = name
+        while stored in OURS or (stored != name and stored in rows) or stored in names.values():
+            stored += "_"
+        names[name] = stored
+    return names
+
+
+def _read(path: Path) -> tuple[pa.Table, bytes]:
+    """Return the rows and the JSON of a file, as they were saved."""
+    if not path.exists():
+        raise CoresetFileError(f"There is no file {path}.")
+    try:
+        # not read_table: it adds a column for a folder named key=value
+        with pq.ParquetFile(path) as file:
+            _check_size(file.metadata, path)
+            table = file.read()
+    except PermissionError as error:
+        raise CoresetFileError(
+            f"{path} may not be read (permission denied); ask its owner for the right to."
+        ) from error
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # of a column's name
+        raise CoresetFileError(
+            f"{path} is not a readable Parquet file: it is truncated, damaged or of another kind."
+        ) from error
+    metadata = (table.schema.metadata or {}).get(KEY)
+    if metadata is None:
+        raise CoresetFileError(
+            f"{path} is a Parquet file but no coreset; build one with decoct.build or "
+            "'decoct build'."
+        )
+    found = _digest(metadata, table)
+    if (table.schema.metadata or {}).get(DIGEST, found) != found:
+        raise CoresetFileError(
+            f"{path} is not as it was saved: damaged, or edited by another program; take a copy, "
+            "or build it again."
+        )
+    return table, metadata
+
+
+def _check_size(footer: pq.FileMetaData, path: object) -> None:
+    """Refuse what is too large for a coreset before its columns are read."""
+    groups = range(footer.num_row_groups)
+    n_bytes = sum(footer.row_group(i).total_byte_size for i in groups)
+    if footer.num_rows > MOST_ROWS or n_bytes > MOST_BYTES:
+        raise CoresetFileError(
+            f"{path} has {footer.num_rows:,} rows and {n_bytes:,} bytes, more than a coreset "
+            f"({MOST_ROWS:,} rows, {MOST_BYTES:,} bytes); is it the table itself?"
+        )
+
+
+def _check_sound(found: StoredCoreset, n_rows: int, path: object) -> None:
+    w, n = found.weights, found.indices
+    for name, column in found.rows.items():
+        if len(column) != len(n):
+            raise CoresetFileError(
+                f"{path} is damaged: column '{name}' has {len(column)} rows and there are {len(n)}."
+            )
+    if not (np.isfinite(w).all() and (w > 0).all()):
+        raise CoresetFileError(f"{path} has weights that are not positive and finite.")
+    if len(n) == 0 or (np.diff(n) <= 0).any() or n[0] < 0 or n[-1] >= n_rows:
+        raise CoresetFileError(f"{path} has row numbers out of order or outside the table.")
+
+
+def _digest(text: bytes, table: pa.Table) -> bytes:
+    digest = hashlib.sha256(text)
+    for name in table.column_names:
+        column = table[name].combine_chunks()
+        values = column.flatten() if pa.types.is_fixed_size_list(column.type) else column
+        digest.update(repr((name, str(values.type), len(column), len(values))).encode())
+        if pa.types.is_primitive(values.type) and not values.null_count:
+            digest.update(np.ascontiguousarray(values.to_numpy(zero_copy_only=False)).tobytes())
+        else:
+            digest.update(repr(values.to_pylist()).encode())
+    return digest.hexdigest().encode()
+
+
+def _to_arrow(column: np.ndarray) -> pa.Array:
+    column = np.asarray(column)
+    if column.ndim <= 1:
+        return pa.array(column, from_pandas=False)
+    width = int(np.prod(column.shape[1:]))
+    return pa.FixedSizeListArray.from_arrays(pa.array(column.reshape(-1)), width)
+
+
+def _from_arrow(column: pa.ChunkedArray, shape: list[int], dtype: str) -> np.ndarray:
+    array = column.combine_chunks()
+    if isinstance(array, pa.ChunkedArray):
+        array = pa.concat_arrays(array.chunks)
+    if shape:
+        flat = array.flatten().to_numpy(zero_copy_only=False)
+        return flat.reshape(-1, *shape).astype(dtype, copy=False)
+    return array.to_numpy(zero_copy_only=False).astype(dtype, copy=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON.")

@@ -1,0 +1,153 @@
+"""Stan: the rows of a coreset as the data of a Stan program.
+
+Stan has no weights on observations. A program gets them by multiplying the log density of row n,
+
+    log π_w(θ) = log π₀(θ) + Σ_n w_n f_n(θ),    target += w[n] * ..._lpdf(y[n] | ...),
+
+so that what is written here is what its data block reads, with ``N`` and ``w``. Stan itself is not
+needed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+
+from decoct.errors import RequestError
+from decoct.runtime.files import require_writable, write_atomically
+
+ROWS, WEIGHTS = "N", "w"
+"""Names of the number of kept rows, and of their weights."""
+
+_IDENTIFIER = re.compile(r"[A-Za-z](?:\w*[A-Za-z0-9]|_?)", re.ASCII)
+
+
+def write_stan(
+    path: str | os.PathLike[str],
+    rows: Mapping[str, np.ndarray],
+    weights: np.ndarray,
+    columns: Mapping[str, str] | Collection[str] | None = None,
+    constants: Mapping[str, Any] | None = None,
+    count_from_one: Collection[str] = (),
+) -> None:
+    """Write the kept rows, their number and their weights as the JSON that Stan reads.
+
+    Parameters
+    ----------
+    path
+        The file; it appears complete or not at all.
+    rows, weights
+        The kept rows, column -> M values, and their weights.
+    columns
+        Columns to write, or column -> name in the Stan program. None writes them all.
+    constants
+        More data, such as ``{"J": 386}`` or ``{"prior_scale": 2.5}``: numbers or arrays.
+    count_from_one
+        Columns of group numbers counted from 0, as in Python, that the Stan program uses as
+        indices: 1 is added. All others are written as they are.
+
+    Raises
+    ------
+    RequestError
+        A column is not there, holds text, or is not finite; a name is no Stan identifier, or given
+        twice; the file cannot be written.
+
+    Notes
+    -----
+    Booleans become 0 and 1, whole numbers stay whole, and a column of vectors becomes an array of
+    them: ``array[N] vector[D]`` or ``matrix[N, D]``.
+    """
+    target = require_writable(path, "path")
+    wanted = _wanted(rows, columns)
+    absent = [name for name in count_from_one if name not in wanted]
+    if absent:
+        raise RequestError(
+            f"count_from_one has '{absent[0]}', which is not among the columns written: "
+            f"{', '.join(wanted)}."
+        )
+    entries: list[tuple[str, Any]] = [(ROWS, len(weights)), (WEIGHTS, weights)]
+    for column, name in wanted.items():
+        values = _numbers(np.asarray(rows[column]), f"Column '{column}'", column)
+        entries.append((name, _from_one(values, column) if column in count_from_one else values))
+    for name, value in (constants or {}).items():
+        entries.append((name, _numbers(np.asarray(value), f"Constant '{name}'", None)))
+    _check_names([name for name, _ in entries])
+    written = {name: value if name == ROWS else value.tolist() for name, value in entries}
+    text = json.dumps(written, allow_nan=False)
+
+    def write(temporary: str) -> None:
+        with open(temporary, "w", encoding="utf-8") as file:
+            file.write(text + "\n")
+
+    write_atomically(target, write)
+
+
+def _wanted(
+    rows: Mapping[str, np.ndarray], columns: Mapping[str, str] | Collection[str] | None
+) -> dict[str, str]:
+    """Return column -> name in Stan."""
+    if isinstance(columns, str):
+        raise RequestError(f'columns is a text; give a list of names, such as ["{columns}"].')
+    if isinstance(columns, Mapping):
+        wanted = dict(columns)
+    else:
+        wanted = {column: column for column in (rows if columns is None else columns)}
+    for column in wanted:
+        if column not in rows:
+            raise RequestError(f"The coreset has no column '{column}'; it has {', '.join(rows)}.")
+    return wanted
+
+
+def _numbers(values: np.ndarray, what: str, column: str | None) -> np.ndarray:
+    """Return values that JSON and Stan can hold, or refuse them."""
+    if values.dtype == object and values.ndim == 1:
+        values = _stacked(values)
+    if values.dtype.kind == "b":
+        return values.astype(np.int64)
+    if values.dtype.kind not in "iuf":
+        raise RequestError(
+            f"{what} holds {values.dtype}, and Stan's data are numbers. Leave it out with "
+            "columns=, or write the numbers of its levels into the table before the build."
+        )
+    bad = ~np.isfinite(values.astype(float))
+    if bad.any():
+        where = "" if column is None else f" in kept row {int(np.argwhere(bad)[0][0])}"
+        raise RequestError(f"{what} has a value that is not finite{where}; Stan takes none.")
+    return values
+
+
+def _stacked(values: np.ndarray) -> np.ndarray:
+    """Return a column of equally long lists as a matrix; anything else as it is."""
+    try:
+        return np.stack([np.asarray(one) for one in values])
+    except (ValueError, TypeError):
+        return values
+
+
+def _from_one(values: np.ndarray, column: str) -> np.ndarray:
+    if values.dtype.kind == "f" and np.all(values == np.floor(values)):
+        values = values.astype(np.int64)
+    if values.dtype.kind == "f" or values.min(initial=0) < 0:
+        raise RequestError(
+            f"Column '{column}' is in count_from_one, but it does not hold whole numbers from 0."
+        )
+    return values + 1
+
+
+def _check_names(names: list[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise RequestError(
+                f"Two data would be called '{name}' in Stan ({ROWS} is the number of kept rows and "
+                f"{WEIGHTS} are the weights); rename a column: columns={{'{name}': '{name}_1'}}."
+            )
+        if not _IDENTIFIER.fullmatch(name) or name.endswith("__"):
+            raise RequestError(
+                f"'{name}' is no name that Stan takes: a letter, then letters, digits and "
+                f"underscores. Rename it: columns={{'{name}': 'x'}}."
+            )

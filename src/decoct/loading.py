@@ -1,0 +1,125 @@
+"""From a file back to a coreset: which model a description means."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from decoct.coreset import Coreset
+from decoct.errors import CoresetFileError, DecoctError, RequestError
+from decoct.formats.coreset_file import naming_damage, read_coreset
+from decoct.models.base import OF_FUNCTIONS, AbstractModel
+from decoct.models.known_values import differing_value
+from decoct.report import Report
+
+KINDS = {
+    "dp_gaussian_mixture": ("mixture.building", "coreset_from_file"),
+    "formula": ("models.formula.model", "FormulaModel"),
+    "gaussian_mean": ("models.gaussian", "GaussianMean"),
+    "linear_regression": ("models.linear", "LinearRegression"),
+    "logistic_regression": ("models.logistic", "LogisticRegression"),
+    "poisson_regression": ("models.poisson", "PoissonRegression"),
+    "student_t_regression": ("models.student_t", "StudentTRegression"),
+    "vmf_mixture": ("mixture.vmf.vmf_mixture", "VonMisesFisherMixture"),
+}
+"""Kind in a file -> module and name of the class that rebuilds what it describes."""
+
+
+def load(path: str | os.PathLike[str], model: AbstractModel | None = None) -> Coreset:
+    """Read a coreset that `Coreset.save` wrote.
+
+    Parameters
+    ----------
+    path
+        The file.
+    model
+        Needed when the coreset was built for a `decoct.Model` of your own functions, which a
+        file cannot hold. That its likelihood is the same is seen from its values on the kept
+        rows; the prior may be another one on the same support.
+
+    Raises
+    ------
+    CoresetFileError
+        The file is missing, damaged, not a coreset, from a newer format, or needs ``model``; or
+        ``model`` has another likelihood.
+    """
+    if not isinstance(path, (str, os.PathLike)):
+        raise RequestError(f"path must be a path, not {path!r}.")
+    stored = read_coreset(path)
+    with naming_damage(path):
+        spec = stored.description["model"]
+        if model is None and spec.get("kind") in OF_FUNCTIONS:
+            raise CoresetFileError(
+                f"{path} was built for a model of your own functions ({spec.get('name')}), which "
+                "the file cannot hold; pass it: decoct.load(path, model=...)."
+            )
+        if model is None and "fitted" in stored.description:
+            return _class_of(spec)(stored)
+        known = model_from_dict(spec) if model is None else model
+        coreset = Coreset(
+            stored.indices,
+            stored.weights,
+            stored.rows,
+            int(stored.description["n_rows"]),
+            known,
+            Report.from_dict(stored.description["report"]),
+        )
+    if model is not None:
+        _check_same_model(coreset, stored.description, path)
+    return coreset
+
+
+def _check_same_model(coreset: Coreset, description: dict[str, Any], path: object) -> None:
+    """Refuse a model of functions that has another likelihood than the one before."""
+    values = description.get("values")
+    if values is None:
+        return
+    try:
+        differs = differing_value(values, coreset.model, coreset.rows, coreset.indices)
+    except (DecoctError, KeyError, TypeError, ValueError, IndexError) as error:
+        raise CoresetFileError(
+            f"The model given cannot be evaluated on the kept rows of {path} "
+            f"({type(error).__name__}: {error}); pass the one the coreset was built for."
+        ) from error
+    if differs is not None:
+        raise CoresetFileError(
+            f"The model given has not the likelihood that {path} was built for: {differs}. Pass "
+            "one with the same functions and constants; the prior may be another on the same "
+            "support."
+        )
+
+
+def model_from_dict(spec: Mapping[str, Any]) -> AbstractModel:
+    """Rebuild a model from its ``to_dict()``.
+
+    Parameters
+    ----------
+    spec
+        ``{"kind": ..., hyper-parameter: value, ...}``, straight from JSON.
+
+    Raises
+    ------
+    CoresetFileError
+        The kind is unknown or that of a model of functions, or the hyper-parameters do not fit it.
+    ModelError
+        A formula holds an expression that it may not have.
+    """
+    return _class_of(spec).from_dict(spec)
+
+
+def _class_of(spec: Mapping[str, Any]) -> Any:
+    kind = spec.get("kind")
+    if kind in OF_FUNCTIONS:
+        raise CoresetFileError(
+            f"The coreset was built with the {kind} model '{spec.get('name')}', "
+            "whose functions a file cannot hold; give the model again."
+        )
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise CoresetFileError(
+            f"The file's model is of the unknown kind {kind!r}; it may come from a newer decoct. "
+            f"Known kinds: {', '.join(KINDS)}."
+        )
+    module, name = KINDS[kind]
+    return getattr(importlib.import_module(f"decoct.{module}"), name)

@@ -1,0 +1,293 @@
+"""Where `DPGaussianMixture` meets coresets: it makes its own, and is fitted to those of others.
+
+A variational mixture has no potentials at parameters. A construction that needs none chooses among
+the rows, and the mixture is fitted to them (`decoct.mixture.build`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import time
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from jaxtyping import Array, Float, Int
+from sklearn.base import clone
+from sklearn.utils import check_random_state
+
+from decoct.constructions.sampling.lightweight import (
+    LightweightCoreset,
+    described_draws,
+    theorem_3_1,
+)
+from decoct.coreset import Coreset
+from decoct.data.base import Chunk, Columns, Rows
+from decoct.errors import CoresetFileError, RequestError
+from decoct.mixture.cavi import Fit, Mixture
+from decoct.mixture.distinct_rows import distinct_rows
+from decoct.mixture.estimator_input import LARGEST_SEED, Moments, check_values
+from decoct.mixture.normal_wishart import NormalWishart
+from decoct.mixture.posterior_draws import posterior_draws
+from decoct.mixture.weighted_draws import weighted_draws
+from decoct.models.base import AbstractModel, Params, RawRows
+from decoct.report import Report, described
+from decoct.runtime.checks import is_whole
+from decoct.samplers.base import Sampler, WeightedDensity
+from decoct.status import Status
+
+PRIORS = (
+    "weight_concentration_prior_",
+    "mean_precision_prior_",
+    "degrees_of_freedom_prior_",
+    "mean_prior_",
+    "covariance_prior_",
+)
+
+
+class MixtureCoreset(Coreset):
+    """A coreset whose ``model`` is a mixture fitted to it by variational inference.
+
+    There is no density over parameters for a sampler to walk on: `sample` draws from the fit.
+    """
+
+    @property
+    def density(self) -> WeightedDensity:
+        """Refused: see ``model.score_samples`` for the log density of rows."""
+        raise RequestError(
+            f"A {type(self.model).__name__} is fitted by variational inference: there is no "
+            "density over its parameters. sample() draws from the fit, and model.score_samples "
+            "is the log density of rows."
+        )
+
+    def sample(
+        self,
+        draws: int = 1000,
+        chains: int = 4,
+        *,
+        seed: int = 0,
+        warmup: int = 1000,
+        sampler: Sampler | None = None,
+        progress: bool | None = None,
+    ) -> xr.DataTree:
+        """Draw from the variational posterior; it takes no sampler. See `Coreset.sample`."""
+        for option, value in {"draws": draws, "chains": chains}.items():
+            if not is_whole(value, 1):
+                raise RequestError(f"{option} must be a whole number of at least 1, not {value!r}.")
+        if sampler is not None:
+            raise RequestError(
+                f"The draws of a {type(self.model).__name__} are of its variational posterior "
+                "and need no sampler; leave sampler=None."
+            )
+        fitted: Any = self.model
+        return fitted.draw_posterior(draws, chains, seed)
+
+    def _description(self) -> dict[str, Any]:
+        fitted: Any = self.model
+        return {**super()._description(), "fitted": fitted.fitted_state()}
+
+
+class FittedOnCoresets:
+    """How `DPGaussianMixture` is fitted to the rows of a coreset, and brought back from a file."""
+
+    kind: ClassVar[str] = "dp_gaussian_mixture"
+
+    def fitted_to(self: Any, coreset: Coreset, table: Rows) -> Coreset:
+        """Return the coreset with a copy of this estimator, fitted on it, as its model.
+
+        Default priors are those of the whole table, which costs a pass. Without a
+        ``random_state`` the coreset's seed is taken, modulo 2³².
+        """
+        began = time.perf_counter()
+        mixture: Any = clone(self)
+        if mixture.random_state is None:
+            mixture.set_params(random_state=coreset.report.seed % (LARGEST_SEED + 1))
+        kept = beside(coreset.rows)
+        check_values(kept, coreset.indices)
+        x, gamma = distinct_rows(kept, coreset.weights)
+        mixture.n_features_in_ = x.shape[1]
+        if all(np.ndim(column) == 1 for column in coreset.rows.values()):
+            mixture.feature_names_in_ = np.asarray(list(coreset.rows), dtype=object)
+        passes = coreset.report.passes
+
+        def moments() -> Moments:
+            nonlocal passes
+            passes += 1
+            return table.map_reduce(_chunk_moments, Moments.joined)
+
+        mixture._fit_rows(x, gamma, mixture._priors(x.shape[1], moments))
+        seconds = {**coreset.report.seconds, "fit": round(time.perf_counter() - began, 3)}
+        report = dataclasses.replace(coreset.report, passes=passes, seconds=seconds, sampler=None)
+        return mixture._model_of(dataclasses.replace(coreset, report=report))
+
+    def draw_posterior(self: Any, draws: int, chains: int, seed: int) -> xr.DataTree:
+        """Return independent draws of the variational posterior, as `Coreset.sample` gives them.
+
+        The group ``posterior`` has ``weights`` (component), ``means`` (component, feature) and
+        ``covariances`` (component, feature, other_feature), after the axes chain and draw, which
+        only shape the answer.
+        """
+        from arviz_base import from_dict
+
+        mixture: Mixture = self._mixture()
+        drawn = posterior_draws(
+            np.random.default_rng(seed), mixture, self._weight_prior(), draws * chains
+        )
+        T, D = mixture.components.mean.shape
+        features = getattr(self, "feature_names_in_", np.arange(D))
+        tree = from_dict(
+            {"posterior": {k: v.reshape(chains, draws, *v.shape[1:]) for k, v in drawn.items()}},
+            dims={
+                "weights": ["component"],
+                "means": ["component", "feature"],
+                "covariances": ["component", "feature", "other_feature"],
+            },
+            coords={"component": np.arange(T), "feature": features, "other_feature": features},
+        )
+        tree["posterior"].attrs["sampler"] = "variational posterior"
+        return tree
+
+    def to_dict(self: Any) -> dict[str, Any]:
+        """Return the parameters and a digest of the fit, ready for JSON.
+
+        Raises
+        ------
+        CoresetFileError
+            ``random_state`` is a generator, which a file cannot hold.
+        """
+        parameters = {name: _plain(value) for name, value in self.get_params().items()}
+        try:
+            json.dumps(parameters)
+        except TypeError as error:
+            raise CoresetFileError(
+                f"A file cannot hold the mixture's parameters ({error}); give random_state as a "
+                "whole number, and priors as numbers, arrays or lists."
+            ) from error
+        digest = hashlib.sha256(json.dumps(self.fitted_state()).encode()).hexdigest()
+        return {"kind": self.kind, **parameters, "fit": f"sha256 {digest[:12]}"}
+
+    def fitted_state(self: Any) -> dict[str, Any]:
+        """Return what the fit found, ready for JSON, to the last bit."""
+        shares, components = self._mixture()
+        lower = np.tril_indices(components.mean.shape[1])
+        arrays = {**components._asdict(), "chol": components.chol[:, *lower], "shares": shares}
+        return {
+            **{name: array.tolist() for name, array in arrays.items()},
+            **{name: _plain(getattr(self, name)) for name in PRIORS},
+            "bounds": [float(one) for one in self.lower_bounds_],
+            "converged": bool(self.converged_),
+            "feature_names": [str(one) for one in getattr(self, "feature_names_in_", ())],
+        }
+
+    @classmethod
+    def from_state(cls, spec: Mapping[str, Any], state: Mapping[str, Any]) -> Any:
+        """Return the estimator that `to_dict` and `fitted_state` describe, fitted as it was."""
+        parameters = {name: value for name, value in spec.items() if name not in ("kind", "fit")}
+        mixture: Any = cls(**parameters)
+        arrays = {
+            name: np.asarray(state[name], dtype=np.float64)
+            for name in ("shares", *NormalWishart._fields)
+        }
+        T, D = arrays["mean"].shape
+        chol = np.zeros((T, D, D))
+        chol[:, *np.tril_indices(D)] = arrays["chol"]
+        components = NormalWishart(
+            **{**{k: arrays[k] for k in NormalWishart._fields}, "chol": chol}
+        )
+        for name in PRIORS:
+            value = state[name]
+            setattr(mixture, name, np.asarray(value) if isinstance(value, list) else value)
+        mixture._keep(
+            Fit(Mixture(arrays["shares"], components), list(state["bounds"]), state["converged"])
+        )
+        mixture.n_features_in_ = D
+        if state["feature_names"]:
+            mixture.feature_names_in_ = np.asarray(state["feature_names"], dtype=object)
+        return mixture
+
+    def _model_of(self: Any, coreset: Coreset) -> Coreset:
+        """Return the coreset with this estimator as its model; no other fit will change it."""
+        parts = (coreset.indices, coreset.weights, coreset.rows, coreset.n_rows)
+        self.coreset_ = MixtureCoreset(*parts, self, coreset.report)
+        return self.coreset_
+
+    def _own_coreset(
+        self: Any,
+        X: Float[np.ndarray, "N D"],
+        where: Int[np.ndarray, " n"],
+        gamma: Float[np.ndarray, " n"],
+    ) -> tuple[Coreset, Int[np.ndarray, " m"], Float[np.ndarray, " m"]]:
+        """Return the coreset of distinct rows X[where] that count γ times; also unsorted.
+
+        Its model is still to be fitted: `_model_of`.
+        """
+        began = time.perf_counter()
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        places, weights, numbers = weighted_draws(X[where], gamma, self.coreset_size, seed)
+        kept = where[places]
+        method = LightweightCoreset(components=int(self.n_components))
+        size = int(self.coreset_size)
+        if size < len(where):
+            numbers["epsilon"] = theorem_3_1(size, X.shape[1], int(self.n_components), method.delta)
+        if self.verbose:
+            print(f"Coreset: {described_draws(len(kept), numbers)}")
+        order = np.argsort(kept)
+        indices = kept[order].astype(np.int64)
+        names = getattr(self, "feature_names_in_", None)
+        rows: Columns = {"x": X[indices]}
+        if names is not None:
+            rows = {str(name): X[indices, j] for j, name in enumerate(names)}
+        report = Report(
+            described(method), seed, Status.DONE, size, None,
+            [numbers], 2, 0, {"coreset": round(time.perf_counter() - began, 3)},
+        )  # fmt: skip
+        model: Any = self
+        return Coreset(indices, weights[order], rows, len(X), model, report), kept, weights
+
+
+class NumericTable(AbstractModel):
+    """Columns of finite numbers, and no model of them: every potential is 0.
+
+    Parameters
+    ----------
+    needs
+        Names of the columns; None for all of them.
+    mixture_components
+        T of the mixture that the rows are chosen for, which `LightweightCoreset` reports ε for.
+    """
+
+    needs: tuple[str, ...] | None
+    mixture_components: int
+
+    def init(self, rows: RawRows) -> Params:
+        return {"nothing": np.zeros(1)}
+
+    def log_likelihood(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
+        return jnp.zeros(len(next(iter(rows.values()))))
+
+    def log_prior(self, params: Params) -> Float[Array, ""]:
+        return jnp.zeros(())
+
+    @property
+    def columns(self) -> tuple[str, ...] | None:
+        return self.needs
+
+
+def beside(columns: Mapping[str, np.ndarray]) -> Float[np.ndarray, "n D"]:
+    """Return columns of numbers side by side."""
+    parts = [np.asarray(column, dtype=np.float64) for column in columns.values()]
+    return np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1)
+
+
+def _chunk_moments(chunk: Chunk) -> Moments:
+    x = beside(chunk.columns)
+    check_values(x, chunk.start)
+    return Moments.of(x, np.ones(chunk.n_rows))
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value

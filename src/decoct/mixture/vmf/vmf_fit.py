@@ -1,0 +1,298 @@
+"""Expectation-maximisation for von Mises-Fisher mixtures of one known concentration.
+
+E step: z_nk ∝ ω_k f_vMF(x_n; μ_k, τ), Σ_k z_nk = 1. M step: μ_k = x̄_k/‖x̄_k‖ and ω_k = z̄_k/Σ_j z̄_j
+with x̄_k = Σ_n w_n z_nk x_n and z̄_k = Σ_n w_n z_nk (Banerjee et al. 2005, with τ held fixed).
+
+From the smoothed assignments z, Campbell & Broderick (2019, Eq. 7.6) make their weighting
+distribution, a product of independent conditionals: μ_k ~ vMF(x̄_k/‖x̄_k‖, τ‖x̄_k‖) and
+ω ~ Dir(1 + z̄_1, ..., 1 + z̄_K).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from scipy.special import logsumexp
+
+from decoct.errors import ModelError, RowsError
+from decoct.mixture.vmf.von_mises_fisher import (
+    UNIT,
+    checked_concentration,
+    log_normaliser,
+    sample_vmf,
+)
+
+EMPTY = 1e-8
+"""A cluster with less than this share of a row is empty."""
+
+
+@dataclass(frozen=True, eq=False)
+class EMResult:
+    """A local maximum of the likelihood, the best of several.
+
+    Attributes
+    ----------
+    modes : (K, D)
+        μ, unit vectors.
+    weights : (K,)
+        ω ≥ 0, summing to 1. A cluster the rows have no use for has the weight 0.
+    responsibilities : (N, K)
+        z, each row summing to 1; rows of weight 0 have theirs too.
+    log_likelihood
+        Σ_n w_n log Σ_k ω_k f_vMF(x_n; μ_k, τ), in nats.
+    iterations
+        EM steps of the best start.
+    converged
+        False where max_iterations ended the best start.
+    """
+
+    modes: Float[np.ndarray, "K D"]
+    weights: Float[np.ndarray, " K"]
+    responsibilities: Float[np.ndarray, "N K"]
+    log_likelihood: float
+    iterations: int
+    converged: bool
+
+
+def vmf_em(
+    x: Float[np.ndarray, "N D"],
+    weights: Float[np.ndarray, " N"] | None = None,
+    *,
+    n_components: int,
+    concentration: float,
+    restarts: int = 10,
+    seed: int = 0,
+    tolerance: float = 1e-9,
+    max_iterations: int = 2000,
+) -> EMResult:
+    """Return the maximum-likelihood modes and weights of a vMF mixture at fixed τ.
+
+    Parameters
+    ----------
+    x : (N, D)
+        Unit vectors.
+    weights : (N,), optional
+        w ≥ 0: 0 is a row left out, 2 a row counted twice. All ones by default.
+    n_components
+        K.
+    concentration
+        τ > 0.
+    restarts
+        Random starts, of which the one with the highest likelihood is returned.
+    seed
+        Seed of the starts.
+    tolerance
+        A start has converged when a step gains less than this, in nats per unit of weight.
+    max_iterations
+        Most EM steps per start.
+
+    Raises
+    ------
+    RowsError
+        Rows or weights cannot be used, or fewer rows than clusters have a positive weight.
+    ModelError
+        τ is not positive and finite, or K or the number of restarts is below 1.
+    """
+    x, w = _checked_rows(x, weights)
+    tau = checked_concentration(concentration)
+    if n_components < 1 or restarts < 1:
+        raise ModelError(
+            f"n_components is {n_components} and restarts {restarts}; both are at least 1."
+        )
+    present = w > 0.0
+    if int(present.sum()) < n_components:
+        raise RowsError(
+            f"{int(present.sum())} rows have a positive weight, fewer than the {n_components} "
+            "clusters; ask for fewer clusters."
+        )
+    problem = _Problem(x[present], w[present], tau, log_normaliser(x.shape[1], tau))
+    rng = np.random.default_rng(seed)
+    fits = [
+        _climb(problem, _spread_modes(rng, problem, n_components), tolerance, max_iterations)
+        for _ in range(restarts)
+    ]
+    best = max(fits, key=lambda fit: fit.trace[-1])
+    everything = _Problem(x, w, tau, problem.log_c)
+    z = everything.assign(best.modes, best.weights)[0]
+    return EMResult(
+        best.modes, best.weights, z, best.trace[-1], len(best.trace) - 1, best.converged
+    )
+
+
+def independent_conditionals(
+    rng: np.random.Generator,
+    x: Float[np.ndarray, "N D"],
+    responsibilities: Float[np.ndarray, "N K"],
+    concentration: float,
+    n: int,
+    weights: Float[np.ndarray, " N"] | None = None,
+) -> tuple[Float[np.ndarray, "n K D"], Float[np.ndarray, "n K"]]:
+    """Return n draws of modes and weights from the product of conditionals of Eq. 7.6.
+
+    μ_k ~ vMF(x̄_k/‖x̄_k‖, τ‖x̄_k‖) and ω ~ Dir(1 + z̄), with x̄_k = Σ_n w_n z_nk x_n and
+    z̄_k = Σ_n w_n z_nk.
+
+    Parameters
+    ----------
+    rng
+        NumPy generator.
+    x : (N, D)
+        Unit vectors.
+    responsibilities : (N, K)
+        z ≥ 0, smoothed assignments, `EMResult.responsibilities` for example.
+    concentration
+        τ > 0.
+    n
+        Number of draws.
+    weights : (N,), optional
+        w ≥ 0; all ones by default.
+
+    Raises
+    ------
+    RowsError
+        Rows or weights cannot be used, or the responsibilities do not fit the rows.
+    ModelError
+        τ is not positive and finite.
+    """
+    x, w = _checked_rows(x, weights)
+    tau = checked_concentration(concentration)
+    z = np.asarray(responsibilities, dtype=np.float64)
+    if z.ndim != 2 or len(z) != len(x) or not (np.isfinite(z).all() and (z >= 0.0).all()):
+        raise RowsError(
+            f"responsibilities has the shape {z.shape}; it must hold {len(x)} rows of numbers "
+            "that are finite and not negative."
+        )
+    weighted = w[:, None] * z
+    directions, lengths = _directions(weighted.T @ x)
+    shape = (n, *directions.shape)
+    modes = sample_vmf(
+        rng, np.broadcast_to(directions, shape), np.broadcast_to(tau * lengths, shape[:2])
+    )
+    return modes, rng.dirichlet(1.0 + weighted.sum(axis=0), size=n)
+
+
+def _directions(
+    sums: Float[np.ndarray, "K D"],
+) -> tuple[Float[np.ndarray, "K D"], Float[np.ndarray, " K"]]:
+    """Return directions and lengths; a sum of length 0, which has no direction, gets an axis."""
+    lengths = np.linalg.norm(sums, axis=1)
+    axis = np.eye(1, sums.shape[1])
+    some = lengths > 0.0
+    safe = np.where(some, lengths, 1.0)
+    return np.where(some[:, None], sums / safe[:, None], axis), lengths
+
+
+@dataclass(frozen=True, eq=False)
+class _Problem:
+    """Rows of positive weight, and the density."""
+
+    x: Float[np.ndarray, "n D"]
+    w: Float[np.ndarray, " n"]
+    tau: float
+    log_c: float
+
+    def log_densities(self, modes, weights) -> Float[np.ndarray, "n K"]:
+        with np.errstate(divide="ignore"):  # the logarithm of an empty cluster's weight is −inf
+            return np.log(weights) + self.log_c + self.tau * (self.x @ modes.T)
+
+    def assign(self, modes, weights) -> tuple[Float[np.ndarray, "n K"], Float[np.ndarray, " n"]]:
+        """Return responsibilities, and the log density of every row."""
+        joint = self.log_densities(modes, weights)
+        totals = np.asarray(logsumexp(joint, axis=1))
+        return np.exp(joint - totals[:, None]), totals
+
+    def log_likelihood(self, modes, weights) -> float:
+        return float(self.w @ logsumexp(self.log_densities(modes, weights), axis=1))
+
+
+@dataclass(frozen=True, eq=False)
+class _Fit:
+    modes: Float[np.ndarray, "K D"]
+    weights: Float[np.ndarray, " K"]
+    trace: list[float]
+    converged: bool
+
+
+def _climb(
+    problem: _Problem, modes: Float[np.ndarray, "K D"], tolerance: float, max_iterations: int
+) -> _Fit:
+    weights = np.full(len(modes), 1.0 / len(modes))
+    z, totals = problem.assign(modes, weights)
+    trace = [float(problem.w @ totals)]
+    enough = tolerance * problem.w.sum()
+    while len(trace) <= max_iterations:
+        modes, weights = _maximise(problem, z, modes)
+        modes, weights = _reseeded(problem, modes, weights)
+        z, totals = problem.assign(modes, weights)
+        trace.append(float(problem.w @ totals))
+        if trace[-1] - trace[-2] < enough:
+            return _Fit(modes, weights, trace, True)
+    return _Fit(modes, weights, trace, False)
+
+
+def _maximise(
+    problem: _Problem, z: Float[np.ndarray, "n K"], modes: Float[np.ndarray, "K D"]
+) -> tuple[Float[np.ndarray, "K D"], Float[np.ndarray, " K"]]:
+    weighted = problem.w[:, None] * z
+    found, lengths = _directions(weighted.T @ problem.x)
+    # where the sum vanishes every direction is as good: the old one stays
+    return np.where(lengths[:, None] > 0.0, found, modes), weighted.sum(0) / problem.w.sum()
+
+
+def _reseeded(
+    problem: _Problem, modes: Float[np.ndarray, "K D"], weights: Float[np.ndarray, " K"]
+) -> tuple[Float[np.ndarray, "K D"], Float[np.ndarray, " K"]]:
+    """Move empty clusters to the worst explained rows, where that raises the likelihood."""
+    for k in np.flatnonzero(weights * problem.w.sum() < EMPTY * problem.w.min()):
+        _, totals = problem.assign(modes, weights)
+        worst = int(np.argmin(totals))
+        share = problem.w[worst] / problem.w.sum()
+        moved, shared = modes.copy(), (1.0 - share) * weights
+        moved[k], shared[k] = problem.x[worst], share
+        shared /= shared.sum()
+        if problem.log_likelihood(moved, shared) > problem.w @ totals:
+            modes, weights = moved, shared
+    return modes, weights
+
+
+def _spread_modes(rng: np.random.Generator, problem: _Problem, K: int) -> Float[np.ndarray, "K D"]:
+    """Return K rows, each drawn with probability ∝ w_n (1 − largest cosine to those before).
+
+    1 − cosine is half the squared distance, so this is the seeding of k-means++.
+    """
+    x, w = problem.x, problem.w
+    chosen = [int(rng.choice(len(x), p=w / w.sum()))]
+    far = np.full(len(x), np.inf)
+    for _ in range(K - 1):
+        far = np.minimum(far, np.maximum(1.0 - x @ x[chosen[-1]], 0.0))
+        far[chosen] = 0.0
+        mass = w * far
+        # only copies of the chosen rows are left: any other row will do
+        mass = mass if mass.sum() > 0.0 else np.where(np.isin(np.arange(len(x)), chosen), 0.0, w)
+        chosen.append(int(rng.choice(len(x), p=mass / mass.sum())))
+    return x[chosen]
+
+
+def _checked_rows(
+    x: Float[np.ndarray, "N D"], weights: Float[np.ndarray, " N"] | None
+) -> tuple[Float[np.ndarray, "N D"], Float[np.ndarray, " N"]]:
+    x = np.asarray(x, dtype=np.float64)
+    if x.ndim != 2 or x.shape[1] < 2:
+        raise RowsError(f"x has the shape {x.shape}; it must be (N, D) with D ≥ 2.")
+    norms = np.linalg.norm(x, axis=1)
+    on_sphere = np.abs(norms - 1.0) <= UNIT
+    if not on_sphere.all():
+        bad = int(np.argmin(on_sphere))
+        raise RowsError(
+            f"Row {bad} of x has the norm {norms[bad]:.8g}; directions have the norm 1, so divide "
+            "every row by its norm."
+        )
+    w = np.ones(len(x)) if weights is None else np.asarray(weights, dtype=np.float64)
+    if w.shape != (len(x),):
+        raise RowsError(f"weights has the shape {w.shape}; there are {len(x)} rows.")
+    if not (np.isfinite(w).all() and (w >= 0.0).all()):
+        bad = int(np.argmin(np.isfinite(w) & (w >= 0.0)))
+        raise RowsError(f"weights[{bad}] is {w[bad]}; weights are finite and not negative.")
+    return x, w

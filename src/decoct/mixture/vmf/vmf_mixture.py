@@ -1,0 +1,225 @@
+"""Mixture of von Mises-Fisher clusters of one known concentration.
+
+x_n ~ Σ_k ω_k vMF(μ_k, τ), μ_k ~ Unif(S^{D−1}), ω ~ Dir(1, ..., 1) (Campbell & Broderick 2019,
+Eq. 7.4-7.5; vMF as in Eq. 7.3).
+
+The unconstrained parameters are free of Jacobians because both priors are images of simpler ones:
+μ_k = v_k/‖v_k‖ with v_k ~ N(0, I) is uniform on the sphere, and ω = softmax(ℓ) with e^{ℓ_k} ~
+Gamma(1, 1) is Dir(1, ..., 1). The likelihood does not see ‖v_k‖ ~ chi_D nor Σ_k e^{ℓ_k} ~ Gamma(K),
+which a posteriori are independent of everything else and distributed as a priori.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from scipy.optimize import linear_sum_assignment
+from scipy.special import logsumexp
+
+from decoct.data.base import Rows
+from decoct.errors import ModelError, RowsError
+from decoct.mixture.vmf.von_mises_fisher import (
+    UNIT,
+    check_dimension,
+    checked_concentration,
+    log_normaliser,
+)
+from decoct.models.base import AbstractModel, EncodedColumns, Params, RawRows
+from decoct.models.regression import HALF_LOG_2PI
+from decoct.models.validation import numeric, row_number
+
+
+class VonMisesFisherMixture(AbstractModel):
+    """Clusters of directions; rows ``{"x": (N, D)}`` of unit vectors.
+
+    f_n(θ) = log Σ_k ω_k C_D(τ) exp(τ x_n·μ_k) (Campbell & Broderick 2019, Eq. 7.3-7.5), with
+    unconstrained parameters ``{"modes": (K, D), "logits": (K,)}``: μ_k = modes_k/‖modes_k‖ and
+    ω = softmax(logits).
+
+    Parameters
+    ----------
+    n_components
+        K, the number of clusters.
+    dim
+        D ≥ 2, numbers per row.
+    concentration
+        τ > 0, the same for all clusters; a cluster's angular spread is about τ^{−½} radians.
+
+    Raises
+    ------
+    ModelError
+        K < 1, D < 2, or τ is not positive and finite.
+    """
+
+    n_components: int = eqx.field(static=True)
+    dim: int = eqx.field(static=True)
+    concentration: np.ndarray
+    log_normaliser: np.ndarray
+
+    kind: ClassVar[str] = "vmf_mixture"
+
+    def __init__(self, n_components: int, dim: int, concentration: float = 50.0) -> None:
+        self.n_components = _integer(n_components, "n_components")
+        self.dim = _integer(dim, "dim")
+        if self.n_components < 1:
+            raise ModelError(f"n_components is {n_components}; a mixture has at least 1.")
+        check_dimension(self.dim)
+        self.concentration = np.asarray(checked_concentration(concentration))
+        self.log_normaliser = np.asarray(log_normaliser(self.dim, float(self.concentration)))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return ("x",)
+
+    def init(self, rows: RawRows) -> Params:
+        """Return equal weights and modes that all differ: equal ones would never part."""
+        normals = np.random.default_rng(0).standard_normal((self.n_components, self.dim))
+        modes = normals / np.linalg.norm(normals, axis=1, keepdims=True)
+        logits = np.full(self.n_components, -np.log(self.n_components))
+        return {"modes": modes, "logits": logits}
+
+    def log_likelihood(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
+        """Return log Σ_k ω_k C_D(τ) exp(τ x_n·μ_k), in nats."""
+        return jax.scipy.special.logsumexp(self.log_joint(params, rows), axis=0)
+
+    def log_joint(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, "K n"]:
+        """Return log ω_k + log f_vMF(x_n; μ_k, τ); normalised over k, the assignments."""
+        log_weights = jax.nn.log_softmax(params["logits"])
+        cosines = _directions(params["modes"]) @ jnp.asarray(rows["x"]).T
+        return log_weights[:, None] + self.log_normaliser + self.concentration * cosines
+
+    def log_prior(self, params: Params) -> Float[Array, ""]:
+        """Return Σ_k log N(modes_k | 0, I) + Σ_k (logits_k − exp(logits_k))."""
+        modes, logits = params["modes"], params["logits"]
+        normals = -0.5 * jnp.sum(modes**2) - self.n_components * self.dim * HALF_LOG_2PI
+        return normals + jnp.sum(logits - jnp.exp(logits))
+
+    def constrain(self, params: Params) -> dict[str, Array]:
+        """Return ``{"modes": (K, D) unit vectors, "weights": (K,) summing to 1}``."""
+        return {
+            "modes": _directions(params["modes"]),
+            "weights": jax.nn.softmax(params["logits"]),
+        }
+
+    def encode(self, rows: RawRows, start: int | np.ndarray = 0) -> EncodedColumns:
+        """Return ``{"x": (n, D) float64}``.
+
+        Raises
+        ------
+        RowsError
+            The column is missing, not numeric or not D wide, a value is not finite, or a norm
+            differs from 1 by more than 1e-6; the message names the row.
+        """
+        x = numeric(rows, "x", start).astype(np.float64, copy=False)
+        if x.ndim != 2 or x.shape[1] != self.dim:
+            raise RowsError(
+                f"Column 'x' has the shape {x.shape}; the model wants {self.dim} numbers per row."
+            )
+        norms = np.linalg.norm(x, axis=1)
+        on_sphere = np.abs(norms - 1.0) <= UNIT
+        if not on_sphere.all():
+            bad = int(np.argmin(on_sphere))
+            raise RowsError(
+                f"Row {row_number(start, bad)} of column 'x' has the norm {norms[bad]:.8g}; "
+                "directions have the norm 1, so divide every row by its norm."
+            )
+        return {"x": x}
+
+    def check(self, rows: Rows) -> None:
+        """Refuse fewer rows than clusters."""
+        if rows.n_rows < self.n_components:
+            raise RowsError(
+                f"The table has {rows.n_rows} rows, fewer than the {self.n_components} clusters; "
+                "ask for fewer clusters."
+            )
+
+    def relabelled(
+        self, z: Float[np.ndarray, "S d"], like: Float[np.ndarray, " d"]
+    ) -> Float[np.ndarray, "S d"]:
+        """Return draws whose clusters are in the order of those of ``like``.
+
+        One order for all draws: the one by which the mean directions are closest in all.
+        """
+        logits, modes = self._parts(z)
+        _, there = self._parts(like[None])
+        means = (modes / np.linalg.norm(modes, axis=2, keepdims=True)).mean(axis=0)
+        closeness = there[0] / np.linalg.norm(there[0], axis=1, keepdims=True) @ means.T
+        order = linear_sum_assignment(-closeness)[1]
+        return np.concatenate([logits[:, order], modes[:, order].reshape(len(z), -1)], axis=1)
+
+    def _parts(
+        self, z: Float[np.ndarray, "S d"]
+    ) -> tuple[Float[np.ndarray, "S K"], Float[np.ndarray, "S K D"]]:
+        """Return logits and modes: the order in which `ParameterSpace` flattens `init`."""
+        K = self.n_components
+        return z[:, :K], z[:, K:].reshape(len(z), K, self.dim)
+
+    def coords(self, rows: RawRows) -> dict[str, tuple[str, list[str]]]:
+        return {"weights": ("cluster", [str(k + 1) for k in range(self.n_components)])}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return ``{"kind": ..., hyper-parameter: value, ...}``, ready for JSON."""
+        return {
+            "kind": self.kind,
+            "n_components": self.n_components,
+            "dim": self.dim,
+            "concentration": float(self.concentration),
+        }
+
+    def to_unconstrained(
+        self,
+        modes: Float[np.ndarray, "S K D"],
+        weights: Float[np.ndarray, "S K"],
+        rng: np.random.Generator | None = None,
+    ) -> Float[np.ndarray, "S d"]:
+        """Return flat unconstrained parameters z with the given modes and weights.
+
+        Parameters
+        ----------
+        modes : (S, K, D)
+            Unit vectors.
+        weights : (S, K)
+            Positive, each row summing to 1.
+        rng
+            With a generator ‖v_k‖ ~ chi_D and Σ_k e^{ℓ_k} ~ Gamma(K) are drawn, so that z is a draw
+            of the unconstrained posterior if modes and weights are one of theirs. Without, ‖v_k‖ =
+            Σ_k e^{ℓ_k} = 1.
+
+        Raises
+        ------
+        ModelError
+            The shapes do not fit the model, or a weight is not positive (its logit would be −∞).
+        """
+        modes, weights = np.asarray(modes, np.float64), np.asarray(weights, np.float64)
+        S, K, D = len(weights), self.n_components, self.dim
+        if modes.shape != (S, K, D) or weights.shape != (S, K):
+            raise ModelError(
+                f"modes and weights have the shapes {modes.shape} and {weights.shape}; the model "
+                f"wants (S, {K}, {D}) and (S, {K})."
+            )
+        if not (weights > 0.0).all():
+            raise ModelError("A weight is not positive, so it has no logit.")
+        log_weights = np.log(weights)
+        logits = log_weights - logsumexp(log_weights, axis=1, keepdims=True)
+        if rng is not None:
+            modes = modes * np.sqrt(rng.chisquare(D, size=(S, K, 1)))
+            logits = logits + np.log(rng.gamma(K, size=(S, 1)))
+        # leaves in the order in which ParameterSpace flattens init
+        leaves = jax.tree.leaves({"modes": modes, "logits": logits})
+        return np.concatenate([leaf.reshape(S, -1) for leaf in leaves], axis=1)
+
+
+def _directions(modes: Float[Array, "K D"]) -> Float[Array, "K D"]:
+    return modes / jnp.linalg.norm(modes, axis=1, keepdims=True)
+
+
+def _integer(value: Any, name: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise ModelError(f"{name} must be a whole number, not {value!r}.")
+    return int(value)

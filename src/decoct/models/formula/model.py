@@ -1,0 +1,252 @@
+"""Regression on raw columns through a formula such as ``late ~ temp + C(origin)``.
+
+formulaic parses the formula and lays out the columns. What depends on the data (the levels of the
+categories, the constants of ``center``, ``scale`` and the standardisation) comes from the full
+data, in streamed passes, and is then frozen in a `Design`: a coreset never changes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Array, Float
+
+from decoct.data.base import Rows
+from decoct.data.encoded import encoded
+from decoct.data.progress_rows import watched
+from decoct.data.tables import rows as as_rows
+from decoct.errors import CoresetFileError, DecoctError, ModelError, RequestError
+from decoct.models.base import EncodedColumns, Params, RawRows
+from decoct.models.conjugate import AbstractConjugate, Statistics
+from decoct.models.formula.design_matrix import Design
+from decoct.models.formula.expression import reason
+from decoct.models.formula.fit import fit_design
+from decoct.models.linear import LinearRegression
+from decoct.models.logistic import LogisticRegression
+from decoct.models.poisson import PoissonRegression
+from decoct.models.regression import AbstractRegression
+from decoct.models.student_t import StudentTRegression
+from decoct.runtime.progress import ProgressBar
+
+FAMILIES: dict[str, type[AbstractRegression]] = {
+    "gaussian": LinearRegression,
+    "bernoulli": LogisticRegression,
+    "poisson": PoissonRegression,
+    "student": StudentTRegression,
+}
+
+DEFAULTS: dict[str, dict[str, Any]] = {"poisson": {"link": "log"}}
+"""Options that a formula sets differently from the family's class."""
+
+
+class FormulaModel(AbstractConjugate):
+    """A regression on named raw columns: a frozen design in front of a base model.
+
+    Parameters
+    ----------
+    design
+        How raw rows become ``x`` and ``y``; see `from_formula`.
+    base
+        A regression on rows ``{"x": (N, D), "y": (N,)}``, without an intercept of its own.
+
+    Raises
+    ------
+    ModelError
+        The base adds an intercept: the formula says whether there is one.
+    """
+
+    design: Design = eqx.field(static=True)
+    base: AbstractRegression
+
+    def __check_init__(self) -> None:
+        if self.base.intercept:
+            raise ModelError("Leave intercept=True out; the formula says if there is one.")
+
+    @classmethod
+    def from_dict(cls, spec: Mapping[str, Any]) -> FormulaModel:
+        """Rebuild a model from its ``to_dict()``, to the bit.
+
+        Raises
+        ------
+        CoresetFileError
+            The description is not one of a formula model.
+        ModelError
+            It holds an expression that a formula may not have.
+        """
+        try:
+            kind, design = spec["base"]["kind"], Design.from_dict(spec["design"])
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+            if isinstance(error, DecoctError):
+                raise
+            raise CoresetFileError(
+                f"The file's description of a formula cannot be used: {reason(error)}."
+            ) from error
+        bases = {family.kind: family for family in FAMILIES.values()}
+        if kind not in bases:
+            raise CoresetFileError("The file's description of a formula has no regression in it.")
+        base: Any = bases[kind].from_dict(spec["base"])
+        return cls(design, base)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.design.columns
+
+    @property
+    def response(self) -> str:
+        """The left side of the formula."""
+        return self.design.response.expression.label
+
+    def encode(self, rows: RawRows, start: int | np.ndarray = 0) -> EncodedColumns:
+        """Return ``{"x": (n, D), "y": (n,)}``, standardised; errors name column and row."""
+        table = self.design.encode(rows, start)
+        y = self.base.encode_response({self.response: table["y"]}, start, self.response)
+        return {"x": table["x"], "y": y}
+
+    def check(self, rows: Rows) -> None:
+        self.base.check(self._responses(rows), self.response)
+
+    def distinct(self, rows: Rows) -> tuple[float, ...]:
+        return self.base.distinct(self._responses(rows), self.response)
+
+    def check_values(self, values: Sequence[float]) -> None:
+        self.base.check_values(values, self.response)
+
+    def _responses(self, rows: Rows) -> Rows:
+        return encoded(rows, _Response(self.design))
+
+    def init(self, rows: RawRows) -> Params:
+        return self.base.init(rows)
+
+    def log_likelihood(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
+        return self.base.log_likelihood(params, rows)
+
+    def log_prior(self, params: Params) -> Float[Array, ""]:
+        return self.base.log_prior(params)
+
+    def constrain(self, params: Params) -> dict[str, Array]:
+        """Return the base model's quantities; ``beta`` belongs to the standardised columns."""
+        return self.base.constrain(params)
+
+    def coords(self, rows: RawRows) -> dict[str, tuple[str, list[str]]]:
+        """Return the labels of the design columns, such as ``C(origin)[T.LGA]``."""
+        shape = {"x": np.empty((1, len(self.design.names)))}
+        return self.base.coords(shape, self.design.names)
+
+    @property
+    def is_conjugate(self) -> bool:
+        return isinstance(self.base, AbstractConjugate) and self.base.is_conjugate
+
+    def sufficient(self, rows: Mapping[str, Array], weights: Float[Array, " n"]) -> Statistics:
+        return self._conjugate().sufficient(rows, weights)
+
+    def exact_posterior(self, stats: Statistics) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
+        return self._conjugate().exact_posterior(stats)
+
+    def _conjugate(self) -> AbstractConjugate:
+        if not isinstance(self.base, AbstractConjugate):
+            raise ModelError("This family has no exact Gaussian posterior; use another sampler.")
+        return self.base
+
+    def unscaled(self, beta: Float[Array, "*draws d"]) -> Float[Array, "*draws d"]:
+        """Return coefficients for the columns as they were before the standardisation.
+
+        They predict the same: a slope is divided by the scale of its column, and the intercept
+        takes up the shifts.
+        """
+        slopes = beta / self.design.scale
+        at = np.array([name == "Intercept" for name in self.design.names])
+        return slopes - at * (slopes * self.design.shift).sum(-1, keepdims=True)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": "formula", "design": self.design.to_dict(), "base": self.base.to_dict()}
+
+
+@dataclass(frozen=True)
+class _Response:
+    """The response alone, under its own name: what a check of a whole table walks."""
+
+    design: Design
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.design.response.expression.inputs
+
+    def encode(self, rows: RawRows, start: int | np.ndarray = 0) -> EncodedColumns:
+        return {self.design.response.expression.label: self.design.encode_response(rows, start)}
+
+
+def from_formula(
+    formula: str,
+    rows: Rows | Any,
+    family: str = "gaussian",
+    *,
+    prior_scale: float | Sequence[float] = 1.0,
+    standardize: bool = True,
+    progress: bool | None = None,
+    **options: Any,
+) -> FormulaModel:
+    """Return a regression on the columns of a table, frozen from all of its rows.
+
+    Walks the data once or twice (more if ``center`` and the like are nested); a streamed table is
+    never held in memory.
+
+    Parameters
+    ----------
+    formula
+        Such as ``"late ~ temp + C(origin) + C(carrier)"``, in formulaic's grammar: interactions,
+        ``0 +`` for no intercept, ``C(...)`` with its contrasts, ``I(...)``, NumPy's functions of
+        one value, ``center``, ``scale``, ``standardize``; for tables in memory also ``bs``,
+        ``cr``, ``cs``, ``cc`` and ``poly``. Columns of text are categories.
+    rows
+        The full data: anything `decoct.rows` accepts.
+    family
+        ``"gaussian"``, ``"bernoulli"``, ``"poisson"`` (with the link ``"log"``, unless the option
+        ``link`` says ``"softplus"``) or ``"student"``.
+    prior_scale
+        Prior standard deviation of the coefficients: a number, or one per column of the design.
+    standardize
+        Shift and scale the numeric columns of the design to mean 0 and standard deviation 1.
+        Indicators, constant columns and other codings of categories stay; without an intercept
+        nothing is shifted, since that would change the model. `FormulaModel.unscaled` turns the
+        coefficients back.
+    progress
+        Show progress on standard error; None shows it on a terminal.
+    **options
+        Other hyper-parameters of the family: ``noise_scale`` (gaussian), ``link`` (poisson),
+        ``nu`` and ``scale`` (student).
+
+    Raises
+    ------
+    ModelError
+        The formula or an option cannot be used.
+    RowsError
+        A column is missing; a value is missing, infinite, or not of the right kind.
+    RequestError
+        The family is unknown; a spline or ``poly`` for a table that is not in memory.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from decoct.models import from_formula
+    >>> table = {"late": [0, 1, 1, 0], "temp": [9.0, 3.0, 1.0, 7.0], "origin": list("abab")}
+    >>> model = from_formula("late ~ temp + C(origin)", table, "bernoulli")
+    >>> model.design.names
+    ('Intercept', 'temp', 'C(origin)[T.b]')
+    """
+    if family not in FAMILIES:
+        raise RequestError(f"The family '{family}' is unknown; choose from {', '.join(FAMILIES)}.")
+    if "intercept" in options:
+        raise ModelError("Leave the option intercept out; the formula says if there is one.")
+    try:
+        base = FAMILIES[family](prior_scale=prior_scale, **DEFAULTS.get(family, {}) | options)
+    except TypeError as error:
+        raise ModelError(f"The family '{family}' cannot be used so: {reason(error)}.") from error
+    with ProgressBar(progress) as bar:
+        seen = watched(as_rows(rows), bar.stretch, "learning the formula")
+        model = FormulaModel(fit_design(formula, seen, standardize), base)
+    model.init({"x": np.zeros((1, len(model.design.names))), "y": np.zeros(1)})
+    return model

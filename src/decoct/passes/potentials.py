@@ -1,0 +1,528 @@
+"""Model × rows at draws of θ: the only code that walks the data.
+
+For draws θ_1..θ_S of a weighting distribution, row n has the tangent vector
+
+    g_n = (f_n(θ_s) − (1/S) Σ_t f_n(θ_t))_s ∈ R^S
+
+(centred over the draws: potentials are defined up to a constant; Campbell & Beronov 2019, §2).
+One pass gives the totals Σ_n f_n(θ_s), the norms ‖g_n‖ and a pool of candidate rows; the N×S
+matrix is never stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from decoct.data.base import Chunk, Columns, Rows, columns_length
+from decoct.errors import ModelError, PotentialError
+from decoct.models.base import OF_FUNCTIONS, AbstractModel
+from decoct.models.parameters import ParameterSpace
+from decoct.passes.derivatives import to_second_order
+from decoct.passes.embeddings import Embedding, Values, as_embedding
+from decoct.passes.pools import Pool, Reservoir, merge_pools, row_exponentials
+from decoct.runtime.precision import float64
+from decoct.stats.summation import Associative, Sum
+
+POTENTIALS_PER_CHUNK = 4_100_000
+"""Potentials held at once: 33 MB, the most that `memory` can keep for the next chunk. With fewer
+the fixed cost of a chunk, a millisecond, shows; nearer the caches they are no faster."""
+
+
+BLOCK = 4096
+"""Rows that a kernel takes at once: of more, XLA's sums over draws miss the caches at every step,
+of fewer it does not vectorise them. 64 draws of 32,768 rows: 2 and 4.6 times as fast."""
+
+NORM_DRAWS = 128
+"""Draws that ‖g_n‖² is estimated from: it only sets the odds of entering the pool."""
+
+
+EXAMPLES = 8
+"""Rows that are evaluated together and alone, to see that a model keeps them apart."""
+
+APART = 1e-6
+"""Relative difference of two evaluations of a row that is more than rounding."""
+
+
+class Curvature(NamedTuple):
+    """Value, gradient and Hessian of Σ w_n f_n at one point."""
+
+    value: float
+    gradient: Float[np.ndarray, " d"]
+    hessian: Float[np.ndarray, "d d"]
+
+
+class Sweep(NamedTuple):
+    """What one pass over the data brings back.
+
+    Attributes
+    ----------
+    totals : (S,)
+        Σ_n f_n(θ_s) over all N rows.
+    norm_sum
+        Σ_n ‖g_n‖, from the first `NORM_DRAWS` draws.
+    pool
+        Half drawn with probability proportional to ‖g_n‖², half uniformly, without replacement.
+    """
+
+    totals: Float[np.ndarray, " S"]
+    norm_sum: float
+    pool: Pool
+
+
+@dataclass
+class Counts:
+    """What the data cost so far: passes over all rows, and potentials evaluated."""
+
+    passes: int = 0
+    evaluations: int = 0
+
+
+@dataclass
+class Potentials:
+    """The potentials f_n(θ) of a model over rows, wherever the rows live.
+
+    Parameters
+    ----------
+    model
+        The model; its `encode` has been applied to ``rows`` already.
+    rows
+        Encoded rows.
+    on_rows
+        Told the number of rows walked, after every chunk.
+    numbers : (N,)
+        What errors call the rows, if not by their places: rows taken from another table keep the
+        numbers that they have there.
+    """
+
+    model: AbstractModel
+    rows: Rows
+    on_rows: Callable[[int], None] | None = None
+    counts: Counts = field(default_factory=Counts)
+    numbers: Int[np.ndarray, " N"] | None = None
+
+    def __post_init__(self) -> None:
+        examples = self.rows.take(np.arange(min(EXAMPLES, self.n_rows)))
+        first = {name: column[:1] for name, column in examples.items()}
+        self.initial = self.model.init(first)
+        self.space = ParameterSpace.of(self.initial)
+        _check_shape(self.model, self.space, first)
+        _check_start(self.model, self.space, self.initial)
+        if self.model.to_dict().get("kind") in OF_FUNCTIONS:
+            _check_rows_apart(self.model, self.space, self.initial, examples)
+
+    @property
+    def n_rows(self) -> int:
+        return self.rows.n_rows
+
+    @property
+    def dim(self) -> int:
+        return self.space.dim
+
+    def named(self, places: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
+        """Return what errors call the rows at these places."""
+        return places if self.numbers is None else self.numbers[places]
+
+    @float64
+    def totals(
+        self, at: Float[np.ndarray, "S d"] | Embedding, finite: int | None = None
+    ) -> Float[np.ndarray, " S"]:
+        """Return Σ_n f_n(θ_s) over all rows, or Σ_n of an embedding's coordinates, in one pass.
+
+        A total that is not finite is an error that names the row; with ``finite``, only one of the
+        first so many is, for points after them that nobody drew.
+        """
+        return self._walk(_TotalsOf(self.model, self.space, finite), at).rounded()
+
+    @float64
+    def sweep(
+        self, at: Float[np.ndarray, "S d"] | Embedding, pool_size: int, key: jax.Array
+    ) -> Sweep:
+        """Return totals, norms and a pool of ``pool_size`` candidate rows, in one pass.
+
+        The pool is two reservoirs (Efraimidis & Spirakis 2006): half the places go to the
+        smallest E_n/‖g_n‖², half to the smallest E'_n, with E, E' standard exponential numbers
+        that depend on the key and the global row number alone, never on the chunking.
+
+        ‖g_n‖² is S times the posterior variance of f_n, for smooth potentials the statistical
+        leverage of the row: Σ_n ‖g_n‖² gives every direction of the parameter space an equal
+        share, so that a coefficient which only a few rows inform still finds them in the pool.
+        """
+        places = self.n_rows if pool_size >= self.n_rows else max(1, pool_size // 2)
+        fn = _SweepOf(self.model, self.space, places)
+        partial = self._walk(fn, at, key)
+        return Sweep(partial.totals.rounded(), float(partial.norm_sum.rounded()), partial.pool())
+
+    @float64
+    def vectors(
+        self, rows: Columns, at: Float[np.ndarray, "S d"] | Embedding
+    ) -> Float[np.ndarray, "n S"]:
+        """Return the potentials of a few encoded rows at the draws, not centred."""
+        n, at = columns_length(rows), as_embedding(at)
+        size = chunk_rows(at.size)
+        parts = []
+        for begin in range(0, n, size):
+            piece = Chunk(begin, rows).piece(begin, min(begin + size, n))
+            padded, _ = _padded(piece, size)
+            values = np.asarray(_potentials(self.model, self.space, at, padded))
+            parts.append(values[: piece.n_rows])
+        self.counts.evaluations += n * at.size
+        return np.concatenate(parts)
+
+    @float64
+    def all_vectors(
+        self,
+        at: Float[np.ndarray, "S d"] | Embedding,
+        dtype: type[np.floating] = np.float64,
+        on_rows: Callable[[int], Any] | None = None,
+    ) -> tuple[Float[np.ndarray, "N S"], Float[np.ndarray, " S"]]:
+        """Return the embedded vectors of *every* row and their sum, in one pass.
+
+        The one N×S array decoct ever holds: for constructions whose pool is the whole table.
+        Vectors are centred and scaled by the embedding, then stored as ``dtype``; the sum is in
+        double precision.
+        """
+        at = as_embedding(at)
+        size = chunk_rows(at.size)
+        vectors, total = np.empty((self.n_rows, at.size), dtype=dtype), np.zeros(at.size)
+        with closing(self.rows.chunks(size)) as chunks, _renumbered(self.numbers):
+            for chunk in chunks:
+                padded, _ = _padded(chunk, size)
+                values = np.asarray(_potentials(self.model, self.space, at, padded))
+                values = at.vectors(values[: chunk.n_rows])
+                part = values.sum(axis=0)
+                if not np.isfinite(part).all():
+                    _name_bad_potential(self.model, self.space, chunk, at)
+                vectors[chunk.start : chunk.start + chunk.n_rows] = values
+                total += part
+                if on_rows is not None:
+                    on_rows(chunk.n_rows)
+        self.counts.passes += 1
+        self.counts.evaluations += self.n_rows * at.size
+        return vectors, total
+
+    @float64
+    def curvature(self, z: Float[np.ndarray, " d"], strict: bool = True) -> Curvature:
+        """Return value, gradient and Hessian of Σ_n f_n at ``z``, in one pass.
+
+        With ``strict`` a value that is not finite is an error that names the row.
+        """
+        fn = _CurvatureOf(self.model, self.space, strict)
+        return self._walk(fn, np.asarray(z)[None], evaluations=1 + 2 * self.dim).rounded()
+
+    @float64
+    def curvature_of(self, some: Pool, z: Float[np.ndarray, " d"]) -> Curvature:
+        """Return value, gradient and Hessian of the sum over a few encoded rows at ``z``."""
+        n, evaluations = len(some.indices), 1 + 2 * self.dim
+        size = chunk_rows(evaluations)
+        fn = _CurvatureOf(self.model, self.space, size=size)
+        at = Values(jnp.asarray(np.asarray(z)[None], dtype=jnp.float64))
+        whole, total = Chunk(0, some.rows), None
+        with _renumbered(self.named(some.indices)):
+            for begin in range(0, n, size):
+                part = fn(whole.piece(begin, min(begin + size, n)), at)
+                total = part if total is None else total + part
+        if total is None:
+            raise ValueError("A sum of curvatures needs at least one row.")
+        self.counts.evaluations += n * evaluations
+        return total.rounded()
+
+    @float64
+    def log_prior(self, draws: Float[np.ndarray, "S d"]) -> Float[np.ndarray, " S"]:
+        """Return log π₀ at the draws."""
+        return np.asarray(_log_priors(self.model, self.space, jnp.asarray(draws)))
+
+    def _walk(self, fn: Any, at: Any, *broadcast: Any, evaluations: int | None = None) -> Any:
+        """One pass: ``fn(chunk, at, *broadcast)`` over all chunks, added up in any order."""
+        at = as_embedding(at)
+        size = chunk_rows(max(at.size, evaluations or 1))
+        # The chunk's jitted function pads to ``size``; every engine may cut where it likes.
+        fn = replace(fn, size=size)
+        with _renumbered(self.numbers):
+            result = self.rows.map_reduce(
+                fn, Associative(), at, *broadcast, size=size, on_chunk=self.on_rows
+            )
+        self.counts.passes += 1
+        self.counts.evaluations += self.n_rows * (evaluations or at.size)
+        return result
+
+
+def chunk_rows(n_draws: int) -> int:
+    """Return a power of two of rows whose potentials at ``n_draws`` draws stay near the caches."""
+    rows = max(1, POTENTIALS_PER_CHUNK // max(1, n_draws))
+    return int(np.clip(2 ** int(np.log2(rows)), 256, 65_536))
+
+
+@dataclass(frozen=True)
+class _TotalsOf:
+    """Chunk -> Σ f_n(θ_s), the first ``finite`` of which must be."""
+
+    model: AbstractModel
+    space: ParameterSpace
+    finite: int | None = None
+    size: int = 0
+
+    def __call__(self, chunk: Chunk, at: Embedding) -> Sum:
+        with jax.enable_x64(True):
+            rows, mask = _padded(chunk, self.size)
+            totals = np.asarray(_chunk_totals(self.model, self.space, at, rows, mask))
+            if not np.isfinite(totals[: self.finite]).all():
+                needed = at if self.finite is None else at.first(self.finite)
+                _name_bad_potential(self.model, self.space, chunk, needed)
+        return Sum.of(totals)
+
+
+@dataclass(frozen=True)
+class _SweepOf:
+    """Chunk -> totals, sum of norms, and the chunk's entries for the two reservoirs."""
+
+    model: AbstractModel
+    space: ParameterSpace
+    places: int
+    size: int = 0
+
+    def __call__(self, chunk: Chunk, at: Embedding, key: jax.Array) -> _PartialSweep:
+        with jax.enable_x64(True):
+            rows, mask = _padded(chunk, self.size)
+            # Two kernels: XLA vectorises a log only next to a single reduction.
+            totals = np.asarray(_chunk_totals(self.model, self.space, at, rows, mask))
+            few = at.first(NORM_DRAWS)
+            squares = np.asarray(_chunk_squares(self.model, self.space, few, rows))
+            squares = squares[: chunk.n_rows] * (at.size / few.size)
+            if not (np.isfinite(totals).all() and np.isfinite(squares).all()):
+                _name_bad_potential(self.model, self.space, chunk, at)
+            numbers = chunk.start + np.arange(len(mask), dtype=np.uint64)
+            exponentials = np.asarray(row_exponentials(key, jnp.asarray(numbers)))
+        exponentials = exponentials[: chunk.n_rows]
+        with np.errstate(divide="ignore"):
+            by_square = exponentials[:, 0] / squares
+        reservoirs = (
+            Reservoir.of(chunk, by_square, self.places),
+            Reservoir.of(chunk, exponentials[:, 1], self.places),
+        )
+        return _PartialSweep(Sum.of(totals), Sum.of(np.sqrt(squares).sum()), reservoirs)
+
+
+@dataclass(frozen=True)
+class _CurvatureOf:
+    """Chunk -> value, gradient, Hessian of Σ f_n at one point."""
+
+    model: AbstractModel
+    space: ParameterSpace
+    strict: bool = True
+    size: int = 0
+
+    def __call__(self, chunk: Chunk, at: Values) -> _PartialCurvature:
+        with jax.enable_x64(True):
+            rows, mask = _padded(chunk, self.size)
+            parts = _chunk_curvature(self.model, self.space, at.draws[0], rows, mask)
+            parts = tuple(np.asarray(part) for part in parts)
+            if self.strict and not np.isfinite(parts[0]):
+                _name_bad_potential(self.model, self.space, chunk, at)
+        return _PartialCurvature(*map(Sum.of, parts))
+
+
+@dataclass(frozen=True)
+class _PartialSweep:
+    totals: Sum
+    norm_sum: Sum
+    reservoirs: tuple[Reservoir, Reservoir]
+
+    def __add__(self, other: _PartialSweep) -> _PartialSweep:
+        first, second = (a + b for a, b in zip(self.reservoirs, other.reservoirs, strict=True))
+        return _PartialSweep(
+            self.totals + other.totals, self.norm_sum + other.norm_sum, (first, second)
+        )
+
+    def pool(self) -> Pool:
+        weighted, uniform = self.reservoirs
+        return merge_pools(
+            Pool(weighted.indices, weighted.rows), Pool(uniform.indices, uniform.rows)
+        )
+
+
+@dataclass(frozen=True)
+class _PartialCurvature:
+    value: Sum
+    gradient: Sum
+    hessian: Sum
+
+    def __add__(self, other: _PartialCurvature) -> _PartialCurvature:
+        return _PartialCurvature(
+            self.value + other.value, self.gradient + other.gradient, self.hessian + other.hessian
+        )
+
+    def rounded(self) -> Curvature:
+        return Curvature(
+            float(self.value.rounded()), self.gradient.rounded(), self.hessian.rounded()
+        )
+
+
+def _padded(chunk: Chunk, size: int) -> tuple[dict[str, Array], Array]:
+    """Pad a chunk to a stable number of rows with copies of its first row, and a mask.
+
+    Copies keep every value valid, so that a padded row can never make a NaN.
+    """
+    n = chunk.n_rows
+    bucket = n if n >= size else min(size, max(16, 2 ** int(np.ceil(np.log2(n)))))
+    columns = chunk.columns
+    if bucket > n:
+        source = np.concatenate([np.arange(n), np.zeros(bucket - n, dtype=np.int64)])
+        columns = {name: column[source] for name, column in columns.items()}
+    # one call for all of them: `jnp.asarray` of each costs more than a small kernel
+    return jax.device_put((dict(columns), (np.arange(bucket) < n).astype(np.float64)))
+
+
+@eqx.filter_jit
+def _potentials(model, space, at: Embedding, rows) -> Float[Array, "n S"]:
+    return at.evaluate(model, space, rows).T
+
+
+@eqx.filter_jit
+def _chunk_totals(model, space, at: Embedding, rows, mask) -> Float[Array, " S"]:
+    def totals(block) -> Float[Array, " S"]:
+        rows, mask = block
+        return (at.evaluate(model, space, rows) * mask[None, :]).sum(axis=1)
+
+    return jax.lax.map(totals, _blocks((rows, mask), len(mask))).sum(axis=0)
+
+
+@eqx.filter_jit
+def _chunk_squares(model, space, at: Embedding, rows) -> Float[Array, " n"]:
+    """Σ_s of every row's squared coordinates, centred where the embedding is."""
+
+    def squares(block) -> Float[Array, " n"]:
+        # the barrier keeps XLA from making one loop of this and the sums, which it cannot vectorise
+        values = jax.lax.optimization_barrier(at.evaluate(model, space, block))
+        if at.centred:
+            values = values - values.mean(axis=0, keepdims=True)
+        return jnp.square(values).sum(axis=0)
+
+    n = len(next(iter(rows.values())))
+    return jax.lax.map(squares, _blocks(rows, n)).reshape(-1)
+
+
+def _blocks(columns: Any, n: int) -> Any:
+    """Return columns of n rows as (blocks, rows of a block, ...)."""
+    size = BLOCK if n % BLOCK == 0 else n
+    return jax.tree.map(lambda column: column.reshape(n // size, size, *column.shape[1:]), columns)
+
+
+@eqx.filter_jit
+def _chunk_curvature(model, space, z, rows, weights):
+    def total(z):
+        return weights @ model.log_likelihood(space.unflatten(z), rows)
+
+    return to_second_order(total, z)
+
+
+@eqx.filter_jit
+def _log_priors(model, space, draws) -> Array:
+    return jax.vmap(lambda z: model.log_prior(space.unflatten(z)))(draws)
+
+
+def _name_bad_potential(model, space, chunk: Chunk, at: Embedding) -> None:
+    """Raise an error that names the first row and draw with a non-finite potential."""
+    rows, _ = _padded(chunk, chunk.n_rows)
+    values = np.asarray(_potentials(model, space, at, rows))[: chunk.n_rows]
+    bad = np.argwhere(~np.isfinite(values))
+    if not len(bad):
+        raise ModelError(
+            "The log-likelihoods of the rows are finite, but too large to be added up or squared "
+            "in double precision; look at the model's units, or give it a narrower prior."
+        )
+    row, place = bad[0]
+    number = chunk.start + int(row)
+    raise PotentialError(
+        f"The log-likelihood of row {number} is {values[row, place]} at {at.describe(place)}; "
+        "mend the model or the row, decoct does not clip it.",
+        number,
+    )
+
+
+@contextmanager
+def _renumbered(numbers: Int[np.ndarray, " n"] | None) -> Iterator[None]:
+    """Name rows in errors by these numbers, not by their places."""
+    try:
+        yield
+    except PotentialError as error:
+        if numbers is not None:
+            error.renumber(int(numbers[error.row]))
+        raise
+
+
+@float64
+def _check_shape(model: AbstractModel, space: ParameterSpace, example: Columns) -> None:
+    two = {name: jnp.asarray(np.repeat(column, 2, axis=0)) for name, column in example.items()}
+    z = jnp.zeros(space.dim)
+    shape = jax.eval_shape(
+        lambda z: jnp.asarray(model.log_likelihood(space.unflatten(z), two)), z
+    ).shape
+    if shape != (2,):
+        raise ModelError(
+            f"log_likelihood returned shape {shape} for 2 rows; it must return one value per row, "
+            "shape (2,)."
+        )
+
+
+@eqx.filter_jit
+def _together_and_alone(model, space, z, rows):
+    """Potentials of some rows among each other, followed by copies, and each alone."""
+    params = space.unflatten(z)
+    padded = {
+        name: jnp.concatenate([column, column[:1], column[:1]]) for name, column in rows.items()
+    }
+
+    def alone(row):
+        return model.log_likelihood(params, {name: value[None] for name, value in row.items()})[0]
+
+    together = model.log_likelihood(params, rows)
+    return together, model.log_likelihood(params, padded)[: len(together)], jax.vmap(alone)(rows)
+
+
+@float64
+def _check_rows_apart(
+    model: AbstractModel, space: ParameterSpace, initial, examples: Columns
+) -> None:
+    """Refuse a likelihood in which a row's value depends on the rows beside it."""
+    rows = jax.device_put(dict(examples))
+    start, rng = space.flatten(initial), np.random.default_rng(0)
+    for spread in (0.0, 0.3, 1.0):
+        z = jnp.asarray(start + spread * rng.standard_normal(space.dim))
+        values = [np.asarray(one) for one in _together_and_alone(model, space, z, rows)]
+        for among in values[:2]:
+            alone, tolerance = values[2], APART * (1.0 + np.abs(values[2]))
+            with np.errstate(invalid="ignore"):
+                differs = np.isfinite(alone) & ~(np.abs(among - alone) <= tolerance)
+            if differs.any():
+                n = int(np.argmax(differs))
+                function = getattr(model, "_log_likelihood", None)
+                name = getattr(function, "__qualname__", None) or model.to_dict().get("name")
+                raise ModelError(
+                    f"The log-likelihood {name} mixes rows: row {n} is worth {alone[n]:.6g} alone "
+                    f"and {among[n]:.6g} among others; it must return one value per row that "
+                    "depends on this row alone (no mean, sum or shape over rows)."
+                )
+
+
+@float64
+def _check_start(model: AbstractModel, space: ParameterSpace, initial) -> None:
+    start = space.flatten(initial)
+    if not np.isfinite(start).all():
+        raise ModelError("The model's init has NaN or infinite values; start at finite numbers.")
+    value = jnp.asarray(_log_priors(model, space, jnp.asarray(start)[None]))
+    if value.shape != (1,):
+        raise ModelError(f"log_prior returned shape {value.shape[1:]}; it must return a scalar.")
+    if not np.isfinite(value[0]):
+        raise ModelError(
+            f"The log prior is {float(value[0])} at the model's init; start where the prior has "
+            "mass, in unconstrained space."
+        )

@@ -1,0 +1,1 @@
+"""What depends on the machine: precision, threads, caches, files, locks, progress."""

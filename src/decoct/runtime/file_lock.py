@@ -1,0 +1,90 @@
+"""One process at a time: a lock that opens when its holder ends, however it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from decoct.errors import RequestError
+from decoct.runtime.files import unwritable
+
+_BEGINNING = b'{"decoct lock": '
+"""How a lock file begins; a file that begins otherwise is somebody else's."""
+
+
+@contextlib.contextmanager
+def exclusive_lock(path: str | os.PathLike[str], what: str) -> Iterator[None]:
+    """Keep a file for this process alone while the block runs.
+
+    Beside it lies ``.NAME.decoct-lock``, which says who holds it. The operating system releases
+    the lock when the process ends.
+
+    Parameters
+    ----------
+    path
+        The file; it need not exist.
+    what
+        What it is, for the message.
+
+    Raises
+    ------
+    RequestError
+        Another process, or another thread of this one, holds it; the message says which. Or the
+        lock file is a link or another program's, or the file system cannot lock files.
+    """
+    target = Path(path)
+    place = target.with_name(f".{target.name}.decoct-lock")
+    lock = FileLock(place, blocking=False, fallback_to_soft=False, on_acquired=_sign)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        raise RequestError(_refusal(target, what, place)) from error
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            if place.lstat().st_size == 0:  # no room to sign what was just made
+                place.unlink()
+        raise RequestError(
+            f"{place} cannot be written or locked ({unwritable(error)}); put the {what} on a disk "
+            "that can lock files and has room."
+        ) from error
+    try:
+        yield
+    finally:
+        # the name first: a process that comes now makes a file of its own
+        with contextlib.suppress(OSError):
+            place.unlink()
+        lock.release()
+
+
+def _sign(handle: int) -> None:
+    """Write who holds the lock into its file, unless the file is another program's."""
+    found = os.read(handle, len(_BEGINNING))
+    if found and found != _BEGINNING:
+        raise RequestError("The lock file was not written by decoct; remove it or rename it.")
+    holder = {
+        "process": os.getpid(),
+        "host": socket.gethostname(),
+        "since": time.strftime("%Y-%m-%d %H:%M:%S"),
+        "command": " ".join(sys.argv)[:100],
+    }
+    os.ftruncate(handle, 0)
+    os.lseek(handle, 0, os.SEEK_SET)
+    os.write(handle, _BEGINNING + json.dumps(holder).encode() + b"}")
+
+
+def _refusal(path: Path, what: str, place: Path) -> str:
+    try:
+        holder: dict[str, Any] = json.loads(place.read_text())["decoct lock"]
+        who = "process {process} on {host} since {since} ({command})".format(**holder)
+    except (OSError, ValueError, KeyError, TypeError):  # the holder has not signed yet
+        who = "another process"
+    return f"The {what} {path} is in use by {who}; wait until it has ended, or give another {what}."

@@ -1,0 +1,140 @@
+"""Progress on anything that takes more than a second."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
+
+from decoct.runtime.interrupts import Interrupts
+
+PATIENCE = 1.0
+"""Seconds of work before anything is shown."""
+
+
+class _Share(ProgressColumn):
+    """Per cent of the pass; nothing between passes, when no rows go by."""
+
+    def render(self, task: Task) -> Text:
+        return Text("    " if task.total is None else f"{task.percentage:>3.0f}%")
+
+
+class _Rate(ProgressColumn):
+    """Units per second, in short form."""
+
+    def render(self, task: Task) -> Text:
+        if task.total is None:
+            return Text("working")
+        speed = task.speed or 0.0
+        for size, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+            if speed >= size:
+                return Text(f"{speed / size:.1f} {name}{task.fields['unit']}/s")
+        return Text(f"{speed:.0f} {task.fields['unit']}/s")
+
+
+def clock_time(seconds: float) -> str:
+    """Return h:mm:ss."""
+    whole = round(seconds)
+    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
+
+
+class ProgressBar:
+    """A bar on standard error that appears once the work has lasted a second.
+
+    It shows what is done, in which pass over the data from the second on, how much of it, units per
+    second, the time so far and the time the pass will still take. Between passes, when no rows go
+    by, the bar swings instead of standing still. Shown or not, it sees to it that a Ctrl-C ends the
+    work (`decoct.runtime.interrupts`).
+
+    Parameters
+    ----------
+    show
+        True, False, or None for "only on a terminal".
+    """
+
+    def __init__(self, show: bool | None = None) -> None:
+        self.show = sys.stderr.isatty() if show is None else show
+        self._started = time.monotonic()
+        self._progress: Progress | None = None
+        self._task: Any = None
+        self._label, self._unit, self._total = "", "rows", 0.0
+        self._done, self._passes = 0.0, 0
+        self._interrupts = Interrupts()
+
+    def __enter__(self) -> ProgressBar:
+        self._interrupts.begin()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._interrupts.end()
+        if self._progress is not None:
+            self._progress.stop()
+            self._progress = self._task = None
+        if kind is None:
+            self._interrupts.check()
+
+    def begin(self, label: str, total: float, unit: str = "rows") -> None:
+        """Start a new stretch of work of ``total`` units; rows may go by several times."""
+        self._interrupts.check()
+        self._label, self._total, self._unit = label, total, unit
+        self._done, self._passes = 0.0, 0
+        self._renew()
+
+    def stretch(self, label: str, total: float, unit: str) -> Callable[[float], None]:
+        """Start a new stretch of work; return what to call with the units done."""
+        self.begin(label, total, unit)
+        return self.advance
+
+    def advance(self, units: float) -> None:
+        """Tell of ``units`` more done."""
+        self._interrupts.check()
+        before = self._done
+        self._done += units
+        if self._progress is None or (before == 0.0 and self._done < self._total):
+            self._renew()
+        if self._done >= self._total:
+            self._passes += 1
+            self._done = 0.0
+            self._renew()
+        elif self._progress is not None:
+            self._progress.update(self._task, completed=self._done)
+
+    def _renew(self) -> None:
+        """Show a bar from here on: one that swings if nothing has gone by yet."""
+        if not self.show or time.monotonic() - self._started <= PATIENCE:
+            return
+        if self._progress is None:
+            self._progress = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                _Share(),
+                _Rate(),
+                TimeElapsedColumn(),
+                TimeRemainingColumn(),
+                console=Console(stderr=True),
+                transient=True,
+            )
+            self._progress.start()
+        if self._task is not None:
+            self._progress.remove_task(self._task)
+        moving = self._done > 0
+        number = self._passes + 1 if moving else self._passes
+        self._task = self._progress.add_task(
+            self._label if number < 2 else f"{self._label}, pass {number}",
+            total=self._total if moving else None,
+            unit=self._unit,
+        )
+        self._progress.update(self._task, completed=self._done)

@@ -1,0 +1,43 @@
+"""The default sampler of constructions: exact, else Laplace where it fits, else NUTS."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import jax
+
+from decoct.errors import ModelError
+from decoct.models.conjugate import AbstractConjugate
+from decoct.samplers.base import Draws, WeightedDensity
+from decoct.samplers.exact import Exact
+from decoct.samplers.laplace import Laplace
+from decoct.samplers.nuts import NUTS
+from decoct.stats.chains import USABLE_KHAT
+
+MISFIT = 1.0
+"""KL(q‖π_w) in nats above which draws of q do not stand for draws of π_w."""
+
+
+@dataclass(frozen=True)
+class Automatic:
+    """Exact, else Laplace q while its k-hat is at most 0.7 and KL(q‖π_w) at most 1 nat, else NUTS.
+
+    Attributes
+    ----------
+    nuts
+        The NUTS configuration to fall back on.
+    """
+
+    nuts: NUTS = field(default_factory=lambda: NUTS(warmup=300))
+
+    def draw(self, key: jax.Array, density: WeightedDensity, n: int) -> Draws:
+        model = density.model
+        try:
+            if isinstance(model, AbstractConjugate) and model.is_conjugate:
+                return Exact().draw(key, density, n)
+            draws = Laplace().draw(key, density, n)
+        except ModelError:
+            return self.nuts.draw(key, density, n)
+        if draws.info["khat"] <= USABLE_KHAT and draws.info["kl"] <= MISFIT:
+            return draws
+        return self.nuts.draw(key, density, n)

@@ -1,0 +1,157 @@
+"""The coreset posterior π_w as a density, and what every sampler answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from decoct.data.base import Columns, columns_length
+from decoct.errors import RequestError
+from decoct.models.base import AbstractModel
+from decoct.models.parameters import ParameterSpace
+from decoct.runtime.precision import float64
+
+
+class WeightedDensity(eqx.Module):
+    """log π_w(z) = log π₀(z) + Σ w_n f_n(z), unnormalised, over a few encoded rows.
+
+    Rows are padded with copies of the first kept row up to a power of two (in finer steps above
+    1024 rows), so that one compilation serves many coresets. The copies share that row's weight:
+    with no weight of 0 the sum needs no select, which would keep XLA from vectorising it.
+
+    Attributes
+    ----------
+    model, space
+        What to evaluate, and the shape of its parameters.
+    rows
+        Encoded rows, padded.
+    weights
+        w ≥ 0, padded with zeros: one entry per kept row, for samplers that look at rows.
+    shares
+        The same weights, the first one shared by the padding; all zero only without any row.
+    start : (d,)
+        The model's starting point.
+    """
+
+    model: AbstractModel
+    space: ParameterSpace
+    rows: dict[str, Array]
+    weights: Float[Array, " m"]
+    shares: Float[Array, " m"]
+    start: Float[np.ndarray, " d"]
+
+    @classmethod
+    @float64
+    def of(
+        cls,
+        model: AbstractModel,
+        rows: Columns,
+        weights: Float[np.ndarray, " m"],
+        padded_as: int = 0,
+    ) -> WeightedDensity:
+        """Build the density from encoded rows; weight-0 rows are left out, as if absent.
+
+        It is padded as if there were at least ``padded_as`` rows.
+        """
+        weights = np.asarray(weights, dtype=np.float64)
+        initial = model.init(rows)
+        space = ParameterSpace.of(initial)
+        kept = np.flatnonzero(weights > 0.0)
+        capacity = _capacity(max(len(kept), padded_as))
+        source = np.full(capacity, kept[0] if len(kept) else 0)
+        source[: len(kept)] = kept
+        padded = np.zeros(capacity)
+        padded[: len(kept)] = weights[kept]
+        shares = padded.copy()
+        if len(kept):
+            copies = np.r_[0, len(kept) : capacity]
+            shares[copies] = padded[0] / len(copies)
+        if columns_length(rows) == 0:
+            raise ValueError("A density needs at least one row, for its shapes.")
+        taken = {name: column[source] for name, column in rows.items()}
+        taken, padded, shares = jax.device_put((taken, padded, shares))
+        return cls(
+            model,
+            space,
+            taken,
+            padded,
+            shares,
+            space.flatten(initial),
+        )
+
+    @property
+    def dim(self) -> int:
+        return self.space.dim
+
+    def log_density(self, z: Float[Array, " d"]) -> Float[Array, ""]:
+        """Return log π_w(z) up to a constant; pure JAX."""
+        params = self.space.unflatten(z)
+        values = self.model.log_likelihood(params, self.rows)
+        # Without any row this is the prior, also where the row kept for its shapes is impossible.
+        total = jnp.where(self.shares[0] > 0.0, (self.shares * values).sum(), 0.0)
+        return total + self.model.log_prior(params)
+
+
+def _capacity(n: int) -> int:
+    """Return a power of two up to 1024, then eight steps an octave: at most 1/8 is padding."""
+    if n <= 1024:
+        return max(16, 2 ** int(np.ceil(np.log2(max(1, n)))))
+    step = 2 ** (int(np.log2(n)) - 3)
+    return -(-n // step) * step
+
+
+@eqx.filter_jit
+def _log_densities(density: WeightedDensity, draws):
+    return jax.vmap(density.log_density)(draws)
+
+
+@float64
+def log_densities(
+    density: WeightedDensity, draws: Float[np.ndarray, "S d"]
+) -> Float[np.ndarray, " S"]:
+    """Return log π_w at each draw, up to a constant."""
+    return np.asarray(_log_densities(density, jnp.asarray(draws)))
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Draws from π_w in unconstrained space.
+
+    Attributes
+    ----------
+    z : (chains, draws, d)
+        The draws; independent draws have one chain.
+    sampler
+        Name of the sampler.
+    info
+        What a person wants to look at: divergences, R-hat, k-hat ... NumPy values only.
+    """
+
+    z: Float[np.ndarray, "chains draws d"]
+    sampler: str
+    info: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def flat(self) -> Float[np.ndarray, "n d"]:
+        return self.z.reshape(-1, self.z.shape[-1])
+
+
+@runtime_checkable
+class Sampler(Protocol):
+    """Draws from a weighted density; a frozen configuration without key or data."""
+
+    def draw(self, key: jax.Array, density: WeightedDensity, n: int) -> Draws:
+        """Return at least n draws in all; the caller uses the first n of `Draws.flat`."""
+        ...
+
+
+def require_sampler(given: object) -> None:
+    """Refuse what is no sampler, a class instead of an instance included."""
+    if isinstance(given, type) or not hasattr(given, "draw"):
+        raise RequestError(f"posterior must be a sampler such as Laplace(), not {given!r}.")

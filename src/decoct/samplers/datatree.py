@@ -1,0 +1,128 @@
+"""Draws as the ArviZ ecosystem keeps them: an xarray DataTree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from decoct.errors import RequestError
+from decoct.models.base import AbstractModel
+from decoct.models.parameters import ParameterSpace
+from decoct.runtime.precision import float64
+from decoct.samplers.base import Draws
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+UNCONSTRAINED = "unconstrained_posterior"
+PER_DRAW = ("diverging", "acceptance_rate", "n_steps", "energy")
+
+
+@eqx.filter_jit
+def _constrain(model, space, z):
+    return jax.vmap(jax.vmap(lambda one: model.constrain(space.unflatten(one))))(z)
+
+
+@float64
+def to_datatree(
+    model: AbstractModel,
+    space: ParameterSpace,
+    rows: Mapping[str, np.ndarray],
+    draws: Draws,
+) -> xr.DataTree:
+    """Return draws with the model's names, coordinates and the sampler's statistics.
+
+    Parameters
+    ----------
+    model, space
+        What was sampled.
+    rows
+        Raw rows, for the names of coefficients.
+    draws
+        What a sampler returned.
+    """
+    from arviz_base import from_dict
+
+    named = {k: np.asarray(v) for k, v in _constrain(model, space, jnp.asarray(draws.z)).items()}
+    dims, coords = _axes(model, rows, {name: v.shape[2:] for name, v in named.items()})
+    stats = {k: v for k, v in draws.info.items() if k in PER_DRAW}
+    groups = {"posterior": named, "sample_stats": stats} if stats else {"posterior": named}
+    tree = from_dict(groups, dims=dims, coords=coords)
+    # apart, because a model may have a "z" or a dimension "parameter" of its own
+    flat = from_dict({UNCONSTRAINED: {"z": draws.z}}, dims={"z": ["parameter"]})
+    tree[UNCONSTRAINED] = flat[UNCONSTRAINED]
+    scalars = {k: v for k, v in draws.info.items() if k not in PER_DRAW and np.ndim(v) == 0}
+    tree["posterior"].attrs.update(_attributes({"sampler": draws.sampler, **scalars}))
+    return tree
+
+
+def _axes(
+    model: AbstractModel, rows: Mapping[str, np.ndarray], shapes: Mapping[str, tuple[int, ...]]
+) -> tuple[dict[str, list[str]], dict[str, np.ndarray]]:
+    """Return the names of the axes of each variable, and the labels along them.
+
+    An axis name is one of the whole posterior: the labels that a model knows for it are those of
+    every variable that has it. A name that stands for two lengths names none.
+    """
+    dims = {name: list(axes) for name, axes in model.dims().items() if name in shapes}
+    known = model.coords(rows)
+    for name, (dim, labels) in known.items():
+        if shapes.get(name) == (len(labels),):
+            dims[name] = [dim]
+    lengths: dict[str, set[int]] = {}
+    for name, axes in dims.items():
+        for dim, length in zip(axes, shapes[name], strict=False):
+            lengths.setdefault(dim, set()).add(length)
+    for name, axes in dims.items():
+        plain = (dim if len(lengths[dim]) == 1 else f"{name}_dim_{i}" for i, dim in enumerate(axes))
+        dims[name] = list(plain)
+    coords = {
+        dim: np.asarray(labels, dtype=object)
+        for dim, labels in known.values()
+        if lengths.get(dim) == {len(labels)}
+    }
+    return dims, coords
+
+
+def unconstrained(draws: xr.DataTree | np.ndarray, dim: int) -> Float[np.ndarray, "chains S d"]:
+    """Return the flat unconstrained draws of a DataTree, or of an (n, d) or (chains, n, d) array.
+
+    Raises
+    ------
+    RequestError
+        The draws have no unconstrained group (those of other packages have none), are no numbers,
+        or have another number of parameters.
+    """
+    wanted = (
+        f"pass what coreset.sample() returned, or an array of unconstrained draws of shape "
+        f"(n, {dim}); from_numpyro(...).unconstrain and from_pymc(...).unconstrain make it of "
+        "NumPyro's and PyMC's draws."
+    )
+    if hasattr(draws, "children"):  # an xarray.DataTree, without loading xarray
+        tree: Any = draws
+        if UNCONSTRAINED not in tree.children:
+            raise RequestError(f"The draws have no group '{UNCONSTRAINED}'; {wanted}")
+        z = tree[UNCONSTRAINED]["z"].transpose("chain", "draw", "parameter").to_numpy()
+    else:
+        try:
+            z = np.asarray(draws, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise RequestError(f"A {type(draws).__name__} is no array of draws; {wanted}") from None
+        z = z[None] if z.ndim == 2 else z
+    if z.ndim != 3 or z.shape[-1] != dim:
+        raise RequestError(
+            f"The draws have shape {z.shape}; this model has {dim} unconstrained parameters, so "
+            f"(n, {dim}) or (chains, n, {dim}) is wanted."
+        )
+    return z
+
+
+def _attributes(values: dict[str, Any]) -> dict[str, Any]:
+    """NetCDF attributes are strings and numbers."""
+    return {k: (v if isinstance(v, str) else float(v)) for k, v in values.items()}

@@ -1,0 +1,58 @@
+"""Exact draws where the posterior is Gaussian in closed form (conjugate models)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from decoct.errors import ModelError
+from decoct.models.conjugate import AbstractConjugate
+from decoct.runtime.precision import float64
+from decoct.runtime.randomness import host_rng
+from decoct.samplers.base import Draws, WeightedDensity
+from decoct.stats.divergences import Gaussian
+
+
+@eqx.filter_jit
+def _posterior(density: WeightedDensity):
+    model = density.model
+    assert isinstance(model, AbstractConjugate)
+    return model.exact_posterior(model.sufficient(density.rows, density.weights))
+
+
+@float64
+def exact_posterior(density: WeightedDensity) -> Gaussian:
+    """Return π_w in closed form.
+
+    Raises
+    ------
+    ModelError
+        The model is not conjugate, or its precision is singular to the digits that doubles have.
+    """
+    model = density.model
+    if not (isinstance(model, AbstractConjugate) and model.is_conjugate):
+        raise ModelError(
+            f"{type(model).__name__} has no closed-form posterior; use posteriors.Laplace() or "
+            "posteriors.NUTS()."
+        )
+    mean, cov = (np.asarray(one) for one in _posterior(density))
+    with np.errstate(invalid="ignore"):
+        proper = np.isfinite(mean).all() and np.isfinite(cov).all()
+    if not (proper and np.linalg.eigvalsh(cov)[0] > 0.0):
+        raise ModelError(
+            f"The closed-form posterior of {type(model).__name__} is lost in rounding; centre and "
+            "scale the columns."
+        )
+    return Gaussian(mean, cov)
+
+
+@dataclass(frozen=True)
+class Exact:
+    """Independent draws from the closed-form posterior of a conjugate model."""
+
+    def draw(self, key: jax.Array, density: WeightedDensity, n: int) -> Draws:
+        rng = host_rng(key)
+        return Draws(exact_posterior(density).sample(rng, n)[None], "exact")

@@ -1,0 +1,250 @@
+"""The Laplace approximation N(z*, (−∇² log π_w(z*))⁻¹) in unconstrained space."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from decoct.data.base import Rows, columns_length
+from decoct.data.encoded import encoded
+from decoct.data.progress_rows import counted_rows, naming_files
+from decoct.data.tables import rows as as_rows
+from decoct.errors import ModelError
+from decoct.models.base import AbstractModel, require_model
+from decoct.models.parameters import ParameterSpace
+from decoct.passes.derivatives import to_second_order
+from decoct.passes.newton import MOST_EVALUATIONS, ROUNDED, Mode, ModeStatus, decrement_of, maximise
+from decoct.passes.potentials import Curvature, Potentials
+from decoct.runtime.precision import float64
+from decoct.runtime.progress import ProgressBar
+from decoct.runtime.randomness import host_rng
+from decoct.samplers.base import Draws, WeightedDensity, log_densities
+from decoct.stats.chains import pareto_khat
+from decoct.stats.divergences import Gaussian, kl_from_log_ratios
+
+CLIMB_STEPS = 60
+"""Most Newton steps of the compiled loop."""
+
+JUDGED_AT = 100
+"""Fewest draws at which k-hat is computed."""
+
+
+def gaussian_at(mode: Mode) -> Gaussian:
+    """Return the Laplace approximation at a converged mode."""
+    precision = -mode.curvature.hessian
+    factor = np.linalg.inv(np.linalg.cholesky(precision))
+    return Gaussian(mode.z, factor.T @ factor)
+
+
+@eqx.filter_jit
+def _curvature(density: WeightedDensity, z):
+    return to_second_order(density.log_density, z)
+
+
+class _Climb(NamedTuple):
+    z: Array
+    point: tuple[Array, Array, Array]
+    decrement: Array
+    before: Array
+    steps: Array
+
+
+@eqx.filter_jit
+def _climb(density: WeightedDensity, start):
+    """Newton steps, halved until they go up, as one compiled loop; stops where one fails."""
+
+    def unfinished(here: _Climb):
+        settled = (here.before <= ROUNDED) & (here.decrement >= 0.25 * here.before)
+        done = (here.decrement <= 1e-20) | settled | (here.steps >= CLIMB_STEPS)
+        return (here.steps < 0) | (jnp.isfinite(here.decrement) & ~done)
+
+    def step(here: _Climb):
+        value, gradient, hessian = here.point
+        direction = jnp.linalg.solve(-hessian, gradient)
+        noise = 1e-13 * (1.0 + jnp.abs(value))
+
+        def too_long(t):
+            gained = density.log_density(here.z + t * direction) - value
+            return ~(gained >= 0.1 * t * (gradient @ direction) - noise) & (t > 1e-6)
+
+        t = jax.lax.while_loop(too_long, lambda t: 0.5 * t, jnp.ones(()))
+        z = here.z + t * direction
+        point = _curvature(density, z)
+        factor = jnp.linalg.cholesky(-point[2])
+        scaled = jax.scipy.linalg.solve_triangular(factor, point[1], lower=True)
+        return _Climb(z, point, scaled @ scaled, here.decrement, here.steps + 1)
+
+    # a step of length 0 from nowhere looks at the start: derivatives are compiled once
+    nowhere = jnp.full((), -jnp.inf), jnp.zeros_like(start), -jnp.eye(len(start))
+    first = _Climb(start, nowhere, jnp.full((), jnp.inf), jnp.full((), jnp.inf), jnp.asarray(-1))
+    return jax.lax.while_loop(unfinished, step, first)
+
+
+@float64
+def find_mode(
+    density: WeightedDensity,
+    start: Float[np.ndarray, " d"] | None = None,
+    max_evaluations: int = MOST_EVALUATIONS,
+) -> Mode:
+    """Return the mode of π_w on the rows of a small weighted sample.
+
+    A compiled Newton loop gets there in one call wherever the log density is concave on its way;
+    elsewhere the damped search of `posteriors.newton` begins again from the start, with at most
+    ``max_evaluations``.
+    """
+    start = density.start if start is None else start
+
+    def evaluate(z: np.ndarray) -> Curvature:
+        with jax.enable_x64(True):
+            value, gradient, hessian = _curvature(density, jnp.asarray(z))
+        return Curvature(float(value), np.asarray(gradient), np.asarray(hessian))
+
+    found = _climb(density, jax.device_put(start))
+    value, gradient, hessian = (np.asarray(part) for part in found.point)
+    if float(found.decrement) <= ROUNDED:
+        here = Curvature(float(value), gradient, hessian)
+        if decrement_of(here) is not None:
+            return Mode(np.asarray(found.z), here, ModeStatus.CONVERGED, int(found.steps) + 1)
+    return maximise(evaluate, start, max_evaluations)
+
+
+@eqx.filter_jit
+def _prior_curvature(model: AbstractModel, space: ParameterSpace, z):
+    def log_prior(z):
+        return model.log_prior(space.unflatten(z))
+
+    return to_second_order(log_prior, z)
+
+
+@float64
+def prior_curvature(
+    model: AbstractModel, space: ParameterSpace, z: Float[np.ndarray, " d"]
+) -> Curvature:
+    """Return value, gradient and Hessian of log π₀ at z."""
+    value, gradient, hessian = _prior_curvature(model, space, jnp.asarray(z))
+    return Curvature(float(value), np.asarray(gradient), np.asarray(hessian))
+
+
+@float64
+def find_full_mode(potentials: Potentials, start: Float[np.ndarray, " d"] | None = None) -> Mode:
+    """Return the mode of the full posterior π; every evaluation is a pass over the data."""
+    model, space = potentials.model, potentials.space
+
+    seen = False
+
+    def evaluate(z: np.ndarray) -> Curvature:
+        nonlocal seen
+        # A step that overflows is a step too far; a start that does is an error with a name.
+        data = potentials.curvature(z, strict=not seen)
+        seen = True
+        prior = prior_curvature(model, space, z)
+        return Curvature(
+            data.value + prior.value,
+            data.gradient + prior.gradient,
+            data.hessian + prior.hessian,
+        )
+
+    return maximise(evaluate, space.flatten(potentials.initial) if start is None else start)
+
+
+def laplace(
+    model: AbstractModel,
+    rows: Rows | object,
+    weights: Float[np.ndarray, " N"] | None = None,
+    *,
+    progress: bool | None = None,
+) -> Gaussian:
+    """Return the Laplace approximation of the posterior, N(z*, (−∇² log π_w(z*))⁻¹).
+
+    Parameters
+    ----------
+    model
+        A model of `decoct.models` or `decoct.Model`.
+    rows
+        Anything `decoct.rows` accepts. Without weights the rows are walked once per Newton step,
+        wherever they live.
+    weights : (N,), optional
+        w ≥ 0; weight 0 is a row left out, weight 2 a row counted twice. All ones by default.
+    progress
+        Show progress on standard error; None shows it on a terminal.
+
+    Returns
+    -------
+    Gaussian
+        ``.mean`` (d,) and ``.cov`` (d, d) in unconstrained, flattened parameter space.
+
+    Raises
+    ------
+    ModelError
+        Newton's method found no maximum; the message says why and what to try.
+    RequestError
+        The model has no density over parameters.
+    RowsError
+        The rows or the weights cannot be used.
+    """
+    require_model(model)
+    table = as_rows(rows)
+    with ProgressBar(progress) as bar, naming_files(table):
+        n_rows = counted_rows(table, bar.stretch)
+        table = encoded(table, model)
+        bar.begin("finding the mode", n_rows)
+        if weights is None:
+            mode = find_full_mode(Potentials(model, table, bar.advance))
+        else:
+            mode = find_mode(_density(model, table, np.asarray(weights, dtype=np.float64)))
+    if not mode.status.ok:
+        raise ModelError(mode.status.value)
+    return gaussian_at(mode)
+
+
+def _density(model: AbstractModel, rows: Rows, weights: np.ndarray) -> WeightedDensity:
+    if weights.shape != (rows.n_rows,):
+        raise ModelError(f"weights has shape {weights.shape}; there are {rows.n_rows} rows.")
+    if not (np.isfinite(weights).all() and (weights >= 0.0).all()):
+        bad = int(np.argmin(np.isfinite(weights) & (weights >= 0.0)))
+        raise ModelError(f"weights[{bad}] is {weights[bad]}; weights are finite and not negative.")
+    kept = np.flatnonzero(weights > 0.0)
+    if not len(kept):  # the prior: one row for the shapes, with no weight
+        return WeightedDensity.of(model, rows.take(np.zeros(1, dtype=np.int64)), np.zeros(1))
+    taken = rows.take(kept)
+    assert columns_length(taken) == len(kept)
+    return WeightedDensity.of(model, taken, weights[kept])
+
+
+@dataclass(frozen=True)
+class Laplace:
+    """Independent draws from the Laplace approximation q of π_w.
+
+    ``info`` has ``khat`` and ``kl``, KL(q‖π_w) in nats, of the log ratios r = log π_w − log q at
+    the draws. Both are needed: k-hat looks at the upper tail of r alone, and stays small where
+    half of the draws lie where π_w is 0.
+
+    Attributes
+    ----------
+    judge
+        Measure k-hat and KL, at `JUDGED_AT` draws or more. A construction that draws hundreds of
+        times is a quarter cheaper without.
+    """
+
+    judge: bool = True
+
+    def draw(self, key: jax.Array, density: WeightedDensity, n: int) -> Draws:
+        mode = find_mode(density)
+        if not mode.status.ok:
+            raise ModelError(mode.status.value)
+        gaussian = gaussian_at(mode)
+        if not self.judge:
+            return Draws(gaussian.sample(host_rng(key), n)[None], "laplace")
+        # k-hat needs a tail to look at, however few draws are wanted
+        z = gaussian.sample(host_rng(key), max(n, JUDGED_AT))
+        log_ratios = log_densities(density, z) - gaussian.log_density(z)
+        with np.errstate(over="ignore"):
+            possible = np.isfinite(log_ratios.sum())
+        kl = kl_from_log_ratios(log_ratios).reverse if possible else np.inf
+        return Draws(z[None, :n], "laplace", {"khat": pareto_khat(log_ratios), "kl": kl})

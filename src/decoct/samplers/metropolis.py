@@ -1,0 +1,304 @@
+"""Random-walk Metropolis-Hastings on the coreset posterior.
+
+The sampler of Campbell & Broderick (2019, Section 7.3): from z, propose z' ~ N(z, s²I) and move
+there with probability min{1, π_w(z')/π_w(z)}. While warming up, after step t,
+
+    log s ← log s + (1 + t)^(−3/5) (α_t − α*)
+
+(Robbins & Monro 1951) with α_t the acceptance probability of the step, averaged over the chains,
+and α* = 0.234 the one aimed at (Roberts, Gelman & Gilks 1997). From then on s is frozen, at the
+mean of log s over the second half of the warm-up (Polyak & Juditsky 1992).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from decoct.errors import ModelError, RequestError
+from decoct.runtime.precision import float64
+from decoct.samplers.base import Draws, WeightedDensity, log_densities
+from decoct.samplers.laplace import find_mode
+from decoct.stats.chains import convergence
+
+BLOCK_STEPS = 5_000
+"""Most steps between two ticks of the progress bar; their random numbers are drawn at once."""
+
+BLOCK_NUMBERS = 4_000_000
+"""Most random numbers held at once: 32 MB."""
+
+BEST_SCALE = 2.38
+"""s √(tr P) at an acceptance of 0.234, for a Gaussian with precision P (Roberts et al. 1997)."""
+
+
+@dataclass(frozen=True)
+class Metropolis:
+    """Random-walk Metropolis-Hastings with an isotropic proposal, all chains at once.
+
+    Chains start from draws of the Laplace approximation, spread twice as wide, or around the
+    model's init where there is none. All chains share one step size s; it is adapted while they
+    warm up and frozen thereafter.
+
+    Attributes
+    ----------
+    warmup
+        Adaptation steps per chain, thrown away.
+    steps
+        Steps per chain that follow, for `sample` without a number of draws.
+    thin
+        Every how many of those steps a draw is kept.
+    target_acceptance
+        Mean acceptance probability aimed at.
+    chains
+        Number of chains.
+
+    Raises
+    ------
+    RequestError
+        A count is too small, or the target no probability.
+    """
+
+    warmup: int = 50_000
+    steps: int = 50_000
+    thin: int = 5
+    target_acceptance: float = 0.234
+    chains: int = 1
+
+    def __post_init__(self) -> None:
+        if self.warmup < 0 or self.thin < 1 or self.steps < self.thin or self.chains < 1:
+            raise RequestError(
+                "Metropolis needs warmup >= 0, thin >= 1, steps >= thin and chains >= 1; got "
+                f"{self.warmup}, {self.thin}, {self.steps} and {self.chains}."
+            )
+        if not 0.0 < self.target_acceptance < 1.0:
+            raise RequestError(
+                f"target_acceptance is {self.target_acceptance}; it must lie between 0 and 1."
+            )
+
+    def draw(self, key: jax.Array, density: WeightedDensity, n: int) -> Draws:
+        return self.sample(key, density, -(-n // self.chains))
+
+    @float64
+    def sample(
+        self,
+        key: jax.Array,
+        density: WeightedDensity,
+        draws: int | None = None,
+        on_block: Callable[[int], None] | None = None,
+    ) -> Draws:
+        """Return ``draws`` draws per chain, ``thin`` steps apart.
+
+        Parameters
+        ----------
+        key
+            A typed JAX key.
+        density
+            π_w.
+        draws
+            Draws per chain, after warm-up; ``steps // thin`` of them by default.
+        on_block
+            Told, after every block, of the warm-up steps or of the draws it did.
+
+        Returns
+        -------
+        Draws
+            ``info`` has ``acceptance_rate`` (chains, draws), the share of the ``thin`` proposals
+            behind each draw that were accepted; ``step_size``, s; ``rhat`` and ``ess``.
+
+        Raises
+        ------
+        ModelError
+            The log density was NaN or +inf somewhere (−inf is a rejection), or no chain ever came
+            to where it is finite.
+        """
+        draws = self.steps // self.thin if draws is None else draws
+        start_key, warm_key, run_key = jax.random.split(key, 3)
+        tick = on_block or (lambda done: None)
+        walk = self._start(start_key, density)
+        block = self._block_steps(density.dim)
+        for begin, steps in _blocks(self.warmup, block):
+            rates = _adaptation(begin + np.arange(block), self.warmup)
+            walk, _ = self._block(density, walk, warm_key, rates, begin, steps)
+            tick(steps)
+        _check_arrived(walk)
+        walk = walk._replace(log_step=walk.mean_log_step)
+        frozen = np.zeros((block, 2))
+        z, accepted = [], []
+        for begin, steps in _blocks(draws * self.thin, block):
+            walk, kept = self._block(density, walk, run_key, frozen, begin, steps)
+            z.append(np.asarray(kept.z)[: steps // self.thin])
+            accepted.append(np.asarray(kept.accepted)[: steps // self.thin])
+            tick(steps // self.thin)
+        positions = np.concatenate(z).swapaxes(0, 1)
+        info = {
+            **convergence(positions),
+            "acceptance_rate": np.concatenate(accepted).T / self.thin,
+            "step_size": float(np.exp(walk.log_step)),
+        }
+        return Draws(positions, "metropolis", info)
+
+    def _block_steps(self, dim: int) -> int:
+        """Steps of a block: whole draws, and few enough for the random numbers to fit."""
+        steps = min(BLOCK_STEPS, BLOCK_NUMBERS // (self.chains * dim))
+        return self.thin * max(1, steps // self.thin)
+
+    def _block(
+        self,
+        density: WeightedDensity,
+        walk: _Walk,
+        key: jax.Array,
+        rates: Float[np.ndarray, "block 2"],
+        begin: int,
+        steps: int,
+    ) -> tuple[_Walk, _Kept]:
+        walk, kept = _run(
+            density,
+            walk,
+            *_random_numbers(jax.random.fold_in(key, begin), len(rates), self.chains, density.dim),
+            jnp.asarray(rates),
+            jnp.asarray(steps),
+            jnp.asarray(self.target_acceptance),
+            self.thin,
+        )
+        if walk.invalid > 0:
+            _tell_where(
+                density, np.asarray(walk.invalid_at), int(walk.invalid), steps * self.chains
+            )
+        return walk, kept
+
+    def _start(self, key: jax.Array, density: WeightedDensity) -> _Walk:
+        rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+        noise = rng.standard_normal((self.chains, density.dim))
+        at_init = log_densities(density, density.start[None])[0]
+        if np.isnan(at_init) or at_init == np.inf:
+            raise ModelError(f"The log density is {at_init} at the model's init; mend the model.")
+        mode = find_mode(density)
+        if mode.status.ok:
+            precision = -mode.curvature.hessian
+            centre, scale = mode.z, BEST_SCALE / np.sqrt(np.trace(precision))
+            noise = 2.0 * np.linalg.solve(np.linalg.cholesky(precision).T, noise.T).T
+        else:
+            centre, scale = density.start, 0.1
+            noise = scale * noise
+        z = centre + noise
+        at_start = log_densities(density, z)
+        invalid = np.isnan(at_start) | (at_start == np.inf)
+        if invalid.any():
+            _tell_where(density, z[np.argmax(invalid)], int(invalid.sum()), self.chains)
+        # outside the support a chain could wait for ever: it starts in the middle instead
+        z = np.where(np.isfinite(at_start)[:, None], z, centre)
+        return _Walk(
+            jnp.asarray(z),
+            jnp.asarray(log_densities(density, z)),
+            jnp.asarray(np.log(scale)),
+            jnp.asarray(np.log(scale)),
+            jnp.zeros((), dtype=jnp.int64),
+            jnp.zeros(density.dim),
+        )
+
+
+class _Walk(NamedTuple):
+    """Where the chains are.
+
+    Attributes
+    ----------
+    z, log_density
+        The current points and log π_w there.
+    log_step, mean_log_step
+        log s, and its mean over the second half of the warm-up.
+    invalid, invalid_at
+        How many proposals had a log density of NaN or +inf, and the last of them.
+    """
+
+    z: Float[Array, "chains d"]
+    log_density: Float[Array, " chains"]
+    log_step: Float[Array, ""]
+    mean_log_step: Float[Array, ""]
+    invalid: Int[Array, ""]
+    invalid_at: Float[Array, " d"]
+
+
+class _Kept(NamedTuple):
+    """The thinned draws of a block, and how many of the proposals behind each were accepted."""
+
+    z: Float[Array, "draws chains d"]
+    accepted: Float[Array, "draws chains"]
+
+
+@eqx.filter_jit
+def _random_numbers(key, steps, chains, dim):
+    """Return normals and log uniforms; apart from `_run`, to compile once for all coresets."""
+    normal_key, uniform_key = jax.random.split(key)
+    normals = jax.random.normal(normal_key, (steps, chains, dim))
+    return normals, -jax.random.exponential(uniform_key, (steps, chains))
+
+
+@eqx.filter_jit
+def _run(density, walk, normals, log_uniforms, rates, steps, target, thin):
+    """Do ``steps`` steps, at most ``len(rates)``: one compilation serves blocks of any length."""
+    chains, dim = walk.z.shape
+    places = len(rates) // thin
+    kept = _Kept(jnp.zeros((places, chains, dim)), jnp.zeros((places, chains)))
+
+    def step(t, state):
+        walk, kept = state
+        proposed = walk.z + jnp.exp(walk.log_step) * normals[t]
+        there = jax.vmap(density.log_density)(proposed)
+        # nothing but a finite value is moved to: −inf is a rejection, the rest is told of
+        log_ratio = jnp.where(jnp.isfinite(there), there - walk.log_density, -jnp.inf)
+        accept = log_uniforms[t] < log_ratio
+        invalid = jnp.isnan(there) | (there == jnp.inf)
+        probability = jnp.exp(jnp.minimum(log_ratio, 0.0)).mean()
+        log_step = walk.log_step + rates[t, 0] * (probability - target)
+        walk = _Walk(
+            jnp.where(accept[:, None], proposed, walk.z),
+            jnp.where(accept, there, walk.log_density),
+            log_step,
+            walk.mean_log_step + rates[t, 1] * (log_step - walk.mean_log_step),
+            walk.invalid + invalid.sum(),
+            jnp.where(invalid.any(), proposed[jnp.argmax(invalid)], walk.invalid_at),
+        )
+        # a draw's place is written at each of its steps; the last one stays
+        place = t // thin
+        return walk, _Kept(kept.z.at[place].set(walk.z), kept.accepted.at[place].add(accept))
+
+    return jax.lax.fori_loop(0, steps, step, (walk, kept))
+
+
+def _adaptation(t: Int[np.ndarray, " n"], warmup: int) -> Float[np.ndarray, "n 2"]:
+    """Return the gain of log s at step t, and the share of log s in its mean."""
+    place = t - warmup // 2
+    return np.stack([(1.0 + t) ** -0.6, np.where(place >= 0, 1.0 / (1.0 + abs(place)), 0.0)], 1)
+
+
+def _blocks(steps: int, block: int) -> Iterator[tuple[int, int]]:
+    for begin in range(0, steps, block):
+        yield begin, min(block, steps - begin)
+
+
+def _check_arrived(walk: _Walk) -> None:
+    stuck = ~np.isfinite(np.asarray(walk.log_density))
+    if stuck.any():
+        raise ModelError(
+            f"After the warm-up, chain {int(np.argmax(stuck))} is still where the log density is "
+            "-inf; give the model an init where it is finite, or warm up for longer."
+        )
+
+
+def _tell_where(
+    density: WeightedDensity, z: Float[np.ndarray, " d"], count: int, points: int
+) -> None:
+    value = float(log_densities(density, z[None])[0])
+    with np.printoptions(precision=4, threshold=8):
+        raise ModelError(
+            f"The log density was NaN or +inf at {count} of {points} points, among them "
+            f"{value} at the parameters {z}; mend the model or the prior: decoct does not "
+            "step over a NaN."
+        )

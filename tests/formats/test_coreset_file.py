@@ -1,0 +1,294 @@
+"""Saving and loading: round trips, readability, damage, atomicity."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+import decoct
+from decoct import models
+from decoct.errors import CoresetFileError, RequestError
+from decoct.formats import coreset_file
+from decoct.models.formula.model import from_formula
+
+
+def table(n=300):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(n, 2))
+    return {"x": x, "y": x @ [1.0, -1.0] + rng.normal(size=n)}
+
+
+def binary():
+    return {**table(), "y": (table()["y"] > 0).astype(np.int8)}
+
+
+def counts():
+    return {"x": table()["x"][:, 0].astype(np.float32), "y": np.arange(300) % 4}
+
+
+def flights():
+    rng = np.random.default_rng(1)
+    return {
+        "late": np.arange(300) % 2 == 0,
+        "temp": rng.normal(size=300),
+        "origin": np.array(["JFK", "LGA", "EWR"], dtype=object)[np.arange(300) % 3],
+    }
+
+
+CASES = {
+    "gaussian": (models.GaussianMean(np.eye(2)), lambda: {"x": table()["x"]}),
+    "linear": (models.LinearRegression(noise_scale=1.0, intercept=True), table),
+    "logistic": (models.LogisticRegression(prior_scale=2.5), binary),
+    "poisson": (models.PoissonRegression(link="log"), counts),
+    "student": (models.StudentTRegression(scale="log-linear"), table),
+}
+
+
+def build(name):
+    if name == "formula":
+        rows = decoct.rows(flights())
+        return decoct.build(
+            from_formula("late ~ temp + C(origin)", rows, "bernoulli"), rows, size=9
+        )
+    model, rows = CASES[name]
+    return decoct.build(model, rows(), size=9)
+
+
+@pytest.mark.parametrize("name", [*CASES, "formula"])
+def test_a_round_trip_changes_nothing(name, tmp_path):
+    coreset, path = build(name), tmp_path / "one.parquet"
+    coreset.save(path)
+    loaded = decoct.load(path)
+    np.testing.assert_array_equal(loaded.indices, coreset.indices)
+    np.testing.assert_array_equal(loaded.weights, coreset.weights)
+    for column, values in coreset.rows.items():
+        np.testing.assert_array_equal(loaded.rows[column], values)
+        assert loaded.rows[column].dtype == values.dtype
+    z = 0.1 * np.ones(coreset.dim)
+    assert float(loaded.log_density(z)) == float(coreset.log_density(z))
+    assert loaded.report.to_dict() == json.loads(
+        json.dumps(coreset.report.to_dict(), default=coreset_file._plain)
+    )
+    assert loaded.n_rows == 300
+    frame = pd.read_parquet(path)
+    assert frame["_row"].tolist() == coreset.indices.tolist()
+    assert frame["_weight"].tolist() == coreset.weights.tolist()
+
+
+def custom(scale=1.0, prior=0.5, mu=0.0):
+    return decoct.Model(
+        lambda p, r: -0.5 * ((r["y"] - p["mu"].sum()) / scale) ** 2,
+        lambda p: -prior * (p["mu"] ** 2).sum(),
+        {"mu": mu},
+    )
+
+
+def test_a_model_of_ones_own_has_to_be_given_again(tmp_path):
+    coreset, path = decoct.build(custom(), {"y": table()["y"]}, size=4), tmp_path / "one.parquet"
+    coreset.save(path)
+    with pytest.raises(CoresetFileError, match="model="):
+        decoct.load(path)
+    loaded = decoct.load(path, model=custom())
+    assert float(loaded.log_density(np.ones(1))) == float(coreset.log_density(np.ones(1)))
+
+
+def test_a_model_with_another_likelihood_is_refused_and_one_with_another_prior_is_not(tmp_path):
+    path = tmp_path / "one.parquet"
+    decoct.build(custom(), {"y": table()["y"]}, size=4).save(path)
+    with pytest.raises(CoresetFileError, match=r"has not the likelihood .* is -.*, not -"):
+        decoct.load(path, model=custom(scale=1.001))
+    with pytest.raises(CoresetFileError, match="has 2 parameters, not 1"):
+        decoct.load(path, model=custom(mu=np.zeros(2)))
+    reads_more = decoct.Model(lambda p, r: -((r["x"] - p["mu"]) ** 2), lambda p: 0.0, {"mu": 0.0})
+    with pytest.raises(CoresetFileError, match=r"cannot be evaluated .*KeyError: 'x'"):
+        decoct.load(path, model=reads_more)
+    other = decoct.load(path, model=custom(prior=3.0, mu=0.7))
+    with jax.enable_x64(True):
+        assert float(other.model.log_prior({"mu": jnp.ones(1)})) == -3.0
+
+
+@pytest.fixture
+def saved(tmp_path):
+    build("logistic").save(tmp_path / "one.parquet")
+    return tmp_path / "one.parquet"
+
+
+def rewritten(path, change):
+    """Write the file again with changed metadata or columns."""
+    file = pq.read_table(path)
+    description = json.loads(file.schema.metadata[b"decoct"])
+    file = change(file, description) or file
+    pq.write_table(
+        file.replace_schema_metadata({b"decoct": json.dumps(description).encode()}), path
+    )
+
+
+def test_damaged_and_foreign_files_are_sentences(saved, tmp_path):
+    whole = saved.read_bytes()
+    with pytest.raises(CoresetFileError, match="no file"):
+        decoct.load(tmp_path / "none.parquet")
+    saved.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(CoresetFileError, match="not a readable Parquet"):
+        decoct.load(saved)
+    pd.DataFrame({"a": [1]}).to_parquet(saved)
+    with pytest.raises(CoresetFileError, match="no coreset"):
+        decoct.load(saved)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t, d: d.update(format=99), "upgrade"),
+        (lambda t, d: d.pop("n_rows") and None, "damaged"),
+        (lambda t, d: d["model"].update(kind="horseshoe"), "unknown kind"),
+        (lambda t, d: d.update(n_rows=3), "row numbers"),
+        (
+            lambda t, d: t.set_column(
+                t.schema.get_field_index("_weight"), "_weight", [[-1.0] * t.num_rows]
+            ),
+            "not positive",
+        ),
+    ],
+)
+def test_edited_files_are_refused(saved, change, message):
+    rewritten(saved, change)
+    with pytest.raises(CoresetFileError, match=message):
+        decoct.load(saved)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda d: {**d, "format": float("inf")},
+        lambda d: {**d, "format": None},
+        lambda d: {k: v for k, v in d.items() if k != "model"},
+        lambda d: {**d, "model": None},
+        lambda d: {**d, "model": {**d["model"], "prior_scale": "wide"}},
+        lambda d: {**d, "shapes": None},
+        lambda d: {**d, "shapes": {**d["shapes"], "x": [3]}},
+        lambda d: {**d, "stored": None},
+        lambda d: {**d, "dtypes": {**d["dtypes"], "y": "nonsense"}},
+        lambda d: {**d, "n_rows": float("inf")},
+        lambda d: {**d, "report": []},
+        lambda d: [d],
+    ],
+)
+def test_any_damaged_metadata_is_one_error(saved, change):
+    file = pq.read_table(saved)
+    text = json.dumps(change(json.loads(file.schema.metadata[b"decoct"]))).encode()
+    pq.write_table(file.replace_schema_metadata({b"decoct": text}), saved)
+    with pytest.raises(CoresetFileError, match=r"damaged|cannot be used"):
+        decoct.load(saved)
+
+
+def test_deeply_nested_metadata_is_an_error(saved):
+    nested = b"[" * 100_000 + b"]" * 100_000
+    pq.write_table(pq.read_table(saved).replace_schema_metadata({b"decoct": nested}), saved)
+    with pytest.raises(CoresetFileError, match="damaged"):
+        decoct.load(saved)
+
+
+@pytest.mark.parametrize(
+    ("column", "values"), [("_row", [0.5] * 9), ("_row", ["0"] * 9), ("_weight", ["1"] * 9)]
+)
+def test_numbers_of_another_type_are_refused(saved, column, values):
+    def change(table, _):
+        values_of = values[: table.num_rows]
+        return table.set_column(table.schema.get_field_index(column), column, [values_of])
+
+    rewritten(saved, change)
+    with pytest.raises(CoresetFileError, match="not whole"):
+        decoct.load(saved)
+
+
+def test_a_file_too_large_for_a_coreset_is_not_read(saved, monkeypatch):
+    monkeypatch.setattr(coreset_file, "MOST_ROWS", 5)
+    monkeypatch.setattr(pq.ParquetFile, "read", lambda self: pytest.fail("read"))
+    with pytest.raises(CoresetFileError, match="more than a coreset"):
+        decoct.load(saved)
+
+
+def test_what_is_no_path_is_refused(saved):
+    with pytest.raises(RequestError, match="must be a path"):
+        decoct.load(None)
+    with pytest.raises(RequestError, match="must be a path"):
+        decoct.load(saved).save(None)
+
+
+def test_rows_and_weights_are_read_only(saved):
+    for coreset in (build("logistic"), decoct.load(saved)):
+        for column in (coreset.indices, coreset.weights):
+            with pytest.raises(ValueError, match="read-only"):
+                column[0] = 1
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_rest(saved, monkeypatch):
+    before = saved.read_bytes()
+
+    def full_disk(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(pq, "write_table", full_disk)
+    with pytest.raises(RequestError, match=r"one\.parquet could not be written \(No space"):
+        decoct.load(saved).save(saved)
+    assert saved.read_bytes() == before
+    assert [one.name for one in saved.parent.iterdir()] == ["one.parquet"]
+
+
+@pytest.mark.parametrize("column", ["y", "_row", "_weight"])
+def test_a_column_edited_by_another_program_is_refused(saved, column):
+    table = pq.read_table(saved)
+    values = table[column].to_numpy() + 1
+    place = table.schema.get_field_index(column)
+    pq.write_table(table.set_column(place, table.field(column), [values]), saved)
+    with pytest.raises(CoresetFileError, match="not as it was saved"):
+        decoct.load(saved)
+
+
+def test_a_folder_of_hive_partitions_adds_nothing(saved):
+    folder = saved.parent / "y=3"
+    folder.mkdir()
+    saved.rename(folder / "one.parquet")
+    assert set(decoct.load(folder / "one.parquet").rows) == {"x", "y"}
+
+
+def test_strings_of_numpy_are_strings(tmp_path):
+    rows = flights()
+    rows["origin"] = np.array([np.str_(word) for word in rows["origin"]] + [None], dtype=object)
+    rows["origin"] = rows["origin"][:-1]
+    model = from_formula("late ~ temp + C(origin)", decoct.rows(rows), "bernoulli")
+    decoct.build(model, rows, size=9).save(tmp_path / "one.parquet")
+    assert set(decoct.load(tmp_path / "one.parquet").rows["origin"]) <= {"JFK", "LGA", "EWR"}
+
+
+def test_paths_that_cannot_be_written(saved):
+    coreset = decoct.load(saved)
+    with pytest.raises(RequestError, match="no folder"):
+        coreset.save(saved.parent / "none" / "one.parquet")
+    with pytest.raises(RequestError, match="is a folder"):
+        coreset.save(saved.parent)
+
+
+def test_columns_by_the_names_that_the_file_has_of_its_own(tmp_path):
+    """As of a coreset's file that is taken for a table."""
+    rng = np.random.default_rng(3)
+    names = ("y", "_row", "_weight", "_row_")
+    rows = {name: rng.normal(size=200) for name in names}
+    model = decoct.Model(
+        lambda p, rows: -0.5 * (rows["_weight"] - p["mu"]) ** 2 + 0.1 * rows["_row"] * p["mu"],
+        lambda p: -0.5 * p["mu"] ** 2,
+        {"mu": 0.0},
+    )
+    coreset = decoct.build(model, rows, size=5)
+    coreset.save(tmp_path / "c.parquet")
+    loaded = decoct.load(tmp_path / "c.parquet", model=model)
+    assert tuple(loaded.rows) == names
+    for name in names:
+        np.testing.assert_array_equal(loaded.rows[name], rows[name][coreset.indices])
+    np.testing.assert_array_equal(loaded.weights, coreset.weights)
+    np.testing.assert_array_equal(loaded.indices, coreset.indices)
+    assert decoct.check(loaded, rows).kl == decoct.check(coreset, rows).kl

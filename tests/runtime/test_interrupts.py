@@ -1,0 +1,230 @@
+"""A Ctrl-C that comes while a callback of C code runs is raised again, and nothing else is."""
+
+import gc
+import os
+import signal
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import decoct
+from decoct.runtime.interrupts import AGAIN, insisting
+from decoct.runtime.progress import ProgressBar
+
+
+@pytest.fixture(autouse=True)
+def python_handles_ctrl_c():
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def lost(monkeypatch):
+    """Send a Ctrl-C into a callback of the garbage collector; what Python then ignores."""
+    ignored = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda lost: ignored.append(lost.exc_type))
+
+    def callback(phase, info):
+        gc.callbacks.remove(callback)
+        signal.raise_signal(signal.SIGINT)
+
+    def send():
+        gc.callbacks.append(callback)
+        gc.collect()
+        assert ignored == [KeyboardInterrupt]
+
+    return send
+
+
+def test_a_lost_ctrl_c_arrives_with_the_next_rows(lost):
+    after = []
+
+    def work():
+        with ProgressBar(False) as bar:
+            lost()
+            after.append("goes on")
+            bar.advance(1)
+            after.append("never")
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert after == ["goes on"]
+
+
+def test_or_with_the_next_stretch_of_work(lost):
+    def work():
+        with ProgressBar(False) as bar:
+            lost()
+            bar.begin("more", 10)
+            pytest.fail("goes on")
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+
+
+def test_or_at_the_end(lost):
+    with pytest.raises(KeyboardInterrupt), ProgressBar(False):
+        lost()
+
+
+def test_bars_within_bars(lost):
+    def work():
+        with ProgressBar(False) as outer:
+            with ProgressBar(False):
+                pass
+            lost()
+            outer.advance(1)
+            pytest.fail("goes on")
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+
+
+def test_another_error_is_not_hidden(lost):
+    def work():
+        with ProgressBar(False):
+            lost()
+            raise ValueError("first")
+
+    with pytest.raises(ValueError, match="first"):
+        work()
+
+
+def test_a_handler_of_the_users_own_decides():
+    seen = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: seen.append(number))
+    try:
+        with ProgressBar(False) as bar:
+            signal.raise_signal(signal.SIGINT)
+            bar.advance(1)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert seen == [signal.SIGINT]
+
+
+def test_a_handler_set_meanwhile_stays():
+    def own(number, frame):
+        raise AssertionError
+
+    with ProgressBar(False):
+        signal.signal(signal.SIGINT, own)
+    assert signal.signal(signal.SIGINT, signal.default_int_handler) is own
+
+
+def test_a_thread_changes_no_handler():
+    seen = []
+
+    def work():
+        with ProgressBar(False) as bar:
+            seen.append(signal.getsignal(signal.SIGINT))
+            bar.advance(1)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [signal.default_int_handler]
+
+
+def test_a_build_ends(lost, tmp_path, monkeypatch):
+    """As found: JAX's own callback, in the middle of a build, swallowed the Ctrl-C."""
+    rng = np.random.default_rng(0)
+    rows = {"x": rng.normal(size=(500, 2)), "y": (rng.random(500) < 0.5).astype(float)}
+    method = decoct.constructions.IteratedHilbert
+    step = method.step
+
+    def interrupted(self, *arguments):
+        lost()
+        return step(self, *arguments)
+
+    monkeypatch.setattr(method, "step", interrupted)
+    saved = tmp_path / "saved"
+    with pytest.raises(KeyboardInterrupt):
+        decoct.build(decoct.models.LogisticRegression(), rows, size=20, checkpoint=saved)
+    assert saved.exists()
+
+
+def wait_for_interruption() -> None:
+    until = time.monotonic() + 20
+    while time.monotonic() < until:
+        time.sleep(0.02)
+
+
+def send(number: signal.Signals) -> None:
+    os.kill(os.getpid(), number)
+    time.sleep(0.1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_what_somebody_swallows_is_raised_again(number):
+    swallowed, signals = [], []
+
+    def work():
+        with insisting() as stopped:
+            for _ in range(2):
+                try:
+                    if not swallowed:
+                        send(number)
+                    wait_for_interruption()
+                except KeyboardInterrupt:
+                    swallowed.append(number)
+            signals.append(stopped.by)
+            wait_for_interruption()
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert len(swallowed) == 2
+    assert signals == [number]
+
+
+def test_what_python_ignores_is_raised_again_and_not_told(capfd):
+    def callback(phase, info):
+        gc.callbacks.remove(callback)
+        signal.raise_signal(signal.SIGINT)
+
+    def work():
+        with insisting():
+            gc.callbacks.append(callback)
+            gc.collect()
+            wait_for_interruption()
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert capfd.readouterr().err == ""
+
+
+def test_blocks_are_left_in_peace():
+    left = []
+
+    def work():
+        with insisting():
+            try:
+                send(signal.SIGINT)
+            finally:
+                try:
+                    raise ValueError("another, on the way out")
+                except ValueError:
+                    time.sleep(3 * AGAIN)
+                left.append("whole")
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert left == ["whole"]
+    time.sleep(2 * AGAIN)  # and nothing comes after it
+
+
+def test_handlers_are_put_back_and_ignored_signals_stay_so():
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with insisting() as stopped:
+            send(signal.SIGINT)
+            assert signal.getsignal(signal.SIGTERM) == stopped.handle
+        assert stopped.by is None
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGINT, before)

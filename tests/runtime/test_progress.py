@@ -1,0 +1,175 @@
+"""What the progress bar shows, and what rows tell it."""
+
+import gzip
+import io
+import re
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+import decoct
+from decoct.data.progress_rows import counted_rows, watched
+from decoct.runtime import progress
+
+
+@pytest.fixture
+def screen(monkeypatch):
+    """A terminal to look at: the last line of the bar as text."""
+    monkeypatch.setattr(progress, "PATIENCE", -1.0)
+    file = io.StringIO()
+    monkeypatch.setattr(
+        progress, "Console", lambda **_: Console(file=file, force_terminal=True, width=100)
+    )
+
+    def look(bar):
+        bar._progress.refresh()
+        plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", file.getvalue())
+        return re.split(r"[\r\n]+", plain.strip())[-1]
+
+    return look
+
+
+def test_a_bar_shows_label_share_rate_and_times(screen):
+    with progress.ProgressBar(True) as bar:
+        bar.begin("round 2 of 4", 1000)
+        assert re.fullmatch(r"round 2 of 4 ━+ +working \d:\d\d:\d\d *", screen(bar))
+        bar.advance(250)
+        bar.advance(250)
+        assert re.fullmatch(r"round 2 of 4 ━+[╸╺]?━+ +50% [\d.]+ [kMG]?rows/s \S+ \S+", screen(bar))
+
+
+def test_rows_that_go_by_again_are_another_pass(screen):
+    with progress.ProgressBar(True) as bar:
+        advance = bar.stretch("preparing", 100, "rows")
+        for _ in range(2):
+            advance(60)
+            assert " 60%" in screen(bar)
+            advance(40)
+            assert "working" in screen(bar)
+        assert screen(bar).startswith("preparing, pass 2 ")
+        advance(30)
+        shown = screen(bar)
+        assert shown.startswith("preparing, pass 3 ")
+        assert " 30%" in shown
+        bar.begin("round 1 of 4", 100)
+        bar.advance(1)
+        assert screen(bar).startswith("round 1 of 4 ")
+
+
+def test_short_work_shows_nothing(monkeypatch, capsys):
+    monkeypatch.setattr(progress, "PATIENCE", 3600.0)
+    with progress.ProgressBar(True) as bar:
+        bar.begin("round 1 of 1", 10)
+        bar.advance(10)
+        assert bar._progress is None
+    monkeypatch.setattr(progress, "PATIENCE", -1.0)
+    for show in (False, None):  # None: no terminal here
+        with progress.ProgressBar(show) as bar:
+            bar.begin("round 1 of 1", 10)
+            bar.advance(5)
+    assert capsys.readouterr() == ("", "")
+
+
+class Notes:
+    """Takes down stretches of work and what was done of each."""
+
+    def __init__(self):
+        self.stretches = []
+
+    def __call__(self, label, total, unit):
+        note = [label, total, unit, 0.0]
+        self.stretches.append(note)
+
+        def advance(units):
+            note[3] += units
+
+        return advance
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_counting_a_csv_file_tells_of_its_bytes(tmp_path, packed):
+    text = b"y,w\n" + b"1,word\n" * 400_000
+    path = tmp_path / ("t.csv.gz" if packed else "t.csv")
+    path.write_bytes(gzip.compress(text, 1) if packed else text)
+    notes, size = Notes(), path.stat().st_size
+    table = decoct.rows(path)
+    assert counted_rows(table, notes) == 400_000
+    (note,) = notes.stretches
+    assert note[:3] == ["counting rows", size, "B"]
+    assert note[3] == pytest.approx(size, rel=0.01)
+    assert counted_rows(table, notes) == 400_000
+    assert len(notes.stretches) == 1
+
+
+def test_nothing_is_told_of_tables_that_know_their_rows():
+    notes = Notes()
+    assert counted_rows(decoct.rows({"y": [1, 2]}), notes) == 2
+    assert notes.stretches == []
+
+
+def test_walks_of_watched_rows_are_seen(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("y\n" + "".join(f"{i}\n" for i in range(100)))
+    notes, told = Notes(), []
+    table = watched(decoct.rows(path), notes, "learning")
+    assert table.columns == ("y",)
+    total = table.map_reduce(
+        lambda chunk, k: k * chunk.columns["y"].sum(), lambda a, b: a + b, 2, size=30,
+        on_chunk=told.append,
+    )  # fmt: skip
+    assert total == 9900
+    assert told == [30, 30, 30, 10]
+    for chunk in table.chunks(40):
+        if chunk.start == 40:
+            break
+    assert table.take(np.array([3]))["y"].tolist() == [3]
+    counting, whole, part = notes.stretches
+    assert counting[0] == "counting rows"
+    assert whole == ["learning", 100, "rows", 100]
+    assert part == ["learning", 100, "rows", 40]
+    memory = decoct.rows({"y": [1]})
+    assert watched(memory, notes, "learning") is memory
+
+
+def test_a_model_from_a_formula_is_learnt_in_view(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("y,g\n" + "".join(f"{i / 7},{'ab'[i % 2]}\n" for i in range(100)))
+    from decoct.models.formula.model import from_formula
+
+    notes = Notes()
+    rows = decoct.rows(path)
+    seen = from_formula("y ~ C(g)", watched(rows, notes, "learning"))
+    assert seen.to_dict() == from_formula("y ~ C(g)", rows).to_dict()
+    learning = [note for note in notes.stretches if note[0] == "learning"]
+    assert learning
+    assert all(note[3] == note[1] == 100 for note in learning)
+
+
+def test_merging_and_the_coreset_of_a_stream_say_what_they_are_at(monkeypatch):
+    told = []
+    usual = progress.ProgressBar.begin
+
+    def begin(bar, label, total, unit="rows"):
+        told.append((bar.show, label.partition(",")[0], unit))
+        usual(bar, label, total, unit)
+
+    monkeypatch.setattr(progress.ProgressBar, "begin", begin)
+    rng = np.random.default_rng(0)
+    model, halves = decoct.models.LogisticRegression(), []
+    for _ in range(2):
+        x = rng.normal(size=(300, 2))
+        halves.append({"x": x, "y": (rng.random(300) < 0.5).astype(int)})
+    parts = [decoct.build(model, rows, size=10, progress=False) for rows in halves]
+    told.clear()
+    decoct.merge(parts, size=10, progress=True)
+    assert told == [
+        (True, "finding the modes of the parts", "posteriors"),
+        (True, "preparing", "rows"),
+        (True, "compressing again", "rows"),
+    ]
+    stream = decoct.StreamingCoreset(model, 10, progress=True)
+    stream.update(halves[0])
+    told.clear()
+    assert stream.coreset.size <= 10
+    assert told == [(True, "preparing", "rows"), (True, "compressing again", "rows")]

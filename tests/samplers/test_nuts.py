@@ -1,0 +1,107 @@
+"""NUTS against closed forms, and its bookkeeping."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import decoct
+from decoct.models import LinearRegression
+from decoct.samplers import NUTS, WeightedDensity
+from decoct.samplers.exact import exact_posterior
+
+SAMPLER = NUTS(chains=4, warmup=200)
+
+
+@pytest.fixture(scope="module")
+def target():
+    """A correlated Gaussian: two nearly collinear columns."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(40, 2))
+    x[:, 1] = 0.9 * x[:, 0] + 0.3 * x[:, 1]
+    rows = {"x": x, "y": x @ [1.0, 2.0] + rng.normal(size=40)}
+    return WeightedDensity.of(LinearRegression(noise_scale=1.0), rows, np.arange(40) % 3.0)
+
+
+@pytest.fixture(scope="module")
+def drawn(target):
+    return SAMPLER.sample(jax.random.key(0), target, 600)
+
+
+def test_mean_and_covariance_are_exact_within_monte_carlo_error(target, drawn):
+    exact, ess = exact_posterior(target), drawn.info["ess"]
+    assert ess > 400
+    white = np.linalg.solve(np.linalg.cholesky(exact.cov), (drawn.flat - exact.mean).T)
+    assert np.abs(white.mean(axis=1)).max() < 4.5 / np.sqrt(ess)
+    assert np.abs(np.cov(white) - np.eye(2)).max() < 4.5 * np.sqrt(2 / ess)
+    assert drawn.info["rhat"] < 1.03
+
+
+def test_statistics_are_one_per_draw(drawn):
+    assert drawn.sampler == "nuts"
+    for name in ("diverging", "acceptance_rate", "n_steps", "energy"):
+        assert drawn.info[name].shape == (4, 600)
+    assert drawn.info["diverging"].sum() == 0
+    assert 0.6 < drawn.info["acceptance_rate"].mean() < 1.0
+    assert (drawn.info["n_steps"] >= 1).all()
+
+
+def test_chains_differ_and_seeds_differ(target, drawn):
+    assert len(np.unique(drawn.z[:, -1, 0])) == 4
+    other = SAMPLER.sample(jax.random.key(1), target, 600)
+    assert not (other.z == drawn.z).all(axis=-1).any()
+
+
+def test_a_longer_run_starts_with_the_shorter_one(target, drawn):
+    shorter = SAMPLER.sample(jax.random.key(0), target, 150)
+    np.testing.assert_array_equal(shorter.z, drawn.z[:, :150])
+
+
+def test_progress_adds_up_to_all_steps(target):
+    told = []
+    SAMPLER.sample(jax.random.key(0), target, 250, told.append)
+    assert sum(told) == 200 + 250
+
+
+def test_draw_returns_at_least_what_is_asked(target):
+    assert SAMPLER.draw(jax.random.key(0), target, 30).flat.shape == (32, 2)
+
+
+def cliff():
+    """A Gaussian cut off by a cliff a leapfrog step cannot see coming."""
+    model = decoct.Model(
+        lambda p, r: 0.0 * r["y"] * p["a"],
+        lambda p: -0.5 * p["a"] ** 2 - 1e7 * jnp.maximum(p["a"] - 0.5, 0.0) ** 2,
+        {"a": 0.0},
+    )
+    return model, {"y": np.ones(20)}
+
+
+def test_divergences_are_counted_and_told():
+    model, rows = cliff()
+    target = WeightedDensity.of(model, rows, np.ones(20))
+    sampler = NUTS(chains=2, warmup=30, target_acceptance=0.3)
+    info = sampler.sample(jax.random.key(0), target, 300).info
+    assert info["diverging"].dtype == bool
+    assert info["diverging"].any()
+    coreset = decoct.build(model, rows, size=1)
+    with pytest.warns(UserWarning, match=r"transitions diverged|R-hat"):
+        tree = coreset.sample(
+            draws=300,
+            chains=2,
+            sampler=NUTS(chains=2, warmup=30, target_acceptance=0.3),
+            progress=False,
+        )
+    assert bool(tree["sample_stats"]["diverging"].any())
+
+
+@pytest.mark.parametrize(("chains", "own"), [(4, 2), (1, 2)])
+def test_sampling_with_another_number_of_chains_keeps_draws_and_statistics_together(
+    target, chains, own
+):
+    rng = np.random.default_rng(0)
+    rows = {"x": rng.normal(size=(60, 2)), "y": rng.normal(size=60)}
+    coreset = decoct.build(LinearRegression(noise_scale=1.0), rows, size=5)
+    tree = coreset.sample(draws=100, chains=chains, sampler=NUTS(chains=own, warmup=100))
+    stats, posterior = tree["sample_stats"].sizes, tree["posterior"].sizes
+    assert (stats["chain"], stats["draw"]) == (posterior["chain"], posterior["draw"])
