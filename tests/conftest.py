@@ -19,7 +19,16 @@ import tests.typechecking  # noqa: F401  (the hook below names it)
 
 # Shapes and types are checked while testing, and only then. The public door and the solvers, which
 # tests call with wrong types on purpose, stay out.
-CHECKED = ("models.parameters", "passes.potentials", "stats", "samplers", "theory", "constructions")
+CHECKED = (
+    "models.parameters",
+    "passes.potentials",
+    "stats.chains",
+    "stats.divergences",
+    "stats.tangent",
+    "samplers",
+    "theory",
+    "constructions",
+)
 install_import_hook([f"decoct.{name}" for name in CHECKED], "tests.typechecking.check")
 
 # A run in the background of a shell without job control ignores Ctrl-C, and so would all it starts.

@@ -17,7 +17,7 @@ import numpy as np
 
 import decoct
 from decoct.constructions import Hilbert, IteratedHilbert, SparseVI, Uniform
-from decoct.constructions.base import Chosen, Construction, Problem, Selection, StepInfo
+from decoct.constructions.base import SizedSelection, Construction, Problem, Selection, StepInfo
 from decoct.constructions.sparse_vi.manifold import manifold_of
 from decoct.constructions.sparse_vi.sparse_vi import SparseVIState
 from decoct.constructions.sparse_vi.weight_updates import Gradient
@@ -96,7 +96,7 @@ class PickWatch:
     def status(self, problem: Problem, state: SparseVIState) -> Status:
         return self.method.status(problem, state)
 
-    def path(self, state: SparseVIState) -> tuple[Chosen, ...]:
+    def path(self, state: SparseVIState) -> tuple[SizedSelection, ...]:
         return self.method.path(state)
 
     def steps(self, problem: Problem) -> int:

@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 
 from decoct.errors import RequestError
 from decoct.models.base import OF_FUNCTIONS, AbstractModel
-from decoct.models.known_values import known_values
+from decoct.models.fingerprint import fingerprint
 from decoct.report import Report
 from decoct.runtime.checks import is_whole
 from decoct.runtime.compilation import use_compilation_cache
@@ -196,7 +196,8 @@ class Coreset:
             "report": self.report.to_dict(),
         }
         if model.get("kind") in OF_FUNCTIONS:
-            description["values"] = known_values(self.model, self.rows, self.indices)
+            encoded = self.model.encode(self.rows, self.indices)
+            description["values"] = fingerprint(self.model, encoded)
         return description
 
     def to_numpyro(self) -> tuple[Any, tuple[Any, ...]]:

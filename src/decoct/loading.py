@@ -11,7 +11,7 @@ from decoct.coreset import Coreset
 from decoct.errors import CoresetFileError, DecoctError, RequestError
 from decoct.formats.coreset_file import naming_damage, read_coreset
 from decoct.models.base import OF_FUNCTIONS, AbstractModel
-from decoct.models.known_values import differing_value
+from decoct.models.fingerprint import find_difference
 from decoct.report import Report
 
 KINDS = {
@@ -77,7 +77,9 @@ def _check_same_model(coreset: Coreset, description: dict[str, Any], path: objec
     if values is None:
         return
     try:
-        differs = differing_value(values, coreset.model, coreset.rows, coreset.indices)
+        likelihood = {name: values[name] for name in ("at", "log_likelihood")}
+        encoded = coreset.model.encode(coreset.rows, coreset.indices)
+        differs = find_difference(likelihood, coreset.model, encoded)
     except (DecoctError, KeyError, TypeError, ValueError, IndexError) as error:
         raise CoresetFileError(
             f"The model given cannot be evaluated on the kept rows of {path} "

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from decoct.constructions.base import Chosen, Problem, Selection
+from decoct.constructions.base import Problem, Selection, SizedSelection
 from decoct.constructions.iterated_hilbert.tangent_problem import View, checked_at_its_draws
 from decoct.data import encoded
 from decoct.data.tables import rows as as_rows
@@ -48,14 +48,14 @@ def test_a_missing_row_that_the_draws_do_not_show_is_found_at_the_coresets_own(p
     assert judged < 0.5  # what draws of the full posterior see of half a prior in the wrong place
     key = jax.random.key(1)
     checked = checked_at_its_draws(
-        key, problem, view, Chosen(without, judged), selection(problem, 0)
+        key, problem, view, SizedSelection(without, judged), selection(problem, 0)
     )
     # half of π_w lies at a < 0, where the missing row has the log-likelihood 300 a
     assert checked == pytest.approx(150 * np.sqrt(2 / np.pi), rel=0.2)
 
 
 def test_a_prediction_that_its_draws_bear_out_stays(problem, view):
-    everything = Chosen(selection(problem, 0), 1e-9)
+    everything = SizedSelection(selection(problem, 0), 1e-9)
     checked = checked_at_its_draws(
         jax.random.key(1), problem, view, everything, selection(problem, 0)
     )

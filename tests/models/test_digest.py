@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from decoct.models.digest import functions_digest
 
 import decoct
-from decoct.models.digest import functions_digest
 
 ROWS = {"y": np.zeros(1), "k": np.zeros(1, dtype=np.int64)}
 

@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from decoct.models.digest import identity
 
 import decoct
 from decoct.building.checkpoint import read_checkpoint
 from decoct.errors import ModelError, RequestError, RowsError
-from decoct.models.digest import identity
 from decoct.samplers import Laplace
 from decoct.streams import StreamingCoreset
 

@@ -6,22 +6,25 @@ import contextlib
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from decoct.constructions.base import Construction, pack_state, unpack_state
 from decoct.errors import RequestError
+from decoct.models.fingerprint import TOLERANCE
+from decoct.passes.potentials import Counts
 from decoct.runtime.file_lock import exclusive_lock
-from decoct.runtime.files import remove_parts, write_atomically
+from decoct.runtime.files import remove_parts, require_writable, write_atomically
 
-FORMAT = 2
+FORMAT = 3
 
 
 @contextlib.contextmanager
-def held(path: str | os.PathLike[str] | None) -> Iterator[None]:
-    """Keep a checkpoint for this process alone while the block runs; None is no checkpoint.
+def reserve(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Keep a checkpoint for this process alone while the block runs.
 
     Two builds that write one checkpoint would go on from each other's states. What a build left
     that was killed while it wrote is removed.
@@ -29,11 +32,9 @@ def held(path: str | os.PathLike[str] | None) -> Iterator[None]:
     Raises
     ------
     RequestError
-        Another build is using the checkpoint; the message says which.
+        Another build is using the checkpoint, the message says which; or it cannot be written.
     """
-    if path is None:
-        yield
-        return
+    require_writable(path, "checkpoint")
     with exclusive_lock(path, "checkpoint"):
         remove_parts(path)
         yield
@@ -104,24 +105,60 @@ def read_build(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint's file, and what must agree with what is in it."""
+    """The checkpoint of one build.
+
+    Attributes
+    ----------
+    path
+        The file.
+    key
+        What must agree with what is in it (`Request.checkpoint_key`).
+    method
+        The construction, whose state it holds.
+    """
 
     path: str | os.PathLike[str]
-    identity: dict[str, Any]
+    key: dict[str, Any]
+    method: Construction
 
-    def saved(self) -> dict[str, Any] | None:
-        """Return what is in the file, if there is one; refuse that of another build."""
+    def restore(self, counts: Counts) -> tuple[Any, list[dict[str, Any]]] | None:
+        """Return state and rounds from the file, if there is one; refuse that of another build.
+
+        The potentials evaluated so far are set in ``counts``.
+        """
         if not Path(self.path).exists():
             return None
         saved = read_build(self.path)
-        for name, value in self.identity.items():
-            if saved["request"].get(name) != value:
+        for name, value in self.key.items():
+            found = saved["request"].get(name)
+            if not (_same_values(found, value) if name == "values" else found == value):
                 raise RequestError(
-                    f"The checkpoint {self.path} is of another build: its {name} is "
-                    f"{saved['request'].get(name)!r}, this one's is {value!r}; remove it to start "
-                    "afresh."
+                    f"The checkpoint {self.path} is of another build: its {name} is {found!r}, "
+                    f"this one's is {value!r}; remove it to start afresh."
                 )
-        return saved
+        counts.passes = saved["counts"]["passes"]
+        counts.evaluations = saved["counts"]["evaluations"]
+        return unpack_state(self.method, saved["state"]), saved["infos"]
+
+    def write(self, state: Any, rounds: list[dict[str, Any]], counts: Counts) -> None:
+        """Write what the next round needs, completely or not at all."""
+        content = {
+            "request": self.key,
+            "state": pack_state(self.method, state),
+            "infos": rounds,
+            "counts": asdict(counts),
+        }
+        write_checkpoint(self.path, content)
+
+
+def _same_values(found: Any, value: dict[str, Any]) -> bool:
+    """Whether two fingerprints of a model's functions agree."""
+    if not isinstance(found, dict) or found.keys() != value.keys():
+        return False
+    pairs = [(np.asarray(found[name]), np.asarray(value[name])) for name in value]
+    return all(
+        a.shape == b.shape and np.allclose(a, b, rtol=TOLERANCE, equal_nan=True) for a, b in pairs
+    )
 
 
 def _strip(value: Any, arrays: dict[str, np.ndarray], name: str) -> Any:

@@ -40,7 +40,7 @@ from decoct.errors import DecoctError, RequestError, RowsError
 from decoct.models.base import AbstractModel, require_model
 from decoct.passes.potentials import Potentials
 from decoct.runtime.checks import is_whole
-from decoct.runtime.progress import ProgressBar
+from decoct.runtime.progress import ProgressBar, begin
 from decoct.runtime.randomness import host_rng
 from decoct.samplers.automatic import Automatic
 from decoct.samplers.base import Sampler
@@ -232,15 +232,15 @@ def compare(
     entries: list[_Entry] = []
     for name, method in wanted.items():
         entries += _built(name, model, source, asked, method, sampler, seed, progress)
-    with ProgressBar(progress) as bar:
-        potentials = Potentials(model, table, bar.advance)
+    with ProgressBar(progress):
+        potentials = Potentials(model, table)
         for entry in entries:
             entry.look(sampler, jax.random.key(seed + 1), draws)
         entries.append(_laplace(potentials, jax.random.key(seed), draws))
         looked = [entry for entry in entries if entry.z is not None]
         if not looked:
             raise next(entry.error for entry in entries if entry.error is not None)
-        bar.begin("judging", table.n_rows)
+        begin("judging", table.n_rows)
         everywhere = np.concatenate([one.z for one in entries if one.z is not None])
         totals = potentials.totals(everywhere)
     for entry, total in zip(looked, np.split(totals, len(looked)), strict=True):

@@ -23,7 +23,7 @@ import jax
 import numpy as np
 
 from decoct.building.request import Request
-from decoct.constructions.base import Construction, PlannedFits, Problem, uniform_selection
+from decoct.constructions.base import Construction, PlannedFits, Problem, plan_of, uniform_selection
 from decoct.data.arrays import ArrayRows
 from decoct.data.base import DEFAULT_CHUNK, Chunk, Rows
 from decoct.data.encoded import EncodedRows, encoded
@@ -148,11 +148,11 @@ def estimate(
     table = encoded(source, model)
     potentials = Potentials(model, table)
     problem = Problem(potentials, request.sampler, sizes, request.kl)
-    if not hasattr(request.method, "plan"):
+    plan = plan_of(request.method, problem)
+    if plan is None:
         raise RequestError(
             f"{type(request.method).__name__} does not say what it costs: it has no method plan()."
         )
-    plan = request.method.plan(problem)
     passes = plan.passes
     block = _block(table)
     read = _reading_seconds(table) / block.n_rows

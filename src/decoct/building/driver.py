@@ -6,24 +6,25 @@ construction gets them for free.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from decoct.building.checkpoint import Checkpoint, held, read_build, write_checkpoint
+from decoct.building.checkpoint import Checkpoint, read_build, reserve
 from decoct.building.request import Request, whole
-from decoct.constructions.base import Chosen, Construction, Plan, Problem, StepInfo
+from decoct.constructions.base import Construction, Plan, Problem, plan_of
 from decoct.coreset import Coreset
 from decoct.data.base import Rows
-from decoct.data.encoded import EncodedRows, encoded
+from decoct.data.encoded import encoded
 from decoct.data.progress_rows import counted_rows, naming_files, traffic
 from decoct.data.tables import rows as as_rows
 from decoct.errors import ShortBuildWarning
@@ -32,9 +33,8 @@ from decoct.passes.potentials import Potentials
 from decoct.report import Report, described
 from decoct.runtime.blas import few_threads
 from decoct.runtime.compilation import use_compilation_cache
-from decoct.runtime.files import require_writable
 from decoct.runtime.memory import keep_buffers
-from decoct.runtime.progress import ProgressBar, clock_time
+from decoct.runtime.progress import ProgressBar, begin, clock_time
 from decoct.samplers.base import Sampler
 from decoct.status import Status
 
@@ -111,18 +111,10 @@ def build(
     >>> coreset.size <= 30, coreset.report.predicted_kl < 1e-2
     (True, True)
     """
-    request = Request.checked(
-        size=size,
-        kl=kl,
-        method=method,
-        sampler=sampler,
-        seed=seed,
-    )
-    if checkpoint is not None:
-        require_writable(checkpoint, "checkpoint")
-    with building(model, rows, request, progress, checkpoint) as coreset:
-        _warn_if_short(coreset)
-        return coreset
+    request = Request.checked(size=size, kl=kl, method=method, sampler=sampler, seed=seed)
+    (coreset,) = run(model, rows, request, progress, checkpoint)
+    _warn_if_short(coreset)
+    return coreset
 
 
 def path(
@@ -144,15 +136,10 @@ def path(
     sizes
         Sizes wanted, in any order; the answer is in ascending order of size, repeats removed.
     """
-    request = Request.checked(
-        size=max(sizes, default=0),
-        kl=None,
-        method=method,
-        sampler=sampler,
-        seed=seed,
-    )
+    largest = max(sizes, default=0)
+    request = Request.checked(size=largest, kl=None, method=method, sampler=sampler, seed=seed)
     wanted = tuple(sorted({whole("sizes", one) for one in sizes}))
-    return _build(model, rows, dataclasses.replace(request, sizes=wanted), progress, None)
+    return run(model, rows, dataclasses.replace(request, sizes=wanted), progress)
 
 
 def resume(
@@ -180,34 +167,108 @@ def resume(
     """
     asked = read_build(checkpoint)["request"]
     request = Request.checked(
-        size=asked["size"],
-        kl=asked["kl"],
-        method=method,
-        sampler=sampler,
-        seed=asked["seed"],
+        size=asked["size"], kl=asked["kl"], method=method, sampler=sampler, seed=asked["seed"]
     )
-    with building(model, rows, request, progress, checkpoint) as coreset:
-        _warn_if_short(coreset)
-        return coreset
+    (coreset,) = run(model, rows, request, progress, checkpoint)
+    _warn_if_short(coreset)
+    return coreset
 
 
-@contextlib.contextmanager
-def building(
+def run(
     model: AbstractModel,
     rows: Rows | Any,
     request: Request,
     progress: bool | None,
-    checkpoint: str | os.PathLike[str] | None,
-) -> Iterator[Coreset]:
-    """Build, and hold the checkpoint until the block has ended.
+    checkpoint: str | os.PathLike[str] | None = None,
+    save: Callable[[Coreset], Any] | None = None,
+) -> list[Coreset]:
+    """Return a coreset for each size of a request: the one body of `build`, `path` and `resume`.
 
-    It is removed if the block ends well: whoever saves the coreset there has one of the two at any
-    time. Parameters are those of `build`.
+    Parameters
+    ----------
+    model, rows, progress, checkpoint
+        As for `build`.
+    request
+        What is asked for.
+    save
+        Called with the last coreset before the checkpoint is removed, so that one of the two
+        exists at any time.
     """
-    with held(checkpoint):
-        yield _build(model, rows, request, progress, checkpoint)[-1]
+    require_model(model)
+    use_compilation_cache()
+    keep_buffers()
+    source, method, seconds = as_rows(rows), request.method, {}
+    key = jax.random.key(request.seed)
+    with ExitStack() as stack:
+        if checkpoint is not None:
+            stack.enter_context(reserve(checkpoint))
+        stack.enter_context(ProgressBar(progress))
+        stack.enter_context(naming_files(source))
+        with timed(seconds, "encode"):
+            sizes = request.sizes_for(counted_rows(source))
+            begin("checking rows", source.n_rows)
+            model.check(source)
+            table = encoded(source, model)
+            problem = Problem(Potentials(model, table), request.sampler, sizes, request.kl)
+            saved = None
+            if checkpoint is not None:
+                begin("verifying the table's fingerprint", source.n_rows)
+                saved = Checkpoint(checkpoint, request.checkpoint_key(model, table), method)
+        with timed(seconds, "rounds"):
+            begin("preparing", source.n_rows)
+            restored = saved.restore(problem.potentials.counts) if saved is not None else None
+            state, rounds = restored or (method.init(jax.random.fold_in(key, 0), problem), [])
+            if saved is not None and restored is None:
+                saved.write(state, rounds, problem.potentials.counts)
+            plan = plan_of(method, problem)
+            stack.enter_context(few_threads(plan.array_bytes if plan is not None else 0))
+            while method.status(problem, state) is Status.RUNNING:
+                begin(_label(problem, method, plan, rounds), source.n_rows)
+                started = time.perf_counter()
+                round_key = jax.random.fold_in(key, len(rounds) + 1)
+                state, info = method.step(round_key, problem, state)
+                took = round(time.perf_counter() - started, 3)
+                rounds.append({**info.numbers, "seconds": took})
+                if saved is not None:
+                    saved.write(state, rounds, problem.potentials.counts)
+        with timed(seconds, "take rows"):
+            begin("taking the rows kept", source.n_rows)
+            chosen = method.path(state)
+            kept = [table.take_raw(one.selection.indices) for one in chosen]
+        counts = problem.potentials.counts
+        report = Report(
+            described(method),
+            request.seed,
+            method.status(problem, state),
+            request.size,
+            request.kl,
+            rounds,
+            counts.passes,
+            counts.evaluations,
+            {name: round(value, 3) for name, value in seconds.items()},
+            traffic=traffic(source),
+            sampler=described(request.sampler),
+        )
+        coresets = [
+            Coreset(
+                one.selection.indices.astype(np.int64),
+                one.selection.weights,
+                columns,
+                source.n_rows,
+                model,
+                replace(
+                    report,
+                    status=report.status.judged(one.predicted_kl),
+                    predicted_kl=one.predicted_kl,
+                ),
+            )
+            for one, columns in zip(chosen, kept, strict=True)
+        ]
+        if save is not None:
+            save(coresets[-1])
         if checkpoint is not None:
             Path(checkpoint).unlink(missing_ok=True)
+    return coresets
 
 
 def _warn_if_short(coreset: Coreset) -> None:
@@ -215,171 +276,23 @@ def _warn_if_short(coreset: Coreset) -> None:
         warnings.warn(coreset.report.status.value, ShortBuildWarning, stacklevel=3)
 
 
-def _build(
-    model: AbstractModel,
-    rows: Rows | Any,
-    request: Request,
-    progress: bool | None,
-    checkpoint: str | os.PathLike[str] | None,
-) -> list[Coreset]:
-    use_compilation_cache()
-    keep_buffers()
-    clock = _Clock()
-    require_model(model)
-    source = as_rows(rows)
-    with ProgressBar(progress) as bar, naming_files(source):
-        with clock.phase("encode"):
-            sizes = request.sizes_for(counted_rows(source, bar.stretch))
-            bar.begin("checking rows", source.n_rows)
-            model.check(source)
-            table = encoded(source, model)
-        potentials = Potentials(model, table, bar.advance)
-        problem = Problem(potentials, request.sampler, sizes, request.kl, bar.stretch)
-        known = None
-        if checkpoint is not None:
-            with clock.phase("encode"):
-                bar.begin("knowing the table again", source.n_rows)
-                known = Checkpoint(checkpoint, request.identity(model, table, bar.advance))
-        with clock.phase("rounds"):
-            bar.begin("preparing", source.n_rows)
-            run = _Run(request, problem, known)
-            run.go(bar)
-        with clock.phase("take rows"):
-            bar.begin("taking the rows kept", source.n_rows)
-            chosen = run.chosen()
-            raw = [_raw_rows(table, one) for one in chosen]
-    report = dataclasses.replace(run.report(clock.seconds), traffic=traffic(source))
-    return [
-        Coreset(
-            one.selection.indices.astype(np.int64),
-            one.selection.weights,
-            kept,
-            source.n_rows,
-            model,
-            dataclasses.replace(
-                report,
-                status=report.status.judged(one.predicted_kl),
-                predicted_kl=one.predicted_kl,
-            ),
-        )
-        for one, kept in zip(chosen, raw, strict=True)
-    ]
+def _label(
+    problem: Problem, method: Construction, plan: Plan | None, rounds: list[dict[str, Any]]
+) -> str:
+    """Return what the bar says: which round, and how long all of them will take at most."""
+    steps = getattr(method, "steps", None)
+    label = f"round {len(rounds) + 1}" + ("" if steps is None else f" of {steps(problem)}")
+    done = problem.potentials.counts.evaluations
+    if plan is None or not rounds or not done:
+        return label
+    took = sum(one["seconds"] for one in rounds)
+    left = max(plan.evaluations[1] - done, 0.0)
+    return f"{label} (all: {clock_time(left * took / done)} at most)"
 
 
-def _raw_rows(table: EncodedRows, chosen: Chosen) -> dict[str, np.ndarray]:
-    return table.take_raw(chosen.selection.indices)
-
-
-class _Run:
-    """One run of a construction, from its start or from a checkpoint."""
-
-    def __init__(self, request: Request, problem: Problem, checkpoint: Checkpoint | None) -> None:
-        self.request, self.problem, self.checkpoint = request, problem, checkpoint
-        self.key = jax.random.key(request.seed)
-        self.infos: list[dict[str, Any]] = []
-        self.state = self._restored()
-        if self.state is None:
-            self.state = request.method.init(jax.random.fold_in(self.key, 0), problem)
-            self._save()
-
-    def go(self, bar: ProgressBar) -> None:
-        """Step until the construction says it is done."""
-        plan = self._plan()
-        with few_threads(plan.array_bytes if plan is not None else 0):
-            self._go(bar)
-
-    def _go(self, bar: ProgressBar) -> None:
-        method = self.request.method
-        while method.status(self.problem, self.state) is Status.RUNNING:
-            number = len(self.infos) + 1
-            name = f"round {number} of {method.steps(self.problem)}"
-            bar.begin(name + self._time_left(), self.problem.n_rows)
-            started = time.perf_counter()
-            key = jax.random.fold_in(self.key, number)
-            self.state, info = method.step(key, self.problem, self.state)
-            self._note(info, time.perf_counter() - started)
-
-    def chosen(self) -> tuple[Chosen, ...]:
-        return self.request.method.path(self.state)
-
-    def _plan(self) -> Plan | None:
-        """Return what the construction says of its cost; one of the user's own may say nothing."""
-        plan = getattr(self.request.method, "plan", None)
-        return None if plan is None else plan(self.problem)
-
-    def _time_left(self) -> str:
-        """Say how long all rounds will still take at most, from the rounds so far."""
-        done = self.problem.potentials.counts.evaluations
-        plan = self._plan()
-        if plan is None or not self.infos or not done:
-            return ""
-        seconds = sum(info["seconds"] for info in self.infos)
-        left = plan.evaluations[1] - done
-        return f" (all: {clock_time(max(left, 0.0) * seconds / done)} at most)"
-
-    def report(self, seconds: dict[str, float]) -> Report:
-        method, counts = self.request.method, self.problem.potentials.counts
-        return Report(
-            described(method),
-            self.request.seed,
-            method.status(self.problem, self.state),
-            self.request.size,
-            self.request.kl,
-            self.infos,
-            counts.passes,
-            counts.evaluations,
-            {name: round(value, 3) for name, value in seconds.items()},
-            sampler=described(self.request.sampler),
-        )
-
-    def _note(self, info: StepInfo, seconds: float) -> None:
-        self.infos.append({**info.numbers, "seconds": round(seconds, 3)})
-        self._save()
-
-    def _save(self) -> None:
-        if self.checkpoint is None:
-            return
-        counts = self.problem.potentials.counts
-        write_checkpoint(
-            self.checkpoint.path,
-            {
-                "request": self.checkpoint.identity,
-                "state": self.request.method.pack(self.state),
-                "infos": self.infos,
-                "counts": dataclasses.asdict(counts),
-            },
-        )
-
-    def _restored(self) -> Any:
-        saved = None if self.checkpoint is None else self.checkpoint.saved()
-        if saved is None:
-            return None
-        self.infos = saved["infos"]
-        counts = self.problem.potentials.counts
-        counts.passes, counts.evaluations = (
-            saved["counts"]["passes"],
-            saved["counts"]["evaluations"],
-        )
-        return self.request.method.unpack(saved["state"])
-
-
-class _Clock:
-    """Wall time by phase."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-
-    def phase(self, name: str) -> _Phase:
-        return _Phase(self, name)
-
-
-class _Phase:
-    def __init__(self, clock: _Clock, name: str) -> None:
-        self.clock, self.name = clock, name
-
-    def __enter__(self) -> None:
-        self.started = time.perf_counter()
-
-    def __exit__(self, *_: object) -> None:
-        elapsed = time.perf_counter() - self.started
-        self.clock.seconds[self.name] = self.clock.seconds.get(self.name, 0.0) + elapsed
+@contextmanager
+def timed(seconds: dict[str, float], phase: str) -> Iterator[None]:
+    """Add the wall time of the block to a phase."""
+    started = time.perf_counter()
+    yield
+    seconds[phase] = seconds.get(phase, 0.0) + time.perf_counter() - started

@@ -1,8 +1,7 @@
-"""What a build is asked for: checked, and known again by the checkpoint that goes on from it."""
+"""What a build is asked for, checked."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,13 +9,14 @@ import numpy as np
 
 from decoct.constructions.base import Construction
 from decoct.constructions.iterated_hilbert.iterated_hilbert import IteratedHilbert
-from decoct.data.base import fingerprint
+from decoct.data.base import fingerprint as table_fingerprint
 from decoct.data.encoded import EncodedRows
 from decoct.errors import RequestError
 from decoct.models.base import AbstractModel
-from decoct.models.digest import identity
+from decoct.models.fingerprint import EXAMPLES, fingerprint
 from decoct.report import described
 from decoct.runtime.checks import is_positive, is_whole
+from decoct.runtime.progress import count_rows_of
 from decoct.runtime.randomness import checked_seed
 from decoct.samplers.automatic import Automatic
 from decoct.samplers.base import Sampler, require_sampler
@@ -27,7 +27,7 @@ LARGEST_KL_SIZE = 1000
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked for, checked."""
+    """What was asked for; see `build` for the parameters."""
 
     size: int | None
     kl: float | None
@@ -70,26 +70,23 @@ class Request:
             )
         return self.sizes
 
-    def identity(
-        self,
-        model: AbstractModel,
-        rows: EncodedRows,
-        on_chunk: Callable[[int], None] | None = None,
-    ) -> dict[str, Any]:
-        """Return what must agree between a checkpoint and the build that goes on from it.
+    def checkpoint_key(self, model: AbstractModel, rows: EncodedRows) -> dict[str, Any]:
+        """Return what must agree between a checkpoint and the build that resumes from it.
 
-        ``on_chunk`` is told of the rows walked, if the table is walked for it.
+        One pass over the raw rows.
         """
+        examples = rows.take(np.arange(min(EXAMPLES, rows.n_rows)))
         return {
             "size": self.size,
             "kl": self.kl,
             "seed": self.seed,
             "method": repr(described(self.method)),
             "sampler": repr(described(self.sampler)),
-            "model": identity(model, rows.take(np.zeros(1, dtype=np.int64))),
+            "model": repr(model.to_dict()),
+            "values": fingerprint(model, examples),
             "n_rows": rows.n_rows,
             "columns": sorted(rows.columns),
-            "table": fingerprint(rows.raw, model.columns or None, on_chunk),
+            "table": table_fingerprint(rows.raw, model.columns or None, count_rows_of(rows.n_rows)),
         }
 
 

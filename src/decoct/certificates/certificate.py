@@ -32,7 +32,7 @@ from decoct.errors import CoresetFileError, RequestError
 from decoct.passes.potentials import Potentials
 from decoct.runtime.compilation import use_compilation_cache
 from decoct.runtime.memory import keep_buffers
-from decoct.runtime.progress import ProgressBar
+from decoct.runtime.progress import ProgressBar, begin
 from decoct.samplers.datatree import unconstrained
 from decoct.stats.chains import FEWEST, MIXED_RHAT, convergence
 from decoct.stats.verdict import Grade, grade_of, is_known, judge
@@ -292,8 +292,8 @@ def check(
     dim = coreset.dim  # refuses a coreset without a density, such as a mixture's
     source = as_rows(rows)
     source = source.raw if isinstance(source, EncodedRows) else source
-    with ProgressBar(progress) as bar:
-        counted_rows(source, bar.stretch)
+    with ProgressBar(progress):
+        counted_rows(source)
     _require_same_length(coreset, source)
     if draws is None:
         draws = coreset.sample(draws=max(1, max_draws // 4), seed=seed, progress=progress)
@@ -305,10 +305,10 @@ def check(
         raise RequestError("A certificate needs at least 2 draws.")
     probe = ModeProbe(coreset, flat, seed)
     known = KnownRows.of(coreset.indices, dict(coreset.rows))
-    with ProgressBar(progress) as bar, _naming_the_table(coreset):
-        bar.begin("checking against all rows", source.n_rows)
+    with ProgressBar(progress), _naming_the_table(coreset):
+        begin("checking against all rows", source.n_rows)
         table = encoded(ComparedRows(source, known), coreset.model)
-        potentials = Potentials(coreset.model, table, bar.advance)
+        potentials = Potentials(coreset.model, table)
         totals = potentials.totals(np.concatenate([flat, probe.points]), finite=len(flat))
     kept = coreset.model.encode(coreset.rows, coreset.indices)
     at_coreset = coreset.weights @ potentials.vectors(kept, flat)

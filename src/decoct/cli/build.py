@@ -116,8 +116,11 @@ def build(
     seed_in_range(seed)
     _check_paths(table, output, checkpoint)
 
-    from decoct.building.driver import building
+    from functools import partial
+
+    from decoct.building.driver import run
     from decoct.building.request import Request
+    from decoct.coreset import Coreset
     from decoct.data.progress_rows import counted_rows
     from decoct.models.formula.model import from_formula
     from decoct.runtime.progress import ProgressBar
@@ -127,16 +130,16 @@ def build(
     request = Request.checked(size=size, kl=kl, method=construction, sampler=None, seed=seed)
     try:
         with opened(table, dask) as rows:
-            with ProgressBar(shown) as bar:
-                n_rows = counted_rows(rows, bar.stretch)
+            with ProgressBar(shown):
+                n_rows = counted_rows(rows)
             if size is not None and size > n_rows:
                 raise out.UsageError(
                     f"--size is {size} but the table has {n_rows} rows; ask for at most that."
                 )
             priors = {"prior_scale": prior_scale, "standardize": standardize}
             model = from_formula(formula, rows, family, **priors, progress=shown)
-            with building(model, rows, request, shown, checkpoint) as coreset:
-                coreset.save(output)
+            save = partial(Coreset.save, path=output)
+            (coreset,) = run(model, rows, request, shown, checkpoint, save)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(_interrupted(checkpoint)) from None
     status = coreset.report.status

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from decoct.constructions.base import Chosen, Construction, Problem, Selection, StepInfo
+from decoct.constructions.base import Construction, Problem, Selection, SizedSelection, StepInfo
 from decoct.runtime.lazy import lazy_names
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from decoct.constructions.sparse_vi.sparse_vi import SparseVI
 
 __all__ = [
-    "Chosen",
     "Construction",
     "Hilbert",
     "IteratedHilbert",
@@ -26,6 +25,7 @@ __all__ = [
     "Problem",
     "Selection",
     "Sensitivity",
+    "SizedSelection",
     "SparseVI",
     "StepInfo",
     "Uniform",

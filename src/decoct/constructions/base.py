@@ -7,15 +7,27 @@ A construction never sees the table or the sampler directly: `Problem` bundles t
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from types import UnionType
+from typing import (
+    Annotated,
+    Any,
+    NamedTuple,
+    Protocol,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    runtime_checkable,
+)
 
 import jax
 import numpy as np
 from jaxtyping import Float, Int
 
 from decoct.data.base import Columns
+from decoct.errors import RequestError
 from decoct.passes.pools import Pool
 from decoct.passes.potentials import Potentials
 from decoct.runtime.randomness import uniform_sample
@@ -64,15 +76,12 @@ class Problem:
         allowed.
     kl
         KL(π_w‖π) to reach in nats, or None.
-    begin
-        Told of a new stretch of work (label, total, unit); returns what to call with units done.
     """
 
     potentials: Potentials
     sampler: Sampler
     sizes: tuple[int, ...]
     kl: float | None = None
-    begin: Callable[[str, float, str], Callable[[float], None]] = lambda *_: lambda _: None
 
     @property
     def size(self) -> int:
@@ -109,7 +118,7 @@ class Problem:
         return self.sampler.draw(key, density, n)
 
 
-class Chosen(NamedTuple):
+class SizedSelection(NamedTuple):
     """The selection for one requested size, with its predicted KL in nats if there is one."""
 
     selection: Selection
@@ -181,7 +190,13 @@ class PlannedFits(NamedTuple):
 
 @runtime_checkable
 class Construction(Protocol):
-    """A way to choose rows and weights; frozen hyper-parameters, never a key, never the data."""
+    """A way to choose rows and weights; frozen hyper-parameters, never a key, never the data.
+
+    These four methods are all it needs. ``steps(problem)``, the most steps there can be, and
+    ``plan(problem)``, a `Plan`, let the driver say how long it takes. Its state is a NamedTuple,
+    named as what `init` returns, of arrays, numbers, text, rows (`Selection`), and tuples of these:
+    `pack_state` writes it to a checkpoint, fields of type `NotSaved` left out.
+    """
 
     def init(self, key: jax.Array, problem: Problem) -> Any:
         """Return the first state."""
@@ -195,31 +210,21 @@ class Construction(Protocol):
         """Return `Status.RUNNING` while steps are left."""
         ...
 
-    def path(self, state: Any) -> tuple[Chosen, ...]:
+    def path(self, state: Any) -> tuple[SizedSelection, ...]:
         """Return what was chosen for each of the requested sizes, in their order."""
         ...
 
-    def steps(self, problem: Problem) -> int:
-        """Return the most steps there can be, for the progress bar."""
-        ...
 
-    def plan(self, problem: Problem) -> Plan:
-        """Return what the steps will cost, without doing any of it."""
-        ...
-
-    def pack(self, state: Any) -> dict[str, Any]:
-        """Return the state as nested dicts of arrays and numbers, for a checkpoint."""
-        ...
-
-    def unpack(self, packed: dict[str, Any]) -> Any:
-        """Return the state that `pack` packed."""
-        ...
+def plan_of(method: Construction, problem: Problem) -> Plan | None:
+    """Return what a construction says of its cost, or None if it says nothing."""
+    plan = getattr(method, "plan", None)
+    return None if plan is None else plan(problem)
 
 
 class OneStepState(NamedTuple):
     """What was chosen; nothing before the step."""
 
-    chosen: tuple[Chosen, ...]
+    chosen: tuple[SizedSelection, ...]
 
 
 class OneStep:
@@ -231,17 +236,71 @@ class OneStep:
     def status(self, problem: Problem, state: OneStepState) -> Status:
         return Status.DONE if state.chosen else Status.RUNNING
 
-    def path(self, state: OneStepState) -> tuple[Chosen, ...]:
+    def path(self, state: OneStepState) -> tuple[SizedSelection, ...]:
         return state.chosen
 
     def steps(self, problem: Problem) -> int:
         return 1
 
-    def pack(self, state: OneStepState) -> dict[str, Any]:
-        return {"chosen": pack_chosen(state.chosen)}
 
-    def unpack(self, packed: dict[str, Any]) -> OneStepState:
-        return OneStepState(unpack_chosen(packed["chosen"]))
+T = TypeVar("T")
+
+NotSaved = Annotated[T | None, "not saved"]
+"""Type of a field of a state that a checkpoint leaves out; it is None after a resume."""
+
+
+def pack_state(method: Construction, state: Any) -> Any:
+    """Return a state as nested dicts of arrays, numbers and text, for a checkpoint."""
+    _state_type(method)
+    return _packed(state)
+
+
+def unpack_state(method: Construction, packed: Any) -> Any:
+    """Return the state that `pack_state` packed."""
+    return _unpacked(_state_type(method), packed)
+
+
+def _state_type(method: Construction) -> Any:
+    kind = get_type_hints(type(method).init).get("return")
+    if not hasattr(kind, "_fields"):
+        raise RequestError(
+            f"checkpoint= needs the type of {type(method).__name__}'s state: let it be a "
+            "NamedTuple, and annotate init as returning it."
+        )
+    return kind
+
+
+def _packed(value: Any) -> Any:
+    if hasattr(value, "_fields"):
+        hints = get_type_hints(type(value), include_extras=True)
+        saved = [name for name in value._fields if not _is_not_saved(hints[name])]
+        return {name: _packed(getattr(value, name)) for name in saved}
+    if isinstance(value, tuple):
+        return {str(i): _packed(one) for i, one in enumerate(value)}
+    if isinstance(value, dict):
+        return {str(name): _packed(one) for name, one in value.items()}
+    return value
+
+
+def _unpacked(kind: Any, value: Any) -> Any:
+    if value is None:
+        return None
+    parts = get_args(kind)
+    if get_origin(kind) in (Union, UnionType):
+        return _unpacked(next(one for one in parts if one is not type(None)), value)
+    if get_origin(kind) is tuple:
+        return tuple(_unpacked(parts[0], value[str(i)]) for i in range(len(value)))
+    if get_origin(kind) is dict:
+        return {parts[0](name): _unpacked(parts[1], one) for name, one in value.items()}
+    if hasattr(kind, "_fields"):
+        hints = get_type_hints(kind, include_extras=True)
+        saved = {n: None if _is_not_saved(hints[n]) else value[n] for n in kind._fields}
+        return kind(**{name: _unpacked(hints[name], one) for name, one in saved.items()})
+    return kind(value) if kind in (bool, int, float, str) else value
+
+
+def _is_not_saved(hint: Any) -> bool:
+    return "not saved" in getattr(hint, "__metadata__", ())
 
 
 def uniform_selection(key: jax.Array, problem: Problem, size: int) -> Selection:
@@ -251,7 +310,7 @@ def uniform_selection(key: jax.Array, problem: Problem, size: int) -> Selection:
     return Selection(indices, np.full(size, problem.n_rows / size), rows)
 
 
-def evenly(problem: Problem, pool: Pool, size: int) -> Selection:
+def equal_weight_rows(problem: Problem, pool: Pool, size: int) -> Selection:
     """Return evenly spaced rows of equal weight, for when no potential varies over the draws.
 
     Then every choice of weights looks alike from there; this one leans on no single row.
@@ -260,21 +319,3 @@ def evenly(problem: Problem, pool: Pool, size: int) -> Selection:
     places = np.linspace(0, len(pool.indices) - 1, m).round().astype(np.int64)
     rows = {name: column[places] for name, column in pool.rows.items()}
     return Selection(pool.indices[places], np.full(m, problem.n_rows / m), rows)
-
-
-def pack_chosen(chosen: tuple[Chosen, ...]) -> dict[str, Any]:
-    """Return selections as nested dicts of arrays and numbers, for a checkpoint."""
-    return {
-        str(i): {**one.selection._asdict(), "predicted_kl": one.predicted_kl}
-        for i, one in enumerate(chosen)
-    }
-
-
-def unpack_chosen(packed: dict[str, Any]) -> tuple[Chosen, ...]:
-    """Return the selections that `pack_chosen` packed."""
-    chosen = []
-    for i in range(len(packed)):
-        one = dict(packed[str(i)])
-        predicted = one.pop("predicted_kl")
-        chosen.append(Chosen(Selection(**one), None if predicted is None else float(predicted)))
-    return tuple(chosen)

@@ -7,18 +7,24 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
 from decoct.data.arrays import ArrayRows
-from decoct.data.base import Chunk, Rows, Stretch
+from decoct.data.base import Chunk, Rows
 from decoct.data.rows_proxy import ForwardingRows
+from decoct.runtime import progress
 
 T = TypeVar("T")
 
 
-def counted_rows(rows: Rows, stretch: Stretch) -> int:
-    """Return N; if a table has to be walked for that, as CSV files, tell how far it is."""
+def counted_rows(rows: Rows) -> int:
+    """Return N; if a table has to be walked for that, as CSV files are, show how far it is."""
     survey = getattr(rows, "survey", None)
     if survey is not None:
-        survey(stretch)
+        survey(_begin)
     return rows.n_rows
+
+
+def _begin(label: str, total: float, unit: str) -> Callable[[float], None]:
+    progress.begin(label, total, unit)
+    return progress.advance
 
 
 def naming_files(rows: Rows) -> AbstractContextManager[None]:
@@ -33,8 +39,8 @@ def traffic(rows: Rows) -> dict[str, int] | None:
     return None if known is None else known.to_dict()
 
 
-def watched(rows: Rows, stretch: Stretch, label: str) -> Rows:
-    """Return the same rows, with a stretch of work announced for every walk over them.
+def watched(rows: Rows, label: str) -> Rows:
+    """Return the same rows, with a task announced for every walk over them.
 
     Rows in memory come back as they are: they are walked faster than anybody looks.
 
@@ -42,21 +48,19 @@ def watched(rows: Rows, stretch: Stretch, label: str) -> Rows:
     ----------
     rows
         The table.
-    stretch
-        Told of the work; `decoct.runtime.progress.ProgressBar.stretch`.
     label
         What the walks are for.
     """
     if isinstance(rows, ArrayRows):
         return rows
-    counted_rows(rows, stretch)
-    return _WatchedRows(rows, stretch, label)
+    counted_rows(rows)
+    return _WatchedRows(rows, label)
 
 
 class _WatchedRows(ForwardingRows):
-    def __init__(self, rows: Rows, stretch: Stretch, label: str) -> None:
+    def __init__(self, rows: Rows, label: str) -> None:
         super().__init__(rows)
-        self._stretch, self._label = stretch, label
+        self._label = label
 
     def chunks(
         self, size: int | None = None, columns: Sequence[str] | None = None
@@ -64,11 +68,11 @@ class _WatchedRows(ForwardingRows):
         return self._told(self._rows.chunks(size, columns))
 
     def _told(self, chunks: Generator[Chunk, None, None]) -> Generator[Chunk, None, None]:
-        advance = self._stretch(self._label, self.n_rows, "rows")
+        progress.begin(self._label, self.n_rows)
         try:
             for chunk in chunks:
                 yield chunk
-                advance(chunk.n_rows)
+                progress.advance(chunk.n_rows)
         finally:
             chunks.close()
 
@@ -81,10 +85,10 @@ class _WatchedRows(ForwardingRows):
         columns: Sequence[str] | None = None,
         on_chunk: Callable[[int], None] | None = None,
     ) -> T:
-        advance = self._stretch(self._label, self.n_rows, "rows")
+        progress.begin(self._label, self.n_rows)
 
         def tell(n_rows: int) -> None:
-            advance(n_rows)
+            progress.advance(n_rows)
             if on_chunk is not None:
                 on_chunk(n_rows)
 

@@ -11,7 +11,7 @@ matrix is never stored.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -30,6 +30,7 @@ from decoct.passes.derivatives import to_second_order
 from decoct.passes.embeddings import Embedding, Values, as_embedding
 from decoct.passes.pools import Pool, Reservoir, merge_pools, row_exponentials
 from decoct.runtime.precision import float64
+from decoct.runtime.progress import count_rows_of
 from decoct.stats.summation import Associative, Sum
 
 POTENTIALS_PER_CHUNK = 4_100_000
@@ -96,8 +97,6 @@ class Potentials:
         The model; its `encode` has been applied to ``rows`` already.
     rows
         Encoded rows.
-    on_rows
-        Told the number of rows walked, after every chunk.
     numbers : (N,)
         What errors call the rows, if not by their places: rows taken from another table keep the
         numbers that they have there.
@@ -105,7 +104,6 @@ class Potentials:
 
     model: AbstractModel
     rows: Rows
-    on_rows: Callable[[int], None] | None = None
     counts: Counts = field(default_factory=Counts)
     numbers: Int[np.ndarray, " N"] | None = None
 
@@ -182,7 +180,6 @@ class Potentials:
         self,
         at: Float[np.ndarray, "S d"] | Embedding,
         dtype: type[np.floating] = np.float64,
-        on_rows: Callable[[int], Any] | None = None,
     ) -> tuple[Float[np.ndarray, "N S"], Float[np.ndarray, " S"]]:
         """Return the embedded vectors of *every* row and their sum, in one pass.
 
@@ -192,6 +189,7 @@ class Potentials:
         """
         at = as_embedding(at)
         size = chunk_rows(at.size)
+        count = count_rows_of(self.n_rows)
         vectors, total = np.empty((self.n_rows, at.size), dtype=dtype), np.zeros(at.size)
         with closing(self.rows.chunks(size)) as chunks, _renumbered(self.numbers):
             for chunk in chunks:
@@ -203,8 +201,7 @@ class Potentials:
                     _name_bad_potential(self.model, self.space, chunk, at)
                 vectors[chunk.start : chunk.start + chunk.n_rows] = values
                 total += part
-                if on_rows is not None:
-                    on_rows(chunk.n_rows)
+                count(chunk.n_rows)
         self.counts.passes += 1
         self.counts.evaluations += self.n_rows * at.size
         return vectors, total
@@ -248,7 +245,7 @@ class Potentials:
         fn = replace(fn, size=size)
         with _renumbered(self.numbers):
             result = self.rows.map_reduce(
-                fn, Associative(), at, *broadcast, size=size, on_chunk=self.on_rows
+                fn, Associative(), at, *broadcast, size=size, on_chunk=count_rows_of(self.n_rows)
             )
         self.counts.passes += 1
         self.counts.evaluations += self.n_rows * (evaluations or at.size)

@@ -1,10 +1,15 @@
-"""Progress on anything that takes more than a second."""
+"""Progress on anything that takes more than a second.
+
+Work announces itself (`begin`) and counts what is done (`advance`) without being handed a bar: both
+speak to the bar that is open (`ProgressBar`), if there is one.
+"""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Callable
+from contextvars import ContextVar, Token
 from typing import Any
 
 from rich.console import Console
@@ -23,6 +28,36 @@ from decoct.runtime.interrupts import Interrupts
 
 PATIENCE = 1.0
 """Seconds of work before anything is shown."""
+
+
+_open_bar: ContextVar[ProgressBar | None] = ContextVar("decoct_progress", default=None)
+
+
+def begin(label: str, total: float, unit: str = "rows") -> None:
+    """Start a new task of ``total`` units; rows may go by several times."""
+    bar = _open_bar.get()
+    if bar is not None:
+        bar.begin(label, total, unit)
+
+
+def advance(units: float, unit: str = "rows") -> None:
+    """Count units done; those of another kind than the task's do not count."""
+    bar = _open_bar.get()
+    if bar is not None:
+        bar.advance(units, unit)
+
+
+def count_rows_of(n_rows: int) -> Callable[[int], None]:
+    """Return what counts rows of a table of ``n_rows``.
+
+    Rows of other tables than the task's, such as a subsample's, do not count.
+    """
+    bar = _open_bar.get()
+    return _ignore if bar is None or bar.total != n_rows else bar.advance
+
+
+def _ignore(units: float) -> None:
+    pass
 
 
 class _Share(ProgressColumn):
@@ -73,34 +108,40 @@ class ProgressBar:
         self._label, self._unit, self._total = "", "rows", 0.0
         self._done, self._passes = 0.0, 0
         self._interrupts = Interrupts()
+        self._outer: Token[ProgressBar | None] | None = None
 
     def __enter__(self) -> ProgressBar:
         self._interrupts.begin()
+        self._outer = _open_bar.set(self)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._interrupts.end()
+        if self._outer is not None:
+            _open_bar.reset(self._outer)
         if self._progress is not None:
             self._progress.stop()
             self._progress = self._task = None
         if kind is None:
             self._interrupts.check()
 
+    @property
+    def total(self) -> float:
+        """Units of the task."""
+        return self._total
+
     def begin(self, label: str, total: float, unit: str = "rows") -> None:
-        """Start a new stretch of work of ``total`` units; rows may go by several times."""
+        """Start a new task; see `begin`."""
         self._interrupts.check()
         self._label, self._total, self._unit = label, total, unit
         self._done, self._passes = 0.0, 0
         self._renew()
 
-    def stretch(self, label: str, total: float, unit: str) -> Callable[[float], None]:
-        """Start a new stretch of work; return what to call with the units done."""
-        self.begin(label, total, unit)
-        return self.advance
-
-    def advance(self, units: float) -> None:
-        """Tell of ``units`` more done."""
+    def advance(self, units: float, unit: str | None = None) -> None:
+        """Count ``units`` more, unless they are of another kind than the task's."""
         self._interrupts.check()
+        if unit is not None and unit != self._unit:
+            return
         before = self._done
         self._done += units
         if self._progress is None or (before == 0.0 and self._done < self._total):

@@ -22,7 +22,7 @@ from decoct.passes.derivatives import to_second_order
 from decoct.passes.newton import MOST_EVALUATIONS, ROUNDED, Mode, ModeStatus, decrement_of, maximise
 from decoct.passes.potentials import Curvature, Potentials
 from decoct.runtime.precision import float64
-from decoct.runtime.progress import ProgressBar
+from decoct.runtime.progress import ProgressBar, begin
 from decoct.runtime.randomness import host_rng
 from decoct.samplers.base import Draws, WeightedDensity, log_densities
 from decoct.stats.chains import pareto_khat
@@ -190,12 +190,12 @@ def laplace(
     """
     require_model(model)
     table = as_rows(rows)
-    with ProgressBar(progress) as bar, naming_files(table):
-        n_rows = counted_rows(table, bar.stretch)
+    with ProgressBar(progress), naming_files(table):
+        n_rows = counted_rows(table)
         table = encoded(table, model)
-        bar.begin("finding the mode", n_rows)
+        begin("finding the mode", n_rows)
         if weights is None:
-            mode = find_full_mode(Potentials(model, table, bar.advance))
+            mode = find_full_mode(Potentials(model, table))
         else:
             mode = find_mode(_density(model, table, np.asarray(weights, dtype=np.float64)))
     if not mode.status.ok:

@@ -7,13 +7,14 @@ row, so that the coreset has at most M rows; that is the default here too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Int
 
+from decoct.runtime import progress
 from decoct.solvers.active_set import UnitVectors
 from decoct.solvers.nnls import SparseWeights
 
@@ -34,13 +35,10 @@ class Budget:
         Sizes M to fill, ascending.
     iterations
         Most iterations; None for as many as the largest size, the paper's M.
-    on_iteration
-        Told of every iteration.
     """
 
     sizes: tuple[int, ...]
     iterations: int | None = None
-    on_iteration: Callable[[int], None] | None = None
 
     def __post_init__(self) -> None:
         if not self.sizes or min(self.sizes) < 1:
@@ -85,8 +83,7 @@ def collect(steps: Iterable[Any], budget: Budget) -> Path:
     kept: dict[int, tuple[float, Any]] = {}
     last = budget.iterations or budget.sizes[-1]
     for number, iterate in enumerate(_limited(steps, last), start=1):
-        if budget.on_iteration is not None:
-            budget.on_iteration(1)
+        progress.advance(1, "picks")
         size, loss = iterate.size, iterate.loss
         allowed = [m for m in budget.sizes if size <= m and (budget.iterations or number <= m)]
         better = [m for m in allowed if m not in kept or loss < kept[m][0]]

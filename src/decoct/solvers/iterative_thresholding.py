@@ -21,6 +21,7 @@ from itertools import islice
 import numpy as np
 from jaxtyping import Float, Int
 
+from decoct.runtime import progress
 from decoct.solvers.active_set import UnitVectors
 from decoct.solvers.base import Budget, Path
 from decoct.solvers.nnls import SparseWeights
@@ -55,8 +56,7 @@ class IterativeThresholding:
         for m in budget.sizes:
             best: SparseWeights | None = None
             for here in islice(self.steps(problem, m), budget.iterations):
-                if budget.on_iteration is not None:
-                    budget.on_iteration(1)
+                progress.advance(1, "picks")
                 if len(here.indices) and (best is None or here.residual_norm < best.residual_norm):
                     best = here
             if best is not None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from decoct.runtime import progress
 from decoct.runtime.blas import few_threads
 from decoct.solvers.active_set import ActiveSet, UnitVectors
 from decoct.solvers.base import Budget, Path
@@ -37,16 +38,15 @@ class OrthogonalPursuit:
 
     def solve(self, problem: UnitVectors, budget: Budget, rng: np.random.Generator) -> Path:
         largest = budget.sizes[-1]
-        told = 0
+        counted = 0
 
-        def tell(solution: SparseWeights) -> bool:
-            nonlocal told
-            if budget.on_iteration is not None:
-                budget.on_iteration(len(solution.indices) - told)
-                told = len(solution.indices)
+        def count(solution: SparseWeights) -> bool:
+            nonlocal counted
+            progress.advance(len(solution.indices) - counted, "picks")
+            counted = len(solution.indices)
             return False
 
-        found = pursue(problem, largest, sizes=budget.sizes, stop=tell, exchanges=self.exchanges)
+        found = pursue(problem, largest, sizes=budget.sizes, stop=count, exchanges=self.exchanges)
         path: Path = {}
         for m in budget.sizes:
             allowed = [found[size] for size in found if size <= m]

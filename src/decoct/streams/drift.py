@@ -7,7 +7,7 @@ as large or more (`remainder`): an error measured in one place says nothing of a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Float
 
 from decoct.errors import ModelError
+from decoct.runtime import progress
 from decoct.samplers.base import Sampler, WeightedDensity
 from decoct.samplers.laplace import Laplace, find_mode, gaussian_at
 from decoct.stats.chains import USABLE_KHAT
@@ -64,7 +65,6 @@ def drift_of_parts(
     parts: Sequence[WeightedDensity],
     union: WeightedDensity,
     sampler: Sampler,
-    begin: Callable[[str, float, str], Callable[[float], None]] = lambda *_: lambda _: None,
 ) -> Drift:
     """Return where the posteriors of parts and of all of them lie.
 
@@ -82,8 +82,6 @@ def drift_of_parts(
     sampler
         Draws from all of them if one has no Laplace approximation, or one of k-hat above 0.7: a
         mean does not compare to a mode.
-    begin
-        Told of a new stretch of work (label, total, unit); returns what to call with units done.
 
     Raises
     ------
@@ -92,11 +90,11 @@ def drift_of_parts(
     """
     every = [*parts, union]
     try:
-        advance = begin("finding the modes of the parts", len(every), "posteriors")
-        found, name = _modes(key, every, advance)
+        progress.begin("finding the modes of the parts", len(every), "posteriors")
+        found, name = _modes(key, every)
     except ModelError:
-        advance = begin("drawing from the parts", len(every), "posteriors")
-        found, name = _means(key, every, sampler, advance)
+        progress.begin("drawing from the parts", len(every), "posteriors")
+        found, name = _means(key, every, sampler)
     *places, whole = found
     return Drift(tuple(places), whole, name)
 
@@ -139,13 +137,11 @@ def distance(place: Gaussian, mean: Float[np.ndarray, " d"]) -> float:
     return float(np.max(most, initial=0.0))
 
 
-def _modes(
-    key: jax.Array, every: Sequence[WeightedDensity], advance: Callable[[float], None]
-) -> tuple[list[Gaussian], str]:
+def _modes(key: jax.Array, every: Sequence[WeightedDensity]) -> tuple[list[Gaussian], str]:
     found = []
     for one in every:
         found.append(_laplace(key, one))
-        advance(1)
+        progress.advance(1, "posteriors")
     return found, "laplace"
 
 
@@ -153,14 +149,13 @@ def _means(
     key: jax.Array,
     every: Sequence[WeightedDensity],
     sampler: Sampler,
-    advance: Callable[[float], None],
 ) -> tuple[list[Gaussian], str]:
     found, name = [], ""
     for i, one in enumerate(every):
         like = found[0].mean if found else None
         place, name = place_of(jax.random.fold_in(key, i), one, sampler, like)
         found.append(place)
-        advance(1)
+        progress.advance(1, "posteriors")
     return found, name
 
 

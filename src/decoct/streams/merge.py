@@ -27,9 +27,9 @@ import numpy as np
 from decoct.constructions.base import Selection
 from decoct.coreset import Coreset
 from decoct.data.arrays import ArrayRows
-from decoct.errors import RequestError
+from decoct.errors import DecoctError, RequestError
 from decoct.models.base import OF_FUNCTIONS, AbstractModel
-from decoct.models.digest import identity
+from decoct.models.fingerprint import find_difference, fingerprint
 from decoct.report import Report
 from decoct.runtime.progress import ProgressBar
 from decoct.runtime.randomness import checked_seed
@@ -58,7 +58,7 @@ def merge(
     ----------
     coresets
         In the order of the tables. All of one model, hyper-parameters included. A model of your
-        own functions is compared by what these compute (`decoct.models.digest`).
+        own functions is compared by their values (`decoct.models.fingerprint`).
     size
         Most rows to keep. Weights are found anew if the parts have more rows in all, at draws of
         the posterior of all parts together. None keeps every row and touches no weight.
@@ -136,13 +136,13 @@ def merge(
         raise RequestError(f"size must be at least 1, not {size}.")
     key, union = jax.random.key(seed), _union(parts)
     union.model.check_values(union.model.distinct(ArrayRows(union.rows)))
-    with ProgressBar(progress) as bar:
-        union = located(jax.random.fold_in(key, DRIFT_KEY), parts, union, sampler, bar)
+    with ProgressBar(progress):
+        union = located(jax.random.fold_in(key, DRIFT_KEY), parts, union, sampler)
         if size is None or union.size <= size:
             return union
         encoded = union.model.encode(union.rows, union.indices)
         given = Selection(union.indices, union.weights, encoded)
-        found = recompress(key, union.model, given, int(size), sampler, bar)
+        found = recompress(key, union.model, given, int(size), sampler)
     return _compressed(union, found, int(size), seed)
 
 
@@ -220,7 +220,18 @@ def _require_alike(first: Coreset, other: Coreset, number: int) -> None:
             f"coreset 0 {_shapes(first)}; merge coresets of tables with the same columns."
         )
     if first.model is not other.model and _is_of_functions(first):
-        _require_same(*_identities(first, other), number)
+        known = fingerprint(first.model, first.model.encode(first.rows, first.indices))
+        try:
+            differs = find_difference(
+                known, other.model, other.model.encode(first.rows, first.indices)
+            )
+        except (DecoctError, KeyError, TypeError, ValueError, IndexError) as error:
+            differs = f"it cannot be evaluated on the rows of coreset 0 ({error})"
+        if differs is not None:
+            raise RequestError(
+                f"Coreset {number} is of another model than coreset 0: {differs}; potentials of "
+                "different models do not add up."
+            )
 
 
 def _require_same(first: str, other: str, number: int) -> None:
@@ -243,19 +254,6 @@ def _is_of_functions(coreset: Coreset) -> bool:
     """Whether the model's description does not tell it apart from others; its functions do."""
     ours = type(coreset.model).__module__.partition(".")[0] == "decoct"
     return not ours or coreset.model.to_dict()["kind"] in OF_FUNCTIONS
-
-
-def _identities(first: Coreset, other: Coreset) -> tuple[str, str]:
-    """Return both models by what their functions compute from a row of the union's types."""
-    rows = {
-        name: np.concatenate([np.asarray(part.rows[name])[:1] for part in (first, other)])
-        for name in first.rows
-    }
-    one, two = (
-        identity(part.model, part.model.encode({k: v[i : i + 1] for k, v in rows.items()}))
-        for i, part in enumerate((first, other))
-    )
-    return one, two
 
 
 def _report(reports: list[Report]) -> Report:

@@ -20,13 +20,13 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from decoct.constructions.base import Chosen, Problem, Selection
+from decoct.constructions.base import Problem, Selection, SizedSelection
 from decoct.constructions.iterated_hilbert.iterated_hilbert import IteratedHilbert
 from decoct.data.arrays import ArrayRows
 from decoct.data.base import Columns
 from decoct.models.base import AbstractModel, Params, RawRows
 from decoct.passes.potentials import Potentials
-from decoct.runtime.progress import ProgressBar
+from decoct.runtime import progress
 from decoct.samplers.base import Sampler, WeightedDensity
 from decoct.status import Status
 
@@ -100,7 +100,7 @@ class Recompressed(NamedTuple):
     """
 
     positions: np.ndarray
-    chosen: Chosen
+    chosen: SizedSelection
     status: Status
     rounds: list[dict[str, Any]]
     evaluations: int
@@ -112,7 +112,6 @@ def recompress(
     given: Selection,
     size: int,
     sampler: Sampler,
-    bar: ProgressBar,
     method: IteratedHilbert | None = None,
 ) -> Recompressed:
     """Return at most ``size`` of some weighted rows, weighted anew to stand for them all.
@@ -129,22 +128,20 @@ def recompress(
         M, fewer than there are rows.
     sampler
         Supplies the draws.
-    bar
-        Shows the rounds.
     method
         How; default ``IteratedHilbert()``. Up to `ALL_CANDIDATES` rows its pilot is all of them, so
         that one round at the draws of their own posterior does.
     """
     weighted = Reweighted.of(model, given.rows)
     table = ArrayRows({**given.rows, weighted.weight: given.weights})
-    potentials = Potentials(weighted, table, bar.advance, numbers=given.indices)
-    problem = WeightedProblem(potentials, sampler, (size,), begin=bar.stretch)
+    potentials = Potentials(weighted, table, numbers=given.indices)
+    problem = WeightedProblem(potentials, sampler, (size,))
     method = IteratedHilbert() if method is None else method
     method = replace(method, pilot=min(given.size, ALL_CANDIDATES))
-    bar.begin("preparing", given.size)
+    progress.begin("preparing", given.size)
     state, rounds = method.init(jax.random.fold_in(key, 0), problem), []
     while method.status(problem, state) is Status.RUNNING:
-        bar.begin(f"compressing again, round {len(rounds) + 1}", given.size)
+        progress.begin(f"compressing again, round {len(rounds) + 1}", given.size)
         round_key = jax.random.fold_in(key, len(rounds) + 1)
         state, info = method.step(round_key, problem, state)
         rounds.append(info.numbers)
@@ -157,7 +154,7 @@ def recompress(
     )
     return Recompressed(
         kept,
-        Chosen(selection, chosen.predicted_kl),
+        SizedSelection(selection, chosen.predicted_kl),
         method.status(problem, state),
         rounds,
         problem.potentials.counts.evaluations,

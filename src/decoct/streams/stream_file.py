@@ -14,7 +14,7 @@ from decoct.constructions.base import Selection
 from decoct.data.base import Columns
 from decoct.errors import RequestError
 from decoct.models.base import OF_FUNCTIONS, AbstractModel
-from decoct.models.digest import functions_digest
+from decoct.models.fingerprint import EXAMPLES, find_difference, fingerprint
 from decoct.report import described
 from decoct.runtime.files import require_writable
 from decoct.samplers.base import Sampler
@@ -25,7 +25,7 @@ from decoct.streams.part import Part
 from decoct.streams.state import State
 from decoct.streams.tree import Plan, Reference, Tally, Tree
 
-FORMAT = 3
+FORMAT = 4
 
 
 def write_stream(stream: Any, path: str | os.PathLike[str]) -> None:
@@ -38,7 +38,7 @@ def write_stream(stream: Any, path: str | os.PathLike[str]) -> None:
         {
             "stream": FORMAT,
             "model": repr(stream.model.to_dict()),
-            "functions": _functions(stream.model, state),
+            "functions": _fingerprint(stream.model, state),
             "sampler": repr(described(stream.sampler)),
             "size": stream.size,
             "seed": stream.seed,
@@ -93,30 +93,32 @@ def read_stream(
         stream.state = _state(packed, model)
     except (KeyError, TypeError, ValueError) as error:
         raise RequestError(f"{path} is a damaged stream ({error!r}).") from error
-    functions = _functions(model, stream.state)
-    if functions != packed.get("functions"):
-        raise RequestError(
-            f"The stream in {path} has another model: one with functions "
-            f"{packed.get('functions')}, not {functions}; load it with the functions, and the "
-            "version of JAX, that it was saved with."
-        )
+    known, rows = packed["functions"], _held_rows(stream.state)
+    if known is not None and rows is not None:
+        differs = find_difference(known, model, model.encode(rows))
+        if differs is not None:
+            raise RequestError(f"The stream in {path} has another model: {differs}.")
     return stream
 
 
-def _functions(model: AbstractModel, state: State) -> str | None:
-    """Return a digest of the model's functions, as they see the first row that is held.
+def _fingerprint(model: AbstractModel, state: State) -> dict[str, Any] | None:
+    """Return values of the model's functions at the first rows that are held.
 
-    None for a model of decoct's own, whose description says all, whatever version of JAX writes
-    its functions; and for a stream without rows.
+    None for a model of decoct's own, whose description says all, and for a stream without rows.
     """
     ours = type(model).__module__.partition(".")[0] == "decoct"
-    if ours and model.to_dict()["kind"] not in OF_FUNCTIONS:
+    rows = _held_rows(state)
+    if (ours and model.to_dict()["kind"] not in OF_FUNCTIONS) or rows is None:
         return None
+    return fingerprint(model, model.encode(rows))
+
+
+def _held_rows(state: State) -> Columns | None:
     parts = state.tree.parts
     if not parts and not state.buffer.pieces:
         return None
     held = parts[0].raw if parts else state.buffer.columns()
-    return functions_digest(model, model.encode({name: v[:1] for name, v in held.items()}))
+    return {name: values[:EXAMPLES] for name, values in held.items()}
 
 
 def _state(packed: dict[str, Any], model: AbstractModel) -> State:

@@ -31,6 +31,7 @@ from decoct.models.base import AbstractModel, require_model
 from decoct.models.regression import few_values
 from decoct.passes.potentials import Potentials
 from decoct.report import Report, described
+from decoct.runtime import progress
 from decoct.runtime.checks import is_whole
 from decoct.runtime.compilation import use_compilation_cache
 from decoct.runtime.progress import ProgressBar
@@ -205,8 +206,8 @@ class StreamingCoreset:
             if not self.n_rows:
                 raise RequestError("The stream has no rows yet; call update(batch) first.")
             use_compilation_cache()
-            with ProgressBar(self.progress) as bar:
-                self._made = self._coreset(bar)
+            with ProgressBar(self.progress):
+                self._made = self._coreset()
         drift = self._made.report.rounds[-1]["drift"]
         if drift > DRIFTED:
             warnings.warn(
@@ -249,8 +250,7 @@ class StreamingCoreset:
         ------
         RequestError
             The file is missing or damaged, or of another model or sampler. Functions of your own
-            (`decoct.Model`, the bridges) are compared as JAX writes them: a stream of them is
-            loaded with the version of JAX that saved it.
+            (`decoct.Model`, the bridges) are compared by their values on some of the rows held.
         """
         return read_stream(cls, path, model, sampler, progress)
 
@@ -266,10 +266,10 @@ class StreamingCoreset:
         plan = self.state.plan or self._planned(source, columns)
         self.state = replace(self.state, plan=plan)
         with (
-            ProgressBar(self.progress) as bar,
+            ProgressBar(self.progress),
             closing(source.chunks(plan.leaf, columns)) as chunks,
         ):
-            bar.begin("compressing", source.n_rows)
+            progress.begin("compressing", source.n_rows)
             for chunk in chunks:
                 done = 0
                 while done < chunk.n_rows:
@@ -277,7 +277,7 @@ class StreamingCoreset:
                     piece = chunk.piece(done, done + room).columns
                     self._append(piece, plan)
                     done += columns_length(piece)
-                bar.advance(chunk.n_rows)
+                progress.advance(chunk.n_rows)
 
     def _planned(self, source: Any, columns: tuple[str, ...]) -> Plan:
         """Return the plan, which depends on the number of parameters."""
@@ -341,7 +341,7 @@ class StreamingCoreset:
         part, kl = look.compressed((), plan.node, plan.exchanges)
         return replace(tree, tally=tree.tally.with_loss(0, kl)), [*parts, part]
 
-    def _coreset(self, bar: ProgressBar) -> Coreset:
+    def _coreset(self) -> Coreset:
         started, plan = time.perf_counter(), self.state.plan
         assert plan is not None
         tree, parts = self._held(plan)
@@ -353,13 +353,13 @@ class StreamingCoreset:
         error, drift = ErrorSum.of_parts(part.error for part in parts), 0.0
         if tree.reference is not None:
             seen = moments(tree.reference.draws)
-            now = self._place(place_key, union, seen, bar)
+            now = self._place(place_key, union, seen)
             drift = max(part.drift_to(now.mean) for part in parts)
             # two sets of draws of one posterior differ, which is no growth
             place = now if distance(seen, now.mean) > BEHIND else seen
             error = ErrorSum.of_parts(part.error_at(place) for part in parts)
         if union.size > self.size:
-            found = recompress(key, self.model, union, self.size, self.sampler, bar)
+            found = recompress(key, self.model, union, self.size, self.sampler)
             kept = found.chosen.selection
             raw = {name: column[found.positions] for name, column in raw.items()}
             predicted = found.chosen.predicted_kl
@@ -375,9 +375,9 @@ class StreamingCoreset:
             replace(report, seconds={name: round(value, 3) for name, value in seconds.items()}),
         )
 
-    def _place(self, key: jax.Array, held: Selection, seen: Gaussian, bar: ProgressBar) -> Gaussian:
+    def _place(self, key: jax.Array, held: Selection, seen: Gaussian) -> Gaussian:
         """Return where the posterior of all rows held lies: the tree's draws may be behind it."""
-        bar.begin("drawing from the posterior of all rows held", held.size)
+        progress.begin("drawing from the posterior of all rows held", held.size)
         density = WeightedDensity.of(self.model, held.rows, held.weights)
         density = replace(density, start=seen.mean)
         return place_of(key, density, self.sampler, seen.mean)[0]

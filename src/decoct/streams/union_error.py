@@ -18,7 +18,6 @@ import numpy as np
 from decoct.coreset import Coreset
 from decoct.errors import ModelError
 from decoct.report import Report
-from decoct.runtime.progress import ProgressBar
 from decoct.samplers.base import Sampler
 from decoct.status import Status
 from decoct.streams.drift import DRIFTED, Drift, drift_of_parts
@@ -32,9 +31,7 @@ DRIFT, DRIFT_SAMPLER, GROWTH, ORDER = "drift", "drift_sampler", "growth", "order
 OF_UNION = (DRIFT, DRIFT_SAMPLER, GROWTH, ORDER)
 
 
-def located(
-    key: jax.Array, parts: list[Coreset], union: Coreset, sampler: Sampler, bar: ProgressBar
-) -> Coreset:
+def located(key: jax.Array, parts: list[Coreset], union: Coreset, sampler: Sampler) -> Coreset:
     """Return the union, with what its report may say when it is known where its parts lie."""
     error, report = ErrorSum.of_report(union.report), union.report
     if report.status is Status.DRIFTED:
@@ -43,7 +40,7 @@ def located(
         return union
     try:
         densities = [part.density for part in parts]
-        drift = drift_of_parts(key, densities, union.density, sampler, bar.stretch)
+        drift = drift_of_parts(key, densities, union.density, sampler)
     except ModelError as why:
         warnings.warn(_unknown(why), stacklevel=3)
         return replace(union, report=replace(report, rounds=[]))

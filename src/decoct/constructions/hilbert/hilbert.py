@@ -20,19 +20,20 @@ import numpy as np
 from jaxtyping import Float
 
 from decoct.constructions.base import (
-    Chosen,
     OneStep,
     OneStepState,
     Plan,
     Problem,
     Selection,
+    SizedSelection,
     StepInfo,
-    evenly,
+    equal_weight_rows,
 )
 from decoct.constructions.hilbert.weighting import FullLaplace, Given, Weighting, as_weighting
 from decoct.errors import RequestError
 from decoct.passes.embeddings import Embedding, ExactGaussian, Scores, as_embedding
 from decoct.passes.pools import Pool
+from decoct.runtime import progress
 from decoct.runtime.checks import is_whole
 from decoct.runtime.precision import float64
 from decoct.runtime.randomness import host_rng
@@ -138,8 +139,8 @@ class Hilbert(OneStep):
         unit = UnitVectors.scaled(
             space.vectors, space.target, overwrite=True, sum_of_norms=space.sum_of_norms
         )
-        tick = problem.begin("solving", self.iterations or problem.size, "picks")
-        budget = Budget(problem.sizes, self.iterations, tick)
+        progress.begin("solving", self.iterations or problem.size, "picks")
+        budget = Budget(problem.sizes, self.iterations)
         path = self.solver.solve(unit, budget, host_rng(jax.random.fold_in(key, 1)))
         chosen = self._chosen(problem, space.pool, path)
         chosen = predicted(problem, chosen, held_out)
@@ -206,8 +207,8 @@ class Hilbert(OneStep):
         most = max(problem.size, self.pool or POOL_BYTES // (4 * at.size))
         dtype = np.float64 if 8 * min(n, most) * at.size <= DOUBLE_BYTES else np.float32
         if most >= n:
-            tick = problem.begin("embedding rows", n, "rows")
-            vectors, target = potentials.all_vectors(at, dtype, tick)
+            progress.begin("embedding rows", n)
+            vectors, target = potentials.all_vectors(at, dtype)
             return Space(Pool(np.arange(n), {}), vectors, target, None)
         if isinstance(self.solver, ImportanceSampling):
             raise RequestError(
@@ -219,10 +220,13 @@ class Hilbert(OneStep):
         norms = sweep.norm_sum * at.scale
         return Space(sweep.pool, vectors, at.vectors(sweep.totals), norms)
 
-    def _chosen(self, problem: Problem, pool: Pool, path: Path) -> tuple[Chosen, ...]:
+    def _chosen(self, problem: Problem, pool: Pool, path: Path) -> tuple[SizedSelection, ...]:
         if not path:
             everything = Pool(pool.indices, problem.potentials.rows.take(pool.indices))
-            return tuple(Chosen(evenly(problem, everything, m), None) for m in problem.sizes)
+            return tuple(
+                SizedSelection(equal_weight_rows(problem, everything, m), None)
+                for m in problem.sizes
+            )
         smallest = min(path)
         chosen = []
         for m in problem.sizes:
@@ -230,7 +234,7 @@ class Hilbert(OneStep):
             solution = path.get(m, path[smallest])
             indices = pool.indices[solution.indices]
             rows = problem.potentials.rows.take(indices)
-            chosen.append(Chosen(Selection(indices, solution.weights, rows), None))
+            chosen.append(SizedSelection(Selection(indices, solution.weights, rows), None))
         return tuple(chosen)
 
     def _relative_error(
@@ -244,8 +248,8 @@ class Hilbert(OneStep):
 
 
 def predicted(
-    problem: Problem, chosen: tuple[Chosen, ...], held_out: Float[np.ndarray, "T d"] | None
-) -> tuple[Chosen, ...]:
+    problem: Problem, chosen: tuple[SizedSelection, ...], held_out: Float[np.ndarray, "T d"] | None
+) -> tuple[SizedSelection, ...]:
     """Add ½Var[Σ(1 − w_n)f_n] at held-out draws, in nats."""
     if held_out is None:
         return chosen
@@ -255,5 +259,5 @@ def predicted(
     for one in chosen:
         at = tangent(potentials.vectors(one.selection.rows, held_out), totals)
         kl = at.predicted_kl(np.arange(one.selection.size), one.selection.weights)
-        judged.append(Chosen(one.selection, kl))
+        judged.append(SizedSelection(one.selection, kl))
     return tuple(judged)

@@ -20,19 +20,20 @@ import jax
 import numpy as np
 
 from decoct.constructions.base import (
-    Chosen,
     OneStep,
     OneStepState,
     Plan,
     Problem,
     Selection,
+    SizedSelection,
     StepInfo,
-    evenly,
+    equal_weight_rows,
 )
 from decoct.constructions.hilbert.hilbert import HELD_OUT, predicted
 from decoct.constructions.hilbert.weighting import FullLaplace
 from decoct.errors import RequestError
 from decoct.passes.embeddings import Moments
+from decoct.runtime import progress
 from decoct.runtime.precision import float64
 from decoct.runtime.randomness import host_rng
 from decoct.solvers.orthogonal_pursuit import orthogonal_pursuit
@@ -85,25 +86,25 @@ class MomentMatching(OneStep):
         at = Moments.of(gaussian)
         sweep = potentials.sweep(at, self._candidates(problem), pool_key)
         vectors = potentials.vectors(sweep.pool.rows, at)
-        tick = problem.begin("solving", problem.size, "picks")
+        progress.begin("solving", problem.size, "picks")
         path = orthogonal_pursuit(
             vectors,
             sweep.totals,
             problem.size,
             sizes=problem.sizes,
-            stop=lambda solution: bool(tick(1)),
+            stop=lambda solution: bool(progress.advance(1, "picks")),
             exchanges=self.exchanges,
         )
         chosen = []
         for size in problem.sizes:
             fitting = [m for m in path if m <= size]
             if not fitting:
-                chosen.append(Chosen(evenly(problem, sweep.pool, size), None))
+                chosen.append(SizedSelection(equal_weight_rows(problem, sweep.pool, size), None))
                 continue
             best = path[min(fitting, key=lambda m: path[m].residual_norm)]
             rows = {name: column[best.indices] for name, column in sweep.pool.rows.items()}
             picked = Selection(sweep.pool.indices[best.indices], best.weights, rows)
-            chosen.append(Chosen(picked, None))
+            chosen.append(SizedSelection(picked, None))
         draws = gaussian.sample(host_rng(draw_key), HELD_OUT)
         judged = predicted(problem, tuple(chosen), draws)
         last = judged[-1]

@@ -26,22 +26,20 @@ Sources: Campbell & Broderick (2019), Hilbert coresets; Campbell & Beronov (2019
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
 from jaxtyping import Float
 
 from decoct.constructions.base import (
-    Chosen,
     Plan,
     PlannedFits,
     Problem,
     Selection,
+    SizedSelection,
     StepInfo,
-    pack_chosen,
     uniform_selection,
-    unpack_chosen,
 )
 from decoct.constructions.iterated_hilbert.subsampled_pass import (
     FEW,
@@ -110,7 +108,7 @@ class IteratedHilbertState(NamedTuple):
     round: int
     reference: Selection
     reference_kl: float
-    chosen: tuple[Chosen, ...]
+    chosen: tuple[SizedSelection, ...]
     effort: float
     outcome: str
     scout: Selection | None = None
@@ -205,7 +203,7 @@ class IteratedHilbert:
     def status(self, problem: Problem, state: IteratedHilbertState) -> Status:
         return Status[state.outcome]
 
-    def path(self, state: IteratedHilbertState) -> tuple[Chosen, ...]:
+    def path(self, state: IteratedHilbertState) -> tuple[SizedSelection, ...]:
         return state.chosen
 
     def steps(self, problem: Problem) -> int:
@@ -280,26 +278,6 @@ class IteratedHilbert:
         """Return the most rows of a path that is cut at ``size``."""
         return max(size, min(2 * size + 200, fitted_draws // 3))
 
-    def pack(self, state: IteratedHilbertState) -> dict[str, Any]:
-        packed = state._asdict()
-        packed["reference"] = state.reference._asdict()
-        packed["chosen"] = pack_chosen(state.chosen)
-        packed["scout"] = None if state.scout is None else state.scout._asdict()
-        return packed
-
-    def unpack(self, packed: dict[str, Any]) -> IteratedHilbertState:
-        return IteratedHilbertState(
-            int(packed["round"]),
-            Selection(**packed["reference"]),
-            float(packed["reference_kl"]),
-            unpack_chosen(packed["chosen"]),
-            float(packed["effort"]),
-            str(packed["outcome"]),
-            None if packed["scout"] is None else Selection(**packed["scout"]),
-            int(packed["scouts"]),
-            bool(packed["thin"]),
-        )
-
     def _effort(self, problem: Problem, state: IteratedHilbertState | None) -> tuple[int, int]:
         """Return S and P of the next round."""
         size = problem.size if problem.kl is None else _likely_size(problem, state)
@@ -338,7 +316,7 @@ class IteratedHilbert:
 
     def _scout(
         self, problem: Problem, state: IteratedHilbertState, look: _Look
-    ) -> tuple[IteratedHilbertState, Chosen]:
+    ) -> tuple[IteratedHilbertState, SizedSelection]:
         """Fit the next reference from what the subsample shows, and say whether to scout on."""
         view = look.view
         best = self._stretch(problem, view, (problem.size,), False).best(problem)
@@ -405,13 +383,13 @@ class IteratedHilbert:
         problem: Problem,
         state: IteratedHilbertState,
         view: View,
-        found: Chosen,
+        found: SizedSelection,
         size: int,
         outcome: Status,
-    ) -> Chosen:
+    ) -> SizedSelection:
         """Return the coreset of one size with the KL that is known of it."""
         if outcome is Status.UNKNOWN or found.predicted_kl is None:
-            return Chosen(found.selection, None)
+            return SizedSelection(found.selection, None)
         if found.predicted_kl > self.restart_above:
             found = best_of_restarts(problem, view, found, size, self.restarts, self.exchanges)
         predicted = found.predicted_kl
@@ -419,7 +397,7 @@ class IteratedHilbert:
             predicted = checked_at_its_draws(key, problem, view, found, state.reference)
         if predicted is not None and outcome is Status.MAX_ROUNDS_REACHED:
             predicted += view.reference_kl
-        return Chosen(found.selection, predicted)
+        return SizedSelection(found.selection, predicted)
 
     def _fit_kl(
         self, problem: Problem, state: IteratedHilbertState, view: View, kl: float
@@ -427,7 +405,7 @@ class IteratedHilbert:
         """Certify the last round's selection, or find the smallest one predicted to reach kl."""
         rounds = state.round + 1
         if state.chosen and view.is_telling and view.reference_kl_upper <= kl:
-            certified = Chosen(state.chosen[-1].selection, view.reference_kl_upper)
+            certified = SizedSelection(state.chosen[-1].selection, view.reference_kl_upper)
             return state._replace(
                 round=rounds,
                 reference_kl=view.reference_kl,
@@ -443,7 +421,7 @@ class IteratedHilbert:
         effort, outcome = state.effort, Status.RUNNING
         limited = not reached and view.reference_kl <= max(SETTLED, kl)
         if not view.is_telling:
-            outcome, best = Status.UNKNOWN, Chosen(best.selection, None)
+            outcome, best = Status.UNKNOWN, SizedSelection(best.selection, None)
         elif limited and effort >= 4.0:
             outcome = Status.SHORT_SIZE
         elif limited:

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from decoct.constructions.base import Chosen, Problem, Selection, evenly
+from decoct.constructions.base import Problem, Selection, SizedSelection, equal_weight_rows
 from decoct.passes.pools import Pool
 from decoct.samplers.laplace import find_mode, gaussian_at
 from decoct.solvers.nnls import SparseWeights
@@ -156,24 +156,24 @@ class Fits:
     path: dict[int, SparseWeights]
     predicted_kl: dict[int, float]
 
-    def best(self, problem: Problem, most: int | None = None) -> Chosen:
+    def best(self, problem: Problem, most: int | None = None) -> SizedSelection:
         """Return the solution of at most ``most`` rows that is predicted to be nearest."""
         judged = {m: kl for m, kl in self.predicted_kl.items() if most is None or m <= most}
         if not judged:
-            return Chosen(evenly(problem, self.view.pool, problem.size), None)
+            return SizedSelection(equal_weight_rows(problem, self.view.pool, problem.size), None)
         m = min(judged, key=lambda m: judged[m])
-        return Chosen(_selection(self.view.pool, self.path[m]), judged[m])
+        return SizedSelection(_selection(self.view.pool, self.path[m]), judged[m])
 
-    def longest(self) -> Chosen | None:
+    def longest(self) -> SizedSelection | None:
         """Return the longest solution."""
         if not self.path:
             return None
         m = max(self.path)
-        return Chosen(_selection(self.view.pool, self.path[m]), self.predicted_kl[m])
+        return SizedSelection(_selection(self.view.pool, self.path[m]), self.predicted_kl[m])
 
 
 def checked_at_its_draws(
-    key: jax.Array, problem: Problem, view: View, found: Chosen, reference: Selection
+    key: jax.Array, problem: Problem, view: View, found: SizedSelection, reference: Selection
 ) -> float | None:
     """Return the predicted KL, corrected if the coreset's own draws refute it.
 
@@ -200,7 +200,9 @@ def _weighted_sum(problem: Problem, selection: Selection, at: np.ndarray) -> np.
     return selection.weights @ problem.potentials.vectors(selection.rows, at)
 
 
-def smallest(problem: Problem, view: View, goal: float, best: Chosen, exchanges: int) -> Chosen:
+def smallest(
+    problem: Problem, view: View, goal: float, best: SizedSelection, exchanges: int
+) -> SizedSelection:
     """Bisect for the smallest size whose exchanged solution is still predicted to reach goal."""
     low, high = max(1, best.selection.size // 2), best.selection.size
     while high - low > max(1, high // 50):
@@ -214,8 +216,8 @@ def smallest(problem: Problem, view: View, goal: float, best: Chosen, exchanges:
 
 
 def best_of_restarts(
-    problem: Problem, view: View, found: Chosen, size: int, restarts: int, exchanges: int
-) -> Chosen:
+    problem: Problem, view: View, found: SizedSelection, size: int, restarts: int, exchanges: int
+) -> SizedSelection:
     """Where the quadratic model has broken down, compare several local optima by Gaussian KL.
 
     With too few rows for the dimension ½Var saturates near ¼ nat per direction missed, however
@@ -236,7 +238,7 @@ def best_of_restarts(
             best, best_kl = attempt, kl
     if np.isinf(best_kl):
         return found
-    return Chosen(best.selection, best_kl)
+    return SizedSelection(best.selection, best_kl)
 
 
 def _gaussian_kl(problem: Problem, selection: Selection, target: Gaussian) -> float:

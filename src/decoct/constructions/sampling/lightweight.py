@@ -19,7 +19,7 @@ normalised entropy −Σq_n ln q_n/ln N: at 1 the draws are uniform; the paper c
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -28,12 +28,12 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from decoct.constructions.base import (
-    Chosen,
     OneStep,
     OneStepState,
     Plan,
     Problem,
     Selection,
+    SizedSelection,
     StepInfo,
 )
 from decoct.constructions.sampling.weighted_sampling import (
@@ -49,6 +49,7 @@ from decoct.data.tables import rows as as_rows
 from decoct.errors import RequestError, RowsError
 from decoct.models.validation import numeric
 from decoct.runtime.checks import is_whole
+from decoct.runtime.progress import count_rows_of
 
 NEAR_UNIFORM = 0.98
 """The normalised entropy from which draws are almost uniform, by the paper."""
@@ -121,16 +122,14 @@ class LightweightCoreset(OneStep):
         self, key: jax.Array, problem: Problem, state: OneStepState
     ) -> tuple[OneStepState, StepInfo]:
         potentials = problem.potentials
-        drawn, chosen = _drawn(
-            key, potentials.rows, problem.sizes, self.columns, potentials.on_rows
-        )
+        drawn, chosen = _drawn(key, potentials.rows, problem.sizes, self.columns)
         potentials.counts.passes += 2
         size = chosen[-1].size
         # what stands in for a mixture's rows knows how many components it will have
         components = self.components or getattr(potentials.model, "mixture_components", None)
         told = replace(self, components=components)._numbers(drawn, problem.size)
         numbers = {"repeated_picks": problem.size - size, **told}
-        picked = tuple(Chosen(one, None) for one in chosen)
+        picked = tuple(SizedSelection(one, None) for one in chosen)
         return OneStepState(picked), StepInfo(described_draws(size, numbers), numbers)
 
     def _numbers(self, drawn: _Drawn, size: int) -> dict[str, Any]:
@@ -230,7 +229,6 @@ def lightweight_coreset(
 def importance(
     rows: Rows,
     columns: Sequence[str] | None = None,
-    on_rows: Callable[[int], None] | None = None,
 ) -> Importance:
     """Return q of every row, in two passes; `LightweightCoreset` itself never holds it.
 
@@ -240,11 +238,9 @@ def importance(
         Rows of numbers.
     columns
         Columns that make up x; None for all of them.
-    on_rows
-        Told the number of rows walked, after every chunk.
     """
-    spread = _spread(rows, columns, on_rows)
-    how = {"size": CHUNK, "columns": columns, "on_chunk": on_rows}
+    spread = _spread(rows, columns)
+    how = {"size": CHUNK, "columns": columns, "on_chunk": count_rows_of(rows.n_rows)}
     q = np.concatenate(rows.map_reduce(Listed(_Odds(spread)), operator.add, **how))
     q /= q.sum()  # of rounding alone
     return Importance(q, spread.mean, spread.squares)
@@ -297,19 +293,18 @@ def _drawn(
     rows: Rows,
     sizes: tuple[int, ...],
     columns: Sequence[str] | None,
-    on_rows: Callable[[int], None] | None = None,
 ) -> tuple[_Drawn, list[Selection]]:
     """Draw rows by q, in two passes: for the mean and the spread, and for the draws."""
-    spread = _spread(rows, columns, on_rows)
-    how = {"size": CHUNK, "columns": columns, "on_chunk": on_rows}
+    spread = _spread(rows, columns)
+    how = {"size": CHUNK, "columns": columns, "on_chunk": count_rows_of(rows.n_rows)}
     draws = row_draws(key, rows, _Odds(spread), sizes[-1], **how)
     return _Drawn(draws.entropy, spread), draws.selections(rows, sizes)
 
 
-def _spread(
-    rows: Rows, columns: Sequence[str] | None, on_rows: Callable[[int], None] | None
-) -> Spread:
-    spread = rows.map_reduce(_spread_of, _together, size=CHUNK, columns=columns, on_chunk=on_rows)
+def _spread(rows: Rows, columns: Sequence[str] | None) -> Spread:
+    spread = rows.map_reduce(
+        _spread_of, _together, size=CHUNK, columns=columns, on_chunk=count_rows_of(rows.n_rows)
+    )
     if not np.isfinite(spread.squares):
         raise RowsError("The squared distances to the mean overflow; divide the columns.")
     return spread

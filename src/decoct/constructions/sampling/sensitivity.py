@@ -32,7 +32,7 @@ from jaxtyping import Float, Int
 from scipy.cluster.vq import kmeans
 from scipy.linalg import solve_triangular
 
-from decoct.constructions.base import Chosen, OneStep, OneStepState, Plan, Problem, StepInfo
+from decoct.constructions.base import OneStep, OneStepState, Plan, Problem, SizedSelection, StepInfo
 from decoct.constructions.sampling.weighted_sampling import (
     CHUNK,
     Listed,
@@ -46,6 +46,7 @@ from decoct.errors import ModelError, RequestError
 from decoct.models.base import AbstractModel
 from decoct.models.gaussian import GaussianMean
 from decoct.models.logistic import LogisticRegression
+from decoct.runtime.progress import count_rows_of
 from decoct.runtime.randomness import host_rng, uniform_sample
 
 CLUSTER_ROWS = 1000
@@ -121,10 +122,10 @@ class Sensitivity(OneStep):
         for_clusters, for_picks = jax.random.split(key)
         potentials = problem.potentials
         bound, told = self._bound(for_clusters, problem)
-        rows, how = potentials.rows, {"size": CHUNK, "on_chunk": potentials.on_rows}
+        rows, how = potentials.rows, {"size": CHUNK, "on_chunk": count_rows_of(potentials.n_rows)}
         draws = row_draws(for_picks, rows, bound, problem.size, **how)
         potentials.counts.passes += 1
-        chosen = tuple(Chosen(one, None) for one in draws.selections(rows, problem.sizes))
+        chosen = tuple(SizedSelection(one, None) for one in draws.selections(rows, problem.sizes))
         size = chosen[-1].selection.size
         numbers = {
             "repeated_picks": problem.size - size,
@@ -187,7 +188,9 @@ def _known(model: AbstractModel) -> GaussianMean | LogisticRegression:
 def _walk(problem: Problem, fn: Callable[[Chunk], Any], reduce: Callable[[Any, Any], Any]) -> Any:
     """One pass over the data, counted."""
     potentials = problem.potentials
-    result = potentials.rows.map_reduce(fn, reduce, size=CHUNK, on_chunk=potentials.on_rows)
+    result = potentials.rows.map_reduce(
+        fn, reduce, size=CHUNK, on_chunk=count_rows_of(potentials.n_rows)
+    )
     potentials.counts.passes += 1
     return result
 

@@ -12,12 +12,12 @@ import jax
 import numpy as np
 
 from decoct.constructions.base import (
-    Chosen,
     OneStep,
     OneStepState,
     Plan,
     Problem,
     Selection,
+    SizedSelection,
     StepInfo,
 )
 from decoct.runtime.randomness import host_rng
@@ -43,7 +43,7 @@ class Uniform(OneStep):
             used = np.flatnonzero(counts)
             weights = counts[used] * (problem.n_rows / size)
             columns = {name: column[used] for name, column in rows.items()}
-            chosen.append(Chosen(Selection(kept[used], weights, columns), None))
+            chosen.append(SizedSelection(Selection(kept[used], weights, columns), None))
         size = chosen[-1].selection.size
         info = StepInfo(f"{size} rows", {"repeated_picks": problem.size - size})
         return OneStepState(tuple(chosen)), info

@@ -23,14 +23,13 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from decoct.constructions.base import (
-    Chosen,
+    NotSaved,
     Plan,
     Problem,
     Selection,
+    SizedSelection,
     StepInfo,
-    evenly,
-    pack_chosen,
-    unpack_chosen,
+    equal_weight_rows,
 )
 from decoct.constructions.sparse_vi.l1_search import Bounds, Stage, is_near
 from decoct.constructions.sparse_vi.l1_steps import by_expansions, by_gradients
@@ -82,9 +81,9 @@ class L1PathState(NamedTuple):
     scales: Float[np.ndarray, " C"]
     stages: tuple[Stage, ...]
     searched: int
-    chosen: tuple[Chosen, ...]
+    chosen: tuple[SizedSelection, ...]
     outcome: str
-    last: tuple[Ground, Stage, Any] | None
+    last: NotSaved[tuple[Ground, Stage, Any]]
 
 
 @dataclass(frozen=True)
@@ -207,7 +206,7 @@ class L1Path:
     def status(self, problem: Problem, state: L1PathState) -> Status:
         return Status[state.outcome]
 
-    def path(self, state: L1PathState) -> tuple[Chosen, ...]:
+    def path(self, state: L1PathState) -> tuple[SizedSelection, ...]:
         return state.chosen[::-1]
 
     def steps(self, problem: Problem) -> int:
@@ -224,28 +223,6 @@ class L1Path:
             subsample=self.subsample,
             subsample_totals=self.subsample_totals,
             control_variates=self.control_variates,
-        )
-
-    def pack(self, state: L1PathState) -> dict[str, Any]:
-        return {
-            "candidates": state.candidates,
-            "scales": state.scales,
-            "stages": {str(i): stage.pack() for i, stage in enumerate(state.stages)},
-            "searched": state.searched,
-            "chosen": pack_chosen(state.chosen),
-            "outcome": state.outcome,
-        }
-
-    def unpack(self, packed: dict[str, Any]) -> L1PathState:
-        stages = packed["stages"]
-        return L1PathState(
-            np.asarray(packed["candidates"], dtype=np.int64),
-            np.asarray(packed["scales"]),
-            tuple(Stage.unpack(stages[str(i)]) for i in range(len(stages))),
-            int(packed["searched"]),
-            unpack_chosen(packed["chosen"]),
-            str(packed["outcome"]),
-            None,
         )
 
     def _opened(
@@ -351,7 +328,7 @@ class L1Path:
         ground: Ground,
         stages: tuple[Stage, ...],
         size: int,
-    ) -> Chosen:
+    ) -> SizedSelection:
         """Move the weights of the best support, and of larger ones while that leaves out rows.
 
         What needs weight under the penalty, which spreads it, often needs none without.
@@ -371,7 +348,7 @@ class L1Path:
             kept = min(kept, other, key=lambda one: one.predicted_kl)
         return kept
 
-    def _polished(self, key: jax.Array, ground: Ground, selection: Selection) -> Chosen:
+    def _polished(self, key: jax.Array, ground: Ground, selection: Selection) -> SizedSelection:
         manifold = ground.manifold
         if self.update is not None and ground.scales.any():
             view = manifold.at(jax.random.fold_in(key, 0), selection)
@@ -381,7 +358,7 @@ class L1Path:
             if view.selection.weights.any():
                 selection = pruned(view.selection)
         fresh = manifold.at(jax.random.fold_in(key, 2), selection)
-        return Chosen(selection, fresh.predicted_kl())
+        return SizedSelection(selection, fresh.predicted_kl())
 
 
 def _without_search(
@@ -390,16 +367,16 @@ def _without_search(
     """Return the largest u_n where every λ had too many rows; evenly spaced rows if none had."""
     crowded = [stage for stage in stages if stage.rows]
     if not crowded:
-        return evenly(problem, Pool(ground.candidates, ground.rows), size)
+        return equal_weight_rows(problem, Pool(ground.candidates, ground.rows), size)
     return ground.largest(min(crowded, key=lambda stage: stage.rows).selection, size)
 
 
-def _next_size(problem: Problem, chosen: Sequence[Chosen]) -> int:
+def _next_size(problem: Problem, chosen: Sequence[SizedSelection]) -> int:
     """Return the largest size without an answer: its stages are of use to the smaller ones."""
     return problem.sizes[-1 - len(chosen)]
 
 
-def _numbers(stage: Stage, size: int, chosen: tuple[Chosen, ...]) -> dict[str, Any]:
+def _numbers(stage: Stage, size: int, chosen: tuple[SizedSelection, ...]) -> dict[str, Any]:
     return {
         "size": size,
         "penalty": stage.penalty,

@@ -10,7 +10,7 @@ goes on to smaller λ until it is.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -65,22 +65,6 @@ class Stage(NamedTuple):
     selection: Selection
     stiffness: float
     origin: Origin | None
-
-    def pack(self) -> dict[str, Any]:
-        """Return nested dicts of arrays and numbers, for a checkpoint."""
-        packed = {**self._asdict(), "selection": self.selection._asdict()}
-        packed["origin"] = None if self.origin is None else self.origin.pack()
-        return packed
-
-    @classmethod
-    def unpack(cls, packed: dict[str, Any]) -> Stage:
-        """Return what `pack` packed."""
-        origin = packed["origin"]
-        kept = {
-            "selection": Selection(**packed["selection"]),
-            "origin": None if origin is None else Origin.unpack(origin),
-        }
-        return cls(**{**packed, **kept})
 
 
 def is_near(upper: float, lower: float) -> bool:

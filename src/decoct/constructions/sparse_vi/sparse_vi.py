@@ -23,14 +23,13 @@ import numpy as np
 from jaxtyping import Int
 
 from decoct.constructions.base import (
-    Chosen,
+    NotSaved,
     Plan,
     Problem,
     Selection,
+    SizedSelection,
     StepInfo,
-    evenly,
-    pack_chosen,
-    unpack_chosen,
+    equal_weight_rows,
 )
 from decoct.constructions.sparse_vi.manifold import (
     LocalView,
@@ -87,11 +86,11 @@ class SparseVIState(NamedTuple):
     picks: int
     selection: Selection
     blocked: Int[np.ndarray, " k"]
-    chosen: dict[int, Chosen]
+    chosen: dict[int, SizedSelection]
     outcome: str
     origin: Origin | None
     stale: bool
-    view: Any
+    view: NotSaved[Any]
 
 
 @dataclass(frozen=True)
@@ -199,7 +198,7 @@ class SparseVI:
     def status(self, problem: Problem, state: SparseVIState) -> Status:
         return Status[state.outcome]
 
-    def path(self, state: SparseVIState) -> tuple[Chosen, ...]:
+    def path(self, state: SparseVIState) -> tuple[SizedSelection, ...]:
         return tuple(state.chosen[size] for size in sorted(state.chosen))
 
     def steps(self, problem: Problem) -> int:
@@ -215,32 +214,6 @@ class SparseVI:
             subsample=self.subsample,
             subsample_totals=self.subsample_totals,
             control_variates=self.control_variates,
-        )
-
-    def pack(self, state: SparseVIState) -> dict[str, Any]:
-        return {
-            "picks": state.picks,
-            "selection": state.selection._asdict(),
-            "blocked": state.blocked,
-            "sizes": np.array(sorted(state.chosen), dtype=np.int64),
-            "chosen": pack_chosen(self.path(state)),
-            "outcome": state.outcome,
-            "origin": None if state.origin is None else state.origin.pack(),
-            "stale": state.stale,
-        }
-
-    def unpack(self, packed: dict[str, Any]) -> SparseVIState:
-        sizes = [int(size) for size in packed["sizes"]]
-        origin = packed["origin"]
-        return SparseVIState(
-            int(packed["picks"]),
-            Selection(**packed["selection"]),
-            np.asarray(packed["blocked"], dtype=np.int64),
-            dict(zip(sizes, unpack_chosen(packed["chosen"]), strict=True)),
-            str(packed["outcome"]),
-            None if origin is None else Origin.unpack(origin),
-            bool(packed["stale"]),
-            None,
         )
 
     def _manifold(self, problem: Problem, state: SparseVIState) -> Manifold:
@@ -274,7 +247,7 @@ class SparseVI:
 
     def _recorded(
         self, problem: Problem, state: SparseVIState, predicted_kl: float
-    ) -> dict[int, Chosen]:
+    ) -> dict[int, SizedSelection]:
         """Keep the selection for every size that allows it and has nothing better yet."""
         rows, chosen = _rows(state.selection), dict(state.chosen)
         for m in problem.sizes if rows else ():
@@ -288,7 +261,7 @@ class SparseVI:
                 and predicted_kl > known.predicted_kl
             )
             if not worse:
-                chosen[m] = Chosen(state.selection, predicted_kl)
+                chosen[m] = SizedSelection(state.selection, predicted_kl)
         return chosen
 
     def _finished(
@@ -299,12 +272,12 @@ class SparseVI:
         if _rows(state.selection):
             for m in problem.sizes:
                 if m not in chosen and _rows(state.selection) <= m:
-                    chosen[m] = Chosen(state.selection, None)
-        smallest = chosen[min(chosen)] if chosen else Chosen(_anything(problem), None)
+                    chosen[m] = SizedSelection(state.selection, None)
+        smallest = chosen[min(chosen)] if chosen else SizedSelection(_anything(problem), None)
         for place, m in enumerate(problem.sizes):
             selection = chosen.get(m, smallest).selection
             view = manifold.at(jax.random.fold_in(key, 1000 + place), selection)
-            chosen[m] = Chosen(selection, view.predicted_kl())
+            chosen[m] = SizedSelection(selection, view.predicted_kl())
         last = chosen[problem.size]
         state = state._replace(chosen=chosen, outcome=Status.DONE.name, view=None)
         return state, _info(problem, last.selection, {"predicted_kl": last.predicted_kl})
@@ -341,4 +314,4 @@ def _same(before: Selection, after: Selection) -> bool:
 def _anything(problem: Problem) -> Selection:
     everything = np.arange(min(problem.n_rows, 10 * problem.size))
     pool = Pool(everything, problem.potentials.rows.take(everything))
-    return evenly(problem, pool, problem.size)
+    return equal_weight_rows(problem, pool, problem.size)

@@ -245,8 +245,8 @@ def from_formula(
         base = FAMILIES[family](prior_scale=prior_scale, **DEFAULTS.get(family, {}) | options)
     except TypeError as error:
         raise ModelError(f"The family '{family}' cannot be used so: {reason(error)}.") from error
-    with ProgressBar(progress) as bar:
-        seen = watched(as_rows(rows), bar.stretch, "learning the formula")
+    with ProgressBar(progress):
+        seen = watched(as_rows(rows), "learning the formula")
         model = FormulaModel(fit_design(formula, seen, standardize), base)
     model.init({"x": np.zeros((1, len(model.design.names))), "y": np.zeros(1)})
     return model

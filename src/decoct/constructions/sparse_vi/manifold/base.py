@@ -43,15 +43,6 @@ class Origin(NamedTuple):
     start: Float[np.ndarray, " d"]
     centre: Float[np.ndarray, " d"]
 
-    def pack(self) -> dict[str, Any]:
-        """Return nested dicts of arrays, for a checkpoint."""
-        return {**self._asdict(), "selection": self.selection._asdict()}
-
-    @classmethod
-    def unpack(cls, packed: dict[str, Any]) -> Origin:
-        """Return what `pack` packed."""
-        return cls(**{**packed, "selection": Selection(**packed["selection"])})
-
 
 class Height(NamedTuple):
     """KL(π_v‖π) up to a constant that all v at one view share, and how far it can be trusted.

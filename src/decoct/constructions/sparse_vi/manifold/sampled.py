@@ -38,6 +38,7 @@ from decoct.data.base import Columns
 from decoct.errors import ModelError, RequestError, SamplerError
 from decoct.passes.control_variates import subsampled_totals
 from decoct.passes.pools import Pool
+from decoct.runtime import progress
 from decoct.runtime.randomness import host_rng
 from decoct.stats.tangent import Tangent
 
@@ -291,8 +292,7 @@ class SampledManifold:
         potentials = self.problem.potentials
         potentials.counts.passes += views
         potentials.counts.evaluations += views * (self.n_rows + support) * self.draws
-        if potentials.on_rows is not None:
-            potentials.on_rows(views * self.n_rows)
+        progress.advance(views * self.n_rows)
 
     def pruned(self, view: SampledView) -> SampledView:
         selection = pruned(view.selection)

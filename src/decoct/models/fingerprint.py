@@ -1,0 +1,96 @@
+"""Values of a model's functions at fixed points, by which the model is recognised.
+
+A file cannot hold functions of the user's own, and `AbstractModel.to_dict` does not describe them.
+Two models count as the same if at two points θ_k of unconstrained space
+
+    Σ_m c_m f_m(θ_k),   c_m = 1 + ½ cos m,   and   log π₀(θ_k)
+
+agree to `TOLERANCE`, with m over some rows: the first ones of a table, or those of a coreset.
+Constants count as far as these rows show them. Another release of JAX gives the same values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from decoct.models.base import AbstractModel
+from decoct.models.parameters import ParameterSpace
+from decoct.runtime.precision import float64
+
+TOLERANCE = 1e-4
+"""Relative difference that rounding may make, also of constants that were float32 on the way."""
+
+STEP = 0.1
+"""Distance of the second point from the first, in every coordinate."""
+
+EXAMPLES = 64
+"""Rows of a table that are evaluated."""
+
+NAMES = {"log_likelihood": "log-likelihood of the rows", "log_prior": "log prior"}
+
+
+@float64
+def fingerprint(model: AbstractModel, rows: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Return the values of a model's functions, and the points they are at; JSON-ready.
+
+    Parameters
+    ----------
+    model
+        The model.
+    rows
+        Encoded rows, at least one.
+    """
+    initial = model.init(rows)
+    start = ParameterSpace.of(initial).flatten(initial)
+    points = np.stack([start, start + STEP * np.cos(np.arange(len(start)))])
+    return {"at": points.tolist(), **_values(model, rows, points)}
+
+
+@float64
+def find_difference(
+    known: Mapping[str, Any], model: AbstractModel, rows: Mapping[str, np.ndarray]
+) -> str | None:
+    """Return in what a model differs from the one of a fingerprint, or None.
+
+    Parameters
+    ----------
+    known
+        What `fingerprint` returned of the other model, or some of it: what is left out is not
+        compared.
+    model, rows
+        As there.
+    """
+    points = np.asarray(known["at"], dtype=np.float64)
+    dim = ParameterSpace.of(model.init(rows)).dim
+    if dim != points.shape[1]:
+        return f"it has {dim} parameters, not {points.shape[1]}"
+    values = _values(model, rows, points)
+    for name in NAMES.keys() & known.keys():
+        found, expected = values[name], known[name]
+        if not np.allclose(found, expected, rtol=TOLERANCE, atol=1e-2 * TOLERANCE, equal_nan=True):
+            return (
+                f"at two points its {NAMES[name]} is {found[0]:.10g} and {found[1]:.10g}, "
+                f"not {expected[0]:.10g} and {expected[1]:.10g}"
+            )
+    return None
+
+
+def _values(
+    model: AbstractModel, rows: Mapping[str, np.ndarray], points: np.ndarray
+) -> dict[str, list[float]]:
+    space = ParameterSpace.of(model.init(rows))
+    columns = jax.device_put(dict(rows))
+    n = len(next(iter(rows.values())))
+    factors = 1.0 + 0.5 * np.cos(np.arange(1.0, n + 1.0))
+    params = [space.unflatten(jnp.asarray(z)) for z in points]
+    return {
+        "log_likelihood": [
+            float(factors @ np.asarray(model.log_likelihood(one, columns))) for one in params
+        ],
+        "log_prior": [float(model.log_prior(one)) for one in params],
+    }
