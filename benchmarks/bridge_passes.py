@@ -133,7 +133,7 @@ def _lines(likelihood: str, n: int, repeats: int) -> list[dict[str, Any]]:
     z = 0.1 * np.random.default_rng(0).normal(size=(500, potentials[0].dim))
     passes: dict[str, Callable[[Potentials], Any]] = {
         "totals at 500 draws": lambda p: p.totals(z),
-        "totals, norms and pool": lambda p: p.sweep(z, 2000, jax.random.key(0)),
+        "totals, norms and pool": lambda p: p.one_pass(z, 2000, jax.random.key(0)),
         "gradient and Hessian": lambda p: p.curvature(z[0]),
     }
     results = []

@@ -17,7 +17,7 @@ import numpy as np
 
 import decoct
 from decoct.constructions import Hilbert, IteratedHilbert, SparseVI, Uniform
-from decoct.constructions.base import SizedSelection, Construction, Problem, Selection, StepInfo
+from decoct.constructions.base import Construction, Problem, Selection, SizedSelection, StepInfo
 from decoct.constructions.sparse_vi.manifold import manifold_of
 from decoct.constructions.sparse_vi.sparse_vi import SparseVIState
 from decoct.constructions.sparse_vi.weight_updates import Gradient

@@ -102,7 +102,7 @@ def test_compare_has_the_figures_of_the_hand_written_model(bridge, by_hand):
 @pytest.mark.parametrize("method", list(METHODS.values()), ids=list(METHODS))
 def test_estimate_counts_what_the_report_counts(bridge, method):
     """Passes between the bounds; potentials to 10 %, for the pool's rows are a matter of chance."""
-    options = {"size": 20, "method": method, "posterior": LAPLACE}
+    options = {"size": 20, "method": method, "sampler": LAPLACE}
     cost = decoct.estimate(bridge, bridge.rows, **options)
     report = decoct.build(bridge, bridge.rows, **options).report
     assert cost.n_rows == len(ROWS["y"])
@@ -115,7 +115,7 @@ def test_estimate_counts_what_the_report_counts(bridge, method):
 
 def test_the_report_certifies_and_names_the_bridge(bridge, tmp_path):
     pytest.importorskip("matplotlib")
-    options = {"size": 8, "method": METHODS["iterated"], "posterior": LAPLACE, "seed": 1}
+    options = {"size": 8, "method": METHODS["iterated"], "sampler": LAPLACE, "seed": 1}
     coreset = decoct.build(bridge, bridge.rows, **options)
     draws = coreset.sample(draws=100, chains=2, sampler=LAPLACE)
     check = decoct.write_report(coreset, bridge.rows, draws, path=tmp_path / "a.html")

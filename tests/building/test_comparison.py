@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import decoct
+import decoct.plots
 from decoct.constructions import Hilbert, IteratedHilbert, MomentMatching, Sensitivity, Uniform
 from decoct.errors import ModelError, RequestError, RowsError
 from decoct.models import GaussianMean, LogisticRegression, StudentTRegression

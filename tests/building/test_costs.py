@@ -20,7 +20,7 @@ from decoct.constructions import (
     SparseVI,
     Uniform,
 )
-from decoct.constructions.iterated_hilbert import subsampled_pass as scouting
+from decoct.constructions.iterated_hilbert import subsampled_pass
 from decoct.errors import RequestError
 
 N, D = 30_000, 3
@@ -57,8 +57,8 @@ def test_a_build_costs_what_was_said(rows, method):
     assert 0.9 * low <= report.evaluations / N <= 1.1 * high
 
 
-def test_a_scouting_build_costs_what_was_said(rows, monkeypatch):
-    monkeypatch.setattr(scouting, "ROWS", 2048)
+def test_a_subsampled_build_costs_what_was_said(rows, monkeypatch):
+    monkeypatch.setattr(subsampled_pass, "ROWS", 2048)
     method = IteratedHilbert(draws=300, pool=400)
     cost = decoct.estimate(MODEL, rows, size=20, method=method)
     report = decoct.build(MODEL, rows, size=20, method=method).report
@@ -168,8 +168,8 @@ import decoct
 from decoct.constructions import IteratedHilbert
 
 D, FEW, MANY = 12, 2_000, 2_000_000
-method = IteratedHilbert(draws=100, pool=200, max_rounds=1, scout=False)
-options = {"size": 10, "method": method, "posterior": decoct.samplers.Laplace(judge=False)}
+method = IteratedHilbert(draws=100, pool=200, max_rounds=1, subsample_first=False)
+options = {"size": 10, "method": method, "sampler": decoct.samplers.Laplace(judge=False)}
 folder, kind = sys.argv[1:]
 
 def peak():

@@ -44,7 +44,7 @@ from decoct.constructions import (
     Uniform,
     lightweight_coreset,
 )
-from decoct.constructions.iterated_hilbert import subsampled_pass as scouting
+from decoct.constructions.iterated_hilbert import subsampled_pass
 from decoct.constructions.sampling.weighted_sampling import BLOCK
 from decoct.data.dask_rows import DaskRows
 from decoct.data.encoded import encoded
@@ -146,12 +146,12 @@ def test_every_construction_runs_on_the_cluster(method, size):
     ("request_", "method"),
     [
         ({"size": 20}, IteratedHilbert(pool=200, pilot=400)),
-        ({"kl": 0.05}, IteratedHilbert(scout=False)),
+        ({"kl": 0.05}, IteratedHilbert(subsample_first=False)),
     ],
-    ids=["scouting", "kl"],
+    ids=["subsampled", "kl"],
 )
-def test_scouting_and_kl_builds_are_the_ones_of_a_single_process(request_, method, monkeypatch):
-    monkeypatch.setattr(scouting, "ROWS", 512)
+def test_subsampled_and_kl_builds_are_the_ones_of_a_single_process(request_, method, monkeypatch):
+    monkeypatch.setattr(subsampled_pass, "ROWS", 512)
     how = {**request_, "seed": 3, "method": method}
     want = decoct.build(MODEL, DATA, **how)
     got = decoct.build(MODEL, spread(LAYOUTS[4]), **how)

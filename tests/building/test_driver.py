@@ -11,7 +11,7 @@ import pytest
 
 import decoct
 from decoct.building.checkpoint import read_checkpoint
-from decoct.building.driver import building
+from decoct.building.driver import run
 from decoct.building.request import Request
 from decoct.constructions import IteratedHilbert, Uniform
 from decoct.errors import DecoctError, RequestError
@@ -42,7 +42,7 @@ MODEL = decoct.models.LogisticRegression()
         ({"kl": float("nan")}, "positive"),
         ({"kl": "0.1"}, "positive"),
         ({"size": 3, "method": "uniform"}, "construction"),
-        ({"size": 3, "posterior": "nuts"}, "sampler"),
+        ({"size": 3, "sampler": "nuts"}, "sampler"),
         ({"kl": 0.1, "method": decoct.constructions.Uniform()}, "takes size"),
         ({"size": 3, "checkpoint": "/no/such/folder/file"}, "no folder"),
     ],
@@ -170,25 +170,26 @@ def test_a_checkpoint_of_other_functions_is_refused(tmp_path, monkeypatch):
         with pytest.raises(Killed):
             decoct.build(grouped(), table, size=5, method=method, checkpoint=checkpoint)
     for other in OTHERS:
-        with pytest.raises(RequestError, match=r"of another build: its model is .*functions"):
+        with pytest.raises(RequestError, match="of another build: its values"):
             decoct.resume(checkpoint, grouped(**other), table, method=method)
     assert decoct.resume(checkpoint, grouped(), table, method=method).size <= 5
 
 
-def test_the_checkpoint_is_held_until_the_block_has_ended(rows, tmp_path):
+def test_the_checkpoint_is_kept_until_the_coreset_is_saved(rows, tmp_path):
     saved = tmp_path / "saved"
     request = Request.checked(size=5, kl=None, method=Uniform(), sampler=None, seed=0)
 
-    def build_again_and_die():
+    def build_again_and_die(coreset):
         with pytest.raises(RequestError, match="in use by process"):
             decoct.build(MODEL, rows, size=5, method=Uniform(), checkpoint=saved)
         raise Killed
 
-    with pytest.raises(Killed), building(MODEL, rows, request, None, saved):
-        build_again_and_die()
+    with pytest.raises(Killed):
+        run(MODEL, rows, request, None, saved, build_again_and_die)
     assert [path.name for path in tmp_path.iterdir()] == ["saved"]
-    with building(MODEL, rows, request, None, saved):
-        assert saved.exists()
+    seen = []
+    run(MODEL, rows, request, None, saved, lambda coreset: seen.append(saved.exists()))
+    assert seen == [True]
     assert not list(tmp_path.iterdir())
 
 
@@ -196,7 +197,7 @@ def test_without_a_checkpoint_the_table_is_not_walked_to_know_it_again(rows, tmp
     def dying(*_):
         raise Killed
 
-    monkeypatch.setattr("decoct.building.request.fingerprint", dying)
+    monkeypatch.setattr("decoct.building.request.table_fingerprint", dying)
     assert decoct.build(MODEL, rows, size=5, method=Uniform()).size <= 5
     with pytest.raises(Killed):
         decoct.build(MODEL, rows, size=5, method=Uniform(), checkpoint=tmp_path / "saved")
@@ -259,7 +260,7 @@ MEAN = decoct.models.GaussianMean(np.eye(2))
     [
         *(({"seed": one}, "seed must be a whole number from") for one in (1.5, "a", None, True)),
         *(({"seed": one}, "seed must be a whole number from") for one in (-(2**70), 2**63)),
-        *(({"posterior": one}, "posterior must be a sampler") for one in ("nuts", 3, Laplace)),
+        *(({"sampler": one}, "sampler must be a sampler") for one in ("nuts", 3, Laplace)),
     ],
 )
 def test_seeds_and_samplers_that_are_none(option, sentence):
@@ -267,7 +268,7 @@ def test_seeds_and_samplers_that_are_none(option, sentence):
         decoct.build(MEAN, {"x": np.ones((20, 2))}, size=3, **option)
 
 
-@pytest.mark.parametrize("option", [{"seed": 2**63}, {"posterior": Laplace}])
+@pytest.mark.parametrize("option", [{"seed": 2**63}, {"sampler": Laplace}])
 def test_and_of_a_merge(option):
     part = decoct.build(MEAN, {"x": np.ones((20, 2))}, size=3, seed=np.int64(2**40))
     with pytest.raises(decoct.RequestError, match=f"{next(iter(option))} must be"):

@@ -92,7 +92,7 @@ class ConstructionContract:
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:
-            patch.setattr("decoct.building.driver._raw_rows", stopped)  # after the last step
+            patch.setattr("decoct.building.driver.Report", stopped)  # after the last step
             with pytest.raises(KeyboardInterrupt):
                 decoct.build(model, logistic_rows, **options)
         resumed = decoct.build(model, logistic_rows, **options)

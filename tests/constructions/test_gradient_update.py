@@ -49,14 +49,14 @@ def assert_alike(mine, theirs, rtol=1e-7):
 
 
 @pytest.mark.parametrize(
-    ("model", "rows", "update", "posterior"),
+    ("model", "rows", "update", "sampler"),
     [
         (LogisticRegression(), LOGISTIC, ADAM, Laplace()),
         (PoissonRegression(), COUNTS, Gradient(steps=40, rate=1e-3), Laplace(judge=False)),
         (GaussianMean(np.eye(3)), MEAN, Gradient(steps=40, rate=1e-3, single=True), Automatic()),
     ],
 )
-def test_the_loop_has_the_steps_of_the_sampler(monkeypatch, model, rows, update, posterior):
+def test_the_loop_has_the_steps_of_the_sampler(monkeypatch, model, rows, update, sampler):
     mine = built(model, rows, update, sampler=sampler)
     theirs = one_by_one(monkeypatch, model, rows, update, sampler=sampler)
     assert_alike(mine, theirs)

@@ -107,7 +107,7 @@ def test_equation_6_5():
     potentials = Potentials(model, encoded(decoct.rows({"x": y}), model))
     posterior = decoct.laplace(model, {"x": y})
     with jax.enable_x64(True):
-        vectors, _ = potentials.all_vectors(ExactGaussian.of(model, sampler, "fisher"))
+        vectors, _ = potentials.all_vectors(ExactGaussian.of(model, posterior, "fisher"))
     offset = posterior.mean - y
     np.testing.assert_allclose(vectors @ vectors.T, 2 / 51 + offset @ offset.T, atol=1e-12)
 
@@ -136,7 +136,7 @@ def test_exact_frank_wolfe_keeps_falling_below_its_bound(gaussian):
     method = Hilbert(solvers.FrankWolfe(), norm="fisher", exact=True)
     path = decoct.path(model, rows, sizes, method=method)
     with jax.enable_x64(True):
-        vectors, target = potentials.all_vectors(ExactGaussian.of(model, sampler, "fisher"))
+        vectors, target = potentials.all_vectors(ExactGaussian.of(model, posterior, "fisher"))
     errors = [np.linalg.norm(target - one.weights @ vectors[one.indices]) for one in path]
     bound = frank_wolfe_bound(geometry(vectors), np.array(sizes))
     assert (np.array(errors) <= bound).all()

@@ -31,7 +31,7 @@ class TestL1Path(ConstructionContract):
     method = QUICK
 
     def build(self, rows, size=12, seed=0):
-        options = {"method": self.method, "posterior": Laplace()}
+        options = {"method": self.method, "sampler": Laplace()}
         return decoct.build(LogisticRegression(), rows, size=size, seed=seed, **options)
 
     @pytest.mark.parametrize("size", [1, 2, 12])
@@ -47,7 +47,7 @@ class TestL1Path(ConstructionContract):
         np.testing.assert_allclose(other.weights, usual.weights, rtol=1e-5)
 
     def test_one_run_answers_every_size(self, logistic_rows):  # noqa: F811
-        options = {"method": self.method, "posterior": Laplace()}
+        options = {"method": self.method, "sampler": Laplace()}
         path = decoct.path(LogisticRegression(), logistic_rows, [16, 4, 12], **options)
         for one, size in zip(path, (4, 12, 16), strict=True):
             assert 1 <= one.size <= size
@@ -64,7 +64,7 @@ class TestL1Path(ConstructionContract):
             return step(self, key, problem, state)
 
         monkeypatch.setattr(L1Path, "step", interrupted)
-        options = {"size": 6, "method": self.method, "posterior": Laplace()}
+        options = {"size": 6, "method": self.method, "sampler": Laplace()}
         options["checkpoint"] = tmp_path / "c.npz"
         with pytest.raises(KeyboardInterrupt):
             decoct.build(model, logistic_rows, **options)
@@ -90,7 +90,7 @@ def test_a_resumed_build_starts_its_samplers_where_the_first_would_have(
 ):
     rows = {name: column[:300] for name, column in logistic_rows.items()}
     method = L1Path(draws=60, searches=4, iterations=2, reuse=False)
-    options = {"size": 4, "method": method, "posterior": FromStart()}
+    options = {"size": 4, "method": method, "sampler": FromStart()}
     whole = decoct.build(LogisticRegression(), rows, **options)
     step, calls = L1Path.step, []
 

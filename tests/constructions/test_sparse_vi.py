@@ -43,7 +43,7 @@ class TestSparseVI(ConstructionContract):
         # Each pick hangs on draws that hang on all picks before, and NUTS, which the automatic
         # sampler takes for the first of them, makes any rounding large.
         def build():
-            options = {"method": self.method, "posterior": Laplace()}
+            options = {"method": self.method, "sampler": Laplace()}
             return decoct.build(LogisticRegression(), logistic_rows, size=3, **options)
 
         usual = build()
@@ -241,7 +241,7 @@ def test_a_build_goes_on_from_its_checkpoint_to_the_same_coreset(
 
     monkeypatch.setattr(SparseVI, "step", interrupted)
     file = tmp_path / "c.npz"
-    options = {"size": 12, "method": method, "posterior": Laplace(), "checkpoint": file}
+    options = {"size": 12, "method": method, "sampler": Laplace(), "checkpoint": file}
     with pytest.raises(KeyboardInterrupt):
         decoct.build(model, logistic_rows, **options)
     resumed = decoct.build(model, logistic_rows, **options)
@@ -265,7 +265,7 @@ def test_a_resumed_build_starts_its_samplers_where_the_first_would_have(
 ):
     rows = {name: column[:300] for name, column in logistic_rows.items()}
     options = {"size": 4, "method": SparseVI(draws=60, picks=8, reuse=False)}
-    options |= {"posterior": FromStart()}
+    options |= {"sampler": FromStart()}
     whole = decoct.build(LogisticRegression(), rows, **options)
     step, calls = SparseVI.step, []
 
@@ -644,7 +644,7 @@ def test_rows_that_are_too_large_for_one_look_ask_for_a_subsample(
         decoct.build(LogisticRegression(), rows, size=2, method=method(draws=20))
     assert max(taken) < n
     chosen = method(draws=20, subsample=50)
-    options = {"method": chosen, "posterior": Laplace()}
+    options = {"method": chosen, "sampler": Laplace()}
     assert decoct.build(LogisticRegression(), rows, size=2, **options).size <= 2
     assert max(taken) < n
 

@@ -13,10 +13,10 @@ from decoct.building.driver import resume
 from decoct.building.request import Request
 from decoct.constructions import IteratedHilbert
 from decoct.constructions.base import Problem, uniform_selection
-from decoct.constructions.iterated_hilbert import subsampled_pass as scouting
+from decoct.constructions.iterated_hilbert import subsampled_pass
 from decoct.data.encoded import encoded
 from decoct.errors import ModelError
-from decoct.passes.control_variates import totals_from_halves
+from decoct.passes.control_variates import HalfSums, totals_from_halves
 from decoct.passes.pools import Pool
 from decoct.passes.potentials import Potentials
 from decoct.samplers import Laplace
@@ -38,7 +38,7 @@ MODEL = decoct.models.LogisticRegression()
 
 @pytest.fixture(autouse=True)
 def small_subsample(monkeypatch):
-    monkeypatch.setattr(scouting, "ROWS", SEEN)
+    monkeypatch.setattr(subsampled_pass, "ROWS", SEEN)
 
 
 @pytest.fixture(scope="module")
@@ -56,17 +56,19 @@ def kl(coreset, full):
 
 
 def test_one_round_sees_every_row_and_the_coreset_is_as_good(rows, full):
-    scouting_build = decoct.build(MODEL, rows, size=SIZE, method=METHOD)
-    plain = decoct.build(MODEL, rows, size=SIZE, method=dataclasses.replace(METHOD, scout=False))
-    seen = [one["rows_seen"] for one in scouting_build.report.rounds]
+    subsampled_build = decoct.build(MODEL, rows, size=SIZE, method=METHOD)
+    plain = decoct.build(
+        MODEL, rows, size=SIZE, method=dataclasses.replace(METHOD, subsample_first=False)
+    )
+    seen = [one["rows_seen"] for one in subsampled_build.report.rounds]
     assert seen == [SEEN, SEEN, N]
     assert {one["rows_seen"] for one in plain.report.rounds} == {N}
-    assert scouting_build.report.evaluations < 0.7 * plain.report.evaluations
-    assert kl(scouting_build, full) < max(3.0 * kl(plain, full), 1e-4)
+    assert subsampled_build.report.evaluations < 0.7 * plain.report.evaluations
+    assert kl(subsampled_build, full) < max(3.0 * kl(plain, full), 1e-4)
 
 
-def test_small_tables_are_not_scouted():
-    few = logistic(scouting.WORTH * SEEN - 1)
+def test_small_tables_are_not_subsampled():
+    few = logistic(subsampled_pass.MIN_RATIO * SEEN - 1)
     coreset = decoct.build(MODEL, few, size=SIZE, method=METHOD)
     assert {one["rows_seen"] for one in coreset.report.rounds} == {len(few["y"])}
 
@@ -80,7 +82,7 @@ def test_rare_events_end_with_rounds_over_all_rows():
     assert kl(coreset, decoct.laplace(MODEL, rare)) < 0.02
 
 
-def test_a_kl_build_scouts_and_certifies_on_all_rows(rows, full):
+def test_a_kl_build_subsamples_and_certifies_on_all_rows(rows, full):
     coreset = decoct.build(MODEL, rows, kl=0.01, method=METHOD)
     seen = [one["rows_seen"] for one in coreset.report.rounds]
     assert seen[0] == SEEN
@@ -89,7 +91,7 @@ def test_a_kl_build_scouts_and_certifies_on_all_rows(rows, full):
     assert kl(coreset, full) < 0.01
 
 
-def test_a_scouting_build_resumes_to_the_same_coreset(rows, tmp_path, monkeypatch):
+def test_a_subsampled_build_resumes_to_the_same_coreset(rows, tmp_path, monkeypatch):
     saved = tmp_path / "c.npz"
     whole = decoct.build(MODEL, rows, size=SIZE, seed=3, method=METHOD)
     step, done = IteratedHilbert.step, []
@@ -120,11 +122,11 @@ def test_a_scouting_build_resumes_to_the_same_coreset(rows, tmp_path, monkeypatc
 
 
 def test_the_switch_belongs_to_the_request():
-    with_it, without = IteratedHilbert(), IteratedHilbert(scout=False)
+    with_it, without = IteratedHilbert(), IteratedHilbert(subsample_first=False)
     one = Request.checked(size=1, kl=None, method=with_it, sampler=None, seed=0)
     other = dataclasses.replace(one, method=without)
     rows = encoded(decoct.rows(logistic(10)), MODEL)
-    assert one.identity(MODEL, rows) != other.identity(MODEL, rows)
+    assert one.checkpoint_key(MODEL, rows) != other.checkpoint_key(MODEL, rows)
 
 
 def test_large_tables_need_fewer_draws():
@@ -135,7 +137,7 @@ def test_large_tables_need_fewer_draws():
     def draws(n_rows, size, method=METHOD):
         of_so_many = type("OfSoManyRows", (Problem,), {"n_rows": n_rows})
         problem = of_so_many(potentials, Laplace(), (size,))
-        least = dataclasses.replace(method, scout=False).plan(problem).evaluations[0]
+        least = dataclasses.replace(method, subsample_first=False).plan(problem).evaluations[0]
         return round(least / (n_rows + 2 * (500 + 2 * size)))
 
     assert [draws(10**6 - 1, size) for size in (20, 100, 500)] == [1000, 1000, 2000]
@@ -166,16 +168,16 @@ def posterior_draws(rows, n=500):
 def test_the_rounds_that_fill_the_size_see_all_rows_at_a_few_draws(rows):
     coreset = decoct.build(MODEL, rows, size=SIZE, method=METHOD)
     whole = [one["draws_on_all_rows"] for one in coreset.report.rounds]
-    assert whole == [0, 0, scouting.FEW]
+    assert whole == [0, 0, subsampled_pass.CHECK_DRAWS]
     assert 0.0 < coreset.report.rounds[-1]["totals_error"] < coreset.report.predicted_kl
     draws = coreset.report.rounds[-1]["draws"]
     assert coreset.report.evaluations < 0.6 * N * draws
 
 
-def test_a_thin_pass_says_how_far_its_totals_are_off(rows):
+def test_a_checked_pass_says_how_far_its_totals_are_off(rows):
     problem, z = problem_of(rows), posterior_draws(rows)
     seen = subsample(problem)
-    found = scouting.thin(jax.random.key(0), problem, seen, z, 500)
+    found = subsampled_pass.checked_pass(jax.random.key(0), problem, seen, z, 500)
     off = exact_error(problem, rows, z, found.totals)
     assert 0.7 * off < found.error < 3.0 * off + 1e-15
     assert found.error < 1e-6
@@ -198,16 +200,16 @@ def test_rows_that_the_subsample_lacks_are_noticed():
     problem, z = problem_of(table), posterior_draws(table)
     seen = seen._replace(rows=problem.potentials.rows.take(seen.indices))
     halves = [
-        half.part(problem, half.potentials.totals(z))
-        for half in scouting._halves(jax.random.key(0), problem, seen)
+        HalfSums(half, problem.potentials.restricted(half).totals(z))
+        for half in subsampled_pass._halves(jax.random.key(0), problem, seen)
     ]
     estimate = totals_from_halves(problem.potentials, z, halves)
-    assert estimate.error < scouting.TOLERABLE  # the subsample by itself sees nothing amiss
-    assert exact_error(problem, table, z, estimate.totals) > 100 * scouting.TOLERABLE
-    assert scouting.thin(jax.random.key(0), problem, seen, z, 500) is None
+    assert estimate.error < subsampled_pass.MAX_TOTALS_ERROR  # U by itself sees nothing
+    assert exact_error(problem, table, z, estimate.totals) > 100 * subsampled_pass.MAX_TOTALS_ERROR
+    assert subsampled_pass.checked_pass(jax.random.key(0), problem, seen, z, 500) is None
 
 
-def test_where_a_thin_pass_will_not_do_all_rows_are_seen_at_all_draws():
+def test_where_a_checked_pass_will_not_do_all_rows_are_seen_at_all_draws():
     table, _ = one_sided()
     method = dataclasses.replace(METHOD, max_rounds=8)
     coreset = decoct.build(MODEL, table, size=SIZE, method=method)
@@ -220,7 +222,7 @@ def test_a_kl_build_is_certified_at_all_draws(rows):
     coreset = decoct.build(MODEL, rows, kl=0.01, method=METHOD)
     whole = [one["draws_on_all_rows"] for one in coreset.report.rounds]
     draws = coreset.report.rounds[-1]["draws"]
-    assert whole[-2:] == [scouting.FEW, draws]
+    assert whole[-2:] == [subsampled_pass.CHECK_DRAWS, draws]
 
 
 def test_a_small_goal_is_not_missed_for_estimated_totals(rows):
@@ -244,7 +246,7 @@ def test_a_table_sorted_by_outcome_has_halves_that_are_random(rows):
     problem = problem_of(table)
     seen = subsample(problem)
     counts = [
-        half.rows.rows["y"].sum() for half in scouting._halves(jax.random.key(3), problem, seen)
+        half.rows["y"].sum() for half in subsampled_pass._halves(jax.random.key(3), problem, seen)
     ]
     # every other row of the sorted subsample would differ by at most one
     assert 2 < abs(counts[0] - counts[1]) < 5.0 * np.sqrt(SEEN) / 2.0
@@ -267,8 +269,8 @@ def test_a_bad_potential_in_the_subsample_is_named_by_its_row(rows):
         problem = Problem(whole, Laplace(), (SIZE,))
         seen = seen._replace(rows=whole.rows.take(seen.indices))
         words = f"log-likelihood of row {named} is nan at draw"
-        for look in (scouting.scouted, scouting.thin):
+        for estimate in (subsampled_pass.subsample_pass, subsampled_pass.checked_pass):
             with pytest.raises(ModelError, match=words):
-                look(jax.random.key(0), problem, seen, draws, 500)
+                estimate(jax.random.key(0), problem, seen, draws, 500)
         with pytest.raises(ModelError, match=words):
             whole.curvature_of(Pool(seen.indices, seen.rows), np.ones(1))

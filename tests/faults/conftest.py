@@ -24,7 +24,7 @@ SLOW_COMMAND = [
     "-c",
     """
 import sys, time
-from decoct.progress import ProgressBar
+from decoct.runtime.progress import ProgressBar
 advance = ProgressBar.advance
 def slowly(bar, units):
     advance(bar, units)

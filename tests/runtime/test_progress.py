@@ -41,14 +41,14 @@ def test_a_bar_shows_label_share_rate_and_times(screen):
 
 def test_rows_that_go_by_again_are_another_pass(screen):
     with progress.ProgressBar(True) as bar:
-        advance = bar.stretch("preparing", 100, "rows")
+        progress.begin("preparing", 100)
         for _ in range(2):
-            advance(60)
+            progress.advance(60)
             assert " 60%" in screen(bar)
-            advance(40)
+            progress.advance(40)
             assert "working" in screen(bar)
         assert screen(bar).startswith("preparing, pass 2 ")
-        advance(30)
+        progress.advance(30)
         shown = screen(bar)
         assert shown.startswith("preparing, pass 3 ")
         assert " 30%" in shown
@@ -71,20 +71,20 @@ def test_short_work_shows_nothing(monkeypatch, capsys):
     assert capsys.readouterr() == ("", "")
 
 
-class Notes:
-    """Takes down stretches of work and what was done of each."""
+class Notes(progress.ProgressBar):
+    """A bar that writes down tasks and what was done of each."""
 
     def __init__(self):
-        self.stretches = []
+        super().__init__(False)
+        self.tasks = []
 
-    def __call__(self, label, total, unit):
-        note = [label, total, unit, 0.0]
-        self.stretches.append(note)
+    def begin(self, label, total, unit="rows"):
+        self.tasks.append([label, total, unit, 0.0])
+        super().begin(label, total, unit)
 
-        def advance(units):
-            note[3] += units
-
-        return advance
+    def advance(self, units, unit=None):
+        self.tasks[-1][3] += units
+        super().advance(units, unit)
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -92,56 +92,60 @@ def test_counting_a_csv_file_tells_of_its_bytes(tmp_path, packed):
     text = b"y,w\n" + b"1,word\n" * 400_000
     path = tmp_path / ("t.csv.gz" if packed else "t.csv")
     path.write_bytes(gzip.compress(text, 1) if packed else text)
-    notes, size = Notes(), path.stat().st_size
+    size = path.stat().st_size
     table = decoct.rows(path)
-    assert counted_rows(table, notes) == 400_000
-    (note,) = notes.stretches
+    with Notes() as notes:
+        assert counted_rows(table) == 400_000
+    (note,) = notes.tasks
     assert note[:3] == ["counting rows", size, "B"]
     assert note[3] == pytest.approx(size, rel=0.01)
-    assert counted_rows(table, notes) == 400_000
-    assert len(notes.stretches) == 1
+    with notes:
+        assert counted_rows(table) == 400_000
+    assert len(notes.tasks) == 1
 
 
 def test_nothing_is_told_of_tables_that_know_their_rows():
-    notes = Notes()
-    assert counted_rows(decoct.rows({"y": [1, 2]}), notes) == 2
-    assert notes.stretches == []
+    with Notes() as notes:
+        assert counted_rows(decoct.rows({"y": [1, 2]})) == 2
+    assert notes.tasks == []
 
 
 def test_walks_of_watched_rows_are_seen(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("y\n" + "".join(f"{i}\n" for i in range(100)))
-    notes, told = Notes(), []
-    table = watched(decoct.rows(path), notes, "learning")
-    assert table.columns == ("y",)
-    total = table.map_reduce(
-        lambda chunk, k: k * chunk.columns["y"].sum(), lambda a, b: a + b, 2, size=30,
-        on_chunk=told.append,
-    )  # fmt: skip
-    assert total == 9900
-    assert told == [30, 30, 30, 10]
-    for chunk in table.chunks(40):
-        if chunk.start == 40:
-            break
-    assert table.take(np.array([3]))["y"].tolist() == [3]
-    counting, whole, part = notes.stretches
+    told = []
+    with Notes() as notes:
+        table = watched(decoct.rows(path), "learning")
+        assert table.columns == ("y",)
+        total = table.map_reduce(
+            lambda chunk, k: k * chunk.columns["y"].sum(), lambda a, b: a + b, 2, size=30,
+            on_chunk=told.append,
+        )  # fmt: skip
+        assert total == 9900
+        assert told == [30, 30, 30, 10]
+        for chunk in table.chunks(40):
+            if chunk.start == 40:
+                break
+        assert table.take(np.array([3]))["y"].tolist() == [3]
+    counting, whole, part = notes.tasks
     assert counting[0] == "counting rows"
     assert whole == ["learning", 100, "rows", 100]
     assert part == ["learning", 100, "rows", 40]
     memory = decoct.rows({"y": [1]})
-    assert watched(memory, notes, "learning") is memory
+    assert watched(memory, "learning") is memory
 
 
-def test_a_model_from_a_formula_is_learnt_in_view(tmp_path):
+def test_a_model_from_a_formula_is_learnt_in_view(tmp_path, monkeypatch):
     path = tmp_path / "t.csv"
     path.write_text("y,g\n" + "".join(f"{i / 7},{'ab'[i % 2]}\n" for i in range(100)))
     from decoct.models.formula.model import from_formula
 
-    notes = Notes()
-    rows = decoct.rows(path)
-    seen = from_formula("y ~ C(g)", watched(rows, notes, "learning"))
-    assert seen.to_dict() == from_formula("y ~ C(g)", rows).to_dict()
-    learning = [note for note in notes.stretches if note[0] == "learning"]
+    bars = []
+    monkeypatch.setattr(
+        "decoct.models.formula.model.ProgressBar", lambda _: bars.append(Notes()) or bars[-1]
+    )
+    from_formula("y ~ C(g)", decoct.rows(path))
+    learning = [note for note in bars[0].tasks if note[0] == "learning the formula"]
     assert learning
     assert all(note[3] == note[1] == 100 for note in learning)
 

@@ -26,7 +26,7 @@ SMALL = {
     "node": 40,
     "draws": 150,
     "pool": 150,
-    "posterior": Laplace(judge=False),  # whose compilation does not cost half a minute
+    "sampler": Laplace(judge=False),  # whose compilation does not cost half a minute
 }
 
 
@@ -338,9 +338,7 @@ def test_clusters_that_change_their_names_have_not_moved():
     table = {"x": np.column_stack([np.cos(angle), np.sin(angle)])}
     model = VonMisesFisherMixture(3, 2, concentration=40.0)
     for seed in range(3):
-        stream = StreamingCoreset(
-            model, 60, **{**SMALL, "node": 80, "posterior": Gibbs()}, seed=seed
-        )
+        stream = StreamingCoreset(model, 60, **{**SMALL, "node": 80, "sampler": Gibbs()}, seed=seed)
         for batch in cut(table, 1000):
             stream.update(batch)
         report = stream.coreset.report
@@ -531,8 +529,8 @@ def test_other_columns_are_refused(rows, coreset):
         ({"node": 29}, "node must be a whole number, at least 30"),
         ({"reach": 0.5}, "reach must be"),
         ({"seed": 2**63}, "seed must be"),
-        ({"posterior": "nuts"}, "posterior must be a sampler"),
-        ({"posterior": Laplace}, "posterior must be a sampler"),
+        ({"sampler": "nuts"}, "sampler must be a sampler"),
+        ({"sampler": Laplace}, "sampler must be a sampler"),
     ],
 )
 def test_options_that_cannot_be_meant(options, words):

@@ -24,14 +24,10 @@ from jaxtyping import Float
 from decoct.building.driver import path
 from decoct.constructions import (
     Construction,
-    Hilbert,
-    IteratedHilbert,
-    MomentMatching,
-    Sensitivity,
-    SparseVI,
     Uniform,
 )
 from decoct.constructions.hilbert.weighting import FullLaplace
+from decoct.constructions.registry import entries
 from decoct.coreset import Coreset
 from decoct.data.base import Rows
 from decoct.data.encoded import encoded
@@ -44,25 +40,15 @@ from decoct.runtime.progress import ProgressBar, begin
 from decoct.runtime.randomness import host_rng
 from decoct.samplers.automatic import Automatic
 from decoct.samplers.base import Sampler
-from decoct.solvers import GIGA
 from decoct.stats.verdict import is_known, judge
 
 LAPLACE = "Laplace + PSIS"
 
-CANDIDATES = 2000
-"""Rows among which SparseVI chooses at a time."""
-
 
 def standard_methods() -> dict[str, Construction]:
     """Return the constructions that are compared unless others are asked for."""
-    return {
-        "uniform": Uniform(),
-        "sensitivity": Sensitivity(),
-        "GIGA": Hilbert(GIGA()),
-        "SparseVI": SparseVI(subsample=CANDIDATES),
-        "moment matching": MomentMatching(),
-        "IteratedHilbert": IteratedHilbert(),
-    }
+    methods = entries().values()
+    return {one.compared_as: one.make() for one in methods if one.compared_as is not None}
 
 
 @dataclass(frozen=True)

@@ -19,22 +19,7 @@ from decoct.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from decoct.constructions import Construction
     from decoct.coreset import Coreset
-
-Method = Literal[
-    "iterated-hilbert",
-    "pursuit",
-    "frank-wolfe",
-    "giga",
-    "importance-sampling",
-    "sparse-vi",
-    "sensitivity",
-    "uniform",
-]
-
-CANDIDATES = 2000
-"""Rows among which sparse-vi chooses at a time."""
 
 
 def build(
@@ -46,7 +31,7 @@ def build(
     family: Literal["gaussian", "bernoulli", "poisson", "student"] = "gaussian",
     size: MaybeWhole = None,
     kl: float | None = None,
-    method: Method = "iterated-hilbert",
+    method: str = "iterated-hilbert",
     seed: Whole = 0,
     prior_scale: float = 1.0,
     standardize: bool = True,
@@ -90,9 +75,10 @@ def build(
     kl
         Keep as few rows as bring KL(coreset posterior || full posterior) to this many nats.
     method
-        How rows and weights are chosen. All but the first take --size only. sparse-vi chooses
-        among 2000 rows at a time and moves with the coreset posterior; the others look from the
-        Laplace approximation of the full posterior once and for all.
+        How rows and weights are chosen: iterated-hilbert, frank-wolfe, giga, importance-sampling,
+        moment-matching, pursuit, sensitivity, sparse-vi or uniform. All but the first take --size
+        only. sparse-vi chooses among 2000 rows at a time and moves with the coreset posterior; the
+        others use the Laplace approximation of the full posterior.
     seed
         The same seed on the same table gives the same coreset.
     prior_scale
@@ -120,13 +106,14 @@ def build(
 
     from decoct.building.driver import run
     from decoct.building.request import Request
+    from decoct.constructions.registry import make_construction
     from decoct.coreset import Coreset
     from decoct.data.progress_rows import counted_rows
     from decoct.models.formula.model import from_formula
     from decoct.runtime.progress import ProgressBar
 
     shown = False if quiet else None
-    construction = _construction(method)
+    construction = make_construction(method)
     request = Request.checked(size=size, kl=kl, method=construction, sampler=None, seed=seed)
     try:
         with opened(table, dask) as rows:
@@ -150,29 +137,6 @@ def build(
     if not status.ok:
         out.complain(status.value)
     return out.DONE if status.ok else out.SHORT
-
-
-def _construction(method: str) -> Construction | None:
-    """Return the construction of that name; None is the default one."""
-    from decoct import constructions, solvers
-
-    if method == "iterated-hilbert":
-        return None
-    if method == "sparse-vi":
-        return constructions.SparseVI(subsample=CANDIDATES)
-    simple = {
-        "sensitivity": constructions.Sensitivity,
-        "uniform": constructions.Uniform,
-    }
-    if method in simple:
-        return simple[method]()
-    solver = {
-        "pursuit": solvers.OrthogonalPursuit,
-        "frank-wolfe": solvers.FrankWolfe,
-        "giga": solvers.GIGA,
-        "importance-sampling": solvers.ImportanceSampling,
-    }[method]
-    return constructions.Hilbert(solver())
 
 
 def _check_request(size: int | None, kl: float | None) -> None:

@@ -19,26 +19,7 @@ from jaxtyping import Float
 
 from decoct.passes.newton import Curvature
 from decoct.passes.pools import Pool
-from decoct.passes.potentials import Potentials
-
-
-class SubsampledTotals(NamedTuple):
-    """An estimate of Σ_n f_n(θ_s), centred over the draws.
-
-    Attributes
-    ----------
-    totals : (S,)
-        In nats.
-    corrected
-        Whether the control variates were worth their pass.
-    error
-        ½Var of the estimate's error in nats, as two halves of the subsample disagree; infinite
-        where there are no halves. Rows that the subsample lacks it cannot see.
-    """
-
-    totals: Float[np.ndarray, " S"]
-    corrected: bool
-    error: float = np.inf
+from decoct.passes.potentials import PassResult, Potentials
 
 
 def subsampled_totals(
@@ -47,7 +28,7 @@ def subsampled_totals(
     rows: Pool,
     values: Float[np.ndarray, "u S"],
     control_variates: bool = True,
-) -> SubsampledTotals:
+) -> PassResult:
     """Estimate Σ_n f_n at the draws from a uniform subsample.
 
     Parameters
@@ -64,18 +45,17 @@ def subsampled_totals(
         Allow the corrected estimate; False gives the plain one.
     """
     if not control_variates or len(values) < 2:
-        return SubsampledTotals(
-            _centred(potentials.n_rows / len(values) * values.sum(axis=0)), False
-        )
+        totals = _centred(potentials.n_rows / len(values) * values.sum(axis=0))
+        return PassResult(totals, error=np.inf, is_corrected=False)
     halves = [
-        Part(rows.some(half), values[half].sum(axis=0))
+        HalfSums(rows.some(half), values[half].sum(axis=0))
         for half in (slice(0, None, 2), slice(1, None, 2))
     ]
     return totals_from_halves(potentials, draws, halves)
 
 
-class Part(NamedTuple):
-    """Some rows of a subsample.
+class HalfSums(NamedTuple):
+    """Half of the rows of a subsample.
 
     Attributes
     ----------
@@ -90,8 +70,8 @@ class Part(NamedTuple):
 
 
 def totals_from_halves(
-    potentials: Potentials, draws: Float[np.ndarray, "S d"], halves: Sequence[Part]
-) -> SubsampledTotals:
+    potentials: Potentials, draws: Float[np.ndarray, "S d"], halves: Sequence[HalfSums]
+) -> PassResult:
     """Estimate Σ_n f_n at the draws from two random halves of a uniform subsample.
 
     Parameters
@@ -102,6 +82,12 @@ def totals_from_halves(
         θ_s in unconstrained space.
     halves
         The two halves; they tell which estimate is the better one, and serve together.
+
+    Returns
+    -------
+    PassResult
+        Without a pool; ``error`` is as the halves disagree, and sees nothing of rows that the
+        subsample lacks.
     """
     scale = potentials.n_rows / sum(len(half.rows.indices) for half in halves)
     at = draws.mean(axis=0)
@@ -113,9 +99,10 @@ def totals_from_halves(
     ]
     apart, plain_apart = (0.5 * float(np.var(a - b)) for a, b in (left, sums))
     if not apart < plain_apart:
-        return SubsampledTotals(_centred(sums[0] + sums[1]), False, plain_apart)
+        plain = _centred(sums[0] + sums[1])
+        return PassResult(plain, error=plain_apart, is_corrected=False)
     everything = _expansion(potentials.curvature(at), delta)
-    return SubsampledTotals(_centred(everything + left[0] + left[1]), True, apart)
+    return PassResult(_centred(everything + left[0] + left[1]), error=apart)
 
 
 def _expansion(curvature: Curvature, delta: Float[np.ndarray, "S d"]) -> Float[np.ndarray, " S"]:

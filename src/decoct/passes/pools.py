@@ -31,6 +31,9 @@ class Pool(NamedTuple):
         return Pool(self.indices[places], rows)
 
 
+EMPTY_POOL = Pool(np.zeros(0, dtype=np.int64), {})
+
+
 def merge_pools(*pools: Pool) -> Pool:
     """Return the union of pools, ascending, each row once."""
     indices = np.concatenate([pool.indices for pool in pools])

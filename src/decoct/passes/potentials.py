@@ -22,13 +22,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from decoct.data.arrays import ArrayRows
 from decoct.data.base import Chunk, Columns, Rows, columns_length
 from decoct.errors import ModelError, PotentialError
 from decoct.models.base import OF_FUNCTIONS, AbstractModel
 from decoct.models.parameters import ParameterSpace
 from decoct.passes.derivatives import to_second_order
 from decoct.passes.embeddings import Embedding, Values, as_embedding
-from decoct.passes.pools import Pool, Reservoir, merge_pools, row_exponentials
+from decoct.passes.pools import EMPTY_POOL, Pool, Reservoir, merge_pools, row_exponentials
 from decoct.runtime.precision import float64
 from decoct.runtime.progress import count_rows_of
 from decoct.stats.summation import Associative, Sum
@@ -61,22 +62,31 @@ class Curvature(NamedTuple):
     hessian: Float[np.ndarray, "d d"]
 
 
-class Sweep(NamedTuple):
-    """What one pass over the data brings back.
+class PassResult(NamedTuple):
+    """What a pass over the data brings back, exact or estimated from a subsample.
 
     Attributes
     ----------
     totals : (S,)
-        Σ_n f_n(θ_s) over all N rows.
-    norm_sum
-        Σ_n ‖g_n‖, from the first `NORM_DRAWS` draws.
+        Σ_n f_n(θ_s) over all N rows; an estimate is centred over the draws.
     pool
-        Half drawn with probability proportional to ‖g_n‖², half uniformly, without replacement.
+        Candidate rows; none where none were asked for.
+    error
+        ½Var in nats of the error of the totals; 0 where they are exact.
+    exact_draws
+        Draws at which all rows were evaluated.
+    is_corrected
+        Whether an estimate is better than rough: control variates were worth their pass.
+    norm_sum
+        Σ_n ‖g_n‖ of an exact pass, from the first `NORM_DRAWS` draws.
     """
 
     totals: Float[np.ndarray, " S"]
-    norm_sum: float
-    pool: Pool
+    pool: Pool = EMPTY_POOL
+    error: float = 0.0
+    exact_draws: int = 0
+    is_corrected: bool = True
+    norm_sum: float = np.nan
 
 
 @dataclass
@@ -125,6 +135,14 @@ class Potentials:
     def dim(self) -> int:
         return self.space.dim
 
+    def restricted(self, some: Pool) -> Potentials:
+        """Return the potentials of some of the rows; what they cost counts here.
+
+        Passes over them are none over all rows, and errors call them by their numbers here.
+        """
+        rows, numbers = ArrayRows(some.rows), self.named(some.indices)
+        return Potentials(self.model, rows, self.counts, numbers)
+
     def named(self, places: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
         """Return what errors call the rows at these places."""
         return places if self.numbers is None else self.numbers[places]
@@ -141,12 +159,13 @@ class Potentials:
         return self._walk(_TotalsOf(self.model, self.space, finite), at).rounded()
 
     @float64
-    def sweep(
+    def one_pass(
         self, at: Float[np.ndarray, "S d"] | Embedding, pool_size: int, key: jax.Array
-    ) -> Sweep:
-        """Return totals, norms and a pool of ``pool_size`` candidate rows, in one pass.
+    ) -> PassResult:
+        """Return exact totals, norms and a pool of ``pool_size`` candidate rows.
 
-        The pool is two reservoirs (Efraimidis & Spirakis 2006): half the places go to the
+        The pool is half drawn with probability proportional to ‖g_n‖², half uniformly, without
+        replacement: two reservoirs (Efraimidis & Spirakis 2006): half the places go to the
         smallest E_n/‖g_n‖², half to the smallest E'_n, with E, E' standard exponential numbers
         that depend on the key and the global row number alone, never on the chunking.
 
@@ -155,9 +174,14 @@ class Potentials:
         share, so that a coefficient which only a few rows inform still finds them in the pool.
         """
         places = self.n_rows if pool_size >= self.n_rows else max(1, pool_size // 2)
-        fn = _SweepOf(self.model, self.space, places)
+        fn = _PassOf(self.model, self.space, places)
         partial = self._walk(fn, at, key)
-        return Sweep(partial.totals.rounded(), float(partial.norm_sum.rounded()), partial.pool())
+        return PassResult(
+            partial.totals.rounded(),
+            partial.pool(),
+            exact_draws=as_embedding(at).size,
+            norm_sum=float(partial.norm_sum.rounded()),
+        )
 
     @float64
     def vectors(
@@ -247,7 +271,7 @@ class Potentials:
             result = self.rows.map_reduce(
                 fn, Associative(), at, *broadcast, size=size, on_chunk=count_rows_of(self.n_rows)
             )
-        self.counts.passes += 1
+        self.counts.passes += self.numbers is None
         self.counts.evaluations += self.n_rows * (evaluations or at.size)
         return result
 
@@ -278,7 +302,7 @@ class _TotalsOf:
 
 
 @dataclass(frozen=True)
-class _SweepOf:
+class _PassOf:
     """Chunk -> totals, sum of norms, and the chunk's entries for the two reservoirs."""
 
     model: AbstractModel
@@ -286,7 +310,7 @@ class _SweepOf:
     places: int
     size: int = 0
 
-    def __call__(self, chunk: Chunk, at: Embedding, key: jax.Array) -> _PartialSweep:
+    def __call__(self, chunk: Chunk, at: Embedding, key: jax.Array) -> _PartialPass:
         with jax.enable_x64(True):
             rows, mask = _padded(chunk, self.size)
             # Two kernels: XLA vectorises a log only next to a single reduction.
@@ -305,7 +329,7 @@ class _SweepOf:
             Reservoir.of(chunk, by_square, self.places),
             Reservoir.of(chunk, exponentials[:, 1], self.places),
         )
-        return _PartialSweep(Sum.of(totals), Sum.of(np.sqrt(squares).sum()), reservoirs)
+        return _PartialPass(Sum.of(totals), Sum.of(np.sqrt(squares).sum()), reservoirs)
 
 
 @dataclass(frozen=True)
@@ -328,14 +352,14 @@ class _CurvatureOf:
 
 
 @dataclass(frozen=True)
-class _PartialSweep:
+class _PartialPass:
     totals: Sum
     norm_sum: Sum
     reservoirs: tuple[Reservoir, Reservoir]
 
-    def __add__(self, other: _PartialSweep) -> _PartialSweep:
+    def __add__(self, other: _PartialPass) -> _PartialPass:
         first, second = (a + b for a, b in zip(self.reservoirs, other.reservoirs, strict=True))
-        return _PartialSweep(
+        return _PartialPass(
             self.totals + other.totals, self.norm_sum + other.norm_sum, (first, second)
         )
 

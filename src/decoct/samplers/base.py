@@ -154,4 +154,4 @@ class Sampler(Protocol):
 def require_sampler(given: object) -> None:
     """Refuse what is no sampler, a class instead of an instance included."""
     if isinstance(given, type) or not hasattr(given, "draw"):
-        raise RequestError(f"posterior must be a sampler such as Laplace(), not {given!r}.")
+        raise RequestError(f"sampler must be a sampler such as Laplace(), not {given!r}.")

@@ -144,13 +144,13 @@ class Look:
     ) -> Look:
         """Evaluate the leaf, in a pass that fills a pool of ``pool`` rows, and the parts."""
         potentials = Potentials(model, leaf.rows)
-        sweep = potentials.sweep(draws, pool, key)
-        near = _values(potentials, sweep.pool, sweep.totals, parts, draws)
+        found = potentials.one_pass(draws, pool, key)
+        near = _values(potentials, found.pool, found.totals, parts, draws)
         for part, values in zip(parts, near.parts, strict=True):
             _require_finite(part, values)
-        away = _far_values(potentials, sweep.pool, parts, far) if len(far) else None
+        away = _far_values(potentials, found.pool, parts, far) if len(far) else None
         evaluations = potentials.counts.evaluations
-        return cls(leaf, tuple(parts), sweep.pool, draws, near, away, evaluations)
+        return cls(leaf, tuple(parts), found.pool, draws, near, away, evaluations)
 
     @property
     def everything(self) -> range:

@@ -30,6 +30,7 @@ from decoct.constructions.base import (
     equal_weight_rows,
 )
 from decoct.constructions.hilbert.weighting import FullLaplace, Given, Weighting, as_weighting
+from decoct.constructions.registry import register
 from decoct.errors import RequestError
 from decoct.passes.embeddings import Embedding, ExactGaussian, Scores, as_embedding
 from decoct.passes.pools import Pool
@@ -39,6 +40,8 @@ from decoct.runtime.precision import float64
 from decoct.runtime.randomness import host_rng
 from decoct.solvers.active_set import UnitVectors
 from decoct.solvers.base import Budget, Path, Solver
+from decoct.solvers.frank_wolfe import FrankWolfe
+from decoct.solvers.giga import GIGA
 from decoct.solvers.importance_sampling import ImportanceSampling
 from decoct.solvers.orthogonal_pursuit import OrthogonalPursuit
 from decoct.stats.tangent import tangent
@@ -215,10 +218,10 @@ class Hilbert(OneStep):
                 f"Importance sampling needs every row as a candidate; pool allows {most} of {n}. "
                 "Raise pool, lower draws, or take FrankWolfe or GIGA."
             )
-        sweep = potentials.sweep(at, most, key)
-        vectors = at.vectors(potentials.vectors(sweep.pool.rows, at)).astype(dtype, copy=False)
-        norms = sweep.norm_sum * at.scale
-        return Space(sweep.pool, vectors, at.vectors(sweep.totals), norms)
+        found = potentials.one_pass(at, most, key)
+        vectors = at.vectors(potentials.vectors(found.pool.rows, at)).astype(dtype, copy=False)
+        norms = found.norm_sum * at.scale
+        return Space(found.pool, vectors, at.vectors(found.totals), norms)
 
     def _chosen(self, problem: Problem, pool: Pool, path: Path) -> tuple[SizedSelection, ...]:
         if not path:
@@ -261,3 +264,9 @@ def predicted(
         kl = at.predicted_kl(np.arange(one.selection.size), one.selection.weights)
         judged.append(SizedSelection(one.selection, kl))
     return tuple(judged)
+
+
+register("pursuit", lambda: Hilbert(OrthogonalPursuit()))
+register("giga", lambda: Hilbert(GIGA()), compared_as="GIGA")
+register("frank-wolfe", lambda: Hilbert(FrankWolfe()))
+register("importance-sampling", lambda: Hilbert(ImportanceSampling()))

@@ -31,6 +31,7 @@ from decoct.constructions.base import (
 )
 from decoct.constructions.hilbert.hilbert import HELD_OUT, predicted
 from decoct.constructions.hilbert.weighting import FullLaplace
+from decoct.constructions.registry import register
 from decoct.errors import RequestError
 from decoct.passes.embeddings import Moments
 from decoct.runtime import progress
@@ -84,12 +85,12 @@ class MomentMatching(OneStep):
         potentials = problem.potentials
         gaussian = self._laplace.gaussian(mode_key, potentials)
         at = Moments.of(gaussian)
-        sweep = potentials.sweep(at, self._candidates(problem), pool_key)
-        vectors = potentials.vectors(sweep.pool.rows, at)
+        found = potentials.one_pass(at, self._candidates(problem), pool_key)
+        vectors = potentials.vectors(found.pool.rows, at)
         progress.begin("solving", problem.size, "picks")
         path = orthogonal_pursuit(
             vectors,
-            sweep.totals,
+            found.totals,
             problem.size,
             sizes=problem.sizes,
             stop=lambda solution: bool(progress.advance(1, "picks")),
@@ -99,11 +100,11 @@ class MomentMatching(OneStep):
         for size in problem.sizes:
             fitting = [m for m in path if m <= size]
             if not fitting:
-                chosen.append(SizedSelection(equal_weight_rows(problem, sweep.pool, size), None))
+                chosen.append(SizedSelection(equal_weight_rows(problem, found.pool, size), None))
                 continue
             best = path[min(fitting, key=lambda m: path[m].residual_norm)]
-            rows = {name: column[best.indices] for name, column in sweep.pool.rows.items()}
-            picked = Selection(sweep.pool.indices[best.indices], best.weights, rows)
+            rows = {name: column[best.indices] for name, column in found.pool.rows.items()}
+            picked = Selection(found.pool.indices[best.indices], best.weights, rows)
             chosen.append(SizedSelection(picked, None))
         draws = gaussian.sample(host_rng(draw_key), HELD_OUT)
         judged = predicted(problem, tuple(chosen), draws)
@@ -111,7 +112,7 @@ class MomentMatching(OneStep):
         residual = min((one.residual_norm for one in path.values()), default=0.0)
         numbers = {
             "moments": at.size,
-            "pool": len(sweep.pool.indices),
+            "pool": len(found.pool.indices),
             "rows": last.selection.size,
             "second_order_kl": 0.5 * float(residual) ** 2,
             "predicted_kl": last.predicted_kl,
@@ -133,3 +134,6 @@ class MomentMatching(OneStep):
 
 def _moments(problem: Problem) -> int:
     return problem.dim * (problem.dim + 3) // 2
+
+
+register("moment-matching", MomentMatching, compared_as="moment matching")

@@ -11,14 +11,13 @@ problem on the pool by orthogonal pursuit with exchanges, and judges every size 
 held-out draws, ½Var(b − Σ w_n g_n) ≈ KL in nats. The pass also measures KL(π_ref‖π) at no extra
 cost; once that is small the draws are as good as draws from π and the rounds end.
 
-On large tables the first rounds scout (`constructions/scouting`): a subsample with second-order
-control variates stands in for the pass. The rounds that fill the sizes are then thin: all rows at
-a few draws, which fill the pool and measure how far the estimated totals are off. Where that is
-more than 1e-5 nats, and where a ``kl`` build certifies itself, a round passes over all rows at all
-draws.
+On large tables the first rounds use a subsample with second-order control variates in place of the
+pass (`subsampled_pass`). The rounds that fill the sizes pass over all rows at a few draws, which
+fill the pool and measure how far the estimated totals are off. Where that is more than 1e-5 nats,
+and where a ``kl`` build certifies itself, a round passes over all rows at all draws.
 
 The reference may keep more rows than asked for. Below about d(d+3)/2 rows π_w is a bad place to
-look from (its draws miss π), while a longer stretch of the same path is nearly exact.
+draw from (its draws miss π), while a longer part of the same path is nearly exact.
 
 Sources: Campbell & Broderick (2019), Hilbert coresets; Campbell & Beronov (2019), Eq. 4, 9-11.
 """
@@ -30,7 +29,6 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Float
 
 from decoct.constructions.base import (
     Plan,
@@ -42,31 +40,33 @@ from decoct.constructions.base import (
     uniform_selection,
 )
 from decoct.constructions.iterated_hilbert.subsampled_pass import (
-    FEW,
+    CHECK_DRAWS,
     FEWEST,
-    TOLERABLE,
-    part_of,
-    scouted,
-    scouting_rows,
-    thin,
+    MAX_TOTALS_ERROR,
+    checked_pass,
+    pilot_of,
+    subsample_pass,
+    subsample_size,
 )
 from decoct.constructions.iterated_hilbert.tangent_problem import (
-    Fits,
-    View,
+    PathFit,
+    SplitTangent,
     best_of_restarts,
     checked_at_its_draws,
     smallest,
 )
-from decoct.passes.pools import Pool, merge_pools
+from decoct.constructions.registry import register
+from decoct.passes.pools import merge_pools
+from decoct.passes.potentials import PassResult
 from decoct.runtime.randomness import host_rng
 from decoct.solvers.nnls import SparseWeights
 from decoct.status import Status
 
-SETTLED = 0.02
+KL_CONVERGED = 0.02
 """KL(π_ref‖π) in nats below which the draws count as draws from π."""
 
-FOUND = 1.0
-"""Estimated KL(π_ref‖π) in nats of the last draws below which scouting has done its work."""
+KL_STOP_SUBSAMPLING = 1.0
+"""Estimated KL(π_ref‖π) in nats of the last draws below which the subsample has done its work."""
 
 FEWEST_DRAWS, LARGE = 1000, 1_000_000
 """Least default S, and the rows from which on half of it will do: KL falls as 1/N, and what a draw
@@ -96,12 +96,11 @@ class IteratedHilbertState(NamedTuple):
         Factor on draws and pool, doubled when they were what limited a ``kl`` build.
     outcome
         `Status` by name.
-    scout
-        The subsample that the next round looks at; None once rounds pass over all rows at all
-        draws.
-    scouts
+    subsample
+        What the next round estimates totals from; None once rounds pass over all rows at all draws.
+    subsampled_rounds
         Rounds done with it alone.
-    thin
+    is_checked
         Whether the next round passes over all rows too, at a few draws.
     """
 
@@ -111,9 +110,9 @@ class IteratedHilbertState(NamedTuple):
     chosen: tuple[SizedSelection, ...]
     effort: float
     outcome: str
-    scout: Selection | None = None
-    scouts: int = 0
-    thin: bool = False
+    subsample: Selection | None = None
+    subsampled_rounds: int = 0
+    is_checked: bool = False
 
 
 @dataclass(frozen=True)
@@ -124,10 +123,10 @@ class IteratedHilbert:
     ----------
     max_rounds
         Most rounds over all rows. A ``kl`` build may take twice as many. Before them come at most
-        max_rounds − 2 that scout.
-    scout
-        If the table is large, let the first rounds look at a subsample, and those that fill the
-        size at all rows at a few draws beside it. False: every round evaluates all rows at all
+        max_rounds − 2 on a subsample.
+    subsample_first
+        If the table is large, let the first rounds use a subsample, and those that fill the size
+        all rows at a few draws beside it. False: every round evaluates all rows at all
         draws.
     draws
         S, draws per round (four fifths to fit, one fifth held out); default
@@ -148,7 +147,7 @@ class IteratedHilbert:
     """
 
     max_rounds: int = 4
-    scout: bool = True
+    subsample_first: bool = True
     draws: int | None = None
     pool: int | None = None
     pilot: int | None = None
@@ -158,42 +157,43 @@ class IteratedHilbert:
     max_size: int | None = None
 
     def init(self, key: jax.Array, problem: Problem) -> IteratedHilbertState:
-        size, n_seen, seen = self._pilot(problem), self._scouting_rows(problem), None
+        size, n_seen, seen = self._pilot(problem), self._subsample_size(problem), None
         if n_seen is None:
             pilot = uniform_selection(key, problem, size)
         else:
             seen = uniform_selection(key, problem, n_seen)
-            pilot = part_of(problem, seen, size)
+            pilot = pilot_of(problem, seen, size)
         return IteratedHilbertState(0, pilot, np.inf, (), 1.0, Status.RUNNING.name, seen)
 
     def step(
         self, key: jax.Array, problem: Problem, state: IteratedHilbertState
     ) -> tuple[IteratedHilbertState, StepInfo]:
-        look = self._look(key, problem, state)
-        view = look.view
-        if look.draws_on_all_rows == 0:
-            after, last = self._scout(problem, state, look)
+        tangent, result, sampler = self._collect(key, problem, state)
+        n_seen = problem.n_rows
+        if result.exact_draws == 0 and state.subsample is not None:
+            n_seen = state.subsample.size
+            after, last = self._fit_reference(problem, state, tangent, result.is_corrected)
         else:
-            if look.draws_on_all_rows == len(view.draws):
-                state = state._replace(scout=None, thin=False)
+            if result.exact_draws == len(tangent.draws):
+                state = state._replace(subsample=None, is_checked=False)
             if problem.kl is None:
-                after = self._fit_sizes(jax.random.fold_in(key, 3), problem, state, view)
+                after = self._fit_sizes(jax.random.fold_in(key, 3), problem, state, tangent)
             else:
-                after = self._fit_kl(problem, state, view, problem.kl)
+                after = self._fit_kl(problem, state, tangent, problem.kl)
             last = after.chosen[-1]
         numbers = {
-            "rows_seen": look.rows_seen,
-            "sampler": look.sampler,
-            "draws": len(view.draws),
-            "draws_on_all_rows": look.draws_on_all_rows,
-            "pool": len(view.pool.indices),
+            "rows_seen": n_seen,
+            "sampler": sampler,
+            "draws": len(tangent.draws),
+            "draws_on_all_rows": result.exact_draws,
+            "pool": len(tangent.pool.indices),
             "reference_rows": state.reference.size,
             "reference_kl": after.reference_kl,
             "rows": last.selection.size,
             "predicted_kl": last.predicted_kl,
         }
-        if 0 < look.draws_on_all_rows < len(view.draws):
-            numbers["totals_error"] = view.error
+        if 0 < result.exact_draws < len(tangent.draws):
+            numbers["totals_error"] = tangent.error
         kl = last.predicted_kl
         message = f"{last.selection.size} rows" + (
             "" if kl is None else f", predicted KL {kl:.2g} nats"
@@ -207,18 +207,18 @@ class IteratedHilbert:
         return state.chosen
 
     def steps(self, problem: Problem) -> int:
-        scouts = 0 if self._scouting_rows(problem) is None else self.max_rounds - 2
-        return scouts + self._most_rounds(problem)
+        first = 0 if self._subsample_size(problem) is None else self.max_rounds - 2
+        return first + self._most_rounds(problem)
 
     def _most_rounds(self, problem: Problem) -> int:
         """Return most rounds over all rows."""
         return self.max_rounds if problem.kl is None else 2 * self.max_rounds
 
-    def _scouting_rows(self, problem: Problem) -> int | None:
-        """Return the size of the subsample, or None where no round looks at one."""
-        if not self.scout or self.max_rounds <= 2:
+    def _subsample_size(self, problem: Problem) -> int | None:
+        """Return the size of the subsample, or None where no round uses one."""
+        if not self.subsample_first or self.max_rounds <= 2:
             return None
-        size = scouting_rows(problem, *self._effort(problem, None))
+        size = subsample_size(problem, *self._effort(problem, None))
         return None if size is None or size < self._pilot(problem) else size
 
     def _pilot(self, problem: Problem) -> int:
@@ -228,7 +228,7 @@ class IteratedHilbert:
         """One pass at S draws is the least, or one at few and two of 1 + 2 d potentials a row."""
         n, (S, P) = problem.n_rows, self._effort(problem, None)
         P = min(P, n)
-        seen = self._scouting_rows(problem)
+        seen = self._subsample_size(problem)
         rounds, pool = self._most_rounds(problem), 2 * S * (P + 2 * problem.size)
         effort = 1 if problem.kl is None else 4
         most = float(effort * rounds * (n * S + pool))
@@ -240,9 +240,9 @@ class IteratedHilbert:
             fits = self._planned_fits(problem, S, P, usual, usual, usual * least)
             return Plan(passes, (least, most), array_bytes, fits)
         corrected = n * (1 + 2 * problem.dim) + seen * S
-        thinned = float(2 * (corrected + pool) + n * FEW)
+        thinned = float(2 * (corrected + pool) + n * CHECK_DRAWS)
         least = thinned if problem.kl is None else thinned + n * S + pool
-        most += n * FEW + corrected + (self.max_rounds - 2) * (corrected + pool)
+        most += n * CHECK_DRAWS + corrected + (self.max_rounds - 2) * (corrected + pool)
         fits = self._planned_fits(problem, S, P, self._usual_rounds(problem), 3, least)
         return Plan((2, 2 * rounds + self.max_rounds - 1), (least, most), array_bytes, fits)
 
@@ -286,85 +286,102 @@ class IteratedHilbert:
         S = int(effort * (self.draws or min(2000, max(least, 6 * size))))
         return S, int(effort * (self.pool or max(2000, 10 * size)))
 
-    def _look(self, key: jax.Array, problem: Problem, state: IteratedHilbertState) -> _Look:
+    def _collect(
+        self, key: jax.Array, problem: Problem, state: IteratedHilbertState
+    ) -> tuple[SplitTangent, PassResult, str]:
         """Draw from the reference posterior and make the one pass of this round."""
-        draw_key, sweep_key, split_key = jax.random.split(key, 3)
+        draw_key, pass_key, split_key = jax.random.split(key, 3)
         S, P = self._effort(problem, state)
         draws = problem.draw(draw_key, state.reference, S)
         # Chains come one after the other; mixed up, both parts see all of them.
         order = host_rng(split_key).permutation(S)
         z = draws.flat[:S][order]
+        result = self._pass(pass_key, problem, state, z, P)
+        pools = (result.pool, state.reference.pool, *(one.selection.pool for one in state.chosen))
+        rhat = float(draws.info.get("rhat", np.nan))
+        error = result.error if result.exact_draws else 0.0
+        tangent = SplitTangent.of(
+            problem, z, result.totals, merge_pools(*pools), state.reference, error, rhat
+        )
+        return tangent, result, draws.sampler
 
-        def view_of(totals: Float[np.ndarray, " S"], seen: Pool, error: float = 0.0) -> View:
-            pools = (seen, state.reference.pool, *(one.selection.pool for one in state.chosen))
-            rhat = float(draws.info.get("rhat", np.nan))
-            pool = merge_pools(*pools)
-            return View.of(problem, z, totals, pool, state.reference, error, rhat)
-
-        if state.scout is not None and not state.thin:
-            found = scouted(sweep_key, problem, state.scout, z, P)
-            view = view_of(found.totals, found.pool)
-            return _Look(view, draws.sampler, state.scout.size, 0, found.corrected)
+    def _pass(
+        self, key: jax.Array, problem: Problem, state: IteratedHilbertState, z: np.ndarray, P: int
+    ) -> PassResult:
+        """Estimate the totals from the subsample, or pass over all rows at a few or all draws."""
+        if state.subsample is not None and not state.is_checked:
+            return subsample_pass(key, problem, state.subsample, z, P)
         certifying = problem.kl is not None and len(state.chosen) > 0
-        if state.scout is not None and not certifying and S >= FEWEST:
-            tolerable = TOLERABLE if problem.kl is None else min(TOLERABLE, 0.1 * problem.kl)
-            thinned = thin(sweep_key, problem, state.scout, z, P, tolerable)
-            if thinned is not None:
-                return _Look(view_of(*thinned), draws.sampler, problem.n_rows, FEW)
-        sweep = problem.potentials.sweep(z, P, sweep_key)
-        return _Look(view_of(sweep.totals, sweep.pool), draws.sampler, problem.n_rows, S)
+        if state.subsample is not None and not certifying and len(z) >= FEWEST:
+            tolerable = MAX_TOTALS_ERROR
+            if problem.kl is not None:
+                tolerable = min(MAX_TOTALS_ERROR, 0.1 * problem.kl)
+            result = checked_pass(key, problem, state.subsample, z, P, tolerable)
+            if result is not None:
+                return result
+        return problem.potentials.one_pass(z, P, key)
 
-    def _scout(
-        self, problem: Problem, state: IteratedHilbertState, look: _Look
+    def _fit_reference(
+        self,
+        problem: Problem,
+        state: IteratedHilbertState,
+        tangent: SplitTangent,
+        is_corrected: bool,
     ) -> tuple[IteratedHilbertState, SizedSelection]:
-        """Fit the next reference from what the subsample shows, and say whether to scout on."""
-        view = look.view
-        best = self._stretch(problem, view, (problem.size,), False).best(problem)
-        scouts = state.scouts + 1
-        nearer = view.reference_kl > FOUND and view.reference_kl < 0.5 * state.reference_kl
-        go_on = look.trusted and nearer and scouts < self.max_rounds - 2
+        """Fit the next reference to the subsample's totals, and say what the next round uses."""
+        best = self._extend_path(problem, tangent, (problem.size,), False).best(problem)
+        done = state.subsampled_rounds + 1
+        is_nearer = (
+            tangent.reference_kl > KL_STOP_SUBSAMPLING
+            and tangent.reference_kl < 0.5 * state.reference_kl
+        )
+        again = is_corrected and is_nearer and done < self.max_rounds - 2
         after = state._replace(
             round=state.round + 1,
             reference=best.selection,
-            reference_kl=view.reference_kl,
-            # without control variates that serve here, a thin pass would be in vain
-            scout=state.scout if look.trusted else None,
-            scouts=scouts,
-            thin=not go_on,
+            reference_kl=tangent.reference_kl,
+            # where control variates do not help, a checked pass would not either
+            subsample=state.subsample if is_corrected else None,
+            subsampled_rounds=done,
+            is_checked=not again,
         )
         return after, best
 
-    def _stretch(self, problem: Problem, view: View, sizes: tuple[int, ...], final: bool) -> Fits:
+    def _extend_path(
+        self, problem: Problem, tangent: SplitTangent, sizes: tuple[int, ...], final: bool
+    ) -> PathFit:
         """Pursue until the path is long enough to be a reference and the size asked for."""
         least = problem.size if problem.kl is None else 1
-        longest = self._longest(problem.size, view.fitted_draws)
+        longest = self._longest(problem.size, tangent.fitted_draws)
 
         def long_enough(solution: SparseWeights) -> bool:
-            return len(solution.indices) >= least and view.judge(solution) <= GOOD_REFERENCE
+            return len(solution.indices) >= least and tangent.judge(solution) <= GOOD_REFERENCE
 
         exchanges = self.exchanges if final else min(1, self.exchanges)
-        return view.pursue(longest, sizes=sizes, stop=long_enough, exchanges=exchanges)
+        return tangent.pursue(longest, sizes=sizes, stop=long_enough, exchanges=exchanges)
 
     def _fit_sizes(
-        self, key: jax.Array, problem: Problem, state: IteratedHilbertState, view: View
+        self, key: jax.Array, problem: Problem, state: IteratedHilbertState, tangent: SplitTangent
     ) -> IteratedHilbertState:
-        """Fill every requested size, and stretch the path until it can be a reference."""
+        """Fill every requested size, and extend the path until it can be a reference."""
         rounds = state.round + 1
         outcome = Status.RUNNING
-        if not view.is_telling:
+        if not tangent.is_informative:
             outcome = Status.UNKNOWN
-        elif view.reference_kl <= SETTLED:
+        elif tangent.reference_kl <= KL_CONVERGED:
             outcome = Status.DONE
-        elif rounds - state.scouts >= self.max_rounds:
+        elif rounds - state.subsampled_rounds >= self.max_rounds:
             outcome = Status.MAX_ROUNDS_REACHED
         final = outcome is not Status.RUNNING
         # Earlier rounds only have to supply the next reference.
-        fits = self._stretch(problem, view, problem.sizes if final else (problem.size,), final)
+        fits = self._extend_path(
+            problem, tangent, problem.sizes if final else (problem.size,), final
+        )
         chosen = tuple(fits.best(problem, size) for size in problem.sizes)
         reference = fits.best(problem).selection
         if final:
             chosen = tuple(
-                self._judged(key, problem, state, view, one, size, outcome)
+                self._judged(key, problem, state, tangent, one, size, outcome)
                 for one, size in zip(chosen, problem.sizes, strict=True)
             )
             if any(one.predicted_kl is None for one in chosen):
@@ -372,7 +389,7 @@ class IteratedHilbert:
         return state._replace(
             round=rounds,
             reference=reference,
-            reference_kl=view.reference_kl,
+            reference_kl=tangent.reference_kl,
             chosen=chosen,
             outcome=outcome.name,
         )
@@ -382,7 +399,7 @@ class IteratedHilbert:
         key: jax.Array,
         problem: Problem,
         state: IteratedHilbertState,
-        view: View,
+        tangent: SplitTangent,
         found: SizedSelection,
         size: int,
         outcome: Status,
@@ -391,75 +408,51 @@ class IteratedHilbert:
         if outcome is Status.UNKNOWN or found.predicted_kl is None:
             return SizedSelection(found.selection, None)
         if found.predicted_kl > self.restart_above:
-            found = best_of_restarts(problem, view, found, size, self.restarts, self.exchanges)
+            found = best_of_restarts(problem, tangent, found, size, self.restarts, self.exchanges)
         predicted = found.predicted_kl
         if predicted is not None and predicted <= self.restart_above:
-            predicted = checked_at_its_draws(key, problem, view, found, state.reference)
+            predicted = checked_at_its_draws(key, problem, tangent, found, state.reference)
         if predicted is not None and outcome is Status.MAX_ROUNDS_REACHED:
-            predicted += view.reference_kl
+            predicted += tangent.reference_kl
         return SizedSelection(found.selection, predicted)
 
     def _fit_kl(
-        self, problem: Problem, state: IteratedHilbertState, view: View, kl: float
+        self, problem: Problem, state: IteratedHilbertState, tangent: SplitTangent, kl: float
     ) -> IteratedHilbertState:
         """Certify the last round's selection, or find the smallest one predicted to reach kl."""
         rounds = state.round + 1
-        if state.chosen and view.is_telling and view.reference_kl_upper <= kl:
-            certified = SizedSelection(state.chosen[-1].selection, view.reference_kl_upper)
+        if state.chosen and tangent.is_informative and tangent.reference_kl_upper <= kl:
+            certified = SizedSelection(state.chosen[-1].selection, tangent.reference_kl_upper)
             return state._replace(
                 round=rounds,
-                reference_kl=view.reference_kl,
+                reference_kl=tangent.reference_kl,
                 chosen=(certified,),
                 outcome=Status.REACHED.name,
             )
-        goal = kl * 0.5 ** max(1, rounds - state.scouts - 1)
-        fits = view.pursue(problem.size, stop=lambda solution: view.judge(solution) <= goal)
+        goal = kl * 0.5 ** max(1, rounds - state.subsampled_rounds - 1)
+        fits = tangent.pursue(problem.size, stop=lambda solution: tangent.judge(solution) <= goal)
         best = fits.best(problem)
         reached = best.predicted_kl is not None and best.predicted_kl <= goal
         if reached:
-            best = smallest(problem, view, goal, best, self.exchanges)
+            best = smallest(problem, tangent, goal, best, self.exchanges)
         effort, outcome = state.effort, Status.RUNNING
-        limited = not reached and view.reference_kl <= max(SETTLED, kl)
-        if not view.is_telling:
+        limited = not reached and tangent.reference_kl <= max(KL_CONVERGED, kl)
+        if not tangent.is_informative:
             outcome, best = Status.UNKNOWN, SizedSelection(best.selection, None)
         elif limited and effort >= 4.0:
             outcome = Status.SHORT_SIZE
         elif limited:
             effort *= 2.0
-        if outcome is Status.RUNNING and rounds - state.scouts >= 2 * self.max_rounds:
+        if outcome is Status.RUNNING and rounds - state.subsampled_rounds >= 2 * self.max_rounds:
             outcome = Status.SHORT_ROUNDS
         return state._replace(
             round=rounds,
             reference=best.selection,
-            reference_kl=view.reference_kl,
+            reference_kl=tangent.reference_kl,
             chosen=(best,),
             effort=effort,
             outcome=outcome.name,
         )
-
-
-class _Look(NamedTuple):
-    """A view, and what it was made from.
-
-    Attributes
-    ----------
-    view
-        The pool in the tangent space.
-    sampler
-        Whose draws it is at.
-    rows_seen
-        All N, or those of the subsample.
-    draws_on_all_rows
-        Draws at which all rows were evaluated.
-    trusted
-        Whether totals from a subsample alone are more than rough.
-    """
-
-    view: View
-    sampler: str
-    rows_seen: int
-    draws_on_all_rows: int
-    trusted: bool = True
 
 
 def _quadratic(problem: Problem) -> int:
@@ -472,3 +465,6 @@ def _likely_size(problem: Problem, state: IteratedHilbertState | None) -> int:
     if state is not None and state.chosen:
         return max(50, state.chosen[-1].selection.size)
     return min(problem.size, max(50, _quadratic(problem)))
+
+
+register("iterated-hilbert", IteratedHilbert, compared_as="IteratedHilbert")

@@ -1,6 +1,6 @@
-"""What one look at the rows shows a construction, and the sparse fits made from it.
+"""The sparse regression problem of a round, and the fits made from it.
 
-A look supplies draws θ_s, totals Σ_n f_n(θ_s) and a pool of candidate rows. Four fifths of the
+A pass supplies draws θ_s, totals Σ_n f_n(θ_s) and a pool of candidate rows. Four fifths of the
 draws fit, min_{w ≥ 0} ‖b − Σ w_n g_n‖²; the rest judge, ½Var(b − Σ w_n g_n) ≈ KL in nats
 (`decoct.stats.tangent`).
 """
@@ -33,7 +33,7 @@ MAX_RHAT = 1.1
 
 
 @dataclass(frozen=True)
-class View:
+class SplitTangent:
     """The pool in the tangent space at some draws, for fitting and for judging.
 
     Attributes
@@ -72,7 +72,7 @@ class View:
         reference: Selection,
         error: float = 0.0,
         rhat: float = np.nan,
-    ) -> View:
+    ) -> SplitTangent:
         """Evaluate the pool, which holds the reference's rows, at the draws."""
         values = problem.potentials.vectors(pool.rows, draws)
         fit = max(2, (4 * len(draws)) // 5)
@@ -90,7 +90,7 @@ class View:
         )
 
     @property
-    def is_telling(self) -> bool:
+    def is_informative(self) -> bool:
         """Whether the draws can tell one choice of rows from another.
 
         They cannot where the data move the log posterior by next to nothing (½Var of the totals
@@ -115,7 +115,7 @@ class View:
         stop: Callable[[SparseWeights], bool] | None = None,
         exchanges: int = 0,
         draws: np.ndarray | slice = slice(None),
-    ) -> Fits:
+    ) -> PathFit:
         """Return orthogonal pursuit's solution at every size, judged.
 
         Parameters
@@ -137,11 +137,11 @@ class View:
             stop=stop,
             exchanges=exchanges,
         )
-        return Fits(self, path, {m: self.judge(one) for m, one in path.items()})
+        return PathFit(self, path, {m: self.judge(one) for m, one in path.items()})
 
 
 @dataclass(frozen=True)
-class Fits:
+class PathFit:
     """Sparse weights at every size of one pursuit.
 
     Attributes
@@ -152,7 +152,7 @@ class Fits:
         Size -> predicted KL in nats.
     """
 
-    view: View
+    tangent: SplitTangent
     path: dict[int, SparseWeights]
     predicted_kl: dict[int, float]
 
@@ -160,20 +160,24 @@ class Fits:
         """Return the solution of at most ``most`` rows that is predicted to be nearest."""
         judged = {m: kl for m, kl in self.predicted_kl.items() if most is None or m <= most}
         if not judged:
-            return SizedSelection(equal_weight_rows(problem, self.view.pool, problem.size), None)
+            return SizedSelection(equal_weight_rows(problem, self.tangent.pool, problem.size), None)
         m = min(judged, key=lambda m: judged[m])
-        return SizedSelection(_selection(self.view.pool, self.path[m]), judged[m])
+        return SizedSelection(_selection(self.tangent.pool, self.path[m]), judged[m])
 
     def longest(self) -> SizedSelection | None:
         """Return the longest solution."""
         if not self.path:
             return None
         m = max(self.path)
-        return SizedSelection(_selection(self.view.pool, self.path[m]), self.predicted_kl[m])
+        return SizedSelection(_selection(self.tangent.pool, self.path[m]), self.predicted_kl[m])
 
 
 def checked_at_its_draws(
-    key: jax.Array, problem: Problem, view: View, found: SizedSelection, reference: Selection
+    key: jax.Array,
+    problem: Problem,
+    tangent: SplitTangent,
+    found: SizedSelection,
+    reference: Selection,
 ) -> float | None:
     """Return the predicted KL, corrected if the coreset's own draws refute it.
 
@@ -186,13 +190,15 @@ def checked_at_its_draws(
     """
     assert found.predicted_kl is not None
     padded_as = max(found.selection.size, reference.size)
-    draws = problem.draw(key, found.selection, len(view.draws), view.draws.mean(axis=0), padded_as)
+    draws = problem.draw(
+        key, found.selection, len(tangent.draws), tangent.draws.mean(axis=0), padded_as
+    )
     if draws.info.get("rhat", 1.0) > MAX_RHAT:
         return None
-    at = draws.flat[: len(view.draws)]
+    at = draws.flat[: len(tangent.draws)]
     log_ratios = _weighted_sum(problem, reference, at) - _weighted_sum(problem, found.selection, at)
     kl = kl_from_log_ratios(log_ratios).reverse
-    explained = (np.sqrt(found.predicted_kl) + np.sqrt(max(0.0, view.reference_kl))) ** 2
+    explained = (np.sqrt(found.predicted_kl) + np.sqrt(max(0.0, tangent.reference_kl))) ** 2
     return found.predicted_kl if kl <= REFUTED * explained else kl
 
 
@@ -201,13 +207,13 @@ def _weighted_sum(problem: Problem, selection: Selection, at: np.ndarray) -> np.
 
 
 def smallest(
-    problem: Problem, view: View, goal: float, best: SizedSelection, exchanges: int
+    problem: Problem, tangent: SplitTangent, goal: float, best: SizedSelection, exchanges: int
 ) -> SizedSelection:
     """Bisect for the smallest size whose exchanged solution is still predicted to reach goal."""
     low, high = max(1, best.selection.size // 2), best.selection.size
     while high - low > max(1, high // 50):
         middle = (low + high) // 2
-        attempt = view.pursue(middle, sizes=(middle,), exchanges=exchanges).best(problem)
+        attempt = tangent.pursue(middle, sizes=(middle,), exchanges=exchanges).best(problem)
         if attempt.predicted_kl is not None and attempt.predicted_kl <= goal:
             best, high = attempt, min(middle, attempt.selection.size)
         else:
@@ -216,7 +222,12 @@ def smallest(
 
 
 def best_of_restarts(
-    problem: Problem, view: View, found: SizedSelection, size: int, restarts: int, exchanges: int
+    problem: Problem,
+    tangent: SplitTangent,
+    found: SizedSelection,
+    size: int,
+    restarts: int,
+    exchanges: int,
 ) -> SizedSelection:
     """Where the quadratic model has broken down, compare several local optima by Gaussian KL.
 
@@ -224,12 +235,14 @@ def best_of_restarts(
     wide π_w is there. KL between the Laplace fit of π_w and the moments of the draws does not, and
     needs the M rows only.
     """
-    target = Gaussian(view.draws.mean(axis=0), np.atleast_2d(np.cov(view.draws, rowvar=False)))
+    target = Gaussian(
+        tangent.draws.mean(axis=0), np.atleast_2d(np.cov(tangent.draws, rowvar=False))
+    )
     best, best_kl = found, _gaussian_kl(problem, found.selection, target)
-    rng = np.random.default_rng(len(view.pool.indices))
+    rng = np.random.default_rng(len(tangent.pool.indices))
     for _ in range(restarts):
-        half = rng.permutation(view.fitted_draws)[: max(2, view.fitted_draws // 2)]
-        fits = view.pursue(size, sizes=(size,), exchanges=exchanges, draws=half)
+        half = rng.permutation(tangent.fitted_draws)[: max(2, tangent.fitted_draws // 2)]
+        fits = tangent.pursue(size, sizes=(size,), exchanges=exchanges, draws=half)
         attempt = fits.longest()
         if attempt is None:
             continue

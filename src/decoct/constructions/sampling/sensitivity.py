@@ -33,6 +33,7 @@ from scipy.cluster.vq import kmeans
 from scipy.linalg import solve_triangular
 
 from decoct.constructions.base import OneStep, OneStepState, Plan, Problem, SizedSelection, StepInfo
+from decoct.constructions.registry import register
 from decoct.constructions.sampling.weighted_sampling import (
     CHUNK,
     Listed,
@@ -338,3 +339,6 @@ class _LogisticBound:
 
 _Bound = _GaussianShares | _LogisticBound
 """What says of the rows of a chunk how much they can matter."""
+
+
+register("sensitivity", Sensitivity, compared_as="sensitivity")

@@ -20,6 +20,7 @@ from decoct.constructions.base import (
     SizedSelection,
     StepInfo,
 )
+from decoct.constructions.registry import register
 from decoct.runtime.randomness import host_rng
 
 
@@ -51,3 +52,6 @@ class Uniform(OneStep):
     def plan(self, problem: Problem) -> Plan:
         """Nothing is evaluated; the rows drawn are read."""
         return Plan((0, 0), (0.0, 0.0), 16 * problem.size)
+
+
+register("uniform", Uniform, compared_as="uniform")

@@ -31,6 +31,7 @@ from decoct.constructions.base import (
     StepInfo,
     equal_weight_rows,
 )
+from decoct.constructions.registry import register
 from decoct.constructions.sparse_vi.manifold import (
     LocalView,
     Manifold,
@@ -315,3 +316,9 @@ def _anything(problem: Problem) -> Selection:
     everything = np.arange(min(problem.n_rows, 10 * problem.size))
     pool = Pool(everything, problem.potentials.rows.take(everything))
     return equal_weight_rows(problem, pool, problem.size)
+
+
+REGISTERED_SUBSAMPLE = 2000
+"""Rows among which the registered SparseVI chooses at a time."""
+
+register("sparse-vi", lambda: SparseVI(subsample=REGISTERED_SUBSAMPLE), compared_as="SparseVI")
