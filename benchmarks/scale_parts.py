@@ -202,7 +202,7 @@ def pass_run(options: argparse.Namespace) -> dict[str, Any]:
     from benchmarks.tables import best_of
     from decoct.data.encoded import encoded
     from decoct.passes.potentials import Potentials, chunk_rows
-    from decoct.runtime.memory import keep_buffers
+    from decoct.runtime.resources import keep_buffers
 
     keep_buffers()  # as a build does
     rng, n, draws = np.random.default_rng(0), 200_000, 1000

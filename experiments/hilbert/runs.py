@@ -42,7 +42,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from decoct.runtime.compilation import use_compilation_cache
+from decoct.runtime.resources import use_compilation_cache
 from decoct.samplers.base import WeightedDensity
 from decoct.theory.predictive import negative_log_likelihood
 from decoct.theory.wasserstein import wasserstein

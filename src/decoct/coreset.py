@@ -16,15 +16,12 @@ from jaxtyping import Float, Int
 
 from decoct.errors import RequestError
 from decoct.models.base import OF_FUNCTIONS, AbstractModel
-from decoct.models.fingerprint import fingerprint
 from decoct.report import Report
 from decoct.runtime.checks import is_whole
-from decoct.runtime.compilation import use_compilation_cache
 from decoct.runtime.precision import float64
 from decoct.runtime.progress import ProgressBar
+from decoct.runtime.resources import use_compilation_cache
 from decoct.samplers.base import Draws, Sampler, WeightedDensity
-from decoct.samplers.datatree import to_datatree
-from decoct.samplers.nuts import NUTS
 from decoct.stats.chains import MIXED_RHAT, USABLE_KHAT
 
 if TYPE_CHECKING:
@@ -139,6 +136,9 @@ class Coreset:
         for option, value in {"draws": draws, "chains": chains, "warmup": warmup}.items():
             if not is_whole(value, 1):
                 raise RequestError(f"{option} must be a whole number of at least 1, not {value!r}.")
+        from decoct.samplers.datatree import to_datatree
+        from decoct.samplers.nuts import NUTS
+
         use_compilation_cache()
         sampler = NUTS(warmup=warmup) if sampler is None else sampler
         drawn = self._drawn(jax.random.key(seed), sampler, draws, chains, progress)
@@ -196,6 +196,8 @@ class Coreset:
             "report": self.report.to_dict(),
         }
         if model.get("kind") in OF_FUNCTIONS:
+            from decoct.models.fingerprint import fingerprint
+
             encoded = self.model.encode(self.rows, self.indices)
             description["values"] = fingerprint(self.model, encoded)
         return description

@@ -93,7 +93,7 @@ def test_many_who_want_it_at_once(tmp_path):
 
 HOLD = """
 import sys, time
-from decoct.file_lock import exclusive_lock
+from decoct.runtime.file_lock import exclusive_lock
 with exclusive_lock(sys.argv[1], "checkpoint"):
     print("held", flush=True)
     time.sleep(60)

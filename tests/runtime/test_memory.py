@@ -10,7 +10,7 @@ import pytest
 
 FAULTS = """
 import ctypes, resource
-from decoct.memory import keep_buffers
+from decoct.runtime.resources import keep_buffers
 print(int(keep_buffers()))
 c = ctypes.CDLL(None)
 c.malloc.restype, c.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]

@@ -10,7 +10,7 @@ from rich.console import Console
 
 import decoct
 from decoct.data.progress_rows import counted_rows, watched
-from decoct.runtime import progress
+from decoct.runtime import progress, progress_columns
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def screen(monkeypatch):
     monkeypatch.setattr(progress, "PATIENCE", -1.0)
     file = io.StringIO()
     monkeypatch.setattr(
-        progress, "Console", lambda **_: Console(file=file, force_terminal=True, width=100)
+        progress_columns, "Console", lambda **_: Console(file=file, force_terminal=True, width=100)
     )
 
     def look(bar):

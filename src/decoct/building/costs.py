@@ -31,8 +31,7 @@ from decoct.data.tables import rows as as_rows
 from decoct.errors import RequestError
 from decoct.models.base import AbstractModel, require_model
 from decoct.passes.potentials import POTENTIALS_PER_CHUNK, Potentials, chunk_rows
-from decoct.runtime.blas import few_threads
-from decoct.runtime.compilation import use_compilation_cache
+from decoct.runtime.resources import few_threads, use_compilation_cache
 from decoct.samplers.base import Sampler
 from decoct.stats.chains import GOOD_KHAT
 

@@ -19,7 +19,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from decoct.building.checkpoint import Checkpoint, read_build, reserve
 from decoct.building.request import Request, whole
 from decoct.constructions.base import Construction, Plan, Problem, plan_of
 from decoct.coreset import Coreset
@@ -31,10 +30,8 @@ from decoct.errors import ShortBuildWarning
 from decoct.models.base import AbstractModel, require_model
 from decoct.passes.potentials import Potentials
 from decoct.report import Report, described
-from decoct.runtime.blas import few_threads
-from decoct.runtime.compilation import use_compilation_cache
-from decoct.runtime.memory import keep_buffers
 from decoct.runtime.progress import ProgressBar, begin, clock_time
+from decoct.runtime.resources import few_threads, keep_buffers, use_compilation_cache
 from decoct.samplers.base import Sampler
 from decoct.status import Status
 
@@ -165,6 +162,8 @@ def resume(
     RequestError
         The checkpoint is missing, damaged, or of another model, method or table.
     """
+    from decoct.building.checkpoint import read_build
+
     asked = read_build(checkpoint)["request"]
     request = Request.checked(
         size=asked["size"], kl=asked["kl"], method=method, sampler=sampler, seed=asked["seed"]
@@ -201,6 +200,8 @@ def run(
     key = jax.random.key(request.seed)
     with ExitStack() as stack:
         if checkpoint is not None:
+            from decoct.building.checkpoint import reserve
+
             stack.enter_context(reserve(checkpoint))
         stack.enter_context(ProgressBar(progress))
         stack.enter_context(naming_files(source))
@@ -212,6 +213,8 @@ def run(
             problem = Problem(Potentials(model, table), request.sampler, sizes, request.kl)
             saved = None
             if checkpoint is not None:
+                from decoct.building.checkpoint import Checkpoint
+
                 begin("verifying the table's fingerprint", source.n_rows)
                 saved = Checkpoint(checkpoint, request.checkpoint_key(model, table), method)
         with timed(seconds, "rounds"):

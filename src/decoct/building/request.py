@@ -13,7 +13,6 @@ from decoct.data.base import fingerprint as table_fingerprint
 from decoct.data.encoded import EncodedRows
 from decoct.errors import RequestError
 from decoct.models.base import AbstractModel
-from decoct.models.fingerprint import EXAMPLES, fingerprint
 from decoct.report import described
 from decoct.runtime.checks import is_positive, is_whole
 from decoct.runtime.progress import count_rows_of
@@ -75,6 +74,8 @@ class Request:
 
         One pass over the raw rows.
         """
+        from decoct.models.fingerprint import EXAMPLES, fingerprint
+
         examples = rows.take(np.arange(min(EXAMPLES, rows.n_rows)))
         return {
             "size": self.size,

@@ -30,9 +30,8 @@ from decoct.data.tables import rows as as_rows
 from decoct.data.verified_rows import ComparedRows, KnownRows, OtherTableError, differs, other_table
 from decoct.errors import CoresetFileError, RequestError
 from decoct.passes.potentials import Potentials
-from decoct.runtime.compilation import use_compilation_cache
-from decoct.runtime.memory import keep_buffers
 from decoct.runtime.progress import ProgressBar, begin
+from decoct.runtime.resources import keep_buffers, use_compilation_cache
 from decoct.samplers.datatree import unconstrained
 from decoct.stats.chains import FEWEST, MIXED_RHAT, convergence
 from decoct.stats.verdict import Grade, grade_of, is_known, judge

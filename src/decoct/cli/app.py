@@ -18,7 +18,7 @@ from decoct.cli.options import Flag, MaybeWhole, OutputPath, Whole
 from decoct.cli.plot import plot
 from decoct.cli.report import report
 from decoct.cli.sample import sample
-from decoct.runtime.interrupts import Stopped, insisting
+from decoct.runtime.interrupts import Received, terminable
 
 HELP = """Boil a large table down to the few weighted rows that carry its posterior.
 
@@ -91,24 +91,24 @@ def run(arguments: list[str]) -> int:
         raise _missing(error) from None
     except CycloptsError as error:
         raise out.UsageError(str(error)) from None
-    with insisting() as stopped:
+    with terminable() as received:
         try:
-            code = _carried_out(command, bound, stopped)
+            code = _carried_out(command, bound, received)
         except SystemExit:  # rich ends so when whoever read the help has gone
             return out.DONE
         except KeyboardInterrupt as stop:
-            if stopped.by is not signal.SIGTERM:
+            if received.by is not signal.SIGTERM:
                 raise
             out.complain((str(stop) or "interrupted.").replace("interrupted", "terminated", 1))
             return out.TERMINATED
     return code if isinstance(code, int) else out.DONE
 
 
-def _carried_out(command: Callable[..., Any], bound: BoundArguments, stopped: Stopped) -> Any:
+def _carried_out(command: Callable[..., Any], bound: BoundArguments, received: Received) -> Any:
     try:
         return command(*bound.args, **bound.kwargs)
     except Exception:
-        if stopped.by is None:
+        if received.by is None:
             raise
         # some library has made it of the interruption
         raise KeyboardInterrupt from None

@@ -31,7 +31,7 @@ from decoct.data.base import (
 )
 from decoct.data.discovery import find_files
 from decoct.errors import DecoctError, RowsError
-from decoct.runtime.cores import cores
+from decoct.runtime.resources import cores
 
 T = TypeVar("T")
 

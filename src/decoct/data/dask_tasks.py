@@ -21,8 +21,7 @@ from dask.sizeof import sizeof
 
 from decoct.data.base import Chunk, Columns
 from decoct.errors import DecoctError
-from decoct.runtime.compilation import use_compilation_cache
-from decoct.runtime.memory import keep_buffers
+from decoct.runtime.resources import keep_buffers, use_compilation_cache
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -26,8 +26,8 @@ from decoct.demo.report import show
 from decoct.errors import RequestError
 from decoct.models.formula.model import FormulaModel, from_formula
 from decoct.plots import intervals, kept_rows, kl_against_size
-from decoct.runtime.compilation import use_compilation_cache
 from decoct.runtime.files import require_writable, write_atomically
+from decoct.runtime.resources import use_compilation_cache
 from decoct.stats.divergences import Gaussian
 
 SIZE = 220

@@ -31,7 +31,7 @@ from decoct.mixture.normal_wishart import NormalWishart
 from decoct.mixture.predictions import log_predictive, responsibilities
 from decoct.mixture.stick_breaking import FiniteDirichlet, StickBreaking
 from decoct.runtime.checks import is_whole
-from decoct.runtime.compilation import use_compilation_cache
+from decoct.runtime.resources import use_compilation_cache
 
 try:
     from sklearn.base import BaseEstimator, DensityMixin

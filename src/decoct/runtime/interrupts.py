@@ -3,15 +3,13 @@
 Python raises KeyboardInterrupt wherever the main thread happens to be. If that is in a callback
 which C code made (JAX has one in the garbage collector, for example), the exception is printed as
 ignored and the program goes on. Long work therefore remembers that it was raised, and raises it
-again at the next step (`Interrupts`); and a whole command may insist on it, whatever it is at
-(`insisting`).
+again at the next chunk (`Interrupts`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -52,7 +50,7 @@ class Interrupts:
     def end(self) -> None:
         """Put the handlers back."""
         for number, (handler, watched) in self._handlers.items():
-            if signal.getsignal(number) is watched:  # nobody has set another one since
+            if signal.getsignal(number) is watched:  # no other was set since
                 signal.signal(number, handler)
         self._handlers = {}
 
@@ -67,87 +65,42 @@ class Interrupts:
         return watched
 
 
-AGAIN = 0.25
-"""Seconds after which a Ctrl-C that has vanished is raised once more."""
-
-
-class Stopped:
-    """Whether SIGINT or SIGTERM came, and which.
+class Received:
+    """Which signal came last.
 
     Attributes
     ----------
     by
-        The last signal, or None.
+        SIGINT or SIGTERM, or None.
     """
 
     def __init__(self) -> None:
         self.by: signal.Signals | None = None
-        self._main = threading.get_ident()
-        self._again = False
-        self._arrived = threading.Event()
-        self._reminder: threading.Thread | None = None
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        """Raise KeyboardInterrupt; when reminded, only if the last one is nowhere to be seen."""
-        reminded, self._again = self._again, False
-        if reminded and (self._arrived.is_set() or _on_its_way()):
-            return
+        """Raise KeyboardInterrupt."""
         self.by = signal.Signals(number)
-        if self._reminder is None:
-            self._reminder = threading.Thread(target=self._remind, daemon=True)
-            self._reminder.start()
         raise KeyboardInterrupt
-
-    def arrived(self) -> None:
-        """Remind no longer; when this returns, no reminder is on its way."""
-        self._arrived.set()
-        if self._reminder is not None:
-            self._reminder.join()  # its time may have run out just before
-
-    def _remind(self) -> None:
-        while not self._arrived.wait(AGAIN):
-            self._again = True
-            if hasattr(signal, "pthread_kill"):
-                signal.pthread_kill(self._main, self.by or signal.SIGINT)
-            else:
-                signal.raise_signal(self.by or signal.SIGINT)
 
 
 @contextlib.contextmanager
-def insisting() -> Iterator[Stopped]:
-    """Raise KeyboardInterrupt on SIGINT and SIGTERM, again and again until it leaves the block.
+def terminable() -> Iterator[Received]:
+    """Raise KeyboardInterrupt on SIGTERM as on SIGINT, inside the block.
 
     Signals that are ignored stay so, as do handlers of the user's own for SIGINT. Outside the main
     thread, where no signal can be handled, nothing is changed.
     """
-    stopped = Stopped()
+    received = Received()
     if threading.current_thread() is not threading.main_thread():
-        yield stopped
+        yield received
         return
-    mine = {signal.SIGINT: (signal.default_int_handler,), signal.SIGTERM: (signal.SIG_DFL, None)}
+    defaults = {signal.SIGINT: (signal.default_int_handler,), signal.SIGTERM: (signal.SIG_DFL,)}
     before = {one: signal.getsignal(one) for one in SIGNALS}
-    taken = [one for one in SIGNALS if before[one] in mine[one]]
+    taken = [one for one in SIGNALS if before[one] in defaults[one]]
     for one in taken:
-        signal.signal(one, stopped.handle)
-    tell = sys.unraisablehook
-    # it is raised again, so there is nothing to tell of one that Python ignored
-    sys.unraisablehook = lambda lost: lost.exc_type is KeyboardInterrupt or tell(lost)
+        signal.signal(one, received.handle)
     try:
-        yield stopped
+        yield received
     finally:
-        try:
-            stopped.arrived()
-        finally:  # another signal may have come
-            sys.unraisablehook = tell
-            for one in taken:
-                signal.signal(one, before[one] or signal.SIG_DFL)
-
-
-def _on_its_way() -> bool:
-    """Return whether a KeyboardInterrupt is being handled: blocks are left, files closed."""
-    error = sys.exception()
-    while error is not None:
-        if isinstance(error, KeyboardInterrupt):
-            return True
-        error = error.__context__
-    return False
+        for one in taken:
+            signal.signal(one, before[one])

@@ -12,18 +12,6 @@ from collections.abc import Callable
 from contextvars import ContextVar, Token
 from typing import Any
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    ProgressColumn,
-    Task,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
-from rich.text import Text
-
 from decoct.runtime.interrupts import Interrupts
 
 PATIENCE = 1.0
@@ -60,26 +48,6 @@ def _ignore(units: float) -> None:
     pass
 
 
-class _Share(ProgressColumn):
-    """Per cent of the pass; nothing between passes, when no rows go by."""
-
-    def render(self, task: Task) -> Text:
-        return Text("    " if task.total is None else f"{task.percentage:>3.0f}%")
-
-
-class _Rate(ProgressColumn):
-    """Units per second, in short form."""
-
-    def render(self, task: Task) -> Text:
-        if task.total is None:
-            return Text("working")
-        speed = task.speed or 0.0
-        for size, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-            if speed >= size:
-                return Text(f"{speed / size:.1f} {name}{task.fields['unit']}/s")
-        return Text(f"{speed:.0f} {task.fields['unit']}/s")
-
-
 def clock_time(seconds: float) -> str:
     """Return h:mm:ss."""
     whole = round(seconds)
@@ -103,7 +71,7 @@ class ProgressBar:
     def __init__(self, show: bool | None = None) -> None:
         self.show = sys.stderr.isatty() if show is None else show
         self._started = time.monotonic()
-        self._progress: Progress | None = None
+        self._progress: Any = None
         self._task: Any = None
         self._label, self._unit, self._total = "", "rows", 0.0
         self._done, self._passes = 0.0, 0
@@ -158,16 +126,9 @@ class ProgressBar:
         if not self.show or time.monotonic() - self._started <= PATIENCE:
             return
         if self._progress is None:
-            self._progress = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                _Share(),
-                _Rate(),
-                TimeElapsedColumn(),
-                TimeRemainingColumn(),
-                console=Console(stderr=True),
-                transient=True,
-            )
+            from decoct.runtime.progress_columns import make_progress
+
+            self._progress = make_progress()
             self._progress.start()
         if self._task is not None:
             self._progress.remove_task(self._task)

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from decoct.runtime import progress
-from decoct.runtime.blas import few_threads
+from decoct.runtime.resources import few_threads
 from decoct.solvers.active_set import ActiveSet, UnitVectors
 from decoct.solvers.base import Budget, Path
 from decoct.solvers.exchange import exchange

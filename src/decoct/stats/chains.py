@@ -1,4 +1,4 @@
-"""Effective sample size, R-hat and PSIS on plain arrays, as ArviZ computes them."""
+"""Effective sample size, R-hat and k-hat on plain arrays."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 from scipy.special import logsumexp
+
+from decoct.stats import psis
 
 GOOD_KHAT, USABLE_KHAT = 0.5, 0.7
 """k-hat below which importance weights are good, and usable at all (Vehtari et al. 2024)."""
@@ -54,8 +56,7 @@ def smoothed_log_weights(
 ) -> tuple[Float[np.ndarray, " S"], float]:
     """Return normalised, Pareto-smoothed log weights and k-hat of importance log ratios.
 
-    Vehtari et al. (2024). ArviZ treats its input as a log *likelihood* and negates it, so log
-    ratios are handed over with the sign turned. Ratios that differ by less than a hundredth of a
+    Vehtari et al. (2024), see `decoct.stats.psis`. Ratios that differ by less than a hundredth of a
     nat (all but identical distributions) need no smoothing and have k-hat −inf; where no Pareto
     tail can be fitted (fewer than 25 ratios, ties) the weights stay unsmoothed and k-hat is +inf.
     """
@@ -65,13 +66,9 @@ def smoothed_log_weights(
     unsmoothed = log_ratios - logsumexp(log_ratios), np.inf
     if len(log_ratios) < FEWEST:
         return unsmoothed
-    try:
-        with np.errstate(divide="ignore", invalid="ignore"):  # ties in the tail: looked at below
-            log_weights, khat = _stats().psislw(-(log_ratios - log_ratios.max()))
-    except ValueError:  # all ratios of the tail are the same
-        return unsmoothed
-    log_weights = np.asarray(log_weights)
-    if not np.isfinite(log_weights).all():  # a tail no Pareto fits: nothing to trust
+    with np.errstate(divide="ignore", invalid="ignore"):  # ties in the tail: checked below
+        log_weights, khat = psis.smooth_log_weights(log_ratios)
+    if not np.isfinite(log_weights).all():  # no Pareto distribution fits the tail
         return unsmoothed
     return log_weights, float(np.nan_to_num(khat, nan=np.inf))
 

@@ -33,9 +33,9 @@ from decoct.passes.potentials import Potentials
 from decoct.report import Report, described
 from decoct.runtime import progress
 from decoct.runtime.checks import is_whole
-from decoct.runtime.compilation import use_compilation_cache
 from decoct.runtime.progress import ProgressBar
 from decoct.runtime.randomness import checked_seed
+from decoct.runtime.resources import use_compilation_cache
 from decoct.samplers.automatic import Automatic
 from decoct.samplers.base import Sampler, WeightedDensity, require_sampler
 from decoct.stats.divergences import Gaussian

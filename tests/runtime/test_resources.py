@@ -6,7 +6,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 import decoct
 from decoct.constructions import Uniform
-from decoct.runtime.blas import LARGE, few_threads
+from decoct.runtime.resources import LARGE_ARRAYS, few_threads
 from decoct.solvers.orthogonal_pursuit import orthogonal_pursuit
 
 
@@ -22,10 +22,10 @@ def two_threads():
 
 @pytest.mark.usefixtures("two_threads")
 def test_small_products_have_one_thread_and_give_the_others_back():
-    with few_threads(LARGE - 1):
+    with few_threads(LARGE_ARRAYS - 1):
         assert threads() == {1}
     assert threads() == {2}
-    with few_threads(LARGE):
+    with few_threads(LARGE_ARRAYS):
         assert threads() == {2}
     with pytest.raises(KeyboardInterrupt), few_threads(0):
         raise KeyboardInterrupt

@@ -1,0 +1,104 @@
+"""The machine's resources: BLAS threads, cores, freed memory, and JAX's cache of compiled programs.
+
+**BLAS threads.** A solver makes thousands of products and factorisations that take well under a
+millisecond each. BLAS threads that share one wait for each other by spinning; where another process
+has their core, every wait lasts until the scheduler moves on, and a fit takes ten times as long.
+One thread takes what several take on an idle machine. Products that are large enough to pay for
+waiting keep their threads.
+
+**Memory.** Every chunk of a pass needs the same few megabytes for a moment. glibc gives such
+buffers back as soon as they are free, and the system hands out zeroed pages again: in a virtual
+machine a pass took four times as long. Workers of Dask do so by Dask's default
+(``MALLOC_TRIM_THRESHOLD_=65536``).
+
+**Compiled programs.** Compiling is most of a first run's time; the persistent cache takes a warm
+NUTS start from seconds to fractions of one. Nothing is changed when the user has configured a cache
+or has set ``DECOCT_COMPILATION_CACHE=0``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import jax
+import scipy.linalg  # noqa: F401  (its BLAS must be there to be found)
+from threadpoolctl import ThreadpoolController
+
+LARGE_ARRAYS = 1 << 29
+"""Bytes of arrays from which on products with them are left to all threads."""
+
+
+@contextmanager
+def few_threads(array_bytes: int) -> Iterator[None]:
+    """Use one BLAS thread inside, unless the arrays at work are large."""
+    if array_bytes >= LARGE_ARRAYS:
+        yield
+        return
+    with _controller().limit(limits=1, user_api="blas"):
+        yield
+
+
+@functools.cache
+def _controller() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+def cores() -> int:
+    """Return the number of cores this process may run on."""
+    allowed = getattr(os, "sched_getaffinity", None)
+    return len(allowed(0)) if allowed is not None else os.cpu_count() or 1
+
+
+KEPT = 1 << 27
+"""Bytes of freed memory that a process may hold on to."""
+
+LARGEST = 1 << 25
+"""Bytes of the largest buffer that is kept: the most that glibc allows."""
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+
+
+@functools.cache
+def keep_buffers() -> bool:
+    """Ask the C library to keep freed buffers; return whether it does.
+
+    ``DECOCT_KEEP_BUFFERS=0`` leaves its settings as they are.
+    """
+    if sys.platform != "linux" or os.environ.get("DECOCT_KEEP_BUFFERS", "1") == "0":
+        return False
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None:  # musl
+        return False
+    return bool(mallopt(_MMAP_THRESHOLD, LARGEST) and mallopt(_TRIM_THRESHOLD, KEPT))
+
+
+def cache_folder() -> Path:
+    """Return where compiled programs are kept, by the conventions of the platform."""
+    if sys.platform == "darwin":
+        base = Path.home() / "Library" / "Caches"
+    elif sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local"))
+    else:
+        base = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+    return base / "decoct" / "xla"
+
+
+def use_compilation_cache() -> None:
+    """Switch the cache on, once per process, if nobody has decided otherwise."""
+    if os.environ.get("DECOCT_COMPILATION_CACHE", "1") == "0":
+        return
+    if getattr(jax.config, "jax_compilation_cache_dir", None) is not None:
+        return
+    folder = cache_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return  # a read-only home is no reason to fail; compiling again is only slower
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
