@@ -146,7 +146,6 @@ class Potentials:
         """Return what errors call the rows at these places."""
         return places if self.numbers is None else self.numbers[places]
 
-    @float64
     def totals(
         self, at: Float[np.ndarray, "S d"] | Embedding, finite: int | None = None
     ) -> Float[np.ndarray, " S"]:
@@ -157,7 +156,6 @@ class Potentials:
         """
         return self._walk(_TotalsOf(self.model, self.space, finite), at).rounded()
 
-    @float64
     def one_pass(
         self, at: Float[np.ndarray, "S d"] | Embedding, pool_size: int, key: jax.Array
     ) -> PassResult:
@@ -175,10 +173,11 @@ class Potentials:
         places = self.n_rows if pool_size >= self.n_rows else max(1, pool_size // 2)
         fn = _PassOf(self.model, self.space, places)
         partial = self._walk(fn, at, key)
+        totals = partial.totals.rounded()
         return PassResult(
-            partial.totals.rounded(),
+            totals,
             partial.pool(),
-            exact_draws=as_embedding(at).size,
+            exact_draws=len(totals),
             norm_sum=float(partial.norm_sum.rounded()),
         )
 
@@ -262,11 +261,11 @@ class Potentials:
 
     def _walk(self, fn: Any, at: Any, *broadcast: Any, evaluations: int | None = None) -> Any:
         """One pass: ``fn(chunk, at, *broadcast)`` over all chunks, added up in any order."""
-        at = as_embedding(at)
-        size = chunk_rows(max(at.size, evaluations or 1))
-        # The chunk's jitted function pads to ``size``; every engine may cut where it likes.
-        fn = replace(fn, size=size)
-        with _renumbered(self.numbers):
+        with jax.enable_x64(True), _renumbered(self.numbers):
+            at = as_embedding(at)
+            size = chunk_rows(max(at.size, evaluations or 1))
+            # The chunk's jitted function pads to ``size``; every engine may cut where it likes.
+            fn = replace(fn, size=size)
             result = self.rows.map_reduce(
                 fn, Associative(), at, *broadcast, size=size, on_chunk=count_rows_of(self.n_rows)
             )

@@ -296,7 +296,16 @@ class IteratedHilbert:
         # Chains come one after the other; mixed up, both parts see all of them.
         order = host_rng(split_key).permutation(S)
         z = draws.flat[:S][order]
-        result = self._pass(pass_key, problem, state, z, P)
+        result, subsample = None, state.subsample
+        if subsample is not None and not state.is_checked:
+            result = subsample_pass(pass_key, problem, subsample, z, P)
+        elif subsample is not None and S >= FEWEST and (problem.kl is None or not state.chosen):
+            tolerable = MAX_TOTALS_ERROR
+            if problem.kl is not None:
+                tolerable = min(tolerable, 0.1 * problem.kl)
+            result = checked_pass(pass_key, problem, subsample, z, P, tolerable)
+        if result is None:
+            result = problem.potentials.one_pass(z, P, pass_key)
         pools = (result.pool, state.reference.pool, *(one.selection.pool for one in state.chosen))
         rhat = float(draws.info.get("rhat", np.nan))
         error = result.error if result.exact_draws else 0.0
@@ -304,22 +313,6 @@ class IteratedHilbert:
             problem, z, result.totals, merge_pools(*pools), state.reference, error, rhat
         )
         return tangent, result, draws.sampler
-
-    def _pass(
-        self, key: jax.Array, problem: Problem, state: IteratedHilbertState, z: np.ndarray, P: int
-    ) -> PassResult:
-        """Estimate the totals from the subsample, or pass over all rows at a few or all draws."""
-        if state.subsample is not None and not state.is_checked:
-            return subsample_pass(key, problem, state.subsample, z, P)
-        certifying = problem.kl is not None and len(state.chosen) > 0
-        if state.subsample is not None and not certifying and len(z) >= FEWEST:
-            tolerable = MAX_TOTALS_ERROR
-            if problem.kl is not None:
-                tolerable = min(MAX_TOTALS_ERROR, 0.1 * problem.kl)
-            result = checked_pass(key, problem, state.subsample, z, P, tolerable)
-            if result is not None:
-                return result
-        return problem.potentials.one_pass(z, P, key)
 
     def _fit_reference(
         self,
