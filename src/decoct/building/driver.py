@@ -24,7 +24,8 @@ from decoct.constructions.base import Chosen, Construction, Plan, Problem, StepI
 from decoct.coreset import Coreset
 from decoct.data.base import Rows
 from decoct.data.encoded import EncodedRows, encoded
-from decoct.data.progress_rows import counted_rows, naming_files, traffic
+from decoct.data.progress_rows import counted_rows, traffic
+from decoct.data.row_errors import name_files
 from decoct.data.tables import rows as as_rows
 from decoct.errors import ShortBuildWarning
 from decoct.models.base import AbstractModel, require_model
@@ -227,7 +228,7 @@ def _build(
     clock = _Clock()
     require_model(model)
     source = as_rows(rows)
-    with ProgressBar(progress) as bar, naming_files(source):
+    with ProgressBar(progress) as bar, name_files(source):
         with clock.phase("encode"):
             sizes = request.sizes_for(counted_rows(source, bar.stretch))
             bar.begin("checking rows", source.n_rows)

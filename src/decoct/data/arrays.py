@@ -18,7 +18,7 @@ from decoct.data.base import (
     checked_indices,
     checked_size,
 )
-from decoct.errors import RowsError
+from decoct.errors import BadValueError, RowsError
 
 
 class ArrayRows(SequentialRows):
@@ -163,9 +163,12 @@ def _refuse_other_encodings(name: str, values: pa.Array | pa.ChunkedArray, start
         try:
             (value.as_py() or b"").decode()
         except UnicodeDecodeError as error:
-            raise RowsError(
-                f"Column '{name}' has type {values.type}, for it is not UTF-8 in row {row} (byte "
-                f"{error.start} is 0x{error.object[error.start]:02x}); save text as UTF-8."
+            byte = f"byte {error.start} is 0x{error.object[error.start]:02x}"
+            raise BadValueError(
+                f"has type {values.type}, for it is not UTF-8",
+                row,
+                f" ({byte}); save text as UTF-8.",
+                name,
             ) from None
 
 
@@ -184,9 +187,11 @@ def _of_one_length(
     if (known != width).any():
         other = pc.fill_null(pc.not_equal(lengths, width), False)  # pyright: ignore
         row = int(np.argmax(other.to_numpy(zero_copy_only=False)))
-        raise RowsError(
-            f"Column '{name}' has a list of {lengths[row]} numbers in row {start + row} and of "
-            f"{width} before; give all lists one length."
+        raise BadValueError(
+            f"has a list of {lengths[row]} numbers",
+            start + row,
+            f" and of {width} before; give all lists one length.",
+            name,
         )
     return values.cast(pa.list_(values.type.value_type, width))
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TypeVar
@@ -30,7 +29,8 @@ from decoct.data.base import (
     read_ahead,
 )
 from decoct.data.discovery import find_files
-from decoct.errors import DecoctError, RowsError
+from decoct.data.row_errors import name_files
+from decoct.errors import RowsError
 from decoct.runtime.cores import cores
 
 T = TypeVar("T")
@@ -39,8 +39,6 @@ _READ_AHEAD = 2
 
 MOST_READERS = 4
 """Files or row groups that `take` reads at once, each a batch of rows at a time."""
-
-_ROW_NAMED = re.compile(r"\b(?:in|of) row (\d+)\b")
 
 
 class ArrowRows(SequentialRows):
@@ -121,21 +119,12 @@ class ArrowRows(SequentialRows):
     ) -> T:
         """Return the reduction of ``fn(chunk, *broadcast)`` over all chunks, in row order.
 
-        An error of ``fn`` that names a row is told in which file the row is.
+        An error of ``fn`` about a row says in which file the row is.
         """
-        with self.naming_files():
+        with name_files(self):
             return super().map_reduce(
                 fn, reduce, *broadcast, size=size, columns=columns, on_chunk=on_chunk
             )
-
-    @contextmanager
-    def naming_files(self) -> Iterator[None]:
-        """Add to errors that name a row in which file the row is."""
-        try:
-            yield
-        except DecoctError as error:
-            error.args = (self._with_file(str(error)), *error.args[1:])
-            raise
 
     def survey(self, stretch: Stretch | None = None) -> None:
         """Count the rows of files that do not tell their number, such as CSV; once.
@@ -157,6 +146,12 @@ class ArrowRows(SequentialRows):
         (place,) = checked_indices([row], self.n_rows)
         part = int(np.searchsorted(self._ends, place, side="right"))
         return self._parts[part].path, int(place - (self._ends[part - 1] if part else 0))
+
+    def find_file(self, row: int) -> tuple[str, int] | None:
+        """Return what `locate` does if there are several files, one of which has the row."""
+        if len(self._parts) == 1 or row >= self.n_rows:
+            return None
+        return self.locate(row)
 
     def take(
         self, indices: np.ndarray | Sequence[int], columns: Sequence[str] | None = None
@@ -191,17 +186,6 @@ class ArrowRows(SequentialRows):
     def _missing(self) -> frozenset[str]:
         """Integer and boolean columns with a missing value somewhere: float64 everywhere."""
         return frozenset().union(*(part.missing(self._schema) for part in self._parts))
-
-    def _with_file(self, message: str) -> str:
-        """Return a message about a row with the row's file, if there are several."""
-        named = _ROW_NAMED.search(message)
-        if named is None or len(self._parts) == 1 or int(named[1]) >= self.n_rows:
-            return message
-        path, row = self.locate(int(named[1]))
-        known = f"(row {row} of {path})"
-        return (
-            message if known in message else f"{named[0]} {known}".join(message.split(named[0], 1))
-        )
 
     def _find(self, schema: pa.Schema, rows: np.ndarray) -> Iterator[pa.RecordBatch]:
         """Yield rows, given their ascending numbers; as many files or groups at once as cores."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -29,6 +28,7 @@ from decoct.data.dask_tasks import (
     rows_of,
     unpack,
 )
+from decoct.data.row_errors import name_files
 from decoct.errors import RowsError
 from decoct.stats.summation import Associative
 
@@ -271,9 +271,9 @@ class _FileRows(DaskRows):
         super().__init__(source, cluster)
         self._files = source.files
 
-    def naming_files(self) -> AbstractContextManager[None]:
-        """Add to errors that name a row in which file the row is."""
-        return self._files.naming_files()
+    def find_file(self, row: int) -> tuple[str, int] | None:
+        """Return the file of a row, and its number in that file, if there are several files."""
+        return self._files.find_file(row)
 
     def map_reduce(
         self,
@@ -284,8 +284,8 @@ class _FileRows(DaskRows):
         columns: Sequence[str] | None = None,
         on_chunk: Callable[[int], None] | None = None,
     ) -> T:
-        """As `DaskRows.map_reduce`; an error that names a row is told in which file it is."""
-        with self.naming_files():
+        """As `DaskRows.map_reduce`; an error about a row says in which file the row is."""
+        with name_files(self):
             return super().map_reduce(
                 fn, reduce, *broadcast, size=size, columns=columns, on_chunk=on_chunk
             )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
 from decoct.data.arrays import ArrayRows
@@ -19,12 +18,6 @@ def counted_rows(rows: Rows, stretch: Stretch) -> int:
     if survey is not None:
         survey(stretch)
     return rows.n_rows
-
-
-def naming_files(rows: Rows) -> AbstractContextManager[None]:
-    """Return a context that adds to errors about a row in which file it is, if it is in one."""
-    known = getattr(rows, "naming_files", None)
-    return nullcontext() if known is None else known()
 
 
 def traffic(rows: Rows) -> dict[str, int] | None:

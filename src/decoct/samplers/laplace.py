@@ -13,7 +13,8 @@ from jaxtyping import Array, Float
 
 from decoct.data.base import Rows, columns_length
 from decoct.data.encoded import encoded
-from decoct.data.progress_rows import counted_rows, naming_files
+from decoct.data.progress_rows import counted_rows
+from decoct.data.row_errors import name_files
 from decoct.data.tables import rows as as_rows
 from decoct.errors import ModelError
 from decoct.models.base import AbstractModel, require_model
@@ -190,7 +191,7 @@ def laplace(
     """
     require_model(model)
     table = as_rows(rows)
-    with ProgressBar(progress) as bar, naming_files(table):
+    with ProgressBar(progress) as bar, name_files(table):
         n_rows = counted_rows(table, bar.stretch)
         table = encoded(table, model)
         bar.begin("finding the mode", n_rows)
