@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from decoct.data.arrays import numpy_column
-from decoct.data.arrow_open import from_dataset, from_files
+from decoct.data.arrow_open import open_dataset
 from decoct.data.arrow_parts import SMALLEST_BATCH, Part
-from decoct.data.arrow_schema import check_unique
+from decoct.data.arrow_schema import check_unique, plain_fields
 from decoct.data.base import (
     DEFAULT_CHUNK,
     Chunk,
@@ -28,7 +28,6 @@ from decoct.data.base import (
     checked_size,
     read_ahead,
 )
-from decoct.data.discovery import find_files
 from decoct.data.row_errors import name_files
 from decoct.errors import RowsError
 from decoct.runtime.cores import cores
@@ -52,8 +51,13 @@ class ArrowRows(SequentialRows):
     Parameters
     ----------
     source
-        A file, a folder (searched recursively), a glob pattern, a list of files, or a
-        `pyarrow.dataset.Dataset`.
+        A file, a folder (searched recursively), a glob pattern, a URL of Parquet files, a list of
+        files, or a `pyarrow.dataset.Dataset`.
+
+    Attributes
+    ----------
+    dataset
+        The files as a data set with the table's columns.
 
     Raises
     ------
@@ -83,10 +87,8 @@ class ArrowRows(SequentialRows):
     """
 
     def __init__(self, source: str | Path | Sequence[str | Path] | ds.Dataset) -> None:
-        if isinstance(source, ds.Dataset):
-            self._parts, self._schema = from_dataset(source)
-        else:
-            self._parts, self._schema = from_files(*find_files(source))
+        self.dataset, self._parts = open_dataset(source)
+        self._schema = pa.schema(plain_fields(self.dataset.schema))
         self._widths: dict[str, int] = {}
         check_unique(self._parts[0].path, self._schema.names)
         if not any(part.any_row(self._schema) for part in self._parts):

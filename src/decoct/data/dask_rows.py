@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -93,9 +94,11 @@ class DaskRows:
         )
 
     @classmethod
-    def of_files(cls, dataset: ds.Dataset, cluster: Cluster) -> DaskRows:
+    def of_files(
+        cls, source: str | Path | Sequence[str | Path] | ds.Dataset, cluster: Cluster
+    ) -> DaskRows:
         """Return the rows of Parquet files that the workers read."""
-        return _FileRows(FileSource(dataset), cluster)
+        return _FileRows(FileSource(source), cluster)
 
     @property
     def traffic(self) -> Traffic:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import dask.array as da
@@ -173,8 +174,8 @@ class FileSource:
 
     Parameters
     ----------
-    dataset
-        Parquet files the workers can open too, unfiltered.
+    source
+        Parquet files the workers can open too: as `ArrowRows` takes them, unfiltered.
 
     Attributes
     ----------
@@ -182,17 +183,22 @@ class FileSource:
         The same rows, read here.
     """
 
-    def __init__(self, dataset: ds.Dataset) -> None:
-        is_parquet = isinstance(getattr(dataset, "format", None), ds.ParquetFileFormat)
-        if not is_parquet or getattr(dataset, "_scan_options", None):
+    def __init__(self, source: str | Path | Sequence[str | Path] | ds.Dataset) -> None:
+        if isinstance(source, ds.Dataset) and not _is_unfiltered_parquet(source):
             raise RowsError(
                 "The workers read unfiltered Parquet data sets alone; give the files' paths, or "
                 "filter with dask.dataframe."
             )
-        self._dataset: Any = dataset
-        self.files = ArrowRows(dataset)
+        self.files = ArrowRows(source)
+        dataset: Any = self.files.dataset
+        if not _is_unfiltered_parquet(dataset):
+            raise RowsError(
+                f"{dataset.files[0]} is not Parquet, and the workers of a cluster read Parquet "
+                "alone; convert it, or open it with dask.dataframe.read_csv."
+            )
         self.columns = self.files.columns
         self._where = dataset.schema, dataset.filesystem
+        self._groups = list(_row_groups(dataset))
         self._written = _stamps(dataset.filesystem, dataset.files)
         self._parts: list[tuple[list[_Groups], int]] | None = None
 
@@ -217,16 +223,11 @@ class FileSource:
     def _cut(self, n_threads: int) -> list[tuple[list[_Groups], int]]:
         """Return neighbouring row groups by partition, with the partition's number of rows."""
         if self._parts is None:
-            groups = [
-                (fragment, group.id, group.num_rows)
-                for fragment in self._dataset.get_fragments()
-                for group in fragment.row_groups
-            ]
-            counts = [n for *_, n in groups]
+            counts = [n for *_, n in self._groups]
             share = -(-sum(counts) // (PARTITIONS_PER_THREAD * n_threads))
             most = min(PARTITION_ROWS, max(FEWEST_ROWS, share))
             self._parts = [
-                (_by_file([groups[i][:2] for i in run]), sum(counts[i] for i in run))
+                (_by_file([self._groups[i][:2] for i in run]), sum(counts[i] for i in run))
                 for run in coalesced(counts, most)
             ]
         return self._parts
@@ -240,6 +241,21 @@ class _Groups(NamedTuple):
 
     def opened(self) -> ds.ParquetFileFragment:
         return self.fragment.subset(row_group_ids=self.ids)
+
+
+def _is_unfiltered_parquet(dataset: ds.Dataset) -> bool:
+    is_parquet = isinstance(getattr(dataset, "format", None), ds.ParquetFileFormat)
+    return is_parquet and not getattr(dataset, "_scan_options", None)
+
+
+def _row_groups(dataset: ds.Dataset) -> Iterator[tuple[Any, int, int]]:
+    """Yield every row group: its fragment, its number there, and how many rows it has."""
+    fragment: Any
+    for fragment in dataset.get_fragments():
+        with reading(fragment.path, "Parquet"):
+            groups = fragment.row_groups
+        for group in groups:
+            yield fragment, group.id, group.num_rows
 
 
 def _by_file(groups: Sequence[tuple[Any, int]]) -> list[_Groups]:

@@ -15,12 +15,22 @@ PARQUET = (".parquet", ".pq")
 CSV = (".csv", ".csv.gz")
 
 
-class RemoteFiles(NamedTuple):
-    """Files behind URLs: an fsspec file system, paths on it (sorted), and the folder, if any."""
+class FoundFiles(NamedTuple):
+    """The data files that a source means.
 
-    filesystem: Any
+    Attributes
+    ----------
+    files
+        Their paths, sorted.
+    base
+        The folder that was searched, if there was one.
+    filesystem
+        The fsspec file system of the paths; None for local files.
+    """
+
     files: list[str]
     base: str | None
+    filesystem: Any = None
 
 
 def is_remote(source: object) -> bool:
@@ -30,14 +40,19 @@ def is_remote(source: object) -> bool:
     return isinstance(source, str) and "://" in source
 
 
-def find_files(source: str | Path | Sequence[str | Path]) -> tuple[list[str], str | None]:
-    """Return the data files of a path, folder, pattern or list, sorted, and the folder.
+def find_files(source: str | Path | Sequence[str | Path]) -> FoundFiles:
+    """Return the data files of a path, a folder, a pattern, a URL, or a list of these.
+
+    URLs mean Parquet files alone, all of one protocol.
 
     Raises
     ------
     RowsError
-        There is no such path, no data file in it, or files of two kinds.
+        There is no such path, no data file in it, or files of two kinds; a place behind a URL
+        cannot be listed, or the package for its protocol is not installed (the message names it).
     """
+    if is_remote(source):
+        return _find_remote(source)
     if isinstance(source, (str, Path)):
         files, base = _expand(str(source))
     else:
@@ -50,18 +65,10 @@ def find_files(source: str | Path | Sequence[str | Path]) -> tuple[list[str], st
     _check_links(files)
     if len({file.lower().endswith(PARQUET) for file in files}) > 1:
         raise RowsError(f"{source} mixes Parquet and CSV files; name those of one kind.")
-    return files, base
+    return FoundFiles(files, base)
 
 
-def find_remote(source: str | Path | Sequence[str | Path]) -> RemoteFiles:
-    """Return the Parquet files that URLs mean: files, folders or patterns, all of one protocol.
-
-    Raises
-    ------
-    RowsError
-        The package for the protocol is not installed (the message names it), the place cannot be
-        listed, or it has no Parquet file.
-    """
+def _find_remote(source: str | Path | Sequence[str | Path]) -> FoundFiles:
     urls = [source] if isinstance(source, (str, Path)) else list(source)
     urls = [str(url) for url in urls]
     protocols = {url.partition("://")[0] if is_remote(url) else "" for url in urls}
@@ -73,10 +80,10 @@ def find_remote(source: str | Path | Sequence[str | Path]) -> RemoteFiles:
     found = [_expand_url(url) for url in urls]
     files = sorted(file for one in found for file in one.files)
     _check_distinct(files)
-    return RemoteFiles(found[0].filesystem, files, found[0].base if len(found) == 1 else None)
+    return FoundFiles(files, found[0].base if len(found) == 1 else None, found[0].filesystem)
 
 
-def _expand_url(url: str) -> RemoteFiles:
+def _expand_url(url: str) -> FoundFiles:
     filesystem, path = _opened(url)
     try:
         filesystem.invalidate_cache()
@@ -100,7 +107,7 @@ def _expand_url(url: str) -> RemoteFiles:
             f"{url} has no Parquet files ({', '.join(PARQUET)}); tables behind a URL are Parquet, "
             "so convert it or copy it to a local disk."
         )
-    return RemoteFiles(filesystem, files, base)
+    return FoundFiles(files, base, filesystem)
 
 
 def _matching_remote(filesystem: Any, pattern: str) -> list[str]:
