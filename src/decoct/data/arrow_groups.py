@@ -72,7 +72,7 @@ class ParquetPart(FilePart):
     ) -> Generator[pa.RecordBatch, None, None]:
         read = self._groups if groups is None else [self._groups[group] for group in groups]
         names = [name for name in schema.names if name in self.schema.names]
-        with reading(self.path, self.kind), self.unchanged(), self._open() as file:
+        with reading(self.path, self.kind), self.require_unchanged(), self._open() as file:
             for batch in file.iter_batches(size, row_groups=read, columns=names):
                 yield self.arranged(batch, schema)
 
@@ -99,7 +99,7 @@ class IpcPart(FilePart):
 
     @property
     def unread(self) -> int:
-        return 0 if self._surveyed else self._watch.size
+        return 0 if self._surveyed else self._guard.n_bytes
 
     def survey(self, schema: pa.Schema, on_bytes: OnBytes | None = None) -> None:
         if self._surveyed is not None:
@@ -137,7 +137,7 @@ class IpcPart(FilePart):
         self, schema: pa.Schema, size: int, groups: Sequence[int] | None = None
     ) -> Generator[pa.RecordBatch, None, None]:
         names = [name for name in schema.names if name in self.schema.names]
-        with reading(self.path, self.kind), self.unchanged(), self._open(names) as file:
+        with reading(self.path, self.kind), self.require_unchanged(), self._open(names) as file:
             for group in range(file.num_record_batches) if groups is None else groups:
                 yield from sliced(self.arranged(file.get_batch(group), schema), size)
 

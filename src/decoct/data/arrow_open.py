@@ -59,7 +59,7 @@ def _open_files(found: FoundFiles) -> tuple[ds.Dataset, list[Part]]:
     make: Callable[..., Part] = ParquetPart if is_parquet else CsvPart
     fragments = list(dataset.get_fragments())
     with ThreadPoolExecutor(_READERS, "decoct-open") as readers:
-        parts = list(readers.map(make, fragments))
+        parts: list[Part] = list(readers.map(make, fragments))
     schema = common_schema({part.path: part.schema for part in parts})
     partitions = [field for field in dataset.schema if field.name not in schema.names]
     schema = pa.schema([*schema, *plain_fields(partitions)])

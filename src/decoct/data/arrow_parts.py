@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from decoct.data.arrays import plain_type
-from decoct.data.file_version import Watch
+from decoct.data.file_version import ChangeGuard
 
 SMALLEST_BATCH = 8192
 """Rows in a batch read from a file, at least; a chunk may be smaller."""
@@ -70,7 +70,7 @@ class Part(Protocol):
 
 
 class FilePart:
-    """What parts that are files share: the path, the folder's columns, and a watch for changes."""
+    """What parts that are files share: path, columns of the folder, a guard against changes."""
 
     def __init__(self, fragment: ds.FileFragment, kind: str) -> None:
         self.path: str = fragment.path
@@ -78,8 +78,8 @@ class FilePart:
         self.schema = pa.schema([])
         self._fragment = fragment
         self._constants = ds.get_partition_keys(fragment.partition_expression)
-        self._watch = Watch(fragment, kind)
-        self.unchanged = self._watch.unchanged
+        self._guard = ChangeGuard(fragment, kind)
+        self.require_unchanged = self._guard.require_unchanged
 
     def arranged(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         """Return a batch with the columns of ``schema``, those of the folder's name included."""

@@ -13,7 +13,7 @@ import pyarrow.dataset as ds
 from decoct.data.arrow_parts import SMALLEST_BATCH, FilePart, OnBytes, countable, counted, sliced
 from decoct.data.arrow_schema import changed_column, reading
 from decoct.data.base import DEFAULT_CHUNK
-from decoct.data.file_version import Watch
+from decoct.data.file_version import ChangeGuard
 from decoct.errors import RowsError
 
 
@@ -80,7 +80,7 @@ class CsvPart(FilePart, _Counted):
 
     @property
     def unread(self) -> int:
-        return 0 if self._surveyed else self._watch.size
+        return 0 if self._surveyed else self._guard.n_bytes
 
     def batches(
         self, schema: pa.Schema, size: int, groups: Sequence[int] | None = None
@@ -97,7 +97,7 @@ class CsvPart(FilePart, _Counted):
         told = 0
         with (
             reading(self.path, self.kind, self.schema.names),
-            self.unchanged(),
+            self.require_unchanged(),
             self._open(names, types) as (file, reader),
         ):
             for batch in reader:
@@ -154,14 +154,14 @@ class ScannedPart(_Counted):
         source: ds.Dataset | ds.Fragment,
     ) -> None:
         self.path = path
-        self._watch = Watch(source, "data")
+        self._guard = ChangeGuard(source, "data")
         self.schema = schema
         self._scan = scan
 
     def batches(
         self, schema: pa.Schema, size: int, groups: Sequence[int] | None = None
     ) -> Generator[pa.RecordBatch, None, None]:
-        with reading(self.path, "data", self.schema.names), self._watch.unchanged():
+        with reading(self.path, "data", self.schema.names), self._guard.require_unchanged():
             scanner = self._scan(
                 columns=schema.names,
                 batch_size=size,

@@ -21,7 +21,7 @@ from decoct.data.dask_cluster import Cluster
 from decoct.data.dask_layout import Layout, coalesced
 from decoct.data.dask_tasks import Failed, guarded, pack, pick, unpack
 from decoct.data.dask_types import ColumnType, cast, common_types
-from decoct.data.file_version import Stamp, stamp
+from decoct.data.file_version import FileVersion, find_version
 from decoct.errors import RowsError
 
 PARTITION_ROWS = 1 << 20
@@ -199,7 +199,7 @@ class FileSource:
         self.columns = self.files.columns
         self._where = dataset.schema, dataset.filesystem
         self._groups = list(_row_groups(dataset))
-        self._written = _stamps(dataset.filesystem, dataset.files)
+        self._versions = _find_versions(dataset.filesystem, dataset.files)
         self._parts: list[tuple[list[_Groups], int]] | None = None
 
     def n_rows(self, cluster: Cluster) -> int:
@@ -216,9 +216,9 @@ class FileSource:
 
     def _packed(self, groups: Sequence[_Groups]) -> bytes:
         paths = [one.fragment.path for one in groups]
-        written = {path: self._written[path] for path in paths}
+        versions = {path: self._versions[path] for path in paths}
         # twice: a fragment looks into its file when it is unpacked, which may have changed
-        return pack((*self._where, written, pack(groups)))
+        return pack((*self._where, versions, pack(groups)))
 
     def _cut(self, n_threads: int) -> list[tuple[list[_Groups], int]]:
         """Return neighbouring row groups by partition, with the partition's number of rows."""
@@ -351,9 +351,9 @@ def _take_from_files(
 
 def _opened(n_rows: int, packed: bytes) -> ArrowRows:
     """Return the rows of a partition, on a worker, if its files are still those of the table."""
-    schema, filesystem, written, groups = unpack(packed)
-    for path, found in _stamps(filesystem, list(written)).items():
-        if found != written[path]:
+    schema, filesystem, versions, groups = unpack(packed)
+    for path, found in _find_versions(filesystem, list(versions)).items():
+        if found != versions[path]:
             raise RowsError(
                 f"{path} changed while it was in use, or is another file where the workers are; "
                 "open the table again and start afresh."
@@ -365,9 +365,11 @@ def _opened(n_rows: int, packed: bytes) -> ArrowRows:
     return files
 
 
-def _stamps(filesystem: fs.FileSystem, paths: Sequence[str]) -> dict[str, Stamp | None]:
+def _find_versions(
+    filesystem: fs.FileSystem, paths: Sequence[str]
+) -> dict[str, FileVersion | None]:
     with reading(paths[0], "Parquet"):
-        return {path: stamp(filesystem, path) for path in paths}
+        return {path: find_version(filesystem, path) for path in paths}
 
 
 def _check_length(have: int, want: int) -> None:

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from decoct.data.arrays import ArrayRows
 from decoct.data.base import Chunk, Rows, Stretch
-from decoct.data.rows_proxy import ForwardingRows
+from decoct.data.rows_proxy import RowsProxy
 
 T = TypeVar("T")
 
@@ -46,7 +46,7 @@ def watched(rows: Rows, stretch: Stretch, label: str) -> Rows:
     return _WatchedRows(rows, stretch, label)
 
 
-class _WatchedRows(ForwardingRows):
+class _WatchedRows(RowsProxy):
     def __init__(self, rows: Rows, stretch: Stretch, label: str) -> None:
         super().__init__(rows)
         self._stretch, self._label = stretch, label

@@ -9,7 +9,7 @@ import numpy as np
 from decoct.data.base import Chunk, Columns, Rows
 
 
-class ForwardingRows:
+class RowsProxy:
     """The rows of another table; a derived class says what its `map_reduce` adds.
 
     Parameters

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from decoct.data.base import Chunk, Columns, Rows
-from decoct.data.rows_proxy import ForwardingRows
+from decoct.data.rows_proxy import RowsProxy
 from decoct.errors import RowsError
 
 T = TypeVar("T")
@@ -49,7 +49,7 @@ class OtherTableError(RowsError):
         return OtherTableError, (self.column,)
 
 
-class ComparedRows(ForwardingRows):
+class VerifiedRows(RowsProxy):
     """The same rows; `map_reduce` stops at the first chunk whose rows are not the known ones.
 
     Parameters
