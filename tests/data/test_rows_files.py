@@ -270,13 +270,13 @@ def test_take_reads_only_record_batches_with_wanted_rows(tmp_path, monkeypatch):
     pyarrow.feather.write_feather(pa.table({"y": range(1000)}), tmp_path / "t", chunksize=10)
     table, read = rows(ds.dataset(tmp_path / "t", format="feather")), []
     assert table.n_rows == 1000
-    batches = IpcPart.batches
+    batches = IpcPart.read_batches
 
     def noted(self, schema, size, groups=None):
         read.extend(groups)
         return batches(self, schema, size, groups)
 
-    monkeypatch.setattr(IpcPart, "batches", noted)
+    monkeypatch.setattr(IpcPart, "read_batches", noted)
     assert table.take([999, 0, 55])["y"].tolist() == [999, 0, 55]
     assert read == [0, 5, 99]
 
@@ -338,7 +338,7 @@ def test_a_filtered_data_set_waits_for_whoever_reads_it(tmp_path):
 def test_an_early_end_of_a_csv_file_reads_no_further(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("y\n" + "1\n" * 4_000_000 + "no number\n")
-    chunks = ArrowRows(path)._parts[0].batches(pa.schema([("y", pa.int64())]), 100)
+    chunks = ArrowRows(path)._parts[0].read_batches(pa.schema([("y", pa.int64())]), 100)
     assert len(next(chunks)) == 100
     chunks.close()
 

@@ -15,7 +15,7 @@ import pyarrow.fs as fs
 from decoct.data.arrow_groups import IpcPart, ParquetPart
 from decoct.data.arrow_parts import PAGE_BUFFER, Part
 from decoct.data.arrow_scans import CsvPart, ScannedPart
-from decoct.data.arrow_schema import common_schema, plain_fields, reading
+from decoct.data.arrow_schema import explain_errors, unify_schemas, unwrap_fields
 from decoct.data.discovery import PARQUET, FoundFiles, find_files
 from decoct.errors import RowsError
 
@@ -42,7 +42,7 @@ def open_dataset(
         There are no such files, they cannot be read, or their columns differ.
     """
     if isinstance(source, ds.Dataset):
-        return source, _parts_of(source)
+        return source, _list_parts(source)
     return _open_files(find_files(source))
 
 
@@ -54,31 +54,31 @@ def _open_files(found: FoundFiles) -> tuple[ds.Dataset, list[Part]]:
     is_parquet = files[0].lower().endswith(PARQUET)
     kind = ds.ParquetFileFormat() if is_parquet else ds.CsvFileFormat()
     layout: dict[str, Any] = {"partitioning": "hive", "partition_base_dir": base} if base else {}
-    with reading(files[0], "Parquet" if is_parquet else "CSV"):
+    with explain_errors(files[0], "Parquet" if is_parquet else "CSV"):
         dataset = ds.dataset(files, format=kind, filesystem=filesystem, **layout)
     make: Callable[..., Part] = ParquetPart if is_parquet else CsvPart
     fragments = list(dataset.get_fragments())
     with ThreadPoolExecutor(_READERS, "decoct-open") as readers:
         parts: list[Part] = list(readers.map(make, fragments))
-    schema = common_schema({part.path: part.schema for part in parts})
+    schema = unify_schemas({part.path: part.schema for part in parts})
     partitions = [field for field in dataset.schema if field.name not in schema.names]
-    schema = pa.schema([*schema, *plain_fields(partitions)])
+    schema = pa.schema([*schema, *unwrap_fields(partitions)])
     return ds.FileSystemDataset(fragments, schema, kind, filesystem), parts
 
 
-def _parts_of(dataset: ds.Dataset) -> list[Part]:
+def _list_parts(dataset: ds.Dataset) -> list[Part]:
     if getattr(dataset, "_scan_options", None):
-        # filtered: the scanner alone knows which rows are kept
-        return [ScannedPart("The data set", dataset.schema, _scan_of(dataset), dataset)]
-    parts = [_dataset_part(fragment, dataset.schema) for fragment in dataset.get_fragments()]
+        # filtered: only the scanner finds out which rows are kept
+        return [ScannedPart("The data set", dataset.schema, _choose_scan(dataset), dataset)]
+    parts = [_open_fragment(fragment, dataset.schema) for fragment in dataset.get_fragments()]
     if not parts:
         raise RowsError("The table is empty: the data set has no files.")
     return parts
 
 
-def _dataset_part(fragment: ds.Fragment, schema: pa.Schema) -> Part:
+def _open_fragment(fragment: ds.Fragment, schema: pa.Schema) -> Part:
     path = getattr(fragment, "path", "The data set")
-    with reading(path, "data"):
+    with explain_errors(path, "data"):
         if isinstance(fragment, ds.ParquetFileFragment):
             return ParquetPart(fragment, [group.id for group in fragment.row_groups])
         if isinstance(fragment, ds.FileFragment) and isinstance(fragment.format, ds.IpcFileFormat):
@@ -87,14 +87,14 @@ def _dataset_part(fragment: ds.Fragment, schema: pa.Schema) -> Part:
     return ScannedPart(path, inferred, partial(fragment.scanner, schema=schema), fragment)
 
 
-def _scan_of(dataset: ds.Dataset) -> Callable[..., ds.Scanner]:
-    """Return the scanner of a data set; one of Parquet files has to be told to save memory."""
+def _choose_scan(dataset: ds.Dataset) -> Callable[..., ds.Scanner]:
+    """Return the scanner of a data set; that of Parquet files is set to save memory."""
     plain = ds.ParquetFragmentScanOptions()
     form = getattr(dataset, "format", None)
     options = getattr(form, "default_fragment_scan_options", None)
     if not isinstance(form, ds.ParquetFileFormat) or options != plain:
         return dataset.scanner
-    thrifty = ds.ParquetFragmentScanOptions(
+    options = ds.ParquetFragmentScanOptions(
         use_buffered_stream=True, buffer_size=PAGE_BUFFER, pre_buffer=False
     )
-    return partial(dataset.scanner, fragment_scan_options=thrifty)
+    return partial(dataset.scanner, fragment_scan_options=options)

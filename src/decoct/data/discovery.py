@@ -84,11 +84,11 @@ def _find_remote(source: str | Path | Sequence[str | Path]) -> FoundFiles:
 
 
 def _expand_url(url: str) -> FoundFiles:
-    filesystem, path = _opened(url)
+    filesystem, path = _open_url(url)
     try:
         filesystem.invalidate_cache()
         if _is_remote_pattern(path):
-            found, base = _matching_remote(filesystem, path), _before_pattern(path)
+            found, base = _match_remote(filesystem, path), _cut_at_pattern(path)
         elif filesystem.isdir(path):
             found, base = filesystem.find(path), path
         else:
@@ -110,7 +110,7 @@ def _expand_url(url: str) -> FoundFiles:
     return FoundFiles(files, base, filesystem)
 
 
-def _matching_remote(filesystem: Any, pattern: str) -> list[str]:
+def _match_remote(filesystem: Any, pattern: str) -> list[str]:
     found: set[str] = set()
     for match, info in filesystem.glob(pattern, detail=True).items():
         if info["type"] != "directory":
@@ -120,7 +120,7 @@ def _matching_remote(filesystem: Any, pattern: str) -> list[str]:
     return list(found)
 
 
-def _opened(url: str) -> tuple[Any, str]:
+def _open_url(url: str) -> tuple[Any, str]:
     """Return the file system of a URL and the path on it."""
     protocol = url.partition("://")[0]
     try:
@@ -145,7 +145,7 @@ def _is_remote_pattern(path: str) -> bool:
     return any(sign in path for sign in "*[")  # not "?", which begins a query
 
 
-def _before_pattern(path: str) -> str:
+def _cut_at_pattern(path: str) -> str:
     return "/".join(takewhile(lambda piece: not _is_remote_pattern(piece), path.split("/")))
 
 
@@ -191,7 +191,7 @@ def _expand(text: str) -> tuple[list[str], str | None]:
     except (OSError, RuntimeError) as error:
         raise RowsError(f"{text!r} cannot be a path here ({error}); check it.") from error
     if path.is_dir():
-        return _in_folder(path), str(path)
+        return _list_folder(path), str(path)
     if path.exists():
         if not _is_data(text):
             raise RowsError(
@@ -200,11 +200,11 @@ def _expand(text: str) -> tuple[list[str], str | None]:
             )
         return [str(path)], None
     if _is_pattern(text):
-        return _matching(path)
+        return _match(path)
     raise RowsError(f"There is no file or folder {text} (seen from {Path.cwd()}); check the path.")
 
 
-def _in_folder(folder: Path) -> list[str]:
+def _list_folder(folder: Path) -> list[str]:
     files: list[str] = []
     seen: set[str] = set()
     for place, folders, names in os.walk(folder, onerror=_refuse, followlinks=True):
@@ -227,12 +227,12 @@ def _refuse(error: OSError) -> None:
     )
 
 
-def _matching(pattern: Path) -> tuple[list[str], str]:
+def _match(pattern: Path) -> tuple[list[str], str]:
     files: dict[tuple[str, str], str] = {}
     # short paths first: links may lead in circles, along which "**" finds every file again
     for match in sorted(glob.glob(str(pattern), recursive=True), key=len):
         if Path(match).is_dir():
-            found = [] if "**" in pattern.parts else _in_folder(Path(match))
+            found = [] if "**" in pattern.parts else _list_folder(Path(match))
         else:
             found = [match] if _is_data(match) else []
         for file in found:

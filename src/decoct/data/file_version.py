@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.fs as fs
 
-from decoct.data.arrow_schema import reading
+from decoct.data.arrow_schema import explain_errors
 from decoct.errors import RowsError
 
 FileVersion = str
@@ -41,7 +41,7 @@ def find_version(filesystem: fs.FileSystem, path: str) -> FileVersion | None:
 
 
 def _find_remote_version(remote: Any, path: str) -> FileVersion | None:
-    for known in (path, remote._parent(path)):  # it may remember earlier listings
+    for known in (path, remote._parent(path)):  # it may have cached earlier listings
         remote.invalidate_cache(known)
     protocols = [remote.protocol] if isinstance(remote.protocol, str) else remote.protocol
     names = next((_PROPERTIES[one] for one in protocols if one in _PROPERTIES), None)
@@ -88,7 +88,7 @@ class ChangeGuard:
         """Size of all files together, where it is known."""
         total = 0
         for filesystem, path, _ in self._files:
-            with reading(path, self._kind):
+            with explain_errors(path, self._kind):
                 total += filesystem.get_file_info(path).size or 0
         return total
 
@@ -114,5 +114,5 @@ class ChangeGuard:
                 )
 
     def _find_version(self, filesystem: fs.FileSystem, path: str) -> FileVersion | None:
-        with reading(path, self._kind):
+        with explain_errors(path, self._kind):
             return find_version(filesystem, path)

@@ -1,4 +1,4 @@
-"""Rows whose every walk is seen: for whatever walks the data and knows nothing of progress."""
+"""Rows whose passes show their progress, for code that has no progress of its own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def counted_rows(rows: Rows, stretch: Stretch) -> int:
-    """Return N; if a table has to be walked for that, as CSV files, tell how far it is."""
+    """Return N; if that takes a pass, as for CSV files, show its progress."""
     survey = getattr(rows, "survey", None)
     if survey is not None:
         survey(stretch)
@@ -27,26 +27,26 @@ def traffic(rows: Rows) -> dict[str, int] | None:
 
 
 def watched(rows: Rows, stretch: Stretch, label: str) -> Rows:
-    """Return the same rows, with a stretch of work announced for every walk over them.
+    """Return the same rows, with progress for every pass over them.
 
-    Rows in memory come back as they are: they are walked faster than anybody looks.
+    Rows in memory come back as they are: a pass over them takes no time to show.
 
     Parameters
     ----------
     rows
         The table.
     stretch
-        Told of the work; `decoct.runtime.progress.ProgressBar.stretch`.
+        Called with the work; `decoct.runtime.progress.ProgressBar.stretch`.
     label
-        What the walks are for.
+        What the passes are for.
     """
     if isinstance(rows, ArrayRows):
         return rows
     counted_rows(rows, stretch)
-    return _WatchedRows(rows, stretch, label)
+    return _ProgressRows(rows, stretch, label)
 
 
-class _WatchedRows(RowsProxy):
+class _ProgressRows(RowsProxy):
     def __init__(self, rows: Rows, stretch: Stretch, label: str) -> None:
         super().__init__(rows)
         self._stretch, self._label = stretch, label
@@ -54,9 +54,9 @@ class _WatchedRows(RowsProxy):
     def chunks(
         self, size: int | None = None, columns: Sequence[str] | None = None
     ) -> Generator[Chunk, None, None]:
-        return self._told(self._rows.chunks(size, columns))
+        return self._report(self._rows.chunks(size, columns))
 
-    def _told(self, chunks: Generator[Chunk, None, None]) -> Generator[Chunk, None, None]:
+    def _report(self, chunks: Generator[Chunk, None, None]) -> Generator[Chunk, None, None]:
         advance = self._stretch(self._label, self.n_rows, "rows")
         try:
             for chunk in chunks:
@@ -76,11 +76,11 @@ class _WatchedRows(RowsProxy):
     ) -> T:
         advance = self._stretch(self._label, self.n_rows, "rows")
 
-        def tell(n_rows: int) -> None:
+        def advance_both(n_rows: int) -> None:
             advance(n_rows)
             if on_chunk is not None:
                 on_chunk(n_rows)
 
         return self._rows.map_reduce(
-            fn, reduce, *broadcast, size=size, columns=columns, on_chunk=tell
+            fn, reduce, *broadcast, size=size, columns=columns, on_chunk=advance_both
         )

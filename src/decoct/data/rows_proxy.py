@@ -1,4 +1,4 @@
-"""Rows that are another's: the base of those that only change how they are walked."""
+"""The rows of another table: the base of classes that only change how a pass is made."""
 
 from __future__ import annotations
 

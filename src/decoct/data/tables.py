@@ -1,4 +1,4 @@
-"""The public door to the engines: whatever holds a table becomes `Rows`."""
+"""`rows`: every kind of table as `Rows`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from decoct.errors import RequestError, RowsError
 
 
 def rows(source: Any, *, dask: Any = None) -> Rows:
-    """Return the rows of a table, wherever it lives.
+    """Return the rows of a table, in memory, in files or on a cluster.
 
     Parameters
     ----------
