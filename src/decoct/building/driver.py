@@ -22,10 +22,9 @@ from decoct.building.checkpoint import Checkpoint, held, read_build, write_check
 from decoct.building.request import Request, whole
 from decoct.constructions.base import Chosen, Construction, Plan, Problem, StepInfo
 from decoct.coreset import Coreset
-from decoct.data.base import Rows
+from decoct.data.base import Rows, name_files
 from decoct.data.encoded import EncodedRows, encoded
 from decoct.data.progress_rows import counted_rows, traffic
-from decoct.data.row_errors import name_files
 from decoct.data.tables import rows as as_rows
 from decoct.errors import ShortBuildWarning
 from decoct.models.base import AbstractModel, require_model

@@ -26,9 +26,9 @@ from decoct.data.base import (
     checked_columns,
     checked_indices,
     checked_size,
+    name_files,
     read_ahead,
 )
-from decoct.data.row_errors import name_files
 from decoct.errors import RowsError
 from decoct.runtime.cores import cores
 

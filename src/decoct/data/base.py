@@ -13,15 +13,15 @@ import hashlib
 import operator
 import threading
 import weakref
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from decoct.errors import RequestError, RowsError
+from decoct.errors import RequestError, RowError, RowsError
 
 T = TypeVar("T")
 
@@ -144,6 +144,25 @@ class SequentialRows(abc.ABC):
                 if on_chunk is not None:
                     on_chunk(chunk.n_rows)
         return total
+
+
+@contextmanager
+def name_files(rows: Rows) -> Iterator[None]:
+    """Within this, an error about a row says in which file the row is.
+
+    Parameters
+    ----------
+    rows
+        The table. Errors stay as they are if it is not in several files, or if it has no such row.
+    """
+    try:
+        yield
+    except RowError as error:
+        find_file = getattr(rows, "find_file", None)
+        found = find_file(error.row) if find_file is not None and error.file is None else None
+        if found is not None:
+            error.at(error.row, *found)
+        raise
 
 
 def columns_length(columns: Mapping[str, np.ndarray]) -> int:

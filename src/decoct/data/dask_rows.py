@@ -14,7 +14,14 @@ from dask.array import Array
 from dask.delayed import delayed
 from dask.utils import is_dataframe_like
 
-from decoct.data.base import Chunk, Columns, checked_columns, checked_indices, checked_size
+from decoct.data.base import (
+    Chunk,
+    Columns,
+    checked_columns,
+    checked_indices,
+    checked_size,
+    name_files,
+)
 from decoct.data.dask_cluster import Cluster, Traffic
 from decoct.data.dask_layout import Block
 from decoct.data.dask_sources import ArraySource, FileSource, FrameSource, Source, View
@@ -29,7 +36,6 @@ from decoct.data.dask_tasks import (
     pack_value,
     unpack,
 )
-from decoct.data.row_errors import name_files
 from decoct.errors import RowsError
 from decoct.stats.summation import Associative
 

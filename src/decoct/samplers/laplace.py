@@ -11,10 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from decoct.data.base import Rows, columns_length
+from decoct.data.base import Rows, columns_length, name_files
 from decoct.data.encoded import encoded
 from decoct.data.progress_rows import counted_rows
-from decoct.data.row_errors import name_files
 from decoct.data.tables import rows as as_rows
 from decoct.errors import ModelError
 from decoct.models.base import AbstractModel, require_model
