@@ -1,5 +1,7 @@
 """The errors a user can cause. Each message says what is wrong, where, and what to do."""
 
+from typing import Self
+
 
 class DecoctError(ValueError):
     """Base of every error that the user's input can cause; the command line exits with code 2."""
@@ -17,23 +19,81 @@ class ModelError(DecoctError):
     """The model cannot be used: a wrong shape, a NaN potential, a log prior of minus infinity."""
 
 
-class PotentialError(ModelError):
-    """A potential is not finite.
+class RowError(DecoctError):
+    """Something is wrong with one row; `str` puts the sentence together from the attributes.
 
     Attributes
     ----------
     row
-        The number that the message has: "The log-likelihood of row …".
+        The number of the row in the table.
+    file
+        The file that has the row, if the table has several.
+    row_in_file
+        The number of the row in that file, from 0.
     """
 
-    def __init__(self, message: str, row: int = 0) -> None:
-        super().__init__(message)
-        self.row = row
+    row: int
+    file: str | None = None
+    row_in_file: int | None = None
 
-    def renumber(self, row: int) -> None:
-        """Name the row by another number."""
-        self.args = (str(self).replace(f"of row {self.row} ", f"of row {row} ", 1),)
-        self.row = row
+    def at(self, row: int, file: str | None = None, row_in_file: int | None = None) -> Self:
+        """Set where the row is, and return this error."""
+        self.row, self.file, self.row_in_file = row, file, row_in_file
+        return self
+
+    @property
+    def place(self) -> str:
+        """The row as a sentence names it: "row 14 (row 4 of b.parquet)"."""
+        inside = "" if self.file is None else f" (row {self.row_in_file} of {self.file})"
+        return f"row {self.row}{inside}"
+
+
+class BadValueError(RowError, RowsError):
+    """A row has a value that cannot be used: "Column 'x' has NaN in row 3; drop such rows."
+
+    Parameters
+    ----------
+    problem
+        The sentence up to the row, without the column: "has NaN".
+    row
+        The number of the row in the table.
+    remedy
+        The rest of the sentence: "; drop such rows."
+    column
+        The column that has the value; None if ``problem`` begins with something else.
+    """
+
+    def __init__(self, problem: str, row: int, remedy: str, column: str | None = None) -> None:
+        super().__init__(problem, row, remedy, column)
+        self.problem, self.row, self.remedy, self.column = problem, row, remedy, column
+
+    def __str__(self) -> str:
+        subject = "" if self.column is None else f"Column '{self.column}' "
+        return f"{subject}{self.problem} in {self.place}{self.remedy}"
+
+
+class PotentialError(RowError, ModelError):
+    """A potential is not finite.
+
+    Parameters
+    ----------
+    row
+        The number of the row in the table.
+    value
+        What the potential is: "nan".
+    draw
+        Where it was evaluated: "draw 3".
+    """
+
+    def __init__(self, row: int, value: str, draw: str) -> None:
+        super().__init__(row, value, draw)
+        self.row, self.value, self.draw = row, value, draw
+
+    def __str__(self) -> str:
+        return (
+            f"The log-likelihood of {self.place} is {self.value} at {self.draw}; "
+            "mend the model or the row, decoct does not clip it."
+        )
 
 
 class SamplerError(ModelError):

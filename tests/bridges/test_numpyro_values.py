@@ -261,7 +261,7 @@ def test_a_group_number_outside_its_array_names_the_row(bridges):
     rows = {name: given[name].copy() for name in bridge.inputs}
     bridge.check(decoct.rows(rows))
     rows["county"][123] = rows["county"][200] = 8
-    with pytest.raises(decoct.RowsError, match=r"^Row 123 .* index 8 is out of bounds"):
+    with pytest.raises(decoct.RowsError, match=r"array in row 123, .* index 8 is out of bounds"):
         decoct.build(bridge, rows, size=20)
 
 
@@ -271,7 +271,7 @@ def test_and_so_it_does_in_a_stream(bridges):
     rows["county"][123] = 8
     stream = decoct.StreamingCoreset(bridge, 20)
     stream.update({name: column[:100] for name, column in rows.items()})
-    with pytest.raises(decoct.RowsError, match=r"^Row 123 .* index 8 is out of bounds"):
+    with pytest.raises(decoct.RowsError, match=r"array in row 123, .* index 8 is out of bounds"):
         stream.update({name: column[100:150] for name, column in rows.items()})
     assert stream.n_rows == 100
 

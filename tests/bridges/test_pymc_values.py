@@ -243,7 +243,7 @@ def test_a_group_number_outside_its_array_names_the_row(bridges):
     bridge.check(bridge.rows)
     rows = {name: np.array(values) for name, values in all_rows(bridge).items()}
     rows["where"][23] = 8
-    with pytest.raises(decoct.RowsError, match=r"^Row 23 "):
+    with pytest.raises(decoct.RowsError, match=r"outside an array in row 23, "):
         bridge.check(decoct.rows(rows))
 
 

@@ -335,7 +335,7 @@ def test_a_worker_killed_while_it_reads_costs_a_retry_and_no_bit(
     def one_dies_at_the_next_batch(died=str(died)):
         from decoct.data.arrow_groups import ParquetPart
 
-        batches = ParquetPart.batches
+        batches = ParquetPart.read_batches
 
         def dying(*args):
             for batch in batches(*args):
@@ -348,12 +348,13 @@ def test_a_worker_killed_while_it_reads_costs_a_retry_and_no_bit(
                     os.kill(os.getpid(), signal.SIGKILL)
 
         dying.usual = batches
-        ParquetPart.batches = dying
+        ParquetPart.read_batches = dying
 
     def none_dies():
         from decoct.data.arrow_groups import ParquetPart
 
-        ParquetPart.batches = getattr(ParquetPart.batches, "usual", ParquetPart.batches)
+        read = ParquetPart.read_batches
+        ParquetPart.read_batches = getattr(read, "usual", read)
 
     def advance(bar, n_rows):
         if bar._label.startswith("round") and not armed:

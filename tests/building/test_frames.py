@@ -10,7 +10,7 @@ import decoct
 from decoct.passes import potentials
 
 
-class Reached(Exception):
+class ReachedError(Exception):
     pass
 
 
@@ -27,9 +27,9 @@ def test_a_build_reaches_its_first_kernel_in_ten_frames(tmp_path, monkeypatch, o
     def kernel(*_):
         names = [f"{one.filename}:{one.name}" for one in traceback.extract_stack()]
         frames.extend(name for name in names if "/decoct/" in name)
-        raise Reached
+        raise ReachedError
 
     monkeypatch.setattr(potentials, "_chunk_totals", kernel)
-    with pytest.raises(Reached):
+    with pytest.raises(ReachedError):
         decoct.build(decoct.models.LogisticRegression(), rows, size=20)
     assert len(frames) <= 10, "\n".join(frames)

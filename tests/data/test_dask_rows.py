@@ -27,9 +27,9 @@ from dask.delayed import delayed
 from distributed import Client
 
 from decoct.data import Rows, rows
-from decoct.data.dask_layout import Layout, coalesced
+from decoct.data.dask_layout import Layout, coalesce
 from decoct.data.dask_rows import DaskRows
-from decoct.data.dask_types import ColumnType, cast, common_types
+from decoct.data.dask_types import ColumnType, cast, find_common_types
 from decoct.errors import ModelError, RequestError, RowsError
 from decoct.stats.summation import Associative, Sum
 from tests.dask_cluster import local_client
@@ -109,7 +109,7 @@ def test_any_layout_gives_the_bits_of_one_process():
 def test_only_the_rows_of_chunks_across_borders_move():
     lengths = (90, 0, 5, 105, 100)
     for size in (10, 30, 64):
-        blocks = list(Layout(lengths).blocks(size))
+        blocks = list(Layout(lengths).cut_blocks(size))
         assert [block.start % size for block in blocks] == [0] * len(blocks)
         found = [
             (s.partition, row) for b in blocks for s in b.slices for row in range(s.begin, s.end)
@@ -263,11 +263,11 @@ def test_lengths_and_types_of_a_frame_take_one_pass(tmp_path):
         table = rows(framed(parts).map_partitions(seen, meta=parts[0]))
         assert table.n_rows == 3
         assert table.columns == ("a", "b", "odd")
-        table._view(("a",))
-        table._view(("b", "a"))
+        table._get_view(("a",))
+        table._get_view(("b", "a"))
         assert computed() == 3
         with pytest.raises(RowsError, match="Column 'odd' has type struct"):
-            table._view(table.columns)
+            table._get_view(table.columns)
         assert computed() == 3
         assert table.take([2], ["a", "b"])["a"].tolist() == [2]
 
@@ -458,28 +458,30 @@ def test_an_address_opens_a_connection_and_close_closes_it(client):
 
 
 def test_small_row_groups_are_read_together():
-    assert coalesced([3, 0, 4, 9, 1, 0], 7) == [[0, 2], [3], [4]]
-    assert coalesced([0, 0], 7) == []
+    assert coalesce([3, 0, 4, 9, 1, 0], 7) == [[0, 2], [3], [4]]
+    assert coalesce([0, 0], 7) == []
 
 
 def test_common_types():
     def of(*values):
         return {"v": ColumnType.of(np.asarray(values))}
 
-    assert common_types([of(1), {}, of(2)])["v"].dtype == np.int64
-    assert common_types([of(np.nan), of(True)])["v"].dtype == np.float64
-    assert common_types([of(np.nan), of(np.nan)])["v"].dtype == np.float64
-    dates = common_types([of(np.nan), of(np.datetime64(0, "s")), of(np.datetime64(0, "ms"))])["v"]
+    assert find_common_types([of(1), {}, of(2)])["v"].dtype == np.int64
+    assert find_common_types([of(np.nan), of(True)])["v"].dtype == np.float64
+    assert find_common_types([of(np.nan), of(np.nan)])["v"].dtype == np.float64
+    dates = find_common_types([of(np.nan), of(np.datetime64(0, "s")), of(np.datetime64(0, "ms"))])[
+        "v"
+    ]
     assert dates.dtype == "datetime64[ms]"
     assert np.isnat(dates.cast(np.array([np.nan, np.nan]))).all()
     with pytest.raises(RowsError, match=r"numbers of shape \(2,\) in partition 1"):
-        common_types([of(1.0), of([1.0, 2.0])])
+        find_common_types([of(1.0), of([1.0, 2.0])])
 
 
 def test_failures_are_values():
-    from decoct.data.dask_tasks import guarded
+    from decoct.data.dask_tasks import guard
 
-    @guarded
+    @guard
     def divide(a, b):
         return a / b
 

@@ -7,10 +7,12 @@ import sys
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.fs as fs
 import pyarrow.parquet as pq
 import pytest
 
 from decoct.data import rows
+from decoct.data.file_version import find_version
 from decoct.errors import RequestError, RowsError
 from tests.data.test_rows_contract import TABLE, N, RowsContract
 
@@ -90,6 +92,32 @@ def test_a_file_behind_a_url_written_anew_in_the_same_size():
     for read in (lambda: table.take([0]), lambda: list(table.chunks())):
         with pytest.raises(RowsError, match=r"a\.parquet changed while it was in use"):
             read()
+
+
+@pytest.mark.parametrize(
+    ("protocol", "read", "written"),
+    [
+        (("http", "https"), "url", "ETag"),
+        (("sftp", "ssh"), "time", "mtime"),
+        ("smb", "time", "mtime"),
+        ("abfs", "last_accessed_on", "etag"),
+    ],
+)
+def test_the_version_of_a_file_changes_when_it_is_written_alone(protocol, read, written):
+    class Store(fsspec.get_filesystem_class("memory")):
+        def info(self, path, **options):
+            return {**super().info(path, **options), **told}
+
+    Store.protocol = protocol
+    store = fs.PyFileSystem(fs.FSSpecHandler(Store(skip_instance_cache=True)))
+    put("/t/a.parquet", pa.table({"x": [1]}))
+    told = {read: 1, written: 1}
+    version = find_version(store, "/t/a.parquet")
+    told = {read: 2, written: 1}
+    assert find_version(store, "/t/a.parquet") == version
+    told = {read: 2, written: 2}
+    assert find_version(store, "/t/a.parquet") != version
+    assert find_version(store, "/t/b.parquet") is None
 
 
 @pytest.mark.parametrize(

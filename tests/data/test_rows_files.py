@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import pickle
 import tempfile
 import time
 from pathlib import Path
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 
 from decoct.data import ArrowRows, rows
 from decoct.data.arrow_groups import IpcPart
-from decoct.errors import RowsError
+from decoct.errors import BadValueError, PotentialError, RowsError
 
 
 def write(path: Path, columns: dict, **options) -> Path:
@@ -193,7 +194,7 @@ def test_an_error_that_names_a_row_names_its_file(tmp_path):
 
     def refuse(chunk):
         if chunk.start <= 14 < chunk.start + chunk.n_rows:
-            raise RowsError("Column 'y' has NaN in row 14; drop or impute such rows.")
+            raise BadValueError("has NaN", 14, "; drop or impute such rows.", "y")
         return 0
 
     with pytest.raises(RowsError) as caught:
@@ -202,6 +203,20 @@ def test_an_error_that_names_a_row_names_its_file(tmp_path):
         f"Column 'y' has NaN in row 14 (row 4 of {tmp_path / 'b.parquet'}); "
         "drop or impute such rows."
     )
+
+
+def test_errors_about_rows_travel_with_what_they_know():
+    errors = [
+        BadValueError("has NaN", 14, "; drop it.", "y").at(14, "b.parquet", 4),
+        PotentialError(3, "nan", "draw 7").at(30),
+    ]
+    for error in errors:
+        again = pickle.loads(pickle.dumps(error))
+        assert type(again) is type(error)
+        assert str(again) == str(error)
+        assert vars(again) == vars(error)
+    assert str(errors[0]) == "Column 'y' has NaN in row 14 (row 4 of b.parquet); drop it."
+    assert str(errors[1]).startswith("The log-likelihood of row 30 is nan at draw 7; ")
 
 
 # --- how little is read, and how little is kept -------------------------------------------------
@@ -255,13 +270,13 @@ def test_take_reads_only_record_batches_with_wanted_rows(tmp_path, monkeypatch):
     pyarrow.feather.write_feather(pa.table({"y": range(1000)}), tmp_path / "t", chunksize=10)
     table, read = rows(ds.dataset(tmp_path / "t", format="feather")), []
     assert table.n_rows == 1000
-    batches = IpcPart.batches
+    batches = IpcPart.read_batches
 
     def noted(self, schema, size, groups=None):
         read.extend(groups)
         return batches(self, schema, size, groups)
 
-    monkeypatch.setattr(IpcPart, "batches", noted)
+    monkeypatch.setattr(IpcPart, "read_batches", noted)
     assert table.take([999, 0, 55])["y"].tolist() == [999, 0, 55]
     assert read == [0, 5, 99]
 
@@ -323,7 +338,7 @@ def test_a_filtered_data_set_waits_for_whoever_reads_it(tmp_path):
 def test_an_early_end_of_a_csv_file_reads_no_further(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("y\n" + "1\n" * 4_000_000 + "no number\n")
-    chunks = ArrowRows(path)._parts[0].batches(pa.schema([("y", pa.int64())]), 100)
+    chunks = ArrowRows(path)._parts[0].read_batches(pa.schema([("y", pa.int64())]), 100)
     assert len(next(chunks)) == 100
     chunks.close()
 

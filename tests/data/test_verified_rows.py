@@ -8,7 +8,7 @@ import pytest
 
 import decoct
 from decoct.data.arrow import ArrowRows
-from decoct.data.verified_rows import ComparedRows, KnownRows, OtherTableError
+from decoct.data.verified_rows import KnownRows, OtherTableError, VerifiedRows
 from decoct.errors import CoresetFileError
 from decoct.passes.potentials import EXAMPLES
 from decoct.samplers import Laplace
@@ -43,7 +43,7 @@ def known(table, indices):
 @pytest.mark.parametrize("size", [1, 7, 64, 1000])
 def test_the_same_rows_are_walked_as_ever(rows, table, size):
     indices = np.array([499, 3, 0, 130, 131])
-    compared = ComparedRows(rows, known(table, indices))
+    compared = VerifiedRows(rows, known(table, indices))
     assert (compared.n_rows, compared.columns) == (rows.n_rows, rows.columns)
     assert compared.map_reduce(length, Associative(), size=size) == N
     assert compared.map_reduce(length, Associative(), size=size, columns=["x"]) == N
@@ -55,7 +55,7 @@ def test_the_walk_ends_at_the_first_other_row(rows, table, column):
     expected.columns[column][0] = np.nan if column == "x" else "c"
     walked = []
     with pytest.raises(OtherTableError) as caught:
-        ComparedRows(rows, expected).map_reduce(
+        VerifiedRows(rows, expected).map_reduce(
             length, Associative(), size=64, on_chunk=walked.append
         )
     assert caught.value.column == column
@@ -66,9 +66,9 @@ def test_a_missing_value_is_itself(rows, table):
     indices = np.array([5])
     again = dict(table, x=table["x"].copy())
     again["x"][5] = np.nan
-    assert ComparedRows(decoct.rows(again), known(again, indices)).map_reduce(length, Associative())
+    assert VerifiedRows(decoct.rows(again), known(again, indices)).map_reduce(length, Associative())
     with pytest.raises(OtherTableError):
-        ComparedRows(decoct.rows(again), known(table, indices)).map_reduce(length, Associative())
+        VerifiedRows(decoct.rows(again), known(table, indices)).map_reduce(length, Associative())
 
 
 def test_the_error_travels():

@@ -157,7 +157,7 @@ def test_hopeless_hyper_parameters_are_refused(arguments, match):
 def test_rows_off_the_sphere_are_named():
     x = X.copy()
     x[7] *= 1.1
-    with pytest.raises(RowsError, match=r"Row 107 .* norm 1\.1;.*divide"):
+    with pytest.raises(RowsError, match=r"'x' has the norm 1\.1 in row 107;.*divide"):
         MODEL.encode({"x": x}, 100)
     nearly = X * (1.0 + 5e-7)
     np.testing.assert_array_equal(MODEL.encode({"x": nearly})["x"], nearly)

@@ -19,7 +19,7 @@ import numpy as np
 from jax.experimental import checkify
 
 from decoct.data.base import DEFAULT_CHUNK, Chunk, Columns, Rows
-from decoct.errors import RowsError
+from decoct.errors import BadValueError
 from decoct.models.base import AbstractModel, Params
 
 
@@ -54,9 +54,11 @@ def check_indices(
     size = min(DEFAULT_CHUNK, 2 ** (rows.n_rows - 1).bit_length())
     found = rows.map_reduce(_FirstProblem(model, params, size), _earlier, size=size, columns=inputs)
     if found is not None:
-        raise RowsError(
-            f"Row {found.row} makes the model look outside an array, which JAX would answer with "
-            f"its last entry: {found.says}. Number groups from 0 to their number less 1."
+        raise BadValueError(
+            "The model looks outside an array",
+            found.row,
+            f", which JAX would answer with its last entry: {found.says}. Number groups from 0 to "
+            "their number less 1.",
         )
 
 

@@ -34,7 +34,7 @@ from decoct.coreset import Coreset
 from decoct.data.base import Rows
 from decoct.data.encoded import EncodedRows
 from decoct.data.tables import rows as as_rows
-from decoct.errors import ModelError, RequestError, RowsError
+from decoct.errors import BadValueError, ModelError, RequestError
 from decoct.models.base import EncodedColumns, Params, RawRows
 from decoct.models.validation import row_number
 from decoct.runtime.precision import float64
@@ -76,9 +76,11 @@ class DataColumns(InputColumns):
             whole = (values == values.astype(wanted)).reshape(len(values), -1).all(axis=1)
             if not whole.all():
                 bad = int(np.argmin(whole))
-                raise RowsError(
-                    f"Column '{name}' has the value {values[bad]} in row {row_number(start, bad)}, "
-                    f"and the model's pm.Data of that name is {wanted}."
+                raise BadValueError(
+                    f"has the value {values[bad]}",
+                    row_number(start, bad),
+                    f", and the model's pm.Data of that name is {wanted}.",
+                    name,
                 )
         return values.astype(wanted, copy=False)
 

@@ -22,9 +22,9 @@ import numpy as np
 from decoct.building.request import Request, whole
 from decoct.constructions.base import Construction, Plan, Problem, plan_of
 from decoct.coreset import Coreset
-from decoct.data.base import Rows
+from decoct.data.base import Rows, name_files
 from decoct.data.encoded import encoded
-from decoct.data.progress_rows import counted_rows, naming_files, traffic
+from decoct.data.progress_rows import counted_rows, traffic
 from decoct.data.tables import rows as as_rows
 from decoct.errors import ShortBuildWarning
 from decoct.models.base import AbstractModel, require_model
@@ -204,7 +204,7 @@ def run(
 
             stack.enter_context(reserve(checkpoint))
         stack.enter_context(ProgressBar(progress))
-        stack.enter_context(naming_files(source))
+        stack.enter_context(name_files(source))
         with timed(seconds, "encode"):
             sizes = request.sizes_for(counted_rows(source))
             begin("checking rows", source.n_rows)

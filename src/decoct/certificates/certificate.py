@@ -27,7 +27,7 @@ from decoct.data.base import Rows
 from decoct.data.encoded import EncodedRows, encoded
 from decoct.data.progress_rows import counted_rows
 from decoct.data.tables import rows as as_rows
-from decoct.data.verified_rows import ComparedRows, KnownRows, OtherTableError, differs, other_table
+from decoct.data.verified_rows import KnownRows, OtherTableError, VerifiedRows, differs, other_table
 from decoct.errors import CoresetFileError, RequestError
 from decoct.passes.potentials import Potentials
 from decoct.runtime.progress import ProgressBar, begin
@@ -306,7 +306,7 @@ def check(
     known = KnownRows.of(coreset.indices, dict(coreset.rows))
     with ProgressBar(progress), _naming_the_table(coreset):
         begin("checking against all rows", source.n_rows)
-        table = encoded(ComparedRows(source, known), coreset.model)
+        table = encoded(VerifiedRows(source, known), coreset.model)
         potentials = Potentials(coreset.model, table)
         totals = potentials.totals(np.concatenate([flat, probe.points]), finite=len(flat))
     kept = coreset.model.encode(coreset.rows, coreset.indices)

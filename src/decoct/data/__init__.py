@@ -1,4 +1,4 @@
-"""Where rows live: arrays and DataFrames in memory, Parquet and CSV files on disk."""
+"""Tables of rows: arrays and DataFrames in memory, Parquet and CSV files, Dask clusters."""
 
 from typing import TYPE_CHECKING
 

@@ -18,7 +18,7 @@ from decoct.data.base import (
     checked_indices,
     checked_size,
 )
-from decoct.errors import RowsError
+from decoct.errors import BadValueError, RowsError
 
 
 class ArrayRows(SequentialRows):
@@ -46,7 +46,7 @@ class ArrayRows(SequentialRows):
     """
 
     def __init__(self, columns: Mapping[Any, Any]) -> None:
-        self._columns = {_checked_name(k): _as_array(k, v) for k, v in columns.items()}
+        self._columns = {_check_name(k): _convert_array(k, v) for k, v in columns.items()}
         _check_lengths({name: len(values) for name, values in self._columns.items()})
 
     @classmethod
@@ -73,7 +73,9 @@ class ArrayRows(SequentialRows):
             ) from error
         except nw.exceptions.DuplicateError as error:
             raise RowsError("The table has two columns of the same name; rename one.") from error
-        return cls({str(series.name): _from_series(series, str(series.name)) for series in columns})
+        return cls(
+            {str(series.name): _convert_series(series, str(series.name)) for series in columns}
+        )
 
     @property
     def n_rows(self) -> int:
@@ -101,18 +103,18 @@ class ArrayRows(SequentialRows):
         return {name: self._columns[name][rows] for name in names}
 
 
-def plain_type(kind: pa.DataType) -> pa.DataType:
+def unwrap_type(kind: pa.DataType) -> pa.DataType:
     """Return the type behind dictionary encoding, an extension, a decimal or a view."""
     if isinstance(kind, pa.BaseExtensionType):
-        return plain_type(kind.storage_type)
+        return unwrap_type(kind.storage_type)
     if pa.types.is_dictionary(kind):
-        return plain_type(kind.value_type)
+        return unwrap_type(kind.value_type)
     if kind == getattr(pa, "string_view", pa.string)():
         return pa.string()
     return pa.float64() if pa.types.is_decimal(kind) else kind
 
 
-def numpy_column(
+def convert_column(
     name: str,
     values: pa.Array | pa.ChunkedArray,
     has_missing: bool = False,
@@ -135,13 +137,13 @@ def numpy_column(
     width
         How long the lists of earlier pieces are, if there were any.
     """
-    if values.type != plain_type(values.type):
-        values = values.cast(plain_type(values.type))
+    if values.type != unwrap_type(values.type):
+        values = values.cast(unwrap_type(values.type))
     if _is_list(values.type) and _is_number(values.type.value_type):
-        values = _of_one_length(name, values, start, width)
+        values = _cast_to_one_length(name, values, start, width)
     kind = values.type
     if pa.types.is_fixed_size_list(kind) and _is_number(kind.value_type):
-        return _matrix(name, values)
+        return _convert_to_matrix(name, values)
     if pa.types.is_null(kind):
         return np.full(len(values), np.nan)
     if (has_missing or values.null_count) and _is_count(kind):
@@ -163,9 +165,12 @@ def _refuse_other_encodings(name: str, values: pa.Array | pa.ChunkedArray, start
         try:
             (value.as_py() or b"").decode()
         except UnicodeDecodeError as error:
-            raise RowsError(
-                f"Column '{name}' has type {values.type}, for it is not UTF-8 in row {row} (byte "
-                f"{error.start} is 0x{error.object[error.start]:02x}); save text as UTF-8."
+            byte = f"byte {error.start} is 0x{error.object[error.start]:02x}"
+            raise BadValueError(
+                f"has type {values.type}, for it is not UTF-8",
+                row,
+                f" ({byte}); save text as UTF-8.",
+                name,
             ) from None
 
 
@@ -173,7 +178,7 @@ def _is_list(kind: pa.DataType) -> bool:
     return pa.types.is_list(kind) or pa.types.is_large_list(kind)
 
 
-def _of_one_length(
+def _cast_to_one_length(
     name: str, values: pa.Array | pa.ChunkedArray, start: int, width: int | None
 ) -> pa.Array | pa.ChunkedArray:
     """Return lists as fixed-size lists; refuse those of several lengths."""
@@ -184,23 +189,25 @@ def _of_one_length(
     if (known != width).any():
         other = pc.fill_null(pc.not_equal(lengths, width), False)  # pyright: ignore
         row = int(np.argmax(other.to_numpy(zero_copy_only=False)))
-        raise RowsError(
-            f"Column '{name}' has a list of {lengths[row]} numbers in row {start + row} and of "
-            f"{width} before; give all lists one length."
+        raise BadValueError(
+            f"has a list of {lengths[row]} numbers",
+            start + row,
+            f" and of {width} before; give all lists one length.",
+            name,
         )
     return values.cast(pa.list_(values.type.value_type, width))
 
 
-def _matrix(name: str, values: pa.Array | pa.ChunkedArray) -> np.ndarray:
+def _convert_to_matrix(name: str, values: pa.Array | pa.ChunkedArray) -> np.ndarray:
     parts = values.chunks if isinstance(values, pa.ChunkedArray) else [values]
     width = values.type.list_size
     if not parts:
         return np.empty((0, width), values.type.value_type.to_pandas_dtype())
-    arrays = [_matrix_part(name, part, width) for part in parts]
+    arrays = [_convert_part_to_matrix(name, part, width) for part in parts]
     return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
 
-def _matrix_part(name: str, part: pa.FixedSizeListArray, width: int) -> np.ndarray:
+def _convert_part_to_matrix(name: str, part: pa.FixedSizeListArray, width: int) -> np.ndarray:
     # not flatten(): it leaves missing lists out
     inside = part.values.slice(part.offset * width, len(part) * width)
     if (part.null_count or inside.null_count) and not pa.types.is_floating(inside.type):
@@ -228,7 +235,7 @@ def _is_date(kind: pa.DataType) -> bool:
     return pa.types.is_date(kind) or pa.types.is_timestamp(kind) or pa.types.is_duration(kind)
 
 
-def _from_series(series: nw.Series[Any], name: str) -> np.ndarray:
+def _convert_series(series: nw.Series[Any], name: str) -> np.ndarray:
     native = series.to_native()
     dtype = getattr(native, "dtype", None)
     if isinstance(dtype, np.dtype) and dtype.kind in "fiub":
@@ -238,21 +245,21 @@ def _from_series(series: nw.Series[Any], name: str) -> np.ndarray:
     except (pa.ArrowException, TypeError):
         # an object column of mixed values: the model says what it cannot use
         return series.to_numpy()
-    return numpy_column(name, values)
+    return convert_column(name, values)
 
 
-def _checked_name(name: object) -> str:
+def _check_name(name: object) -> str:
     if not isinstance(name, str):
         raise RowsError(f"Column names are strings; {name!r} is not.")
     return name
 
 
-def _as_array(name: str, values: Any) -> np.ndarray:
+def _convert_array(name: str, values: Any) -> np.ndarray:
     series = nw.from_native(values, series_only=True, pass_through=True)
     if isinstance(series, nw.Series):
-        return _from_series(series, name)
+        return _convert_series(series, name)
     if isinstance(values, (pa.Array, pa.ChunkedArray)):
-        return numpy_column(name, values)
+        return convert_column(name, values)
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         if values.dtype.kind in "fiub":
             return np.ma.filled(values.astype(np.float64), np.nan)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TypeVar
@@ -14,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from decoct.data.arrays import numpy_column
-from decoct.data.arrow_open import from_dataset, from_files
+from decoct.data.arrays import convert_column
+from decoct.data.arrow_open import open_dataset
 from decoct.data.arrow_parts import SMALLEST_BATCH, Part
-from decoct.data.arrow_schema import check_unique
+from decoct.data.arrow_schema import check_unique, unwrap_fields
 from decoct.data.base import (
     DEFAULT_CHUNK,
     Chunk,
@@ -27,10 +26,10 @@ from decoct.data.base import (
     checked_columns,
     checked_indices,
     checked_size,
+    name_files,
     read_ahead,
 )
-from decoct.data.discovery import find_files
-from decoct.errors import DecoctError, RowsError
+from decoct.errors import RowsError
 from decoct.runtime.resources import cores
 
 T = TypeVar("T")
@@ -39,8 +38,6 @@ _READ_AHEAD = 2
 
 MOST_READERS = 4
 """Files or row groups that `take` reads at once, each a batch of rows at a time."""
-
-_ROW_NAMED = re.compile(r"\b(?:in|of) row (\d+)\b")
 
 
 class ArrowRows(SequentialRows):
@@ -54,8 +51,13 @@ class ArrowRows(SequentialRows):
     Parameters
     ----------
     source
-        A file, a folder (searched recursively), a glob pattern, a list of files, or a
-        `pyarrow.dataset.Dataset`.
+        A file, a folder (searched recursively), a glob pattern, a URL of Parquet files, a list of
+        files, or a `pyarrow.dataset.Dataset`.
+
+    Attributes
+    ----------
+    dataset
+        The files as a data set with the table's columns.
 
     Raises
     ------
@@ -85,13 +87,11 @@ class ArrowRows(SequentialRows):
     """
 
     def __init__(self, source: str | Path | Sequence[str | Path] | ds.Dataset) -> None:
-        if isinstance(source, ds.Dataset):
-            self._parts, self._schema = from_dataset(source)
-        else:
-            self._parts, self._schema = from_files(*find_files(source))
+        self.dataset, self._parts = open_dataset(source)
+        self._schema = pa.schema(unwrap_fields(self.dataset.schema))
         self._widths: dict[str, int] = {}
         check_unique(self._parts[0].path, self._schema.names)
-        if not any(part.any_row(self._schema) for part in self._parts):
+        if not any(part.has_rows(self._schema) for part in self._parts):
             raise RowsError(f"The table is empty: {self._parts[0].path} has no rows.")
 
     @property
@@ -107,7 +107,7 @@ class ArrowRows(SequentialRows):
     ) -> Generator[Chunk, None, None]:
         """Yield consecutive chunks of ``size`` rows; only these columns are read."""
         step = checked_size(size)
-        schema = self._selected(columns)
+        schema = self._select(columns)
         return read_ahead(partial(self._cut, schema, step, self._missing), _READ_AHEAD)
 
     def map_reduce(
@@ -121,31 +121,22 @@ class ArrowRows(SequentialRows):
     ) -> T:
         """Return the reduction of ``fn(chunk, *broadcast)`` over all chunks, in row order.
 
-        An error of ``fn`` that names a row is told in which file the row is.
+        An error of ``fn`` about a row says in which file the row is.
         """
-        with self.naming_files():
+        with name_files(self):
             return super().map_reduce(
                 fn, reduce, *broadcast, size=size, columns=columns, on_chunk=on_chunk
             )
 
-    @contextmanager
-    def naming_files(self) -> Iterator[None]:
-        """Add to errors that name a row in which file the row is."""
-        try:
-            yield
-        except DecoctError as error:
-            error.args = (self._with_file(str(error)), *error.args[1:])
-            raise
-
     def survey(self, stretch: Stretch | None = None) -> None:
-        """Count the rows of files that do not tell their number, such as CSV; once.
+        """Count the rows of files that do not store their number, such as CSV; once.
 
-        Without it, whoever first needs `n_rows` counts, without a word.
+        Without it, the first use of `n_rows` counts them and shows no progress.
 
         Parameters
         ----------
         stretch
-            Told of the work, in bytes, if there is any.
+            Called with the work in bytes, if there is any.
         """
         unread = sum(part.unread for part in self._parts)
         on_bytes = stretch("counting rows", unread, "B") if stretch and unread else None
@@ -158,6 +149,12 @@ class ArrowRows(SequentialRows):
         part = int(np.searchsorted(self._ends, place, side="right"))
         return self._parts[part].path, int(place - (self._ends[part - 1] if part else 0))
 
+    def find_file(self, row: int) -> tuple[str, int] | None:
+        """Return what `locate` does if there are several files, one of which has the row."""
+        if len(self._parts) == 1 or row >= self.n_rows:
+            return None
+        return self.locate(row)
+
     def take(
         self, indices: np.ndarray | Sequence[int], columns: Sequence[str] | None = None
     ) -> Columns:
@@ -166,7 +163,7 @@ class ArrowRows(SequentialRows):
         Only Parquet row groups (Arrow record batches) that hold such rows are read; a CSV file is
         scanned as far as the last of them.
         """
-        schema = self._selected(columns)
+        schema = self._select(columns)
         rows, places = np.unique(checked_indices(indices, self.n_rows), return_inverse=True)
         found = pa.Table.from_batches(list(self._find(schema, rows)), schema=schema)
         if len(found) < len(rows):
@@ -174,14 +171,14 @@ class ArrowRows(SequentialRows):
         values = self._convert(found, self._missing)
         return {name: column[places] for name, column in values.items()}
 
-    def _selected(self, columns: Sequence[str] | None) -> pa.Schema:
+    def _select(self, columns: Sequence[str] | None) -> pa.Schema:
         names = checked_columns(columns, self.columns)
         return pa.schema([self._schema.field(name) for name in names])
 
     @cached_property
     def _ends(self) -> np.ndarray:
         """The number of rows up to the end of every part."""
-        return np.cumsum([sum(part.counts(self._schema)) for part in self._parts])
+        return np.cumsum([sum(part.count_rows(self._schema)) for part in self._parts])
 
     @property
     def _total(self) -> int:
@@ -190,18 +187,7 @@ class ArrowRows(SequentialRows):
     @cached_property
     def _missing(self) -> frozenset[str]:
         """Integer and boolean columns with a missing value somewhere: float64 everywhere."""
-        return frozenset().union(*(part.missing(self._schema) for part in self._parts))
-
-    def _with_file(self, message: str) -> str:
-        """Return a message about a row with the row's file, if there are several."""
-        named = _ROW_NAMED.search(message)
-        if named is None or len(self._parts) == 1 or int(named[1]) >= self.n_rows:
-            return message
-        path, row = self.locate(int(named[1]))
-        known = f"(row {row} of {path})"
-        return (
-            message if known in message else f"{named[0]} {known}".join(message.split(named[0], 1))
-        )
+        return frozenset().union(*(part.find_missing(self._schema) for part in self._parts))
 
     def _find(self, schema: pa.Schema, rows: np.ndarray) -> Iterator[pa.RecordBatch]:
         """Yield rows, given their ascending numbers; as many files or groups at once as cores."""
@@ -211,11 +197,11 @@ class ArrowRows(SequentialRows):
         jobs: list[Callable[[], list[pa.RecordBatch]]] = []
         for number in numbers:
             part, start = self._parts[number], self._ends[number - 1] if number else 0
-            counts = np.asarray(part.counts(self._schema), dtype=np.int64)
+            counts = np.asarray(part.count_rows(self._schema), dtype=np.int64)
             of_part = rows[first[number] : first[number + 1]] - start
             jobs += [
-                partial(_pick, part, schema, counts, some)
-                for some in _by_groups(counts, of_part, runs)
+                partial(_pick_rows, part, schema, counts, some)
+                for some in _split_by_groups(counts, of_part, runs)
             ]
         if len(jobs) == 1 or workers == 1:
             for job in jobs:
@@ -230,7 +216,7 @@ class ArrowRows(SequentialRows):
         batch_size = size * -(-SMALLEST_BATCH // size)
         start, held, kept = 0, 0, []
         for part in self._parts:
-            for batch in part.batches(schema, batch_size):
+            for batch in part.read_batches(schema, batch_size):
                 while held + len(batch) >= size:
                     kept.append(batch.slice(0, size - held))
                     batch = batch.slice(size - held)
@@ -254,20 +240,20 @@ class ArrowRows(SequentialRows):
         columns = {}
         for name in table.column_names:
             values, width = table.column(name), self._widths.get(name)
-            columns[name] = numpy_column(name, values, name in missing, start, width)
+            columns[name] = convert_column(name, values, name in missing, start, width)
             if columns[name].ndim == 2:
                 self._widths[name] = columns[name].shape[1]
         return columns
 
 
-def _by_groups(counts: np.ndarray, rows: np.ndarray, most: int) -> list[np.ndarray]:
+def _split_by_groups(counts: np.ndarray, rows: np.ndarray, most: int) -> list[np.ndarray]:
     """Cut ascending row numbers of a part into at most so many runs, of whole groups each."""
     group = np.searchsorted(np.cumsum(counts), rows, side="right")
     runs = np.array_split(np.unique(group), most)
     return np.split(rows, np.searchsorted(group, [run[0] for run in runs[1:] if len(run)]))
 
 
-def _pick(
+def _pick_rows(
     part: Part, schema: pa.Schema, counts: np.ndarray, rows: np.ndarray
 ) -> list[pa.RecordBatch]:
     """Return rows of a part, given their ascending numbers in it, reading only their groups."""
@@ -276,7 +262,7 @@ def _pick(
     left_out = ends[groups] - np.cumsum(counts[groups])
     rows = rows - left_out[place]
     found, start = [], 0
-    with closing(part.batches(schema, DEFAULT_CHUNK, groups.tolist())) as batches:
+    with closing(part.read_batches(schema, DEFAULT_CHUNK, groups.tolist())) as batches:
         for batch in batches:
             first, last = np.searchsorted(rows, [start, start + len(batch)])
             if last > first:

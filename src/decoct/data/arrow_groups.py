@@ -15,27 +15,27 @@ from decoct.data.arrow_parts import (
     SMALLEST_BATCH,
     FilePart,
     OnBytes,
-    countable,
-    counted,
-    sliced,
+    count_batches,
+    list_countable,
+    slice_batch,
 )
-from decoct.data.arrow_schema import reading
+from decoct.data.arrow_schema import explain_errors
 from decoct.data.base import DEFAULT_CHUNK
 
 
 class ParquetPart(FilePart):
-    """A Parquet file, read page by page: a row group larger than memory is no trouble."""
+    """A Parquet file, read page by page; a row group may be larger than memory."""
 
     unread = 0
 
     def __init__(self, fragment: ds.ParquetFileFragment, groups: list[int] | None = None) -> None:
         super().__init__(fragment, "Parquet")
-        with reading(self.path, self.kind), self._open() as file:
+        with explain_errors(self.path, self.kind), self._open() as file:
             meta = file.metadata
             self.schema = file.schema_arrow
             self._groups = list(range(meta.num_row_groups)) if groups is None else groups
             self._counts = [meta.row_group(group).num_rows for group in self._groups]
-            self._holes, self._unknown = _null_counts(meta, self._groups, self.schema)
+            self._holes, self._unknown = _find_nulls(meta, self._groups, self.schema)
 
     @contextmanager
     def _open(self) -> Iterator[pq.ParquetFile]:
@@ -54,27 +54,27 @@ class ParquetPart(FilePart):
     def survey(self, schema: pa.Schema, on_bytes: OnBytes | None = None) -> None:
         return
 
-    def any_row(self, schema: pa.Schema) -> bool:
+    def has_rows(self, schema: pa.Schema) -> bool:
         return sum(self._counts) > 0
 
-    def counts(self, schema: pa.Schema) -> Sequence[int]:
+    def count_rows(self, schema: pa.Schema) -> Sequence[int]:
         return self._counts
 
-    def missing(self, schema: pa.Schema) -> set[str]:
-        names = set(countable(schema))
+    def find_missing(self, schema: pa.Schema) -> set[str]:
+        names = set(list_countable(schema))
         absent = {n for n in names - set(self.schema.names) if self._constants.get(n) is None}
         unknown = [schema.field(n) for n in self._unknown & names]
-        walk = self.batches(pa.schema(unknown), DEFAULT_CHUNK) if unknown else ()
-        return names & (self._holes | absent | counted(walk)[1])
+        walk = self.read_batches(pa.schema(unknown), DEFAULT_CHUNK) if unknown else ()
+        return names & (self._holes | absent | count_batches(walk)[1])
 
-    def batches(
+    def read_batches(
         self, schema: pa.Schema, size: int, groups: Sequence[int] | None = None
     ) -> Generator[pa.RecordBatch, None, None]:
         read = self._groups if groups is None else [self._groups[group] for group in groups]
         names = [name for name in schema.names if name in self.schema.names]
-        with reading(self.path, self.kind), self.unchanged(), self._open() as file:
+        with explain_errors(self.path, self.kind), self.require_unchanged(), self._open() as file:
             for batch in file.iter_batches(size, row_groups=read, columns=names):
-                yield self.arranged(batch, schema)
+                yield self.arrange(batch, schema)
 
 
 class IpcPart(FilePart):
@@ -82,7 +82,7 @@ class IpcPart(FilePart):
 
     def __init__(self, fragment: ds.FileFragment) -> None:
         super().__init__(fragment, "Arrow IPC")
-        with reading(self.path, self.kind), self._open() as file:
+        with explain_errors(self.path, self.kind), self._open() as file:
             self.schema = file.schema
         self._surveyed: tuple[list[int], set[str]] | None = None
 
@@ -99,57 +99,67 @@ class IpcPart(FilePart):
 
     @property
     def unread(self) -> int:
-        return 0 if self._surveyed else self._watch.size
+        return 0 if self._surveyed else self._guard.n_bytes
 
     def survey(self, schema: pa.Schema, on_bytes: OnBytes | None = None) -> None:
         if self._surveyed is not None:
             return
         counts, holes = [], set()
-        names = [n for n in countable(schema) if n in self.schema.names]
+        names = [n for n in list_countable(schema) if n in self.schema.names]
         unread = self.unread
-        with reading(self.path, self.kind), self._open(names or self.schema.names[:1]) as file:
+        with (
+            explain_errors(self.path, self.kind),
+            self._open(names or self.schema.names[:1]) as file,
+        ):
             for group in range(file.num_record_batches):
-                rows, missing = counted([file.get_batch(group)])
+                rows, missing = count_batches([file.get_batch(group)])
                 counts.append(rows)
                 holes |= missing.intersection(names)
                 if on_bytes is not None:
                     on_bytes(unread / file.num_record_batches)
-        absent = set(countable(schema)) - set(names)
+        absent = set(list_countable(schema)) - set(names)
         holes |= {name for name in absent if self._constants.get(name) is None}
         self._surveyed = counts, holes
 
-    def any_row(self, schema: pa.Schema) -> bool:
-        with closing(self.batches(schema, SMALLEST_BATCH)) as batches:
+    def has_rows(self, schema: pa.Schema) -> bool:
+        with closing(self.read_batches(schema, SMALLEST_BATCH)) as batches:
             return any(len(batch) for batch in batches)
 
-    def counts(self, schema: pa.Schema) -> Sequence[int]:
-        return self._known(schema)[0]
+    def count_rows(self, schema: pa.Schema) -> Sequence[int]:
+        return self._get_survey(schema)[0]
 
-    def missing(self, schema: pa.Schema) -> set[str]:
-        return self._known(schema)[1]
+    def find_missing(self, schema: pa.Schema) -> set[str]:
+        return self._get_survey(schema)[1]
 
-    def _known(self, schema: pa.Schema) -> tuple[list[int], set[str]]:
+    def _get_survey(self, schema: pa.Schema) -> tuple[list[int], set[str]]:
         self.survey(schema)
         assert self._surveyed is not None
         return self._surveyed
 
-    def batches(
+    def read_batches(
         self, schema: pa.Schema, size: int, groups: Sequence[int] | None = None
     ) -> Generator[pa.RecordBatch, None, None]:
         names = [name for name in schema.names if name in self.schema.names]
-        with reading(self.path, self.kind), self.unchanged(), self._open(names) as file:
+        with (
+            explain_errors(self.path, self.kind),
+            self.require_unchanged(),
+            self._open(names) as file,
+        ):
             for group in range(file.num_record_batches) if groups is None else groups:
-                yield from sliced(self.arranged(file.get_batch(group), schema), size)
+                yield from slice_batch(self.arrange(file.get_batch(group), schema), size)
 
 
-def _null_counts(
+def _find_nulls(
     meta: pq.FileMetaData, groups: list[int], schema: pa.Schema
 ) -> tuple[set[str], set[str]]:
     """Return the countable columns with missing values, and those whose file does not say.
 
     A column of nothing but missing values may be of any type in another file.
     """
-    names = {*countable(schema), *(field.name for field in schema if pa.types.is_null(field.type))}
+    names = {
+        *list_countable(schema),
+        *(field.name for field in schema if pa.types.is_null(field.type)),
+    }
     leaves: list[Any] = [meta.schema.column(i) for i in range(meta.num_columns)]
     asked = [(i, c.path) for i, c in enumerate(leaves) if c.path in names]
     optional = [(i, name) for i, name in asked if leaves[i].max_definition_level > 0]

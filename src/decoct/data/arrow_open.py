@@ -1,9 +1,11 @@
-"""Which parts a list of files or a data set has, and their common columns."""
+"""Files or a data set, opened: their parts and their common columns."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -13,40 +15,70 @@ import pyarrow.fs as fs
 from decoct.data.arrow_groups import IpcPart, ParquetPart
 from decoct.data.arrow_parts import PAGE_BUFFER, Part
 from decoct.data.arrow_scans import CsvPart, ScannedPart
-from decoct.data.arrow_schema import common_schema, plain_fields, reading
-from decoct.data.discovery import PARQUET
+from decoct.data.arrow_schema import explain_errors, unify_schemas, unwrap_fields
+from decoct.data.discovery import PARQUET, FoundFiles, find_files
 from decoct.errors import RowsError
 
+_READERS = 16
+"""Threads that open files; behind a URL each of them mostly waits."""
 
-def from_files(files: list[str], base: str | None) -> tuple[list[Part], pa.Schema]:
-    """Return the parts of files of one kind, in order; ``base`` is the folder searched."""
+
+def open_dataset(
+    source: str | Path | Sequence[str | Path] | ds.Dataset,
+) -> tuple[ds.Dataset, list[Part]]:
+    """Return a source of rows as a data set, and its parts in order.
+
+    Columns of several files must agree: numbers are widened to a type that holds them all.
+    Sub-folders ``key=value`` of a folder or pattern add a column.
+
+    Parameters
+    ----------
+    source
+        A data set, returned as it is; or what `decoct.data.discovery.find_files` takes.
+
+    Raises
+    ------
+    RowsError
+        There are no such files, they cannot be read, or their columns differ.
+    """
+    if isinstance(source, ds.Dataset):
+        return source, _list_parts(source)
+    return _open_files(find_files(source))
+
+
+def _open_files(found: FoundFiles) -> tuple[ds.Dataset, list[Part]]:
+    files, base, remote = found
+    filesystem: fs.FileSystem = fs.LocalFileSystem()
+    if remote is not None:
+        filesystem = fs.PyFileSystem(fs.FSSpecHandler(remote))
     is_parquet = files[0].lower().endswith(PARQUET)
+    kind = ds.ParquetFileFormat() if is_parquet else ds.CsvFileFormat()
     layout: dict[str, Any] = {"partitioning": "hive", "partition_base_dir": base} if base else {}
-    with reading(files[0], "Parquet" if is_parquet else "CSV"):
-        kind = ds.ParquetFileFormat() if is_parquet else ds.CsvFileFormat()
-        dataset = ds.dataset(files, format=kind, filesystem=fs.LocalFileSystem(), **layout)
+    with explain_errors(files[0], "Parquet" if is_parquet else "CSV"):
+        dataset = ds.dataset(files, format=kind, filesystem=filesystem, **layout)
     make: Callable[..., Part] = ParquetPart if is_parquet else CsvPart
-    parts: list[Part] = [make(fragment) for fragment in dataset.get_fragments()]
-    schema = common_schema({part.path: part.schema for part in parts})
+    fragments = list(dataset.get_fragments())
+    with ThreadPoolExecutor(_READERS, "decoct-open") as readers:
+        parts: list[Part] = list(readers.map(make, fragments))
+    schema = unify_schemas({part.path: part.schema for part in parts})
     partitions = [field for field in dataset.schema if field.name not in schema.names]
-    return parts, pa.schema([*schema, *plain_fields(partitions)])
+    schema = pa.schema([*schema, *unwrap_fields(partitions)])
+    return ds.FileSystemDataset(fragments, schema, kind, filesystem), parts
 
 
-def from_dataset(dataset: ds.Dataset) -> tuple[list[Part], pa.Schema]:
-    """Return the parts of a data set, in its order, with the columns of its schema."""
-    schema = pa.schema(plain_fields(dataset.schema))
+def _list_parts(dataset: ds.Dataset) -> list[Part]:
     if getattr(dataset, "_scan_options", None):
-        # filtered: the scanner alone knows which rows are kept
-        return [ScannedPart("The data set", dataset.schema, _scan_of(dataset), dataset)], schema
-    parts = [_dataset_part(fragment, dataset.schema) for fragment in dataset.get_fragments()]
+        # filtered: only the scanner finds out which rows are kept
+        return [ScannedPart("The data set", dataset.schema, _choose_scan(dataset), dataset)]
+    parts = [_open_fragment(fragment, dataset.schema) for fragment in dataset.get_fragments()]
     if not parts:
         raise RowsError("The table is empty: the data set has no files.")
-    return parts, schema
+    return parts
 
 
-def _dataset_part(fragment: ds.Fragment, schema: pa.Schema) -> Part:
+def _open_fragment(fragment: ds.Fragment, schema: pa.Schema) -> Part:
     path = getattr(fragment, "path", "The data set")
-    with reading(path, "data"):
+    with explain_errors(path, "data"):
         if isinstance(fragment, ds.ParquetFileFragment):
             return ParquetPart(fragment, [group.id for group in fragment.row_groups])
         if isinstance(fragment, ds.FileFragment) and isinstance(fragment.format, ds.IpcFileFormat):
@@ -55,14 +87,14 @@ def _dataset_part(fragment: ds.Fragment, schema: pa.Schema) -> Part:
     return ScannedPart(path, inferred, partial(fragment.scanner, schema=schema), fragment)
 
 
-def _scan_of(dataset: ds.Dataset) -> Callable[..., ds.Scanner]:
-    """Return the scanner of a data set; one of Parquet files has to be told to save memory."""
+def _choose_scan(dataset: ds.Dataset) -> Callable[..., ds.Scanner]:
+    """Return the scanner of a data set; that of Parquet files is set to save memory."""
     plain = ds.ParquetFragmentScanOptions()
     form = getattr(dataset, "format", None)
     options = getattr(form, "default_fragment_scan_options", None)
     if not isinstance(form, ds.ParquetFileFormat) or options != plain:
         return dataset.scanner
-    thrifty = ds.ParquetFragmentScanOptions(
+    options = ds.ParquetFragmentScanOptions(
         use_buffered_stream=True, buffer_size=PAGE_BUFFER, pre_buffer=False
     )
-    return partial(dataset.scanner, fragment_scan_options=thrifty)
+    return partial(dataset.scanner, fragment_scan_options=options)

@@ -10,47 +10,54 @@ import pyarrow as pa
 import pyarrow.csv as pc
 import pyarrow.dataset as ds
 
-from decoct.data.arrow_parts import SMALLEST_BATCH, FilePart, OnBytes, countable, counted, sliced
-from decoct.data.arrow_schema import changed_column, reading
+from decoct.data.arrow_parts import (
+    SMALLEST_BATCH,
+    FilePart,
+    OnBytes,
+    count_batches,
+    list_countable,
+    slice_batch,
+)
+from decoct.data.arrow_schema import explain_errors, find_changed_column
 from decoct.data.base import DEFAULT_CHUNK
-from decoct.data.file_version import Watch
+from decoct.data.file_version import ChangeGuard
 from decoct.errors import RowsError
 
 
 class _Counted(abc.ABC):
-    """One group of rows, whose number and missing values a walk finds out, once."""
+    """One group of rows; their number and missing values are found in one pass."""
 
     path: str
     schema: pa.Schema
     _surveyed: tuple[int, set[str]] | None = None
 
     @abc.abstractmethod
-    def batches(
+    def read_batches(
         self, schema: pa.Schema, size: int, groups: Sequence[int] | None = None
     ) -> Generator[pa.RecordBatch, None, None]:
-        """Yield the columns of ``schema``; see `Part.batches`."""
+        """Yield the columns of ``schema``; see `Part.read_batches`."""
 
     def walk(self, schema: pa.Schema, on_bytes: OnBytes | None) -> Iterator[pa.RecordBatch]:
-        """Yield batches, telling of the bytes read where they are known."""
-        return self.batches(schema, DEFAULT_CHUNK)
+        """Yield batches; report the bytes read where they are known."""
+        return self.read_batches(schema, DEFAULT_CHUNK)
 
-    def any_row(self, schema: pa.Schema) -> bool:
-        with closing(self.batches(pa.schema([schema.field(0)]), SMALLEST_BATCH)) as batches:
+    def has_rows(self, schema: pa.Schema) -> bool:
+        with closing(self.read_batches(pa.schema([schema.field(0)]), SMALLEST_BATCH)) as batches:
             return any(len(batch) for batch in batches)
 
-    def counts(self, schema: pa.Schema) -> Sequence[int]:
-        return [self._known(schema)[0]]
+    def count_rows(self, schema: pa.Schema) -> Sequence[int]:
+        return [self._get_survey(schema)[0]]
 
-    def missing(self, schema: pa.Schema) -> set[str]:
-        return self._known(schema)[1]
+    def find_missing(self, schema: pa.Schema) -> set[str]:
+        return self._get_survey(schema)[1]
 
     def survey(self, schema: pa.Schema, on_bytes: OnBytes | None = None) -> None:
         if self._surveyed is None:
-            asked = countable(schema)
+            asked = list_countable(schema)
             rows, holes = self._count(schema, asked or schema.names[:1], on_bytes)
             self._surveyed = rows, holes.intersection(asked)
 
-    def _known(self, schema: pa.Schema) -> tuple[int, set[str]]:
+    def _get_survey(self, schema: pa.Schema) -> tuple[int, set[str]]:
         self.survey(schema)
         assert self._surveyed is not None
         return self._surveyed
@@ -59,10 +66,10 @@ class _Counted(abc.ABC):
         self, schema: pa.Schema, names: list[str], on_bytes: OnBytes | None
     ) -> tuple[int, set[str]]:
         try:
-            return counted(self.walk(pa.schema(map(schema.field, names)), on_bytes))
+            return count_batches(self.walk(pa.schema(map(schema.field, names)), on_bytes))
         except RowsError as error:
-            # perhaps nobody needs the column that changes its type; whoever reads it is told
-            changed = changed_column(error.__cause__, self.schema.names)
+            # the column that changes its type may not be needed; reading it is an error later
+            changed = find_changed_column(error.__cause__, self.schema.names)
             others = [name for name in names if name != changed]
             if changed is None or not others:
                 raise
@@ -74,37 +81,37 @@ class CsvPart(FilePart, _Counted):
 
     def __init__(self, fragment: ds.FileFragment) -> None:
         FilePart.__init__(self, fragment, "CSV")
-        with reading(self.path, self.kind), self._open([], {}) as (_, reader):
+        with explain_errors(self.path, self.kind), self._open([], {}) as (_, reader):
             self.schema = reader.schema
-            list(self.schema.names)  # names that are no text are found out when asked for
+            list(self.schema.names)  # names that are not text raise here
 
     @property
     def unread(self) -> int:
-        return 0 if self._surveyed else self._watch.size
+        return 0 if self._surveyed else self._guard.n_bytes
 
-    def batches(
+    def read_batches(
         self, schema: pa.Schema, size: int, groups: Sequence[int] | None = None
     ) -> Generator[pa.RecordBatch, None, None]:
         with closing(self.walk(schema, None)) as batches:
             for batch in batches:
-                yield from sliced(batch, size)
+                yield from slice_batch(batch, size)
 
     def walk(
         self, schema: pa.Schema, on_bytes: OnBytes | None
     ) -> Generator[pa.RecordBatch, None, None]:
         types = {field.name: field.type for field in schema if field.name in self.schema.names}
         names = list(types) or self.schema.names[:1]
-        told = 0
+        position = 0
         with (
-            reading(self.path, self.kind, self.schema.names),
-            self.unchanged(),
+            explain_errors(self.path, self.kind, self.schema.names),
+            self.require_unchanged(),
             self._open(names, types) as (file, reader),
         ):
             for batch in reader:
                 if on_bytes is not None:
-                    told, before = file.tell(), told
-                    on_bytes(told - before)
-                yield self.arranged(batch, schema)
+                    position, before = file.tell(), position
+                    on_bytes(position - before)
+                yield self.arrange(batch, schema)
 
     @contextmanager
     def _open(
@@ -114,7 +121,7 @@ class CsvPart(FilePart, _Counted):
         packed = self.path.lower().endswith(".gz")
         with self._fragment.open() as file:
             stream = pa.CompressedInputStream(file, "gzip") if packed else file
-            # one thread: a parallel reader does not know the number of a bad row
+            # one thread: a parallel reader cannot give the number of a bad row
             with pc.open_csv(
                 stream,
                 pc.ReadOptions(use_threads=False),
@@ -154,20 +161,20 @@ class ScannedPart(_Counted):
         source: ds.Dataset | ds.Fragment,
     ) -> None:
         self.path = path
-        self._watch = Watch(source, "data")
+        self._guard = ChangeGuard(source, "data")
         self.schema = schema
         self._scan = scan
 
-    def batches(
+    def read_batches(
         self, schema: pa.Schema, size: int, groups: Sequence[int] | None = None
     ) -> Generator[pa.RecordBatch, None, None]:
-        with reading(self.path, "data", self.schema.names), self._watch.unchanged():
+        with explain_errors(self.path, "data", self.schema.names), self._guard.require_unchanged():
             scanner = self._scan(
                 columns=schema.names,
                 batch_size=size,
                 batch_readahead=1,
                 fragment_readahead=1,
-                use_threads=False,  # with threads it runs ahead of its reader without bound
+                use_threads=False,  # with threads it reads ahead without limit
             )
             for batch in scanner.to_batches():
                 yield batch if batch.schema == schema else batch.cast(schema)

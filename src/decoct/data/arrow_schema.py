@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
-from decoct.data.arrays import plain_type
+from decoct.data.arrays import unwrap_type
 from decoct.errors import RowsError
 
 _CHANGE = re.compile(
@@ -20,8 +20,8 @@ _DOUBLE = re.compile(r"Unable to merge: Field (?P<name>.+) has incompatible type
 _PREAMBLE = re.compile(r"^.*Could not open \w+ input source '.*?': (?:\w+: )?", re.DOTALL)
 
 
-def plain_fields(fields: Iterable[pa.Field]) -> list[pa.Field]:
-    return [pa.field(field.name, plain_type(field.type)) for field in fields]
+def unwrap_fields(fields: Iterable[pa.Field]) -> list[pa.Field]:
+    return [pa.field(field.name, unwrap_type(field.type)) for field in fields]
 
 
 def check_unique(path: str, names: list[str]) -> None:
@@ -30,10 +30,10 @@ def check_unique(path: str, names: list[str]) -> None:
             raise RowsError(f"{path} has two columns '{name}'; rename one.")
 
 
-def common_schema(schemas: Mapping[str, pa.Schema]) -> pa.Schema:
+def unify_schemas(schemas: Mapping[str, pa.Schema]) -> pa.Schema:
     """Return the columns of all files, numbers widened, or say which two files disagree."""
     first, schema = next(iter(schemas.items()))
-    common = {field.name: field for field in plain_fields(schema)}
+    common = {field.name: field for field in unwrap_fields(schema)}
     for path, other in schemas.items():
         check_unique(path, other.names)
         for one, two, names in (
@@ -45,12 +45,12 @@ def common_schema(schemas: Mapping[str, pa.Schema]) -> pa.Schema:
                     f"The files differ in their columns: '{min(names)}' is in {one} but not in "
                     f"{two}; give every file the same columns."
                 )
-        for field in plain_fields(other):
-            common[field.name] = _wider(common[field.name], field, first, path)
+        for field in unwrap_fields(other):
+            common[field.name] = _widen(common[field.name], field, first, path)
     return pa.schema(list(common.values()))
 
 
-def _wider(one: pa.Field, two: pa.Field, first: str, path: str) -> pa.Field:
+def _widen(one: pa.Field, two: pa.Field, first: str, path: str) -> pa.Field:
     if one.type == two.type:
         return one
     try:
@@ -66,16 +66,16 @@ def _wider(one: pa.Field, two: pa.Field, first: str, path: str) -> pa.Field:
 
 
 @contextmanager
-def reading(path: str, kind: str, names: Sequence[str] = ()) -> Iterator[None]:
+def explain_errors(path: str, kind: str, names: Sequence[str] = ()) -> Iterator[None]:
     """Turn a reader's failure into one sentence that names the file."""
     try:
         yield
     except (pa.ArrowException, OSError, UnicodeError) as error:
-        barred = _barred(path, error)
-        raise RowsError(barred or _complaint(path, kind, names, str(error))) from error
+        barred = _explain_barred(path, error)
+        raise RowsError(barred or _explain_failure(path, kind, names, str(error))) from error
 
 
-def _barred(path: str, error: Exception) -> str | None:
+def _explain_barred(path: str, error: Exception) -> str | None:
     """Return what to say of a file that cannot be opened at all; None if it can."""
     if isinstance(error, PermissionError):
         return f"{path} may not be read (permission denied); ask its owner for the right to."
@@ -86,7 +86,7 @@ def _barred(path: str, error: Exception) -> str | None:
     return None
 
 
-def _complaint(path: str, kind: str, names: Sequence[str], message: str) -> str:
+def _explain_failure(path: str, kind: str, names: Sequence[str], message: str) -> str:
     if "Empty CSV file" in message:
         return f"The table is empty: {path} has no rows."
     if "duplicate field names" in message:
@@ -113,7 +113,7 @@ def _complaint(path: str, kind: str, names: Sequence[str], message: str) -> str:
     )
 
 
-def changed_column(error: BaseException | None, names: Sequence[str]) -> str | None:
+def find_changed_column(error: BaseException | None, names: Sequence[str]) -> str | None:
     """Return the CSV column whose type changed midway, if that is what went wrong."""
     change = _CHANGE.search(str(error))
     return names[int(change["column"])] if change and int(change["column"]) < len(names) else None

@@ -1,6 +1,6 @@
-"""Where rows live: the contract every engine keeps.
+"""The interface of tables of rows, and what all engines share.
 
-The whole contract is `Rows.map_reduce`: a function of one chunk and a small broadcast, and an
+Its main method is `Rows.map_reduce`: a function of one chunk and small shared arguments, and an
 associative reduction of small results. In-memory arrays, Parquet folders and clusters differ only
 in where ``fn`` runs, so everything above this layer is written once.
 """
@@ -13,25 +13,25 @@ import hashlib
 import operator
 import threading
 import weakref
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from decoct.errors import RequestError, RowsError
+from decoct.errors import RequestError, RowError, RowsError
 
 T = TypeVar("T")
 
 Columns = dict[str, np.ndarray]
 
 Stretch = Callable[[str, float, str], Callable[[float], None]]
-"""Told of a new stretch of work (label, total, unit); returns what to call with the units done."""
+"""Called with new work (label, total, unit); returns a function to call with the units done."""
 
 DEFAULT_CHUNK = 65_536
-"""Rows in a chunk when nobody asks for a size."""
+"""Rows in a chunk when no size is given."""
 
 
 @dataclass(frozen=True)
@@ -56,13 +56,13 @@ class Chunk:
         return columns_length(self.columns)
 
     def piece(self, begin: int, end: int) -> Chunk:
-        """Return rows ``begin:end`` of this chunk, still knowing their global numbers."""
+        """Return rows ``begin:end`` of this chunk, with their global numbers."""
         return Chunk(self.start + begin, {k: v[begin:end] for k, v in self.columns.items()})
 
 
 @runtime_checkable
 class Rows(Protocol):
-    """A table of rows, wherever it lives.
+    """A table of rows, in memory, in files or on a cluster.
 
     Row numbers are global, start at 0 and never depend on the chunking. The type of a column is
     the same in every chunk and in `take`: floats, integers, booleans, datetimes, strings (from a
@@ -108,8 +108,8 @@ class Rows(Protocol):
     ) -> T:
         """Return the reduction of ``fn(chunk, *broadcast)`` over all chunks.
 
-        ``reduce`` must be associative; results are combined in row order. ``on_chunk`` is told
-        the number of rows of every chunk done (progress).
+        ``reduce`` must be associative; results are combined in row order. ``on_chunk`` is
+        called with the number of rows of every chunk done (progress).
         """
         ...
 
@@ -144,6 +144,25 @@ class SequentialRows(abc.ABC):
                 if on_chunk is not None:
                     on_chunk(chunk.n_rows)
         return total
+
+
+@contextmanager
+def name_files(rows: Rows) -> Iterator[None]:
+    """Within this, an error about a row says in which file the row is.
+
+    Parameters
+    ----------
+    rows
+        The table. Errors stay as they are if it is not in several files, or if it has no such row.
+    """
+    try:
+        yield
+    except RowError as error:
+        find_file = getattr(rows, "find_file", None)
+        found = find_file(error.row) if find_file is not None and error.file is None else None
+        if found is not None:
+            error.at(error.row, *found)
+        raise
 
 
 def columns_length(columns: Mapping[str, np.ndarray]) -> int:
@@ -197,7 +216,7 @@ def fingerprint(
     columns: Sequence[str] | None = None,
     on_chunk: Callable[[int], None] | None = None,
 ) -> str:
-    """Return a digest by which a table is known again.
+    """Return a digest that identifies a table.
 
     A resumed build compares it with the one in its checkpoint. Every value counts, which takes a
     pass: sizes, times and ends of files stay the same under changes that matter. Of the same values
@@ -210,7 +229,7 @@ def fingerprint(
     columns
         Only these columns count (None: all).
     on_chunk
-        Told the number of rows of every chunk done.
+        Called with the number of rows of every chunk done.
     """
     names = checked_columns(columns, rows.columns)
     digest = hashlib.sha256(repr((rows.n_rows, names)).encode())
@@ -250,7 +269,7 @@ def read_ahead(source: Callable[[], Iterable[T]], depth: int) -> Generator[T, No
 
 
 class _Reader(Generic[T]):
-    """A thread that iterates ahead of whoever empties its queue."""
+    """A thread that iterates ahead of the consumer of its queue."""
 
     def __init__(self, source: Callable[[], Iterable[T]], depth: int) -> None:
         self.ready: SimpleQueue[tuple[bool, Any]] = SimpleQueue()
@@ -266,7 +285,7 @@ class _Reader(Generic[T]):
             while True:
                 self.room.acquire()
                 if self._stop.is_set():
-                    # here and now, in this thread: whatever the source holds open is closed
+                    # in this thread: it closes the files that the source has open
                     if isinstance(items, Generator):
                         items.close()
                     return
@@ -277,10 +296,10 @@ class _Reader(Generic[T]):
             self.ready.put((False, error))
 
     def end(self) -> None:
-        """Stop the thread and wait for it, however impatient the user.
+        """Stop the thread and wait for it, also after an interrupt.
 
-        A thread that is left inside a native reader while the interpreter shuts down can bring the
-        process down with it.
+        A thread that is still inside a native reader while the interpreter shuts down can crash the
+        process.
         """
         self._stop.set()
         self.room.release()
@@ -299,6 +318,6 @@ _READERS: weakref.WeakSet[_Reader] = weakref.WeakSet()
 
 @atexit.register
 def _end_readers() -> None:
-    """End the readers of walks that somebody began and never finished or closed."""
+    """End the readers of passes that were begun and never finished or closed."""
     for reader in list(_READERS):
         reader.end()

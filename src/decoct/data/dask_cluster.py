@@ -1,4 +1,4 @@
-"""A Dask cluster as the engine sees it: work handed out, answers, their price, what went wrong."""
+"""A Dask cluster: tasks, their results, the bytes that travel, and errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import dask.config
 from distributed import Client, Future, as_completed, default_client
 
-from decoct.data.dask_tasks import Failed, get_ready, n_bytes
+from decoct.data.dask_tasks import Failed, count_bytes, get_ready
 from decoct.errors import RequestError, RowsError
 
 PATIENCE = 10
@@ -56,7 +56,7 @@ class Cluster:
     ----------
     client
         A synchronous client, connected.
-    owned
+    is_owned
         Whether `close` closes it.
 
     Attributes
@@ -65,7 +65,7 @@ class Cluster:
         Bytes sent and got by this object.
     """
 
-    def __init__(self, client: Client, owned: bool = False) -> None:
+    def __init__(self, client: Client, is_owned: bool = False) -> None:
         if client.asynchronous:
             raise RequestError(
                 "decoct waits for the cluster's answers, so it needs a client made with "
@@ -73,9 +73,9 @@ class Cluster:
             )
         self.client: Any = client  # its methods are typed for both of its modes at once
         self.traffic = Traffic()
-        self._owned = owned
+        self._is_owned = is_owned
         self._running = 0
-        self._since: int | None = None  # bytes out when what is under way began
+        self._since: int | None = None  # bytes sent before the first task that is under way
 
     @classmethod
     def of(cls, given: Any = None) -> Cluster:
@@ -97,14 +97,14 @@ class Cluster:
                     "(client = dask.distributed.Client()), or pass rows(..., dask=ADDRESS)."
                 ) from error
         try:
-            client = _connected(given)
+            client = _connect(given)
         except (OSError, ValueError, TypeError) as error:
             reason = str(error).partition("\n")[0] or type(error).__name__
             raise RequestError(
                 f"No Dask scheduler answers at {given} ({reason}); check the address, which looks "
                 "like tcp://host:8786."
             ) from error
-        return cls(client, owned=True)
+        return cls(client, is_owned=True)
 
     @property
     def n_threads(self) -> int:
@@ -112,32 +112,32 @@ class Cluster:
         return max(1, sum(self.client.nthreads().values()))
 
     def warm_up(self) -> None:
-        """Have every worker import what passes need, and go on meanwhile.
+        """Have every worker import what passes need, without waiting for it.
 
-        What goes wrong with it goes wrong again, and is told, in the first pass.
+        Errors are ignored here; the first pass raises them.
         """
         for address in self.client.nthreads():
             future = self.client.submit(get_ready, workers=[address], pure=False)
             future.add_done_callback(Future.release)
 
     def start(self, tasks: Sequence[Any]) -> list[Future]:
-        """Hand out delayed tasks; what they need of one another is computed once.
+        """Start delayed tasks; what they share is computed once.
 
-        The answers are fetched by `finished`, or given up by `drop`.
+        `collect` returns their results, or `drop` cancels them.
         """
-        futures = self._computing(tasks)
+        futures = self._compute(tasks)
         self._running += 1
         return futures
 
     def hold(self, task: Any) -> Future:
         """Have a delayed task computed, and kept on its worker for as long as the future lives."""
-        return self._computing([task])[0]
+        return self._compute([task])[0]
 
-    def finished(self, futures: Sequence[Future]) -> Generator[tuple[int, Any], None, None]:
+    def collect(self, futures: Sequence[Future]) -> Generator[tuple[int, Any], None, None]:
         """Yield (number, result) as tasks finish; on any way out, cancel what is still running.
 
-        If tasks fail, the error is the one of the lowest number: which row is complained of does
-        not depend on who was quicker.
+        If tasks fail, the error is that of the lowest number, so that the row it names does not
+        depend on timing.
         """
         number = {future.key: i for i, future in enumerate(futures)}
         left = set(number.values())
@@ -147,10 +147,10 @@ class Cluster:
             for future, result in done:
                 i = number[future.key]
                 left.discard(i)
-                wrong = self._error(future, result)
+                wrong = self._find_error(future, result)
                 if wrong is None:
                     if error is None:
-                        self.traffic.received += n_bytes(result)
+                        self.traffic.received += count_bytes(result)
                         yield i, result
                 elif i < failed:
                     failed, error = i, wrong
@@ -161,52 +161,52 @@ class Cluster:
             self._end(futures)
 
     def drop(self, futures: Sequence[Future]) -> None:
-        """Give up started tasks whose answers nobody wants any more."""
+        """Cancel started tasks whose results are no longer needed."""
         self._cancel(list(futures))
         self._end(futures)
 
     def gather(self, tasks: Sequence[Any]) -> list[Any]:
         """Return the results of delayed tasks, in their order."""
-        results = dict(self.finished(self.start(tasks)))
+        results = dict(self.collect(self.start(tasks)))
         return [results[i] for i in range(len(tasks))]
 
     def close(self) -> None:
         """Close the connection, if it was opened here."""
-        if not self._owned:
+        if not self._is_owned:
             return
         log = logging.getLogger("distributed.client")
         level = log.level
         if self.client.status != "running":
-            # it would tell of the vain attempts to connect again, traceback and all
+            # it would log its attempts to connect again, with tracebacks
             log.setLevel(logging.CRITICAL)
         try:
             self.client.close()
         finally:
             log.setLevel(level)
 
-    def _computing(self, tasks: Sequence[Any]) -> list[Future]:
+    def _compute(self, tasks: Sequence[Any]) -> list[Future]:
         if self._since is None:
-            self._since = self._bytes_out()
+            self._since = self._count_bytes_out()
         try:
-            # a pass over an unpersisted table in the user's graph is his to weigh, not ours to warn
+            # the user decides whether a table is persisted; no warning about a large graph
             with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GB"}):
                 return self.client.compute(list(tasks))
         except Exception as error:
             if self.client.status == "running":
                 raise
-            raise self._gone() from error
+            raise self._explain_loss() from error
 
     def _end(self, futures: Sequence[Future]) -> None:
-        for future in futures:  # a traceback that somebody keeps would keep them alive
+        for future in futures:  # a traceback that is kept would keep them alive
             future.release()
         self._running -= 1
-        out = self._bytes_out()
+        out = self._count_bytes_out()
         if self._since is not None:
             self.traffic.sent += max(0, out - self._since)
-        # with nothing under way, what goes out is none of ours
+        # while no task is under way, bytes sent are not counted
         self._since = out if self._running else None
 
-    def _bytes_out(self) -> int:
+    def _count_bytes_out(self) -> int:
         comm = self.client.scheduler_comm
         return 0 if comm is None else comm.byte_count
 
@@ -214,11 +214,11 @@ class Cluster:
         if futures and self.client.status == "running":
             self.client.cancel(futures, force=True)
 
-    def _error(self, future: Future, result: Any) -> BaseException | None:
+    def _find_error(self, future: Future, result: Any) -> BaseException | None:
         if isinstance(result, Failed):
             return result.error()
         if isinstance(result, CancelledError) or future.status == "cancelled":
-            return self._gone()
+            return self._explain_loss()
         if future.status != "error":
             return None
         kind, error, _ = result
@@ -239,7 +239,7 @@ class Cluster:
         wrong.__cause__ = error
         return wrong
 
-    def _gone(self) -> RowsError:
+    def _explain_loss(self) -> RowsError:
         if self.client.status == "running":
             return RowsError(
                 "The work was cancelled on the cluster, or the data it needs were; run it again."
@@ -250,7 +250,7 @@ class Cluster:
         )
 
 
-def _connected(given: Any) -> Client:
+def _connect(given: Any) -> Client:
     for _ in range(ATTEMPTS - 1):
         try:
             return Client(given, set_as_default=False, timeout=PATIENCE)

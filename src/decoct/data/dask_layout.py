@@ -58,40 +58,40 @@ class Layout:
     def n_rows(self) -> int:
         return int(self.starts[-1])
 
-    def blocks(self, size: int) -> Iterator[Block]:
+    def cut_blocks(self, size: int) -> Iterator[Block]:
         """Yield the tasks of a pass in chunks of ``size`` rows, in row order."""
         most = size * max(1, min(CHUNKS_AT_ONCE, ROWS_AT_ONCE // size))
         row = 0
         while row < self.n_rows:
-            partition = self._holding(row)
+            partition = self._find_partition(row)
             end = int(self.starts[partition + 1])
             if end < self.n_rows:  # the last chunk of the table may be short
                 end -= (end - row) % size
             end = min(end, row + most) if end > row else min(row + size, self.n_rows)
-            yield Block(row, self._slices(row, end))
+            yield Block(row, self._slice(row, end))
             row = end
 
-    def local(self, rows: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    def split_rows(self, rows: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
         """Yield each partition with some of these ascending rows, and their numbers in it."""
         ends = np.searchsorted(rows, self.starts)
         for partition, (first, last) in enumerate(pairwise(ends)):
             if last > first:
                 yield partition, rows[first:last] - self.starts[partition]
 
-    def _holding(self, row: int) -> int:
+    def _find_partition(self, row: int) -> int:
         return int(np.searchsorted(self.starts, row, side="right")) - 1
 
-    def _slices(self, begin: int, end: int) -> tuple[Slice, ...]:
+    def _slice(self, begin: int, end: int) -> tuple[Slice, ...]:
         slices: list[Slice] = []
         while begin < end:
-            partition = self._holding(begin)
+            partition = self._find_partition(begin)
             first, last = map(int, self.starts[partition : partition + 2])
             slices.append(Slice(partition, begin - first, min(end, last) - first))
             begin = min(end, last)
         return tuple(slices)
 
 
-def coalesced(counts: Sequence[int], most: int) -> list[list[int]]:
+def coalesce(counts: Sequence[int], most: int) -> list[list[int]]:
     """Return runs of neighbouring non-empty pieces, of at most ``most`` rows if a piece allows."""
     runs: list[list[int]] = []
     held = 0

@@ -1,10 +1,10 @@
-"""Rows that live with the workers of a Dask cluster: the work goes to them."""
+"""Rows on the workers of a Dask cluster, where the functions run."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -14,19 +14,26 @@ from dask.array import Array
 from dask.delayed import delayed
 from dask.utils import is_dataframe_like
 
-from decoct.data.base import Chunk, Columns, checked_columns, checked_indices, checked_size
+from decoct.data.base import (
+    Chunk,
+    Columns,
+    checked_columns,
+    checked_indices,
+    checked_size,
+    name_files,
+)
 from decoct.data.dask_cluster import Cluster, Traffic
 from decoct.data.dask_layout import Block
 from decoct.data.dask_sources import ArraySource, FileSource, FrameSource, Source, View
 from decoct.data.dask_tasks import (
+    cut_piece,
     evaluate,
-    joined,
-    joined_pieces,
+    join,
+    join_pieces,
+    list_chunk_lengths,
     merge,
     pack,
-    packed_value,
-    piece,
-    rows_of,
+    pack_value,
     unpack,
 )
 from decoct.errors import RowsError
@@ -67,7 +74,7 @@ class DaskRows:
 
     Notes
     -----
-    A collection that is not persisted is computed anew on every pass, as Dask does: persist what
+    A collection that is not persisted is computed again on every pass, as Dask does: persist what
     fits into the workers' memory. Lengths and types of a DataFrame's partitions are found in one
     pass over it, those of Parquet files in their footers.
     """
@@ -93,9 +100,11 @@ class DaskRows:
         )
 
     @classmethod
-    def of_files(cls, dataset: ds.Dataset, cluster: Cluster) -> DaskRows:
+    def of_files(
+        cls, source: str | Path | Sequence[str | Path] | ds.Dataset, cluster: Cluster
+    ) -> DaskRows:
         """Return the rows of Parquet files that the workers read."""
-        return _FileRows(FileSource(dataset), cluster)
+        return _FileRows(FileSource(source), cluster)
 
     @property
     def traffic(self) -> Traffic:
@@ -114,21 +123,21 @@ class DaskRows:
     ) -> Generator[Chunk, None, None]:
         """Yield consecutive chunks of ``size`` rows, which come here partition by partition.
 
-        Whatever is not yet needed stays with the workers: a few chunks are here at a time.
+        Rows that are not yet needed stay with the workers: a few chunks are here at a time.
         """
         step = checked_size(size)
-        return self._stream(self._view(checked_columns(columns, self.columns)), step)
+        return self._stream(self._get_view(checked_columns(columns, self.columns)), step)
 
     def take(
         self, indices: np.ndarray | Sequence[int], columns: Sequence[str] | None = None
     ) -> Columns:
         """Return the rows with these global numbers, in the order asked for; only they travel."""
-        view = self._view(checked_columns(columns, self.columns))
+        view = self._get_view(checked_columns(columns, self.columns))
         rows, places = np.unique(checked_indices(indices, self.n_rows), return_inverse=True)
-        wanted = list(view.layout.local(rows))
-        parts = self._cluster.gather([view.picked(p, local) for p, local in wanted])
+        wanted = list(view.layout.split_rows(rows))
+        parts = self._cluster.gather([view.pick(p, local) for p, local in wanted])
         parts = parts or [{name: kind.empty() for name, kind in view.types.items()}]
-        return {name: values[places] for name, values in joined_pieces(parts).items()}
+        return {name: values[places] for name, values in join_pieces(parts).items()}
 
     def map_reduce(
         self,
@@ -143,8 +152,8 @@ class DaskRows:
 
         ``fn`` runs on the workers. Results are added up there, in a tree, if ``reduce`` is a
         `summation.Associative`; any other reduction runs here, from the first chunk to the
-        last, so that its rounding is the same as in one process. ``on_chunk`` is told of chunks as
-        they are done, in no particular order.
+        last, so that its rounding is the same as in one process. ``on_chunk`` is called as chunks
+        are done, in no particular order.
 
         Raises
         ------
@@ -152,14 +161,14 @@ class DaskRows:
             What ``fn`` raised, for the first chunk in row order that it failed on.
         """
         step = checked_size(size)
-        view = self._view(checked_columns(columns, self.columns))
-        there = isinstance(reduce, Associative)
-        head = delayed(pack((fn, reduce if there else None)))
+        view = self._get_view(checked_columns(columns, self.columns))
+        is_associative = isinstance(reduce, Associative)
+        head = delayed(pack((fn, reduce if is_associative else None)))
         draws = delayed(pack(broadcast))
-        blocks = list(view.layout.blocks(step))
-        parts = [self._evaluated(view, one, step, head, draws, there) for one in blocks]
-        tell = on_chunk or _nobody
-        walk = self._merged(parts, head, tell) if there else self._folded(parts, reduce, tell)
+        blocks = list(view.layout.cut_blocks(step))
+        parts = [self._evaluate(view, one, step, head, draws, is_associative) for one in blocks]
+        tell = on_chunk or _ignore
+        walk = self._merge(parts, head, tell) if is_associative else self._fold(parts, reduce, tell)
         self.traffic.passes += 1
         self.traffic.rows_moved += sum(one.rows_moved for one in blocks)
         return walk
@@ -179,13 +188,13 @@ class DaskRows:
     ) -> None:
         self.close()
 
-    def _view(self, names: tuple[str, ...]) -> View:
+    def _get_view(self, names: tuple[str, ...]) -> View:
         if names not in self._views:
             self._views[names] = self._source.view(names, self._cluster)
         return self._views[names]
 
-    def _evaluated(
-        self, view: View, block: Block, size: int, head: Any, draws: Any, there: bool
+    def _evaluate(
+        self, view: View, block: Block, size: int, head: Any, draws: Any, is_associative: bool
     ) -> Any:
         """Return the task that evaluates a block, where (most of) its rows are."""
         first = block.slices[0]
@@ -193,21 +202,25 @@ class DaskRows:
             columns, begin, end = view.partitions[first.partition], first.begin, first.end
         else:
             pieces = [
-                _task(piece)(view.partitions[one.partition], one.begin, one.end)
+                _make_task(cut_piece)(view.partitions[one.partition], one.begin, one.end)
                 for one in block.slices
             ]
-            columns, begin, end = _task(joined)(*pieces), 0, sum(s.n_rows for s in block.slices)
-        return _task(evaluate)(head, draws, there, columns, begin, end, block.start, size)
+            columns, begin, end = _make_task(join)(*pieces), 0, sum(s.n_rows for s in block.slices)
+        return _make_task(evaluate)(
+            head, draws, is_associative, columns, begin, end, block.start, size
+        )
 
-    def _merged(self, parts: list[Any], head: Any, tell: Callable[[int], Any]) -> Any:
-        """Add up on the workers; of every part, only the word that it is done comes here."""
-        done = [_task(rows_of)(part) for part in parts]
+    def _merge(self, parts: list[Any], head: Any, tell: Callable[[int], Any]) -> Any:
+        """Add up on the workers; of every part, only its numbers of rows come here."""
+        done = [_make_task(list_chunk_lengths)(part) for part in parts]
         while len(parts) > 1:
             groups = [parts[i : i + FAN_IN] for i in range(0, len(parts), FAN_IN)]
-            parts = [_task(merge)(head, *group) if len(group) > 1 else group[0] for group in groups]
-        futures = self._cluster.start([*done, _task(packed_value)(parts[0])])
+            parts = [
+                _make_task(merge)(head, *group) if len(group) > 1 else group[0] for group in groups
+            ]
+        futures = self._cluster.start([*done, _make_task(pack_value)(parts[0])])
         packed = b""
-        for i, result in self._cluster.finished(futures):
+        for i, result in self._cluster.collect(futures):
             if i == len(done):
                 packed = result
             else:
@@ -215,14 +228,12 @@ class DaskRows:
                     tell(n_rows)
         return unpack(packed)
 
-    def _folded(
-        self, parts: list[Any], reduce: Callable[[T, T], T], tell: Callable[[int], Any]
-    ) -> T:
+    def _fold(self, parts: list[Any], reduce: Callable[[T, T], T], tell: Callable[[int], Any]) -> T:
         """Add up here, in row order, the results of single chunks."""
         waiting: dict[int, Any] = {}
         total: list[T] = []
         upto = 0
-        for i, part in self._cluster.finished(self._cluster.start(parts)):
+        for i, part in self._cluster.collect(self._cluster.start(parts)):
             for n_rows in part.rows:
                 tell(n_rows)
             waiting[i] = part.value
@@ -236,30 +247,32 @@ class DaskRows:
         held: dict[int, Any] = {}
         ahead: deque[tuple[Block, list[Any]]] = deque()
         try:
-            for block in view.layout.blocks(size):
-                ahead.append((block, self._asked(view, block, held)))
+            for block in view.layout.cut_blocks(size):
+                ahead.append((block, self._request(view, block, held)))
                 if len(ahead) > _STREAMED_AHEAD:
-                    yield from self._arrived(*ahead.popleft(), size)
+                    yield from self._receive(*ahead.popleft(), size)
             while ahead:
-                yield from self._arrived(*ahead.popleft(), size)
+                yield from self._receive(*ahead.popleft(), size)
         finally:  # closed before the end, or an error
             for _, futures in ahead:
                 self._cluster.drop(futures)
 
-    def _asked(self, view: View, block: Block, held: dict[int, Any]) -> list[Any]:
+    def _request(self, view: View, block: Block, held: dict[int, Any]) -> list[Any]:
         """Ask for the pieces of a block; hold the partitions they are cut from, and no others."""
         for one in block.slices:
             if one.partition not in held:
                 held[one.partition] = self._cluster.hold(view.partitions[one.partition])
-        pieces = [_task(piece)(held[one.partition], one.begin, one.end) for one in block.slices]
+        pieces = [
+            _make_task(cut_piece)(held[one.partition], one.begin, one.end) for one in block.slices
+        ]
         futures = self._cluster.start(pieces)
         for partition in [p for p in held if p < block.slices[-1].partition]:
             del held[partition]
         return futures
 
-    def _arrived(self, block: Block, futures: list[Any], size: int) -> Iterator[Chunk]:
-        found = dict(self._cluster.finished(futures))
-        whole = Chunk(block.start, joined_pieces([found[i] for i in range(len(futures))]))
+    def _receive(self, block: Block, futures: list[Any], size: int) -> Iterator[Chunk]:
+        found = dict(self._cluster.collect(futures))
+        whole = Chunk(block.start, join_pieces([found[i] for i in range(len(futures))]))
         for begin in range(0, whole.n_rows, size):
             yield whole.piece(begin, begin + size)
 
@@ -271,9 +284,9 @@ class _FileRows(DaskRows):
         super().__init__(source, cluster)
         self._files = source.files
 
-    def naming_files(self) -> AbstractContextManager[None]:
-        """Add to errors that name a row in which file the row is."""
-        return self._files.naming_files()
+    def find_file(self, row: int) -> tuple[str, int] | None:
+        """Return the file of a row, and its number in that file, if there are several files."""
+        return self._files.find_file(row)
 
     def map_reduce(
         self,
@@ -284,16 +297,16 @@ class _FileRows(DaskRows):
         columns: Sequence[str] | None = None,
         on_chunk: Callable[[int], None] | None = None,
     ) -> T:
-        """As `DaskRows.map_reduce`; an error that names a row is told in which file it is."""
-        with self.naming_files():
+        """As `DaskRows.map_reduce`; an error about a row says in which file the row is."""
+        with name_files(self):
             return super().map_reduce(
                 fn, reduce, *broadcast, size=size, columns=columns, on_chunk=on_chunk
             )
 
 
-def _task(function: Callable[..., Any]) -> Callable[..., Any]:
+def _make_task(function: Callable[..., Any]) -> Callable[..., Any]:
     return delayed(function, pure=False)
 
 
-def _nobody(n_rows: int) -> None:
+def _ignore(n_rows: int) -> None:
     pass

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import dask.array as da
@@ -14,13 +15,13 @@ from dask.delayed import delayed
 
 from decoct.data.arrays import ArrayRows
 from decoct.data.arrow import ArrowRows
-from decoct.data.arrow_schema import reading
+from decoct.data.arrow_schema import explain_errors
 from decoct.data.base import Columns
 from decoct.data.dask_cluster import Cluster
-from decoct.data.dask_layout import Layout, coalesced
-from decoct.data.dask_tasks import Failed, guarded, pack, pick, unpack
-from decoct.data.dask_types import ColumnType, cast, common_types
-from decoct.data.file_version import Stamp, stamp
+from decoct.data.dask_layout import Layout, coalesce
+from decoct.data.dask_tasks import Failed, guard, pack, pick, unpack
+from decoct.data.dask_types import ColumnType, cast, find_common_types
+from decoct.data.file_version import FileVersion, find_version
 from decoct.errors import RowsError
 
 PARTITION_ROWS = 1 << 20
@@ -32,7 +33,7 @@ FEWEST_ROWS = 1 << 16
 PARTITIONS_PER_THREAD = 4
 
 Found = Mapping[str, ColumnType | Failed]
-"""The type of every column of a partition, or why it has none; nothing of one without rows."""
+"""The type of every column of a partition, or the error; empty for a partition without rows."""
 
 
 class View(NamedTuple):
@@ -55,15 +56,15 @@ class View(NamedTuple):
     layout: Layout
     files: list[bytes] | None = None
 
-    def picked(self, partition: int, rows: np.ndarray) -> Any:
+    def pick(self, partition: int, rows: np.ndarray) -> Any:
         """Return delayed `Columns` of some rows, by their ascending numbers in the partition.
 
         Of files, only the row groups that hold such rows are read.
         """
         if self.files is None:
-            return _task(pick)(self.partitions[partition], rows)
+            return _make_task(pick)(self.partitions[partition], rows)
         n_rows = self.layout.lengths[partition]
-        return _task(_take_from_files)(self.types, n_rows, self.files[partition], rows)
+        return _make_task(_take_from_files)(self.types, n_rows, self.files[partition], rows)
 
 
 class Source(Protocol):
@@ -79,7 +80,7 @@ class Source(Protocol):
 class FrameSource:
     """A Dask DataFrame. Lengths and types of its partitions are asked for in one pass, once.
 
-    A column without a usable type is refused by the first view that has it, and hinders no other.
+    A column without a usable type is refused by the first view that has it; other views work.
 
     Parameters
     ----------
@@ -104,19 +105,19 @@ class FrameSource:
 
     def view(self, names: tuple[str, ...], cluster: Cluster) -> View:
         lengths, found = self._survey(cluster)
-        chosen = common_types([_usable(one, names) for one in found])
+        chosen = find_common_types([_require_types(one, names) for one in found])
         frames = self._frame[list(names)].to_delayed()
         if len(frames) != len(lengths):
             # Dask joins partitions of files of which few columns are read
-            lengths = tuple(cluster.gather([_task(_length)(one) for one in frames]))
-        load = _task(_load_frame)
+            lengths = tuple(cluster.gather([_make_task(_count_rows)(one) for one in frames]))
+        load = _make_task(_load_frame)
         partitions = [load(one, chosen, n) for one, n in zip(frames, lengths, strict=True)]
         return View(chosen, partitions, Layout(lengths))
 
     def _survey(self, cluster: Cluster) -> tuple[tuple[int, ...], list[Found]]:
         if self._surveyed is None:
             frames = self._frame.to_delayed()
-            found = cluster.gather([_task(_survey_frame)(one) for one in frames])
+            found = cluster.gather([_make_task(_survey_frame)(one) for one in frames])
             lengths = tuple(n for n, _ in found)
             if not sum(lengths):
                 raise RowsError("The table is empty; give at least one row.")
@@ -141,20 +142,20 @@ class ArraySource:
         self._cut: dict[str, Any] | None = None
 
     def n_rows(self, cluster: Cluster) -> int:
-        return len(self._aligned(cluster)[self.columns[0]])
+        return len(self._align(cluster)[self.columns[0]])
 
     def view(self, names: tuple[str, ...], cluster: Cluster) -> View:
-        arrays = self._aligned(cluster)
+        arrays = self._align(cluster)
         types = {name: ColumnType(arrays[name].dtype, arrays[name].shape[1:]) for name in names}
         lengths = tuple(map(int, arrays[names[0]].chunks[0]))
         blocks = [arrays[name].to_delayed().reshape(len(lengths)) for name in names]
-        load = _task(_load_blocks)
+        load = _make_task(_load_blocks)
         partitions = [load(types, n, *parts) for n, *parts in zip(lengths, *blocks, strict=True)]
         return View(types, partitions, Layout(lengths))
 
-    def _aligned(self, cluster: Cluster) -> dict[str, Any]:
+    def _align(self, cluster: Cluster) -> dict[str, Any]:
         if self._cut is None:
-            known = {k: _with_lengths(v, cluster) for k, v in self._arrays.items()}
+            known = {k: _find_lengths(v, cluster) for k, v in self._arrays.items()}
             lengths = {name: len(array) for name, array in known.items()}
             if len(set(lengths.values())) > 1:
                 what = ", ".join(f"'{name}' {length}" for name, length in lengths.items())
@@ -173,8 +174,8 @@ class FileSource:
 
     Parameters
     ----------
-    dataset
-        Parquet files the workers can open too, unfiltered.
+    source
+        Parquet files the workers can open too: as `ArrowRows` takes them, unfiltered.
 
     Attributes
     ----------
@@ -182,18 +183,23 @@ class FileSource:
         The same rows, read here.
     """
 
-    def __init__(self, dataset: ds.Dataset) -> None:
-        is_parquet = isinstance(getattr(dataset, "format", None), ds.ParquetFileFormat)
-        if not is_parquet or getattr(dataset, "_scan_options", None):
+    def __init__(self, source: str | Path | Sequence[str | Path] | ds.Dataset) -> None:
+        if isinstance(source, ds.Dataset) and not _is_unfiltered_parquet(source):
             raise RowsError(
                 "The workers read unfiltered Parquet data sets alone; give the files' paths, or "
                 "filter with dask.dataframe."
             )
-        self._dataset: Any = dataset
-        self.files = ArrowRows(dataset)
+        self.files = ArrowRows(source)
+        dataset: Any = self.files.dataset
+        if not _is_unfiltered_parquet(dataset):
+            raise RowsError(
+                f"{dataset.files[0]} is not Parquet, and the workers of a cluster read Parquet "
+                "alone; convert it, or open it with dask.dataframe.read_csv."
+            )
         self.columns = self.files.columns
         self._where = dataset.schema, dataset.filesystem
-        self._written = _stamps(dataset.filesystem, dataset.files)
+        self._groups = list(_list_row_groups(dataset))
+        self._versions = _find_versions(dataset.filesystem, dataset.files)
         self._parts: list[tuple[list[_Groups], int]] | None = None
 
     def n_rows(self, cluster: Cluster) -> int:
@@ -203,31 +209,26 @@ class FileSource:
         nothing = self.files.take(np.empty(0, dtype=np.int64), names)
         types = {name: ColumnType(v.dtype, v.shape[1:]) for name, v in nothing.items()}
         parts = self._cut(cluster.n_threads)
-        load, packed = _task(_load_files), [self._packed(groups) for groups, _ in parts]
+        load, packed = _make_task(_load_files), [self._pack(groups) for groups, _ in parts]
         lengths = tuple(n for _, n in parts)
         partitions = [load(types, n, files) for n, files in zip(lengths, packed, strict=True)]
         return View(types, partitions, Layout(lengths), packed)
 
-    def _packed(self, groups: Sequence[_Groups]) -> bytes:
+    def _pack(self, groups: Sequence[_Groups]) -> bytes:
         paths = [one.fragment.path for one in groups]
-        written = {path: self._written[path] for path in paths}
+        versions = {path: self._versions[path] for path in paths}
         # twice: a fragment looks into its file when it is unpacked, which may have changed
-        return pack((*self._where, written, pack(groups)))
+        return pack((*self._where, versions, pack(groups)))
 
     def _cut(self, n_threads: int) -> list[tuple[list[_Groups], int]]:
         """Return neighbouring row groups by partition, with the partition's number of rows."""
         if self._parts is None:
-            groups = [
-                (fragment, group.id, group.num_rows)
-                for fragment in self._dataset.get_fragments()
-                for group in fragment.row_groups
-            ]
-            counts = [n for *_, n in groups]
+            counts = [n for *_, n in self._groups]
             share = -(-sum(counts) // (PARTITIONS_PER_THREAD * n_threads))
             most = min(PARTITION_ROWS, max(FEWEST_ROWS, share))
             self._parts = [
-                (_by_file([groups[i][:2] for i in run]), sum(counts[i] for i in run))
-                for run in coalesced(counts, most)
+                (_group_by_file([self._groups[i][:2] for i in run]), sum(counts[i] for i in run))
+                for run in coalesce(counts, most)
             ]
         return self._parts
 
@@ -238,44 +239,59 @@ class _Groups(NamedTuple):
     fragment: Any
     ids: list[int]
 
-    def opened(self) -> ds.ParquetFileFragment:
+    def open(self) -> ds.ParquetFileFragment:
         return self.fragment.subset(row_group_ids=self.ids)
 
 
-def _by_file(groups: Sequence[tuple[Any, int]]) -> list[_Groups]:
+def _is_unfiltered_parquet(dataset: ds.Dataset) -> bool:
+    is_parquet = isinstance(getattr(dataset, "format", None), ds.ParquetFileFormat)
+    return is_parquet and not getattr(dataset, "_scan_options", None)
+
+
+def _list_row_groups(dataset: ds.Dataset) -> Iterator[tuple[Any, int, int]]:
+    """Yield every row group: its fragment, its number there, and how many rows it has."""
+    fragment: Any
+    for fragment in dataset.get_fragments():
+        with explain_errors(fragment.path, "Parquet"):
+            groups = fragment.row_groups
+        for group in groups:
+            yield fragment, group.id, group.num_rows
+
+
+def _group_by_file(groups: Sequence[tuple[Any, int]]) -> list[_Groups]:
     """Return neighbouring row groups of the same file together."""
     found: list[_Groups] = []
     for fragment, group in groups:
         if not found or found[-1].fragment is not fragment:
             found.append(_Groups(fragment, []))
         found[-1].ids.append(group)
-    return [_Groups(one.opened(), one.ids) for one in found]
+    return [_Groups(one.open(), one.ids) for one in found]
 
 
-def _task(function: Callable[..., Any]) -> Callable[..., Any]:
+def _make_task(function: Callable[..., Any]) -> Callable[..., Any]:
     return delayed(function, pure=False)
 
 
-@guarded
-def _length(frame: Any) -> int:
+@guard
+def _count_rows(frame: Any) -> int:
     return len(frame)
 
 
-@guarded
+@guard
 def _survey_frame(frame: Any) -> tuple[int, Found]:
     if not len(frame):
         return 0, {}
-    return len(frame), {name: _type_in(frame, name) for name in frame.columns}
+    return len(frame), {name: _find_type(frame, name) for name in frame.columns}
 
 
-def _type_in(frame: Any, name: str) -> ColumnType | Failed:
+def _find_type(frame: Any, name: str) -> ColumnType | Failed:
     try:
-        return ColumnType.of(_frame_columns(frame[[name]])[name])
+        return ColumnType.of(_convert_frame(frame[[name]])[name])
     except Exception as error:
         return Failed.of(error)
 
 
-def _usable(found: Found, names: Sequence[str]) -> dict[str, ColumnType]:
+def _require_types(found: Found, names: Sequence[str]) -> dict[str, ColumnType]:
     """Return the types of these columns of a partition; raise why one has none."""
     types = {}
     for name in names if found else ():
@@ -286,20 +302,20 @@ def _usable(found: Found, names: Sequence[str]) -> dict[str, ColumnType]:
     return types
 
 
-def _frame_columns(frame: Any) -> Columns:
+def _convert_frame(frame: Any) -> Columns:
     return next(ArrayRows.from_table(frame).chunks(len(frame))).columns
 
 
-@guarded
+@guard
 def _load_frame(frame: Any, types: Mapping[str, ColumnType], n_rows: int) -> Columns:
     _check_length(len(frame), n_rows)
     if not n_rows:
         return {name: kind.empty() for name, kind in types.items()}
-    columns = _frame_columns(frame)
+    columns = _convert_frame(frame)
     return cast(columns, types)
 
 
-@guarded
+@guard
 def _load_blocks(types: Mapping[str, ColumnType], n_rows: int, *blocks: Any) -> Columns:
     columns = {}
     for (name, kind), block in zip(types.items(), blocks, strict=True):
@@ -317,41 +333,43 @@ def _load_blocks(types: Mapping[str, ColumnType], n_rows: int, *blocks: Any) -> 
     return columns
 
 
-@guarded
+@guard
 def _load_files(types: Mapping[str, ColumnType], n_rows: int, packed: bytes) -> Columns:
-    files = _opened(n_rows, packed)
+    files = _open_partition(n_rows, packed)
     with closing(files.chunks(n_rows, tuple(types))) as chunks:
         columns = next(chunks).columns
     return cast(columns, types)
 
 
-@guarded
+@guard
 def _take_from_files(
     types: Mapping[str, ColumnType], n_rows: int, packed: bytes, rows: np.ndarray
 ) -> Columns:
-    columns = _opened(n_rows, packed).take(rows, tuple(types))
+    columns = _open_partition(n_rows, packed).take(rows, tuple(types))
     return cast(columns, types)
 
 
-def _opened(n_rows: int, packed: bytes) -> ArrowRows:
+def _open_partition(n_rows: int, packed: bytes) -> ArrowRows:
     """Return the rows of a partition, on a worker, if its files are still those of the table."""
-    schema, filesystem, written, groups = unpack(packed)
-    for path, found in _stamps(filesystem, list(written)).items():
-        if found != written[path]:
+    schema, filesystem, versions, groups = unpack(packed)
+    for path, found in _find_versions(filesystem, list(versions)).items():
+        if found != versions[path]:
             raise RowsError(
                 f"{path} changed while it was in use, or is another file where the workers are; "
                 "open the table again and start afresh."
             )
     form = ds.ParquetFileFormat()
-    fragments = [one.opened() for one in unpack(groups)]
+    fragments = [one.open() for one in unpack(groups)]
     files = ArrowRows(ds.FileSystemDataset(fragments, schema, form, filesystem))
     _check_length(files.n_rows, n_rows)
     return files
 
 
-def _stamps(filesystem: fs.FileSystem, paths: Sequence[str]) -> dict[str, Stamp | None]:
-    with reading(paths[0], "Parquet"):
-        return {path: stamp(filesystem, path) for path in paths}
+def _find_versions(
+    filesystem: fs.FileSystem, paths: Sequence[str]
+) -> dict[str, FileVersion | None]:
+    with explain_errors(paths[0], "Parquet"):
+        return {path: find_version(filesystem, path) for path in paths}
 
 
 def _check_length(have: int, want: int) -> None:
@@ -376,13 +394,13 @@ def _check_array(name: object, array: Any) -> None:
         )
 
 
-def _with_lengths(array: Any, cluster: Cluster) -> Any:
+def _find_lengths(array: Any, cluster: Cluster) -> Any:
     """Return the array with the lengths of its blocks; asking for them walks it once."""
     if not np.isnan(array.shape[0]):
         return array
     whole = array.rechunk((array.chunks[0], *array.shape[1:]))
     blocks = whole.to_delayed().reshape(-1)
-    lengths = cluster.gather([_task(_length)(block) for block in blocks])
+    lengths = cluster.gather([_make_task(_count_rows)(block) for block in blocks])
     return da.concatenate(
         [
             da.from_delayed(block, (n, *whole.shape[1:]), dtype=array.dtype)

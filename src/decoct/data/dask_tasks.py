@@ -32,7 +32,7 @@ EXPECTED = ("decoct.passes.potentials", "decoct.models")
 
 @dataclass(frozen=True)
 class Failed:
-    """An error as a value: it travels like any result and makes no noise on the workers."""
+    """An error as a value: it is sent like any result, and the workers log nothing."""
 
     packed: bytes
 
@@ -59,8 +59,8 @@ class Done(NamedTuple):
     rows: tuple[int, ...]
 
 
-def guarded(function: F) -> F:
-    """Hand on the first failure among the arguments; turn what is raised into one."""
+def guard(function: F) -> F:
+    """Return the first failure among the arguments; turn what is raised into one."""
 
     @functools.wraps(function)
     def wrapped(*args: Any) -> Any:
@@ -87,7 +87,7 @@ def unpack(packed: bytes) -> Any:
 
 
 @functools.lru_cache(maxsize=32)
-def _kept(packed: bytes) -> Any:
+def _unpack_once(packed: bytes) -> Any:
     """Unpack a function once per worker: the same object again is not compiled again."""
     use_compilation_cache()
     keep_buffers()
@@ -103,7 +103,7 @@ def get_ready() -> None:
     jax.devices()
 
 
-def n_bytes(result: Any) -> int:
+def count_bytes(result: Any) -> int:
     """Return the size of an answer."""
     if isinstance(result, bytes):
         return len(result)
@@ -112,11 +112,11 @@ def n_bytes(result: Any) -> int:
     return sizeof(result)
 
 
-@guarded
+@guard
 def evaluate(
     packed: bytes,
     draws: bytes,
-    fold: bool,
+    is_folded: bool,
     columns: Columns,
     begin: int,
     end: int,
@@ -129,7 +129,7 @@ def evaluate(
     ----------
     packed, draws
         (fn, reduce), and the broadcast.
-    fold
+    is_folded
         Reduce the results here; else return them one by one, in a list.
     columns
         The partition.
@@ -138,54 +138,54 @@ def evaluate(
     size
         Rows in a chunk.
     """
-    fn, reduce = _kept(packed)
-    broadcast = _kept(draws)
+    fn, reduce = _unpack_once(packed)
+    broadcast = _unpack_once(draws)
     results, rows = [], []
     for a in range(begin, end, size):
         b = min(a + size, end)
         result = fn(Chunk(start + a - begin, {k: v[a:b] for k, v in columns.items()}), *broadcast)
         rows.append(b - a)
-        results = [reduce(results[0], result)] if fold and results else [*results, result]
-    return Done(results[0] if fold else pack(results), tuple(rows))
+        results = [reduce(results[0], result)] if is_folded and results else [*results, result]
+    return Done(results[0] if is_folded else pack(results), tuple(rows))
 
 
-@guarded
+@guard
 def merge(packed: bytes, *parts: Done) -> Done:
     """Return neighbouring partial results as one."""
-    _, reduce = _kept(packed)
+    _, reduce = _unpack_once(packed)
     return Done(functools.reduce(reduce, [part.value for part in parts]), ())
 
 
-@guarded
-def rows_of(part: Done) -> tuple[int, ...]:
-    """Return the number of rows of each chunk done: all that progress wants to know."""
+@guard
+def list_chunk_lengths(part: Done) -> tuple[int, ...]:
+    """Return the number of rows of each chunk done, for progress."""
     return part.rows
 
 
-@guarded
-def packed_value(part: Done) -> bytes:
+@guard
+def pack_value(part: Done) -> bytes:
     return pack(part.value)
 
 
-@guarded
-def piece(columns: Columns, begin: int, end: int) -> Columns:
+@guard
+def cut_piece(columns: Columns, begin: int, end: int) -> Columns:
     """Return some consecutive rows of a partition; copies, so that they do not keep it alive."""
     return {name: values[begin:end].copy() for name, values in columns.items()}
 
 
-@guarded
+@guard
 def pick(columns: Columns, rows: np.ndarray) -> Columns:
     """Return some rows of a partition."""
     return {name: values[rows] for name, values in columns.items()}
 
 
-@guarded
-def joined(*pieces: Columns) -> Columns:
+@guard
+def join(*pieces: Columns) -> Columns:
     """Return consecutive pieces as one."""
-    return joined_pieces(pieces)
+    return join_pieces(pieces)
 
 
-def joined_pieces(pieces: Sequence[Columns]) -> Columns:
+def join_pieces(pieces: Sequence[Columns]) -> Columns:
     if len(pieces) == 1:
         return pieces[0]
     return {name: np.concatenate([one[name] for one in pieces]) for name in pieces[0]}

@@ -1,4 +1,4 @@
-"""One type for a column, whatever its partitions hold; see the contract in `decoct.data.base`."""
+"""One type for a column of several partitions, as `decoct.data.base.Rows` asks."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class ColumnType:
         NumPy type.
     shape
         Shape of one entry: () for a plain column.
-    missing
-        Nothing but missing values was seen, which fits every type.
+    is_missing
+        Only missing values were found, which fit every type.
     """
 
     dtype: np.dtype
     shape: tuple[int, ...] = ()
-    missing: bool = False
+    is_missing: bool = False
 
     @classmethod
     def of(cls, values: np.ndarray) -> ColumnType:
@@ -46,7 +46,7 @@ class ColumnType:
         Raises
         ------
         ValueError
-            Values are missing for which the type has no room.
+            Values are missing, which the type cannot hold.
         """
         if values.dtype == self.dtype:
             return values
@@ -83,7 +83,7 @@ def cast(columns: Columns, types: Mapping[str, ColumnType]) -> Columns:
     return found
 
 
-def common_types(partitions: Sequence[Mapping[str, ColumnType]]) -> dict[str, ColumnType]:
+def find_common_types(partitions: Sequence[Mapping[str, ColumnType]]) -> dict[str, ColumnType]:
     """Return the type of every column from those in the partitions that have rows.
 
     Raises
@@ -92,27 +92,27 @@ def common_types(partitions: Sequence[Mapping[str, ColumnType]]) -> dict[str, Co
         A column is, say, text in one partition and numbers in another.
     """
     known = [(i, types) for i, types in enumerate(partitions) if types]
-    return {name: _common(name, [(i, one[name]) for i, one in known]) for name in known[0][1]}
+    return {name: _find_common(name, [(i, one[name]) for i, one in known]) for name in known[0][1]}
 
 
-def _common(name: str, types: Sequence[tuple[int, ColumnType]]) -> ColumnType:
-    telling = [(i, one) for i, one in types if not one.missing] or list(types[:1])
-    first, common = telling[0]
-    for i, one in telling[1:]:
-        if one.shape != common.shape or not _agree(one.dtype, common.dtype):
+def _find_common(name: str, types: Sequence[tuple[int, ColumnType]]) -> ColumnType:
+    typed = [(i, one) for i, one in types if not one.is_missing] or list(types[:1])
+    first, common = typed[0]
+    for i, one in typed[1:]:
+        if one.shape != common.shape or not _is_compatible(one.dtype, common.dtype):
             raise RowsError(
-                f"Column '{name}' is {_described(common)} in partition {first} but "
-                f"{_described(one)} in partition {i}; make it of one kind."
+                f"Column '{name}' is {_describe(common)} in partition {first} but "
+                f"{_describe(one)} in partition {i}; make it of one kind."
             )
         common = ColumnType(np.result_type(common.dtype, one.dtype), common.shape)
-    if len(telling) < len(types) and common.dtype.kind in "biu":
+    if len(typed) < len(types) and common.dtype.kind in "biu":
         return ColumnType(np.dtype(np.float64), common.shape)
     return common
 
 
-def _agree(one: np.dtype, two: np.dtype) -> bool:
+def _is_compatible(one: np.dtype, two: np.dtype) -> bool:
     return one.kind == two.kind or any({one.kind, two.kind} <= set(k) for k in (_NUMBERS, _OTHER))
 
 
-def _described(kind: ColumnType) -> str:
+def _describe(kind: ColumnType) -> str:
     return f"{kind.name} of shape {kind.shape}" if kind.shape else kind.name

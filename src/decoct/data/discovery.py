@@ -15,12 +15,22 @@ PARQUET = (".parquet", ".pq")
 CSV = (".csv", ".csv.gz")
 
 
-class RemoteFiles(NamedTuple):
-    """Files behind URLs: an fsspec file system, paths on it (sorted), and the folder, if any."""
+class FoundFiles(NamedTuple):
+    """The data files that a source means.
 
-    filesystem: Any
+    Attributes
+    ----------
+    files
+        Their paths, sorted.
+    base
+        The folder that was searched, if there was one.
+    filesystem
+        The fsspec file system of the paths; None for local files.
+    """
+
     files: list[str]
     base: str | None
+    filesystem: Any = None
 
 
 def is_remote(source: object) -> bool:
@@ -30,14 +40,19 @@ def is_remote(source: object) -> bool:
     return isinstance(source, str) and "://" in source
 
 
-def find_files(source: str | Path | Sequence[str | Path]) -> tuple[list[str], str | None]:
-    """Return the data files of a path, folder, pattern or list, sorted, and the folder.
+def find_files(source: str | Path | Sequence[str | Path]) -> FoundFiles:
+    """Return the data files of a path, a folder, a pattern, a URL, or a list of these.
+
+    URLs mean Parquet files alone, all of one protocol.
 
     Raises
     ------
     RowsError
-        There is no such path, no data file in it, or files of two kinds.
+        There is no such path, no data file in it, or files of two kinds; a place behind a URL
+        cannot be listed, or the package for its protocol is not installed (the message names it).
     """
+    if is_remote(source):
+        return _find_remote(source)
     if isinstance(source, (str, Path)):
         files, base = _expand(str(source))
     else:
@@ -50,18 +65,10 @@ def find_files(source: str | Path | Sequence[str | Path]) -> tuple[list[str], st
     _check_links(files)
     if len({file.lower().endswith(PARQUET) for file in files}) > 1:
         raise RowsError(f"{source} mixes Parquet and CSV files; name those of one kind.")
-    return files, base
+    return FoundFiles(files, base)
 
 
-def find_remote(source: str | Path | Sequence[str | Path]) -> RemoteFiles:
-    """Return the Parquet files that URLs mean: files, folders or patterns, all of one protocol.
-
-    Raises
-    ------
-    RowsError
-        The package for the protocol is not installed (the message names it), the place cannot be
-        listed, or it has no Parquet file.
-    """
+def _find_remote(source: str | Path | Sequence[str | Path]) -> FoundFiles:
     urls = [source] if isinstance(source, (str, Path)) else list(source)
     urls = [str(url) for url in urls]
     protocols = {url.partition("://")[0] if is_remote(url) else "" for url in urls}
@@ -73,15 +80,15 @@ def find_remote(source: str | Path | Sequence[str | Path]) -> RemoteFiles:
     found = [_expand_url(url) for url in urls]
     files = sorted(file for one in found for file in one.files)
     _check_distinct(files)
-    return RemoteFiles(found[0].filesystem, files, found[0].base if len(found) == 1 else None)
+    return FoundFiles(files, found[0].base if len(found) == 1 else None, found[0].filesystem)
 
 
-def _expand_url(url: str) -> RemoteFiles:
-    filesystem, path = _opened(url)
+def _expand_url(url: str) -> FoundFiles:
+    filesystem, path = _open_url(url)
     try:
         filesystem.invalidate_cache()
         if _is_remote_pattern(path):
-            found, base = _matching_remote(filesystem, path), _before_pattern(path)
+            found, base = _match_remote(filesystem, path), _cut_at_pattern(path)
         elif filesystem.isdir(path):
             found, base = filesystem.find(path), path
         else:
@@ -100,10 +107,10 @@ def _expand_url(url: str) -> RemoteFiles:
             f"{url} has no Parquet files ({', '.join(PARQUET)}); tables behind a URL are Parquet, "
             "so convert it or copy it to a local disk."
         )
-    return RemoteFiles(filesystem, files, base)
+    return FoundFiles(files, base, filesystem)
 
 
-def _matching_remote(filesystem: Any, pattern: str) -> list[str]:
+def _match_remote(filesystem: Any, pattern: str) -> list[str]:
     found: set[str] = set()
     for match, info in filesystem.glob(pattern, detail=True).items():
         if info["type"] != "directory":
@@ -113,7 +120,7 @@ def _matching_remote(filesystem: Any, pattern: str) -> list[str]:
     return list(found)
 
 
-def _opened(url: str) -> tuple[Any, str]:
+def _open_url(url: str) -> tuple[Any, str]:
     """Return the file system of a URL and the path on it."""
     protocol = url.partition("://")[0]
     try:
@@ -138,7 +145,7 @@ def _is_remote_pattern(path: str) -> bool:
     return any(sign in path for sign in "*[")  # not "?", which begins a query
 
 
-def _before_pattern(path: str) -> str:
+def _cut_at_pattern(path: str) -> str:
     return "/".join(takewhile(lambda piece: not _is_remote_pattern(piece), path.split("/")))
 
 
@@ -184,7 +191,7 @@ def _expand(text: str) -> tuple[list[str], str | None]:
     except (OSError, RuntimeError) as error:
         raise RowsError(f"{text!r} cannot be a path here ({error}); check it.") from error
     if path.is_dir():
-        return _in_folder(path), str(path)
+        return _list_folder(path), str(path)
     if path.exists():
         if not _is_data(text):
             raise RowsError(
@@ -193,11 +200,11 @@ def _expand(text: str) -> tuple[list[str], str | None]:
             )
         return [str(path)], None
     if _is_pattern(text):
-        return _matching(path)
+        return _match(path)
     raise RowsError(f"There is no file or folder {text} (seen from {Path.cwd()}); check the path.")
 
 
-def _in_folder(folder: Path) -> list[str]:
+def _list_folder(folder: Path) -> list[str]:
     files: list[str] = []
     seen: set[str] = set()
     for place, folders, names in os.walk(folder, onerror=_refuse, followlinks=True):
@@ -220,12 +227,12 @@ def _refuse(error: OSError) -> None:
     )
 
 
-def _matching(pattern: Path) -> tuple[list[str], str]:
+def _match(pattern: Path) -> tuple[list[str], str]:
     files: dict[tuple[str, str], str] = {}
     # short paths first: links may lead in circles, along which "**" finds every file again
     for match in sorted(glob.glob(str(pattern), recursive=True), key=len):
         if Path(match).is_dir():
-            found = [] if "**" in pattern.parts else _in_folder(Path(match))
+            found = [] if "**" in pattern.parts else _list_folder(Path(match))
         else:
             found = [match] if _is_data(match) else []
         for file in found:

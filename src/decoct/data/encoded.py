@@ -1,4 +1,4 @@
-"""Rows as a model sees them: raw columns turned into numbers on the way."""
+"""Rows as a model uses them: raw columns turned into numbers chunk by chunk."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ENCODED_AT_ONCE = 8192
 
 @runtime_checkable
 class Encoder(Protocol):
-    """What is asked of a model here (models live a floor above)."""
+    """What a model must have to encode rows."""
 
     @property
     def columns(self) -> tuple[str, ...] | None: ...
@@ -33,8 +33,8 @@ class Encoder(Protocol):
 class EncodedRows:
     """Rows seen through a model's ``encode``.
 
-    Rows in memory are encoded once and kept; any others are encoded chunk by chunk as they pass,
-    where they live, on every pass.
+    Rows in memory are encoded once and kept; any others are encoded chunk by chunk, where
+    they are, on every pass.
 
     Parameters
     ----------
@@ -75,10 +75,10 @@ class EncodedRows:
         if self._kept is not None:
             return self._kept.columns
         if self._columns is None:
-            self._columns = self._first_columns()
+            self._columns = self._find_columns()
         return self._columns
 
-    def _first_columns(self) -> tuple[str, ...]:
+    def _find_columns(self) -> tuple[str, ...]:
         # not the first chunk: on a cluster it would have to travel
         return tuple(self._encode(self.take_raw([0]), 0))
 
@@ -88,8 +88,8 @@ class EncodedRows:
         """Yield consecutive chunks of encoded rows."""
         if self._kept is not None:
             return self._kept.chunks(size, columns)
-        encode = self._selecting(columns)
-        return _mapped(encode.chunk, self.raw.chunks(size, self._needs))
+        encode = self._select(columns)
+        return _map_chunks(encode.chunk, self.raw.chunks(size, self._needs))
 
     def take(
         self, indices: np.ndarray | Sequence[int], columns: Sequence[str] | None = None
@@ -97,7 +97,7 @@ class EncodedRows:
         """Return the encoded rows with these global numbers, in the order asked for."""
         if self._kept is not None:
             return self._kept.take(np.asarray(indices), columns)
-        encode = self._selecting(columns)
+        encode = self._select(columns)
         raw = self.take_raw(indices)
         return encode(raw, np.asarray(indices, dtype=np.int64))
 
@@ -120,7 +120,7 @@ class EncodedRows:
                 fn, reduce, *broadcast, size=size, columns=columns, on_chunk=on_chunk
             )
         # raw.map_reduce, not chunks: an engine may run fn, and so encode, where the rows live
-        then, step = _Then(self._selecting(columns), fn), checked_size(size)
+        then, step = _Then(self._select(columns), fn), checked_size(size)
         if isinstance(reduce, Associative) and step < ENCODED_AT_ONCE:
             then = replace(then, reduce=reduce, size=step)
             step *= -(-ENCODED_AT_ONCE // step)
@@ -128,7 +128,7 @@ class EncodedRows:
             then, reduce, *broadcast, size=step, columns=self._needs, on_chunk=on_chunk
         )
 
-    def _selecting(self, columns: Sequence[str] | None) -> _Encode:
+    def _select(self, columns: Sequence[str] | None) -> _Encode:
         if columns is None:
             return self._encode
         return _Encode(self._encode.model, checked_columns(columns, self.columns))
@@ -140,7 +140,7 @@ def encoded(rows: Rows, model: Encoder) -> EncodedRows:
     Parameters
     ----------
     rows
-        Raw rows; rows already encoded are encoded anew from their raw ones.
+        Raw rows; rows already encoded are encoded again from their raw ones.
     model
         The model whose ``encode`` and ``columns`` are used.
     """
@@ -182,7 +182,9 @@ class _Then:
         return functools.reduce(self.reduce, (self.fn(piece, *broadcast) for piece in pieces))
 
 
-def _mapped(fn: Callable[[Chunk], Chunk], chunks: Iterator[Chunk]) -> Generator[Chunk, None, None]:
+def _map_chunks(
+    fn: Callable[[Chunk], Chunk], chunks: Iterator[Chunk]
+) -> Generator[Chunk, None, None]:
     try:
         for chunk in chunks:
             yield fn(chunk)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
 from decoct.data.arrays import ArrayRows
 from decoct.data.base import Chunk, Rows
-from decoct.data.rows_proxy import ForwardingRows
+from decoct.data.rows_proxy import RowsProxy
 from decoct.runtime import progress
 
 T = TypeVar("T")
@@ -25,12 +24,6 @@ def counted_rows(rows: Rows) -> int:
 def _begin(label: str, total: float, unit: str) -> Callable[[float], None]:
     progress.begin(label, total, unit)
     return progress.advance
-
-
-def naming_files(rows: Rows) -> AbstractContextManager[None]:
-    """Return a context that adds to errors about a row in which file it is, if it is in one."""
-    known = getattr(rows, "naming_files", None)
-    return nullcontext() if known is None else known()
 
 
 def traffic(rows: Rows) -> dict[str, int] | None:
@@ -57,7 +50,7 @@ def watched(rows: Rows, label: str) -> Rows:
     return _WatchedRows(rows, label)
 
 
-class _WatchedRows(ForwardingRows):
+class _WatchedRows(RowsProxy):
     def __init__(self, rows: Rows, label: str) -> None:
         super().__init__(rows)
         self._label = label

@@ -1,4 +1,4 @@
-"""Rows that are another's: the base of those that only change how they are walked."""
+"""The rows of another table: the base of classes that only change how a pass is made."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from decoct.data.base import Chunk, Columns, Rows
 
 
-class ForwardingRows:
+class RowsProxy:
     """The rows of another table; a derived class says what its `map_reduce` adds.
 
     Parameters

@@ -1,4 +1,4 @@
-"""The public door to the engines: whatever holds a table becomes `Rows`."""
+"""`rows`: every kind of table as `Rows`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ import pyarrow as pa
 
 from decoct.data.arrays import ArrayRows
 from decoct.data.base import Rows
-from decoct.data.discovery import is_remote
 from decoct.errors import RequestError, RowsError
 
 
 def rows(source: Any, *, dask: Any = None) -> Rows:
-    """Return the rows of a table, wherever it lives.
+    """Return the rows of a table, in memory, in files or on a cluster.
 
     Parameters
     ----------
@@ -75,10 +74,6 @@ def rows(source: Any, *, dask: Any = None) -> Rows:
         return source
     if dask is not None:
         return _on_dask(source, dask)
-    if is_remote(source):
-        from decoct.data.parquet_dataset import parquet_dataset
-
-        source = parquet_dataset(source)
     if isinstance(source, (str, Path)) or _is_dataset(source) or _is_list_of_paths(source):
         from decoct.data.arrow import ArrowRows  # with it come pyarrow.dataset and pandas
 
@@ -113,12 +108,8 @@ def _on_dask(source: Any, dask: Any) -> Rows:
         raise RequestError("Rows on a cluster need Dask: pip install 'decoct[dask]'.") from error
     if _is_dask(source):
         return DaskRows.of_collection(source, Cluster.of(dask))
-    if _is_dataset(source):
+    if isinstance(source, (str, Path)) or _is_dataset(source) or _is_list_of_paths(source):
         return DaskRows.of_files(source, Cluster.of(dask))
-    if isinstance(source, (str, Path)) or _is_list_of_paths(source):
-        from decoct.data.parquet_dataset import parquet_dataset
-
-        return DaskRows.of_files(parquet_dataset(source), Cluster.of(dask))
     raise RequestError(
         f"dask= is for files and Dask collections; an object of type {type(source).__qualname__} "
         "is in this process's memory already, so leave dask= out."

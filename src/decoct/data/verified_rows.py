@@ -1,4 +1,4 @@
-"""Rows that are compared with known ones as they pass: no reading of their own for it."""
+"""Rows that are compared with known ones during a pass, without an extra pass."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from decoct.data.base import Chunk, Columns, Rows
-from decoct.data.rows_proxy import ForwardingRows
+from decoct.data.rows_proxy import RowsProxy
 from decoct.errors import RowsError
 
 T = TypeVar("T")
@@ -49,7 +49,7 @@ class OtherTableError(RowsError):
         return OtherTableError, (self.column,)
 
 
-class ComparedRows(ForwardingRows):
+class VerifiedRows(RowsProxy):
     """The same rows; `map_reduce` stops at the first chunk whose rows are not the known ones.
 
     Parameters
@@ -74,13 +74,13 @@ class ComparedRows(ForwardingRows):
         on_chunk: Callable[[int], None] | None = None,
     ) -> T:
         return self._rows.map_reduce(
-            _Compared(fn), reduce, self._known, *broadcast,
+            _Verified(fn), reduce, self._known, *broadcast,
             size=size, columns=columns, on_chunk=on_chunk,
         )  # fmt: skip
 
 
 @dataclass(frozen=True)
-class _Compared:
+class _Verified:
     """``fn`` of a chunk whose known rows are as known; a class, so that it can be sent."""
 
     fn: Callable[..., Any]

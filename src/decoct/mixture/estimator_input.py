@@ -12,8 +12,9 @@ from jaxtyping import Float, Int
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import _check_sample_weight, check_array
 
-from decoct.errors import RequestError, RowsError
+from decoct.errors import BadValueError, RequestError, RowsError
 from decoct.mixture.stick_breaking import FiniteDirichlet, StickBreaking
+from decoct.models.validation import row_number
 
 STARTS = ("kmeans", "k-means++", "random", "random_from_data")
 
@@ -132,11 +133,10 @@ def check_values(x: Float[np.ndarray, "n D"], numbers: int | Int[np.ndarray, " n
     """
     if max(x.max(), -x.min()) > LARGEST_VALUE:
         row, column = np.argwhere(np.abs(x) > LARGEST_VALUE)[0]
-        known = np.asarray(numbers)
-        number = known[row] if known.ndim else known + row
-        raise RowsError(
-            f"X has {x[row, column]:.6g} in row {number}, column {column}, whose square "
-            "overflows; divide the column."
+        raise BadValueError(
+            f"X has {x[row, column]:.6g}",
+            row_number(numbers, row),
+            f", column {column}, whose square overflows; divide the column.",
         )
 
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from decoct.errors import RowsError
+from decoct.errors import BadValueError, RowsError
 from decoct.models.base import Params
 from decoct.models.regression import AbstractRegression, number_text
 
@@ -81,8 +81,8 @@ class LogisticRegression(AbstractRegression):
     def refused(self, y: Float[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
         return (y != 1) & (y != 0) & (y != -1)
 
-    def refusal(self, name: str, value: str, row: int) -> str:
-        return f"Column '{name}' has the label {value} in row {row}; {LABELS}."
+    def refusal(self, name: str, value: str, row: int) -> BadValueError:
+        return BadValueError(f"has the label {value}", row, f"; {LABELS}.", name)
 
     def check_distinct(self, name: str, distinct: Sequence[float]) -> None:
         if tuple(distinct) not in ((0.0, 1.0), (-1.0, 1.0)):

@@ -13,7 +13,7 @@ import numpy as np
 from jax.scipy.special import gammaln
 from jaxtyping import Array, Bool, Float
 
-from decoct.errors import ModelError
+from decoct.errors import BadValueError, ModelError
 from decoct.models.base import Params
 from decoct.models.logistic import log_sigmoid
 from decoct.models.regression import AbstractRegression
@@ -94,8 +94,6 @@ class PoissonRegression(AbstractRegression):
     def refused(self, y: Float[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
         return (y < 0) | (y != np.floor(y))
 
-    def refusal(self, name: str, value: str, row: int) -> str:
-        return (
-            f"Column '{name}' is {value} in row {row}; "
-            "a Poisson regression needs the counts 0, 1, 2, …"
-        )
+    def refusal(self, name: str, value: str, row: int) -> BadValueError:
+        needs = "; a Poisson regression needs the counts 0, 1, 2, …"
+        return BadValueError(f"is {value}", row, needs, name)

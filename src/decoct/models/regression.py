@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from decoct.data.base import Chunk, Rows
-from decoct.errors import ModelError, RowsError
+from decoct.errors import BadValueError, ModelError, RowsError
 from decoct.models.base import AbstractModel, EncodedColumns, Params, RawRows
 from decoct.models.validation import column, numeric, row_number
 
@@ -114,9 +114,9 @@ class AbstractRegression(AbstractModel):
         """Return which finite values of the response can never occur under this model."""
         return np.zeros(len(y), dtype=bool)
 
-    def refusal(self, name: str, value: str, row: int) -> str:
-        """Return what is wrong with a value that `refused` marks, as a sentence."""
-        return f"Column '{name}' has the value {value} in row {row}, which this model excludes."
+    def refusal(self, name: str, value: str, row: int) -> BadValueError:
+        """Return the error about a value that `refused` marks."""
+        return BadValueError(f"has the value {value}", row, ", which this model excludes.", name)
 
     def code_response(self, y: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         """Return the response as the potentials want it."""
@@ -209,7 +209,7 @@ class AbstractRegression(AbstractModel):
 
     def _refuse(self, name: str, value: float, row: int) -> None:
         numeric({name: np.array([value])}, name, row)
-        raise RowsError(self.refusal(name, number_text(value), row))
+        raise self.refusal(name, number_text(value), row)
 
     def check(self, rows: Rows, name: str = "y") -> None:
         """Refuse a response that no data set of this model could have; one pass over one column.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from decoct.errors import RowsError
+from decoct.errors import BadValueError, RowsError
 
 
 def row_number(start: int | np.ndarray, offset: int) -> int:
@@ -36,8 +36,8 @@ def numeric(rows: Mapping[str, np.ndarray], name: str, start: int | np.ndarray =
     if not finite.all():
         bad = int(np.argmin(finite.reshape(len(values), -1).all(axis=1)))
         what = "NaN" if np.isnan(values[bad]).any() else "an infinite value"
-        raise RowsError(
-            f"Column '{name}' has {what} in row {row_number(start, bad)}; drop or impute such rows."
+        raise BadValueError(
+            f"has {what}", row_number(start, bad), "; drop or impute such rows.", name
         )
     return values.astype(np.float64, copy=False)
 

@@ -475,12 +475,7 @@ def _name_bad_potential(model, space, chunk: Chunk, at: Embedding) -> None:
             "in double precision; look at the model's units, or give it a narrower prior."
         )
     row, place = bad[0]
-    number = chunk.start + int(row)
-    raise PotentialError(
-        f"The log-likelihood of row {number} is {values[row, place]} at {at.describe(place)}; "
-        "mend the model or the row, decoct does not clip it.",
-        number,
-    )
+    raise PotentialError(chunk.start + int(row), str(values[row, place]), at.describe(place))
 
 
 @contextmanager
@@ -490,7 +485,7 @@ def _renumbered(numbers: Int[np.ndarray, " n"] | None) -> Iterator[None]:
         yield
     except PotentialError as error:
         if numbers is not None:
-            error.renumber(int(numbers[error.row]))
+            error.at(row=int(numbers[error.row]))
         raise
 
 

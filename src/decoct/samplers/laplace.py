@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from decoct.data.base import Rows, columns_length
+from decoct.data.base import Rows, columns_length, name_files
 from decoct.data.encoded import encoded
-from decoct.data.progress_rows import counted_rows, naming_files
+from decoct.data.progress_rows import counted_rows
 from decoct.data.tables import rows as as_rows
 from decoct.errors import ModelError
 from decoct.models.base import AbstractModel, require_model
@@ -189,7 +189,7 @@ def laplace(
     """
     require_model(model)
     table = as_rows(rows)
-    with ProgressBar(progress), naming_files(table):
+    with ProgressBar(progress), name_files(table):
         n_rows = counted_rows(table)
         table = encoded(table, model)
         begin("finding the mode", n_rows)

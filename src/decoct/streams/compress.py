@@ -26,7 +26,7 @@ from jaxtyping import Float, Int
 
 from decoct.constructions.base import Selection
 from decoct.data.base import Columns
-from decoct.errors import ModelError
+from decoct.errors import ModelError, PotentialError
 from decoct.models.base import AbstractModel
 from decoct.passes.pools import Pool
 from decoct.passes.potentials import Potentials
@@ -253,7 +253,4 @@ def _require_finite(part: Part, values: Float[np.ndarray, "m S"]) -> None:
     bad = ~np.isfinite(values).all(axis=1)
     if bad.any():
         row = part.selection.indices[np.argmax(bad)]
-        raise ModelError(
-            f"The log-likelihood of row {row} is not finite at a draw of the posterior of all rows "
-            "so far; mend the model or the row, decoct does not clip it."
-        )
+        raise PotentialError(int(row), "not finite", "a draw of the posterior of all rows so far")

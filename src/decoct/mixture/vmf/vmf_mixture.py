@@ -23,7 +23,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.special import logsumexp
 
 from decoct.data.base import Rows
-from decoct.errors import ModelError, RowsError
+from decoct.errors import BadValueError, ModelError, RowsError
 from decoct.mixture.vmf.von_mises_fisher import (
     UNIT,
     check_dimension,
@@ -125,9 +125,11 @@ class VonMisesFisherMixture(AbstractModel):
         on_sphere = np.abs(norms - 1.0) <= UNIT
         if not on_sphere.all():
             bad = int(np.argmin(on_sphere))
-            raise RowsError(
-                f"Row {row_number(start, bad)} of column 'x' has the norm {norms[bad]:.8g}; "
-                "directions have the norm 1, so divide every row by its norm."
+            raise BadValueError(
+                f"has the norm {norms[bad]:.8g}",
+                row_number(start, bad),
+                "; directions have the norm 1, so divide every row by its norm.",
+                "x",
             )
         return {"x": x}
 

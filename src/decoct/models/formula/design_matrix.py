@@ -20,7 +20,7 @@ import pandas as pd
 from formulaic.utils.cast import as_columns
 
 from decoct.data.base import columns_length
-from decoct.errors import ModelError, RowsError
+from decoct.errors import BadValueError, ModelError, RowsError
 from decoct.models.formula.expression import Expression, compile_expression, raw_column
 from decoct.models.validation import row_number
 
@@ -67,9 +67,10 @@ class NumberFactor:
         finite = np.isfinite(numbers)
         if not finite.all():
             bad = int(np.argmin(finite))
-            raise RowsError(
-                f"The formula's term '{label}' is {numbers[bad]} in row "
-                f"{row_number(start, bad)}; drop such rows or change the term."
+            raise BadValueError(
+                f"The formula's term '{label}' is {numbers[bad]}",
+                row_number(start, bad),
+                "; drop such rows or change the term.",
             )
         return numbers
 
@@ -104,15 +105,14 @@ class LevelFactor:
         if (known >= 0).all() and (codes >= 0).all():
             return known[codes]
         bad = int(np.argmax((codes < 0) | (known < 0)[codes]))
-        raise RowsError(
-            f"{self._name()} has the value '{values[bad]}' in row {row_number(start, bad)}, which "
-            f"is not one of the levels of the formula's data: {_few(self.levels)}."
-        )
+        raise self._unknown_level(values[bad], row_number(start, bad))
 
-    def _name(self) -> str:
+    def _unknown_level(self, value: Any, row: int) -> BadValueError:
+        problem = f"has the value '{value}'"
+        rest = f", which is not one of the levels of the formula's data: {_few(self.levels)}."
         if self.expression.code == "_0":
-            return f"Column '{self.expression.inputs[0]}'"
-        return f"The formula's term '{self.expression.label}'"
+            return BadValueError(problem, row, rest, self.expression.inputs[0])
+        return BadValueError(f"The formula's term '{self.expression.label}' {problem}", row, rest)
 
     def encode(
         self, raw: Mapping[str, np.ndarray], start: int | np.ndarray = 0

@@ -14,7 +14,7 @@ from formulaic.utils.code import sanitize_variable_names
 from formulaic.utils.layered_mapping import LayeredMapping
 from formulaic.utils.stateful_transforms import stateful_eval
 
-from decoct.errors import ModelError, RowsError
+from decoct.errors import BadValueError, ModelError, RowsError
 from decoct.models.validation import column, numeric, row_number
 
 ELEMENTWISE = ("I", "exp", "exp2", "exp10", "log", "log2", "log10")
@@ -62,7 +62,7 @@ def _from_objects(values: np.ndarray, name: str, start: int | np.ndarray) -> np.
     null = pd.isna(values)
     if null.any():
         number = row_number(start, int(np.argmax(null)))
-        raise RowsError(f"Column '{name}' has no value in row {number}; drop or impute such rows.")
+        raise BadValueError("has no value", number, "; drop or impute such rows.", name)
     found = pd.api.types.infer_dtype(values)
     types = {"integer": np.int64, "boolean": np.bool_, "floating": np.float64}
     if found not in types:

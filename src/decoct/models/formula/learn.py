@@ -15,7 +15,7 @@ from formulaic.transforms import TRANSFORMS
 
 from decoct.data.arrays import ArrayRows
 from decoct.data.base import Chunk, Rows
-from decoct.errors import ModelError, RequestError, RowsError
+from decoct.errors import BadValueError, ModelError, RequestError, RowsError
 from decoct.models.base import RawRows
 from decoct.models.formula.design_matrix import NumberFactor, State
 from decoct.models.formula.expression import STATEFUL, Expression, raw_column, reason, shortened
@@ -130,9 +130,10 @@ class _Need:
     def _levels(self, values: np.ndarray, start: int) -> _Levels:
         if values.dtype.kind == "f" and not np.isfinite(values).all():
             bad = int(np.argmin(np.isfinite(values)))
-            raise RowsError(
-                f"The formula's term '{self.expression.label}' has the level {values[bad]} in row "
-                f"{row_number(start, bad)}; drop such rows."
+            raise BadValueError(
+                f"The formula's term '{self.expression.label}' has the level {values[bad]}",
+                row_number(start, bad),
+                "; drop such rows.",
             )
         return self._few(_Levels.of(values, start))
 
@@ -153,13 +154,17 @@ class _Need:
         if not (self.expression.lookup and mostly_numbers and found):
             return
         label = self.expression.label
-        where = "look for the first that is none"
-        if levels.row >= 0:
-            word = shortened(levels.word)
-            where = f"the first that is none is {word!r} in row {levels.row}: correct it"
-        raise RowsError(
-            f"Column '{label}' is text, but most of its values are numbers; {where}, or write "
-            f"C({label}) in the formula if these are categories."
+        problem = "is text, but most of its values are numbers"
+        instead = f"or write C({label}) in the formula if these are categories."
+        if levels.row < 0:
+            raise RowsError(
+                f"Column '{label}' {problem}; look for the first that is none, {instead}"
+            )
+        raise BadValueError(
+            f"{problem}; the first that is none is {shortened(levels.word)!r}",
+            levels.row,
+            f": correct it, {instead}",
+            label,
         )
 
     def merge(self, a: Any, b: Any) -> Any:
