@@ -26,7 +26,6 @@ from decoct.data.base import (
     checked_columns,
     checked_indices,
     checked_size,
-    name_files,
     read_ahead,
 )
 from decoct.errors import RowsError
@@ -109,24 +108,6 @@ class ArrowRows(SequentialRows):
         step = checked_size(size)
         schema = self._select(columns)
         return read_ahead(partial(self._cut, schema, step, self._missing), _READ_AHEAD)
-
-    def map_reduce(
-        self,
-        fn: Callable[..., T],
-        reduce: Callable[[T, T], T],
-        *broadcast: object,
-        size: int | None = None,
-        columns: Sequence[str] | None = None,
-        on_chunk: Callable[[int], None] | None = None,
-    ) -> T:
-        """Return the reduction of ``fn(chunk, *broadcast)`` over all chunks, in row order.
-
-        An error of ``fn`` about a row says in which file the row is.
-        """
-        with name_files(self):
-            return super().map_reduce(
-                fn, reduce, *broadcast, size=size, columns=columns, on_chunk=on_chunk
-            )
 
     def survey(self, stretch: Stretch | None = None) -> None:
         """Count the rows of files that do not store their number, such as CSV; once.

@@ -132,9 +132,12 @@ class SequentialRows(abc.ABC):
         columns: Sequence[str] | None = None,
         on_chunk: Callable[[int], None] | None = None,
     ) -> T:
-        """Return the reduction of ``fn(chunk, *broadcast)`` over all chunks, in row order."""
+        """Return the reduction of ``fn(chunk, *broadcast)`` over all chunks, in row order.
+
+        An error of ``fn`` about a row says in which file the row is.
+        """
         # closing: a failing fn must end a reader thread now, not when its traceback is collected
-        with closing(self.chunks(size, columns)) as chunks:
+        with name_files(self), closing(self.chunks(size, columns)) as chunks:
             first = next(chunks)
             total = fn(first, *broadcast)
             if on_chunk is not None:
@@ -147,7 +150,7 @@ class SequentialRows(abc.ABC):
 
 
 @contextmanager
-def name_files(rows: Rows) -> Iterator[None]:
+def name_files(rows: object) -> Iterator[None]:
     """Within this, an error about a row says in which file the row is.
 
     Parameters

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar, runtime_checkable
@@ -177,9 +176,11 @@ class _Then:
         whole = self.encode.chunk(chunk)
         if self.reduce is None:
             return self.fn(whole, *broadcast)
-        starts = range(0, whole.n_rows, self.size)
-        pieces = (whole.piece(i, min(i + self.size, whole.n_rows)) for i in starts)
-        return functools.reduce(self.reduce, (self.fn(piece, *broadcast) for piece in pieces))
+        total = None
+        for i in range(0, whole.n_rows, self.size):
+            part = self.fn(whole.piece(i, min(i + self.size, whole.n_rows)), *broadcast)
+            total = part if total is None else self.reduce(total, part)
+        return total
 
 
 def _map_chunks(
