@@ -210,8 +210,8 @@ def test_a_mixture_is_fitted_to_the_same_rows_with_the_same_priors():
 
     mixture = DPGaussianMixture(n_components=2, max_iter=500)
     x = {"x": DATA["x"]}
-    got = decoct.build(mixture, decoct.rows(spread(LAYOUTS[4], x)), size=200)
-    want = decoct.build(mixture, x, size=200)
+    got = decoct.mixture.build(mixture, decoct.rows(spread(LAYOUTS[4], x)), size=200)
+    want = decoct.mixture.build(mixture, x, size=200)
     assert_same(got, want)
     assert got.report.passes == want.report.passes == 3
     np.testing.assert_array_equal(got.model.means_, want.model.means_)
