@@ -31,6 +31,7 @@ from decoct.data.dask_layout import Layout, coalesce
 from decoct.data.dask_rows import DaskRows
 from decoct.data.dask_types import ColumnType, cast, find_common_types
 from decoct.errors import ModelError, RequestError, RowsError
+from decoct.runtime.progress import ProgressBar
 from decoct.stats.summation import Associative, Sum
 from tests.dask_cluster import local_client
 from tests.data.test_rows_contract import EXPECTED, TABLE, N, RowsContract, assert_columns
@@ -362,11 +363,15 @@ def test_an_interrupt_cancels_what_is_in_flight(client):
         time.sleep(0.01)
         return Sum.of(1.0)
 
-    def stop(n_rows):
-        raise KeyboardInterrupt
+    class Stop(ProgressBar):
+        def advance(self, units, unit=None):
+            raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        column(np.ones(2000), 1000, 1000).map_reduce(slow, Associative(), size=1, on_chunk=stop)
+    table = column(np.ones(2000), 1000, 1000)
+    with Stop(False) as bar:
+        bar.begin("adding up", 2000)
+        with pytest.raises(KeyboardInterrupt):
+            table.map_reduce(slow, Associative(), size=1)
     until = time.monotonic() + 60
     while left := client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)):
         assert time.monotonic() < until, f"{left} tasks are left on the cluster"
@@ -381,14 +386,17 @@ def test_a_worker_killed_in_the_middle_of_a_pass(client):
         time.sleep(0.005)
         return Sum.of(np.sum(chunk.columns["v"]))
 
-    def kill(n_rows):
-        done.append(n_rows)
-        if len(done) == 100:
-            os.kill(min(client.run(os.getpid).values()), signal.SIGKILL)
+    class Kill(ProgressBar):
+        def advance(self, units, unit=None):
+            done.append(units)
+            if len(done) == 100:
+                os.kill(min(client.run(os.getpid).values()), signal.SIGKILL)
 
     want = rows({"v": values}).map_reduce(slow, Associative(), size=20).rounded()
     table = column(values, 2000, 1200, 3200)
-    assert table.map_reduce(slow, Associative(), size=20, on_chunk=kill).rounded() == want
+    with Kill(False) as bar:
+        bar.begin("adding up", 6400)
+        assert table.map_reduce(slow, Associative(), size=20).rounded() == want
     assert sum(done) == 6400
     client.wait_for_workers(2, timeout=180)
 

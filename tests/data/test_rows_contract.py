@@ -20,6 +20,7 @@ import pytest
 
 from decoct.data import Rows, encoded, rows
 from decoct.errors import RequestError, RowsError
+from decoct.runtime.progress import ProgressBar
 
 N = 53
 
@@ -128,14 +129,20 @@ class RowsContract(abc.ABC):
     @pytest.mark.parametrize("size", [1, 9, N, None])
     def test_map_reduce_is_the_sum_whatever_the_chunks(self, table, size):
         done = []
-        total = table.map_reduce(
-            lambda chunk, power: np.sum(chunk.columns["count"] ** power),
-            lambda one, two: one + two,
-            2,
-            size=size,
-            columns=["count"],
-            on_chunk=done.append,
-        )
+
+        class Bar(ProgressBar):
+            def advance(self, units, unit=None):
+                done.append(units)
+
+        with Bar(False) as bar:
+            bar.begin("adding up", N)
+            total = table.map_reduce(
+                lambda chunk, power: np.sum(chunk.columns["count"] ** power),
+                lambda one, two: one + two,
+                2,
+                size=size,
+                columns=["count"],
+            )
         assert total == np.sum(EXPECTED["count"] ** 2)
         assert sum(done) == N
         assert max(done) == min(size or N, N)

@@ -53,13 +53,16 @@ def test_the_same_rows_are_walked_as_ever(rows, table, size):
 def test_the_walk_ends_at_the_first_other_row(rows, table, column):
     expected = known(table, np.array([400, 130]))
     expected.columns[column][0] = np.nan if column == "x" else "c"
-    walked = []
+    seen = []
+
+    def start(chunk):
+        seen.append(chunk.start)
+        return length(chunk)
+
     with pytest.raises(OtherTableError) as caught:
-        VerifiedRows(rows, expected).map_reduce(
-            length, Associative(), size=64, on_chunk=walked.append
-        )
+        VerifiedRows(rows, expected).map_reduce(start, Associative(), size=64)
     assert caught.value.column == column
-    assert walked == [64, 64]  # row 130 is in the third chunk
+    assert seen == [0, 64]  # row 130 is in the third chunk
 
 
 def test_a_missing_value_is_itself(rows, table):

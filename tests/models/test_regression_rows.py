@@ -29,7 +29,7 @@ class Watched(ArrayRows):
         super().__init__(columns)
         self.passes = []
 
-    def map_reduce(self, fn, reduce, *broadcast, size=None, columns=None, on_chunk=None):
+    def map_reduce(self, fn, reduce, *broadcast, size=None, columns=None):
         self.passes.append(columns)
         fn, broadcast = pickle.loads(pickle.dumps((fn, broadcast)))
         return super().map_reduce(fn, reduce, *broadcast, size=3, columns=columns)

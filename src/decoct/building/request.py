@@ -15,7 +15,6 @@ from decoct.errors import RequestError
 from decoct.models.base import AbstractModel
 from decoct.report import described
 from decoct.runtime.checks import is_positive, is_whole
-from decoct.runtime.progress import count_rows_of
 from decoct.runtime.randomness import checked_seed
 from decoct.samplers.automatic import Automatic
 from decoct.samplers.base import Sampler, require_sampler
@@ -87,7 +86,7 @@ class Request:
             "values": fingerprint(model, examples),
             "n_rows": rows.n_rows,
             "columns": sorted(rows.columns),
-            "table": table_fingerprint(rows.raw, model.columns or None, count_rows_of(rows.n_rows)),
+            "table": table_fingerprint(rows.raw, model.columns or None),
         }
 
 

@@ -22,13 +22,13 @@ from decoct.data.base import (
     Chunk,
     Columns,
     SequentialRows,
-    Stretch,
     checked_columns,
     checked_indices,
     checked_size,
     read_ahead,
 )
 from decoct.errors import RowsError
+from decoct.runtime import progress
 from decoct.runtime.resources import cores
 
 T = TypeVar("T")
@@ -109,20 +109,13 @@ class ArrowRows(SequentialRows):
         schema = self._select(columns)
         return read_ahead(partial(self._cut, schema, step, self._missing), _READ_AHEAD)
 
-    def survey(self, stretch: Stretch | None = None) -> None:
-        """Count the rows of files that do not store their number, such as CSV; once.
-
-        Without it, the first use of `n_rows` counts them and shows no progress.
-
-        Parameters
-        ----------
-        stretch
-            Called with the work in bytes, if there is any.
-        """
+    def survey(self) -> None:
+        """Count the rows of files that do not store their number, such as CSV; once."""
         unread = sum(part.unread for part in self._parts)
-        on_bytes = stretch("counting rows", unread, "B") if stretch and unread else None
+        if unread:
+            progress.begin("counting rows", unread, "B")
         for part in self._parts:
-            part.survey(self._schema, on_bytes)
+            part.survey(self._schema, _count_bytes)
 
     def locate(self, row: int) -> tuple[str, int]:
         """Return the file of a row, and its number in that file, from 0."""
@@ -252,3 +245,7 @@ def _pick_rows(
                 break
             start += len(batch)
     return found
+
+
+def _count_bytes(units: float) -> None:
+    progress.advance(units, "B")

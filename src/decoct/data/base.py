@@ -22,13 +22,11 @@ from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 import numpy as np
 
 from decoct.errors import RequestError, RowError, RowsError
+from decoct.runtime.progress import count_rows_of
 
 T = TypeVar("T")
 
 Columns = dict[str, np.ndarray]
-
-Stretch = Callable[[str, float, str], Callable[[float], None]]
-"""Called with new work (label, total, unit); returns a function to call with the units done."""
 
 DEFAULT_CHUNK = 65_536
 """Rows in a chunk when no size is given."""
@@ -104,18 +102,22 @@ class Rows(Protocol):
         *broadcast: object,
         size: int | None = None,
         columns: Sequence[str] | None = None,
-        on_chunk: Callable[[int], None] | None = None,
     ) -> T:
         """Return the reduction of ``fn(chunk, *broadcast)`` over all chunks.
 
-        ``reduce`` must be associative; results are combined in row order. ``on_chunk`` is
-        called with the number of rows of every chunk done (progress).
+        ``reduce`` must be associative; results are combined in row order.
+
         """
         ...
 
 
 class SequentialRows(abc.ABC):
-    """Base of the engines whose chunks come to this process: `map_reduce` walks them in order."""
+    """Base of the engines whose chunks come to this process: `map_reduce` takes them in order."""
+
+    @property
+    @abc.abstractmethod
+    def n_rows(self) -> int:
+        """N, the number of rows."""
 
     @abc.abstractmethod
     def chunks(
@@ -130,22 +132,20 @@ class SequentialRows(abc.ABC):
         *broadcast: object,
         size: int | None = None,
         columns: Sequence[str] | None = None,
-        on_chunk: Callable[[int], None] | None = None,
     ) -> T:
         """Return the reduction of ``fn(chunk, *broadcast)`` over all chunks, in row order.
 
         An error of ``fn`` about a row says in which file the row is.
         """
         # closing: a failing fn must end a reader thread now, not when its traceback is collected
+        count = count_rows_of(self)
         with name_files(self), closing(self.chunks(size, columns)) as chunks:
             first = next(chunks)
             total = fn(first, *broadcast)
-            if on_chunk is not None:
-                on_chunk(first.n_rows)
+            count(first.n_rows)
             for chunk in chunks:
                 total = reduce(total, fn(chunk, *broadcast))
-                if on_chunk is not None:
-                    on_chunk(chunk.n_rows)
+                count(chunk.n_rows)
         return total
 
 
@@ -217,7 +217,6 @@ def checked_indices(indices: np.ndarray | Sequence[int], n_rows: int) -> np.ndar
 def fingerprint(
     rows: Rows,
     columns: Sequence[str] | None = None,
-    on_chunk: Callable[[int], None] | None = None,
 ) -> str:
     """Return a digest that identifies a table.
 
@@ -231,12 +230,10 @@ def fingerprint(
         The table.
     columns
         Only these columns count (None: all).
-    on_chunk
-        Called with the number of rows of every chunk done.
     """
     names = checked_columns(columns, rows.columns)
     digest = hashlib.sha256(repr((rows.n_rows, names)).encode())
-    digest.update(rows.map_reduce(_chunk_digest, operator.add, columns=names, on_chunk=on_chunk))
+    digest.update(rows.map_reduce(_chunk_digest, operator.add, columns=names))
     return digest.hexdigest()[:32]
 
 

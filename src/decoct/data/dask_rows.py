@@ -37,6 +37,7 @@ from decoct.data.dask_tasks import (
     unpack,
 )
 from decoct.errors import RowsError
+from decoct.runtime.progress import count_rows_of
 from decoct.stats.summation import Associative
 
 T = TypeVar("T")
@@ -146,14 +147,12 @@ class DaskRows:
         *broadcast: object,
         size: int | None = None,
         columns: Sequence[str] | None = None,
-        on_chunk: Callable[[int], None] | None = None,
     ) -> T:
         """Return the reduction of ``fn(chunk, *broadcast)`` over all chunks.
 
         ``fn`` runs on the workers. Results are added up there, in a tree, if ``reduce`` is a
         `summation.Associative`; any other reduction runs here, from the first chunk to the
-        last, so that its rounding is the same as in one process. ``on_chunk`` is called as chunks
-        are done, in no particular order.
+        last, so that its rounding is the same as in one process.
 
         Raises
         ------
@@ -167,7 +166,7 @@ class DaskRows:
         draws = delayed(pack(broadcast))
         blocks = list(view.layout.cut_blocks(step))
         parts = [self._evaluate(view, one, step, head, draws, is_associative) for one in blocks]
-        tell = on_chunk or _ignore
+        tell = count_rows_of(self)
         walk = self._merge(parts, head, tell) if is_associative else self._fold(parts, reduce, tell)
         self.traffic.passes += 1
         self.traffic.rows_moved += sum(one.rows_moved for one in blocks)
@@ -295,18 +294,11 @@ class _FileRows(DaskRows):
         *broadcast: object,
         size: int | None = None,
         columns: Sequence[str] | None = None,
-        on_chunk: Callable[[int], None] | None = None,
     ) -> T:
         """As `DaskRows.map_reduce`; an error about a row says in which file the row is."""
         with name_files(self):
-            return super().map_reduce(
-                fn, reduce, *broadcast, size=size, columns=columns, on_chunk=on_chunk
-            )
+            return super().map_reduce(fn, reduce, *broadcast, size=size, columns=columns)
 
 
 def _make_task(function: Callable[..., Any]) -> Callable[..., Any]:
     return delayed(function, pure=False)
-
-
-def _ignore(n_rows: int) -> None:
-    pass

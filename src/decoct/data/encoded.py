@@ -111,21 +111,16 @@ class EncodedRows:
         *broadcast: object,
         size: int | None = None,
         columns: Sequence[str] | None = None,
-        on_chunk: Callable[[int], None] | None = None,
     ) -> T:
         """Return the reduction of ``fn(encoded chunk, *broadcast)`` over all chunks."""
         if self._kept is not None:
-            return self._kept.map_reduce(
-                fn, reduce, *broadcast, size=size, columns=columns, on_chunk=on_chunk
-            )
+            return self._kept.map_reduce(fn, reduce, *broadcast, size=size, columns=columns)
         # raw.map_reduce, not chunks: an engine may run fn, and so encode, where the rows live
         then, step = _Then(self._select(columns), fn), checked_size(size)
         if isinstance(reduce, Associative) and step < ENCODED_AT_ONCE:
             then = replace(then, reduce=reduce, size=step)
             step *= -(-ENCODED_AT_ONCE // step)
-        return self.raw.map_reduce(
-            then, reduce, *broadcast, size=step, columns=self._needs, on_chunk=on_chunk
-        )
+        return self.raw.map_reduce(then, reduce, *broadcast, size=step, columns=self._needs)
 
     def _select(self, columns: Sequence[str] | None) -> _Encode:
         if columns is None:

@@ -17,13 +17,8 @@ def counted_rows(rows: Rows) -> int:
     """Return N; if a table has to be walked for that, as CSV files are, show how far it is."""
     survey = getattr(rows, "survey", None)
     if survey is not None:
-        survey(_begin)
+        survey()
     return rows.n_rows
-
-
-def _begin(label: str, total: float, unit: str) -> Callable[[float], None]:
-    progress.begin(label, total, unit)
-    return progress.advance
 
 
 def traffic(rows: Rows) -> dict[str, int] | None:
@@ -58,9 +53,9 @@ class _WatchedRows(RowsProxy):
     def chunks(
         self, size: int | None = None, columns: Sequence[str] | None = None
     ) -> Generator[Chunk, None, None]:
-        return self._told(self._rows.chunks(size, columns))
+        return self._counted(self._rows.chunks(size, columns))
 
-    def _told(self, chunks: Generator[Chunk, None, None]) -> Generator[Chunk, None, None]:
+    def _counted(self, chunks: Generator[Chunk, None, None]) -> Generator[Chunk, None, None]:
         progress.begin(self._label, self.n_rows)
         try:
             for chunk in chunks:
@@ -76,15 +71,6 @@ class _WatchedRows(RowsProxy):
         *broadcast: object,
         size: int | None = None,
         columns: Sequence[str] | None = None,
-        on_chunk: Callable[[int], None] | None = None,
     ) -> T:
         progress.begin(self._label, self.n_rows)
-
-        def tell(n_rows: int) -> None:
-            progress.advance(n_rows)
-            if on_chunk is not None:
-                on_chunk(n_rows)
-
-        return self._rows.map_reduce(
-            fn, reduce, *broadcast, size=size, columns=columns, on_chunk=tell
-        )
+        return self._rows.map_reduce(fn, reduce, *broadcast, size=size, columns=columns)

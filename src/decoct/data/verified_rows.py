@@ -71,11 +71,10 @@ class VerifiedRows(RowsProxy):
         *broadcast: object,
         size: int | None = None,
         columns: Sequence[str] | None = None,
-        on_chunk: Callable[[int], None] | None = None,
     ) -> T:
         return self._rows.map_reduce(
             _Verified(fn), reduce, self._known, *broadcast,
-            size=size, columns=columns, on_chunk=on_chunk,
+            size=size, columns=columns,
         )  # fmt: skip
 
 

@@ -211,7 +211,7 @@ class Potentials:
         """
         at = as_embedding(at)
         size = chunk_rows(at.size)
-        count = count_rows_of(self.n_rows)
+        count = count_rows_of(self)
         vectors, total = np.empty((self.n_rows, at.size), dtype=dtype), np.zeros(at.size)
         with closing(self.rows.chunks(size)) as chunks, _renumbered(self.numbers):
             for chunk in chunks:
@@ -266,9 +266,7 @@ class Potentials:
             size = chunk_rows(max(at.size, evaluations or 1))
             # The chunk's jitted function pads to ``size``; every engine may cut where it likes.
             fn = replace(fn, size=size)
-            result = self.rows.map_reduce(
-                fn, Associative(), at, *broadcast, size=size, on_chunk=count_rows_of(self.n_rows)
-            )
+            result = self.rows.map_reduce(fn, Associative(), at, *broadcast, size=size)
         self.counts.passes += self.numbers is None
         self.counts.evaluations += self.n_rows * (evaluations or at.size)
         return result

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextvars import ContextVar, Token
-from typing import Any
+from typing import Any, Protocol
 
 from decoct.runtime.interrupts import Interrupts
 
@@ -35,13 +35,20 @@ def advance(units: float, unit: str = "rows") -> None:
         bar.advance(units, unit)
 
 
-def count_rows_of(n_rows: int) -> Callable[[int], None]:
-    """Return what counts rows of a table of ``n_rows``.
+class HasRows(Protocol):
+    """A table."""
 
-    Rows of other tables than the task's, such as a subsample's, do not count.
+    @property
+    def n_rows(self) -> int: ...
+
+
+def count_rows_of(table: HasRows) -> Callable[[int], None]:
+    """Return what counts the rows of a table as they go by.
+
+    Those of other tables than the task's, such as a subsample, do not count.
     """
     bar = _open_bar.get()
-    return _ignore if bar is None or bar.total != n_rows else bar.advance
+    return _ignore if bar is None or bar.total != table.n_rows else bar.advance
 
 
 def _ignore(units: float) -> None:

@@ -49,7 +49,6 @@ from decoct.data.tables import rows as as_rows
 from decoct.errors import RequestError, RowsError
 from decoct.models.validation import numeric
 from decoct.runtime.checks import is_whole
-from decoct.runtime.progress import count_rows_of
 
 NEAR_UNIFORM = 0.98
 """The normalised entropy from which draws are almost uniform, by the paper."""
@@ -240,7 +239,7 @@ def importance(
         Columns that make up x; None for all of them.
     """
     spread = _spread(rows, columns)
-    how = {"size": CHUNK, "columns": columns, "on_chunk": count_rows_of(rows.n_rows)}
+    how = {"size": CHUNK, "columns": columns}
     q = np.concatenate(rows.map_reduce(Listed(_Odds(spread)), operator.add, **how))
     q /= q.sum()  # of rounding alone
     return Importance(q, spread.mean, spread.squares)
@@ -296,15 +295,13 @@ def _drawn(
 ) -> tuple[_Drawn, list[Selection]]:
     """Draw rows by q, in two passes: for the mean and the spread, and for the draws."""
     spread = _spread(rows, columns)
-    how = {"size": CHUNK, "columns": columns, "on_chunk": count_rows_of(rows.n_rows)}
+    how = {"size": CHUNK, "columns": columns}
     draws = row_draws(key, rows, _Odds(spread), sizes[-1], **how)
     return _Drawn(draws.entropy, spread), draws.selections(rows, sizes)
 
 
 def _spread(rows: Rows, columns: Sequence[str] | None) -> Spread:
-    spread = rows.map_reduce(
-        _spread_of, _together, size=CHUNK, columns=columns, on_chunk=count_rows_of(rows.n_rows)
-    )
+    spread = rows.map_reduce(_spread_of, _together, size=CHUNK, columns=columns)
     if not np.isfinite(spread.squares):
         raise RowsError("The squared distances to the mean overflow; divide the columns.")
     return spread

@@ -47,7 +47,6 @@ from decoct.errors import ModelError, RequestError
 from decoct.models.base import AbstractModel
 from decoct.models.gaussian import GaussianMean
 from decoct.models.logistic import LogisticRegression
-from decoct.runtime.progress import count_rows_of
 from decoct.runtime.randomness import host_rng, uniform_sample
 
 CLUSTER_ROWS = 1000
@@ -123,8 +122,8 @@ class Sensitivity(OneStep):
         for_clusters, for_picks = jax.random.split(key)
         potentials = problem.potentials
         bound, told = self._bound(for_clusters, problem)
-        rows, how = potentials.rows, {"size": CHUNK, "on_chunk": count_rows_of(potentials.n_rows)}
-        draws = row_draws(for_picks, rows, bound, problem.size, **how)
+        rows = potentials.rows
+        draws = row_draws(for_picks, rows, bound, problem.size, size=CHUNK)
         potentials.counts.passes += 1
         chosen = tuple(SizedSelection(one, None) for one in draws.selections(rows, problem.sizes))
         size = chosen[-1].selection.size
@@ -189,9 +188,7 @@ def _known(model: AbstractModel) -> GaussianMean | LogisticRegression:
 def _walk(problem: Problem, fn: Callable[[Chunk], Any], reduce: Callable[[Any, Any], Any]) -> Any:
     """One pass over the data, counted."""
     potentials = problem.potentials
-    result = potentials.rows.map_reduce(
-        fn, reduce, size=CHUNK, on_chunk=count_rows_of(potentials.n_rows)
-    )
+    result = potentials.rows.map_reduce(fn, reduce, size=CHUNK)
     potentials.counts.passes += 1
     return result
 

@@ -86,7 +86,6 @@ def row_draws(
     *,
     size: int = CHUNK,
     columns: Sequence[str] | None = None,
-    on_chunk: Callable[[int], None] | None = None,
 ) -> RowDraws:
     """Draw rows with replacement by their scores, in one pass.
 
@@ -100,12 +99,12 @@ def row_draws(
         s_n ≥ 0 of the rows of a chunk, not 0 for all rows. It is sent to workers.
     n_draws
         M.
-    size, columns, on_chunk
+    size, columns
         Of `Rows.map_reduce`.
     """
     seed = tuple(int(word) for word in np.ravel(np.asarray(jax.random.key_data(key))))
     fn = _StretchOf(scores, _Lots(seed, n_draws))
-    how = {"size": size, "columns": columns, "on_chunk": on_chunk}
+    how = {"size": size, "columns": columns}
     race = rows.map_reduce(fn, Associative(), **how).finished()
     total, N = float(race.total.rounded()), rows.n_rows
     nats = np.log(total) - float(race.by_log.rounded()) / total
