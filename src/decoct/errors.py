@@ -92,7 +92,7 @@ class PotentialError(RowError, ModelError):
     def __str__(self) -> str:
         return (
             f"The log-likelihood of {self.place} is {self.value} at {self.draw}; "
-            "mend the model or the row, decoct does not clip it."
+            "fix the model or drop the row (decoct does not clip)."
         )
 
 

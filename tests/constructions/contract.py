@@ -88,7 +88,7 @@ class ConstructionContract:
         model, whole = decoct.models.LogisticRegression(), self.build(logistic_rows, 6)
         options = {"size": 6, "method": self.method, "checkpoint": tmp_path / "c.npz"}
 
-        def stopped(*_):
+        def stopped(*_, **__):
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:

@@ -8,7 +8,7 @@ import pytest
 import decoct
 from decoct.constructions import SparseVI
 from decoct.constructions.base import Problem
-from decoct.constructions.sparse_vi.gradient_update import FreshDraws, Walk, stepped
+from decoct.constructions.sparse_vi.gradient_update import FreshDraws, OptimizerState, stepped
 from decoct.constructions.sparse_vi.manifold import SampledManifold
 from decoct.constructions.sparse_vi.manifold import resampled_gradient as fresh_draws
 from decoct.constructions.sparse_vi.weight_updates import Gradient
@@ -141,7 +141,9 @@ def test_adam_is_what_its_paper_says():
     first, second, m, v, theta = np.zeros(3), np.zeros(3), np.zeros(3), np.zeros(3), place
     for t in range(5):
         slope = rng.normal(size=3)
-        place, first, second = stepped(Walk(t, place, first, second, slope), 0.3, True, np)
+        place, first, second = stepped(
+            OptimizerState(t, place, first, second, slope), 0.3, True, np
+        )
         m, v = 0.9 * m + 0.1 * slope, 0.999 * v + 0.001 * slope**2
         corrected = m / (1.0 - 0.9 ** (t + 1)), v / (1.0 - 0.999 ** (t + 1))
         theta = np.maximum(theta - 0.3 / (1 + t) * corrected[0] / (np.sqrt(corrected[1]) + 1e-8), 0)

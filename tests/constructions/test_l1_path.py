@@ -138,9 +138,9 @@ def staged(method, problem, penalty):
     """Run one stage of a construction at a λ from the prior."""
     state = method.init(jax.random.key(0), problem)
     state, _ = method.step(jax.random.key(1), problem, state)
-    ground, start, view = state.last
-    stage, _ = method._stage(jax.random.key(2), ground, view, start, penalty, problem.size)
-    return stage, ground.dense(stage.selection), state
+    every, start, view = state.last
+    stage, _ = method._stage(jax.random.key(2), every, view, start, penalty, problem.size)
+    return stage, every.dense(stage.selection), state
 
 
 def brute_force(x, penalty, scales):
@@ -352,11 +352,11 @@ def test_linear_vectors_have_the_inner_products_of_the_manifold():
     problem = problem_of(LINEAR, LINEAR_ROWS)
     _, _, state = staged(L1Path(), problem, 1e3)
     assert state.last is not None
-    ground, _, view = state.last
+    every, _, view = state.last
     rng = np.random.default_rng(3)
-    view = ground.spanning(view, np.arange(60) % 4 == 0)
-    view = ground.manifold.moved(jax.random.key(0), view, rng.gamma(2.0, size=15))
-    mine, theirs = ground.tangent(view), view.tangent()
+    view = every.spanning(view, np.arange(60) % 4 == 0)
+    view = every.manifold.moved(jax.random.key(0), view, rng.gamma(2.0, size=15))
+    mine, theirs = every.tangent(view), view.tangent()
     picked = mine.vectors[::4]
     np.testing.assert_allclose(picked @ picked.T, theirs.vectors @ theirs.vectors.T, rtol=1e-9)
     np.testing.assert_allclose(picked @ mine.target, theirs.vectors @ theirs.target, rtol=1e-9)
@@ -418,10 +418,10 @@ def test_totals_of_a_subsample_are_corrected_unless_asked_not_to(logistic_rows, 
     problem = dataclasses.replace(problem, sampler=Laplace())
     method, potentials = L1Path(draws=100, **options), problem.potentials
     state = method.step(jax.random.key(0), problem, method.init(jax.random.key(0), problem))[0]
-    ground = state.last[0]
+    every = state.last[0]
     rows = np.arange(0, 1000, 50)
     selection = Selection(rows, np.full(20, potentials.n_rows / 20), potentials.rows.take(rows))
-    view = ground.manifold.at(jax.random.key(1), selection)  # draws near one another
+    view = every.manifold.at(jax.random.key(1), selection)  # draws near one another
     estimate = view.cloud.total
     exact = potentials.totals(view.cloud.z)
     exact -= exact.mean()

@@ -16,8 +16,8 @@ from decoct.constructions.sparse_vi.manifold import (
     LinearManifold,
     SampledManifold,
     manifold_of,
-    near,
     require_proper_prior,
+    warm_started,
 )
 from decoct.constructions.sparse_vi.weight_updates import Gradient, Quadratic
 from decoct.data import encoded
@@ -94,13 +94,13 @@ def test_closed_forms_are_what_draws_estimate(case, manifold):
         vectors, target = view.tangent()
         grams.append(vectors @ vectors.T)
         products.append(vectors @ target)
-        heights.append(view.height(v).kl - view.height(selection.weights).kl)
+        heights.append(view.local_kl(v).kl - view.local_kl(selection.weights).kl)
         scores.append(view.best_row(np.zeros(0, dtype=np.int64)))
     vectors, target = exact.tangent()
     for mine, theirs in ((vectors @ vectors.T, grams), (vectors @ target, products)):
         error = np.std(theirs, axis=0, ddof=1) / np.sqrt(len(theirs)) + 1e-12
         assert np.abs((np.mean(theirs, axis=0) - mine) / error).max() < 5.0
-    fall = exact.height(v).kl - exact.height(selection.weights).kl
+    fall = exact.local_kl(v).kl - exact.local_kl(selection.weights).kl
     assert abs(np.mean(heights) - fall) < 5.0 * np.std(heights, ddof=1) / np.sqrt(20)
     assert exact.best_row(np.zeros(0, dtype=np.int64)) in scores
 
@@ -128,7 +128,7 @@ def test_the_gradient_is_the_derivative_of_the_exact_kl():
     for k in range(8):
         step = np.zeros(8)
         step[k] = 1e-5
-        up, down = (view.height(selection.weights + s * step).kl for s in (1, -1))
+        up, down = (view.local_kl(selection.weights + s * step).kl for s in (1, -1))
         assert slope[k] == pytest.approx((up - down) / 2e-5, rel=1e-4, abs=1e-6)
 
 
@@ -298,7 +298,7 @@ def test_draws_begin_where_the_last_were_and_trials_change_nothing():
     np.testing.assert_array_equal(again.cloud.z, view.cloud.z)
     moved = manifold.moved(jax.random.key(2), view, 2.0 * selection.weights)
     np.testing.assert_array_equal(moved.origin.start, view.origin.centre)
-    beyond = manifold.near(moved.origin).at(jax.random.key(3), selection)
+    beyond = manifold.warm_started(moved.origin).at(jax.random.key(3), selection)
     np.testing.assert_array_equal(beyond.origin.start, moved.origin.centre)
     restored = manifold.restored(beyond.origin, selection)
     np.testing.assert_array_equal(restored.cloud.z, beyond.cloud.z)
@@ -329,7 +329,7 @@ def test_given_candidates_are_what_there_is_to_choose_from():
 def test_closed_forms_are_taken_where_there_are_any(case, exact, kind):
     manifold = manifold_of(problem_of(*case), 50, exact=exact)
     assert type(manifold) is kind
-    assert (near(manifold, None)) is manifold
+    assert (warm_started(manifold, None)) is manifold
 
 
 def test_poisson_counts_from_draws_of_the_prior():
@@ -473,7 +473,7 @@ def test_trial_steps_begin_to_look_at_the_nearest_weights(logistic_rows):  # noq
     manifold = SampledManifold(problem, 200, None, False, True)
     rows = np.arange(0, 900, 100)
     selection = Selection(rows, np.full(9, 1000 / 9), problem.potentials.rows.take(rows))
-    view = manifold.near(manifold.at(jax.random.key(0), selection).origin).at(
+    view = manifold.warm_started(manifold.at(jax.random.key(0), selection).origin).at(
         jax.random.key(1), selection._replace(weights=np.linspace(20.0, 200.0, 9))
     )
     goal = np.r_[np.full(8, 1e-3), 1000.0]

@@ -89,7 +89,7 @@ def test_the_file_and_the_checkpoint_know_the_columns(table, coreset, tmp_path, 
     at = np.array([1.9])
     assert again.log_density(at) == coreset.log_density(at)
 
-    def stopped(*_):
+    def stopped(*_, **__):
         raise KeyboardInterrupt
 
     rows, saved = {**table, "z": table["x"]}, tmp_path / "saved"

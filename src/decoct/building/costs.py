@@ -128,7 +128,7 @@ def estimate(
     Raises
     ------
     DecoctError
-        The request, the model or the table cannot be used. What only a walk over all rows finds is
+        The request, the model or the table cannot be used. What only a pass over all rows finds is
         left to `build`.
 
     Examples

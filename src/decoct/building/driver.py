@@ -79,7 +79,7 @@ def build(
         end. If it exists, the build goes on from it; it must then be of the same request, model and
         table. While the build runs, no other may use it. What is kept are finished rounds: a
         construction that is done in one (all but `IteratedHilbert`, `SparseVI` and `L1Path`)
-        begins again. To know the table again by its values, it is walked once more. Without a
+        begins again. Its fingerprint takes one more pass over the table. Without a
         checkpoint, a build that is interrupted leaves nothing.
 
     Returns

@@ -94,7 +94,7 @@ def run(arguments: list[str]) -> int:
     with terminable() as received:
         try:
             code = _carried_out(command, bound, received)
-        except SystemExit:  # rich ends so when whoever read the help has gone
+        except SystemExit:  # rich ends so when the reader of the help has gone
             return out.DONE
         except KeyboardInterrupt as stop:
             if received.by is not signal.SIGTERM:

@@ -66,11 +66,11 @@ class ArrowRows(SequentialRows):
 
     Notes
     -----
-    The number of rows comes from the Parquet metadata. A CSV file is walked once to count its rows
+    The number of rows comes from the Parquet metadata. A CSV file is read once to count its rows
     (`survey` shows how far that is). Its column types are inferred from the first megabyte; empty
     fields and unquoted ``NA`` are missing values.
 
-    A file that changes after it was opened here is an error of the next walk or `take`. Pages of
+    A file that changes after it was opened here is an error of the next pass or `take`. Pages of
     Parquet files are checked against their checksums where the writer left some.
 
     Examples

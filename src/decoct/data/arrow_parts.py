@@ -36,7 +36,7 @@ class Part(Protocol):
     schema
         The columns that the file itself declares.
     unread
-        Bytes to walk before the number of rows is known; 0 if it is.
+        Bytes to read before the number of rows is known; 0 if it is.
     """
 
     path: str
@@ -46,7 +46,7 @@ class Part(Protocol):
     def unread(self) -> int: ...
 
     def survey(self, schema: pa.Schema, on_bytes: OnBytes | None = None) -> None:
-        """Find out what `count_rows` and `find_missing` return, if that takes a walk; once."""
+        """Find out what `count_rows` and `find_missing` return, if that takes a pass; once."""
         ...
 
     def has_rows(self, schema: pa.Schema) -> bool: ...

@@ -82,7 +82,7 @@ def _explain_barred(path: str, error: Exception) -> str | None:
     if isinstance(error, FileNotFoundError):
         return f"{path} is gone since the table was opened; open it again."
     if isinstance(error, OSError) and error.errno:
-        return f"{path} cannot be read just now ({os.strerror(error.errno)}); mend that, try again."
+        return f"{path} cannot be read ({os.strerror(error.errno)}); fix that and try again."
     return None
 
 
@@ -102,7 +102,7 @@ def _explain_failure(path: str, kind: str, names: Sequence[str], message: str) -
         line = f" in line {change['row']}" if change["row"] else ""
         return (
             f"Column '{names[int(change['column'])]}' of {path} looked like {change['type']} in "
-            f"its first rows but has '{change['value']}'{line}; mend the value, or convert the "
+            f"its first rows but has '{change['value']}'{line}; fix the value, or convert the "
             "file to Parquet with one type."
         )
     reason = (_PREAMBLE.sub("", message).splitlines() or ["no reason given"])[0][:200]

@@ -175,7 +175,7 @@ def _check_links(files: Sequence[str]) -> None:
     names: dict[tuple[int, int | str], str] = {}
     for file in files:
         if not os.path.exists(file):
-            raise RowsError(f"{file} is a link that leads to no file; mend or remove it.")
+            raise RowsError(f"{file} is a link that leads to no file; fix or remove it.")
         found = os.stat(file)
         other = names.setdefault((found.st_dev, found.st_ino or os.path.realpath(file)), file)
         if other != file:

@@ -1,4 +1,4 @@
-"""Rows whose every walk is seen: for whatever walks the data and knows nothing of progress."""
+"""Rows that show progress: for code that passes over the data without announcing it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def counted_rows(rows: Rows) -> int:
-    """Return N; if a table has to be walked for that, as CSV files are, show how far it is."""
+    """Return N; if that takes a pass, as for CSV files, show its progress."""
     survey = getattr(rows, "survey", None)
     if survey is not None:
         survey()
@@ -28,16 +28,16 @@ def traffic(rows: Rows) -> dict[str, int] | None:
 
 
 def watched(rows: Rows, label: str) -> Rows:
-    """Return the same rows, with a task announced for every walk over them.
+    """Return the same rows, with a task announced for every pass.
 
-    Rows in memory come back as they are: they are walked faster than anybody looks.
+    Rows in memory come back as they are: a pass over them takes no time.
 
     Parameters
     ----------
     rows
         The table.
     label
-        What the walks are for.
+        What the passes are for.
     """
     if isinstance(rows, ArrayRows):
         return rows

@@ -69,7 +69,7 @@ def rows(source: Any, *, dask: Any = None) -> Rows:
         )
     if _is_dask(source):
         return _on_dask(source, dask)
-    # not isinstance(source, Rows): before Python 3.12 that evaluates n_rows, which may walk a CSV
+    # not isinstance(source, Rows): before Python 3.12 that evaluates n_rows, which may read a CSV
     if callable(getattr(source, "map_reduce", None)):
         return source
     if dask is not None:

@@ -87,19 +87,19 @@ class AbstractModel(eqx.Module):
     def check(self, rows: Rows) -> None:
         """Refuse a table as a whole (labels not two-valued, constant response, ...).
 
-        May walk the data once. Raises `RowsError`.
+        May pass over the data once. Raises `RowsError`.
         """
 
     def check_rows(self, rows: Rows) -> None:
         """Refuse single rows, of a table that comes in pieces: `check` sees it whole.
 
-        May walk the rows once. Raises `RowsError`.
+        May pass over the rows once. Raises `RowsError`.
         """
 
     def distinct(self, rows: Rows) -> tuple[float, ...]:
         """Return the smallest few values of the response, ascending; () where none is excluded.
 
-        For `check_values` of tables that come in pieces. May walk the rows once.
+        For `check_values` of tables that come in pieces. May pass over the rows once.
         """
         return ()
 
@@ -121,7 +121,7 @@ class AbstractModel(eqx.Module):
     ) -> Float[np.ndarray, "S d"]:
         """Return draws of one run with exchangeable components in the order that ``like`` has.
 
-        Samplers name the clusters of a mixture as they find them; whoever compares the places of
+        Samplers name the clusters of a mixture as they find them; code that compares the places of
         two runs needs the same names. The draws as they are, where nothing is exchangeable.
         """
         return z

@@ -1,4 +1,4 @@
-"""Model × rows at draws of θ: the only code that walks the data.
+"""Model × rows at draws of θ: the only code that passes over the data.
 
 For draws θ_1..θ_S of a weighting distribution, row n has the tangent vector
 
@@ -152,7 +152,7 @@ class Potentials:
         """Return Σ_n f_n(θ_s) over all rows, or Σ_n of an embedding's coordinates, in one pass.
 
         A total that is not finite is an error that names the row; with ``finite``, only one of the
-        first so many is, for points after them that nobody drew.
+        first so many is, for points after them that are no draws.
         """
         return self._walk(_TotalsOf(self.model, self.space, finite), at).rounded()
 

@@ -77,7 +77,7 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[str], object
 def remove_parts(path: str | os.PathLike[str]) -> None:
     """Remove what writers of ``path`` left behind who were killed while they wrote.
 
-    Only for whoever knows that nobody else is writing there. What a writer of ``path-2`` has in
+    Only where no other process is writing. What a writer of ``path-2`` has in
     hand beside it stays.
     """
     target = Path(path)

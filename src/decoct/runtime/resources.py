@@ -90,7 +90,7 @@ def cache_folder() -> Path:
 
 
 def use_compilation_cache() -> None:
-    """Switch the cache on, once per process, if nobody has decided otherwise."""
+    """Switch the cache on, once per process, unless the user has decided otherwise."""
     if os.environ.get("DECOCT_COMPILATION_CACHE", "1") == "0":
         return
     if getattr(jax.config, "jax_compilation_cache_dir", None) is not None:

@@ -166,8 +166,8 @@ def laplace(
     model
         A model of `decoct.models` or `decoct.Model`.
     rows
-        Anything `decoct.rows` accepts. Without weights the rows are walked once per Newton step,
-        wherever they live.
+        Anything `decoct.rows` accepts. Without weights a Newton step is one pass over the
+        rows, wherever they live.
     weights : (N,), optional
         w ≥ 0; weight 0 is a row left out, weight 2 a row counted twice. All ones by default.
     progress

@@ -178,7 +178,7 @@ class Metropolis:
         noise = rng.standard_normal((self.chains, density.dim))
         at_init = log_densities(density, density.start[None])[0]
         if np.isnan(at_init) or at_init == np.inf:
-            raise ModelError(f"The log density is {at_init} at the model's init; mend the model.")
+            raise ModelError(f"The log density is {at_init} at the model's init; fix the model.")
         mode = find_mode(density)
         if mode.status.ok:
             precision = -mode.curvature.hessian
@@ -299,6 +299,6 @@ def _tell_where(
     with np.printoptions(precision=4, threshold=8):
         raise ModelError(
             f"The log density was NaN or +inf at {count} of {points} points, among them "
-            f"{value} at the parameters {z}; mend the model or the prior: decoct does not "
+            f"{value} at the parameters {z}; fix the model or the prior: decoct does not "
             "step over a NaN."
         )

@@ -151,7 +151,7 @@ def _check_candidates(log_target: Float[np.ndarray, " n"]) -> None:
     if bad.any():
         raise ModelError(
             f"The log density is NaN or +inf at {bad.sum()} of Pathfinder's {len(bad)} candidates; "
-            "mend the model or the prior: decoct does not drop them."
+            "fix the model or the prior: decoct does not drop them."
         )
     if not np.isfinite(log_target).any():
         raise ModelError(

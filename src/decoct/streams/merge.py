@@ -60,7 +60,7 @@ def merge(
         In the order of the tables. All of one model, hyper-parameters included. A model of your
         own functions is compared by their values (`decoct.models.fingerprint`).
     size
-        Most rows to keep. Weights are found anew if the parts have more rows in all, at draws of
+        Most rows to keep. New weights are found if the parts have more rows in all, at draws of
         the posterior of all parts together. None keeps every row and touches no weight.
     sampler
         A sampler of `decoct.samplers` that supplies those draws; default `Automatic`. It also
@@ -182,7 +182,7 @@ def _union(parts: Sequence[Coreset]) -> Coreset:
 
 
 def _worst(statuses: Sequence[Status]) -> Status:
-    """Return the first that is not ok; before all others, that nobody knows how close it is."""
+    """Return the first that is not ok; before all others, one that says that the KL is unknown."""
     if Status.DRIFTED in statuses:
         return Status.DRIFTED
     return next((one for one in statuses if not one.ok), Status.DONE)

@@ -114,7 +114,7 @@ def recompress(
     sampler: Sampler,
     method: IteratedHilbert | None = None,
 ) -> Recompressed:
-    """Return at most ``size`` of some weighted rows, weighted anew to stand for them all.
+    """Return at most ``size`` of some weighted rows, with new weights, to stand for them all.
 
     Parameters
     ----------

@@ -61,7 +61,7 @@ class StreamingCoreset:
     ----------
     model
         A model of `decoct.models`, or `decoct.Model` from your own functions. What it learns from
-        data (the levels and scales of a formula) must be known beforehand.
+        data (the levels and scales of a formula) must be known before.
     size
         Most rows of the coreset.
     sampler
@@ -99,7 +99,7 @@ class StreamingCoreset:
     ``kl_if_independent`` in squares, which is also the predicted KL. ``drift`` says by how many
     sd the posterior has moved since rows were compressed, in the coordinate or principal axis where
     it is most. 1 to 3 is usual for rows in random order; above `DRIFTED` = 5 nothing is
-    predicted or bounded. `decoct.check`, where the rows can be walked again, certifies.
+    predicted or bounded. `decoct.check`, where the rows can be read again, certifies.
 
     Examples
     --------

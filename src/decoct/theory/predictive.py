@@ -89,7 +89,7 @@ def best_log_likelihood(
     model
         A model of `decoct.models` or `decoct.Model`.
     rows
-        Held-out rows: anything `decoct.rows` accepts. They are walked some fifty times.
+        Held-out rows: anything `decoct.rows` accepts. Some fifty passes.
     tolerance
         Nats per row.
 

@@ -12,7 +12,7 @@ With M = Ω((D⁴T⁴ + ln(1/δ))/ε²), with probability 1 − δ and for all �
     |Σφ_n(θ) − Σγ_nφ_n(θ)| ≤ ε Σφ_n(θ) + ε Σ_t Tr(Λ_t) Σ_n‖x_n − μ‖².                    (Thm 3.1)
 
 The theorem's constant is unknown; `theorem_3_1` solves for ε with the constant 1, which tells how
-ε grows with D, T and M, not its size. How much there is to gain over uniform rows is told by the
+ε grows with D, T and M, not its size. How much there is to gain over uniform rows is shown by the
 normalised entropy −Σq_n ln q_n/ln N: at 1 the draws are uniform; the paper calls 0.98 almost so.
 """
 
@@ -126,8 +126,8 @@ class LightweightCoreset(OneStep):
         size = chosen[-1].size
         # what stands in for a mixture's rows knows how many components it will have
         components = self.components or getattr(potentials.model, "mixture_components", None)
-        told = replace(self, components=components)._numbers(drawn, problem.size)
-        numbers = {"repeated_picks": problem.size - size, **told}
+        figures = replace(self, components=components)._numbers(drawn, problem.size)
+        numbers = {"repeated_picks": problem.size - size, **figures}
         picked = tuple(SizedSelection(one, None) for one in chosen)
         return OneStepState(picked), StepInfo(described_draws(size, numbers), numbers)
 
@@ -273,7 +273,7 @@ def told_entropy(entropy: float) -> dict[str, Any]:
 
 
 def described_draws(size: int, numbers: Mapping[str, Any]) -> str:
-    """Return what a person is told of rows drawn; ``numbers`` are the report's."""
+    """Return a sentence on rows drawn; ``numbers`` are the report's."""
     if "normalised_entropy" not in numbers:
         return f"{size} rows"
     near = ", nearly uniform" if numbers["near_uniform"] else ""

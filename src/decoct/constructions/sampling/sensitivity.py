@@ -121,7 +121,7 @@ class Sensitivity(OneStep):
     ) -> tuple[OneStepState, StepInfo]:
         for_clusters, for_picks = jax.random.split(key)
         potentials = problem.potentials
-        bound, told = self._bound(for_clusters, problem)
+        bound, figures = self._bound(for_clusters, problem)
         rows = potentials.rows
         draws = row_draws(for_picks, rows, bound, problem.size, size=CHUNK)
         potentials.counts.passes += 1
@@ -130,7 +130,7 @@ class Sensitivity(OneStep):
         numbers = {
             "repeated_picks": problem.size - size,
             "mean_sensitivity": draws.total / problem.n_rows,
-            **told,
+            **figures,
         }
         return OneStepState(chosen), StepInfo(f"{size} rows", numbers)
 

@@ -1,4 +1,4 @@
-"""Rows drawn with replacement by scores that one pass computes and nobody keeps.
+"""Rows drawn with replacement by scores that one pass computes and does not keep.
 
 M independent draws, each of row n with probability s_n/S, S = Σs. The table is cut into blocks of
 consecutive rows, at multiples of `BLOCK` in global row numbers. In every block b, with the sum S_b,
@@ -103,7 +103,7 @@ def row_draws(
         Of `Rows.map_reduce`.
     """
     seed = tuple(int(word) for word in np.ravel(np.asarray(jax.random.key_data(key))))
-    fn = _StretchOf(scores, _Lots(seed, n_draws))
+    fn = _BlocksOf(scores, _Clocks(seed, n_draws))
     how = {"size": size, "columns": columns}
     race = rows.map_reduce(fn, Associative(), **how).finished()
     total, N = float(race.total.rounded()), rows.n_rows
@@ -149,7 +149,7 @@ class _Piece(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Lots:
+class _Clocks:
     """What decides the draws within a block."""
 
     seed: tuple[int, ...]
@@ -175,21 +175,21 @@ class _Lots:
 
 
 @dataclass(frozen=True)
-class _Stretch:
+class _BlockResult:
     """Consecutive rows: the race of their whole blocks, and the pieces of blocks at both ends."""
 
-    lots: _Lots
+    lots: _Clocks
     race: _Race | None
     pieces: tuple[_Piece, ...]
 
     @classmethod
-    def of(cls, lots: _Lots, start: int, scores: Float[np.ndarray, " n"]) -> _Stretch:
+    def of(cls, lots: _Clocks, start: int, scores: Float[np.ndarray, " n"]) -> _BlockResult:
         end = start + len(scores)
         cuts = [start, *range((start // BLOCK + 1) * BLOCK, end, BLOCK), end]
         pieces = [_Piece(a, scores[a - start : b - start]) for a, b in pairwise(cuts)]
         return cls(lots, None, ())._with(pieces)
 
-    def __add__(self, other: _Stretch) -> _Stretch:
+    def __add__(self, other: _BlockResult) -> _BlockResult:
         both = replace(self, race=_sooner(self.race, other.race), pieces=())
         return both._with([*self.pieces, *other.pieces])
 
@@ -201,7 +201,7 @@ class _Stretch:
         assert race is not None
         return race
 
-    def _with(self, pieces: Sequence[_Piece]) -> _Stretch:
+    def _with(self, pieces: Sequence[_Piece]) -> _BlockResult:
         """Join neighbouring pieces of a block, and settle the blocks that are whole."""
         race, left = self.race, list[_Piece]()
         for piece in pieces:
@@ -221,14 +221,14 @@ def _sooner(one: _Race | None, two: _Race | None) -> _Race | None:
 
 
 @dataclass(frozen=True)
-class _StretchOf:
-    """Chunk -> `_Stretch`."""
+class _BlocksOf:
+    """Chunk -> `_BlockResult`."""
 
     scores: Callable[[Chunk], Float[np.ndarray, " n"]]
-    lots: _Lots
+    lots: _Clocks
 
-    def __call__(self, chunk: Chunk) -> _Stretch:
-        return _Stretch.of(self.lots, chunk.start, np.asarray(self.scores(chunk)))
+    def __call__(self, chunk: Chunk) -> _BlockResult:
+        return _BlockResult.of(self.lots, chunk.start, np.asarray(self.scores(chunk)))
 
 
 @dataclass(frozen=True)

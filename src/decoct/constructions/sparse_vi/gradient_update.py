@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from decoct.constructions.sparse_vi.manifold import near
+from decoct.constructions.sparse_vi.manifold import warm_started
 from decoct.constructions.sparse_vi.manifold.base import LocalView, Manifold
 from decoct.constructions.sparse_vi.manifold.resampled_gradient import (
     FreshDraws,
@@ -43,7 +43,7 @@ MOST_NUMBERS = 2_000_000
 """Random numbers that are made at once: 16 MB."""
 
 
-class Walk(NamedTuple):
+class OptimizerState(NamedTuple):
     """Where a walk over the weights has come to.
 
     Attributes
@@ -100,20 +100,22 @@ class Gradient:
         nothing = np.zeros(len(place))
         if draws_anew(manifold):  # the draws that chose the row have nothing new to say of it
             view = manifold.at(jax.random.fold_in(key, self.steps), view.selection)
-        walk = Walk(0, place, nothing, nothing, basis @ slope_of(view.tangent(), weights))
+        optimizer = OptimizerState(
+            0, place, nothing, nothing, basis @ slope_of(view.tangent(), weights)
+        )
         fresh = FreshDraws.of(manifold, view)
-        while walk.t < self.steps:
+        while optimizer.t < self.steps:
             here = manifold
             if fresh is not None:
-                walk, here = self._ahead(key, fresh, manifold, view, walk, basis)
-            place, first, second = stepped(walk, self.rate, self.optimizer == "adam", np)
-            step_key, weights = jax.random.fold_in(key, walk.t), place @ basis
+                optimizer, here = self._ahead(key, fresh, manifold, view, optimizer, basis)
+            place, first, second = stepped(optimizer, self.rate, self.optimizer == "adam", np)
+            step_key, weights = jax.random.fold_in(key, optimizer.t), place @ basis
             if fresh is None:
                 view = here.moved(step_key, view, weights)
             else:
                 view = here.at(step_key, view.selection._replace(weights=weights))
             slope = basis @ slope_of(view.tangent(), weights)
-            walk = Walk(walk.t + 1, place, first, second, slope)
+            optimizer = OptimizerState(optimizer.t + 1, place, first, second, slope)
         return view
 
     @float64
@@ -123,32 +125,34 @@ class Gradient:
         fresh: FreshDraws,
         manifold: Any,
         view: LocalView,
-        walk: Walk,
+        optimizer: OptimizerState,
         basis: Float[np.ndarray, "k m"],
-    ) -> tuple[Walk, Manifold]:
+    ) -> tuple[OptimizerState, Manifold]:
         """Walk in compiled loops up to the last step, or one whose draws the loop cannot make.
 
         The step that is left is the sampler's own, with its errors: the manifold that is returned
-        begins to look for its draws where those of the walk were.
+        begins to look for its draws where those of the optimizer were.
         """
-        origin, k = view.origin, len(walk.place)
+        origin, k = view.origin, len(optimizer.place)
         assert origin is not None
         size = fresh.size
         shape = manifold.draws, len(origin.centre)
         block = int(np.clip(MOST_NUMBERS // (shape[0] * shape[1]), 1, MOST_STEPS))
         wide = np.zeros((2 if self.single else size, size))
         wide[:k, : basis.shape[1]] = basis
-        state = Loop(_padded(walk, len(wide)), jnp.asarray(origin.centre), jnp.asarray(True))
+        state = Loop(_padded(optimizer, len(wide)), jnp.asarray(origin.centre), jnp.asarray(True))
         last = self.steps - 1
         rate, adam = jnp.asarray(self.rate, dtype=jnp.float64), self.optimizer == "adam"
-        while state.walk.t < last and state.found:
-            first = int(state.walk.t)
+        while state.optimizer.t < last and state.found:
+            first = int(state.optimizer.t)
             normals = jnp.asarray(normals_of(key, first, last, (block, *shape)))
             bounds = jnp.asarray([first, min(first + block, last)])
             state = _walked(fresh, state, jnp.asarray(wide), normals, bounds, rate, adam)
-        done = Walk(int(state.walk.t), *(np.asarray(part)[:k] for part in state.walk[1:]))
-        manifold.count(done.t - walk.t, basis.shape[1])
-        return done, near(manifold, origin._replace(centre=np.asarray(state.centre)))
+        done = OptimizerState(
+            int(state.optimizer.t), *(np.asarray(part)[:k] for part in state.optimizer[1:])
+        )
+        manifold.count(done.t - optimizer.t, basis.shape[1])
+        return done, warm_started(manifold, origin._replace(centre=np.asarray(state.centre)))
 
 
 class Loop(NamedTuple):
@@ -164,14 +168,14 @@ class Loop(NamedTuple):
         False once there were no draws at the end of a step, which is then not done.
     """
 
-    walk: Walk
+    optimizer: OptimizerState
     centre: Array
     found: Array
 
 
-def stepped(walk: Walk, rate: Any, adam: bool, numpy: Any) -> tuple[Any, Any, Any]:
+def stepped(optimizer: OptimizerState, rate: Any, adam: bool, numpy: Any) -> tuple[Any, Any, Any]:
     """Return the place after one step, and the moments; ``numpy`` is NumPy or JAX's."""
-    t, place, first, second, slope = walk
+    t, place, first, second, slope = optimizer
     gamma = rate / (1.0 + t)
     if not adam:
         return numpy.maximum(place - gamma * slope, 0.0), first, second
@@ -187,23 +191,23 @@ def _walked(fresh: FreshDraws, state: Loop, basis, normals, bounds, rate, adam: 
     """Walk from step ``bounds[0]`` up to ``bounds[1]``; ``normals`` are those of its steps."""
 
     def unfinished(state: Loop):
-        return (state.walk.t < bounds[1]) & state.found
+        return (state.optimizer.t < bounds[1]) & state.found
 
     def step(state: Loop) -> Loop:
-        place, first_moment, second_moment = stepped(state.walk, rate, adam, jnp)
-        seen = fresh.at(place @ basis, state.centre, normals[state.walk.t - bounds[0]])
+        place, first_moment, second_moment = stepped(state.optimizer, rate, adam, jnp)
+        seen = fresh.at(place @ basis, state.centre, normals[state.optimizer.t - bounds[0]])
         slope = basis @ seen.slope
-        walk = Walk(state.walk.t + 1, place, first_moment, second_moment, slope)
-        ahead = Loop(walk, seen.centre, seen.found)
+        optimizer = OptimizerState(state.optimizer.t + 1, place, first_moment, second_moment, slope)
+        ahead = Loop(optimizer, seen.centre, seen.found)
         stopped = state._replace(found=seen.found)
         return jax.tree.map(lambda a, b: jnp.where(seen.found, a, b), ahead, stopped)
 
     return jax.lax.while_loop(unfinished, step, state)
 
 
-def _padded(walk: Walk, size: int) -> Walk:
-    vectors = (np.pad(part, (0, size - len(part))) for part in walk[1:])
-    return Walk(jnp.asarray(walk.t), *(jnp.asarray(part) for part in vectors))
+def _padded(optimizer: OptimizerState, size: int) -> OptimizerState:
+    vectors = (np.pad(part, (0, size - len(part))) for part in optimizer[1:])
+    return OptimizerState(jnp.asarray(optimizer.t), *(jnp.asarray(part) for part in vectors))
 
 
 def check_steps(steps: int, least: int) -> None:

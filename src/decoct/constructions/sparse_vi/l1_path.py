@@ -36,11 +36,11 @@ from decoct.constructions.sparse_vi.l1_steps import by_expansions, by_gradients
 from decoct.constructions.sparse_vi.manifold import (
     LocalView,
     has_closed_form,
-    near,
     require_proper_prior,
+    warm_started,
 )
 from decoct.constructions.sparse_vi.manifold.base import pruned
-from decoct.constructions.sparse_vi.manifold.full_table import Ground
+from decoct.constructions.sparse_vi.manifold.full_table import CandidateSet
 from decoct.constructions.sparse_vi.manifold.plan import draws_plan
 from decoct.constructions.sparse_vi.weight_updates import Quadratic, WeightUpdate, require_draws
 from decoct.errors import RequestError
@@ -74,7 +74,7 @@ class L1PathState(NamedTuple):
     outcome
         `Status` by name.
     last
-        `Ground`, the stage to start from, and the view at its end; never packed.
+        `CandidateSet`, the stage to start from, and the view at its end; never packed.
     """
 
     candidates: Int[np.ndarray, " C"]
@@ -83,7 +83,7 @@ class L1PathState(NamedTuple):
     searched: int
     chosen: tuple[SizedSelection, ...]
     outcome: str
-    last: NotSaved[tuple[Ground, Stage, Any]]
+    last: NotSaved[tuple[CandidateSet, Stage, Any]]
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class L1Path:
         Correct that estimate by a quadratic that is summed over all rows, as in `SparseVI`. False
         is the paper's estimate, noisy by about ½ d N/subsample nats.
     reuse
-        Reweight draws while their effective number is at least S/2. False draws anew for every
+        Reweight draws while their effective number is at least S/2. False draws again for every
         gradient.
     exact
         Covariances in closed form where the model has them, as in `SparseVI`.
@@ -191,11 +191,11 @@ class L1Path:
         bounds = Bounds.of(state.stages, size)
         penalty = bounds.middle(state.searched)
         start = bounds.start
-        ground, view = self._start(key, problem, state, start)
-        stage, end = self._stage(jax.random.fold_in(key, 1), ground, view, start, penalty, size)
+        every, view = self._start(key, problem, state, start)
+        stage, end = self._stage(jax.random.fold_in(key, 1), every, view, start, penalty, size)
         state = state._replace(stages=(*state.stages, stage), searched=state.searched + 1)
         bounds = Bounds.of(state.stages, size)
-        last = (ground, stage, end) if bounds.start is stage else (ground, start, view)
+        last = (every, stage, end) if bounds.start is stage else (every, start, view)
         state = state._replace(last=last)
         message = f"λ = {penalty:.3g}: {stage.rows} rows" + ("" if stage.complete else ", too many")
         if state.searched >= self.searches or bounds.settled(size, self.tolerance):
@@ -232,9 +232,9 @@ class L1Path:
         candidates = np.arange(problem.n_rows)
         if self.subsample is not None and not (self.exact and has_closed_form(problem)):
             candidates = uniform_sample(jax.random.fold_in(key, 1), len(candidates), self.subsample)
-        ground = self._ground(problem, candidates, np.zeros(len(candidates)))
-        view = ground.manifold.at(jax.random.fold_in(key, 0), ground.nothing())
-        vectors, target = ground.tangent(view)
+        every = self._all_candidates(problem, candidates, np.zeros(len(candidates)))
+        view = every.manifold.at(jax.random.fold_in(key, 0), every.empty_selection())
+        vectors, target = every.tangent(view)
         scales = row_norms(vectors)
         varies = scales > np.finfo(float).tiny
         largest = float(np.abs((vectors[varies] @ target) / scales[varies]).max(initial=0.0))
@@ -243,15 +243,17 @@ class L1Path:
             candidates=candidates,
             scales=scales,
             stages=(prior,),
-            last=(replace(ground, scales=scales), prior, view),
+            last=(replace(every, scales=scales), prior, view),
         )
         if largest == 0.0:  # no potential varies
             state = self._decided(jax.random.fold_in(key, 2), problem, state)
         info = StepInfo(f"w = 0 from λ = {largest:.3g}", _numbers(prior, problem.size, ()))
         return state, info
 
-    def _ground(self, problem: Problem, candidates: np.ndarray, scales: np.ndarray) -> Ground:
-        return Ground.of(
+    def _all_candidates(
+        self, problem: Problem, candidates: np.ndarray, scales: np.ndarray
+    ) -> CandidateSet:
+        return CandidateSet.of(
             problem,
             self.draws or max(500, 5 * problem.size),
             candidates=candidates,
@@ -264,25 +266,25 @@ class L1Path:
 
     def _start(
         self, key: jax.Array, problem: Problem, state: L1PathState, start: Stage
-    ) -> tuple[Ground, LocalView]:
+    ) -> tuple[CandidateSet, LocalView]:
         """Return the view a stage starts from: in memory, made again, or of fresh draws."""
         if state.last is None:
-            ground = self._ground(problem, state.candidates, state.scales)
+            every = self._all_candidates(problem, state.candidates, state.scales)
         else:
-            ground = state.last[0]
-        ground = ground.near(start.origin)
+            every = state.last[0]
+        every = every.warm_started(start.origin)
         if not self.reuse:
-            return ground, ground.manifold.at(jax.random.fold_in(key, 0), start.selection)
+            return every, every.manifold.at(jax.random.fold_in(key, 0), start.selection)
         if state.last is not None and state.last[1] is start:
-            return ground, state.last[2]
+            return every, state.last[2]
         if start.origin is not None:
-            return ground, ground.manifold.restored(start.origin, start.selection)
-        return ground, ground.manifold.at(key, start.selection)
+            return every, every.manifold.restored(start.origin, start.selection)
+        return every, every.manifold.at(key, start.selection)
 
     def _stage(
         self,
         key: jax.Array,
-        ground: Ground,
+        every: CandidateSet,
         view: LocalView,
         start: Stage,
         penalty: float,
@@ -292,15 +294,15 @@ class L1Path:
         limit = np.inf if self.early is None else self.early * size
         if self.scheme == "expansion":
             c = start.stiffness
-            end = by_expansions(key, ground, view, penalty, limit, self.iterations, c)
+            end = by_expansions(key, every, view, penalty, limit, self.iterations, c)
         else:
-            end = by_gradients(key, ground, view, penalty, limit, self.iterations, self.rate)
+            end = by_gradients(key, every, view, penalty, limit, self.iterations, self.rate)
         if end.crowded is None:
-            view = ground.manifold.pruned(end.view)
+            view = every.manifold.pruned(end.view)
             selection, origin = view.selection, view.origin
         else:
-            view, selection, origin = end.view, ground.selection(end.crowded), None
-        cost = penalty * ground.sum_of_scaled(selection)
+            view, selection, origin = end.view, every.selection(end.crowded), None
+        cost = penalty * every.sum_of_scaled(selection)
         rows = int(np.count_nonzero(selection.weights))
         complete, close = end.crowded is None, is_near(start.penalty, penalty)
         stage = Stage(penalty, cost, rows, complete, close, selection, end.stiffness, origin)
@@ -309,7 +311,7 @@ class L1Path:
     def _decided(self, key: jax.Array, problem: Problem, state: L1PathState) -> L1PathState:
         """Give every size whose search is over its rows, with weights that are not shrunk."""
         assert state.last is not None
-        ground, chosen = state.last[0], list(state.chosen)
+        every, chosen = state.last[0], list(state.chosen)
         while len(chosen) < len(problem.sizes):
             size = _next_size(problem, chosen)
             bounds = Bounds.of(state.stages, size)
@@ -317,7 +319,7 @@ class L1Path:
             if not over:
                 break
             place = jax.random.fold_in(key, len(chosen))
-            chosen.append(self._finished(place, problem, ground, state.stages, size))
+            chosen.append(self._finished(place, problem, every, state.stages, size))
         outcome = Status.DONE if len(chosen) == len(problem.sizes) else Status.RUNNING
         return state._replace(chosen=tuple(chosen), searched=0, outcome=outcome.name)
 
@@ -325,7 +327,7 @@ class L1Path:
         self,
         key: jax.Array,
         problem: Problem,
-        ground: Ground,
+        every: CandidateSet,
         stages: tuple[Stage, ...],
         size: int,
     ) -> SizedSelection:
@@ -334,27 +336,29 @@ class L1Path:
         What needs weight under the penalty, which spreads it, often needs none without.
         """
         best = Bounds.of(stages, size).best
-        first = best.selection if best.rows else _without_search(problem, ground, stages, size)
-        kept = self._polished(jax.random.fold_in(key, 0), ground, first)
+        first = best.selection if best.rows else _without_search(problem, every, stages, size)
+        kept = self._polished(jax.random.fold_in(key, 0), every, first)
         larger = [one for one in stages if one.complete and size < one.rows <= CROWDED * size]
         larger = [one for one in larger if one.penalty < best.penalty]
         larger.sort(key=lambda one: -one.penalty)
         for place, stage in enumerate(larger if self.update is not None else []):
             if kept.selection.size >= (1.0 - self.tolerance) * size:
                 break
-            other = self._polished(jax.random.fold_in(key, 1 + place), ground, stage.selection)
+            other = self._polished(jax.random.fold_in(key, 1 + place), every, stage.selection)
             if other.selection.size > size:
                 break
             kept = min(kept, other, key=lambda one: one.predicted_kl)
         return kept
 
-    def _polished(self, key: jax.Array, ground: Ground, selection: Selection) -> SizedSelection:
-        manifold = ground.manifold
-        if self.update is not None and ground.scales.any():
+    def _polished(
+        self, key: jax.Array, every: CandidateSet, selection: Selection
+    ) -> SizedSelection:
+        manifold = every.manifold
+        if self.update is not None and every.scales.any():
             view = manifold.at(jax.random.fold_in(key, 0), selection)
-            manifold = near(manifold, view.origin)
+            manifold = warm_started(manifold, view.origin)
             view = self.update.run(jax.random.fold_in(key, 1), manifold, view, 0)
-            manifold = near(manifold, view.origin)
+            manifold = warm_started(manifold, view.origin)
             if view.selection.weights.any():
                 selection = pruned(view.selection)
         fresh = manifold.at(jax.random.fold_in(key, 2), selection)
@@ -362,13 +366,13 @@ class L1Path:
 
 
 def _without_search(
-    problem: Problem, ground: Ground, stages: tuple[Stage, ...], size: int
+    problem: Problem, every: CandidateSet, stages: tuple[Stage, ...], size: int
 ) -> Selection:
     """Return the largest u_n where every λ had too many rows; evenly spaced rows if none had."""
     crowded = [stage for stage in stages if stage.rows]
     if not crowded:
-        return equal_weight_rows(problem, Pool(ground.candidates, ground.rows), size)
-    return ground.largest(min(crowded, key=lambda stage: stage.rows).selection, size)
+        return equal_weight_rows(problem, Pool(every.candidates, every.rows), size)
+    return every.largest(min(crowded, key=lambda stage: stage.rows).selection, size)
 
 
 def _next_size(problem: Problem, chosen: Sequence[SizedSelection]) -> int:

@@ -25,7 +25,7 @@ import numpy as np
 from jaxtyping import Float
 
 from decoct.constructions.sparse_vi.manifold import LocalView
-from decoct.constructions.sparse_vi.manifold.full_table import Ground
+from decoct.constructions.sparse_vi.manifold.full_table import CandidateSet
 from decoct.errors import ModelError, SamplerError
 from decoct.solvers.active_set import ActiveSet, UnitVectors
 from decoct.solvers.nnls import best_row
@@ -84,7 +84,7 @@ class End(NamedTuple):
 
 def by_expansions(
     key: jax.Array,
-    ground: Ground,
+    every: CandidateSet,
     view: Any,
     penalty: float,
     limit: float,
@@ -106,20 +106,20 @@ def by_expansions(
     """
     for t in range(iterations):
         place = jax.random.fold_in(key, t)
-        step = _expansion_step(place, ground, view, penalty, stiffness, limit)
+        step = _expansion_step(place, every, view, penalty, stiffness, limit)
         if isinstance(step, np.ndarray):
             return End(view, step, stiffness)
         if step is None:
             break
         view, stiffness = step.view, max(1.0, step.stiffness / EASED)
-        if step.gain <= SETTLED * penalty * ground.sum_of_scaled(view.selection):
+        if step.gain <= SETTLED * penalty * every.sum_of_scaled(view.selection):
             break
     return End(view, None, stiffness)
 
 
 def by_gradients(
     key: jax.Array,
-    ground: Ground,
+    every: CandidateSet,
     view: Any,
     penalty: float,
     limit: float,
@@ -128,17 +128,17 @@ def by_gradients(
 ) -> End:
     """Take the proximal gradient steps of Eq. 96 with γ_t = rate/(1 + t), t = 0, 1, …"""
     for t in range(iterations):
-        tangent, weights = ground.tangent(view), ground.dense(view.selection)
+        tangent, weights = every.tangent(view), every.dense(view.selection)
         gamma = rate / (1.0 + t)
         slope = -tangent.vectors @ (tangent.target - weights @ tangent.vectors)
-        moved = proximal(weights - gamma * slope, gamma * penalty * ground.scales)
-        moved[ground.scales <= 0.0] = 0.0
+        moved = proximal(weights - gamma * slope, gamma * penalty * every.scales)
+        moved[every.scales <= 0.0] = 0.0
         if np.count_nonzero(moved) > limit:
             return End(view, moved, 1.0)
-        wide = ground.spanning(view, (weights > 0.0) | (moved > 0.0))
-        there = moved[ground.places(wide.selection)]
-        view = ground.manifold.moved(jax.random.fold_in(key, t), wide, there)
-        view = ground.manifold.pruned(view)
+        wide = every.spanning(view, (weights > 0.0) | (moved > 0.0))
+        there = moved[every.places(wide.selection)]
+        view = every.manifold.moved(jax.random.fold_in(key, t), wide, there)
+        view = every.manifold.pruned(view)
     return End(view, None, 1.0)
 
 
@@ -207,24 +207,29 @@ def _with_penalty(
 
 
 def _expansion_step(
-    key: jax.Array, ground: Ground, view: Any, penalty: float, stiffness: float, limit: float
+    key: jax.Array,
+    every: CandidateSet,
+    view: Any,
+    penalty: float,
+    stiffness: float,
+    limit: float,
 ) -> Step | Float[np.ndarray, " C"] | None:
     """Minimise the penalised expansion with curvature c, 4c, … until the penalised KL falls.
 
     None if it never does; the minimiser itself if it has more rows than ``limit`` and those of
     shorter steps have too.
     """
-    tangent, here = ground.tangent(view), ground.dense(view.selection)
-    costs, crowded = penalty * ground.scales, 0
+    tangent, here = every.tangent(view), every.dense(view.selection)
+    costs, crowded = penalty * every.scales, 0
     for trial in range(TRIALS):
-        goal = minimiser(tangent, ground.scales, penalty, here, stiffness, limit)
+        goal = minimiser(tangent, every.scales, penalty, here, stiffness, limit)
         there = None
         if np.count_nonzero(goal) > limit:
             crowded += 1
             if crowded > PATIENCE:
                 return goal
         else:
-            there = _tried(jax.random.fold_in(key, trial), ground, view, here, goal, costs)
+            there = _tried(jax.random.fold_in(key, trial), every, view, here, goal, costs)
         if there is not None:
             return Step(there, stiffness, _promise(tangent, here, goal, costs, stiffness))
         stiffness *= STIFFER
@@ -233,30 +238,30 @@ def _expansion_step(
 
 def _tried(
     key: jax.Array,
-    ground: Ground,
+    every: CandidateSet,
     view: Any,
     here: Float[np.ndarray, " C"],
     goal: Float[np.ndarray, " C"],
     costs: Float[np.ndarray, " C"],
 ) -> Any | None:
     """Return the view at ``goal`` if the penalised KL is lower there, as far as can be told."""
-    wide = ground.spanning(view, (here > 0.0) | (goal > 0.0))
-    places = ground.places(wide.selection)
+    wide = every.spanning(view, (here > 0.0) | (goal > 0.0))
+    places = every.places(wide.selection)
     here, goal, costs = here[places], goal[places], costs[places]
-    before, after = wide.height(here), wide.height(goal)
+    before, after = wide.local_kl(here), wide.local_kl(goal)
     if after.share >= TRUSTED * before.share:
         if after.kl + costs @ goal >= before.kl + costs @ here:
             return None
-        return ground.manifold.pruned(ground.manifold.moved(key, wide, goal))
+        return every.manifold.pruned(every.manifold.moved(key, wide, goal))
     try:
-        near = ground.near(view.origin).manifold
+        near = every.warm_started(view.origin).manifold
         seen = near.at(key, wide.selection._replace(weights=goal))
     except SamplerError:
         raise
     except ModelError:  # no posterior the sampler can draw from: a step too far
         return None
     far = _correlation(seen, goal - here, costs) > OVERSHOT
-    return None if far else ground.manifold.pruned(seen)
+    return None if far else every.manifold.pruned(seen)
 
 
 def _correlation(

@@ -37,8 +37,8 @@ from decoct.constructions.sparse_vi.manifold import (
     Manifold,
     Origin,
     manifold_of,
-    near,
     require_proper_prior,
+    warm_started,
 )
 from decoct.constructions.sparse_vi.manifold.base import has_row, pruned
 from decoct.constructions.sparse_vi.manifold.plan import draws_plan
@@ -113,14 +113,14 @@ class SparseVI:
         Rows among which to choose besides the support (U of §3.2); None for all. Closed forms
         choose among all rows whatever it says.
     subsample_totals
-        Estimate Σ_n f_n from those rows as well (§3.3). False walks all rows at all draws whenever
-        new draws are made.
+        Estimate Σ_n f_n from those rows as well (§3.3). False evaluates all rows at all draws
+        whenever new draws are made.
     control_variates
         Correct that estimate by a quadratic that is summed over all rows, wherever the draws are
         close enough together for it to help; each costs a pass of 1 + 2 d potentials a row. False
         is the paper's estimate, noisy by about ½ d N/subsample nats.
     reuse
-        Reweight draws while their effective number is at least S/2. False draws anew for every
+        Reweight draws while their effective number is at least S/2. False draws again for every
         gradient, as Algorithm 1 does.
     exact
         Covariances in closed form where the model has them: `GaussianMean` (Eq. 20-21) and
@@ -173,11 +173,11 @@ class SparseVI:
         before = state.selection
         view = manifold.with_row(view, row)
         picked = int(np.searchsorted(view.selection.indices, row))
-        manifold = near(manifold, view.origin)
+        manifold = warm_started(manifold, view.origin)
         view = self.update.run(jax.random.fold_in(key, 1), manifold, view, picked)
         if _rows(view.selection) > problem.size:
             view = self._made_room(key, manifold, view)
-        manifold, view = near(manifold, view.origin), manifold.pruned(view)
+        manifold, view = warm_started(manifold, view.origin), manifold.pruned(view)
         selection = view.selection
         moved = not _same(before, selection) and not has_row(before, row)
         blocked = np.zeros(0, dtype=np.int64) if moved else np.append(state.blocked, row)
@@ -229,7 +229,7 @@ class SparseVI:
             control_variates=self.control_variates,
             reuse=self.reuse,
         )
-        return near(manifold, state.origin)
+        return warm_started(manifold, state.origin)
 
     def _view(self, key: jax.Array, manifold: Manifold, state: SparseVIState) -> LocalView:
         if not state.stale and state.view is not None:
@@ -243,7 +243,7 @@ class SparseVI:
         weights = view.selection.weights.copy()
         weights[least_missed(view.tangent(), weights)] = 0.0
         view = manifold.pruned(manifold.moved(jax.random.fold_in(key, 2), view, weights))
-        manifold = near(manifold, view.origin)
+        manifold = warm_started(manifold, view.origin)
         return self.update.run(jax.random.fold_in(key, 3), manifold, view, 0)
 
     def _recorded(

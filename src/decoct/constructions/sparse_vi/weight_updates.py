@@ -27,7 +27,7 @@ from jaxtyping import Float
 
 from decoct.constructions.base import Problem
 from decoct.constructions.sparse_vi.gradient_update import Gradient, basis_of, check_steps, slope_of
-from decoct.constructions.sparse_vi.manifold import has_closed_form, near
+from decoct.constructions.sparse_vi.manifold import has_closed_form, warm_started
 from decoct.constructions.sparse_vi.manifold.base import LocalView, Manifold
 from decoct.errors import ModelError, RequestError, SamplerError
 from decoct.runtime.checks import is_positive
@@ -232,7 +232,7 @@ def _stepped(
 ) -> Step | None:
     """Go from w towards ``goal``: all the way, as far as draws reach, or by trial."""
     weights = view.selection.weights
-    here, there = view.height(weights), view.height(goal)
+    here, there = view.local_kl(weights), view.local_kl(goal)
     if there.share >= TRUSTED * here.share and there.kl < here.kl:
         return Step(manifold.moved(key, view, goal), 1.0, here.kl - there.kl)
     if there.share < TRUSTED * here.share:
@@ -242,7 +242,7 @@ def _stepped(
     gamma = 0.5
     while gamma >= SMALLEST_STEP:
         closer = weights + gamma * (goal - weights)
-        there = view.height(closer)
+        there = view.local_kl(closer)
         if there.share >= TRUSTED * here.share and there.kl < here.kl:
             return Step(manifold.moved(key, view, closer), gamma, np.inf)
         gamma *= 0.5
@@ -260,7 +260,7 @@ def _leap(
     turns negative once the step has gone too far.
     """
     weights, gamma = view.selection.weights, longest
-    manifold = near(manifold, view.origin)
+    manifold = warm_started(manifold, view.origin)
     for trial in range(TRIALS):
         there = view.selection._replace(weights=weights + gamma * (goal - weights))
         try:

@@ -167,7 +167,7 @@ class FormulaModel(AbstractConjugate):
 
 @dataclass(frozen=True)
 class _Response:
-    """The response alone, under its own name: what a check of a whole table walks."""
+    """The response alone, under its own name: what a check of a whole table reads."""
 
     design: Design
 
@@ -191,8 +191,8 @@ def from_formula(
 ) -> FormulaModel:
     """Return a regression on the columns of a table, frozen from all of its rows.
 
-    Walks the data once or twice (more if ``center`` and the like are nested); a streamed table is
-    never held in memory.
+    One or two passes over the data (more if ``center`` and the like are nested); a streamed table
+    is never held in memory.
 
     Parameters
     ----------

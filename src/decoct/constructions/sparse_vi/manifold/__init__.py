@@ -1,7 +1,11 @@
 """What the manifold of coreset posteriors looks like at one point: draws or closed forms."""
 
 from decoct.constructions.sparse_vi.manifold.base import LocalView, Manifold, Origin
-from decoct.constructions.sparse_vi.manifold.choice import has_closed_form, manifold_of, near
+from decoct.constructions.sparse_vi.manifold.choice import (
+    has_closed_form,
+    manifold_of,
+    warm_started,
+)
 from decoct.constructions.sparse_vi.manifold.gaussian import GaussianManifold
 from decoct.constructions.sparse_vi.manifold.linear import LinearManifold
 from decoct.constructions.sparse_vi.manifold.prior import require_proper_prior
@@ -16,6 +20,6 @@ __all__ = [
     "SampledManifold",
     "has_closed_form",
     "manifold_of",
-    "near",
     "require_proper_prior",
+    "warm_started",
 ]

@@ -44,7 +44,7 @@ class Origin(NamedTuple):
     centre: Float[np.ndarray, " d"]
 
 
-class Height(NamedTuple):
+class LocalKL(NamedTuple):
     """KL(π_v‖π) up to a constant that all v at one view share, and how far it can be trusted.
 
     Attributes
@@ -81,7 +81,7 @@ class LocalView(Protocol):
         """Return the support's vectors and the target; inner products are Cov_w."""
         ...
 
-    def height(self, weights: Float[np.ndarray, " m"]) -> Height:
+    def local_kl(self, weights: Float[np.ndarray, " m"]) -> LocalKL:
         """Return KL(π_v‖π) for other weights of the support, up to a constant."""
         ...
 

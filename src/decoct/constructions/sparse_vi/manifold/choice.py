@@ -50,11 +50,11 @@ def manifold_of(
     )
 
 
-def near(manifold: Manifold, origin: Origin | None) -> Manifold:
+def warm_started(manifold: Manifold, origin: Origin | None) -> Manifold:
     """Return the manifold whose samplers begin to look where the draws of ``origin`` lie.
 
     Closed forms, whose views have no origin, do not look for anything.
     """
     if origin is None or not isinstance(manifold, SampledManifold):
         return manifold
-    return manifold.near(origin)
+    return manifold.warm_started(origin)

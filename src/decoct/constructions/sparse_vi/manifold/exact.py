@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from decoct.constructions.base import Problem, Selection
 from decoct.constructions.sparse_vi.manifold.base import (
-    Height,
+    LocalKL,
     Origin,
     has_row,
     pruned,
@@ -49,7 +49,7 @@ class ExactManifold(abc.ABC):
         return self.problem.n_rows
 
     @abc.abstractmethod
-    def height(self, selection: Selection) -> Height:
+    def local_kl(self, selection: Selection) -> LocalKL:
         """Return KL(π_w‖π), exactly."""
 
     def columns(self, row: int) -> Columns:

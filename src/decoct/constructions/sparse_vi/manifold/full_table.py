@@ -1,8 +1,8 @@
 """All rows at once: their vectors at one point of the manifold (Campbell & Beronov 2019, D.3).
 
-A view of the manifold has the vectors of a small support. Methods whose every step looks at all
-candidate rows, such as proximal gradients, take from a `Ground` the vectors of all of them, whose
-inner products are Cov_w[f_n, f_m]: at draws (Eq. 13), and in closed form for conjugate models
+A view of the manifold has the vectors of a small support. Methods whose every step uses all
+candidate rows, such as proximal gradients, take from a `CandidateSet` the vectors of all of them,
+whose inner products are Cov_w[f_n, f_m]: at draws (Eq. 13), and in closed form for conjugate models
 (Eq. 21, 24). With β_n, ν_n and σ of `manifold.linear`, the latter are those of
 
     σ⁻² (ν_nβ_n, β_nβ_nᵀ/√2).
@@ -18,7 +18,11 @@ from jaxtyping import Float, Int
 
 from decoct.constructions.base import Problem, Selection
 from decoct.constructions.sparse_vi.manifold.base import Manifold, Origin
-from decoct.constructions.sparse_vi.manifold.choice import has_closed_form, manifold_of, near
+from decoct.constructions.sparse_vi.manifold.choice import (
+    has_closed_form,
+    manifold_of,
+    warm_started,
+)
 from decoct.constructions.sparse_vi.manifold.gaussian import GaussianView
 from decoct.constructions.sparse_vi.manifold.linear import LinearView
 from decoct.constructions.sparse_vi.manifold.sampled import WHOLE_BYTES, SampledView
@@ -28,7 +32,7 @@ from decoct.stats.tangent import Tangent
 
 
 @dataclass(frozen=True)
-class Ground:
+class CandidateSet:
     """All candidates, at any view.
 
     Attributes
@@ -60,8 +64,8 @@ class Ground:
         control_variates: bool,
         reuse: bool,
         exact: bool,
-    ) -> Ground:
-        """Return the ground of a problem; closed forms need all rows for candidates.
+    ) -> CandidateSet:
+        """Return the every of a problem; closed forms need all rows for candidates.
 
         Raises
         ------
@@ -81,11 +85,11 @@ class Ground:
         )
         return cls(manifold, candidates, problem.potentials.rows.take(candidates), scales)
 
-    def near(self, origin: Origin | None) -> Ground:
-        """Return the ground whose samplers begin to look where the draws of ``origin`` lie."""
-        return replace(self, manifold=near(self.manifold, origin))
+    def warm_started(self, origin: Origin | None) -> CandidateSet:
+        """Return the candidates with samplers that start where the draws of ``origin`` lie."""
+        return replace(self, manifold=warm_started(self.manifold, origin))
 
-    def nothing(self) -> Selection:
+    def empty_selection(self) -> Selection:
         """Return w = 0; one row gives it its shapes."""
         return Selection(self.candidates[:1], np.zeros(1), self._take(np.zeros(1, dtype=np.int64)))
 
@@ -93,7 +97,7 @@ class Ground:
         """Return the candidates that have weight."""
         used = np.flatnonzero(weights)
         if not len(used):
-            return self.nothing()
+            return self.empty_selection()
         return Selection(self.candidates[used], weights[used], self._take(used))
 
     def places(self, selection: Selection) -> Int[np.ndarray, " m"]:

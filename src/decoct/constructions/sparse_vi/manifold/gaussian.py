@@ -22,7 +22,7 @@ from jaxtyping import Float, Int
 from scipy.linalg import eigh
 
 from decoct.constructions.base import Problem, Selection
-from decoct.constructions.sparse_vi.manifold.base import NOISE, Height, correlations, greedy_row
+from decoct.constructions.sparse_vi.manifold.base import NOISE, LocalKL, correlations, greedy_row
 from decoct.constructions.sparse_vi.manifold.exact import CONVERGED, ExactManifold
 from decoct.models.gaussian import GaussianMean
 from decoct.stats.tangent import Tangent
@@ -72,14 +72,14 @@ class GaussianView:
     def tangent(self) -> Tangent:
         return Tangent(self.vectors(self.manifold.y[self.selection.indices]), self.target)
 
-    def height(self, weights: Float[np.ndarray, " m"]) -> Height:
-        return self.manifold.height(self.selection._replace(weights=weights))
+    def local_kl(self, weights: Float[np.ndarray, " m"]) -> LocalKL:
+        return self.manifold.local_kl(self.selection._replace(weights=weights))
 
     def third_moments(self) -> None:
         return None
 
     def predicted_kl(self) -> float:
-        return self.manifold.height(self.selection).kl
+        return self.manifold.local_kl(self.selection).kl
 
 
 class GaussianManifold(ExactManifold):
@@ -97,13 +97,15 @@ class GaussianManifold(ExactManifold):
         self.prior_shift = basis.T @ (inverse_prior @ np.asarray(model.prior_mean))
         self.full = self._moments(float(self.n_rows), self.sum_of_rows)
 
-    def height(self, selection: Selection) -> Height:
+    def local_kl(self, selection: Selection) -> LocalKL:
         means, variances = self._posterior(selection)
         full_means, full_variances = self.full
         # c/c₁ − 1, from the sums of weights: close to 0 it keeps its digits
         excess = (self.n_rows - selection.weights.sum()) * self.scales * variances
         spread = (excess - np.log1p(excess)).sum()
-        return Height(0.5 * float(spread + ((means - full_means) ** 2 / full_variances).sum()), 1.0)
+        return LocalKL(
+            0.5 * float(spread + ((means - full_means) ** 2 / full_variances).sum()), 1.0
+        )
 
     def at(self, key: jax.Array, selection: Selection) -> GaussianView:
         return GaussianView(self, selection, *self._posterior(selection))

@@ -32,7 +32,7 @@ from scipy.linalg import LinAlgError, cholesky, eigh, eigvalsh, solve_triangular
 from scipy.linalg.lapack import get_lapack_funcs
 
 from decoct.constructions.base import Problem, Selection
-from decoct.constructions.sparse_vi.manifold.base import NOISE, Height, correlations, greedy_row
+from decoct.constructions.sparse_vi.manifold.base import NOISE, LocalKL, correlations, greedy_row
 from decoct.constructions.sparse_vi.manifold.exact import CONVERGED, ExactManifold
 from decoct.errors import ModelError
 from decoct.models.linear import LinearRegression
@@ -101,14 +101,14 @@ class LinearView:
         with_target = gram @ self.selection.weights + self._with_residual(x, u, nu)
         return Tangent(basis * root, (basis.T @ with_target) / root)
 
-    def height(self, weights: Float[np.ndarray, " m"]) -> Height:
-        return self.manifold.height(self.selection._replace(weights=weights))
+    def local_kl(self, weights: Float[np.ndarray, " m"]) -> LocalKL:
+        return self.manifold.local_kl(self.selection._replace(weights=weights))
 
     def third_moments(self) -> None:
         return None
 
     def predicted_kl(self) -> float:
-        return self.manifold.height(self.selection).kl
+        return self.manifold.local_kl(self.selection).kl
 
     def _directions(self, which: Int[np.ndarray, " m"] | slice) -> Directions:
         x = self.manifold.x[which]
@@ -168,13 +168,13 @@ class LinearManifold(ExactManifold):
         root = solve_triangular(self.factor, np.diag(1.0 / scales), lower=True)
         self.prior, self.prior_shift = root @ root.T, -root @ (self.centre / scales)
 
-    def height(self, selection: Selection) -> Height:
+    def local_kl(self, selection: Selection) -> LocalKL:
         information, factor, cov, mean = self._posterior(selection)
         kl = 0.5 * (np.trace(cov) - len(cov)) + np.log(np.diag(factor)).sum()
         if kl < CLOSE:
             excess = 1.0 / eigvalsh(information) - 1.0
             kl = 0.5 * (excess - np.log1p(excess)).sum()
-        return Height(float(kl + 0.5 * mean @ mean), 1.0)
+        return LocalKL(float(kl + 0.5 * mean @ mean), 1.0)
 
     def at(self, key: jax.Array, selection: Selection) -> LinearView:
         _, _, cov, mean = self._posterior(selection)

@@ -25,7 +25,7 @@ from scipy.special import logsumexp
 from decoct.constructions.base import Problem, Selection
 from decoct.constructions.sparse_vi.manifold.base import (
     NOISE,
-    Height,
+    LocalKL,
     Origin,
     correlations,
     greedy_row,
@@ -124,12 +124,12 @@ class SampledView:
         vectors = (self.support - (self.support @ r)[:, None]) * root
         return Tangent(vectors, (self.cloud.total - r @ self.cloud.total) * root)
 
-    def height(self, weights: Float[np.ndarray, " m"]) -> Height:
+    def local_kl(self, weights: Float[np.ndarray, " m"]) -> LocalKL:
         logits = self.log_weights + (weights - self.selection.weights) @ self.support
         log_z = float(np.asarray(logsumexp(logits)))
         p = np.exp(logits - log_z)
         expected = float(p @ (self.cloud.total - weights @ self.support))
-        return Height(-log_z - expected, float(1.0 / (p @ p) / len(p)))
+        return LocalKL(-log_z - expected, float(1.0 / (p @ p) / len(p)))
 
     def third_moments(self) -> tuple[Float[np.ndarray, "m S"], Float[np.ndarray, " S"]]:
         vectors, target = self.tangent()
@@ -152,8 +152,8 @@ class SampledManifold:
     draws
         S.
     subsample
-        Rows, besides the support, among which to choose (U of §3.2), drawn anew at every view; None
-        for all of them.
+        Rows, besides the support, among which to choose (U of §3.2), drawn again at every view;
+        None for all of them.
     subsample_totals
         Estimate Σ_n f_n from the same rows, (N/|U|) Σ_U f_n (§3.3); else it is the sum over all.
     reuse
@@ -196,7 +196,7 @@ class SampledManifold:
             return None
         return self._fixed.rows
 
-    def near(self, origin: Origin) -> SampledManifold:
+    def warm_started(self, origin: Origin) -> SampledManifold:
         """Return the manifold whose sampler begins to look where the draws of ``origin`` lie."""
         there = copy.copy(self)
         there.start = origin.centre
@@ -285,7 +285,7 @@ class SampledManifold:
         there = replace(view, selection=selection, log_weights=logits - logsumexp(logits))
         if self.reuse and there.share >= LASTS:
             return there
-        return self.near(view.origin).at(key, selection)
+        return self.warm_started(view.origin).at(key, selection)
 
     def count(self, views: int, support: int) -> None:
         """Count the potentials of views that were made elsewhere, a pass over all rows each."""
