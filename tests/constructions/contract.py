@@ -29,6 +29,9 @@ def parquet(folder, rows):
     return folder / "rows.parquet"
 
 
+_BUILT = {}
+
+
 class ConstructionContract:
     """Sub-classes set ``method``."""
 
@@ -38,9 +41,16 @@ class ConstructionContract:
         model = decoct.models.LogisticRegression()
         return decoct.build(model, rows, size=size, seed=seed, method=self.method)
 
+    def built(self, rows, size=25, seed=0):
+        """As `build`, once for all tests of a construction."""
+        key = (type(self).__name__, repr(self.method), size, seed)
+        if key not in _BUILT:
+            _BUILT[key] = self.build(rows, size, seed)
+        return _BUILT[key]
+
     @pytest.mark.parametrize("size", [1, 2, 25, N])
     def test_size_range_order_and_sign(self, logistic_rows, size):
-        coreset = self.build(logistic_rows, size)
+        coreset = self.built(logistic_rows, size)
         assert 1 <= coreset.size <= size
         assert coreset.indices.dtype == np.int64
         assert coreset.weights.dtype == np.float64
@@ -51,26 +61,26 @@ class ConstructionContract:
         assert np.isfinite(coreset.weights).all()
 
     def test_it_holds_the_kept_rows_and_no_more(self, logistic_rows):
-        coreset = self.build(logistic_rows)
+        coreset = self.built(logistic_rows)
         for name, column in coreset.rows.items():
             np.testing.assert_array_equal(column, logistic_rows[name][coreset.indices])
             assert column.base is None or column.base.shape[0] < N
 
     def test_a_seed_decides_everything(self, logistic_rows):
-        first, again = self.build(logistic_rows, seed=4), self.build(logistic_rows, seed=4)
+        first, again = self.built(logistic_rows), self.build(logistic_rows)
         np.testing.assert_array_equal(first.indices, again.indices)
         np.testing.assert_array_equal(first.weights, again.weights)
-        assert self.build(logistic_rows, seed=5).indices.tolist() != first.indices.tolist()
+        assert self.built(logistic_rows, seed=5).indices.tolist() != first.indices.tolist()
 
     def test_the_engine_changes_nothing(self, logistic_rows, tmp_path):
-        memory = self.build(logistic_rows)
+        memory = self.built(logistic_rows)
         streamed = self.build(parquet(tmp_path, logistic_rows))
         np.testing.assert_array_equal(streamed.indices, memory.indices)
         np.testing.assert_array_equal(streamed.weights, memory.weights)
 
     def test_other_chunks_change_rounding_only(self, logistic_rows, monkeypatch):
         # 6 rows: fewer than the 9 that fit the quadratic part, so no choice hangs on round-off.
-        usual = self.build(logistic_rows, 6)
+        usual = self.built(logistic_rows, 6)
         monkeypatch.setattr(potentials, "chunk_rows", lambda _: 257)
         other = self.build(logistic_rows, 6)
         np.testing.assert_array_equal(other.indices, usual.indices)
@@ -85,7 +95,7 @@ class ConstructionContract:
         assert path[-1].size > path[0].size
 
     def test_a_build_goes_on_from_its_checkpoint(self, logistic_rows, tmp_path, monkeypatch):
-        model, whole = decoct.models.LogisticRegression(), self.build(logistic_rows, 6)
+        model, whole = decoct.models.LogisticRegression(), self.built(logistic_rows, 6)
         options = {"size": 6, "method": self.method, "checkpoint": tmp_path / "c.npz"}
 
         def stopped(*_, **__):

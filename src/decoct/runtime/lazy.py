@@ -25,8 +25,10 @@ def lazy_names(
     def get(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module '{package}' has no attribute '{name}'")
-        module = importlib.import_module(f"{package}.{homes[name] or name}")
-        value = getattr(module, name) if homes[name] else module
+        home = f"{package}.{homes[name]}" if homes[name] else package
+        value = getattr(importlib.import_module(home), name, None) if homes[name] else None
+        if value is None:  # a module of that package
+            value = importlib.import_module(f"{home}.{name}")
         setattr(sys.modules[package], name, value)
         return value
 
