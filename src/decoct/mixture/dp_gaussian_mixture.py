@@ -18,6 +18,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from copy import copy
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Float
@@ -152,6 +153,8 @@ class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
     >>> int((mixture.weights_ > 0.05).sum())
     2
     """
+
+    _parameter_constraints: ClassVar[dict] = estimator_input.PARAMETER_CONSTRAINTS
 
     def __init__(
         self,
