@@ -288,7 +288,7 @@ def test_what_is_no_model_is_refused_before_any_row_is_read(X):
     with pytest.raises(RequestError, match="A NoneType is no model with a log-likelihood"):
         decoct.estimate(None, X, size=10)
     for wrong in (BayesianGaussianMixture(), DPGaussianMixture, None):
-        with pytest.raises(RequestError, match="estimator is a decoct.mixture.DPGaussianMixture"):
+        with pytest.raises(RequestError, match=r"estimator is a .*DPGaussianMixture"):
             decoct.mixture.build(wrong, X, size=10)
 
 

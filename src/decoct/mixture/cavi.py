@@ -163,8 +163,7 @@ def ascend(
 
     def climbed(most: int) -> Climb:
         limits = arrays(Limits(most, float(tolerance), reach, bool(bounds)))
-        places = climb.to_walk(table, known) if most == 1 else None
-        return climb.climb(table, moved, known, arrays(float(bound)), limits, exact, places)
+        return climb.climb(table, moved, known, arrays(float(bound)), limits, exact)
 
     block = 1 if on_iteration else climb.block(table, known)
     end, fall, exact = climb.GOES_ON, 0.0, not known.reach <= reach

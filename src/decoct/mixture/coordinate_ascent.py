@@ -16,7 +16,6 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from decoct.mixture.e_step import Table, reach, walk
-from decoct.mixture.empty_components import LEAST_WORK, used, walk_used
 from decoct.mixture.normal_wishart import (
     Expected,
     NormalWishart,
@@ -141,7 +140,6 @@ def climb(
     bound: Float[Array, ""],
     limits: Limits,
     exact: bool,
-    places: Int[Any, " L"] | None = None,
 ) -> Climb:
     """Take iterations by one of the walks, as long as it is the one to take.
 
@@ -157,8 +155,6 @@ def climb(
         What ends the call.
     exact
         By factors rather than features.
-    places
-        From `unused.used`, in a call of one iteration; None to walk all components one by one.
     """
 
     def goes_on(at: Climb) -> Bool[Array, ""]:
@@ -168,7 +164,7 @@ def climb(
         return (at.done < limits.most) & (at.end == GOES_ON) & ((at.done == 0) | fine)
 
     def step(at: Climb) -> Climb:
-        now, height, terms = _iteration(table, priors, at.known, exact, places)
+        now, height, terms = _iteration(table, priors, at.known, exact)
         rise = height - jnp.where(at.done == 0, bound, at.bounds[at.done - 1])
         fell = (rise < -ROUNDING * terms) & (limits.comparable | (at.done > 0))
         end = jnp.where(fell, FELL, GOES_ON)
@@ -212,20 +208,9 @@ def learned(priors: Priors, statistics: Statistics) -> Mixture:
 
 def block(table: Table, known: Known) -> int:
     """Return how many iterations a call takes."""
-    return int(np.clip(BLOCK_WORK // work(table, known), 1, BLOCK))
-
-
-def work(table: Table, known: Known) -> int:
-    """Return the multiplications of a walk."""
     T, D = known.components.mean.shape
-    return 2 * T * int(table.used) * table.x.shape[2] * (D * (D + 3) // 2 + 1)
-
-
-def to_walk(table: Table, known: Known) -> Int[np.ndarray, " L"] | None:
-    """Return the ``places`` of `climb` for a call of one iteration."""
-    if work(table, known) < LEAST_WORK:
-        return None
-    return used(known.mixture.components)
+    work = 2 * T * int(table.used) * table.x.shape[2] * (D * (D + 3) // 2 + 1)
+    return int(np.clip(BLOCK_WORK // work, 1, BLOCK))
 
 
 def arrays(tree: Any) -> Any:
@@ -234,14 +219,10 @@ def arrays(tree: Any) -> Any:
 
 
 def _iteration(
-    table: Table, priors: Priors, before: Known, exact: bool, places: Int[Any, " L"] | None
+    table: Table, priors: Priors, before: Known, exact: bool
 ) -> tuple[Known, Float[Array, ""], Float[Array, ""]]:
     """Take one step (3, 4, 5), and return the bound after it (6), and the sum of its |terms|."""
-    if places is None:
-        evidence, statistics = walk(table, before.components, before.log_shares, exact)
-    else:
-        q = before.components, before.log_shares
-        evidence, statistics = walk_used(table, *q, places, exact)
+    evidence, statistics = walk(table, before.components, before.log_shares, exact)
     now = _known(priors.weights, learned(priors, statistics))
     spent = expected_log_likelihood(before.components, statistics)
     spent += statistics.counts * before.log_shares

@@ -18,6 +18,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from copy import copy
+from time import perf_counter
 from typing import ClassVar
 
 import numpy as np
@@ -48,7 +49,6 @@ except ImportError as error:
 from decoct.mixture import estimator_input
 from decoct.mixture.coreset_fit import FittedOnCoresets
 from decoct.mixture.estimator_input import Moments
-from decoct.mixture.fit_progress import FitPrinter
 from decoct.mixture.initialization import start_statistics
 
 
@@ -58,8 +58,7 @@ class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
     Parameters
     ----------
     n_components : int, default=1
-        T, the truncation level: the most components. On large tables those without rows are
-        walked as one, so that a generous T costs what the used ones cost.
+        T, the truncation level: the most components.
     tol : float, default=1e-3
         Stop when an iteration raises ``lower_bound_`` by less than this, in nats.
     reg_covar : float, default=1e-6
@@ -430,7 +429,9 @@ class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
         rng = check_random_state(self.random_state)
         fits = []
         for number in range(1 if again else self.n_init):
-            printer = FitPrinter(self.verbose, self.verbose_interval, number)
+            began = perf_counter()
+            if self.verbose:
+                print(f"Initialization {number}")
             if again:
                 start, bound = self._mixture(), self.lower_bound_
             else:
@@ -443,11 +444,33 @@ class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
                 tolerance=self.tol,
                 max_iterations=self.max_iter,
                 bound=bound,
-                on_iteration=printer.iteration if self.verbose else None,
+                on_iteration=self._make_iteration_printer() if self.verbose else None,
             )
-            printer.end(fit)
+            if self.verbose:
+                self._print_end(fit, perf_counter() - began)
             fits.append(fit)
         return max(fits, key=lambda fit: fit.bounds[-1] if fit.bounds else -np.inf)
+
+    def _make_iteration_printer(self) -> Callable[[int, float, float], None]:
+        """Return a function that prints iterations as scikit-learn's mixtures do."""
+        last = perf_counter()
+
+        def print_iteration(number: int, bound: float, rise: float) -> None:
+            nonlocal last
+            if number % self.verbose_interval == 0:
+                now = perf_counter()
+                details = f"\t time lapse {now - last:.5f}s\t ll change {rise:.5f}"
+                print(f"  Iteration {number}" + (details if self.verbose > 1 else ""))
+                last = now
+
+        return print_iteration
+
+    def _print_end(self, fit: Fit, seconds: float) -> None:
+        """Print how a start ended, as scikit-learn's mixtures do."""
+        outcome = "converged" if fit.converged else "did not converge"
+        bound = fit.bounds[-1] if fit.bounds else -np.inf
+        details = f" time lapse {seconds:.5f}s\t lower bound {bound:.5f}."
+        print(f"Initialization {outcome}." + (details if self.verbose > 1 else ""))
 
     def _keep(self, fit: Fit, bound: float = -np.inf) -> None:
         """Set what the user reads; ``bound`` is the one at the start."""
