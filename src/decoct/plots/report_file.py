@@ -80,7 +80,8 @@ def write_report(
     True
     """
     target = require_writable(path, "path")
-    figure(), load_template()  # before any work: are matplotlib and jinja2 there?
+    figure()  # before any work: are matplotlib and jinja2 there?
+    load_template()
     if draws is None:
         draws = coreset.sample(seed=seed)
     z = unconstrained(draws, coreset.dim)
