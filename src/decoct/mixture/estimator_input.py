@@ -81,7 +81,7 @@ def check_parameters(estimator: BaseEstimator) -> None:
 
 
 @contextmanager
-def all_or_nothing(estimator: BaseEstimator) -> Iterator[None]:
+def restore_on_failure(estimator: BaseEstimator) -> Iterator[None]:
     """Leave an estimator as it was if the block fails, Ctrl-C included."""
     before = dict(vars(estimator))
     try:
@@ -140,7 +140,7 @@ def check_warm(estimator: Any, D: int) -> None:
         )
 
 
-def counts(sample_weight: Any, X: Any) -> Float[np.ndarray, " N"]:
+def validate_counts(sample_weight: Any, X: Any) -> Float[np.ndarray, " N"]:
     """Return γ ≥ 0, some positive, one for each row; all ones if not given."""
     gamma = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
     if not gamma.any():
@@ -148,9 +148,9 @@ def counts(sample_weight: Any, X: Any) -> Float[np.ndarray, " N"]:
     return gamma
 
 
-def weights(sample_weight: Any, X: Float[np.ndarray, "N D"]) -> Float[np.ndarray, " N"]:
+def validate_weights(sample_weight: Any, X: Float[np.ndarray, "N D"]) -> Float[np.ndarray, " N"]:
     """Return γ, all ones if not given, for rows that passed `check_values`."""
-    gamma = counts(sample_weight, X)
+    gamma = validate_counts(sample_weight, X)
     with np.errstate(over="ignore"):
         total = gamma.sum()
         if total > LARGEST_TOTAL:
@@ -169,7 +169,7 @@ def weights(sample_weight: Any, X: Float[np.ndarray, "N D"]) -> Float[np.ndarray
     return gamma
 
 
-def array(given: Any, shape: tuple[int, ...], name: str) -> Float[np.ndarray, "..."]:
+def to_prior_array(given: Any, shape: tuple[int, ...], name: str) -> Float[np.ndarray, "..."]:
     """Return a prior's array as float64 of this shape."""
     value = np.asarray(check_array(given, ensure_2d=False), dtype=np.float64)
     if value.shape != shape:
@@ -225,23 +225,23 @@ class Moments(NamedTuple):
         )
 
 
-def covariance_prior(
+def make_covariance_prior(
     given: Any, added: float, D: int, moments: Moments | None
 ) -> tuple[Float[np.ndarray, "D D"], Float[np.ndarray, "D D"]]:
     """Return W₀⁻¹ and its Cholesky factor; ``moments`` are needed where none is given."""
     if given is None:
         assert moments is not None
-        prior = _covariance(moments, added)
+        prior = _compute_covariance(moments, added)
     elif isinstance(given, Real):
         prior = float(given) * np.eye(D)
     else:
-        prior = array(given, (D, D), "full covariance_prior")
-        if not _definite(prior):
+        prior = to_prior_array(given, (D, D), "full covariance_prior")
+        if not _is_definite(prior):
             raise RequestError("'full covariance_prior' should be symmetric, positive-definite")
     return prior, np.linalg.cholesky(prior)
 
 
-def of_too_few_rows(rows: int, D: int, added: float) -> str:
+def describe_too_few_rows(rows: int, D: int, added: float) -> str:
     """Return what to say of a default ``covariance_prior`` that the rows leave open."""
     return (
         f"X has {rows} distinct rows and {D} columns: its covariance, the default "
@@ -251,7 +251,7 @@ def of_too_few_rows(rows: int, D: int, added: float) -> str:
     )
 
 
-def _definite(matrix: Float[np.ndarray, "D D"]) -> bool:
+def _is_definite(matrix: Float[np.ndarray, "D D"]) -> bool:
     """Return whether a matrix is symmetric and positive definite, whatever the columns' units."""
     diagonal = np.diag(matrix)
     if not (diagonal > 0.0).all():
@@ -261,7 +261,7 @@ def _definite(matrix: Float[np.ndarray, "D D"]) -> bool:
     return bool(symmetric and (np.linalg.eigvalsh(correlation) > 0.0).all())
 
 
-def _covariance(moments: Moments, added: float) -> Float[np.ndarray, "D D"]:
+def _compute_covariance(moments: Moments, added: float) -> Float[np.ndarray, "D D"]:
     """Return the covariance of the rows, or say why it is no prior."""
     remedy = "give covariance_prior, a positive number or a positive-definite matrix."
     rows, total = moments.rows, moments.total

@@ -1,4 +1,4 @@
-"""What every picture shares: matplotlib on demand, no global state, colours all can tell apart."""
+"""What every picture shares: matplotlib on demand, no global state, colours that differ for all."""
 
 from __future__ import annotations
 
