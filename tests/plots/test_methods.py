@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import decoct.plots
 from decoct.building.comparison import Comparison, Line
 
 pytest.importorskip("matplotlib")

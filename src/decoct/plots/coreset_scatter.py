@@ -11,7 +11,7 @@ from decoct.coreset import Coreset
 from decoct.data.base import Rows
 from decoct.data.tables import rows as as_rows
 from decoct.errors import CoresetFileError, RequestError
-from decoct.plots.style import COLOURS, dress, figure
+from decoct.plots.style import COLOURS, figure, style_axes
 
 FEW = 6
 """A response with at most this many values gets a colour each; others a colour bar."""
@@ -131,7 +131,7 @@ def kept_rows(
         picture.colorbar(discs, ax=axes, extend="both").set_label(response, fontsize=12)
     shown = f"{n:,} of {table.n_rows:,}" if n < table.n_rows else "all"
     title = title or f"{coreset.size:,} rows kept, over {shown} rows; area of a disc = weight"
-    dress(axes, title, x, y)
+    style_axes(axes, title, x, y)
     _draw_legend(axes, float(coreset.weights.max()))
     return picture
 

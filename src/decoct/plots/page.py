@@ -20,7 +20,7 @@ from decoct.certificates.certificate import Certificate
 from decoct.coreset import Coreset
 from decoct.errors import RequestError
 from decoct.plots.coreset_scatter import kept_rows
-from decoct.plots.style import COLOURS, DPI, GREY, dress, figure
+from decoct.plots.style import COLOURS, DPI, GREY, figure, style_axes
 from decoct.plots.weights import kept_weights
 from decoct.report import Report, described
 from decoct.samplers.automatic import Automatic
@@ -68,7 +68,7 @@ def report_page(
     """
     template = load_template()
     report = coreset.report
-    drawn = _furthest(parameters)
+    drawn = _choose_furthest(parameters)
     scatter, refusal = None, None
     if rows is not None:
         try:
@@ -146,7 +146,7 @@ def _list_figures(coreset: Coreset, check: Certificate | None) -> dict[str, str]
     }
 
 
-def _furthest(parameters: Sequence[Parameter]) -> Sequence[Parameter]:
+def _choose_furthest(parameters: Sequence[Parameter]) -> Sequence[Parameter]:
     """Return the parameters with the largest |mean|/sd, in the order they came in."""
     if len(parameters) <= MOST_PARAMETERS:
         return parameters
@@ -167,7 +167,7 @@ def _draw_intervals(parameters: Sequence[Parameter]) -> Any:
     )
     axes.plot([one.mean for one in parameters], lines, "o", color=COLOURS[0], markersize=5)
     axes.axvline(0.0, color=GREY, linewidth=0.8)
-    dress(axes, "Coreset posterior: mean and 90 % interval", "parameter value", "")
+    style_axes(axes, "Coreset posterior: mean and 90 % interval", "parameter value", "")
     axes.set_yticks(lines, [one.name for one in parameters])
     axes.set_ylim(len(parameters) - 0.4, -0.6)
     return picture
