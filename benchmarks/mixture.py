@@ -41,12 +41,12 @@ MEMORY_STARTS = ("k-means++", "kmeans", "random")
 
 def groups(N: int, D: int, seed: int = 0) -> np.ndarray:
     """Return rows of twenty groups, in the order in which `DPGaussianMixture` fits them."""
-    from decoct.mixture.distinct_rows import distinct_rows
+    from decoct.mixture.distinct_rows import merge_equal_rows
 
     rng = np.random.default_rng(seed)
     centres = 3.0 * rng.normal(size=(20, D))
     x = rng.normal(size=(N, D)) + centres[rng.integers(20, size=N)]
-    return distinct_rows(x, np.ones(N))[0]
+    return merge_equal_rows(x, np.ones(N))[0]
 
 
 def compare_once(N: int, D: int, T: int, iterations: int, times: int) -> dict[str, float]:
@@ -79,12 +79,15 @@ def compare_once(N: int, D: int, T: int, iterations: int, times: int) -> dict[st
 def bounds(ours: Any, peer: Any, x: np.ndarray) -> dict[str, float]:
     """Return the evidence bound at both posteriors, with our model's last stick."""
     from decoct.mixture.cavi import Mixture, evidence_bound
-    from decoct.mixture.e_step import table
+    from decoct.mixture.e_step import make_table
     from decoct.mixture.estimator_input import Moments
     from decoct.mixture.normal_wishart import NormalWishart
 
     weights = np.ones(len(x))
-    rows, priors = table(x, weights), ours._priors(x.shape[1], lambda: Moments.of(x, weights))
+    rows, priors = (
+        make_table(x, weights),
+        ours._set_priors(x.shape[1], lambda: Moments.of(x, weights)),
+    )
     shares = np.stack(peer.weight_concentration_)
     shares[1, -1] = 0.0
     scatters = peer.covariances_ * peer.degrees_of_freedom_[:, None, None]
@@ -92,7 +95,7 @@ def bounds(ours: Any, peer: Any, x: np.ndarray) -> dict[str, float]:
         peer.means_, peer.mean_precision_, np.linalg.cholesky(scatters), peer.degrees_of_freedom_
     )
     return {
-        "ours_bound": evidence_bound(rows, priors, ours._mixture()),
+        "ours_bound": evidence_bound(rows, priors, ours._get_posterior()),
         "peer_bound": evidence_bound(rows, priors, Mixture(shares, components)),
     }
 

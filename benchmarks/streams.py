@@ -47,11 +47,10 @@ def drifting(n: int = 200_000, seed: int = 0) -> dict[str, np.ndarray]:
 
 def flights() -> tuple[Any, dict[str, np.ndarray]]:
     """Return the demonstration's model and its 291,140 flights in the order of the year."""
-    from decoct.demo.flights import FORMULA
-    from decoct.demo.flights import flights as table
+    from decoct.demo.flights import FORMULA, load_flights
     from decoct.models.formula.model import from_formula
 
-    rows = table()
+    rows = decoct.rows(load_flights())
     model = from_formula(FORMULA, rows, "bernoulli")
     return model, next(rows.chunks(rows.n_rows)).columns
 

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.stats import invwishart
 
-from decoct.plots.style import COLOURS, dress, figure
+from decoct.plots.style import COLOURS, figure, style_axes
 from experiments import common
 from experiments.dpgmm import sets
 from experiments.dpgmm.fits import CORESET, FULL, UNIFORM, Fitted, Settings, fit
@@ -108,7 +108,7 @@ def draw(
         note = f"{one['rows']:,} rows, {one['groups']} groups seen"
         if method != FULL:
             note += f", held-out error {one['relative_error']:.1%}"
-        dress(axes, TITLES[method], "", "")
+        style_axes(axes, TITLES[method], "", "")
         axes.annotate(note, (0.02, 0.98), xycoords="axes fraction", va="top", fontsize=11)
         axes.set_aspect("equal")
     return picture

@@ -33,7 +33,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.stats import t as student
 
-from decoct.plots.style import COLOURS, GREY, dress, figure
+from decoct.plots.style import COLOURS, GREY, figure, style_axes
 from experiments import common
 from experiments.dpgmm import sets
 from experiments.dpgmm.fits import (
@@ -189,9 +189,11 @@ def draw(table: Sequence[Row], what: str) -> Any:
         for (reading, method), ones in sorted(curves.items()):
             _draw_curve(axes, what, reading, method, ones)
         if what == "error":
-            dress(axes, sets.TITLES[name], "M, rows drawn", "relative error, held-out log prob.")
+            style_axes(
+                axes, sets.TITLES[name], "M, rows drawn", "relative error, held-out log prob."
+            )
         else:
-            dress(axes, sets.TITLES[name], "relative error, held-out log prob.", "speed-up")
+            style_axes(axes, sets.TITLES[name], "relative error, held-out log prob.", "speed-up")
         axes.set_xscale("log")
         axes.set_yscale("log")
         for axis in (axes.xaxis, axes.yaxis):

@@ -29,7 +29,7 @@ from decoct.data import rows as as_rows
 from decoct.data.encoded import encoded
 from decoct.models import GaussianMean
 from decoct.passes.potentials import Potentials
-from decoct.plots.style import COLOURS, GREY, dress, figure
+from decoct.plots.style import COLOURS, GREY, figure, style_axes
 from decoct.samplers import Automatic
 from decoct.stats.divergences import Gaussian
 from experiments import common
@@ -116,7 +116,7 @@ def _draw_panel(axes: Any, y: Float[np.ndarray, " N"], panel: Panel) -> None:
         y, np.zeros(len(y)), "o", color="black", markersize=6, markeredgecolor="white",
         label="rows", zorder=5, clip_on=False,
     )  # fmt: skip
-    dress(axes, panel.title, "μ (standard deviations of a row)", "")
+    style_axes(axes, panel.title, "μ (standard deviations of a row)", "")
     axes.annotate(
         f"{low:.2f} to {high:.2f}".replace("-", "−"), (0.99, 0.99), xycoords="axes fraction",
         ha="right", va="top", fontsize=11, color=GREY,

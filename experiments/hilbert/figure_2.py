@@ -29,7 +29,7 @@ from jaxtyping import Float, Int
 import decoct
 from decoct.constructions import Hilbert, Sensitivity, Uniform
 from decoct.models import GaussianMean
-from decoct.plots.style import COLOURS, GREY, dress, figure
+from decoct.plots.style import COLOURS, GREY, figure, style_axes
 from decoct.solvers import GIGA, Budget, FrankWolfe, ImportanceSampling, OrthogonalPursuit, Solver
 from decoct.solvers.active_set import UnitVectors
 from experiments import common
@@ -231,7 +231,7 @@ def draw_examples(found: Sequence[Mapping[str, Any]], data: Data) -> Any:
             here = [one for one in found if one["method"] == curve.name and one["M"] == m]
             _draw_example(grid[i, j], here, data)
             title = f"({'abcd'[i]}) {titles[curve.name]}" if j == 0 else ""
-            dress(grid[i, j], title, "$y_1$" if i == 3 else "", "$y_2$" if j == 0 else "")
+            style_axes(grid[i, j], title, "$y_1$" if i == 3 else "", "$y_2$" if j == 0 else "")
             grid[i, j].annotate(f"M = {m}", (0.03, 0.97), xycoords="axes fraction", va="top")
     for weight in (1, 100, 10_000):
         grid[0, 0].scatter([], [], s=_area(weight), color="black", label=f"weight {weight:,}")
@@ -275,7 +275,7 @@ def draw_against_size(found: Sequence[Mapping[str, Any]], long: Sequence[Mapping
     left, right = picture.subplots(1, 2, width_ratios=(1.7, 1.0), sharey=True)
     left.set(xscale="log", yscale="log")
     _draw_curves(left, PAPER + BEYOND, found)
-    dress(left, "(e) exact norms", "iterations M", "KL(π ‖ coreset posterior), nats")
+    style_axes(left, "(e) exact norms", "iterations M", "KL(π ‖ coreset posterior), nats")
     _plain_numbers(left)
     left.set_ylim(FLOOR / 3.0, None)
     left.axhline(FLOOR, color=GREY, linewidth=0.8)
@@ -284,7 +284,7 @@ def draw_against_size(found: Sequence[Mapping[str, Any]], long: Sequence[Mapping
         textcoords="offset points", ha="right", fontsize=11, color=GREY,
     )  # fmt: skip
     _draw_curves(right, (PAPER[-1], BEYOND[0]), long)
-    dress(right, "Frank–Wolfe, linear axis", "iterations M", "")
+    style_axes(right, "Frank–Wolfe, linear axis", "iterations M", "")
     _plain_numbers(right)
     handles, labels = left.get_legend_handles_labels()
     _legend(picture, handles, labels, found, long[0]["trials"])
@@ -336,7 +336,7 @@ def draw_against_projection(found: Sequence[Mapping[str, Any]]) -> Any:
             axes.plot(
                 j, middle, "o-", color=curve.colour, linewidth=2.5, label=f"{curve.name}, projected"
             )
-    dress(
+    style_axes(
         axes, f"(f) projected norms, M = {found[0]['M']}", "projection dimension J",
         "KL(π ‖ coreset posterior), nats",
     )  # fmt: skip

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from decoct.plots.style import COLOURS, dress, figure
+from decoct.plots.style import COLOURS, figure, style_axes
 from experiments import common
 from experiments.hilbert import pictures, runs, sets
 
@@ -47,7 +47,7 @@ def draw(table: Sequence[Mapping[str, Any]]) -> Any:
             own = [row for row in table if row["method"] == method]
             _draw_method(axes, own, metric, method, *style)
         pictures.logarithmic(axes)
-        dress(axes, pictures.heading(metric), "M (iterations)", "relative to random rows")
+        style_axes(axes, pictures.heading(metric), "M (iterations)", "relative to random rows")
     handles, labels = all_axes[0].get_legend_handles_labels()
     picture.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=11)
     return picture

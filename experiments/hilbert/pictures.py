@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import Float
 
 from decoct.coreset import Coreset
-from decoct.plots.style import COLOURS, GREY, MARKERS, dress, figure
+from decoct.plots.style import COLOURS, GREY, MARKERS, figure, style_axes
 from experiments import common
 from experiments.hilbert import methods, runs, sets
 from experiments.hilbert.sets import DataSet
@@ -169,7 +169,7 @@ def draw_against_time(
     axes.axhline(1.0, color=GREY, linewidth=1.0, zorder=1)
     axes.axvline(1.0, color=GREY, linewidth=1.0, zorder=1)
     logarithmic(axes)
-    dress(axes, title, "time / time on all rows", f"{METRICS[metric]}\n/ that of all rows")
+    style_axes(axes, title, "time / time on all rows", f"{METRICS[metric]}\n/ that of all rows")
 
 
 def logarithmic(axes: Any) -> None:

@@ -36,7 +36,7 @@ import numpy as np
 from decoct.constructions import Hilbert, SparseVI
 from decoct.coreset import Coreset
 from decoct.models import GaussianMean
-from decoct.plots.style import COLOURS, dress, figure
+from decoct.plots.style import COLOURS, figure, style_axes
 from decoct.solvers import GIGA
 from decoct.stats import Gaussian
 from experiments import common
@@ -150,9 +150,9 @@ def draw_panels(trial: Trial, found: Sequence[dict[str, Any]], shown: Sequence[i
         first = m == shown[0]
         _draw_rows(above, trial, kept, full, here)
         picks = "pick" if m == 1 else "picks"
-        dress(above, f"{m} {picks}", f"$x_1${UNIT}", f"$x_2${UNIT}" if first else "")
+        style_axes(above, f"{m} {picks}", f"$x_1${UNIT}", f"$x_2${UNIT}" if first else "")
         _draw_posteriors(below, full, here)
-        dress(below, "", f"θ₁{UNIT}", f"θ₂{UNIT}" if first else "")
+        style_axes(below, "", f"θ₁{UNIT}", f"θ₂{UNIT}" if first else "")
     handles, labels = grid[0, 1].get_legend_handles_labels()
     more, names = grid[1, 0].get_legend_handles_labels()
     picture.legend(

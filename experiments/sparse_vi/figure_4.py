@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from decoct.plots.style import COLOURS, GREY, dress, figure
+from decoct.plots.style import COLOURS, GREY, figure, style_axes
 from experiments import common
 from experiments.sparse_vi.regression_methods import METHODS, PUBLISHED
 from experiments.sparse_vi.regression_problems import SETS
@@ -91,7 +91,7 @@ def panels(table: Table, x: str, label: str, spread: Callable[[Any, Table, str],
                 )  # fmt: skip
         axes.set_yscale("log")
         last, first = place + across >= len(present), place % across == 0
-        dress(axes, SETS[name], label if last else "", RATIO if first else "")
+        style_axes(axes, SETS[name], label if last else "", RATIO if first else "")
         _finish(axes)
     for axes in list(all_axes.flat)[len(present) :]:
         axes.set_visible(False)

@@ -28,7 +28,7 @@ from decoct.constructions import Construction, Hilbert, SparseVI, Uniform
 from decoct.constructions.sparse_vi.weight_updates import Gradient
 from decoct.coreset import Coreset
 from decoct.models.conjugate import AbstractConjugate
-from decoct.plots.style import COLOURS, GREY, dress
+from decoct.plots.style import COLOURS, GREY, style_axes
 from decoct.samplers.base import WeightedDensity
 from decoct.samplers.exact import exact_posterior
 from decoct.solvers import GIGA
@@ -273,7 +273,7 @@ def draw_curves(
         axes.fill_between(m, low, high, color=method.colour, alpha=0.18, linewidth=0)
         axes.plot(m, middle, method.line, color=method.colour, linewidth=2.2, label=label)
     axes.set_yscale("log")
-    dress(axes, title, "rows asked for, M", "KL(coreset posterior ‖ posterior), nats")
+    style_axes(axes, title, "rows asked for, M", "KL(coreset posterior ‖ posterior), nats")
     below = min(one["reverse_median"] for one in table)
     if below < LOWEST:
         axes.axhline(LOWEST, color=GREY, linewidth=0.8)

@@ -1,6 +1,7 @@
 """``decoct compare`` and ``decoct report``: what is printed, what is written, what is refused."""
 
 import csv
+import html
 
 import pytest
 
@@ -49,7 +50,8 @@ def test_report_with_the_table_certifies(decoct, data, late, tmp_path):
     assert result.out.startswith(f"{page}: good")
     written = page.read_text()
     assert "Pareto k-hat" in written
-    assert "--formula &#x27;late ~ temp + C(origin)&#x27; --family bernoulli --size 25" in written
+    words = html.unescape(written)
+    assert "--formula 'late ~ temp + C(origin)' --family bernoulli --size 25" in words
     assert "origin)[T.LGA]" in written
 
 

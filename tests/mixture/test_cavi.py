@@ -11,13 +11,12 @@ from scipy.optimize import minimize
 from scipy.special import digamma, gammaln, logsumexp, multigammaln
 
 from decoct.errors import ModelError, RowsError
-from decoct.mixture import cavi, normal_wishart
-from decoct.mixture import coordinate_ascent as climb
-from decoct.mixture import e_step as walks
-from decoct.mixture.cavi import Mixture, Priors, ascend, evidence_bound, grouped, started
-from decoct.mixture.e_step import table
+from decoct.mixture import cavi, e_step, normal_wishart
+from decoct.mixture import coordinate_ascent as ascent
+from decoct.mixture.cavi import Mixture, Priors, ascend, evidence_bound, group_rows, start_mixture
+from decoct.mixture.e_step import make_table
 from decoct.mixture.normal_wishart import NormalWishart
-from decoct.mixture.predictions import log_predictive, responsibilities
+from decoct.mixture.predictions import compute_log_predictive, compute_responsibilities
 from decoct.mixture.stick_breaking import FiniteDirichlet, StickBreaking
 
 T, D = 4, 2
@@ -52,7 +51,7 @@ def rows():
 
 def random_start(x, gamma, prior, seed=0, components=T):
     share = np.random.default_rng(seed).dirichlet(np.ones(components), size=len(x))
-    return started(prior, grouped(x, gamma, share))
+    return start_mixture(prior, group_rows(x, gamma, share))
 
 
 def bound_by_hand(x, gamma, r, prior, mixture):
@@ -110,14 +109,14 @@ def test_the_bound_is_the_one_by_hand(rows, kind, exact, monkeypatch):
     prior = priors(KINDS[kind], centre=15.0)
     mixture = random_start(x, gamma, prior)
     for _ in range(4):
-        r = responsibilities(mixture, prior.weights, x)
-        fit = ascend(table(x, gamma), prior, mixture, max_iterations=1)
+        r = compute_responsibilities(mixture, prior.weights, x)
+        fit = ascend(make_table(x, gamma), prior, mixture, max_iterations=1)
         by_hand = bound_by_hand(x, gamma, r, prior, fit.mixture)
         assert fit.bounds[0] == pytest.approx(by_hand, rel=1e-11)
         mixture = fit.mixture
-        best = responsibilities(mixture, prior.weights, x)
+        best = compute_responsibilities(mixture, prior.weights, x)
         by_hand = bound_by_hand(x, gamma, best, prior, mixture)
-        at_best = evidence_bound(table(x, gamma), prior, mixture)
+        at_best = evidence_bound(make_table(x, gamma), prior, mixture)
         assert at_best == pytest.approx(by_hand, rel=1e-11)
         assert at_best > fit.bounds[0]
 
@@ -127,8 +126,8 @@ def test_each_update_is_the_maximiser_of_its_block(rows, kind):
     x, gamma = (one[:40] for one in rows)
     prior = priors(KINDS[kind], centre=15.0)
     start = random_start(x, gamma, prior)
-    r = responsibilities(start, prior.weights, x)
-    best = ascend(table(x, gamma), prior, start, max_iterations=1).mixture
+    r = compute_responsibilities(start, prior.weights, x)
+    best = ascend(make_table(x, gamma), prior, start, max_iterations=1).mixture
     height = bound_by_hand(x, gamma, r, prior, best)
 
     def rises(**changed):
@@ -189,7 +188,7 @@ def test_the_bound_is_below_the_evidence_of_few_rows():
     gamma = np.ones(3)
     best = max(
         ascend(
-            table(x, gamma),
+            make_table(x, gamma),
             prior,
             random_start(x, gamma, prior, seed, components=2),
             tolerance=1e-10,
@@ -210,7 +209,7 @@ def test_the_bound_never_falls(rows, kind, exact, monkeypatch):
     rises = []
     for seed in range(3):
         start = random_start(x, gamma, prior, seed)
-        fit = ascend(table(x, gamma), prior, start, tolerance=1e-9, max_iterations=3000)
+        fit = ascend(make_table(x, gamma), prior, start, tolerance=1e-9, max_iterations=3000)
         assert fit.converged
         assert np.diff(fit.bounds).min() > -1e-12 * abs(fit.bounds[0])
         rises.append(fit.bounds[-1] - fit.bounds[0])
@@ -224,7 +223,7 @@ def test_weights_are_repeated_rows(rows, kind):
     prior = priors(KINDS[kind], centre=15.0)
     start = random_start(x, counts, prior)
     fits = [
-        ascend(table(*one), prior, start, tolerance=0.0, max_iterations=60)
+        ascend(make_table(*one), prior, start, tolerance=0.0, max_iterations=60)
         for one in ((x, counts.astype(float)), (np.repeat(x, counts, axis=0), np.ones(sum(counts))))
     ]
     np.testing.assert_allclose(fits[0].bounds, fits[1].bounds, rtol=1e-12)
@@ -233,16 +232,16 @@ def test_weights_are_repeated_rows(rows, kind):
     np.testing.assert_allclose(fits[0].mixture.shares, fits[1].mixture.shares, rtol=1e-8)
 
 
-def test_both_walks_and_any_chunks_agree(rows, monkeypatch):
+def test_both_kernels_and_any_chunks_agree(rows, monkeypatch):
     x, gamma = rows
     prior = priors(centre=15.0)
     start = random_start(x, gamma, prior)
-    usual = ascend(table(x, gamma), prior, start, max_iterations=20, tolerance=0.0)
+    usual = ascend(make_table(x, gamma), prior, start, max_iterations=20, tolerance=0.0)
     chunks = []
     for reach, size in ((-1.0, 64), (4e7, 32)):
         monkeypatch.setattr(cavi, "LARGEST_REACH", reach)
-        monkeypatch.setattr(walks, "chunk_rows", lambda *_, size=size: size)
-        cut = table(x, gamma)
+        monkeypatch.setattr(e_step, "choose_chunk_rows", lambda *_, size=size: size)
+        cut = make_table(x, gamma)
         chunks.append((cut.x.shape[0], int(cut.used)))
         other = ascend(cut, prior, start, max_iterations=20, tolerance=0.0)
         np.testing.assert_allclose(other.bounds, usual.bounds, rtol=1e-12)
@@ -250,12 +249,12 @@ def test_both_walks_and_any_chunks_agree(rows, monkeypatch):
             other.mixture.components.mean, usual.mixture.components.mean, rtol=1e-9
         )
     assert chunks == [(5, 5), (10, 10)]
-    monkeypatch.setattr(walks, "chunk_rows", lambda *_: 16)
-    assert table(x, gamma).x.shape[0] == 20  # one unused chunk
-    assert int(table(x, gamma).used) == 19
+    monkeypatch.setattr(e_step, "choose_chunk_rows", lambda *_: 16)
+    assert make_table(x, gamma).x.shape[0] == 20  # one unused chunk
+    assert int(make_table(x, gamma).used) == 19
 
 
-def test_tight_far_groups_take_the_walk_without_cancellation(monkeypatch):
+def test_tight_far_groups_take_factors_without_cancellation(monkeypatch):
     # Groups 1e6 standard deviations apart: features lose 12 digits, so κ sends them to factors.
     rng = np.random.default_rng(3)
     groups = rng.integers(2, size=200)
@@ -265,22 +264,22 @@ def test_tight_far_groups_take_the_walk_without_cancellation(monkeypatch):
         StickBreaking(1.0),
         NormalWishart(np.zeros(D), np.float64(1e-18), 1e-6 * np.eye(D), np.float64(D)),
     )
-    start = started(prior, grouped(x, gamma, np.eye(2)[groups]))
-    fit = ascend(table(x, gamma), prior, start, max_iterations=5, tolerance=0.0)
+    start = start_mixture(prior, group_rows(x, gamma, np.eye(2)[groups]))
+    fit = ascend(make_table(x, gamma), prior, start, max_iterations=5, tolerance=0.0)
     with jax.enable_x64(True):
-        rows = table(x, gamma)
-        known = climb.prepared(rows.centre, *climb.arrays((prior, start)))[1]
+        rows = make_table(x, gamma)
+        known = ascent.prepare(rows.centre, *ascent.to_arrays((prior, start)))[1]
         assert known.reach > 1e10
         blurred, clear = (
-            walks.walk(rows, known.components, known.log_shares, exact)[0]
+            e_step.sum_rows(rows, known.components, known.log_shares, exact)[0]
             for exact in (False, True)
         )
         assert abs(blurred - clear) > 1e-3
     # were κ not looked at, the bound's fall would tell
     monkeypatch.setattr(cavi, "LARGEST_REACH", np.inf)
-    caught = ascend(table(x, gamma), prior, start, max_iterations=5, tolerance=0.0)
+    caught = ascend(make_table(x, gamma), prior, start, max_iterations=5, tolerance=0.0)
     assert caught.bounds[-1] == pytest.approx(fit.bounds[-1], rel=1e-9)
-    r = responsibilities(fit.mixture, prior.weights, x)
+    r = compute_responsibilities(fit.mixture, prior.weights, x)
     assert fit.bounds[-1] == pytest.approx(bound_by_hand(x, gamma, r, prior, fit.mixture), rel=1e-9)
     for t in range(2):
         scatter = np.cov(x[groups == t].T, bias=True) * (groups == t).sum()
@@ -290,7 +289,7 @@ def test_tight_far_groups_take_the_walk_without_cancellation(monkeypatch):
         )
 
 
-def test_a_climb_leaves_features_behind_where_they_lose_digits(monkeypatch):
+def test_a_fit_turns_to_factors_where_they_lose_digits(monkeypatch):
     # Three groups found from a blur: κ goes from 20 to 9,000 as they are told apart.
     rng = np.random.default_rng(3)
     corners = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
@@ -299,8 +298,8 @@ def test_a_climb_leaves_features_behind_where_they_lose_digits(monkeypatch):
         StickBreaking(1.0),
         NormalWishart(np.zeros(D), np.float64(1e-3), 1e-2 * np.eye(D), np.float64(D)),
     )
-    start = started(prior, grouped(x, gamma, rng.dirichlet(np.ones(3), size=300)))
-    calls, usual = [], climb.climb
+    start = start_mixture(prior, group_rows(x, gamma, rng.dirichlet(np.ones(3), size=300)))
+    calls, usual = [], ascent.iterate
 
     def watched(*arguments):
         found = usual(*arguments)
@@ -310,15 +309,15 @@ def test_a_climb_leaves_features_behind_where_they_lose_digits(monkeypatch):
     fits = []
     for limit in (-1.0, 3e3, np.inf):
         monkeypatch.setattr(cavi, "LARGEST_REACH", limit)
-        monkeypatch.setattr(climb, "climb", watched if limit == 3e3 else usual)
-        fits.append(ascend(table(x, gamma), prior, start, max_iterations=60, tolerance=1e-8))
+        monkeypatch.setattr(ascent, "iterate", watched if limit == 3e3 else usual)
+        fits.append(ascend(make_table(x, gamma), prior, start, max_iterations=60, tolerance=1e-8))
     # features, one step too many, the same without it, then factors
     steps, some = len(fits[0].bounds), calls[0][1]
     assert 0 < some < steps
     assert calls == [
-        (False, some, climb.ESCAPED),
-        (False, some, climb.GOES_ON),
-        (True, steps - some, climb.CONVERGED),
+        (False, some, ascent.ESCAPED),
+        (False, some, ascent.GOES_ON),
+        (True, steps - some, ascent.CONVERGED),
     ]
     for fit in fits:
         assert fit.converged
@@ -327,7 +326,7 @@ def test_a_climb_leaves_features_behind_where_they_lose_digits(monkeypatch):
         np.testing.assert_allclose(one, other, rtol=1e-8, atol=1e-10)
 
 
-def test_a_bound_that_float64_would_let_fall_ends_the_climb():
+def test_a_bound_that_float64_would_let_fall_ends_the_fit():
     # Rows ten million times longer than wide, slantwise: the width is lost in their scatter.
     rng = np.random.default_rng(0)
     turn = np.linalg.qr(rng.normal(size=(3, 3)))[0]
@@ -340,7 +339,7 @@ def test_a_bound_that_float64_would_let_fall_ends_the_climb():
     start = random_start(x, gamma, prior, components=3)
     told = []
     fit = ascend(
-        table(x, gamma), prior, start, tolerance=0.0, max_iterations=300,
+        make_table(x, gamma), prior, start, tolerance=0.0, max_iterations=300,
         on_iteration=lambda *a: told.append(a),
     )  # fmt: skip
     assert fit.fall > 0.0
@@ -349,9 +348,9 @@ def test_a_bound_that_float64_would_let_fall_ends_the_climb():
     assert len(told) == len(fit.bounds) < 300
     assert np.isfinite(fit.mixture.components.chol).all()
     # the same, many iterations to a call; a tolerance above the fall is convergence
-    many = ascend(table(x, gamma), prior, start, tolerance=0.0, max_iterations=300)
+    many = ascend(make_table(x, gamma), prior, start, tolerance=0.0, max_iterations=300)
     assert (many.bounds, many.fall) == (fit.bounds, fit.fall)
-    coarse = ascend(table(x, gamma), prior, start, tolerance=1e3, max_iterations=300)
+    coarse = ascend(make_table(x, gamma), prior, start, tolerance=1e3, max_iterations=300)
     assert coarse.converged
     assert coarse.fall == 0.0
 
@@ -361,18 +360,18 @@ def test_iterations_are_the_same_one_by_one_and_many_to_a_call(rows, monkeypatch
     prior = priors(centre=15.0)
     start = random_start(x, gamma, prior)
     how = {"tolerance": 0.0, "max_iterations": 150}
-    many = ascend(table(x, gamma), prior, start, **how)
-    assert len(many.bounds) == 150 > climb.BLOCK
+    many = ascend(make_table(x, gamma), prior, start, **how)
+    assert len(many.bounds) == 150 > ascent.BLOCK
     told = []
-    one = ascend(table(x, gamma), prior, start, **how, on_iteration=lambda *a: told.append(a))
+    one = ascend(make_table(x, gamma), prior, start, **how, on_iteration=lambda *a: told.append(a))
     assert one.bounds == many.bounds == [bound for _, bound, _ in told]
     assert [number for number, _, _ in told] == list(range(1, 151))
     np.testing.assert_allclose([rise for *_, rise in told][1:], np.diff(many.bounds))
-    monkeypatch.setattr(climb, "BLOCK_WORK", 0)  # as for many rows
-    assert ascend(table(x, gamma), prior, start, **how).bounds == many.bounds
+    monkeypatch.setattr(ascent, "BLOCK_WORK", 0)  # as for many rows
+    assert ascend(make_table(x, gamma), prior, start, **how).bounds == many.bounds
     # and a start from where it got, its bound known
-    half = ascend(table(x, gamma), prior, start, tolerance=0.0, max_iterations=75)
-    rest = ascend(table(x, gamma), prior, half.mixture, tolerance=1e-3, bound=half.bounds[-1])
+    half = ascend(make_table(x, gamma), prior, start, tolerance=0.0, max_iterations=75)
+    rest = ascend(make_table(x, gamma), prior, half.mixture, tolerance=1e-3, bound=half.bounds[-1])
     assert rest.converged
     np.testing.assert_allclose(rest.bounds, many.bounds[75 : 75 + len(rest.bounds)], rtol=1e-12)
 
@@ -381,10 +380,10 @@ def test_iterations_are_the_same_one_by_one_and_many_to_a_call(rows, monkeypatch
 def test_what_a_conjugate_update_adds_is_a_ratio_of_normalisers(rows, kind):
     x, gamma = rows
     prior = priors(KINDS[kind], centre=15.0)
-    statistics = grouped(x, gamma, np.random.default_rng(1).dirichlet(np.ones(T), size=300))
+    statistics = group_rows(x, gamma, np.random.default_rng(1).dirichlet(np.ones(T), size=300))
     with jax.enable_x64(True):
-        shares, components = climb.learned(prior, statistics)
-        known = normal_wishart.expected(components)
+        shares, components = ascent.update_mixture(prior, statistics)
+        known = normal_wishart.compute_expected(components)
         gained = normal_wishart.expected_log_likelihood(known, statistics)
         gained -= normal_wishart.divergence(prior.components, components, known)
         ratio = normal_wishart.log_evidence(prior.components, components)
@@ -399,14 +398,14 @@ def test_rows_too_far_to_square_are_named(rows):
     prior = priors(centre=15.0)
     mixture = random_start(x, gamma, prior)
     far = np.array([[0.0, 1.0], [0.0, 1e140], [-1e155, 0.0]])
-    assert np.isfinite(log_predictive(mixture, prior.weights, far[:2])).all()
-    for asked in (log_predictive, responsibilities):
+    assert np.isfinite(compute_log_predictive(mixture, prior.weights, far[:2])).all()
+    for asked in (compute_log_predictive, compute_responsibilities):
         with pytest.raises(RowsError, match=r"Row 2 of X is 1e\+155 from the origin"):
             asked(mixture, prior.weights, far)
 
 
 @pytest.mark.parametrize("kind", ["dirichlet_process", "dirichlet_distribution"])
-def test_scikit_learn_climbs_the_same_bound(kind):
+def test_scikit_learn_raises_the_same_bound(kind):
     sklearn = pytest.importorskip("sklearn.mixture")
     rng = np.random.default_rng(7)
     x = rng.normal(size=(400, 3)) + 3.0 * rng.integers(3, size=(400, 1))
@@ -435,8 +434,8 @@ def test_scikit_learn_climbs_the_same_bound(kind):
         ),
     )
     gamma = np.ones(400)
-    start = started(prior, grouped(x, gamma, share))
-    fit = ascend(table(x, gamma), prior, start, max_iterations=60, tolerance=0.0)
+    start = start_mixture(prior, group_rows(x, gamma, share))
+    fit = ascend(make_table(x, gamma), prior, start, max_iterations=60, tolerance=0.0)
     theirs = []
     for _ in range(60):
         log_norm, log_r = peer._e_step(x)
@@ -459,7 +458,7 @@ def test_scikit_learn_climbs_the_same_bound(kind):
 def test_the_predictive_density_is_a_mixture_of_students(rows, kind):
     x, gamma = rows
     prior = priors(KINDS[kind], centre=15.0)
-    mixture = ascend(table(x, gamma), prior, random_start(x, gamma, prior)).mixture
+    mixture = ascend(make_table(x, gamma), prior, random_start(x, gamma, prior)).mixture
     weights = prior.weights.mean(mixture.shares)
     assert weights.sum() == pytest.approx(1.0, rel=1e-14)
     by_scipy = 0.0
@@ -468,9 +467,9 @@ def test_the_predictive_density_is_a_mixture_of_students(rows, kind):
         shape = chol @ chol.T * (1 + beta) / (beta * dof)
         by_scipy += weights[t] * stats.multivariate_t(m, shape, dof).pdf(x)
     np.testing.assert_allclose(
-        log_predictive(mixture, prior.weights, x), np.log(by_scipy), rtol=1e-10
+        compute_log_predictive(mixture, prior.weights, x), np.log(by_scipy), rtol=1e-10
     )
-    far = log_predictive(mixture, prior.weights, np.array([[1e8, -1e8]]))
+    far = compute_log_predictive(mixture, prior.weights, np.array([[1e8, -1e8]]))
     assert np.isfinite(far).all()
 
 
@@ -501,23 +500,23 @@ def test_a_component_without_rows_is_the_prior(rows):
     prior = priors(centre=15.0)
     share = np.zeros((300, T))
     share[:, 0] = 1.0
-    mixture = started(prior, grouped(x, gamma, share))
+    mixture = start_mixture(prior, group_rows(x, gamma, share))
     np.testing.assert_allclose(mixture.components.mean[1], prior.components.mean, rtol=1e-12)
     np.testing.assert_allclose(mixture.components.chol[1], prior.components.chol, rtol=1e-12)
-    fit = ascend(table(x, gamma), prior, mixture, max_iterations=3)
+    fit = ascend(make_table(x, gamma), prior, mixture, max_iterations=3)
     assert np.isfinite(fit.bounds).all()
 
 
 def test_many_columns_take_factors(monkeypatch):
-    monkeypatch.setattr(walks, "LARGEST_FEATURES", 3)
+    monkeypatch.setattr(e_step, "LARGEST_FEATURES", 3)
     monkeypatch.setattr(cavi, "LARGEST_FEATURES", 3)
     rng = np.random.default_rng(0)
     x, gamma = rng.normal(size=(100, 5)), np.ones(100)
     prior = priors(dim=5)
     start = random_start(x, gamma, prior, components=2)
-    few = ascend(table(x, gamma), prior, start, max_iterations=5, tolerance=0.0)
+    few = ascend(make_table(x, gamma), prior, start, max_iterations=5, tolerance=0.0)
     monkeypatch.undo()
-    many = ascend(table(x, gamma), prior, start, max_iterations=5, tolerance=0.0)
+    many = ascend(make_table(x, gamma), prior, start, max_iterations=5, tolerance=0.0)
     np.testing.assert_allclose(few.bounds, many.bounds, rtol=1e-12)
 
 
@@ -528,80 +527,4 @@ def test_a_scatter_that_is_not_definite_is_named():
         NormalWishart(np.zeros(2), np.float64(1.0), 1e-200 * np.eye(2), np.float64(2.0)),
     )
     with pytest.raises(ModelError, match="ill-defined empirical covariance"):
-        started(prior, grouped(x, gamma, np.ones((3, 1))))
-
-
-def spare_start(x, gamma, prior, components):
-    """All rows in the first and third component, nothing in the others."""
-    share = np.zeros((len(x), components))
-    share[:, [0, 2]] = np.random.default_rng(1).dirichlet(np.ones(2), size=len(x))
-    return started(prior, grouped(x, gamma, share))
-
-
-@pytest.mark.parametrize(
-    ("kind", "exact", "waking"),
-    [*((kind, False, 60) for kind in KINDS), ("sticks", True, 60), ("sticks", False, 0)],
-)
-def test_components_without_rows_walked_as_one_change_no_digit(kind, exact, waking, monkeypatch):
-    rng = np.random.default_rng(3)
-    prior, components = priors(KINDS[kind], dim=8), 16
-    far = rng.normal(size=(200, 8)) + 60.0 * rng.normal(size=(3, 8))[rng.integers(3, size=200)]
-    # rows near the prior's mean wake some of the spare components up
-    x = np.concatenate([far, prior.components.mean + 0.3 * rng.normal(size=(waking, 8))])
-    gamma = rng.gamma(2.0, size=len(x))
-    start = spare_start(x, gamma, prior, components)
-    how = {"max_iterations": 30, "tolerance": 0.0, "on_iteration": lambda *a: None}
-    if exact:
-        monkeypatch.setattr(cavi, "LARGEST_REACH", -1.0)
-    plain = ascend(table(x, gamma), prior, start, **how)
-
-    walked, usual = [], climb.to_walk
-    monkeypatch.setattr(climb, "LEAST_WORK", 0)
-    monkeypatch.setattr(climb, "to_walk", lambda *a: walked.append(usual(*a)) or walked[-1])
-    merged = ascend(table(x, gamma), prior, start, **how)
-    sizes = [components if one is None else len(one) for one in walked]
-    assert sizes[0] == 3
-    # a Dirichlet treats spare components alike, with rows and without
-    wakes = waking and kind != "dirichlet"
-    assert max(sizes) > 3 if wakes else max(sizes) == 3
-    np.testing.assert_allclose(merged.bounds, plain.bounds, rtol=1e-11)
-    np.testing.assert_allclose(merged.mixture.shares, plain.mixture.shares, rtol=1e-8, atol=1e-8)
-    for one, other in zip(merged.mixture.components, plain.mixture.components, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-8, atol=1e-8)
-
-
-@pytest.mark.parametrize("changed", ["β", "W", "ν"])
-def test_spare_components_of_another_prior_are_no_prior(changed, monkeypatch):
-    # a warm start under new priors: what was idle is alike still, but not the new prior
-    rng = np.random.default_rng(3)
-    correlated = np.linalg.cholesky(np.full((8, 8), 0.5) + 0.5 * np.eye(8))
-    before = NormalWishart(np.zeros(8), np.float64(1.0), correlated, np.float64(9.0))
-    x = rng.normal(size=(200, 8)) + 60.0 * rng.normal(size=(3, 8))[rng.integers(3, size=200)]
-    gamma = np.ones(len(x))
-    start = spare_start(x, gamma, Priors(StickBreaking(1.7), before), 16)
-    new = {"β": {"mean_precision": np.float64(10.0)}, "W": {"chol": np.eye(8)}, "ν": {"dof": 40.0}}
-    prior = Priors(StickBreaking(1.7), before._replace(**new[changed]))
-    how = {"max_iterations": 8, "tolerance": 0.0, "on_iteration": lambda *a: None}
-    plain = ascend(table(x, gamma), prior, start, **how)
-    monkeypatch.setattr(climb, "LEAST_WORK", 0)
-    assert len(climb.to_walk(table(x, gamma), climb._known(prior.weights, start))) == 3
-    merged = ascend(table(x, gamma), prior, start, **how)
-    assert not plain.fall
-    np.testing.assert_allclose(merged.bounds, plain.bounds, rtol=1e-11)
-
-
-def test_an_ill_conditioned_prior_changes_no_digit_either(monkeypatch):
-    rng = np.random.default_rng(0)
-    turn = np.linalg.qr(rng.normal(size=(8, 8)))[0]
-    chol = np.linalg.cholesky(turn * np.geomspace(1.0, 1e-11, 8) @ turn.T)
-    prior = Priors(
-        StickBreaking(1.0), NormalWishart(np.ones(8), np.float64(1.0), chol, np.float64(8.0))
-    )
-    x = rng.normal(size=(100, 8))
-    start = spare_start(x, np.ones(100), prior, 16)
-    how = {"max_iterations": 3, "tolerance": 0.0, "on_iteration": lambda *a: None}
-    plain = ascend(table(x, np.ones(100)), prior, start, **how)
-    monkeypatch.setattr(climb, "LEAST_WORK", 0)
-    merged = ascend(table(x, np.ones(100)), prior, start, **how)
-    assert merged.fall == plain.fall
-    np.testing.assert_allclose(merged.bounds, plain.bounds, rtol=1e-10)
+        start_mixture(prior, group_rows(x, gamma, np.ones((3, 1))))

@@ -23,7 +23,7 @@ from sklearn.utils.estimator_checks import (
 )
 
 from decoct.errors import DecoctError
-from decoct.mixture.distinct_rows import distinct_rows
+from decoct.mixture.distinct_rows import merge_equal_rows
 from decoct.mixture.dp_gaussian_mixture import DPGaussianMixture
 from decoct.mixture.estimator_input import STARTS
 
@@ -49,7 +49,7 @@ def three_groups():
     """Three groups, in the order that the estimator gives its rows."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(600, 2)) + 6.0 * np.eye(3)[rng.integers(3, size=600)][:, :2]
-    return distinct_rows(x, np.ones(600))[0]
+    return merge_equal_rows(x, np.ones(600))[0]
 
 
 def fitted(X, sample_weight=None, **how):
@@ -119,10 +119,10 @@ def test_weights_of_one_and_the_order_of_rows_change_nothing(X):
 def test_distinct_rows():
     x = np.array([[1.0, 2.0], [0.0, 3.0], [1.0, 2.0], [-0.0, 3.0], [5.0, 5.0], [2.0, 1.0]])
     w = np.array([1.0, 2.0, 0.5, 4.0, 0.0, 1.0])
-    rows, weights = distinct_rows(x, w)
+    rows, weights = merge_equal_rows(x, w)
     found = {tuple(row + 0.0): weight for row, weight in zip(rows, weights, strict=True)}
     assert found == {(1.0, 2.0): 1.5, (0.0, 3.0): 6.0, (2.0, 1.0): 1.0}
-    again = distinct_rows(x[::-1], w[::-1])
+    again = merge_equal_rows(x[::-1], w[::-1])
     np.testing.assert_array_equal(rows, again[0])
     np.testing.assert_array_equal(weights, again[1])
 

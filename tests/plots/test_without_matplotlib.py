@@ -17,6 +17,19 @@ except decoct.DecoctError as error:
     print(error)
 """
 
+WITHOUT_JINJA = """
+import sys
+sys.modules["jinja2"] = None
+import decoct
+rows = {"y": [0.0, 1.0, 2.0]}
+model = decoct.Model(lambda p, r: -(r["y"] - p["m"]) ** 2, lambda p: -p["m"] ** 2, {"m": 0.0})
+coreset = decoct.build(model, rows, size=2, method=decoct.constructions.Uniform())
+try:
+    decoct.write_report(coreset, path="report.html")
+except decoct.DecoctError as error:
+    print(error)
+"""
+
 QUIET = """
 import sys
 import decoct.plots
@@ -35,6 +48,11 @@ def run(program: str) -> str:
 
 def test_a_missing_matplotlib_is_told_when_drawing():
     assert "install decoct[plots]" in run(HIDDEN)
+
+
+def test_a_missing_jinja2_is_told_before_any_work():
+    pytest.importorskip("matplotlib")
+    assert run(WITHOUT_JINJA) == "The report page needs jinja2; install decoct[plots].\n"
 
 
 def test_nothing_is_imported_early_and_pyplot_never():

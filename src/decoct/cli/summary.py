@@ -17,14 +17,14 @@ HEADINGS = ("parameter", "mean", "sd", "5 %", "95 %", "R-hat", "ESS")
 
 
 def divergences(draws: xr.DataTree) -> int | None:
-    """Return how many draws diverged; None if the sampler cannot tell."""
+    """Return how many draws diverged; None if the sampler does not record it."""
     if "sample_stats" not in draws.children or "diverging" not in draws["sample_stats"]:
         return None
     return int(draws["sample_stats"].to_dataset()["diverging"].sum())
 
 
 def warnings(draws: xr.DataTree, summary: list[Parameter]) -> list[str]:
-    """Return what must be said about the draws, one sentence each."""
+    """Return what is wrong with the draws, one sentence each."""
     said = []
     diverged, total = divergences(draws), draws["posterior"]["chain"].size
     total *= draws["posterior"]["draw"].size

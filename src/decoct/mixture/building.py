@@ -33,7 +33,7 @@ def build(
     progress: bool | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> MixtureCoreset:
-    """Compress the rows for a mixture, and fit it to what is kept.
+    """Compress the rows for a mixture, and fit it to the coreset.
 
     Parameters
     ----------
@@ -67,13 +67,13 @@ def build(
     >>> coreset.model.means_.shape
     (3, 2)
     """
-    method = _method(estimator, method)
+    method = _choose_method(estimator, method)
     source = as_rows(rows)
     coreset = driver.build(
-        _table_model(estimator, method), source, size=size, method=method, seed=seed,
+        _make_table_model(estimator, method), source, size=size, method=method, seed=seed,
         progress=progress, checkpoint=checkpoint,
     )  # fmt: skip
-    return _fitted(estimator, coreset, source)
+    return _fit_coreset(estimator, coreset, source)
 
 
 def path(
@@ -86,12 +86,17 @@ def path(
     progress: bool | None = None,
 ) -> list[MixtureCoreset]:
     """Return one coreset per size, each with a mixture fitted to it; see `decoct.path`."""
-    method = _method(estimator, method)
+    method = _choose_method(estimator, method)
     source = as_rows(rows)
     coresets = driver.path(
-        _table_model(estimator, method), source, sizes, method=method, seed=seed, progress=progress
+        _make_table_model(estimator, method),
+        source,
+        sizes,
+        method=method,
+        seed=seed,
+        progress=progress,
     )
-    return [_fitted(estimator, one, source) for one in coresets]
+    return [_fit_coreset(estimator, one, source) for one in coresets]
 
 
 def estimate(
@@ -105,8 +110,8 @@ def estimate(
 
     Default priors take the moments of the whole table, which costs a pass more.
     """
-    method = _method(estimator, method)
-    cost = costs.estimate(_table_model(estimator, method), rows, size=size, method=method)
+    method = _choose_method(estimator, method)
+    cost = costs.estimate(_make_table_model(estimator, method), rows, size=size, method=method)
     moments = int(estimator.mean_prior is None or estimator.covariance_prior is None)
     return dataclasses.replace(cost, passes=(cost.passes[0] + moments, cost.passes[1] + moments))
 
@@ -121,7 +126,7 @@ def coreset_from_file(stored: StoredCoreset) -> MixtureCoreset:
     return fitted.coreset_
 
 
-def _method(estimator: Any, method: Construction | None) -> Construction:
+def _choose_method(estimator: Any, method: Construction | None) -> Construction:
     """Return the construction asked for, or that of Borsos, Bachem & Krause (2017)."""
     if not isinstance(estimator, DPGaussianMixture):
         raise RequestError(
@@ -140,7 +145,7 @@ def _method(estimator: Any, method: Construction | None) -> Construction:
     return method
 
 
-def _table_model(estimator: Any, method: Construction) -> NumericTable:
+def _make_table_model(estimator: Any, method: Construction) -> NumericTable:
     """Return what turns rows into numbers while ``method`` chooses among them."""
     if estimator.coreset_size is not None:
         raise RequestError(
@@ -149,6 +154,6 @@ def _table_model(estimator: Any, method: Construction) -> NumericTable:
     return NumericTable(getattr(method, "columns", None), int(estimator.n_components))
 
 
-def _fitted(estimator: Any, coreset: Coreset, source: Rows) -> MixtureCoreset:
+def _fit_coreset(estimator: Any, coreset: Coreset, source: Rows) -> MixtureCoreset:
     table = encoded(source, coreset.model)
-    return estimator.fitted_to(coreset, table)
+    return estimator.fit_to_coreset(coreset, table)

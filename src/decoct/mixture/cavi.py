@@ -14,14 +14,14 @@ in nats, with every constant. Each update is the maximiser of (1) in its block:
     S_t = Σ_n γ_n r_nt (x_n − x̄_t)(x_n − x̄_t)ᵀ,                                                (4)
     q(μ_t, Λ_t) by (N1, N2),   q(π) by (S1) or (S6).                                             (5)
 
-An iteration is (3, 4) in one walk over the rows, then (5). As ℓ is linear in what (4) sums up, and
-(5) is conjugate, the bound after it needs neither r nor a second walk: with ℓ from before (5),
+An iteration is (3, 4) in one pass over the rows, then (5). As ℓ is linear in what (4) sums up, and
+(5) is conjugate, the bound after it needs neither r nor a second pass: with ℓ from before (5),
 
     L = Σ_n γ_n e_n − Σ_nt γ_n r_nt ℓ_nt + (ln Z of q(π)) + Σ_t (ln Z of q(μ_t, Λ_t)),          (6)
 
 where ln Z is that of posterior over prior: (N8), and Σ_t N_t E ln π_t − KL(q(π)‖p(π)).
 
-The iterations are compiled in `climb`.
+`coordinate_ascent` has the compiled iterations.
 
 Source: Borsos, Bachem & Krause (2017), Alg. 2; Blei & Jordan (2006). The printed Alg. 2 differs
 from the maximiser of (1): there E ln|Λ_t| has the factor 1 for ½ and lacks D ln 2, and sticks
@@ -38,15 +38,15 @@ import numpy as np
 from jaxtyping import Float
 
 from decoct.errors import ModelError
-from decoct.mixture import coordinate_ascent as climb
+from decoct.mixture import coordinate_ascent as ascent
 from decoct.mixture.coordinate_ascent import (
-    Climb,
+    Iterations,
     Limits,
     Mixture,
     Priors,
-    arrays,
-    learned,
-    prepared,
+    prepare,
+    to_arrays,
+    update_mixture,
 )
 from decoct.mixture.e_step import LARGEST_FEATURES, LARGEST_REACH, Table
 from decoct.mixture.normal_wishart import Statistics
@@ -73,7 +73,7 @@ class Fit(NamedTuple):
         The last iteration raised the bound by less than the tolerance.
     fall
         How far the bound fell, beyond rounding, in an iteration that was not taken and ended the
-        climb, in nats; 0 otherwise.
+        fit, in nats; 0 otherwise.
     """
 
     mixture: Mixture
@@ -83,7 +83,7 @@ class Fit(NamedTuple):
 
 
 @float64
-def started(priors: Priors, statistics: Statistics) -> Mixture:
+def start_mixture(priors: Priors, statistics: Statistics) -> Mixture:
     """Return q given N_t, x̄_t, S_t (5).
 
     Parameters
@@ -96,13 +96,13 @@ def started(priors: Priors, statistics: Statistics) -> Mixture:
     ModelError
         A component's scatter is not positive definite in float64.
     """
-    mixture = jax.device_get(learned(*arrays((priors, statistics))))
+    mixture = jax.device_get(update_mixture(*to_arrays((priors, statistics))))
     if not np.isfinite(mixture.components.chol).all():
         raise ModelError(BROKEN_DOWN)
     return mixture
 
 
-def grouped(
+def group_rows(
     x: Float[np.ndarray, "N D"],
     weights: Float[np.ndarray, " N"],
     responsibilities: Float[np.ndarray, "N T"],
@@ -132,10 +132,10 @@ def ascend(
     bound: float = -np.inf,
     on_iteration: Callable[[int, float, float], None] | None = None,
 ) -> Fit:
-    """Climb the evidence bound from ``start``.
+    """Raise the evidence bound from ``start``.
 
     An iteration after which the computed bound is lower by more than rounding is not taken, and
-    ends the climb: float64 cannot hold a covariance that is needed.
+    ends the fit: float64 cannot hold a covariance that is needed.
 
     Parameters
     ----------
@@ -150,32 +150,31 @@ def ascend(
     bound
         The bound at the start, perhaps of other rows, where it is known.
     on_iteration
-        Told the number of the iteration, the bound and how much it rose, after each.
+        Called after each iteration with its number, the bound and how much it rose.
 
     Raises
     ------
     ModelError
         The bound is not a number: a component's scatter is not positive definite in float64.
     """
-    moved, known = prepared(table.centre, *arrays((priors, start)))
+    moved, known = prepare(table.centre, *to_arrays((priors, start)))
     reach = LARGEST_REACH if table.x.shape[1] <= LARGEST_FEATURES else -np.inf
     bounds: list[float] = []
 
-    def climbed(most: int) -> Climb:
-        limits = arrays(Limits(most, float(tolerance), reach, bool(bounds)))
-        places = climb.to_walk(table, known) if most == 1 else None
-        return climb.climb(table, moved, known, arrays(float(bound)), limits, exact, places)
+    def run(most: int) -> Iterations:
+        limits = to_arrays(Limits(most, float(tolerance), reach, bool(bounds)))
+        return ascent.iterate(table, moved, known, to_arrays(float(bound)), limits, exact)
 
-    block = 1 if on_iteration else climb.block(table, known)
-    end, fall, exact = climb.GOES_ON, 0.0, not known.reach <= reach
-    while len(bounds) < max_iterations and end not in (climb.CONVERGED, climb.FELL):
-        found = climbed(min(block, max_iterations - len(bounds)))
+    block = 1 if on_iteration else ascent.choose_block(table, known)
+    end, fall, exact = ascent.GOES_ON, 0.0, not known.reach <= reach
+    while len(bounds) < max_iterations and end not in (ascent.CONVERGED, ascent.FELL):
+        found = run(min(block, max_iterations - len(bounds)))
         done, end, heights = int(found.done), int(found.end), np.asarray(found.bounds).tolist()
-        if end == climb.FELL:
+        if end == ascent.FELL:
             fall = (heights[done - 1] if done else bound) - heights[done]
         if done and found.excess:
             # the same again without it
-            found = climbed(done)
+            found = run(done)
         if done:
             known = found.known
         for height in heights[:done]:
@@ -185,9 +184,9 @@ def ascend(
             bounds.append(height)
             if on_iteration:
                 on_iteration(len(bounds), height, rise)
-        exact = end == climb.ESCAPED or not known.reach <= reach
+        exact = end == ascent.ESCAPED or not known.reach <= reach
     mixture = jax.device_get(known.mixture).moved(table.centre)
-    return Fit(mixture, bounds, end == climb.CONVERGED, fall)
+    return Fit(mixture, bounds, end == ascent.CONVERGED, fall)
 
 
 @float64
@@ -201,5 +200,5 @@ def evidence_bound(table: Table, priors: Priors, mixture: Mixture) -> float:
     priors, mixture
         In the user's coordinates; any q, of another fit for example.
     """
-    moved, known = prepared(table.centre, *arrays((priors, mixture)))
-    return float(climb.height(table, moved, known))
+    moved, known = prepare(table.centre, *to_arrays((priors, mixture)))
+    return float(ascent.compute_bound(table, moved, known))

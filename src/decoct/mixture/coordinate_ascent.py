@@ -1,6 +1,6 @@
 """The compiled iterations of weighted coordinate ascent; what they compute is in `cavi`.
 
-Several iterations are one call, as few rows are walked in less time than a call takes. A call ends
+Several iterations are one call, as a pass over few rows takes less time than a call. A call ends
 early where the bound stands still, where an iteration leads beyond what features can do (7), and
 where the bound falls: an exact step cannot lower it, so then the numbers have too few digits.
 """
@@ -15,23 +15,22 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from decoct.mixture.e_step import Table, reach, walk
-from decoct.mixture.empty_components import LEAST_WORK, used, walk_used
+from decoct.mixture.e_step import Table, compute_reach, sum_rows
 from decoct.mixture.normal_wishart import (
     Expected,
     NormalWishart,
     Statistics,
+    compute_expected,
     divergence,
-    expected,
     expected_log_likelihood,
     log_evidence,
-    updated,
+    update_components,
 )
 from decoct.mixture.stick_breaking import Shares, WeightPrior
 
 BLOCK, BLOCK_WORK = 128, 2**30
-"""Most iterations and multiplications of a compiled call (at least one iteration): few rows are
-walked in less time than a call takes, and a walk of many rows must stop when told to."""
+"""Most iterations and multiplications of a compiled call (at least one iteration): a pass
+over few rows takes less time than a call, and one over many rows must stop on Ctrl-C."""
 
 ROUNDING = 1e-9
 """Part of the terms of (6) by which the computed bound may be off."""
@@ -80,7 +79,7 @@ class Priors(NamedTuple):
 
 
 class Known(NamedTuple):
-    """q and what the next walk needs of it."""
+    """q and what the next pass needs of it."""
 
     mixture: Mixture
     components: Expected
@@ -109,8 +108,8 @@ class Limits(NamedTuple):
     comparable: Bool[Array, ""] | bool
 
 
-class Climb(NamedTuple):
-    """Where a call got.
+class Iterations(NamedTuple):
+    """The result of a call.
 
     Attributes
     ----------
@@ -134,16 +133,15 @@ class Climb(NamedTuple):
 
 
 @eqx.filter_jit
-def climb(
+def iterate(
     table: Table,
     priors: Priors,
     known: Known,
     bound: Float[Array, ""],
     limits: Limits,
     exact: bool,
-    places: Int[Any, " L"] | None = None,
-) -> Climb:
-    """Take iterations by one of the walks, as long as it is the one to take.
+) -> Iterations:
+    """Take iterations by features or by factors, until the other is needed.
 
     Parameters
     ----------
@@ -157,18 +155,16 @@ def climb(
         What ends the call.
     exact
         By factors rather than features.
-    places
-        From `unused.used`, in a call of one iteration; None to walk all components one by one.
     """
 
-    def goes_on(at: Climb) -> Bool[Array, ""]:
+    def goes_on(at: Iterations) -> Bool[Array, ""]:
         fine = jnp.isfinite(at.bounds[at.done - 1])
         if exact:
             fine &= ~(at.known.reach <= limits.reach)
         return (at.done < limits.most) & (at.end == GOES_ON) & ((at.done == 0) | fine)
 
-    def step(at: Climb) -> Climb:
-        now, height, terms = _iteration(table, priors, at.known, exact, places)
+    def step(at: Iterations) -> Iterations:
+        now, height, terms = _iterate_once(table, priors, at.known, exact)
         rise = height - jnp.where(at.done == 0, bound, at.bounds[at.done - 1])
         fell = (rise < -ROUNDING * terms) & (limits.comparable | (at.done > 0))
         end = jnp.where(fell, FELL, GOES_ON)
@@ -178,71 +174,56 @@ def climb(
             fell |= ~(now.reach <= limits.reach)
             end = jnp.where(fell, ESCAPED, end)
         done = at.done + jnp.where(fell, 0, 1)
-        return Climb(now, at.bounds.at[at.done].set(height), done, end, fell)
+        return Iterations(now, at.bounds.at[at.done].set(height), done, end, fell)
 
     none = jnp.asarray(0), jnp.asarray(GOES_ON), jnp.asarray(False)
-    start = Climb(known, jnp.full(BLOCK, -jnp.inf), *none)
+    start = Iterations(known, jnp.full(BLOCK, -jnp.inf), *none)
     return jax.lax.while_loop(goes_on, step, start)
 
 
 @eqx.filter_jit
-def height(table: Table, priors: Priors, known: Known) -> Float[Array, ""]:
+def compute_bound(table: Table, priors: Priors, known: Known) -> Float[Array, ""]:
     """Return the bound (1) at q with the best r."""
-    evidence, _ = walk(table, known.components, known.log_shares, exact=True)
+    evidence, _ = sum_rows(table, known.components, known.log_shares, exact=True)
     away = divergence(priors.components, known.mixture.components, known.components).sum()
     return evidence - away - priors.weights.divergence(known.mixture.shares)
 
 
 @eqx.filter_jit
-def prepared(
+def prepare(
     centre: Float[np.ndarray, " D"], priors: Priors, mixture: Mixture
 ) -> tuple[Priors, Known]:
     """Return both in coordinates x − centre."""
     components = priors.components
     components = components._replace(mean=components.mean - centre)
-    return Priors(priors.weights, components), _known(priors.weights, mixture.moved(-centre))
+    return Priors(priors.weights, components), _make_known(priors.weights, mixture.moved(-centre))
 
 
 @eqx.filter_jit
-def learned(priors: Priors, statistics: Statistics) -> Mixture:
+def update_mixture(priors: Priors, statistics: Statistics) -> Mixture:
     """Return q given N_t, x̄_t, S_t (5)."""
-    shares = priors.weights.updated(statistics.counts)
-    return Mixture(shares, updated(priors.components, statistics))
+    shares = priors.weights.update(statistics.counts)
+    return Mixture(shares, update_components(priors.components, statistics))
 
 
-def block(table: Table, known: Known) -> int:
+def choose_block(table: Table, known: Known) -> int:
     """Return how many iterations a call takes."""
-    return int(np.clip(BLOCK_WORK // work(table, known), 1, BLOCK))
-
-
-def work(table: Table, known: Known) -> int:
-    """Return the multiplications of a walk."""
     T, D = known.components.mean.shape
-    return 2 * T * int(table.used) * table.x.shape[2] * (D * (D + 3) // 2 + 1)
+    work = 2 * T * int(table.used) * table.x.shape[2] * (D * (D + 3) // 2 + 1)
+    return int(np.clip(BLOCK_WORK // work, 1, BLOCK))
 
 
-def to_walk(table: Table, known: Known) -> Int[np.ndarray, " L"] | None:
-    """Return the ``places`` of `climb` for a call of one iteration."""
-    if work(table, known) < LEAST_WORK:
-        return None
-    return used(known.mixture.components)
-
-
-def arrays(tree: Any) -> Any:
+def to_arrays(tree: Any) -> Any:
     """Return numbers as arrays, which compiled functions take as arguments."""
     return jax.tree.map(np.asarray, tree)
 
 
-def _iteration(
-    table: Table, priors: Priors, before: Known, exact: bool, places: Int[Any, " L"] | None
+def _iterate_once(
+    table: Table, priors: Priors, before: Known, exact: bool
 ) -> tuple[Known, Float[Array, ""], Float[Array, ""]]:
     """Take one step (3, 4, 5), and return the bound after it (6), and the sum of its |terms|."""
-    if places is None:
-        evidence, statistics = walk(table, before.components, before.log_shares, exact)
-    else:
-        q = before.components, before.log_shares
-        evidence, statistics = walk_used(table, *q, places, exact)
-    now = _known(priors.weights, learned(priors, statistics))
+    evidence, statistics = sum_rows(table, before.components, before.log_shares, exact)
+    now = _make_known(priors.weights, update_mixture(priors, statistics))
     spent = expected_log_likelihood(before.components, statistics)
     spent += statistics.counts * before.log_shares
     gained = log_evidence(priors.components, now.mixture.components)
@@ -254,7 +235,7 @@ def _iteration(
     return now, evidence + (gained - spent).sum() + of_weights, terms
 
 
-def _known(prior: WeightPrior, mixture: Mixture) -> Known:
-    components = expected(mixture.components)
-    largest = reach(mixture.components, components)
+def _make_known(prior: WeightPrior, mixture: Mixture) -> Known:
+    components = compute_expected(mixture.components)
+    largest = compute_reach(mixture.components, components)
     return Known(mixture, components, prior.expected_log(mixture.shares), largest)

@@ -1,4 +1,4 @@
-"""Where `DPGaussianMixture` meets coresets: it makes its own, and is fitted to those of others.
+"""How `DPGaussianMixture` uses coresets: it makes its own, and is fitted to given ones.
 
 A variational mixture has no potentials at parameters. A construction that needs none chooses among
 the rows, and the mixture is fitted to them (`decoct.mixture.build`).
@@ -29,11 +29,11 @@ from decoct.coreset import Coreset
 from decoct.data.base import Chunk, Columns, Rows
 from decoct.errors import CoresetFileError, RequestError
 from decoct.mixture.cavi import Fit, Mixture
-from decoct.mixture.distinct_rows import distinct_rows
+from decoct.mixture.distinct_rows import merge_equal_rows
 from decoct.mixture.estimator_input import LARGEST_SEED, Moments, check_values
 from decoct.mixture.normal_wishart import NormalWishart
-from decoct.mixture.posterior_draws import posterior_draws
-from decoct.mixture.weighted_draws import weighted_draws
+from decoct.mixture.posterior_draws import draw_parameters
+from decoct.mixture.weighted_draws import draw_weighted_rows
 from decoct.models.base import AbstractModel, Params, RawRows
 from decoct.report import Report, described
 from decoct.runtime.checks import is_whole
@@ -52,7 +52,7 @@ PRIORS = (
 class MixtureCoreset(Coreset):
     """A coreset whose ``model`` is a mixture fitted to it by variational inference.
 
-    There is no density over parameters for a sampler to walk on: `sample` draws from the fit.
+    No sampler can be used, as there is no density over parameters: `sample` draws from the fit.
     """
 
     @property
@@ -96,7 +96,7 @@ class FittedOnCoresets:
 
     kind: ClassVar[str] = "dp_gaussian_mixture"
 
-    def fitted_to(self: Any, coreset: Coreset, table: Rows) -> Coreset:
+    def fit_to_coreset(self: Any, coreset: Coreset, table: Rows) -> Coreset:
         """Return the coreset with a copy of this estimator, fitted on it, as its model.
 
         Default priors are those of the whole table, which costs a pass. Without a
@@ -106,9 +106,9 @@ class FittedOnCoresets:
         mixture: Any = clone(self)
         if mixture.random_state is None:
             mixture.set_params(random_state=coreset.report.seed % (LARGEST_SEED + 1))
-        kept = beside(coreset.rows)
-        check_values(kept, coreset.indices)
-        x, gamma = distinct_rows(kept, coreset.weights)
+        rows = stack_columns(coreset.rows)
+        check_values(rows, coreset.indices)
+        x, gamma = merge_equal_rows(rows, coreset.weights)
         mixture.n_features_in_ = x.shape[1]
         if all(np.ndim(column) == 1 for column in coreset.rows.values()):
             mixture.feature_names_in_ = np.asarray(list(coreset.rows), dtype=object)
@@ -117,12 +117,12 @@ class FittedOnCoresets:
         def moments() -> Moments:
             nonlocal passes
             passes += 1
-            return table.map_reduce(_chunk_moments, Moments.joined)
+            return table.map_reduce(_compute_chunk_moments, Moments.joined)
 
-        mixture._fit_rows(x, gamma, mixture._priors(x.shape[1], moments))
+        mixture._fit_rows(x, gamma, mixture._set_priors(x.shape[1], moments))
         seconds = {**coreset.report.seconds, "fit": round(time.perf_counter() - began, 3)}
         report = dataclasses.replace(coreset.report, passes=passes, seconds=seconds, sampler=None)
-        return mixture._model_of(dataclasses.replace(coreset, report=report))
+        return mixture._become_model_of(dataclasses.replace(coreset, report=report))
 
     def draw_posterior(self: Any, draws: int, chains: int, seed: int) -> xr.DataTree:
         """Return independent draws of the variational posterior, as `Coreset.sample` gives them.
@@ -133,9 +133,9 @@ class FittedOnCoresets:
         """
         from arviz_base import from_dict
 
-        mixture: Mixture = self._mixture()
-        drawn = posterior_draws(
-            np.random.default_rng(seed), mixture, self._weight_prior(), draws * chains
+        mixture: Mixture = self._get_posterior()
+        drawn = draw_parameters(
+            np.random.default_rng(seed), mixture, self._make_weight_prior(), draws * chains
         )
         T, D = mixture.components.mean.shape
         features = getattr(self, "feature_names_in_", np.arange(D))
@@ -159,7 +159,7 @@ class FittedOnCoresets:
         CoresetFileError
             ``random_state`` is a generator, which a file cannot hold.
         """
-        parameters = {name: _plain(value) for name, value in self.get_params().items()}
+        parameters = {name: _to_plain(value) for name, value in self.get_params().items()}
         try:
             json.dumps(parameters)
         except TypeError as error:
@@ -172,12 +172,12 @@ class FittedOnCoresets:
 
     def fitted_state(self: Any) -> dict[str, Any]:
         """Return what the fit found, ready for JSON, to the last bit."""
-        shares, components = self._mixture()
+        shares, components = self._get_posterior()
         lower = np.tril_indices(components.mean.shape[1])
         arrays = {**components._asdict(), "chol": components.chol[:, *lower], "shares": shares}
         return {
             **{name: array.tolist() for name, array in arrays.items()},
-            **{name: _plain(getattr(self, name)) for name in PRIORS},
+            **{name: _to_plain(getattr(self, name)) for name in PRIORS},
             "bounds": [float(one) for one in self.lower_bounds_],
             "converged": bool(self.converged_),
             "feature_names": [str(one) for one in getattr(self, "feature_names_in_", ())],
@@ -201,7 +201,7 @@ class FittedOnCoresets:
         for name in PRIORS:
             value = state[name]
             setattr(mixture, name, np.asarray(value) if isinstance(value, list) else value)
-        mixture._keep(
+        mixture._set_fit(
             Fit(Mixture(arrays["shares"], components), list(state["bounds"]), state["converged"])
         )
         mixture.n_features_in_ = D
@@ -209,13 +209,13 @@ class FittedOnCoresets:
             mixture.feature_names_in_ = np.asarray(state["feature_names"], dtype=object)
         return mixture
 
-    def _model_of(self: Any, coreset: Coreset) -> Coreset:
+    def _become_model_of(self: Any, coreset: Coreset) -> Coreset:
         """Return the coreset with this estimator as its model; no other fit will change it."""
         parts = (coreset.indices, coreset.weights, coreset.rows, coreset.n_rows)
         self.coreset_ = MixtureCoreset(*parts, self, coreset.report)
         return self.coreset_
 
-    def _own_coreset(
+    def _make_own_coreset(
         self: Any,
         X: Float[np.ndarray, "N D"],
         where: Int[np.ndarray, " n"],
@@ -223,20 +223,20 @@ class FittedOnCoresets:
     ) -> tuple[Coreset, Int[np.ndarray, " m"], Float[np.ndarray, " m"]]:
         """Return the coreset of distinct rows X[where] that count γ times; also unsorted.
 
-        Its model is still to be fitted: `_model_of`.
+        Its model is still to be fitted: `_become_model_of`.
         """
         began = time.perf_counter()
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        places, weights, numbers = weighted_draws(X[where], gamma, self.coreset_size, seed)
-        kept = where[places]
+        places, weights, numbers = draw_weighted_rows(X[where], gamma, self.coreset_size, seed)
+        chosen = where[places]
         method = LightweightCoreset(components=int(self.n_components))
         size = int(self.coreset_size)
         if size < len(where):
             numbers["epsilon"] = theorem_3_1(size, X.shape[1], int(self.n_components), method.delta)
         if self.verbose:
-            print(f"Coreset: {described_draws(len(kept), numbers)}")
-        order = np.argsort(kept)
-        indices = kept[order].astype(np.int64)
+            print(f"Coreset: {described_draws(len(chosen), numbers)}")
+        order = np.argsort(chosen)
+        indices = chosen[order].astype(np.int64)
         names = getattr(self, "feature_names_in_", None)
         rows: Columns = {"x": X[indices]}
         if names is not None:
@@ -246,7 +246,7 @@ class FittedOnCoresets:
             [numbers], 2, 0, {"coreset": round(time.perf_counter() - began, 3)},
         )  # fmt: skip
         model: Any = self
-        return Coreset(indices, weights[order], rows, len(X), model, report), kept, weights
+        return Coreset(indices, weights[order], rows, len(X), model, report), chosen, weights
 
 
 class NumericTable(AbstractModel):
@@ -277,17 +277,17 @@ class NumericTable(AbstractModel):
         return self.needs
 
 
-def beside(columns: Mapping[str, np.ndarray]) -> Float[np.ndarray, "n D"]:
+def stack_columns(columns: Mapping[str, np.ndarray]) -> Float[np.ndarray, "n D"]:
     """Return columns of numbers side by side."""
     parts = [np.asarray(column, dtype=np.float64) for column in columns.values()]
     return np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1)
 
 
-def _chunk_moments(chunk: Chunk) -> Moments:
-    x = beside(chunk.columns)
+def _compute_chunk_moments(chunk: Chunk) -> Moments:
+    x = stack_columns(chunk.columns)
     check_values(x, chunk.start)
     return Moments.of(x, np.ones(chunk.n_rows))
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     return value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value

@@ -18,6 +18,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from copy import copy
+from time import perf_counter
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Float
@@ -25,10 +27,10 @@ from jaxtyping import Float
 from decoct.errors import RequestError
 from decoct.mixture import cavi
 from decoct.mixture.cavi import Fit, Mixture, Priors
-from decoct.mixture.distinct_rows import representatives
-from decoct.mixture.e_step import table as walkable
+from decoct.mixture.distinct_rows import find_representatives
+from decoct.mixture.e_step import make_table
 from decoct.mixture.normal_wishart import NormalWishart
-from decoct.mixture.predictions import log_predictive, responsibilities
+from decoct.mixture.predictions import compute_log_predictive, compute_responsibilities
 from decoct.mixture.stick_breaking import FiniteDirichlet, StickBreaking
 from decoct.runtime.checks import is_whole
 from decoct.runtime.resources import use_compilation_cache
@@ -47,8 +49,7 @@ except ImportError as error:
 from decoct.mixture import estimator_input
 from decoct.mixture.coreset_fit import FittedOnCoresets
 from decoct.mixture.estimator_input import Moments
-from decoct.mixture.fit_progress import FitPrinter
-from decoct.mixture.initialization import start_statistics
+from decoct.mixture.initialization import compute_start_statistics
 
 
 class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
@@ -57,8 +58,7 @@ class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
     Parameters
     ----------
     n_components : int, default=1
-        T, the truncation level: the most components. On large tables those without rows are
-        walked as one, so that a generous T costs what the used ones cost.
+        T, the truncation level: the most components.
     tol : float, default=1e-3
         Stop when an iteration raises ``lower_bound_`` by less than this, in nats.
     reg_covar : float, default=1e-6
@@ -67,7 +67,7 @@ class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
     max_iter : int, default=100
         Most iterations.
     n_init : int, default=1
-        Starts, of which the one with the highest bound is kept.
+        Starts; the fit is the one with the highest bound.
     init_params : {'kmeans', 'k-means++', 'random', 'random_from_data'}, default='kmeans'
         Where to start: clusters of k-means, seeds of k-means++, responsibilities at random, or rows
         at random.
@@ -153,6 +153,8 @@ class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
     2
     """
 
+    _parameter_constraints: ClassVar[dict] = estimator_input.PARAMETER_CONSTRAINTS
+
     def __init__(
         self,
         *,
@@ -193,7 +195,7 @@ class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
         self.coreset_size = coreset_size
 
     def fit(self, X, y=None, sample_weight=None):
-        """Climb the evidence bound on weighted rows.
+        """Maximise the evidence bound on weighted rows.
 
         Parameters
         ----------
@@ -224,21 +226,21 @@ class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
         """
         estimator_input.check_parameters(self)
         estimator_input.check_unbound(self)
-        with estimator_input.all_or_nothing(self):
+        with estimator_input.restore_on_failure(self):
             return self._fit(X, sample_weight)
 
     def _fit(self, X, sample_weight):
-        X = self._validated(X, ensure_min_samples=2)
+        X = self._validate(X, ensure_min_samples=2)
         estimator_input.check_values(X)
-        weights = estimator_input.weights(sample_weight, X)
-        where, gamma = representatives(X, weights)
-        priors = self._priors(X.shape[1], lambda: Moments.of(X[where], gamma))
+        weights = estimator_input.validate_weights(sample_weight, X)
+        where, gamma = find_representatives(X, weights)
+        priors = self._set_priors(X.shape[1], lambda: Moments.of(X[where], gamma))
         coreset = None
         if self.coreset_size is not None:
-            coreset, where, gamma = self._own_coreset(X, where, gamma)
+            coreset, where, gamma = self._make_own_coreset(X, where, gamma)
         self._fit_rows(X[where], gamma, priors)
         # its model is a copy, which shares the arrays: the next fit must not change it
-        self.coreset_ = None if coreset is None else copy(self)._model_of(coreset)
+        self.coreset_ = None if coreset is None else copy(self)._become_model_of(coreset)
         return self
 
     def _fit_rows(
@@ -249,8 +251,8 @@ class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
         again = self.warm_start and hasattr(self, "converged_")
         if again:
             estimator_input.check_warm(self, x.shape[1])
-        best = self._climb(x, gamma, priors, again)
-        self._keep(best, self.lower_bound_ if again else -np.inf)
+        best = self._fit_starts(x, gamma, priors, again)
+        self._set_fit(best, self.lower_bound_ if again else -np.inf)
         if best.fall:
             warnings.warn(
                 f"The evidence bound would have fallen by {best.fall:.3g} nats in iteration "
@@ -299,7 +301,9 @@ class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
         -------
         ndarray of shape (n_samples, n_components)
         """
-        return responsibilities(self._mixture(), self._weight_prior(), self._rows(X))
+        return compute_responsibilities(
+            self._get_posterior(), self._make_weight_prior(), self._validate_rows(X)
+        )
 
     def score_samples(self, X):
         """Return the log posterior predictive density of every row, in nats.
@@ -312,7 +316,9 @@ class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
         -------
         ndarray of shape (n_samples,)
         """
-        return log_predictive(self._mixture(), self._weight_prior(), self._rows(X))
+        return compute_log_predictive(
+            self._get_posterior(), self._make_weight_prior(), self._validate_rows(X)
+        )
 
     def score(self, X, y=None, sample_weight=None):  # pyright: ignore[reportIncompatibleMethodOverride]
         """Return the weighted mean of `score_samples`.
@@ -328,7 +334,7 @@ class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
         scores = self.score_samples(X)
         if sample_weight is None:
             return float(scores.mean())
-        return float(np.average(scores, weights=estimator_input.counts(sample_weight, X)))
+        return float(np.average(scores, weights=estimator_input.validate_counts(sample_weight, X)))
 
     def sample(self, n_samples=1):
         """Draw rows from the posterior predictive, whose log density is `score_samples`.
@@ -354,32 +360,32 @@ class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
         rng = check_random_state(self.random_state)
         y = np.repeat(np.arange(len(self.weights_)), rng.multinomial(n_samples, self.weights_))
         D = self.means_.shape[1]
-        factors = self._mixture().components.chol
+        factors = self._get_posterior().components.chol
         beta = self.mean_precision_[y]
         dof = self.degrees_of_freedom_[y] + 1.0 - D
         scale = np.sqrt((1.0 + beta) / beta / rng.chisquare(dof))
         normal = np.einsum("nij,nj->ni", factors[y], rng.standard_normal((len(y), D)))
         return self.means_[y] + scale[:, None] * normal, y
 
-    def _rows(self, X) -> Float[np.ndarray, "N D"]:
+    def _validate_rows(self, X) -> Float[np.ndarray, "N D"]:
         check_is_fitted(self)
-        return self._validated(X, reset=False)
+        return self._validate(X, reset=False)
 
-    def _validated(self, X, **how) -> Float[np.ndarray, "N D"]:
+    def _validate(self, X, **how) -> Float[np.ndarray, "N D"]:
         found = validate_data(self, X, dtype=[np.float64, np.float32], **how)
         return np.asarray(found, dtype=np.float64)
 
-    def _weight_prior(self) -> StickBreaking | FiniteDirichlet:
+    def _make_weight_prior(self) -> StickBreaking | FiniteDirichlet:
         """Return the prior of the fit, whatever the parameters are now."""
         sticks = isinstance(self.weight_concentration_, tuple)
         kind = StickBreaking if sticks else FiniteDirichlet
         return kind(float(self.weight_concentration_prior_))
 
-    def _mixture(self) -> Mixture:
+    def _get_posterior(self) -> Mixture:
         check_is_fitted(self)
         return self._posterior
 
-    def _priors(self, D: int, moments_of: Callable[[], Moments]) -> Priors:
+    def _set_priors(self, D: int, moments_of: Callable[[], Moments]) -> Priors:
         """Set the priors' attributes, and return them; rows are only looked at for defaults."""
         given = self.weight_concentration_prior
         self.weight_concentration_prior_ = 1.0 / self.n_components if given is None else given
@@ -397,16 +403,16 @@ class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
         if self.mean_prior is None or self.covariance_prior is None:
             moments = moments_of()
         if self.mean_prior is not None:
-            self.mean_prior_ = estimator_input.array(self.mean_prior, (D,), "means")
+            self.mean_prior_ = estimator_input.to_prior_array(self.mean_prior, (D,), "means")
         elif moments is not None:
             self.mean_prior_ = moments.mean
-        self.covariance_prior_, chol = estimator_input.covariance_prior(
+        self.covariance_prior_, chol = estimator_input.make_covariance_prior(
             self.covariance_prior, self.reg_covar, D, moments
         )
         if self.covariance_prior is None and moments is not None and moments.rows <= D:
             # no error: scikit-learn's check of weights fits 15 rows of 30 columns
-            told = estimator_input.of_too_few_rows(moments.rows, D, self.reg_covar)
-            warnings.warn(told, DataDimensionalityWarning, stacklevel=3)
+            message = estimator_input.describe_too_few_rows(moments.rows, D, self.reg_covar)
+            warnings.warn(message, DataDimensionalityWarning, stacklevel=3)
         components = NormalWishart(
             self.mean_prior_,
             np.asarray(self.mean_precision_prior_, dtype=np.float64),
@@ -415,7 +421,7 @@ class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
         )
         return Priors(kind(float(self.weight_concentration_prior_)), components)
 
-    def _climb(
+    def _fit_starts(
         self,
         x: Float[np.ndarray, "n D"],
         gamma: Float[np.ndarray, " n"],
@@ -423,16 +429,20 @@ class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
         again: bool,
     ) -> Fit:
         """Return the best of the starts."""
-        rows = walkable(x, gamma)
+        rows = make_table(x, gamma)
         rng = check_random_state(self.random_state)
         fits = []
         for number in range(1 if again else self.n_init):
-            printer = FitPrinter(self.verbose, self.verbose_interval, number)
+            began = perf_counter()
+            if self.verbose:
+                print(f"Initialization {number}")
             if again:
-                start, bound = self._mixture(), self.lower_bound_
+                start, bound = self._get_posterior(), self.lower_bound_
             else:
-                statistics = start_statistics(self.init_params, x, gamma, self.n_components, rng)
-                start, bound = cavi.started(priors, statistics), -np.inf
+                statistics = compute_start_statistics(
+                    self.init_params, x, gamma, self.n_components, rng
+                )
+                start, bound = cavi.start_mixture(priors, statistics), -np.inf
             fit = cavi.ascend(
                 rows,
                 priors,
@@ -440,18 +450,40 @@ class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
                 tolerance=self.tol,
                 max_iterations=self.max_iter,
                 bound=bound,
-                on_iteration=printer.iteration if self.verbose else None,
+                on_iteration=self._make_iteration_printer() if self.verbose else None,
             )
-            printer.end(fit)
+            if self.verbose:
+                self._print_end(fit, perf_counter() - began)
             fits.append(fit)
         return max(fits, key=lambda fit: fit.bounds[-1] if fit.bounds else -np.inf)
 
-    def _keep(self, fit: Fit, bound: float = -np.inf) -> None:
+    def _make_iteration_printer(self) -> Callable[[int, float, float], None]:
+        """Return a function that prints iterations as scikit-learn's mixtures do."""
+        last = perf_counter()
+
+        def print_iteration(number: int, bound: float, rise: float) -> None:
+            nonlocal last
+            if number % self.verbose_interval == 0:
+                now = perf_counter()
+                details = f"\t time lapse {now - last:.5f}s\t ll change {rise:.5f}"
+                print(f"  Iteration {number}" + (details if self.verbose > 1 else ""))
+                last = now
+
+        return print_iteration
+
+    def _print_end(self, fit: Fit, seconds: float) -> None:
+        """Print how a start ended, as scikit-learn's mixtures do."""
+        outcome = "converged" if fit.converged else "did not converge"
+        bound = fit.bounds[-1] if fit.bounds else -np.inf
+        details = f" time lapse {seconds:.5f}s\t lower bound {bound:.5f}."
+        print(f"Initialization {outcome}." + (details if self.verbose > 1 else ""))
+
+    def _set_fit(self, fit: Fit, bound: float = -np.inf) -> None:
         """Set what the user reads; ``bound`` is the one at the start."""
         self._posterior = fit.mixture
         shares, components = fit.mixture
         self.weight_concentration_ = (shares[0], shares[1]) if len(shares) == 2 else shares[0]
-        self.weights_ = self._weight_prior().mean(shares)
+        self.weights_ = self._make_weight_prior().mean(shares)
         self.means_ = components.mean
         self.mean_precision_ = components.mean_precision
         self.degrees_of_freedom_ = components.dof

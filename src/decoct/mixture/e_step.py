@@ -1,6 +1,6 @@
-"""The walk over the rows of a weighted Gaussian mixture: responsibilities in, statistics out.
+"""One pass over the rows of a weighted Gaussian mixture: sums of their responsibilities (4).
 
-How the walk is done. Up to `LARGEST_FEATURES` columns the quadratic forms of a chunk are one matrix
+Up to `LARGEST_FEATURES` columns the quadratic forms of a chunk are one matrix
 product of the T coefficient vectors with the symmetric features (x_i x_j)_{i≤j}, x, 1 of the
 centred rows, and (4) is the product of r with the same features: half the operations of one
 triangular factor per component. ‖U(x − m)‖² is then a sum of terms that cancel; their rounding
@@ -50,7 +50,7 @@ class Table(NamedTuple):
         γ_n; unused places are 0.
     used : ()
         Chunks with rows. The rest are there so that tables of similar size share one compiled
-        program, and are not walked.
+        program, and the passes leave them out.
     centre : (D,)
         Subtracted from every row.
     """
@@ -62,8 +62,8 @@ class Table(NamedTuple):
 
 
 @float64
-def table(x: Float[np.ndarray, "N D"], weights: Float[np.ndarray, " N"]) -> Table:
-    """Return rows ready to be walked.
+def make_table(x: Float[np.ndarray, "N D"], weights: Float[np.ndarray, " N"]) -> Table:
+    """Return rows in chunks about their mean.
 
     Parameters
     ----------
@@ -73,10 +73,10 @@ def table(x: Float[np.ndarray, "N D"], weights: Float[np.ndarray, " N"]) -> Tabl
         γ ≥ 0, some positive.
     """
     N, D = x.shape
-    size = chunk_rows(N, D)
+    size = choose_chunk_rows(N, D)
     chunks = -(-N // size)
     centre = (weights / weights.sum()) @ x
-    centred = np.zeros((_capacity(chunks), D, size))
+    centred = np.zeros((_round_up(chunks), D, size))
     gamma = np.zeros((len(centred), size))
     for i in range(chunks):
         rows = slice(i * size, min(N, (i + 1) * size))
@@ -86,7 +86,7 @@ def table(x: Float[np.ndarray, "N D"], weights: Float[np.ndarray, " N"]) -> Tabl
     return Table(jnp.asarray(centred), jnp.asarray(gamma), jnp.asarray(chunks), centre)
 
 
-def walk(
+def sum_rows(
     table: Table, components: Expected, log_shares: Float[Array, " T"], exact: bool
 ) -> tuple[Float[Array, ""], Statistics]:
     """Return Σγ_n e_n and (4), in the table's coordinates; pure JAX.
@@ -100,22 +100,24 @@ def walk(
     exact
         By factors rather than features.
     """
-    evidence, moments = (_walk_factors if exact else _walk_features)(table, components, log_shares)
-    return evidence, _about_means(*moments)
+    evidence, moments = (_sum_by_factors if exact else _sum_by_features)(
+        table, components, log_shares
+    )
+    return evidence, _centre_moments(*moments)
 
 
-def _walk_features(
+def _sum_by_features(
     table: Table, components: Expected, log_shares: Float[Array, " T"]
 ) -> tuple[Float[Array, ""], Moments]:
     """Return Σγ_n e_n and moments about 0, by one product with the symmetric features each way."""
     D = table.x.shape[1]
     rows, columns = np.triu_indices(D)
-    coefficients = _coefficients(components, log_shares)
+    coefficients = _compute_coefficients(components, log_shares)
 
     def add(i, carry):
         x = jax.lax.dynamic_index_in_dim(table.x, i, keepdims=False)
         features = jnp.concatenate([x[rows] * x[columns], x, jnp.ones_like(x[:1])])
-        evidence, r = _assigned(coefficients @ features, table.weights[i])
+        evidence, r = _assign(coefficients @ features, table.weights[i])
         return carry[0] + evidence, carry[1] + r @ features.T
 
     start = jnp.zeros(()), jnp.zeros_like(coefficients)
@@ -126,7 +128,7 @@ def _walk_features(
     return evidence, (counts, firsts, seconds, jnp.zeros_like(firsts))
 
 
-def _walk_factors(
+def _sum_by_factors(
     table: Table, components: Expected, log_shares: Float[Array, " T"]
 ) -> tuple[Float[Array, ""], Moments]:
     """Return Σγ_n e_n and moments, component by component, about each one's own mean."""
@@ -135,8 +137,8 @@ def _walk_factors(
 
     def add(i, carry):
         x = jax.lax.dynamic_index_in_dim(table.x, i, keepdims=False)
-        square = squares(x, components)
-        evidence, r = _assigned(at - 0.5 * square, table.weights[i])
+        square = compute_squares(x, components)
+        evidence, r = _assign(at - 0.5 * square, table.weights[i])
 
         def moments(one):
             mean, share = one
@@ -153,7 +155,7 @@ def _walk_factors(
     return evidence, (counts, firsts, seconds, components.mean)
 
 
-def _assigned(
+def _assign(
     log_joint: Float[Array, "T n"], weights: Float[Array, " n"]
 ) -> tuple[Float[Array, ""], Float[Array, "T n"]]:
     """Return Σγ_n e_n and γ_n r_nt (3) of a chunk."""
@@ -163,7 +165,7 @@ def _assigned(
     return weights @ (largest + jnp.log(totals)), scaled * (weights / totals)[None, :]
 
 
-def _about_means(
+def _centre_moments(
     counts: Float[Array, " T"],
     firsts: Float[Array, "T D"],
     seconds: Float[Array, "T D D"],
@@ -175,7 +177,9 @@ def _about_means(
     return Statistics(counts, origin + shift, scatters)
 
 
-def _coefficients(components: Expected, log_shares: Float[Array, " T"]) -> Float[Array, "T F"]:
+def _compute_coefficients(
+    components: Expected, log_shares: Float[Array, " T"]
+) -> Float[Array, "T F"]:
     """Return ℓ_nt (2) as coefficients of (x_i x_j)_{i≤j}, x and 1."""
     rows, columns = np.triu_indices(components.mean.shape[1])
     precisions = jnp.swapaxes(components.whiten, 1, 2) @ components.whiten
@@ -188,7 +192,7 @@ def _coefficients(components: Expected, log_shares: Float[Array, " T"]) -> Float
     )
 
 
-def reach(posterior: NormalWishart, components: Expected) -> Float[Array, ""]:
+def compute_reach(posterior: NormalWishart, components: Expected) -> Float[Array, ""]:
     """Return κ (7)."""
     precisions = jnp.swapaxes(components.whiten, 1, 2) @ components.whiten
     variances = jnp.square(posterior.chol).sum(axis=2) / posterior.dof[:, None]
@@ -197,7 +201,7 @@ def reach(posterior: NormalWishart, components: Expected) -> Float[Array, ""]:
     return jnp.sqrt(jnp.square(terms).sum(axis=(1, 2)).max())
 
 
-def squares(x: Float[Array, "D n"], components: Expected) -> Float[Array, "T n"]:
+def compute_squares(x: Float[Array, "D n"], components: Expected) -> Float[Array, "T n"]:
     """Return ‖U_t(x_n − m_t)‖²."""
 
     def one(component):
@@ -207,7 +211,7 @@ def squares(x: Float[Array, "D n"], components: Expected) -> Float[Array, "T n"]
     return jax.lax.map(one, (components.mean, components.whiten))
 
 
-def chunk_rows(N: int, D: int) -> int:
+def choose_chunk_rows(N: int, D: int) -> int:
     """Return the rows of a chunk, a power of two."""
     backend = jax.default_backend()
     width = D * (D + 3) // 2 if D <= LARGEST_FEATURES else D
@@ -217,7 +221,7 @@ def chunk_rows(N: int, D: int) -> int:
     return min(2 ** int(np.log2(rows)), 2 ** max(5, (N - 1).bit_length()))
 
 
-def _capacity(chunks: int) -> int:
+def _round_up(chunks: int) -> int:
     """Return the smallest number of at most three binary digits, zeros aside, from ``chunks``."""
     unit = 2 ** max(0, chunks.bit_length() - 3)
     return -(-chunks // unit) * unit

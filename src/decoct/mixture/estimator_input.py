@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import numbers
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 from sklearn.base import BaseEstimator
+from sklearn.utils._param_validation import Interval, InvalidParameterError, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_array
 
 from decoct.errors import BadValueError, RequestError, RowsError
@@ -23,9 +24,6 @@ WEIGHT_PRIORS = {
     "dirichlet_distribution": FiniteDirichlet,
 }
 
-
-BOOLEAN = "an instance of 'bool' or an instance of 'numpy.bool'"
-
 LARGEST_SEED = 2**32 - 1
 
 LARGEST_VALUE = 1e150
@@ -38,71 +36,53 @@ LARGEST_TOTAL, LARGEST_SCATTER = 1e300, 1e305
 """Largest Σγ, and Σγ‖x‖², with room for what is made of them."""
 
 
+class NumberInterval(Interval):
+    """An interval of numbers that holds no bool: ``True`` is not 1."""
+
+    def is_satisfied_by(self, val: Any) -> bool:
+        return not isinstance(val, bool) and super().is_satisfied_by(val)
+
+
+_AT_LEAST_ONE = NumberInterval(Integral, 1, None, closed="left")
+_NOT_NEGATIVE = NumberInterval(Real, 0.0, np.inf, closed="left")
+_POSITIVE = NumberInterval(Real, 0.0, np.inf, closed="neither")
+
+PARAMETER_CONSTRAINTS = {
+    "n_components": [_AT_LEAST_ONE],
+    "tol": [_NOT_NEGATIVE],
+    "reg_covar": [_NOT_NEGATIVE],
+    "max_iter": [NumberInterval(Integral, 0, None, closed="left")],
+    "n_init": [_AT_LEAST_ONE],
+    "init_params": [StrOptions(set(STARTS))],
+    "weight_concentration_prior_type": [StrOptions(set(WEIGHT_PRIORS))],
+    "weight_concentration_prior": [None, _POSITIVE],
+    "mean_precision_prior": [None, _POSITIVE],
+    "mean_prior": [None, "array-like"],
+    "degrees_of_freedom_prior": [None, _POSITIVE],
+    "covariance_prior": [None, "array-like", _POSITIVE],
+    "random_state": [
+        NumberInterval(Integral, 0, LARGEST_SEED, closed="both"),
+        np.random.RandomState,
+        None,
+    ],
+    "warm_start": ["boolean"],
+    "verbose": ["verbose"],
+    "verbose_interval": [_AT_LEAST_ONE],
+    "coreset_size": [None, _AT_LEAST_ONE],
+}
+"""The values of each parameter of `DPGaussianMixture`; what meets one constraint is taken."""
+
+
 def check_parameters(estimator: BaseEstimator) -> None:
     """Refuse parameters out of range, in scikit-learn's words."""
-
-    def check(name: str, wanted: str, fine: Callable[[Any], bool]) -> None:
-        value = getattr(estimator, name)
-        if not fine(value):
-            raise RequestError(
-                f"The '{name}' parameter of {type(estimator).__name__} must be {wanted}. "
-                f"Got {value!r} instead."
-            )
-
-    def whole(value: Any) -> bool:
-        return isinstance(value, numbers.Integral) and not isinstance(value, bool)
-
-    def real(value: Any) -> bool:
-        return isinstance(value, numbers.Real) and not isinstance(value, bool)
-
-    for name in ("n_components", "n_init", "verbose_interval"):
-        check(name, "an int in the range [1, inf)", lambda v: whole(v) and v >= 1)
-    check("max_iter", "an int in the range [0, inf)", lambda v: whole(v) and v >= 0)
-    check(
-        "coreset_size",
-        "None or an int in the range [1, inf)",
-        lambda v: v is None or (whole(v) and v >= 1),
-    )
-    for name in ("tol", "reg_covar"):
-        check(name, "a float in the range [0.0, inf)", lambda v: real(v) and 0.0 <= v < np.inf)
-    for name in ("weight_concentration_prior", "mean_precision_prior", "degrees_of_freedom_prior"):
-        check(
-            name,
-            "None or a float in the range (0.0, inf)",
-            lambda v: v is None or (real(v) and 0.0 < v < np.inf),
-        )
-    check("mean_prior", "None or an array-like", lambda v: v is None or _arraylike(v))
-    check(
-        "covariance_prior",
-        "None, an array-like or a float in the range (0.0, inf)",
-        lambda v: v is None or _arraylike(v) or (real(v) and 0.0 < v < np.inf),
-    )
-    check("init_params", f"a str among {set(STARTS)}", lambda v: _among(v, STARTS))
-    check(
-        "weight_concentration_prior_type",
-        f"a str among {set(WEIGHT_PRIORS)}",
-        lambda v: _among(v, WEIGHT_PRIORS),
-    )
-    check("warm_start", BOOLEAN, lambda v: isinstance(v, (bool, np.bool_)))
-    check(
-        "verbose",
-        f"an int in the range [0, inf), {BOOLEAN}",
-        lambda v: isinstance(v, (bool, np.bool_)) or (whole(v) and v >= 0),
-    )
-    check(
-        "random_state",
-        f"an int in the range [0, {LARGEST_SEED}], an instance of "
-        "'numpy.random.mtrand.RandomState' or None",
-        lambda v: (
-            v is None
-            or isinstance(v, np.random.RandomState)
-            or (whole(v) and 0 <= v <= LARGEST_SEED)
-        ),
-    )
+    try:
+        estimator._validate_params()
+    except InvalidParameterError as error:
+        raise RequestError(str(error)) from None
 
 
 @contextmanager
-def all_or_nothing(estimator: BaseEstimator) -> Iterator[None]:
+def restore_on_failure(estimator: BaseEstimator) -> Iterator[None]:
     """Leave an estimator as it was if the block fails, Ctrl-C included."""
     before = dict(vars(estimator))
     try:
@@ -111,14 +91,6 @@ def all_or_nothing(estimator: BaseEstimator) -> Iterator[None]:
         vars(estimator).clear()
         vars(estimator).update(before)
         raise
-
-
-def _among(value: Any, known: Iterable[str]) -> bool:
-    return isinstance(value, str) and value in known
-
-
-def _arraylike(value: Any) -> bool:
-    return isinstance(value, (list, tuple)) or np.ndim(getattr(value, "shape", None) or 0) > 0
 
 
 def check_values(x: Float[np.ndarray, "n D"], numbers: int | Int[np.ndarray, " n"] = 0) -> None:
@@ -168,7 +140,7 @@ def check_warm(estimator: Any, D: int) -> None:
         )
 
 
-def counts(sample_weight: Any, X: Any) -> Float[np.ndarray, " N"]:
+def validate_counts(sample_weight: Any, X: Any) -> Float[np.ndarray, " N"]:
     """Return γ ≥ 0, some positive, one for each row; all ones if not given."""
     gamma = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
     if not gamma.any():
@@ -176,9 +148,9 @@ def counts(sample_weight: Any, X: Any) -> Float[np.ndarray, " N"]:
     return gamma
 
 
-def weights(sample_weight: Any, X: Float[np.ndarray, "N D"]) -> Float[np.ndarray, " N"]:
+def validate_weights(sample_weight: Any, X: Float[np.ndarray, "N D"]) -> Float[np.ndarray, " N"]:
     """Return γ, all ones if not given, for rows that passed `check_values`."""
-    gamma = counts(sample_weight, X)
+    gamma = validate_counts(sample_weight, X)
     with np.errstate(over="ignore"):
         total = gamma.sum()
         if total > LARGEST_TOTAL:
@@ -197,7 +169,7 @@ def weights(sample_weight: Any, X: Float[np.ndarray, "N D"]) -> Float[np.ndarray
     return gamma
 
 
-def array(given: Any, shape: tuple[int, ...], name: str) -> Float[np.ndarray, "..."]:
+def to_prior_array(given: Any, shape: tuple[int, ...], name: str) -> Float[np.ndarray, "..."]:
     """Return a prior's array as float64 of this shape."""
     value = np.asarray(check_array(given, ensure_2d=False), dtype=np.float64)
     if value.shape != shape:
@@ -253,23 +225,23 @@ class Moments(NamedTuple):
         )
 
 
-def covariance_prior(
+def make_covariance_prior(
     given: Any, added: float, D: int, moments: Moments | None
 ) -> tuple[Float[np.ndarray, "D D"], Float[np.ndarray, "D D"]]:
     """Return W₀⁻¹ and its Cholesky factor; ``moments`` are needed where none is given."""
     if given is None:
         assert moments is not None
-        prior = _covariance(moments, added)
-    elif isinstance(given, numbers.Real):
+        prior = _compute_covariance(moments, added)
+    elif isinstance(given, Real):
         prior = float(given) * np.eye(D)
     else:
-        prior = array(given, (D, D), "full covariance_prior")
-        if not _definite(prior):
+        prior = to_prior_array(given, (D, D), "full covariance_prior")
+        if not _is_definite(prior):
             raise RequestError("'full covariance_prior' should be symmetric, positive-definite")
     return prior, np.linalg.cholesky(prior)
 
 
-def of_too_few_rows(rows: int, D: int, added: float) -> str:
+def describe_too_few_rows(rows: int, D: int, added: float) -> str:
     """Return what to say of a default ``covariance_prior`` that the rows leave open."""
     return (
         f"X has {rows} distinct rows and {D} columns: its covariance, the default "
@@ -279,7 +251,7 @@ def of_too_few_rows(rows: int, D: int, added: float) -> str:
     )
 
 
-def _definite(matrix: Float[np.ndarray, "D D"]) -> bool:
+def _is_definite(matrix: Float[np.ndarray, "D D"]) -> bool:
     """Return whether a matrix is symmetric and positive definite, whatever the columns' units."""
     diagonal = np.diag(matrix)
     if not (diagonal > 0.0).all():
@@ -289,7 +261,7 @@ def _definite(matrix: Float[np.ndarray, "D D"]) -> bool:
     return bool(symmetric and (np.linalg.eigvalsh(correlation) > 0.0).all())
 
 
-def _covariance(moments: Moments, added: float) -> Float[np.ndarray, "D D"]:
+def _compute_covariance(moments: Moments, added: float) -> Float[np.ndarray, "D D"]:
     """Return the covariance of the rows, or say why it is no prior."""
     remedy = "give covariance_prior, a positive number or a positive-definite matrix."
     rows, total = moments.rows, moments.total

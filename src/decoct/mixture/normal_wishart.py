@@ -1,9 +1,10 @@
 """Normal-Wishart posteriors of the mean and the precision of Gaussian components.
 
 q(μ_t, Λ_t) = N(μ_t; m_t, (β_t Λ_t)⁻¹) Wishart(Λ_t; W_t, ν_t), and the same with index 0 for the
-prior. W_t⁻¹ = L_t L_tᵀ is what is kept, so no matrix is ever inverted: ln|W_t| = −2Σ ln diag L_t,
-and with U_t = √ν_t L_t⁻¹ the quadratic form ν_t (x−m_t)ᵀW_t(x−m_t) is ‖U_t(x−m_t)‖². For counts
-N_t, means x̄_t and scatters S_t = Σ_n γ_n r_nt (x_n−x̄_t)(x_n−x̄_t)ᵀ of the rows of component t,
+prior. The factor L_t of W_t⁻¹ = L_t L_tᵀ is stored, and no matrix is inverted: with
+ln|W_t| = −2Σ ln diag L_t and U_t = √ν_t L_t⁻¹ the quadratic form ν_t (x−m_t)ᵀW_t(x−m_t) is
+‖U_t(x−m_t)‖². For counts N_t, means x̄_t and scatters S_t = Σ_n γ_n r_nt (x_n−x̄_t)(x_n−x̄_t)ᵀ of the
+rows of component t,
 
     β_t = β₀ + N_t,   ν_t = ν₀ + N_t,   m_t = m₀ + (N_t/β_t)(x̄_t − m₀),                        (N1)
     W_t⁻¹ = W₀⁻¹ + S_t + (β₀N_t/β_t)(x̄_t − m₀)(x̄_t − m₀)ᵀ,                                    (N2)
@@ -56,7 +57,7 @@ class NormalWishart(NamedTuple):
 
 
 class Statistics(NamedTuple):
-    """What the rows tell the components.
+    """The sums (4) over the rows.
 
     Attributes
     ----------
@@ -94,7 +95,7 @@ class Expected(NamedTuple):
     offset: Float[Any, " T"]
 
 
-def updated(prior: NormalWishart, statistics: Statistics) -> NormalWishart:
+def update_components(prior: NormalWishart, statistics: Statistics) -> NormalWishart:
     """Return the posteriors given the rows' statistics (N1, N2).
 
     L_t is NaN where W_t⁻¹ is not positive definite in float64.
@@ -110,14 +111,14 @@ def updated(prior: NormalWishart, statistics: Statistics) -> NormalWishart:
     return NormalWishart(mean, beta, chol, prior.dof + counts)
 
 
-def expected(posterior: NormalWishart) -> Expected:
+def compute_expected(posterior: NormalWishart) -> Expected:
     """Return the expectations of (N3) and (N4)."""
     T, D = posterior.mean.shape
     identity = jnp.broadcast_to(jnp.eye(D), (T, D, D))
     inverse = jax.lax.linalg.triangular_solve(
         jnp.asarray(posterior.chol), identity, left_side=True, lower=True
     )
-    log_det = digamma(_halves(posterior.dof, D)).sum(axis=-1) + D * np.log(2.0)
+    log_det = digamma(_compute_halves(posterior.dof, D)).sum(axis=-1) + D * np.log(2.0)
     log_det = log_det - 2.0 * _half_log_det(posterior.chol)
     offset = 0.5 * (log_det - D * np.log(2.0 * np.pi) - D / posterior.mean_precision)
     whiten = jnp.sqrt(posterior.dof)[:, None, None] * inverse
@@ -161,7 +162,7 @@ def log_evidence(prior: NormalWishart, posterior: NormalWishart) -> Float[Array,
     return 0.5 * D * normal + _log_normaliser(prior) - _log_normaliser(posterior)
 
 
-def predictive(
+def compute_predictive(
     posterior: NormalWishart,
 ) -> tuple[Float[Array, " T"], Float[Array, " T"], Float[Array, " T"]]:
     """Return (at, shrink, power): E p(x) of (N7) is e^at (1 + shrink·‖U(x − m)‖²)^−power."""
@@ -174,7 +175,7 @@ def predictive(
     return at, 1.0 / ((1.0 + 1.0 / beta) * nu), 0.5 * (dof + D)
 
 
-def _halves(dof: Float[Array, " *T"], D: int) -> Float[Array, "*T D"]:
+def _compute_halves(dof: Float[Array, " *T"], D: int) -> Float[Array, "*T D"]:
     """Return (ν + 1 − d)/2 for d = 1..D."""
     dof = jnp.asarray(dof)
     return 0.5 * (dof[..., None] - jnp.arange(D).reshape((1,) * dof.ndim + (D,)))
@@ -204,5 +205,5 @@ def _log_normaliser(q: NormalWishart) -> Float[Array, " *T"]:
         q.dof * _half_log_det(q.chol)
         - 0.5 * q.dof * D * np.log(2.0)
         - 0.25 * D * (D - 1) * np.log(np.pi)
-        - gammaln(_halves(q.dof, D)).sum(axis=-1)
+        - gammaln(_compute_halves(q.dof, D)).sum(axis=-1)
     )

@@ -19,7 +19,7 @@ LARGEST = 2**29
 """Most numbers in the covariances of one request: 4 GB."""
 
 
-def posterior_draws(
+def draw_parameters(
     rng: np.random.Generator, mixture: Mixture, prior: WeightPrior, n: int
 ) -> dict[str, Float[np.ndarray, "n T ..."]]:
     """Return ``weights`` (n, T), ``means`` (n, T, D) and ``covariances`` Λ⁻¹ (n, T, D, D).

@@ -39,7 +39,7 @@ Shares = Float[Any, "k T"]
 class WeightPrior(Protocol):
     """A prior of the mixture weights with a conjugate q; all but `mean` and `draw` pure JAX."""
 
-    def updated(self, counts: Float[Array, " T"]) -> Shares:
+    def update(self, counts: Float[Array, " T"]) -> Shares:
         """Return the parameters of q(π) given N_t."""
         ...
 
@@ -78,7 +78,7 @@ class StickBreaking(eqx.Module):
     concentration: float
     closed: bool = eqx.field(default=True, static=True)
 
-    def updated(self, counts: Float[Array, " T"]) -> Shares:
+    def update(self, counts: Float[Array, " T"]) -> Shares:
         """Return (a, b) of (S1); the closed last stick is Beta(1 + N_T, 0), all at v_T = 1."""
         later = jnp.concatenate([jnp.cumsum(counts[::-1])[::-1][1:], jnp.zeros(1)])
         b = self.concentration + later
@@ -87,14 +87,14 @@ class StickBreaking(eqx.Module):
         return jnp.stack([1.0 + counts, b])
 
     def expected_log(self, shares: Shares) -> Float[Array, " T"]:
-        log_v, log_rest = self._log_sticks(shares)
+        log_v, log_rest = self._compute_log_sticks(shares)
         before = jnp.concatenate([jnp.zeros(1), jnp.cumsum(log_rest)])
         last = jnp.zeros(shares.shape[1] - len(log_v))
         return jnp.concatenate([log_v, last]) + before[: shares.shape[1]]
 
     def divergence(self, shares: Shares) -> Float[Array, ""]:
         a, b = self._free(shares)
-        log_v, log_rest = self._log_sticks(shares)
+        log_v, log_rest = self._compute_log_sticks(shares)
         gained = (a - 1.0) @ log_v + (b - self.concentration) @ log_rest
         return gained - self.log_evidence(shares)
 
@@ -120,7 +120,7 @@ class StickBreaking(eqx.Module):
     def _free(self, shares: Shares) -> Shares:
         return shares[:, :-1] if self.closed else shares
 
-    def _log_sticks(self, shares: Shares) -> tuple[Float[Array, " s"], Float[Array, " s"]]:
+    def _compute_log_sticks(self, shares: Shares) -> tuple[Float[Array, " s"], Float[Array, " s"]]:
         """Return E ln v_t and E ln(1 − v_t) of the sticks that are free (S2)."""
         a, b = self._free(shares)
         of_a, of_b, of_both = digamma(jnp.stack([a, b, a + b]))
@@ -138,7 +138,7 @@ class FiniteDirichlet(eqx.Module):
 
     concentration: float
 
-    def updated(self, counts: Float[Array, " T"]) -> Shares:
+    def update(self, counts: Float[Array, " T"]) -> Shares:
         return (self.concentration + counts)[None, :]
 
     def expected_log(self, shares: Shares) -> Float[Array, " T"]:

@@ -39,7 +39,7 @@ class WeightedDraws(NamedTuple):
     numbers: dict[str, Any]
 
 
-def weighted_draws(
+def draw_weighted_rows(
     x: Float[np.ndarray, "n D"], gamma: Float[np.ndarray, " n"], size: int, seed: int
 ) -> WeightedDraws:
     """Return M draws by (W1), or all rows as they are if there are no more than M.

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
 from decoct.coreset import Coreset
-from decoct.data.base import Rows, checked_columns
+from decoct.data.base import Rows
 from decoct.data.tables import rows as as_rows
 from decoct.errors import CoresetFileError, RequestError
-from decoct.plots.style import COLOURS, dress, figure
+from decoct.plots.style import COLOURS, figure, style_axes
 
 FEW = 6
 """A response with at most this many values gets a colour each; others a colour bar."""
@@ -86,143 +85,90 @@ def kept_rows(
     if sample < 1:
         raise RequestError(f"sample is {sample}; the background needs at least 1 row.")
     picture = figure(10.0, 7.0)
-    behind = _uniform(table.n_rows, sample, seed)
-    colour_by = response or _response(coreset, table)
-    if x is None or y is None:
-        view = _principal(coreset, table, behind, label, colour_by)
-    else:
-        view = _columns(coreset, table, behind, (x, y))
     axes = picture.add_subplot()
-    if colour_by is None:
-        _scatter(
-            axes,
-            view,
-            coreset.weights,
-            [COLOURS[0]] * len(behind),
-            [COLOURS[0]] * coreset.size,
-            None,
-        )
+    n = min(sample, table.n_rows)
+    behind = np.arange(n)
+    if n < table.n_rows:
+        behind = np.sort(np.random.default_rng(seed).choice(table.n_rows, n, replace=False))
+
+    def read(name: str) -> np.ndarray:
+        """Return a column at the background's rows, then at the kept rows."""
+        parts = [table.take(places, [name])[name] for places in (behind, coreset.indices)]
+        return np.concatenate(parts)
+
+    names = (getattr(coreset.model, "response", None), "y")
+    response = response or next((name for name in names if name in table.columns), None)
+    values = None if response is None else read(response)
+    if x is None or y is None:
+        needed = coreset.model.columns
+        raw = table.take(behind, None if needed is None else list(needed))
+        found = _principal_directions(coreset, raw, behind, label)
+        # where the design has less than two directions, others stand in
+        if response is not None and values is not None and _is_numeric(values):
+            found.append((response, values))
+        found.append(("number of the row", np.concatenate([behind, coreset.indices])))
+        found.append(("", np.zeros(n + coreset.size)))
     else:
-        values = (
-            _values(table.take(behind, [colour_by]), colour_by),
-            _values(table.take(coreset.indices, [colour_by]), colour_by),
-        )
-        _coloured(picture, axes, view, coreset.weights, colour_by, *values)
-    shown = f"{len(behind):,} of {table.n_rows:,}" if len(behind) < table.n_rows else "all"
-    dress(
-        axes,
-        title or f"{coreset.size:,} rows kept, over {shown} rows; area of a disc = weight",
-        *view.labels,
+        found = [(name, read(name)) for name in (x, y)]
+        for name, column in found:
+            if not _is_numeric(column):
+                raise RequestError(
+                    f"Column '{name}' is not one number per row and cannot be an axis; "
+                    "choose another."
+                )
+    (x, across), (y, up) = found[:2]
+    shades, options = _colour(axes, response, values, len(across))
+    axes.scatter(
+        across[:n], up[:n], c=shades[:n], s=4.0, alpha=0.25, linewidths=0, zorder=1, **options
     )
-    _legend(axes, coreset.weights)
+    order = np.argsort(-coreset.weights, kind="stable")  # small discs on top of large ones
+    discs = axes.scatter(
+        across[n:][order], up[n:][order], c=shades[n:][order], alpha=0.85, linewidths=0.9,
+        s=LARGEST * coreset.weights[order] / coreset.weights.max(),
+        edgecolors="black", zorder=2, **options,
+    )  # fmt: skip
+    if options:
+        picture.colorbar(discs, ax=axes, extend="both").set_label(response, fontsize=12)
+    shown = f"{n:,} of {table.n_rows:,}" if n < table.n_rows else "all"
+    title = title or f"{coreset.size:,} rows kept, over {shown} rows; area of a disc = weight"
+    style_axes(axes, title, x, y)
+    _draw_legend(axes, float(coreset.weights.max()))
     return picture
 
 
-class _View(NamedTuple):
-    """Coordinates of the background and of the kept rows, and the names of the axes."""
-
-    behind: Float[np.ndarray, "n 2"]
-    kept: Float[np.ndarray, "M 2"]
-    labels: tuple[str, str]
+def _is_numeric(values: np.ndarray) -> bool:
+    return values.ndim == 1 and values.dtype.kind in "fiub"
 
 
-class _Axis(NamedTuple):
-    """One coordinate of the background and of the kept rows, and its name."""
-
-    behind: Float[np.ndarray, " n"]
-    kept: Float[np.ndarray, " M"]
-    name: str
-
-
-def _uniform(n_rows: int, sample: int, seed: int) -> np.ndarray:
-    if n_rows <= sample:
-        return np.arange(n_rows)
-    rng = np.random.default_rng(seed)
-    if n_rows < 4 * sample:
-        return np.sort(rng.permutation(n_rows)[:sample])
-    # of a huge table nothing of length N is ever made
-    picks = np.unique(rng.integers(n_rows, size=2 * sample))
-    return np.sort(rng.permutation(picks)[:sample])
-
-
-def _columns(coreset: Coreset, table: Rows, behind: np.ndarray, names: tuple[str, str]) -> _View:
-    checked_columns(names, table.columns)
-
-    def points(indices: np.ndarray) -> np.ndarray:
-        taken = table.take(indices, list(dict.fromkeys(names)))
-        return np.stack([_numbers(taken[name], name) for name in names], axis=1)
-
-    return _View(points(behind), points(coreset.indices), names)
-
-
-def _numbers(values: np.ndarray, name: str) -> np.ndarray:
-    if values.ndim != 1 or values.dtype.kind not in "fiub":
-        raise RequestError(
-            f"Column '{name}' is not one number per row and cannot be an axis; choose another."
-        )
-    return values.astype(np.float64)
-
-
-def _principal(
-    coreset: Coreset,
-    table: Rows,
-    behind: np.ndarray,
-    label: Callable[[str], str],
-    response: str | None,
-) -> _View:
-    """Project the encoded design on the first two principal directions of the sample."""
+def _principal_directions(
+    coreset: Coreset, raw: dict[str, np.ndarray], behind: np.ndarray, label: Callable[[str], str]
+) -> list[tuple[str, np.ndarray]]:
+    """Project the encoded design on at most two principal directions of the background."""
     model = coreset.model
-    names = None if model.columns is None else list(model.columns)
-    raw = table.take(behind, names)
-    design = _design(model.encode(raw, behind))
-    kept = _design(model.encode(coreset.rows, coreset.indices))
+    encoded = (model.encode(raw, behind), model.encode(coreset.rows, coreset.indices))
+    design, kept = (
+        [np.reshape(v, (len(v), -1)).astype(float) for k, v in one.items() if k != "y"]
+        for one in encoded
+    )
+    if not design:
+        raise RequestError("The model has nothing but a response to draw; give x= and y=.")
+    design, kept = np.concatenate(design, axis=1), np.concatenate(kept, axis=1)
     centre = design.mean(axis=0)
     _, spread, directions = np.linalg.svd(design - centre, full_matrices=False)
-    heaviest = np.abs(directions).argmax(axis=1)
-    # the sign of a direction is arbitrary: its heaviest column counts upwards
-    directions *= np.sign(directions[np.arange(len(directions)), heaviest])[:, None]
     share = np.square(spread) / max(float(np.square(spread).sum()), np.finfo(float).tiny)
-    known = [found for _, found in model.coords(raw).values() if len(found) == design.shape[1]]
-    labels = [label(name) for name in known[0]] if known else []
-    found = [
-        _Axis((design - centre) @ one, (kept - centre) @ one, _direction(i, share[i], one, labels))
-        for i, one in enumerate(directions[:2])
-        if share[i] >= 1e-12
-    ]
-    first, second = [*found, *_stand_ins(coreset, table, behind, response)][:2]
-    return _View(
-        np.stack([first.behind, second.behind], axis=1),
-        np.stack([first.kept, second.kept], axis=1),
-        (first.name, second.name),
-    )
+    named = [found for _, found in model.coords(raw).values() if len(found) == design.shape[1]]
+    labels = [label(name) for name in named[0]] if named else []
+    both = np.concatenate([design, kept]) - centre
+    found = []
+    for i, direction in enumerate(directions[:2]):
+        if share[i] >= 1e-12:
+            # the sign of a direction is arbitrary: its heaviest column counts upwards
+            direction = direction * np.sign(direction[np.abs(direction).argmax()])
+            found.append((_describe_direction(i, share[i], direction, labels), both @ direction))
+    return found
 
 
-def _stand_ins(
-    coreset: Coreset, table: Rows, behind: np.ndarray, response: str | None
-) -> Iterator[_Axis]:
-    """Yield what may be drawn of rows of which the design has less than two directions."""
-    if response is not None:
-        here, kept = (
-            table.take(indices, [response])[response] for indices in (behind, coreset.indices)
-        )
-        if here.ndim == 1 and here.dtype.kind in "fiub":
-            yield _Axis(_numbers(here, response), _numbers(kept, response), response)
-    yield _Axis(behind.astype(np.float64), coreset.indices.astype(np.float64), "number of the row")
-    yield _Axis(np.zeros(len(behind)), np.zeros(coreset.size), "")
-
-
-def _design(encoded: dict[str, np.ndarray]) -> Float[np.ndarray, "n D"]:
-    columns = [
-        np.asarray(values, dtype=np.float64).reshape(len(values), -1)
-        for name, values in encoded.items()
-        if name != "y"
-    ]
-    if not columns:
-        raise RequestError("The model has nothing but a response to draw; give x= and y=.")
-    return np.concatenate(columns, axis=1)
-
-
-def _direction(i: int, share: float, direction: np.ndarray, labels: Sequence[str]) -> str:
+def _describe_direction(i: int, share: float, direction: np.ndarray, labels: Sequence[str]) -> str:
     text = f"{('1st', '2nd')[i]} principal direction ({share:.0%} of the variance)"
     size = np.abs(direction)
     heavy = [j for j in np.argsort(-size)[:3] if size[j] > 0.05 * size.max()] if labels else []
@@ -230,88 +176,37 @@ def _direction(i: int, share: float, direction: np.ndarray, labels: Sequence[str
     return f"{text}\nmostly {', '.join(signed)}" if signed else text
 
 
-def _response(coreset: Coreset, table: Rows) -> str | None:
-    for name in (getattr(coreset.model, "response", None), "y"):
-        if name in table.columns:
-            return name
-    return None
-
-
-def _values(columns: dict[str, np.ndarray], name: str) -> np.ndarray:
-    values = columns[name]
+def _colour(
+    axes: Any, name: str | None, values: np.ndarray | None, n: int
+) -> tuple[np.ndarray, dict[str, Any]]:
+    """Return a colour or a number of every point, and the scale of the numbers."""
+    if values is None:
+        return np.full(n, COLOURS[0]), {}
     if values.ndim != 1:
         raise RequestError(
             f"Column '{name}' is not one value per row and cannot give the colour; choose another."
         )
-    return values
-
-
-def _coloured(
-    picture: Any,
-    axes: Any,
-    view: _View,
-    weights: np.ndarray,
-    name: str,
-    behind: np.ndarray,
-    kept: np.ndarray,
-) -> None:
-    everything = np.concatenate([behind, kept])
-    levels = sorted(set(everything.tolist()), key=str) if everything.dtype.kind == "O" else None
-    levels = np.unique(everything).tolist() if levels is None else levels
+    levels = sorted(set(values.tolist()), key=str if values.dtype.kind == "O" else None)
     if len(levels) <= FEW:
         colours = dict(zip(levels, COLOURS, strict=False))
-        _scatter(
-            axes,
-            view,
-            weights,
-            [colours[value] for value in behind.tolist()],
-            [colours[value] for value in kept.tolist()],
-            None,
-        )
         for value, colour in colours.items():
             axes.scatter([], [], s=60, color=colour, label=f"{name} = {value}")
-        return
-    if everything.dtype.kind not in "fiub":
+        return np.array([colours[value] for value in values.tolist()]), {}
+    if not _is_numeric(values):
         raise RequestError(
             f"Column '{name}' has {len(levels)} values that are no numbers; colour by another."
         )
-    low, high = np.nanquantile(everything.astype(np.float64), [0.01, 0.99])
-    drawn = _scatter(axes, view, weights, behind, kept, (float(low), float(high)))
-    bar = picture.colorbar(drawn, ax=axes, extend="both")
-    bar.set_label(name, fontsize=12)
+    low, high = np.nanquantile(values.astype(float), [0.01, 0.99])
+    return values, {"vmin": float(low), "vmax": float(high), "cmap": "viridis"}
 
 
-def _scatter(
-    axes: Any,
-    view: _View,
-    weights: np.ndarray,
-    behind: Any,
-    kept: Any,
-    limits: tuple[float, float] | None,
-) -> Any:
-    shades = {} if limits is None else {"vmin": limits[0], "vmax": limits[1], "cmap": "viridis"}
-    axes.scatter(*view.behind.T, c=behind, s=4.0, alpha=0.25, linewidths=0, zorder=1, **shades)
-    order = np.argsort(-weights, kind="stable")  # small discs on top of large ones
-    shade = [kept[i] for i in order]
-    return axes.scatter(
-        *view.kept[order].T, c=shade, s=_areas(weights[order], weights), alpha=0.85, linewidths=0.9,
-        edgecolors="black", zorder=2, **shades,
-    )  # fmt: skip
-
-
-def _areas(weights: Any, among: np.ndarray) -> np.ndarray:
-    return LARGEST * np.asarray(weights) / among.max()
-
-
-def _legend(axes: Any, weights: np.ndarray) -> None:
+def _draw_legend(axes: Any, largest: float) -> None:
     """Say what the areas mean with three round weights."""
-    largest = float(weights.max())
     for share in (0.1, 0.4, 1.0):
         weight = float(f"{share * largest:.1g}")
-        area = float(_areas(weight, weights))
         axes.scatter(
-            [], [], s=area, color="white", edgecolors="black", linewidths=0.9,
-            label=f"weight {weight:,.6g}",
+            [], [], s=LARGEST * weight / largest, color="white", edgecolors="black",
+            linewidths=0.9, label=f"weight {weight:,.6g}",
         )  # fmt: skip
     axes.legend(
         fontsize=11, frameon=True, framealpha=0.9, edgecolor="none", labelspacing=0.9,

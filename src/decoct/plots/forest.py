@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 
 from decoct.errors import RequestError
-from decoct.plots.style import GREY, dress, figure, styles
+from decoct.plots.style import GREY, assign_styles, figure, style_axes
 
 WIDTH = 1.96
 """Half the length of a drawn interval, in standard deviations: 95 % of a normal distribution."""
@@ -63,8 +63,8 @@ def intervals(
     >>> len(decoct.plots.intervals({"full data": full, "coreset": coreset}).axes)
     2
     """
-    checked = {name: _checked(name, posterior) for name, posterior in posteriors.items()}
-    reference = _agreeing(checked, reference)
+    checked = {name: _check_posterior(name, posterior) for name, posterior in posteriors.items()}
+    reference = _find_reference(checked, reference)
     if not clip > 0:
         raise RequestError(f"clip must be a positive number of standard deviations, not {clip!r}.")
     names, centre, spread = checked[reference]
@@ -72,15 +72,15 @@ def intervals(
     picture = figure(10.0, 1.6 + 0.1 * n * max(k, 2))
     left, right = picture.subplots(1, 2, sharey=True, width_ratios=[1.0, 1.0])
     lines = np.arange(n, dtype=np.float64)
-    others = styles(name for name in checked if name != reference)
+    others = assign_styles(name for name in checked if name != reference)
     for i, name in enumerate(checked):
         colour, marker = others.get(name, ("#000000", "o"))
         _, mean, sd = checked[name]
         y = lines + 0.25 * (i - (k - 1) / 2)
         _draw(left, y, mean, WIDTH * sd, colour, marker, name)
         _draw_clipped(right, y, (mean - centre) / spread, WIDTH * sd / spread, clip, colour, marker)
-    dress(left, title, unit, "")
-    dress(right, f"Relative to {reference}", "distance from its mean, posterior sd", "")
+    style_axes(left, title, unit, "")
+    style_axes(right, f"Relative to {reference}", "distance from its mean, posterior sd", "")
     left.axvline(0.0, color=GREY, linewidth=0.8)
     for edge in (-WIDTH, WIDTH):
         right.axvline(edge, color=GREY, linewidth=1.0, linestyle=":")
@@ -136,9 +136,9 @@ def _draw_clipped(
         axes.plot(np.full(beyond.sum(), edge), y[beyond], side, markersize=4.0, color=colour)
 
 
-def _checked(name: str, posterior: Any) -> tuple[list[str], np.ndarray, np.ndarray]:
+def _check_posterior(name: str, posterior: Any) -> tuple[list[str], np.ndarray, np.ndarray]:
     if isinstance(posterior, xr.DataTree):
-        posterior = _of_draws(name, posterior)
+        posterior = _summarise_draws(name, posterior)
     try:
         labels, mean, sd = posterior
         mean, sd = np.asarray(mean, dtype=np.float64), np.asarray(sd, dtype=np.float64)
@@ -162,7 +162,7 @@ def _checked(name: str, posterior: Any) -> tuple[list[str], np.ndarray, np.ndarr
     return labels, mean, sd
 
 
-def _of_draws(name: str, draws: xr.DataTree) -> Posterior:
+def _summarise_draws(name: str, draws: xr.DataTree) -> Posterior:
     """Return names, means and sds of every scalar in the group ``posterior``."""
     if "posterior" not in draws.children:
         raise RequestError(f"The posterior '{name}' has no group 'posterior'.")
@@ -183,7 +183,7 @@ def _of_draws(name: str, draws: xr.DataTree) -> Posterior:
     return labels, means, sds
 
 
-def _agreeing(
+def _find_reference(
     checked: Mapping[str, tuple[list[str], np.ndarray, np.ndarray]], reference: str | None
 ) -> str:
     if not checked or not next(iter(checked.values()))[0]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from decoct.errors import RequestError
-from decoct.plots.style import GREY, dress, figure, styles
+from decoct.plots.style import GREY, assign_styles, figure, style_axes
 
 
 def kl_against_size(
@@ -49,7 +49,7 @@ def kl_against_size(
     >>> decoct.plots.kl_against_size(curves).axes[0].get_xscale()
     'log'
     """
-    checked = {name: _curve(name, *curve) for name, curve in curves.items()}
+    checked = {name: _check_curve(name, *curve) for name, curve in curves.items()}
     if not checked:
         raise RequestError("There is no curve to draw; give name -> (sizes, KLs).")
     if target is not None and not (np.isfinite(target) and target > 0):
@@ -58,7 +58,7 @@ def kl_against_size(
     axes = picture.add_subplot()
     axes.set(xscale="log", yscale="log")
     for (name, (colour, marker)), (sizes, kls) in zip(
-        styles(checked).items(), checked.values(), strict=True
+        assign_styles(checked).items(), checked.values(), strict=True
     ):
         axes.plot(sizes, kls, color=colour, marker=marker, markersize=7, linewidth=2.0, label=name)
     for name, (size, kl, low, high) in (certified or {}).items():
@@ -77,13 +77,13 @@ def kl_against_size(
             f"{target:g} nats", (1.0, target), xycoords=("axes fraction", "data"),
             xytext=(-4, 4), textcoords="offset points", ha="right", color=GREY, fontsize=11,
         )  # fmt: skip
-    dress(axes, title, "rows kept", "KL(coreset ‖ full), nats")
-    plain_sizes(axes, np.concatenate([sizes for sizes, _ in checked.values()]))
+    style_axes(axes, title, "rows kept", "KL(coreset ‖ full), nats")
+    format_sizes(axes, np.concatenate([sizes for sizes, _ in checked.values()]))
     axes.legend(fontsize=11, frameon=False)
     return picture
 
 
-def _curve(name: str, sizes: Any, kls: Any) -> tuple[np.ndarray, np.ndarray]:
+def _check_curve(name: str, sizes: Any, kls: Any) -> tuple[np.ndarray, np.ndarray]:
     try:
         x, y = np.asarray(sizes, dtype=np.float64), np.asarray(kls, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -104,8 +104,8 @@ def _curve(name: str, sizes: Any, kls: Any) -> tuple[np.ndarray, np.ndarray]:
     return x[order], y[order]
 
 
-def plain_sizes(axes: Any, sizes: np.ndarray) -> None:
-    """Write sizes as people do, at 1, 2, 5, 10 … times a power of ten."""
+def format_sizes(axes: Any, sizes: np.ndarray) -> None:
+    """Label sizes in plain digits at 1, 2, 5, 10 … times a power of ten."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     decades = np.log10(sizes.max() / sizes.min()) if len(sizes) else 0.0

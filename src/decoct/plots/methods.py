@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from decoct.plots.kl_curve import plain_sizes
-from decoct.plots.style import GREY, dress, figure, styles
+from decoct.plots.kl_curve import format_sizes
+from decoct.plots.style import GREY, assign_styles, figure, style_axes
 
 if TYPE_CHECKING:
     from decoct.building.comparison import Comparison, Line
@@ -41,12 +41,12 @@ def comparison(result: Comparison) -> Any:
     for line in result.lines:
         if line.kl is not None:
             by_method.setdefault(line.method, []).append(line)
-    floor = _floor(result)
-    named = styles(name for name, lines in by_method.items() if lines[0].rows is not None)
+    floor = _find_floor(result)
+    named = assign_styles(name for name, lines in by_method.items() if lines[0].rows is not None)
     for name, lines in by_method.items():
         colour, marker = named.get(name, ("#000000", "*"))
         sized = [line for line in lines if line.rows is not None]
-        kls = [_height(line, floor) for line in lines]
+        kls = [_compute_height(line, floor) for line in lines]
         if sized:
             left.plot([line.rows for line in sized], kls, color=colour, linewidth=1.8)
         for line, kl in zip(lines, kls, strict=True):
@@ -63,29 +63,29 @@ def comparison(result: Comparison) -> Any:
         axes.set_yscale("log")
         if floor is not None:
             _mark_zero(axes, floor)
-    plain_sizes(left, np.array([one.rows for one in result.lines if one.rows is not None]))
-    dress(left, f"Of {result.n_rows:,} rows", "rows kept", "KL(coreset ‖ full), nats")
-    dress(right, "What the build cost (open: lower bounds of KL)", "seconds of the build", "")
+    format_sizes(left, np.array([one.rows for one in result.lines if one.rows is not None]))
+    style_axes(left, f"Of {result.n_rows:,} rows", "rows kept", "KL(coreset ‖ full), nats")
+    style_axes(right, "What the build cost (open: lower bounds of KL)", "seconds of the build", "")
     picture.legend(
         *right.get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False
     )
     return picture
 
 
-def _floor(comparison: Comparison) -> float | None:
+def _find_floor(comparison: Comparison) -> float | None:
     """Return where to draw KLs of 0, a decade below the others; None if there is none."""
-    kls = [_kl(line) for line in comparison.lines if line.kl is not None]
+    kls = [_get_kl(line) for line in comparison.lines if line.kl is not None]
     if all(kl > 0.0 for kl in kls):
         return None
     return min((0.1 * kl for kl in kls if kl > 0.0), default=ROUNDING)
 
 
-def _height(line: Line, floor: float | None) -> float:
-    kl = _kl(line)
+def _compute_height(line: Line, floor: float | None) -> float:
+    kl = _get_kl(line)
     return kl if floor is None or kl > 0.0 else floor
 
 
-def _kl(line: Line) -> float:
+def _get_kl(line: Line) -> float:
     """Return the KL of a line with figures, or its lower bound where that is all that is known."""
     kl = line.kl if line.kl_is_known else line.kl_low
     assert kl is not None

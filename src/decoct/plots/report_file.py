@@ -12,7 +12,7 @@ import xarray as xr
 from decoct.certificates.certificate import Certificate, check
 from decoct.coreset import Coreset
 from decoct.errors import RequestError
-from decoct.plots.page import report_page
+from decoct.plots.page import load_template, report_page
 from decoct.plots.style import figure
 from decoct.runtime.files import require_writable, write_atomically
 from decoct.samplers.base import Draws
@@ -63,7 +63,8 @@ def write_report(
     Raises
     ------
     RequestError
-        matplotlib is missing, the path cannot be written, or the draws do not fit the model.
+        matplotlib or jinja2 is missing, the path cannot be written, or the draws do not fit the
+        model.
     CoresetFileError
         The rows are not the ones the coreset was built from.
 
@@ -79,13 +80,16 @@ def write_report(
     True
     """
     target = require_writable(path, "path")
-    figure()  # before any work: is matplotlib there?
+    figure()  # before any work: are matplotlib and jinja2 there?
+    load_template()
     if draws is None:
         draws = coreset.sample(seed=seed)
-    elif not isinstance(draws, xr.DataTree):
-        draws = _named(coreset, draws)
-    else:
-        _finite(unconstrained(draws, coreset.dim))
+    z = unconstrained(draws, coreset.dim)
+    if not np.isfinite(z).all():
+        raise RequestError("The draws have values that are not finite; sample again.")
+    if not isinstance(draws, xr.DataTree):
+        space = coreset.density.space
+        draws = to_datatree(coreset.model, space, coreset.rows, Draws(z, "given", {}))
     certificate = None if rows is None else check(coreset, rows, draws)
     shown = draws.copy()
     add_unscaled(shown, coreset.model)
@@ -99,15 +103,3 @@ def write_report(
     )
     write_atomically(target, lambda part: Path(part).write_text(page, encoding="utf-8"))
     return certificate
-
-
-def _named(coreset: Coreset, draws: Any) -> xr.DataTree:
-    """Return an array of unconstrained draws with the model's names and scales."""
-    z = _finite(unconstrained(draws, coreset.dim))
-    return to_datatree(coreset.model, coreset.density.space, coreset.rows, Draws(z, "given", {}))
-
-
-def _finite(z: np.ndarray) -> np.ndarray:
-    if not np.isfinite(z).all():
-        raise RequestError("The draws have values that are not finite; sample again.")
-    return z

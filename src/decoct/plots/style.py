@@ -1,4 +1,4 @@
-"""What every picture shares: matplotlib on demand, no global state, colours all can tell apart."""
+"""What every picture shares: matplotlib on demand, no global state, colours that differ for all."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DPI = 120
 
 
 def figure(width: float = 10.0, height: float = 6.0) -> Any:
-    """Return an empty matplotlib Figure that no window and no pyplot knows of.
+    """Return an empty matplotlib Figure, without a window and outside pyplot.
 
     Parameters
     ----------
@@ -38,8 +38,8 @@ def figure(width: float = 10.0, height: float = 6.0) -> Any:
     return Figure(figsize=(width, height), dpi=DPI, layout="constrained", facecolor="white")
 
 
-def dress(axes: Any, title: str, x: str, y: str) -> None:
-    """Give axes their title, the names of both directions, and a quiet grid."""
+def style_axes(axes: Any, title: str, x: str, y: str) -> None:
+    """Set the title, the labels of both axes and a light grid."""
     axes.set_title(title, fontsize=13, loc="left")
     axes.set_xlabel(x, fontsize=12)
     axes.set_ylabel(y, fontsize=12)
@@ -50,7 +50,7 @@ def dress(axes: Any, title: str, x: str, y: str) -> None:
         axes.spines[side].set_visible(False)
 
 
-def styles(names: Iterable[str]) -> dict[str, tuple[str, str]]:
+def assign_styles(names: Iterable[str]) -> dict[str, tuple[str, str]]:
     """Return a colour and a marker for each name, in order."""
     return {
         name: (COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]) for i, name in enumerate(names)

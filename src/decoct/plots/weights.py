@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from decoct.coreset import Coreset
-from decoct.plots.style import COLOURS, GREY, dress, figure
+from decoct.plots.style import COLOURS, GREY, figure, style_axes
 
 
 def kept_weights(coreset: Coreset, *, title: str = "Weights of the kept rows") -> Any:
@@ -46,9 +46,9 @@ def kept_weights(coreset: Coreset, *, title: str = "Weights of the kept rows") -
     left.vlines(rank, weights.min() / 2.0, weights, color=COLOURS[0], linewidth=1.2)
     left.plot(rank, weights, "o", markersize=3.5, color=COLOURS[0])
     left.set_yscale("log")
-    dress(left, title, "rank of the row", "weight, rows stood for")
+    style_axes(left, title, "rank of the row", "weight, rows stood for")
     right.plot(rank, 100.0 * np.cumsum(weights) / weights.sum(), color=COLOURS[1], linewidth=2.0)
     right.axline((0.0, 0.0), (len(weights), 100.0), color=GREY, linestyle=":", linewidth=1.0)
     right.set_ylim(0.0, 102.0)
-    dress(right, "Share of the weight", "heaviest rows", "share of all weight, %")
+    style_axes(right, "Share of the weight", "heaviest rows", "share of all weight, %")
     return picture
