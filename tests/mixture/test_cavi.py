@@ -528,3 +528,84 @@ def test_a_scatter_that_is_not_definite_is_named():
     )
     with pytest.raises(ModelError, match="ill-defined empirical covariance"):
         start_mixture(prior, group_rows(x, gamma, np.ones((3, 1))))
+
+
+def spare_start(x, gamma, prior, components):
+    """All rows in the first and third component, nothing in the others."""
+    share = np.zeros((len(x), components))
+    share[:, [0, 2]] = np.random.default_rng(1).dirichlet(np.ones(2), size=len(x))
+    return start_mixture(prior, group_rows(x, gamma, share))
+
+
+@pytest.mark.parametrize(
+    ("kind", "exact", "waking"),
+    [*((kind, False, 60) for kind in KINDS), ("sticks", True, 60), ("sticks", False, 0)],
+)
+def test_components_without_rows_evaluated_as_one_change_no_digit(kind, exact, waking, monkeypatch):
+    rng = np.random.default_rng(3)
+    prior, components = priors(KINDS[kind], dim=8), 16
+    far = rng.normal(size=(200, 8)) + 60.0 * rng.normal(size=(3, 8))[rng.integers(3, size=200)]
+    # rows near the prior's mean wake some of the spare components up
+    x = np.concatenate([far, prior.components.mean + 0.3 * rng.normal(size=(waking, 8))])
+    gamma = rng.gamma(2.0, size=len(x))
+    start = spare_start(x, gamma, prior, components)
+    how = {"max_iterations": 30, "tolerance": 0.0, "on_iteration": lambda *a: None}
+    if exact:
+        monkeypatch.setattr(cavi, "LARGEST_REACH", -1.0)
+    plain = ascend(make_table(x, gamma), prior, start, **how)
+
+    evaluated, usual = [], ascent.find_occupied
+    monkeypatch.setattr(ascent, "LEAST_WORK", 0)
+    monkeypatch.setattr(
+        coordinate_ascent, "find_occupied", lambda *a: evaluated.append(usual(*a)) or evaluated[-1]
+    )
+    merged = ascend(make_table(x, gamma), prior, start, **how)
+    sizes = [components if one is None else len(one) for one in evaluated]
+    assert sizes[0] == 3
+    # a Dirichlet treats spare components alike, with rows and without
+    wakes = waking and kind != "dirichlet"
+    assert max(sizes) > 3 if wakes else max(sizes) == 3
+    np.testing.assert_allclose(merged.bounds, plain.bounds, rtol=1e-11)
+    np.testing.assert_allclose(merged.mixture.shares, plain.mixture.shares, rtol=1e-8, atol=1e-8)
+    for one, other in zip(merged.mixture.components, plain.mixture.components, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("changed", ["β", "W", "ν"])
+def test_spare_components_of_another_prior_are_no_prior(changed, monkeypatch):
+    # a warm start under new priors: what was idle is alike still, but not the new prior
+    rng = np.random.default_rng(3)
+    correlated = np.linalg.cholesky(np.full((8, 8), 0.5) + 0.5 * np.eye(8))
+    before = NormalWishart(np.zeros(8), np.float64(1.0), correlated, np.float64(9.0))
+    x = rng.normal(size=(200, 8)) + 60.0 * rng.normal(size=(3, 8))[rng.integers(3, size=200)]
+    gamma = np.ones(len(x))
+    start = spare_start(x, gamma, Priors(StickBreaking(1.7), before), 16)
+    new = {"β": {"mean_precision": np.float64(10.0)}, "W": {"chol": np.eye(8)}, "ν": {"dof": 40.0}}
+    prior = Priors(StickBreaking(1.7), before._replace(**new[changed]))
+    how = {"max_iterations": 8, "tolerance": 0.0, "on_iteration": lambda *a: None}
+    plain = ascend(make_table(x, gamma), prior, start, **how)
+    monkeypatch.setattr(ascent, "LEAST_WORK", 0)
+    assert (
+        len(ascent.find_occupied(make_table(x, gamma), ascent._make_known(prior.weights, start)))
+        == 3
+    )
+    merged = ascend(make_table(x, gamma), prior, start, **how)
+    assert not plain.fall
+    np.testing.assert_allclose(merged.bounds, plain.bounds, rtol=1e-11)
+
+
+def test_an_ill_conditioned_prior_changes_no_digit_either(monkeypatch):
+    rng = np.random.default_rng(0)
+    turn = np.linalg.qr(rng.normal(size=(8, 8)))[0]
+    chol = np.linalg.cholesky(turn * np.geomspace(1.0, 1e-11, 8) @ turn.T)
+    prior = Priors(
+        StickBreaking(1.0), NormalWishart(np.ones(8), np.float64(1.0), chol, np.float64(8.0))
+    )
+    x = rng.normal(size=(100, 8))
+    start = spare_start(x, np.ones(100), prior, 16)
+    how = {"max_iterations": 3, "tolerance": 0.0, "on_iteration": lambda *a: None}
+    plain = ascend(make_table(x, np.ones(100)), prior, start, **how)
+    monkeypatch.setattr(ascent, "LEAST_WORK", 0)
+    merged = ascend(make_table(x, np.ones(100)), prior, start, **how)
+    assert merged.fall == plain.fall
+    np.testing.assert_allclose(merged.bounds, plain.bounds, rtol=1e-10)

@@ -163,7 +163,8 @@ def ascend(
 
     def run(most: int) -> Iterations:
         limits = to_arrays(Limits(most, float(tolerance), reach, bool(bounds)))
-        return ascent.iterate(table, moved, known, to_arrays(float(bound)), limits, exact)
+        places = ascent.find_occupied(table, known) if most == 1 else None
+        return ascent.iterate(table, moved, known, to_arrays(float(bound)), limits, exact, places)
 
     block = 1 if on_iteration else ascent.choose_block(table, known)
     end, fall, exact = ascent.GOES_ON, 0.0, not known.reach <= reach

@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from decoct.mixture.e_step import Table, compute_reach, sum_rows
+from decoct.mixture.empty_components import LEAST_WORK, occupied, sum_rows_of_occupied
 from decoct.mixture.normal_wishart import (
     Expected,
     NormalWishart,
@@ -140,6 +141,7 @@ def iterate(
     bound: Float[Array, ""],
     limits: Limits,
     exact: bool,
+    places: Int[Any, " L"] | None = None,
 ) -> Iterations:
     """Take iterations by features or by factors, until the other is needed.
 
@@ -155,6 +157,8 @@ def iterate(
         What ends the call.
     exact
         By factors rather than features.
+    places
+        From `find_occupied`, in a call of one iteration; None to evaluate all components.
     """
 
     def goes_on(at: Iterations) -> Bool[Array, ""]:
@@ -164,7 +168,7 @@ def iterate(
         return (at.done < limits.most) & (at.end == GOES_ON) & ((at.done == 0) | fine)
 
     def step(at: Iterations) -> Iterations:
-        now, height, terms = _iterate_once(table, priors, at.known, exact)
+        now, height, terms = _iterate_once(table, priors, at.known, exact, places)
         rise = height - jnp.where(at.done == 0, bound, at.bounds[at.done - 1])
         fell = (rise < -ROUNDING * terms) & (limits.comparable | (at.done > 0))
         end = jnp.where(fell, FELL, GOES_ON)
@@ -208,9 +212,20 @@ def update_mixture(priors: Priors, statistics: Statistics) -> Mixture:
 
 def choose_block(table: Table, known: Known) -> int:
     """Return how many iterations a call takes."""
+    return int(np.clip(BLOCK_WORK // count_work(table, known), 1, BLOCK))
+
+
+def count_work(table: Table, known: Known) -> int:
+    """Return the multiplications of an E-step."""
     T, D = known.components.mean.shape
-    work = 2 * T * int(table.used) * table.x.shape[2] * (D * (D + 3) // 2 + 1)
-    return int(np.clip(BLOCK_WORK // work, 1, BLOCK))
+    return 2 * T * int(table.used) * table.x.shape[2] * (D * (D + 3) // 2 + 1)
+
+
+def find_occupied(table: Table, known: Known) -> Int[np.ndarray, " L"] | None:
+    """Return the ``places`` of `iterate` for a call of one iteration."""
+    if count_work(table, known) < LEAST_WORK:
+        return None
+    return occupied(known.mixture.components)
 
 
 def to_arrays(tree: Any) -> Any:
@@ -219,10 +234,14 @@ def to_arrays(tree: Any) -> Any:
 
 
 def _iterate_once(
-    table: Table, priors: Priors, before: Known, exact: bool
+    table: Table, priors: Priors, before: Known, exact: bool, places: Int[Any, " L"] | None
 ) -> tuple[Known, Float[Array, ""], Float[Array, ""]]:
     """Take one step (3, 4, 5), and return the bound after it (6), and the sum of its |terms|."""
-    evidence, statistics = sum_rows(table, before.components, before.log_shares, exact)
+    if places is None:
+        evidence, statistics = sum_rows(table, before.components, before.log_shares, exact)
+    else:
+        q = before.components, before.log_shares
+        evidence, statistics = sum_rows_of_occupied(table, *q, places, exact)
     now = _make_known(priors.weights, update_mixture(priors, statistics))
     spent = expected_log_likelihood(before.components, statistics)
     spent += statistics.counts * before.log_shares
