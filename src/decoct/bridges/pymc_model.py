@@ -26,10 +26,16 @@ from decoct.bridges.base import (
     starting_points,
     without_rows,
 )
-from decoct.bridges.log_exp_cancellation import simplified
-from decoct.bridges.pymc_graph import Program, constants_of_length, latent_shapes, quoted
+from decoct.bridges.pymc_graph import (
+    Program,
+    constants_of_length,
+    latent_shapes,
+    log_sigmoid_form,
+    quoted,
+)
 from decoct.bridges.pymc_layout import Layout, layout_of
 from decoct.bridges.pymc_weighted import weighted_model
+from decoct.bridges.rewrites import rewritten
 from decoct.coreset import Coreset
 from decoct.data.base import Rows
 from decoct.data.encoded import EncodedRows
@@ -135,7 +141,7 @@ class PyMCModel(BridgeModel):
 
     def log_likelihood(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
         """Return Σ over observed variables of log p(row n), in nats."""
-        return simplified(self.program.potentials)(params, dict(rows))
+        return rewritten(self.program.potentials, [log_sigmoid_form()])(params, dict(rows))
 
     def log_prior(self, params: Params) -> Float[Array, ""]:
         """Return the log density of free variables and potentials, Jacobians included."""
