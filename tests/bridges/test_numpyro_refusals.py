@@ -231,7 +231,7 @@ def test_a_prior_made_from_the_rows():
         with numpyro.plate("data", len(y)):
             numpyro.sample("y", dist.Normal(mu, 1.0), obs=y)
 
-    assert "prior's constants must be computed beforehand" in refusal(model)
+    assert "prior's constants must be computed outside the model" in refusal(model)
 
 
 def test_a_likelihood_hidden_in_a_factor():

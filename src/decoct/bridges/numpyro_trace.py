@@ -42,7 +42,7 @@ Trace = dict[str, Site]
 class Weights:
     """Weights along a plate, one array for each place the plate can have among a site's axes.
 
-    The same object is handed out each time: ArviZ compares traces of a model, scales and all, and
+    The same object is returned each time: ArviZ compares traces of a model, scales and all, and
     arrays that are not the same cannot be compared there.
 
     Parameters
@@ -75,7 +75,7 @@ class RowsPlate(Messenger):
 
     A plate of a fixed size N that is handed n rows becomes one of n rows without the factor N/n
     that NumPyro puts on subsamples. Weights act as those of ``numpyro.handlers.scale``, except that
-    zeros are welcome and only observed sites of this plate are touched.
+    zeros are allowed and only observed sites of this plate are touched.
 
     Parameters
     ----------
@@ -118,16 +118,16 @@ class RowsPlate(Messenger):
             msg["scale"] = aligned if msg["scale"] is None else msg["scale"] * aligned
 
 
-def bernoulli_forms(rows: Mapping[str, Array]) -> list[PackageForm]:
+def make_bernoulli_forms(rows: Mapping[str, Array]) -> list[PackageForm]:
     """Return how NumPyro writes log p(y | logit) = log σ((2y − 1) logit), for each type of column.
 
     While NumPyro's validation is off, values y between 0 and 1 may be meant: NumPyro computes them.
     """
     types = {np.dtype(column.dtype) for column in rows.values()}
-    return [_bernoulli_form(dtype) for dtype in sorted(types, key=str) if dtype.kind in "iubf"]
+    return [_make_bernoulli_form(dtype) for dtype in sorted(types, key=str) if dtype.kind in "iubf"]
 
 
-def _bernoulli_form(dtype: np.dtype) -> PackageForm:
+def _make_bernoulli_form(dtype: np.dtype) -> PackageForm:
     def written(y: Array, logits: Array) -> Array:
         return BernoulliLogits(logits, validate_args=dtype.kind == "f").log_prob(y)
 

@@ -23,7 +23,7 @@ def check_latents(
 ) -> None:
     """Refuse a model with a latent array of as many entries as there are rows.
 
-    Tables in which two rows have the same whole numbers are welcome: these rows can share an entry.
+    Tables in which two rows have the same whole numbers are allowed: these rows can share an entry.
     One pass where an array has N entries, in all or along an axis, else none.
 
     Parameters
@@ -45,7 +45,7 @@ def check_latents(
     if n < 2 or not found:
         return
     size = min(DEFAULT_CHUNK, n)
-    if len(rows.map_reduce(_WholeNumbers(model), _both, size=size, columns=inputs)) == n:
+    if len(rows.map_reduce(_WholeNumbers(model), _join, size=size, columns=inputs)) == n:
         raise ModelError(
             f"'{found[0]}' has a latent value for every one of the {n:,} rows. One unknown per row "
             "cannot be kept by a coreset of rows. Marginalise it, or give it groups of several "
@@ -66,5 +66,5 @@ class _WholeNumbers:
         return np.unique(np.hstack(columns) if columns else places, axis=0)
 
 
-def _both(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+def _join(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     return np.unique(np.concatenate([first, second]), axis=0)

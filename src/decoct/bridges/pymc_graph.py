@@ -249,7 +249,7 @@ def _to_jax(fgraph: FunctionGraph) -> Callable[..., Any]:
         ) from error
 
 
-def log_sigmoid_form() -> PackageForm:
+def make_log_sigmoid_form() -> PackageForm:
     """Return how PyTensor writes log σ(−x): as the negative of its softplus(x)."""
     _load_backend()
     from pytensor.link.jax.dispatch.basic import jax_funcify

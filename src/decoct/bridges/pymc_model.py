@@ -30,12 +30,12 @@ from decoct.bridges.pymc_graph import (
     Program,
     constants_of_length,
     latent_shapes,
-    log_sigmoid_form,
+    make_log_sigmoid_form,
     quoted,
 )
 from decoct.bridges.pymc_layout import Layout, layout_of
 from decoct.bridges.pymc_weighted import weighted_model
-from decoct.bridges.rewrites import rewritten
+from decoct.bridges.rewrites import rewrite
 from decoct.coreset import Coreset
 from decoct.data.base import Rows
 from decoct.data.encoded import EncodedRows
@@ -141,7 +141,7 @@ class PyMCModel(BridgeModel):
 
     def log_likelihood(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
         """Return Σ over observed variables of log p(row n), in nats."""
-        return rewritten(self.program.potentials, [log_sigmoid_form()])(params, dict(rows))
+        return rewrite(self.program.potentials, [make_log_sigmoid_form()])(params, dict(rows))
 
     def log_prior(self, params: Params) -> Float[Array, ""]:
         """Return the log density of free variables and potentials, Jacobians included."""
@@ -225,7 +225,7 @@ def bridge(model: pm.Model) -> PyMCModel:
 
 
 def _own_start(model: pm.Model) -> dict[str, np.ndarray] | None:
-    """Return PyMC's own starting point: a prior may know better than zero.
+    """Return PyMC's own starting point: zero may be impossible under a prior.
 
     None where PyMC has none, as for ``initval="prior"`` of a prior that cannot be drawn from; the
     other points are left then, and `chosen_start` refuses the model if none of them will do.
@@ -280,7 +280,7 @@ def _probed(
     except jax.errors.JAXTypeError as error:
         raise ModelError(
             "The model has shapes that depend on the values of its data or parameters, which JAX "
-            "cannot compile. Compute sizes beforehand, and use pm.math.switch for choices. "
+            "cannot compile. Compute sizes outside the model, and use pm.math.switch for choices. "
             f"JAX says: {quoted(error)}"
         ) from error
     except FAILURES as error:

@@ -57,7 +57,7 @@ class PackageForm(NamedTuple):
     meant: Callable[..., tuple[Any, Any]]
 
 
-def rewritten(fn: Callable[..., Any], forms: Sequence[PackageForm] = ()) -> Callable[..., Any]:
+def rewrite(fn: Callable[..., Any], forms: Sequence[PackageForm] = ()) -> Callable[..., Any]:
     """Return a pure JAX function with operations replaced.
 
     Parameters
@@ -69,9 +69,9 @@ def rewritten(fn: Callable[..., Any], forms: Sequence[PackageForm] = ()) -> Call
     """
 
     def wrapped(*arguments: Any) -> Any:
-        known = [_Known(form, *_traced(form.written, form.examples)) for form in forms]
+        known = [_Known(form, *_trace(form.written, form.examples)) for form in forms]
         closed, shape = jax.make_jaxpr(fn, return_shape=True)(*arguments)
-        terms = _evaluated(closed, [_Term(leaf) for leaf in jax.tree.leaves(arguments)], known)
+        terms = _evaluate(closed, [_Term(leaf) for leaf in jax.tree.leaves(arguments)], known)
         return jax.tree.unflatten(jax.tree.structure(shape), [term.value for term in terms])
 
     return wrapped
@@ -95,13 +95,13 @@ class _Known(NamedTuple):
     result: _Term
 
 
-def _traced(fn: Callable[..., Array], examples: tuple[Any, ...]) -> tuple[list[_Term], _Term]:
+def _trace(fn: Callable[..., Array], examples: tuple[Any, ...]) -> tuple[list[_Term], _Term]:
     arguments = [_Term(np.asarray(example)) for example in examples]
-    (result,) = _evaluated(jax.make_jaxpr(fn)(*examples), arguments, ())
+    (result,) = _evaluate(jax.make_jaxpr(fn)(*examples), arguments, ())
     return arguments, result
 
 
-def _evaluated(closed: ClosedJaxpr, given: Sequence[_Term], known: Sequence[_Known]) -> list[_Term]:
+def _evaluate(closed: ClosedJaxpr, given: Sequence[_Term], known: Sequence[_Known]) -> list[_Term]:
     """Return the results of a program and of the calls it makes; loops and branches stay."""
     jaxpr: Any = closed.jaxpr
     held = dict(zip(jaxpr.constvars, map(_Term, closed.consts), strict=True))
@@ -113,15 +113,15 @@ def _evaluated(closed: ClosedJaxpr, given: Sequence[_Term], known: Sequence[_Kno
     for eqn in jaxpr.eqns:
         inputs = [term(atom) for atom in eqn.invars]
         with eqn.ctx.manager:
-            held |= dict(zip(eqn.outvars, _results(eqn, inputs, known), strict=True))
+            held |= dict(zip(eqn.outvars, _compute(eqn, inputs, known), strict=True))
     return [term(atom) for atom in jaxpr.outvars]
 
 
-def _results(eqn: Any, inputs: list[_Term], known: Sequence[_Known]) -> list[_Term]:
+def _compute(eqn: Any, inputs: list[_Term], known: Sequence[_Known]) -> list[_Term]:
     """Return what an operation gives."""
     if eqn.primitive is primitives.jit_p:
-        return _evaluated(eqn.params["jaxpr"], inputs, known)
-    replaced = _replaced(eqn, inputs)
+        return _evaluate(eqn.params["jaxpr"], inputs, known)
+    replaced = _replace(eqn, inputs)
     if replaced is not None:
         return [replaced]
     bound = eqn.primitive.get_bind_params(eqn.params)
@@ -131,10 +131,10 @@ def _results(eqn: Any, inputs: list[_Term], known: Sequence[_Known]) -> list[_Te
     if eqn.primitive.multiple_results:
         return [_Term(value) for value in values]
     made = _Term(values, eqn.primitive.name, eqn.params, inputs)
-    return [next((found for one in known if (found := _as_log_sigmoid(made, one))), made)]
+    return [next((found for one in known if (found := _recognise(made, one))), made)]
 
 
-def _replaced(eqn: Any, inputs: list[_Term]) -> _Term | None:
+def _replace(eqn: Any, inputs: list[_Term]) -> _Term | None:
     """Return what stands for an operation, or None."""
     first = inputs[0] if inputs else None
     if first is None:
@@ -143,7 +143,7 @@ def _replaced(eqn: Any, inputs: list[_Term]) -> _Term | None:
         case "log" if _is_real_exp(first):
             return first.inputs[0]
         case "custom_jvp_call" if _is_xlogy(eqn) and _is_real_exp(inputs[1]):
-            return _Term(_times(first.value, inputs[1].inputs[0].value))
+            return _Term(_multiply(first.value, inputs[1].inputs[0].value))
         case "eq" if _is_real_exp(first) and _is_constant(inputs[1], 0.0):
             return _Term(first.inputs[0].value == -jnp.inf)
         case "ge" if first.name == "logistic" and _is_constant(inputs[1], 0.0):
@@ -151,9 +151,9 @@ def _replaced(eqn: Any, inputs: list[_Term]) -> _Term | None:
         case "le" if first.name == "logistic" and _is_constant(inputs[1], 1.0):
             return _Term(jnp.ones(np.shape(first.value), bool))
         case "reshape" | "squeeze" if first.name == "dot_general":
-            return _vector_product(first, np.shape(eqn.outvars[0].aval))
+            return _multiply_by_vector(first, np.shape(eqn.outvars[0].aval))
         case "select_n" if len(inputs) == 3:
-            return _chosen(*inputs)
+            return _merge_choice(*inputs)
     return None
 
 
@@ -176,71 +176,77 @@ def _is_constant(term: _Term, wanted: Any) -> bool:
 
 def _is_xlogy(eqn: Any) -> bool:
     """Return whether an operation is JAX's own xlogy, of whose name there may be others."""
-    return _source(eqn) == _source_of_xlogy()
+    return _find_source(eqn) == _find_source_of_xlogy()
 
 
-def _source(eqn: Any) -> str | None:
+def _find_source(eqn: Any) -> str | None:
     """Return the name, file and line of a function with a derivative of its own."""
     return eqn.params["call_jaxpr"].jaxpr.debug_info.func_src_info
 
 
 @cache
-def _source_of_xlogy() -> str:
+def _find_source_of_xlogy() -> str:
     made: Any = jax.make_jaxpr(jax.scipy.special.xlogy)(1.0, 1.0)
-    (source,) = (_source(eqn) for eqn in made.eqns if eqn.primitive is primitives.custom_jvp_call_p)
+    (source,) = (
+        _find_source(eqn) for eqn in made.eqns if eqn.primitive is primitives.custom_jvp_call_p
+    )
     assert source is not None
     return source
 
 
-def _times(a: Any, x: Any) -> Any:
+def _multiply(a: Any, x: Any) -> Any:
     """Return a x, 0 where a is 0, in vector code: a choice for every x would take twice as long."""
     most = jnp.where(a == 0.0, jnp.finfo(x.dtype).max, jnp.inf)
     return a * jnp.clip(x, -most, most)
 
 
-def _vector_product(product: _Term, shape: tuple[int, ...]) -> _Term | None:
+def _multiply_by_vector(product: _Term, shape: tuple[int, ...]) -> _Term | None:
     """Return A v for the vector of A v[:, None], or None."""
     matrix, column = product.inputs
     if column.name not in ("reshape", "broadcast_in_dim") or len(shape) != 1:
         return None
     vector = column.inputs[0].value
-    contracted = product.params["dimension_numbers"] == (((1,), (0,)), ((), ()))
-    if not contracted or np.shape(column.value) != (*np.shape(vector), 1):
+    is_product = product.params["dimension_numbers"] == (((1,), (0,)), ((), ()))
+    if (
+        not is_product
+        or np.ndim(matrix.value) != 2
+        or np.shape(column.value) != (*np.shape(vector), 1)
+    ):
         return None
     return _Term(jnp.matmul(matrix.value, vector).astype(product.value.dtype))
 
 
-def _log_sigmoid(argument: Any, addend: Any) -> _Term:
+def _make_log_sigmoid(argument: Any, addend: Any) -> _Term:
     terms = (_Term(argument), _Term(addend))
     return _Term(log_sigmoid(argument) + addend, LOG_SIGMOID, inputs=terms)
 
 
-def _chosen(which: _Term, no: _Term, yes: _Term) -> _Term | None:
+def _merge_choice(which: _Term, no: _Term, yes: _Term) -> _Term | None:
     """Return a choice between two log σ, or between one and −∞, as one log σ; else None."""
-    (x, addend), (other_x, other_addend) = _parts(yes), _parts(no)
+    (x, addend), (other_x, other_addend) = _split(yes), _split(no)
     if addend is None or other_addend is None or (x is None and other_x is None):
         return None
     if x is None or other_x is None:
         argument = other_x if x is None else x
     else:
         argument = jnp.where(which.value, x, other_x)
-    return _log_sigmoid(argument, jnp.where(which.value, addend, other_addend))
+    return _make_log_sigmoid(argument, jnp.where(which.value, addend, other_addend))
 
 
-def _parts(term: _Term) -> tuple[Any, Any]:
+def _split(term: _Term) -> tuple[Any, Any]:
     """Return argument and addend of log σ; None and −∞ of −∞; None and None of anything else."""
     if term.name == LOG_SIGMOID:
         return term.inputs[0].value, term.inputs[1].value
     return None, (-jnp.inf if _is_constant(term, -np.inf) else None)
 
 
-def _as_log_sigmoid(term: _Term, known: _Known) -> _Term | None:
+def _recognise(term: _Term, known: _Known) -> _Term | None:
     """Return log σ if a term is what a package writes for it, else None."""
     found: dict[_Term, _Term] = {}
     if not _is_same(known.result, term, known.arguments, found):
         return None
     argument, addend = known.form.meant(*(found[one].value for one in known.arguments))
-    return _log_sigmoid(argument, addend)
+    return _make_log_sigmoid(argument, addend)
 
 
 def _is_same(
