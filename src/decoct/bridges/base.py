@@ -385,8 +385,8 @@ def check_row_by_row(probed: Probe) -> None:
     if not _same(probed.priors[:, 0], probed.priors[:, 1]):
         raise ModelError(
             "The prior, or a factor outside the rows' plate, changes with the rows given. A "
-            "prior's constants must be computed outside the model and passed as constants; a factor "
-            "that belongs to the rows goes inside the plate, one value per row."
+            "prior's constants must be computed outside the model and passed as constants; a "
+            "factor that belongs to the rows goes inside the plate, one value per row."
         )
 
 

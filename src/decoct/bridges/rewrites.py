@@ -206,12 +206,10 @@ def _multiply_by_vector(product: _Term, shape: tuple[int, ...]) -> _Term | None:
     if column.name not in ("reshape", "broadcast_in_dim") or len(shape) != 1:
         return None
     vector = column.inputs[0].value
+    is_matrix = np.ndim(matrix.value) == 2
     is_product = product.params["dimension_numbers"] == (((1,), (0,)), ((), ()))
-    if (
-        not is_product
-        or np.ndim(matrix.value) != 2
-        or np.shape(column.value) != (*np.shape(vector), 1)
-    ):
+    is_column = np.shape(column.value) == (*np.shape(vector), 1)
+    if not (is_matrix and is_product and is_column):
         return None
     return _Term(jnp.matmul(matrix.value, vector).astype(product.value.dtype))
 
