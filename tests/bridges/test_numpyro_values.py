@@ -208,6 +208,19 @@ def test_an_impossible_label_names_the_row(label):
         _assert_row_17_is_named(bridge, given, label)
 
 
+@pytest.mark.parametrize("dtype", [bool, np.int32, np.int64, np.float64])
+def test_bernoulli_sites_have_no_choice_at_every_draw(bridges, dtype):
+    """NumPyro's guards against infinite logits would make a pass three times as long."""
+    _, given, bridge = bridges["logistic"]
+    rows, params = {**given, "y": given["y"].astype(dtype)}, {"beta": np.array([0.3, -0.2, 0.1])}
+    with numpyro.validation_enabled(), jax.enable_x64(True):
+        lowered = jax.jit(lambda p, rows: bridge.log_likelihood(p, rows)).lower(params, rows)
+        values = bridge.log_likelihood(params, rows)
+    assert "is-finite" not in str(lowered.compile().as_text())
+    logits = given["x"] @ params["beta"]
+    np.testing.assert_allclose(values, given["y"] * logits - np.logaddexp(0.0, logits), rtol=1e-12)
+
+
 def test_soft_labels_are_numpyros_affair_while_its_validation_is_off():
     given = {**logistic_rows(30), "y": np.linspace(0.0, 1.0, 30)}
     with numpyro.validation_enabled(False):

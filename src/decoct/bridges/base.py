@@ -51,7 +51,7 @@ Evaluate = Callable[[Params, Mapping[str, Any]], tuple[Array, Array, dict[str, A
 
 
 class HeldRows:
-    """Rows that a model can hand out but that are no part of it.
+    """Rows that a model can return but that are no part of it.
 
     As a pytree this has neither leaves nor identity, and pickled it is empty: compiled functions,
     their caches and messages to workers never hold the data.
@@ -379,14 +379,14 @@ def check_row_by_row(probed: Probe) -> None:
     if not _same(probed.whole[where], probed.apart[where]):
         raise ModelError(
             "The log-likelihood of a row changes with the other rows given: the model computes "
-            "something from the whole table (a mean, a maximum, a rank). Compute it beforehand and "
-            "pass it as a constant."
+            "something from the whole table (a mean, a maximum, a rank). Compute it outside the "
+            "model and pass it as a constant."
         )
     if not _same(probed.priors[:, 0], probed.priors[:, 1]):
         raise ModelError(
             "The prior, or a factor outside the rows' plate, changes with the rows given. A "
-            "prior's constants must be computed beforehand and passed as constants; a factor that "
-            "belongs to the rows goes inside the plate, one value per row."
+            "prior's constants must be computed outside the model and passed as constants; a "
+            "factor that belongs to the rows goes inside the plate, one value per row."
         )
 
 

@@ -29,9 +29,9 @@ def from_numpyro(
     Parameters
     ----------
     model
-        A NumPyro model, handlers around it welcome (`reparam`, `scope`, ...). Its data are its
-        arguments, with the rows on their first axis. Plates of groups and the like are welcome as
-        long as their sizes do not follow the rows.
+        A NumPyro model, with or without handlers (`reparam`, `scope`, ...). Its data are its
+        arguments, with the rows on their first axis. Plates of groups and the like are allowed if
+        their sizes do not follow the rows.
     rows
         Argument name -> value. Arrays with as many entries along their first axis as the plate is
         long are the rows; all else is constant. Or any table that `decoct.rows` takes, also one

@@ -31,11 +31,11 @@ from decoct.bridges.base import (
     starting_points,
     without_rows,
 )
-from decoct.bridges.log_exp_cancellation import simplified
 from decoct.bridges.numpyro_checks import axes, examine, latent_shapes, plate_size
 from decoct.bridges.numpyro_sites import CONSTANTS, Facts, facts_of, facts_of_all, quoted
-from decoct.bridges.numpyro_trace import Program, WeightedModel
+from decoct.bridges.numpyro_trace import Program, WeightedModel, make_bernoulli_forms
 from decoct.bridges.per_row_latents import check_latents
+from decoct.bridges.rewrites import rewrite
 from decoct.coreset import Coreset
 from decoct.data.arrays import ArrayRows
 from decoct.data.encoded import EncodedRows
@@ -69,7 +69,7 @@ class NumPyroModel(BridgeModel):
 
     def log_likelihood(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
         """Return Σ over observed sites of log p(row n), in nats."""
-        return simplified(self.program.potentials)(params, dict(rows))
+        return rewrite(self.program.potentials, make_bernoulli_forms(rows))(params, dict(rows))
 
     def log_prior(self, params: Params) -> Float[Array, ""]:
         """Return the log density of everything outside the rows' plate, Jacobians included."""

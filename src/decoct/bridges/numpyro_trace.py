@@ -22,16 +22,15 @@ import numpy as np
 import numpyro
 from jaxtyping import Array, Float
 from numpyro import handlers
-from numpyro.distributions import BernoulliLogits, Poisson, biject_to
-from numpyro.distributions.constraints import nonnegative_integer
+from numpyro.distributions import BernoulliLogits, biject_to
 from numpyro.distributions.util import sum_rightmost
 from numpyro.infer.initialization import init_to_uniform
 from numpyro.infer.util import compute_log_probs
 from numpyro.primitives import Messenger
 
+from decoct.bridges.rewrites import PackageForm
 from decoct.errors import RequestError
 from decoct.models.base import Params
-from decoct.models.logistic import log_sigmoid
 
 Site = dict[str, Any]
 """A site of a NumPyro trace."""
@@ -43,7 +42,7 @@ Trace = dict[str, Site]
 class Weights:
     """Weights along a plate, one array for each place the plate can have among a site's axes.
 
-    The same object is handed out each time: ArviZ compares traces of a model, scales and all, and
+    The same object is returned each time: ArviZ compares traces of a model, scales and all, and
     arrays that are not the same cannot be compared there.
 
     Parameters
@@ -76,7 +75,7 @@ class RowsPlate(Messenger):
 
     A plate of a fixed size N that is handed n rows becomes one of n rows without the factor N/n
     that NumPyro puts on subsamples. Weights act as those of ``numpyro.handlers.scale``, except that
-    zeros are welcome and only observed sites of this plate are touched.
+    zeros are allowed and only observed sites of this plate are touched.
 
     Parameters
     ----------
@@ -119,40 +118,24 @@ class RowsPlate(Messenger):
             msg["scale"] = aligned if msg["scale"] is None else msg["scale"] * aligned
 
 
-class Vectorised(Messenger):
-    """Evaluate Bernoulli sites with logits by log σ(±logit), and find impossible counts by row.
+def make_bernoulli_forms(rows: Mapping[str, Array]) -> list[PackageForm]:
+    """Return how NumPyro writes log p(y | logit) = log σ((2y − 1) logit), for each type of column.
 
-    The same numbers as NumPyro's, whose guards against infinite logits and impossible values, made
-    for every row and draw, keep XLA's CPU backend from vectorising. Impossible values have
-    log-probability −∞, as there while its validation is on; while it is off, values that are no
-    integers may be meant and are left to NumPyro.
+    While NumPyro's validation is off, values y between 0 and 1 may be meant: NumPyro computes them.
     """
-
-    def process_message(self, msg: Any) -> None:
-        fn = msg.get("fn")
-        if not is_observed(msg):
-            return
-        if type(fn) is Poisson and fn._validate_args and not fn.is_sparse:
-            msg["fn"] = _CheckedPoisson(fn.rate, validate_args=False)
-        if type(fn) is not BernoulliLogits:
-            return
-        if fn._validate_args or jnp.result_type(msg["value"]).kind in "iub":
-            msg["fn"] = _SignedBernoulli(fn.logits, validate_args=False)
+    types = {np.dtype(column.dtype) for column in rows.values()}
+    return [_make_bernoulli_form(dtype) for dtype in sorted(types, key=str) if dtype.kind in "iubf"]
 
 
-class _SignedBernoulli(BernoulliLogits):
-    def log_prob(self, value: Any, intermediates: Any = None) -> Array:
-        value = jnp.asarray(value)
-        sign = jnp.where(value == 1, 1.0, -1.0)
-        possible = jnp.where((value == 0) | (value == 1), 0.0, -jnp.inf)
-        return log_sigmoid(sign * self.logits) + possible
+def _make_bernoulli_form(dtype: np.dtype) -> PackageForm:
+    def written(y: Array, logits: Array) -> Array:
+        return BernoulliLogits(logits, validate_args=dtype.kind == "f").log_prob(y)
 
+    def meant(y: Array, logits: Array) -> tuple[Array, Array]:
+        possible = (y == 0) | (y == 1)
+        return jnp.where(y == 1, 1.0, -1.0) * logits, jnp.where(possible, 0.0, -jnp.inf)
 
-class _CheckedPoisson(Poisson):
-    def log_prob(self, value: Any) -> Array:
-        possible = nonnegative_integer(value)
-        count = jnp.where(possible, value, 0)
-        return super().log_prob(count) + jnp.where(possible, 0.0, -jnp.inf)
+    return PackageForm(written, (np.zeros(2, dtype), np.zeros(2)), meant)
 
 
 def frame_of(site: Any, plate: str) -> Any:
@@ -260,7 +243,7 @@ class Program:
         substituted = handlers.substitute(seeded, substitute_fn=substitute)
         if not rows:
             return substituted
-        return RowsPlate(Vectorised(substituted), self.plate, _n_rows(rows))
+        return RowsPlate(substituted, self.plate, _n_rows(rows))
 
     def _arguments(self, rows: Mapping[str, Any]) -> dict[str, Any]:
         # JAX arrays, which traced row indices can index, yet concrete where this is compiled

@@ -33,11 +33,12 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.rewriting.basic import in2out, node_rewriter
 from pytensor.graph.traversal import ancestors, graph_inputs
 from pytensor.raise_op import CheckAndRaise
+from pytensor.scalar.math import softplus
 from pytensor.tensor.basic import ARange, cast, constant
 
-from decoct.bridges import pymc_bernoulli, pymc_densities, pymc_products
 from decoct.bridges.arguments import described_constant
 from decoct.bridges.pymc_layout import Layout
+from decoct.bridges.rewrites import PackageForm
 from decoct.errors import ModelError
 from decoct.models.base import Params
 
@@ -67,7 +68,6 @@ class Graph:
         mode.optimizer.rewrite(fgraph)
         _without_checks.rewrite(fgraph)
         _wide_ranges.rewrite(fgraph)
-        pymc_products.as_vectors.rewrite(fgraph)
         self.fgraph = fgraph
         self._translated: Callable[..., Any] | None = None
 
@@ -104,7 +104,8 @@ class Program:
     def __init__(self, model: pm.Model, layout: Layout) -> None:
         self.free = tuple(rv.name for rv in model.free_RVs)
         self.observed = tuple(rv.name for rv in model.observed_RVs)
-        potentials = [_summed(density) for density in pymc_densities.pointwise(model)]
+        densities: Any = model.logp(vars=model.observed_RVs, sum=False)
+        potentials = [_summed(density) for density in densities]
         _check_one_value_a_row(self.observed, potentials)
         prior = model.logp(vars=[*model.free_RVs, *model.potentials])
         named = {v.name: v for v in model.unobserved_value_vars}
@@ -236,8 +237,6 @@ def _to_jax(fgraph: FunctionGraph) -> Callable[..., Any]:
     check: Any = getattr(multivariate, "PosDefMatrix", None)  # PyMC 6 has none
     if check is not None and translate.dispatch(check) is translate.dispatch(object):
         translate.register(check)(_positive_definite)
-    pymc_bernoulli.register()
-    pymc_products.register()
     try:
         # constants of the graph are turned into arrays, also while something is being compiled
         with jax.enable_x64(True), jax.ensure_compile_time_eval():
@@ -248,6 +247,16 @@ def _to_jax(fgraph: FunctionGraph) -> Callable[..., Any]:
             f"{quoted(error).rstrip('.')}. Write that part with other operations, or register a "
             "translation with pytensor.link.jax.dispatch.jax_funcify."
         ) from error
+
+
+def make_log_sigmoid_form() -> PackageForm:
+    """Return how PyTensor writes log σ(−x): as the negative of its softplus(x)."""
+    _load_backend()
+    from pytensor.link.jax.dispatch.basic import jax_funcify
+
+    translate: Any = jax_funcify
+    translated = translate(softplus)
+    return PackageForm(lambda x: -translated(x), (np.zeros(2),), lambda x: (-x, 0.0))
 
 
 def quoted(error: Exception) -> str:

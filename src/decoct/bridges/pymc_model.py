@@ -26,10 +26,16 @@ from decoct.bridges.base import (
     starting_points,
     without_rows,
 )
-from decoct.bridges.log_exp_cancellation import simplified
-from decoct.bridges.pymc_graph import Program, constants_of_length, latent_shapes, quoted
+from decoct.bridges.pymc_graph import (
+    Program,
+    constants_of_length,
+    latent_shapes,
+    make_log_sigmoid_form,
+    quoted,
+)
 from decoct.bridges.pymc_layout import Layout, layout_of
 from decoct.bridges.pymc_weighted import weighted_model
+from decoct.bridges.rewrites import rewrite
 from decoct.coreset import Coreset
 from decoct.data.base import Rows
 from decoct.data.encoded import EncodedRows
@@ -137,7 +143,7 @@ class PyMCModel(BridgeModel):
 
     def log_likelihood(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
         """Return Σ over observed variables of log p(row n), in nats."""
-        return simplified(self.program.potentials)(params, dict(rows))
+        return rewrite(self.program.potentials, [make_log_sigmoid_form()])(params, dict(rows))
 
     def log_prior(self, params: Params) -> Float[Array, ""]:
         """Return the log density of free variables and potentials, Jacobians included."""
@@ -221,7 +227,7 @@ def bridge(model: pm.Model) -> PyMCModel:
 
 
 def _own_start(model: pm.Model) -> dict[str, np.ndarray] | None:
-    """Return PyMC's own starting point: a prior may know better than zero.
+    """Return PyMC's own starting point: zero may be impossible under a prior.
 
     None where PyMC has none, as for ``initval="prior"`` of a prior that cannot be drawn from; the
     other points are left then, and `chosen_start` refuses the model if none of them will do.
@@ -276,7 +282,7 @@ def _probed(
     except jax.errors.JAXTypeError as error:
         raise ModelError(
             "The model has shapes that depend on the values of its data or parameters, which JAX "
-            "cannot compile. Compute sizes beforehand, and use pm.math.switch for choices. "
+            "cannot compile. Compute sizes outside the model, and use pm.math.switch for choices. "
             f"JAX says: {quoted(error)}"
         ) from error
     except FAILURES as error:
