@@ -6,11 +6,13 @@ import argparse
 import csv
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from decoct.runtime.progress import ProgressBar
 
 
 def parser(module_doc: str | None, folder: Path) -> argparse.ArgumentParser:
@@ -69,3 +71,22 @@ def quartiles(values: Iterable[float]) -> tuple[float, float, float]:
 
 def _short(value: Any) -> Any:
     return f"{value:.6g}" if isinstance(value, (float, np.floating)) else value
+
+
+class Picks(ProgressBar):
+    """A silent progress bar that hands on the iterations of a solver.
+
+    Parameters
+    ----------
+    note
+        Called with the number of iterations done.
+    """
+
+    def __init__(self, note: Callable[[float], None]) -> None:
+        super().__init__(False)
+        self._note = note
+
+    def advance(self, units: float, unit: str | None = None) -> None:
+        if unit == "picks":
+            self._note(units)
+        super().advance(units, unit)

@@ -26,7 +26,10 @@ CHECKED = (
     "stats.divergences",
     "stats.tangent",
     "samplers",
-    "theory",
+    "theory.alignment",
+    "theory.bounds",
+    "theory.information_geometry",
+    "theory.path_divergence",
     "constructions",
 )
 install_import_hook([f"decoct.{name}" for name in CHECKED], "tests.typechecking.check")

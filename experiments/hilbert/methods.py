@@ -30,6 +30,7 @@ from decoct.coreset import Coreset
 from decoct.solvers import GIGA, FrankWolfe, ImportanceSampling, OrthogonalPursuit
 from decoct.solvers.active_set import UnitVectors
 from decoct.solvers.base import Budget, Path, Solver
+from experiments import common
 from experiments.hilbert.sets import LOGISTIC, DataSet
 
 PROJECTION = 500
@@ -135,12 +136,11 @@ class Stopwatch:
     def solve(self, problem: UnitVectors, budget: Budget, rng: np.random.Generator) -> Path:
         started = time.perf_counter()
 
-        def tick(iterations: int) -> None:
-            self.seconds.extend([time.perf_counter() - started] * iterations)
-            if budget.on_iteration is not None:
-                budget.on_iteration(iterations)
+        def note(iterations: float) -> None:
+            self.seconds.extend([time.perf_counter() - started] * int(iterations))
 
-        path = self.solver.solve(problem, replace(budget, on_iteration=tick), rng)
+        with common.Picks(note):
+            path = self.solver.solve(problem, budget, rng)
         self.total.append(time.perf_counter() - started)
         return path
 

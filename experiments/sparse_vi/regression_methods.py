@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -29,6 +29,7 @@ from decoct.solvers.active_set import UnitVectors
 from decoct.solvers.base import Budget, Solver
 from decoct.solvers.base import Path as SolverPath
 from decoct.status import Status
+from experiments import common
 from experiments.sparse_vi.regression_problems import Regression, Weights, load, realistic
 
 PUBLISHED = "published"
@@ -102,12 +103,6 @@ class PickWatch:
     def steps(self, problem: Problem) -> int:
         return self.method.steps(problem)
 
-    def pack(self, state: SparseVIState) -> dict[str, Any]:
-        return self.method.pack(state)
-
-    def unpack(self, packed: dict[str, Any]) -> SparseVIState:
-        return self.method.unpack(packed)
-
 
 @dataclass(frozen=True)
 class IterationWatch:
@@ -117,10 +112,11 @@ class IterationWatch:
     times: list[float] = field(default_factory=list, repr=False, compare=False)
 
     def solve(self, problem: UnitVectors, budget: Budget, rng: np.random.Generator) -> SolverPath:
-        def tick(iterations: int) -> None:
-            self.times.extend([time.process_time()] * iterations)
+        def note(iterations: float) -> None:
+            self.times.extend([time.process_time()] * int(iterations))
 
-        path = self.solver.solve(problem, replace(budget, on_iteration=tick), rng)
+        with common.Picks(note):
+            path = self.solver.solve(problem, budget, rng)
         self.times.append(time.process_time())
         return path
 

@@ -84,8 +84,6 @@ def test_bambi_beside_a_pymc_that_is_too_new(monkeypatch):
     installed("bambi")
     monkeypatch.setattr(installed("pymc"), "__version__", "7.1.0")
     assert "pymc 7.1.0 is installed; decoct works with pymc>=5.28,<7" in refused("bambi")
-    with pytest.raises(decoct.RequestError, match=r"pymc 7\.1\.0 is installed"):
-        None.to_pymc()
 
 
 def test_the_limits_themselves_work(monkeypatch):

@@ -170,7 +170,9 @@ def test_a_checkpoint_of_other_functions_is_refused(tmp_path, monkeypatch):
         with pytest.raises(Killed):
             decoct.build(grouped(), table, size=5, method=method, checkpoint=checkpoint)
     for other in OTHERS:
-        with pytest.raises(RequestError, match="of another build: its values"):
+        with pytest.raises(
+            RequestError, match="of another build: the functions of its model have other values"
+        ):
             decoct.resume(checkpoint, grouped(**other), table, method=method)
     assert decoct.resume(checkpoint, grouped(), table, method=method).size <= 5
 

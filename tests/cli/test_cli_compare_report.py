@@ -80,7 +80,7 @@ def test_ctrl_c_between_two_files_does_not_say_that_there_are_none(
     def interrupted(self, *_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("decoct.building.comparison.Comparison.plot", interrupted)
+    monkeypatch.setattr("decoct.plots.comparison", interrupted)
     words = ("compare", data / "flights.parquet", *FORMULA, "--sizes", 8, "--draws", 50)
     result = decoct(*words, "-o", tmp_path / "new")
     assert result.code == 130

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from decoct.constructions.base import Problem, Selection, SizedSelection
-from decoct.constructions.iterated_hilbert.tangent_problem import View, checked_at_its_draws
+from decoct.constructions.iterated_hilbert.tangent_problem import SplitTangent, checked_at_its_draws
 from decoct.data import encoded
 from decoct.data.tables import rows as as_rows
 from decoct.models import LogisticRegression
@@ -38,7 +38,7 @@ def selection(problem, first):
 def view(problem):
     everything = selection(problem, 0)
     z = problem.draw(jax.random.key(0), everything, 1000).flat[:1000]
-    return View.of(problem, z, problem.potentials.totals(z), everything.pool, everything)
+    return SplitTangent.of(problem, z, problem.potentials.totals(z), everything.pool, everything)
 
 
 def test_a_missing_row_that_the_draws_do_not_show_is_found_at_the_coresets_own(problem, view):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import decoct
-from decoct.building.checkpoint import held, read_checkpoint, write_checkpoint
+from decoct.building.checkpoint import read_checkpoint, reserve, write_checkpoint
 from decoct.cli import main
 from decoct.errors import RequestError
 from decoct.report import Report
@@ -73,7 +73,7 @@ def test_a_disk_too_full_for_a_lock(small_disk):
     fill(small_disk, leave=0)
     with (
         pytest.raises(RequestError, match=r"saved\.decoct-lock cannot be"),
-        held(small_disk / "saved"),
+        reserve(small_disk / "saved"),
     ):
         pass
     assert os.listdir(small_disk) == ["ballast"]

@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from decoct.building.checkpoint import held
+from decoct.building.checkpoint import reserve
 from decoct.errors import RequestError
 from decoct.runtime.file_lock import exclusive_lock
 
@@ -21,21 +21,21 @@ LOCK = ".saved.decoct-lock"
 
 def test_one_at_a_time_within_a_process_too(tmp_path):
     path = tmp_path / "saved"
-    with held(path):
+    with reserve(path):
         told = json.loads((tmp_path / LOCK).read_text())["decoct lock"]
         assert (told["process"], told["host"]) == (os.getpid(), socket.gethostname())
         mine = f"saved is in use by process {os.getpid()} on"
-        with pytest.raises(RequestError, match=mine), held(path):
+        with pytest.raises(RequestError, match=mine), reserve(path):
             pytest.fail("held twice")
-        with held(tmp_path / "another"), held(None):
+        with reserve(tmp_path / "another"):
             pass
-    with held(path):
+    with reserve(path):
         pass
     assert os.listdir(tmp_path) == []
 
 
 def test_a_failing_block_lets_go(tmp_path):
-    with pytest.raises(KeyboardInterrupt), held(tmp_path / "saved"):
+    with pytest.raises(KeyboardInterrupt), reserve(tmp_path / "saved"):
         raise KeyboardInterrupt
     assert os.listdir(tmp_path) == []
 
@@ -43,7 +43,7 @@ def test_a_failing_block_lets_go(tmp_path):
 @pytest.mark.parametrize("rest", ["", '{"decoct lock": ', '{"decoct lock": {"process": 1}}'])
 def test_a_lock_file_that_no_process_holds_is_no_lock(tmp_path, rest):
     (tmp_path / LOCK).write_text(rest)
-    with held(tmp_path / "saved"):
+    with reserve(tmp_path / "saved"):
         pass
     assert os.listdir(tmp_path) == []
 
@@ -52,17 +52,20 @@ def test_other_files_are_never_written(tmp_path):
     """A user's poetry.lock beside a checkpoint named poetry, a planted link, a foreign file."""
     mine = tmp_path / "poetry.lock"
     mine.write_text("mine")
-    with held(tmp_path / "poetry"):
+    with reserve(tmp_path / "poetry"):
         pass
     assert mine.read_text() == "mine"
     planted = tmp_path / LOCK
     planted.symlink_to(mine)
-    with pytest.raises(RequestError, match="cannot be written or locked"), held(tmp_path / "saved"):
+    with (
+        pytest.raises(RequestError, match="cannot be written or locked"),
+        reserve(tmp_path / "saved"),
+    ):
         pass
     assert mine.read_text() == "mine"
     planted.unlink()
     planted.write_text("not of decoct")
-    with pytest.raises(RequestError, match="not written by decoct"), held(tmp_path / "saved"):
+    with pytest.raises(RequestError, match="not written by decoct"), reserve(tmp_path / "saved"):
         pass
     assert planted.read_text() == "not of decoct"
 
@@ -104,10 +107,10 @@ def test_a_killed_process_holds_nothing(tmp_path, started):
     path = tmp_path / "saved"
     process = started(sys.executable, "-c", HOLD, path, stderr=subprocess.DEVNULL)
     assert process.stdout.readline() == "held\n"
-    with pytest.raises(RequestError, match=f"in use by process {process.pid} on"), held(path):
+    with pytest.raises(RequestError, match=f"in use by process {process.pid} on"), reserve(path):
         pass
     process.kill()
     process.wait()
-    with held(path):
+    with reserve(path):
         pass
     assert os.listdir(tmp_path) == []

@@ -557,7 +557,7 @@ def test_components_without_rows_evaluated_as_one_change_no_digit(kind, exact, w
     evaluated, usual = [], ascent.find_occupied
     monkeypatch.setattr(ascent, "LEAST_WORK", 0)
     monkeypatch.setattr(
-        coordinate_ascent, "find_occupied", lambda *a: evaluated.append(usual(*a)) or evaluated[-1]
+        ascent, "find_occupied", lambda *a: evaluated.append(usual(*a)) or evaluated[-1]
     )
     merged = ascend(make_table(x, gamma), prior, start, **how)
     sizes = [components if one is None else len(one) for one in evaluated]

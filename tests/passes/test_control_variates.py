@@ -38,7 +38,7 @@ def test_quadratic_potentials_leave_nothing_to_estimate():
     draws = rng.normal(size=(50, 2))
     rows, values = subsample(potentials, draws, 20)
     found = subsampled_totals(potentials, draws, rows, values)
-    assert found.corrected
+    assert found.is_corrected
     np.testing.assert_allclose(found.totals, centred(potentials.totals(draws)), atol=1e-8)
 
 
@@ -50,8 +50,8 @@ def test_near_the_posterior_the_error_is_orders_below_the_plain_one():
     few, values = subsample(potentials, draws, 200)
     plain = subsampled_totals(potentials, draws, few, values, control_variates=False)
     found = subsampled_totals(potentials, draws, few, values)
-    assert found.corrected
-    assert not plain.corrected
+    assert found.is_corrected
+    assert not plain.is_corrected
     assert np.std(found.totals - truth) < 0.05 * np.std(plain.totals - truth)
     assert np.std(found.totals - truth) < 0.2  # nats
 
@@ -63,7 +63,7 @@ def test_far_apart_draws_keep_the_plain_estimate_and_its_single_cost():
     few, values = subsample(potentials, draws, 200)
     before = potentials.counts.passes
     found = subsampled_totals(potentials, draws, few, values)
-    assert not found.corrected
+    assert not found.is_corrected
     assert potentials.counts.passes == before
     expected = (potentials.n_rows / len(values)) * values.sum(axis=0)
     np.testing.assert_allclose(found.totals, centred(expected))

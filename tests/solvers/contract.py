@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from decoct.solvers.active_set import UnitVectors
 from decoct.solvers.base import Budget
+from tests.picks import Picks
 
 KINDS = ("plain", "scales", "duplicates", "logistic", "zeros", "low rank")
 TIE = 1e-10
@@ -202,10 +203,11 @@ class IterativeContract(ByTargetContract, SinglePrecisionContract):
             assert len(path[m].indices) <= m
 
     def test_every_iteration_is_told(self):
-        told = []
+        picks = Picks()
         problem = UnitVectors.scaled(vectors := rows_of("plain", 50, 20, 4), vectors.sum(axis=0))
-        self.solver.solve(problem, Budget((3, 8), None, told.append), np.random.default_rng(0))
-        assert told == [1] * 8
+        with picks:
+            self.solver.solve(problem, Budget((3, 8)), np.random.default_rng(0))
+        assert picks.done == [1] * 8
 
 
 class DescentContract(IterativeContract):

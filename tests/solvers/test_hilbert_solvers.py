@@ -8,6 +8,7 @@ import pytest
 from decoct.solvers import Budget, FrankWolfe, OrthogonalPursuit, Solver, SparseWeights
 from decoct.solvers.active_set import UnitVectors
 from decoct.solvers.base import Combination, collect
+from tests.picks import Picks
 from tests.solvers.contract import ByTargetContract, SinglePrecisionContract, rows_of
 
 
@@ -67,10 +68,11 @@ def test_no_iteration_is_run_beyond_the_last_one_allowed():
         yield from SEEN[:3]
         raise AssertionError("a fourth iteration was asked for")
 
-    told = []
-    collect(steps(), Budget((1, 3), None, told.append))
-    collect(steps(), Budget((9,), 3, told.append))
-    assert told == [1] * 6
+    picks = Picks()
+    with picks:
+        collect(steps(), Budget((1, 3)))
+        collect(steps(), Budget((9,), 3))
+    assert picks.done == [1] * 6
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 
 from decoct.solvers import Budget, IterativeThresholding
 from decoct.solvers.active_set import UnitVectors
+from tests.picks import Picks
 from tests.solvers.contract import ByTargetContract, SinglePrecisionContract, rows_of
 
 
@@ -16,12 +17,13 @@ class TestIterativeThresholdingContract(ByTargetContract, SinglePrecisionContrac
     @pytest.mark.parametrize("limits", [(300, 5), (4, None), (5, 3)])
     def test_the_smaller_limit_of_iterations_holds_for_each_size(self, limits):
         own, budget = limits
-        told = []
+        picks = Picks()
         problem = UnitVectors.scaled(vectors := rows_of("plain", 50, 20, 4), vectors.sum(axis=0))
         solver = IterativeThresholding(iterations=own, tolerance=0.0)
-        path = solver.solve(problem, Budget((3, 8), budget, told.append), np.random.default_rng(0))
+        with picks:
+            path = solver.solve(problem, Budget((3, 8), budget), np.random.default_rng(0))
         count = min(own, budget or own)
-        assert told == [1] * (2 * count)
+        assert picks.done == [1] * (2 * count)
         for m, one in path.items():
             tried = [w for w, _ in zip(solver.steps(problem, m), range(count), strict=False)]
             assert one.residual_norm == min(w.residual_norm for w in tried if len(w.indices))

@@ -11,7 +11,6 @@ from decoct.data import ArrayRows
 from decoct.errors import ModelError
 from decoct.models import GaussianMean, LogisticRegression
 from decoct.passes.potentials import Potentials
-from decoct.runtime.progress import ProgressBar
 from decoct.samplers import Exact, Laplace
 from decoct.samplers.base import Draws
 from decoct.status import Status
@@ -19,7 +18,6 @@ from decoct.streams.error_sum import ErrorSum
 from decoct.streams.recompress import Reweighted, recompress
 
 N, D = 400, 3
-BAR = ProgressBar(False)
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +38,7 @@ def test_potentials_are_the_models_times_the_weight(given):
 
 def test_the_posterior_of_weighted_rows_is_kept(given):
     model = LogisticRegression()
-    found = recompress(jax.random.key(0), model, given, 30, Laplace(), BAR)
+    found = recompress(jax.random.key(0), model, given, 30, Laplace())
     kept = found.chosen.selection
     np.testing.assert_array_equal(kept.indices, given.indices[found.positions])
     assert kept.size <= 30
@@ -57,7 +55,7 @@ def test_the_posterior_of_weighted_rows_is_kept(given):
 def test_a_sampler_that_knows_the_model_still_knows_it(given):
     """`Exact` asks for a conjugate model, which the weighted one is not."""
     rows, model = {"x": given.rows["x"]}, GaussianMean(np.eye(D))
-    found = recompress(jax.random.key(0), model, given._replace(rows=rows), 10, Exact(), BAR)
+    found = recompress(jax.random.key(0), model, given._replace(rows=rows), 10, Exact())
     kept = found.chosen.selection
     before = decoct.laplace(model, rows, given.weights)
     after = decoct.laplace(model, kept.rows, kept.weights)
@@ -70,7 +68,7 @@ def test_a_weight_is_as_good_as_a_repeated_row(given):
     model, counts = LogisticRegression(), np.r_[np.full(10, 3), np.ones(40)].astype(int)
     few = {name: column[:50] for name, column in given.rows.items()}
     weighted = Selection(np.arange(50), counts.astype(float), few)
-    found = recompress(jax.random.key(0), model, weighted, 12, Laplace(judge=False), BAR)
+    found = recompress(jax.random.key(0), model, weighted, 12, Laplace(judge=False))
     repeated = {name: np.repeat(column, counts, axis=0) for name, column in few.items()}
     kept = found.chosen.selection
     full = decoct.laplace(model, repeated)
@@ -100,7 +98,7 @@ def test_a_bad_potential_is_named_by_the_number_the_row_had(given):
             return Draws(np.linspace(-1.0, 1.0, n)[None, :, None], "spread", {})
 
     with pytest.raises(ModelError, match="log-likelihood of row 294 is nan"):
-        recompress(jax.random.key(0), model, few, 10, Spread(), BAR)
+        recompress(jax.random.key(0), model, few, 10, Spread())
 
 
 def test_a_column_may_have_any_name(given):
@@ -112,7 +110,7 @@ def test_a_column_may_have_any_name(given):
         {"b": 0.0},
     )
     rows = {name: given.rows["x"][:, i] ** 2 for i, name in enumerate(names)}
-    found = recompress(jax.random.key(0), model, given._replace(rows=rows), 10, Laplace(), BAR)
+    found = recompress(jax.random.key(0), model, given._replace(rows=rows), 10, Laplace())
     assert tuple(found.chosen.selection.rows) == names
     sums = [w @ sum(r.values()) for w, r in ((given.weights, rows), found.chosen.selection[1:])]
     assert sums[1] == pytest.approx(sums[0], rel=1e-9)

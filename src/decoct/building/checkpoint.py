@@ -131,7 +131,14 @@ class Checkpoint:
         saved = read_build(self.path)
         for name, value in self.key.items():
             found = saved["request"].get(name)
-            if not (_same_values(found, value) if name == "values" else found == value):
+            if name == "values":
+                if _same_values(found, value):
+                    continue
+                raise RequestError(
+                    f"The checkpoint {self.path} is of another build: the functions of its model "
+                    "have other values; remove it to start afresh."
+                )
+            if found != value:
                 raise RequestError(
                     f"The checkpoint {self.path} is of another build: its {name} is {found!r}, "
                     f"this one's is {value!r}; remove it to start afresh."

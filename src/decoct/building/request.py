@@ -83,10 +83,10 @@ class Request:
             "method": repr(described(self.method)),
             "sampler": repr(described(self.sampler)),
             "model": repr(model.to_dict()),
-            "values": fingerprint(model, examples),
             "n_rows": rows.n_rows,
             "columns": sorted(rows.columns),
             "table": table_fingerprint(rows.raw, model.columns or None),
+            "values": fingerprint(model, examples),
         }
 
 

@@ -70,7 +70,7 @@ def smoothed_log_weights(
         log_weights, khat = psis.smooth_log_weights(log_ratios)
     if not np.isfinite(log_weights).all():  # no Pareto distribution fits the tail
         return unsmoothed
-    return log_weights, float(np.nan_to_num(khat, nan=np.inf))
+    return log_weights, khat if khat == khat else np.inf
 
 
 def pareto_khat(log_ratios: Float[np.ndarray, " S"]) -> float:
