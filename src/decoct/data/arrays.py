@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import narwhals as nw
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from decoct.data.base import (
     Chunk,
@@ -19,6 +16,10 @@ from decoct.data.base import (
     checked_size,
 )
 from decoct.errors import BadValueError, RowsError
+
+if TYPE_CHECKING:
+    import narwhals as nw
+    import pyarrow as pa
 
 
 class ArrayRows(SequentialRows):
@@ -61,6 +62,9 @@ class ArrayRows(SequentialRows):
         RowsError
             The table is lazy, empty, repeats a column name, or has a column of unusable type.
         """
+        import narwhals as nw
+        import pyarrow as pa
+
         if isinstance(table, pa.RecordBatch):
             table = pa.Table.from_batches([table])
         try:
@@ -105,6 +109,8 @@ class ArrayRows(SequentialRows):
 
 def unwrap_type(kind: pa.DataType) -> pa.DataType:
     """Return the type behind dictionary encoding, an extension, a decimal or a view."""
+    import pyarrow as pa
+
     if isinstance(kind, pa.BaseExtensionType):
         return unwrap_type(kind.storage_type)
     if pa.types.is_dictionary(kind):
@@ -137,6 +143,8 @@ def convert_column(
     width
         How long the lists of earlier pieces are, if there were any.
     """
+    import pyarrow as pa
+
     if values.type != unwrap_type(values.type):
         values = values.cast(unwrap_type(values.type))
     if _is_list(values.type) and _is_number(values.type.value_type):
@@ -159,6 +167,8 @@ def convert_column(
 
 def _refuse_other_encodings(name: str, values: pa.Array | pa.ChunkedArray, start: int) -> None:
     """Name the first byte of text that is not UTF-8, which Arrow reads as binary."""
+    import pyarrow as pa
+
     if not (pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type)):
         return
     for row, value in enumerate(values, start):
@@ -175,6 +185,8 @@ def _refuse_other_encodings(name: str, values: pa.Array | pa.ChunkedArray, start
 
 
 def _is_list(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
     return pa.types.is_list(kind) or pa.types.is_large_list(kind)
 
 
@@ -182,6 +194,9 @@ def _cast_to_one_length(
     name: str, values: pa.Array | pa.ChunkedArray, start: int, width: int | None
 ) -> pa.Array | pa.ChunkedArray:
     """Return lists as fixed-size lists; refuse those of several lengths."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     lengths = pc.list_value_length(values)  # pyright: ignore[reportAttributeAccessIssue]
     known = lengths.drop_null().to_numpy()
     if width is None:
@@ -199,6 +214,8 @@ def _cast_to_one_length(
 
 
 def _convert_to_matrix(name: str, values: pa.Array | pa.ChunkedArray) -> np.ndarray:
+    import pyarrow as pa
+
     parts = values.chunks if isinstance(values, pa.ChunkedArray) else [values]
     width = values.type.list_size
     if not parts:
@@ -209,6 +226,8 @@ def _convert_to_matrix(name: str, values: pa.Array | pa.ChunkedArray) -> np.ndar
 
 def _convert_part_to_matrix(name: str, part: pa.FixedSizeListArray, width: int) -> np.ndarray:
     # not flatten(): it leaves missing lists out
+    import pyarrow as pa
+
     inside = part.values.slice(part.offset * width, len(part) * width)
     if (part.null_count or inside.null_count) and not pa.types.is_floating(inside.type):
         raise RowsError(f"Column '{name}' has missing values in lists of {inside.type}; use float.")
@@ -220,22 +239,32 @@ def _convert_part_to_matrix(name: str, part: pa.FixedSizeListArray, width: int) 
 
 
 def _is_count(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
     return pa.types.is_integer(kind) or pa.types.is_boolean(kind)
 
 
 def _is_number(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
     return _is_count(kind) or pa.types.is_floating(kind)
 
 
 def _is_text(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
     return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
 def _is_date(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
     return pa.types.is_date(kind) or pa.types.is_timestamp(kind) or pa.types.is_duration(kind)
 
 
 def _convert_series(series: nw.Series[Any], name: str) -> np.ndarray:
+    import pyarrow as pa
+
     native = series.to_native()
     dtype = getattr(native, "dtype", None)
     if isinstance(dtype, np.dtype) and dtype.kind in "fiub":
@@ -255,6 +284,9 @@ def _check_name(name: object) -> str:
 
 
 def _convert_array(name: str, values: Any) -> np.ndarray:
+    import narwhals as nw
+    import pyarrow as pa
+
     series = nw.from_native(values, series_only=True, pass_through=True)
     if isinstance(series, nw.Series):
         return _convert_series(series, name)

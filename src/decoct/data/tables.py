@@ -7,9 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import narwhals as nw
 import numpy as np
-import pyarrow as pa
 
 from decoct.data.arrays import ArrayRows
 from decoct.data.base import Rows
@@ -82,7 +80,7 @@ def rows(source: Any, *, dask: Any = None) -> Rows:
         return ArrayRows(source)
     if isinstance(source, np.ndarray) and source.ndim == 2:
         return ArrayRows({"x": source})
-    if isinstance(source, pa.RecordBatch) or _is_table(source):
+    if _is_table(source):
         return ArrayRows.from_table(source)
     raise RowsError(
         f"An object of type {type(source).__qualname__} is not a table; give a dict of "
@@ -131,6 +129,11 @@ def _is_list_of_paths(source: object) -> bool:
 
 
 def _is_table(source: object) -> bool:
+    import narwhals as nw
+    import pyarrow as pa
+
+    if isinstance(source, pa.RecordBatch):
+        return True
     try:
         known = nw.from_native(source, pass_through=True)
     except nw.exceptions.DuplicateError:
