@@ -10,7 +10,7 @@ DOCUMENTED := demo,numpyro,sklearn,dask
 
 # two installations at once would spoil .venv
 .NOTPARALLEL:
-.PHONY: demo test lint format types docs benchmark clean
+.PHONY: demo test test-all lint format types docs benchmark clean
 
 $(VENV)/.created:
 	$(PYTHON) -m venv $(VENV)
@@ -46,6 +46,9 @@ demo: $(VENV)/.installed
 BY_FILE := -n 2 --dist loadfile --no-loadscope-reorder
 
 test: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest $(BY_FILE) -m "not slow" --durations=15
+
+test-all: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest $(BY_FILE) --durations=15
 
 lint: $(VENV)/.installed-dev

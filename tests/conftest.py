@@ -66,11 +66,59 @@ def few_compiled_programs():
         gc.collect()
 
 
+SLOW = {
+    "bridges/test_bambi.py",
+    "bridges/test_documented.py",
+    "bridges/test_numpyro_round_trip.py",
+    "bridges/test_numpyro_values.py",
+    "bridges/test_pymc_round_trip.py",
+    "bridges/test_pymc_values.py",
+    "bridges/test_verbs.py",
+    "building/test_comparison.py",
+    "building/test_costs.py",
+    "building/test_dask_build.py",
+    "building/test_driver.py",
+    "certificates/test_certificate.py",
+    "cli/test_cli_build.py",
+    "cli/test_cli_compare_report.py",
+    "cli/test_cli_process.py",
+    "constructions/test_constructions.py",
+    "constructions/test_gradient_update.py",
+    "constructions/test_hilbert.py",
+    "constructions/test_l1_path.py",
+    "constructions/test_moment_matching.py",
+    "constructions/test_sparse_vi.py",
+    "data/test_dask_rows.py",
+    "examples/test_hierarchical.py",
+    "experiments/test_sparse_vi_figures_2_3.py",
+    "faults/test_memory.py",
+    "formats/test_coreset_file.py",
+    "mixture/test_cavi.py",
+    "mixture/test_coreset_fit.py",
+    "mixture/test_dp_gaussian_mixture.py",
+    "mixture/test_gibbs.py",
+    "plots/test_page.py",
+    "plots/test_report_file.py",
+    "samplers/test_laplace.py",
+    "samplers/test_nuts.py",
+    "samplers/test_pathfinder.py",
+    "samplers/test_samplers.py",
+    "streams/test_merge.py",
+    "streams/test_streaming.py",
+    "test_real_data.py",
+}
+"""Files that `make test` leaves out and `make test-all` runs: half a minute and more each."""
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """Leave the real-data tests out where no folder is named, and say so.
+    """Mark the slow tests. Leave the real-data tests out where no folder is named, and say so.
 
     Hypothesis refuses to draw beside threads that use `random`, as Dask's do: its tests go first.
     """
+    for item in items:
+        if item.path.relative_to(Path(__file__).parent).as_posix() in SLOW:
+            item.add_marker("slow")
     items.sort(
         key=lambda item: not getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
     )

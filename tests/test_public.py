@@ -1,0 +1,131 @@
+"""Every public function once, on the canonical problem."""
+
+import warnings
+
+import jax
+import numpy as np
+import pytest
+
+import decoct
+from decoct.constructions.registry import entries
+from decoct.errors import BadValueError, PotentialError
+from decoct.samplers import NUTS, Exact, Laplace, WeightedDensity
+from tests.problems import LINEAR, LOGISTIC, MODEL, SIZE, D, N, coreset, draws
+
+
+def test_the_coreset_carries_the_posterior():
+    certificate = decoct.check(coreset(), LOGISTIC, draws())
+    assert certificate.kl < 1e-3
+    assert certificate.ok
+    assert isinstance(certificate, decoct.Certificate)
+    assert coreset().report.status is decoct.Status.DONE
+    full = decoct.laplace(MODEL, LOGISTIC)
+    mine = decoct.laplace(MODEL, coreset().rows, coreset().weights)
+    assert decoct.kl_gaussian(mine, full) < 1e-3
+
+
+def test_every_name_of_the_door_is_there():
+    for name in decoct.__all__:
+        assert getattr(decoct, name) is not None
+
+
+@pytest.mark.parametrize("name", sorted(entries()))
+def test_every_registered_construction(name):
+    built = decoct.build(MODEL, LOGISTIC, size=SIZE, method=entries()[name].make())
+    assert 1 <= built.size <= SIZE
+    assert (built.weights > 0).all()
+
+
+def test_sizes_in_one_run_and_the_estimate():
+    small, large = decoct.path(MODEL, LOGISTIC, [10, SIZE])
+    assert small.size <= 10 < large.size <= SIZE
+    assert decoct.estimate(MODEL, LOGISTIC, size=SIZE).passes[0] >= 1
+
+
+def test_a_file_and_back(tmp_path):
+    coreset().save(tmp_path / "c.parquet")
+    again = decoct.load(tmp_path / "c.parquet")
+    np.testing.assert_array_equal(again.weights, coreset().weights)
+    coreset().to_stan(tmp_path / "c.json")
+    with pytest.raises(decoct.CoresetFileError):
+        decoct.load(tmp_path / "c.json")
+
+
+def test_resuming_from_a_checkpoint(tmp_path, monkeypatch):
+    saved = tmp_path / "saved"
+
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("decoct.building.driver.Report", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            decoct.build(MODEL, LOGISTIC, size=SIZE, checkpoint=saved)
+    again = decoct.resume(saved, MODEL, LOGISTIC)
+    np.testing.assert_array_equal(again.weights, coreset().weights)
+    assert not saved.exists()
+
+
+def test_merged_halves():
+    halves = [{n: v[a : a + N // 2] for n, v in LOGISTIC.items()} for a in (0, N // 2)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", decoct.ShortBuildWarning)
+        whole = decoct.merge([decoct.build(MODEL, half, size=SIZE) for half in halves])
+    assert whole.n_rows == N
+
+
+def test_a_comparison_and_its_picture():
+    pytest.importorskip("matplotlib")
+    result = decoct.compare(MODEL, LOGISTIC, [SIZE], methods={}, draws=100)
+    assert isinstance(result, decoct.Comparison)
+    assert decoct.plots.comparison(result) is not None
+    assert decoct.plots.kept_weights(coreset()) is not None
+
+
+def test_log_likelihoods_of_rows():
+    some = {name: values[:40] for name, values in LOGISTIC.items()}
+    values = coreset().log_likelihood(draws(), some)["log_likelihood"]["rows"]
+    assert values.shape == (2, 300, 40)
+
+
+@pytest.mark.parametrize(
+    "sampler", [Laplace(), NUTS(warmup=200)], ids=lambda one: type(one).__name__
+)
+def test_samplers(sampler):
+    found = coreset().sample(draws=300, chains=2, sampler=sampler)
+    mean = found["unconstrained_posterior"]["z"].mean(("chain", "draw")).to_numpy()
+    assert mean == pytest.approx(decoct.laplace(MODEL, LOGISTIC).mean, abs=0.1)
+
+
+def test_an_exact_posterior():
+    model = decoct.models.LinearRegression(noise_scale=1.0)
+    rows = {name: values[:50] for name, values in LINEAR.items()}
+    density = WeightedDensity.of(model, model.encode(rows), np.ones(50))
+    found = Exact().draw(jax.random.key(0), density, 2000).flat
+    precision = np.eye(D) + rows["x"].T @ rows["x"]
+    mean = np.linalg.solve(precision, rows["x"].T @ rows["y"])
+    assert found.mean(axis=0) == pytest.approx(mean, abs=0.02)
+
+
+def test_errors_are_of_their_class():
+    with pytest.raises(decoct.RequestError, match="either size"):
+        decoct.build(MODEL, LOGISTIC)
+    with pytest.raises(decoct.RowsError):
+        decoct.rows(3)
+    with pytest.raises(decoct.ModelError):
+        decoct.models.LogisticRegression(prior_scale=-1.0)
+    with pytest.raises(decoct.CoresetFileError):
+        decoct.load("nowhere.parquet")
+    bad = {**LOGISTIC, "x": np.where(np.arange(N)[:, None] == 7, np.nan, LOGISTIC["x"])}
+    with pytest.raises(BadValueError, match="row 7") as caught:
+        decoct.build(MODEL, bad, size=SIZE)
+    assert caught.value.row == 7
+    model = decoct.Model(
+        lambda p, r: r["y"] * p["b"] / (r["y"] - 1.0), lambda p: -(p["b"] ** 2), {"b": 0.0}
+    )
+    with pytest.raises(PotentialError, match="row"):
+        decoct.build(model, {"y": np.arange(5.0)}, size=2)
+    assert all(
+        issubclass(one, decoct.DecoctError)
+        for one in (decoct.RequestError, decoct.RowsError, decoct.ModelError, BadValueError)
+    )
