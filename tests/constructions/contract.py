@@ -41,11 +41,12 @@ class ConstructionContract:
         model = decoct.models.LogisticRegression()
         return decoct.build(model, rows, size=size, seed=seed, method=self.method)
 
-    def built(self, rows, size=25, seed=0):
+    def built(self, rows, size=None, seed=0):
         """As `build`, once for all tests of a construction."""
         key = (type(self).__name__, repr(self.method), size, seed)
         if key not in _BUILT:
-            _BUILT[key] = self.build(rows, size, seed)
+            asked = {} if size is None else {"size": size}
+            _BUILT[key] = self.build(rows, seed=seed, **asked)
         return _BUILT[key]
 
     @pytest.mark.parametrize("size", [1, 2, 25, N])
