@@ -56,7 +56,8 @@ def sample_less_with_pymc(monkeypatch):
     """Let ``pm.sample`` take two chains of 500 draws, one after the other."""
     from tests.bridges.pymc_import import pm
 
-    few = {"draws": 500, "tune": 300, "chains": 2, "cores": 1, "progressbar": False}
+    few = {"draws": 500, "tune": 300, "chains": 2, "cores": 1}
+    few |= {"progressbar": False, "random_seed": 0}
     monkeypatch.setattr(
         pm, "sample", functools.partial(pm.sample, compute_convergence_checks=False, **few)
     )
@@ -104,7 +105,7 @@ def test_bambi(monkeypatch, tmp_path):
     sample_less_with_pymc(monkeypatch)
     names, blocks = run("bambi.md", monkeypatch, tmp_path)
     assert blocks == 4
-    assert names["check"].kl < 0.05  # with so few draws, the effective ones may be too few
+    assert names["check"].ok
     predicted = names["predicted"]["posterior"]["mu"].to_numpy().reshape(1000, 3)
     draws, homes = names["draws"]["posterior"], names["homes"].iloc[:3]
     wanted = draws["Intercept"] + draws["floor"] * homes["floor"].to_numpy()[0]

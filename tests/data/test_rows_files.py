@@ -332,7 +332,7 @@ def test_a_filtered_data_set_waits_for_whoever_reads_it(tmp_path):
         held.append(pa.total_allocated_bytes() - before)
         if chunk.start > 300_000:
             break
-    assert max(held) < n * 8 * 2 / 2
+    assert max(held) < n * 8 * 2 / 4
 
 
 def test_an_early_end_of_a_csv_file_reads_no_further(tmp_path):

@@ -1,37 +1,52 @@
 """One latent value per row behind an index column: a model that no coreset of rows can carry.
 
 A plate of N groups with ``ids = arange(N)`` looks like any plate of groups, and yet every row has
-an unknown of its own. Such a model has a latent array with N entries, and no two rows have the same
-whole numbers in their columns.
+an unknown of its own. Let g be the derivative of f_n in the entries e = 1, ..., K of a latent
+array, and u random in it. If row n depends on one entry e(n) alone, then
+
+    Σ_e g_e u_e e / Σ_e g_e u_e = e(n),   Σ_e g_e u_e e² / Σ_e g_e u_e = e(n)²,
+
+so that three derivatives along fixed directions give the entry of every row, whatever index, offset
+or look-up table led there. Rows whose entries are all different have a latent each. An array of
+fewer than N entries cannot be one, and costs nothing.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from decoct.data.base import DEFAULT_CHUNK, Chunk, Rows
 from decoct.errors import ModelError
-from decoct.models.base import AbstractModel
+from decoct.models.base import AbstractModel, Params
+
+WHOLE = 1e-6
+"""How far from a whole number an entry may come out, by rounding."""
 
 
 def check_latents(
     model: AbstractModel, params: Mapping[str, Any], rows: Rows, inputs: tuple[str, ...]
 ) -> None:
-    """Refuse a model with a latent array of as many entries as there are rows.
+    """Refuse a model in which each of the rows has an entry of some latent array to itself.
 
-    Tables in which two rows have the same whole numbers are allowed: these rows can share an entry.
-    One pass where an array has N entries, in all or along an axis, else none.
+    Groups of several rows are allowed, however many groups there are. One pass where a latent
+    array has at least as many entries as there are rows, else none. Arrays of which a row uses
+    several entries, such as the steps of a random walk, are not seen through.
 
     Parameters
     ----------
     model
-        Its `encode` is applied to the rows.
+        What to evaluate; its `encode` is applied to the rows.
     params
-        Latent name -> an array of its shape.
+        Latent name -> where to evaluate, in unconstrained space.
     rows, inputs
         The table, and the columns that the model needs.
 
@@ -41,30 +56,89 @@ def check_latents(
         Names the latent array.
     """
     n = rows.n_rows
-    found = [name for name, value in params.items() if n in (*np.shape(value), np.size(value))]
-    if n < 2 or not found:
-        return
-    size = min(DEFAULT_CHUNK, n)
-    if len(rows.map_reduce(_WholeNumbers(model), _join, size=size, columns=inputs)) == n:
-        raise ModelError(
-            f"'{found[0]}' has a latent value for every one of the {n:,} rows. One unknown per row "
-            "cannot be kept by a coreset of rows. Marginalise it, or give it groups of several "
-            "rows each, of which there may be many."
-        )
+    for name, value in params.items():
+        shape = np.shape(value)
+        for axis in _wide(shape, n):
+            seen = rows.map_reduce(
+                _Entries(model, dict(params), name, axis),
+                _both,
+                size=min(DEFAULT_CHUNK, n),
+                columns=inputs,
+            )
+            if seen is not None and seen.max() == 1 and seen.sum() >= n / 2:
+                every = "every one" if seen.sum() == n else f"{seen.sum():,}"
+                raise ModelError(
+                    f"'{name}' has a latent value for {every} of the {n:,} rows: its index is "
+                    "different in each of these. One unknown per row cannot be kept by a coreset "
+                    "of rows. "
+                    "Marginalise it, or give it groups of several rows each, of which there may be "
+                    "many."
+                )
+
+
+def _wide(shape: tuple[int, ...], n_rows: int) -> list[int | None]:
+    """Return the axes with as many entries as there are rows; None for all axes as one."""
+    axes: list[int | None] = [axis for axis, size in enumerate(shape) if size >= n_rows > 1]
+    return [*axes, None] if len(shape) > 1 and math.prod(shape) >= n_rows > 1 else axes
 
 
 @dataclass(frozen=True)
-class _WholeNumbers:
-    """Chunk -> the distinct rows of its integer columns; all its rows if there are none."""
+class _Entries:
+    """Chunk -> how many of its rows depend on each entry; None if one depends on several.
+
+    Rows that depend on none, because their derivative is 0 there, are not counted.
+
+    Attributes
+    ----------
+    model, params
+        What to differentiate, and where.
+    name, axis
+        The latent array and its axis; None numbers the entries of the whole array.
+    """
 
     model: AbstractModel
+    params: dict[str, Any]
+    name: str
+    axis: int | None
 
-    def __call__(self, chunk: Chunk) -> np.ndarray:
-        encoded = self.model.encode(chunk.columns, chunk.start)
-        columns = [v.reshape(len(v), -1) for v in encoded.values() if v.dtype.kind in "iu"]
-        places = chunk.start + np.arange(chunk.n_rows)[:, None]
-        return np.unique(np.hstack(columns) if columns else places, axis=0)
+    def __call__(self, chunk: Chunk) -> np.ndarray | None:
+        shape = np.shape(self.params[self.name])
+        size = math.prod(shape) if self.axis is None else shape[self.axis]
+        places = np.arange(1.0, size + 1.0) / size
+        if self.axis is None:
+            along = places.reshape(shape)
+        else:
+            along = places.reshape([-1 if i == self.axis else 1 for i in range(len(shape))])
+        weights = np.random.default_rng(0).uniform(0.5, 1.5, shape)
+        with jax.enable_x64(True):
+            rows = self.model.encode(chunk.columns, chunk.start)
+            directions = np.stack([weights, weights * along, weights * along**2])
+            taken = {key: jnp.asarray(values) for key, values in rows.items()}
+            once, first, second = np.asarray(
+                _derivatives(self.model, self.params, taken, self.name, directions)
+            )
+        if not np.isfinite(once).all():
+            return None
+        counted = once != 0.0
+        once, first, second = once[counted], first[counted], second[counted]
+        entry = first / once
+        number = np.rint(entry * size)
+        single = np.abs(entry * size - number) < WHOLE
+        single &= np.abs(second / once - entry**2) < WHOLE / size
+        single &= (number >= 1) & (number <= size)
+        return np.bincount(number.astype(np.int64) - 1, minlength=size) if single.all() else None
 
 
-def _join(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    return np.unique(np.concatenate([first, second]), axis=0)
+@eqx.filter_jit
+def _derivatives(
+    model: AbstractModel, params: Params, rows: Mapping[str, Array], name: str, directions: Any
+) -> Array:
+    def potentials(value: Array) -> Array:
+        return model.log_likelihood({**params, name: value}, rows)
+
+    value = jnp.asarray(params[name])
+    return jax.vmap(lambda direction: jax.jvp(potentials, (value,), (direction,))[1])(directions)
+
+
+def _both(first: np.ndarray | None, second: np.ndarray | None) -> np.ndarray | None:
+    return None if first is None or second is None else first + second
