@@ -246,7 +246,7 @@ class Coreset:
         A Stan program uses them after a change of one line: where it has
         ``y ~ normal(mu, sigma);`` it needs
         ``for (n in 1:N) target += w[n] * normal_lpdf(y[n] | mu[n], sigma);``, and
-        ``vector<lower=0>[N] w;`` in its data block. See `decoct.formats.stan.to_stan`.
+        ``vector<lower=0>[N] w;`` in its data block. See `decoct.formats.stan.write_stan`.
 
         Parameters
         ----------

@@ -163,7 +163,7 @@ def brute_force(x, penalty, scales):
 
 @pytest.mark.parametrize("part", [0.01, 0.1, 0.5])
 def test_a_stage_is_the_minimum_of_the_penalised_kl(monkeypatch, part):
-    monkeypatch.setattr(l1_steps, "SETTLED", 1e-8)
+    monkeypatch.setattr(l1_steps, "MIN_GAIN", 1e-8)
     problem, scales = problem_of(GAUSSIAN, {"x": X}), prior_deviations(X)
     _, _, state = staged(L1Path(), problem, 1.0)
     np.testing.assert_allclose(state.scales, scales, rtol=1e-10)

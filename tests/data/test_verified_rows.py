@@ -10,7 +10,7 @@ import decoct
 from decoct.data.arrow import ArrowRows
 from decoct.data.verified_rows import KnownRows, OtherTableError, VerifiedRows
 from decoct.errors import CoresetFileError
-from decoct.passes.potentials import EXAMPLES
+from decoct.passes.model_checks import EXAMPLES
 from decoct.samplers import Laplace
 from decoct.stats.summation import Associative
 

@@ -7,7 +7,7 @@ With draws θ_s of π_w and D_s = Σ_n f_n(θ_s) − Σ w_n f_n(θ_s),
 and r, Pareto-smoothed, are importance weights from π_w to π; their k-hat says whether they can be
 trusted (Vehtari et al. 2024; `diagnostics.verdict`). All of it is about the places where there are
 draws. Whether the draws of π_w are good ones is asked of their R-hat and effective sample size;
-whether π has modes without draws, of a search for maxima of π_w (`posteriors.modes`).
+whether π has modes without draws, of a search for maxima of π_w (`samplers.modes`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The part of a certificate that asks for modes of which there are no draws.
 
-`posteriors.modes` has the equations, and says what the search cannot find.
+`samplers.modes` has the equations, and says what the search cannot find.
 """
 
 from __future__ import annotations

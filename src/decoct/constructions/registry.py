@@ -61,7 +61,8 @@ def make_construction(name: str) -> Construction:
     RequestError
         There is none; the message lists those there are.
     """
-    known = entries()
+    # what is loaded already, such as the default, needs no search
+    known = _ENTRIES if name in _ENTRIES else entries()
     if name not in known:
         raise RequestError(f"There is no method '{name}'; choose one of {', '.join(known)}.")
     return known[name].make()

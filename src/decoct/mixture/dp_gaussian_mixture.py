@@ -126,8 +126,8 @@ class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
     converged_ : bool
         Whether they ended by ``tol``.
     coreset_ : Coreset or None
-        The weighted rows of the fit, where ``coreset_size`` asked for some, or `decoct.build`. Its
-        ``model`` is the fit as it was, which later fits leave alone.
+        The weighted rows of the fit, where ``coreset_size`` or `decoct.mixture.build` asked
+        for some. Its ``model`` is the fit as it was, which later fits leave alone.
     weight_concentration_prior_, mean_precision_prior_, degrees_of_freedom_prior_ : float
     mean_prior_ : ndarray of shape (n_features,)
     covariance_prior_ : ndarray of shape (n_features, n_features)

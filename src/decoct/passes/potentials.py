@@ -28,6 +28,13 @@ from decoct.errors import ModelError, PotentialError
 from decoct.models.base import OF_FUNCTIONS, AbstractModel
 from decoct.models.parameters import ParameterSpace
 from decoct.passes.embeddings import Embedding, Values, as_embedding
+from decoct.passes.model_checks import (
+    EXAMPLES,
+    check_rows_apart,
+    check_shape,
+    check_start,
+    log_priors,
+)
 from decoct.passes.pools import EMPTY_POOL, Pool, Reservoir, merge_pools, row_exponentials
 from decoct.runtime.precision import float64
 from decoct.runtime.progress import count_rows_of
@@ -44,13 +51,6 @@ of fewer it does not vectorise them. 64 draws of 32,768 rows: 2 and 4.6 times as
 
 NORM_DRAWS = 128
 """Draws that ‖g_n‖² is estimated from: it only sets the odds of entering the pool."""
-
-
-EXAMPLES = 8
-"""Rows that are evaluated together and alone, to see that a model keeps them apart."""
-
-APART = 1e-6
-"""Relative difference of two evaluations of a row that is more than rounding."""
 
 
 class Curvature(NamedTuple):
@@ -121,10 +121,10 @@ class Potentials:
         first = {name: column[:1] for name, column in examples.items()}
         self.initial = self.model.init(first)
         self.space = ParameterSpace.of(self.initial)
-        _check_shape(self.model, self.space, first)
-        _check_start(self.model, self.space, self.initial)
+        check_shape(self.model, self.space, first)
+        check_start(self.model, self.space, self.initial)
         if self.model.to_dict().get("kind") in OF_FUNCTIONS:
-            _check_rows_apart(self.model, self.space, self.initial, examples)
+            check_rows_apart(self.model, self.space, self.initial, examples)
 
     @property
     def n_rows(self) -> int:
@@ -257,7 +257,7 @@ class Potentials:
     @float64
     def log_prior(self, draws: Float[np.ndarray, "S d"]) -> Float[np.ndarray, " S"]:
         """Return log π₀ at the draws."""
-        return np.asarray(_log_priors(self.model, self.space, jnp.asarray(draws)))
+        return np.asarray(log_priors(self.model, self.space, jnp.asarray(draws)))
 
     def _walk(self, fn: Any, at: Any, *broadcast: Any, evaluations: int | None = None) -> Any:
         """One pass: ``fn(chunk, at, *broadcast)`` over all chunks, added up in any order."""
@@ -457,11 +457,6 @@ def _chunk_curvature(model, space, z, rows, weights):
     return to_second_order(total, z)
 
 
-@eqx.filter_jit
-def _log_priors(model, space, draws) -> Array:
-    return jax.vmap(lambda z: model.log_prior(space.unflatten(z)))(draws)
-
-
 def _name_bad_potential(model, space, chunk: Chunk, at: Embedding) -> None:
     """Raise an error that names the first row and draw with a non-finite potential."""
     rows, _ = _padded(chunk, chunk.n_rows)
@@ -485,72 +480,3 @@ def _renumbered(numbers: Int[np.ndarray, " n"] | None) -> Iterator[None]:
         if numbers is not None:
             error.at(row=int(numbers[error.row]))
         raise
-
-
-@float64
-def _check_shape(model: AbstractModel, space: ParameterSpace, example: Columns) -> None:
-    two = {name: jnp.asarray(np.repeat(column, 2, axis=0)) for name, column in example.items()}
-    z = jnp.zeros(space.dim)
-    shape = jax.eval_shape(
-        lambda z: jnp.asarray(model.log_likelihood(space.unflatten(z), two)), z
-    ).shape
-    if shape != (2,):
-        raise ModelError(
-            f"log_likelihood returned shape {shape} for 2 rows; it must return one value per row, "
-            "shape (2,)."
-        )
-
-
-@eqx.filter_jit
-def _together_and_alone(model, space, z, rows):
-    """Potentials of some rows among each other, followed by copies, and each alone."""
-    params = space.unflatten(z)
-    padded = {
-        name: jnp.concatenate([column, column[:1], column[:1]]) for name, column in rows.items()
-    }
-
-    def alone(row):
-        return model.log_likelihood(params, {name: value[None] for name, value in row.items()})[0]
-
-    together = model.log_likelihood(params, rows)
-    return together, model.log_likelihood(params, padded)[: len(together)], jax.vmap(alone)(rows)
-
-
-@float64
-def _check_rows_apart(
-    model: AbstractModel, space: ParameterSpace, initial, examples: Columns
-) -> None:
-    """Refuse a likelihood in which a row's value depends on the rows beside it."""
-    rows = jax.device_put(dict(examples))
-    start, rng = space.flatten(initial), np.random.default_rng(0)
-    for spread in (0.0, 0.3, 1.0):
-        z = jnp.asarray(start + spread * rng.standard_normal(space.dim))
-        values = [np.asarray(one) for one in _together_and_alone(model, space, z, rows)]
-        for among in values[:2]:
-            alone, tolerance = values[2], APART * (1.0 + np.abs(values[2]))
-            with np.errstate(invalid="ignore"):
-                differs = np.isfinite(alone) & ~(np.abs(among - alone) <= tolerance)
-            if differs.any():
-                n = int(np.argmax(differs))
-                function = getattr(model, "_log_likelihood", None)
-                name = getattr(function, "__qualname__", None) or model.to_dict().get("name")
-                raise ModelError(
-                    f"The log-likelihood {name} mixes rows: row {n} is worth {alone[n]:.6g} alone "
-                    f"and {among[n]:.6g} among others; it must return one value per row that "
-                    "depends on this row alone (no mean, sum or shape over rows)."
-                )
-
-
-@float64
-def _check_start(model: AbstractModel, space: ParameterSpace, initial) -> None:
-    start = space.flatten(initial)
-    if not np.isfinite(start).all():
-        raise ModelError("The model's init has NaN or infinite values; start at finite numbers.")
-    value = jnp.asarray(_log_priors(model, space, jnp.asarray(start)[None]))
-    if value.shape != (1,):
-        raise ModelError(f"log_prior returned shape {value.shape[1:]}; it must return a scalar.")
-    if not np.isfinite(value[0]):
-        raise ModelError(
-            f"The log prior is {float(value[0])} at the model's init; start where the prior has "
-            "mass, in unconstrained space."
-        )

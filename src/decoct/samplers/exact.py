@@ -35,8 +35,8 @@ def exact_posterior(density: WeightedDensity) -> Gaussian:
     model = density.model
     if not (isinstance(model, AbstractConjugate) and model.is_conjugate):
         raise ModelError(
-            f"{type(model).__name__} has no closed-form posterior; use posteriors.Laplace() or "
-            "posteriors.NUTS()."
+            f"{type(model).__name__} has no closed-form posterior; use samplers.Laplace() or "
+            "samplers.NUTS()."
         )
     mean, cov = (np.asarray(one) for one in _posterior(density))
     with np.errstate(invalid="ignore"):

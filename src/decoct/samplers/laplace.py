@@ -94,7 +94,7 @@ def find_mode(
     """Return the mode of π_w on the rows of a small weighted sample.
 
     A compiled Newton loop gets there in one call wherever the log density is concave on its way;
-    elsewhere the damped search of `posteriors.newton` begins again from the start, with at most
+    elsewhere the damped search of `passes.newton` begins again from the start, with at most
     ``max_evaluations``.
     """
     start = density.start if start is None else start

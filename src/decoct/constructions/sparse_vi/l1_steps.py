@@ -52,7 +52,7 @@ TRIALS = 16
 EASED = 2.0
 """c is divided by this after a step that did."""
 
-SETTLED = 1e-2
+MIN_GAIN = 1e-2
 """Gain of a step, relative to the penalty λ Σu, below which the steps end."""
 
 
@@ -112,7 +112,7 @@ def by_expansions(
         if step is None:
             break
         view, stiffness = step.view, max(1.0, step.stiffness / EASED)
-        if step.gain <= SETTLED * penalty * every.sum_of_scaled(view.selection):
+        if step.gain <= MIN_GAIN * penalty * every.sum_of_scaled(view.selection):
             break
     return End(view, None, stiffness)
 

@@ -52,7 +52,7 @@ OVERSHOT = -0.1
 SMALLEST_STEP = 1e-8
 """γ below which a direction counts as not descending."""
 
-SETTLED = 0.1
+MIN_GAIN = 0.1
 """Gain of a full step, relative to the KL that is left, below which the update ends."""
 
 STIFF = 1e3
@@ -124,7 +124,7 @@ class Quadratic:
                 return view
             left = tangent.predicted_kl(np.arange(len(goal)), goal)
             view, longest = moved.view, min(1.0, 4.0 * moved.gamma)
-            if moved.gain <= SETTLED * left:
+            if moved.gain <= MIN_GAIN * left:
                 return view
         return view
 

@@ -118,7 +118,7 @@ class Gibbs:
         if not isinstance(model, VonMisesFisherMixture):
             raise ModelError(
                 f"{type(model).__name__} is not a VonMisesFisherMixture, the one model Gibbs "
-                "samples; use posteriors.NUTS()."
+                "samples; use decoct.samplers.NUTS()."
             )
         draws = self.steps // self.thin if draws is None else draws
         start_key, run_key, norm_key = jax.random.split(key, 3)
