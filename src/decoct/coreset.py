@@ -16,6 +16,7 @@ from jaxtyping import Float, Int
 
 from decoct.errors import RequestError
 from decoct.models.base import OF_FUNCTIONS, AbstractModel
+from decoct.models.site import GaussianSite
 from decoct.report import Report
 from decoct.runtime.checks import is_whole
 from decoct.runtime.precision import float64
@@ -46,6 +47,8 @@ class Coreset:
         The model the rows were chosen for.
     report
         Method, seed, status, cost.
+    site
+        The quadratic that stands for all other rows; None where the rows stand alone.
     """
 
     indices: Int[np.ndarray, " M"]
@@ -54,6 +57,7 @@ class Coreset:
     n_rows: int
     model: AbstractModel
     report: Report
+    site: GaussianSite | None = None
     _densities: dict[str, WeightedDensity] = field(default_factory=dict, repr=False, init=False)
 
     def __post_init__(self) -> None:
@@ -72,7 +76,9 @@ class Coreset:
         """π_w as a density over flat unconstrained parameters."""
         if "density" not in self._densities:
             encoded = self.model.encode(self.rows, self.indices)
-            self._densities["density"] = WeightedDensity.of(self.model, encoded, self.weights)
+            self._densities["density"] = WeightedDensity.of(
+                self.model, encoded, self.weights, site=self.site
+            )
         return self._densities["density"]
 
     @property
@@ -82,7 +88,7 @@ class Coreset:
 
     @float64
     def log_density(self, z: Float[np.ndarray, " d"]) -> Float[Any, ""]:
-        """Return log π_w(z) + const = log π₀(z) + Σ w_n f_n(z).
+        """Return log π_w(z) + const = log π₀(z) + s(z) + Σ w_n f_n(z), s the site if there is one.
 
         Parameters
         ----------
@@ -195,6 +201,8 @@ class Coreset:
             "model": model,
             "report": self.report.to_dict(),
         }
+        if self.site is not None:
+            description["site"] = self.site.to_dict()
         if model.get("kind") in OF_FUNCTIONS:
             from decoct.models.fingerprint import fingerprint
 

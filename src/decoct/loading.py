@@ -12,6 +12,7 @@ from decoct.errors import CoresetFileError, DecoctError, RequestError
 from decoct.formats.coreset_file import naming_damage, read_coreset
 from decoct.models.base import OF_FUNCTIONS, AbstractModel
 from decoct.models.fingerprint import find_difference
+from decoct.models.site import GaussianSite
 from decoct.report import Report
 
 KINDS = {
@@ -57,6 +58,7 @@ def load(path: str | os.PathLike[str], model: AbstractModel | None = None) -> Co
             )
         if model is None and "fitted" in stored.description:
             return _class_of(spec)(stored)
+        site = stored.description.get("site")
         known = model_from_dict(spec) if model is None else model
         coreset = Coreset(
             stored.indices,
@@ -65,6 +67,7 @@ def load(path: str | os.PathLike[str], model: AbstractModel | None = None) -> Co
             int(stored.description["n_rows"]),
             known,
             Report.from_dict(stored.description["report"]),
+            GaussianSite.from_dict(site) if site else None,
         )
     if model is not None:
         _check_same_model(coreset, stored.description, path)

@@ -264,6 +264,7 @@ def run(
                     status=report.status.judged(one.predicted_kl),
                     predicted_kl=one.predicted_kl,
                 ),
+                one.selection.site,
             )
             for one, columns in zip(chosen, kept, strict=True)
         ]

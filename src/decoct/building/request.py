@@ -50,6 +50,11 @@ class Request:
                 f"method must be a construction such as IteratedHilbert(), not {method!r}."
             )
         require_sampler(sampler)
+        if size == 0 and not getattr(method, "site", False):
+            raise RequestError(
+                f"size is 0, but {type(method).__name__} has no site to stand for the rows; ask "
+                "for at least 1 row."
+            )
         if kl is not None and not isinstance(method, IteratedHilbert):
             raise RequestError(
                 f"kl= needs a construction that certifies itself (IteratedHilbert); "
@@ -92,8 +97,8 @@ class Request:
 
 def whole(option: str, value: Any) -> int:
     """Return a number of rows, or refuse what is none."""
-    if not is_whole(value, 1):
-        raise RequestError(f"{option} must be a whole number of rows, at least 1, not {value!r}.")
+    if not is_whole(value, 0):
+        raise RequestError(f"{option} must be a whole number of rows, at least 0, not {value!r}.")
     return int(value)
 
 

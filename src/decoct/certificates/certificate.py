@@ -309,8 +309,12 @@ def check(
         table = encoded(VerifiedRows(source, known), coreset.model)
         potentials = Potentials(coreset.model, table)
         totals = potentials.totals(np.concatenate([flat, probe.points]), finite=len(flat))
-    kept = coreset.model.encode(coreset.rows, coreset.indices)
-    at_coreset = coreset.weights @ potentials.vectors(kept, flat)
+    at_coreset = np.zeros(len(flat))
+    if coreset.size:
+        kept = coreset.model.encode(coreset.rows, coreset.indices)
+        at_coreset = coreset.weights @ potentials.vectors(kept, flat)
+    if coreset.site is not None:
+        at_coreset = at_coreset + coreset.site.log_density(flat)
     log_ratios = (totals[: len(flat)] - at_coreset).reshape(z.shape[:2])
     found = judge(log_ratios)
     mixing = convergence(given)

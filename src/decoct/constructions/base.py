@@ -28,6 +28,7 @@ from jaxtyping import Float, Int
 
 from decoct.data.base import Columns
 from decoct.errors import RequestError
+from decoct.models.site import GaussianSite
 from decoct.passes.pools import Pool
 from decoct.passes.potentials import Potentials
 from decoct.runtime.randomness import uniform_sample
@@ -46,11 +47,14 @@ class Selection(NamedTuple):
         w > 0.
     rows
         The encoded rows.
+    site
+        The quadratic that stands for all other rows; None where the rows stand for themselves.
     """
 
     indices: Int[np.ndarray, " m"]
     weights: Float[np.ndarray, " m"]
     rows: Columns
+    site: GaussianSite | None = None
 
     @property
     def size(self) -> int:
@@ -98,7 +102,18 @@ class Problem:
     def density(self, selection: Selection, padded_as: int = 0) -> WeightedDensity:
         """Return π_w for these weighted rows, padded as if there were at least ``padded_as``."""
         model = self.potentials.model
-        return WeightedDensity.of(model, selection.rows, selection.weights, padded_as)
+        return WeightedDensity.of(
+            model, selection.rows, selection.weights, padded_as, selection.site
+        )
+
+    def log_likelihood(
+        self, selection: Selection, at: Float[np.ndarray, "S d"]
+    ) -> Float[np.ndarray, " S"]:
+        """Return s + Σ w_m f_m of weighted rows and their site at some points."""
+        total = np.zeros(len(at))
+        if selection.size:
+            total = selection.weights @ self.potentials.vectors(selection.rows, at)
+        return total if selection.site is None else total + selection.site.log_density(at)
 
     def draw(
         self,
@@ -275,6 +290,8 @@ def _packed(value: Any) -> Any:
         hints = get_type_hints(type(value), include_extras=True)
         saved = [name for name in value._fields if not _is_not_saved(hints[name])]
         return {name: _packed(getattr(value, name)) for name in saved}
+    if dataclasses.is_dataclass(value):
+        return {f.name: _packed(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, tuple):
         return {str(i): _packed(one) for i, one in enumerate(value)}
     if isinstance(value, dict):
@@ -292,6 +309,10 @@ def _unpacked(kind: Any, value: Any) -> Any:
         return tuple(_unpacked(parts[0], value[str(i)]) for i in range(len(value)))
     if get_origin(kind) is dict:
         return {parts[0](name): _unpacked(parts[1], one) for name, one in value.items()}
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        hints = get_type_hints(kind)
+        fields = {f.name: _unpacked(hints[f.name], value[f.name]) for f in dataclasses.fields(kind)}
+        return kind(**fields)
     if hasattr(kind, "_fields"):
         hints = get_type_hints(kind, include_extras=True)
         saved = {n: None if _is_not_saved(hints[n]) else value[n] for n in kind._fields}

@@ -208,7 +208,9 @@ def _check_sound(found: StoredCoreset, n_rows: int, path: object) -> None:
             )
     if not (np.isfinite(w).all() and (w > 0).all()):
         raise CoresetFileError(f"{path} has weights that are not positive and finite.")
-    if len(n) == 0 or (np.diff(n) <= 0).any() or n[0] < 0 or n[-1] >= n_rows:
+    if len(n) == 0 and "site" not in found.description:
+        raise CoresetFileError(f"{path} has no rows and no site.")
+    if len(n) and ((np.diff(n) <= 0).any() or n[0] < 0 or n[-1] >= n_rows):
         raise CoresetFileError(f"{path} has row numbers out of order or outside the table.")
 
 

@@ -84,6 +84,20 @@ class AbstractModel(eqx.Module):
         """Names of the raw columns `encode` needs; None for all of them."""
         return None
 
+    def design_matrix(self, rows: Mapping[str, Array]) -> Float[Array, "n d"] | None:
+        """Return X where f_n depends on the flat parameters z through X_n·z alone, else None.
+
+        Of encoded rows; pure JAX. With it, `log_likelihood_at` must give the potentials, and
+        averages of their derivatives over a Gaussian become sums of nine terms.
+        """
+        return None
+
+    def log_likelihood_at(
+        self, predictor: Float[Array, " n"], rows: Mapping[str, Array]
+    ) -> Float[Array, " n"]:
+        """Return f_n at values of the linear predictor X_n·z; for models with `design_matrix`."""
+        raise NotImplementedError(f"{type(self).__name__} has no linear predictor.")
+
     def check(self, rows: Rows) -> None:
         """Refuse a table as a whole (labels not two-valued, constant response, ...).
 

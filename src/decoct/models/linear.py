@@ -64,6 +64,16 @@ class LinearRegression(AbstractRegression, AbstractConjugate):
         standard = (rows["y"] - rows["x"] @ params["beta"]) * jnp.exp(-log_noise)
         return -0.5 * standard**2 - log_noise - HALF_LOG_2PI
 
+    def design_matrix(self, rows: Mapping[str, Array]) -> Float[Array, "n d"] | None:
+        """Return x where the noise is known."""
+        return rows["x"] if self.is_conjugate else None
+
+    def log_likelihood_at(
+        self, predictor: Float[Array, " n"], rows: Mapping[str, Array]
+    ) -> Float[Array, " n"]:
+        noise = self._known_noise()
+        return -0.5 * ((rows["y"] - predictor) / noise) ** 2 - jnp.log(noise) - HALF_LOG_2PI
+
     def _log_noise(self, params: Params) -> Float[Array, ""]:
         return params["log_noise"] if self.noise_scale is None else jnp.log(self.noise_scale)
 

@@ -72,7 +72,15 @@ class LogisticRegression(AbstractRegression):
 
     def log_likelihood(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
         """Return −log(1 + exp(−y_n x_n·β)), in nats."""
-        return log_sigmoid(rows["y"] * (rows["x"] @ params["beta"]))
+        return self.log_likelihood_at(rows["x"] @ params["beta"], rows)
+
+    def design_matrix(self, rows: Mapping[str, Array]) -> Float[Array, "n d"]:
+        return rows["x"]
+
+    def log_likelihood_at(
+        self, predictor: Float[Array, " n"], rows: Mapping[str, Array]
+    ) -> Float[Array, " n"]:
+        return log_sigmoid(rows["y"] * predictor)
 
     def code_response(self, y: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         """Return ±1."""

@@ -84,11 +84,18 @@ class PoissonRegression(AbstractRegression):
 
     def log_likelihood(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
         """Return y_n log r_n − r_n − log y_n!, in nats."""
-        eta = rows["x"] @ params["beta"]
+        return self.log_likelihood_at(rows["x"] @ params["beta"], rows)
+
+    def design_matrix(self, rows: Mapping[str, Array]) -> Float[Array, "n d"]:
+        return rows["x"]
+
+    def log_likelihood_at(
+        self, predictor: Float[Array, " n"], rows: Mapping[str, Array]
+    ) -> Float[Array, " n"]:
         if self.link == "log":
-            rate, log_rate = jnp.exp(eta), eta
+            rate, log_rate = jnp.exp(predictor), predictor
         else:
-            rate, log_rate = softplus(eta), log_softplus(eta)
+            rate, log_rate = softplus(predictor), log_softplus(predictor)
         return rows["y"] * log_rate - rate - gammaln(rows["y"] + 1.0)
 
     def refused(self, y: Float[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:

@@ -11,7 +11,7 @@ matrix is never stored.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -28,6 +28,14 @@ from decoct.errors import ModelError, PotentialError
 from decoct.models.base import OF_FUNCTIONS, AbstractModel
 from decoct.models.parameters import ParameterSpace
 from decoct.passes.embeddings import Embedding, Values, as_embedding
+from decoct.passes.expansions import (
+    NODES,
+    Expansion,
+    bends_along,
+    expand_chunk,
+    quadratics_of,
+    to_second_order,
+)
 from decoct.passes.model_checks import (
     EXAMPLES,
     check_rows_apart,
@@ -122,6 +130,8 @@ class Potentials:
         self.initial = self.model.init(first)
         self.space = ParameterSpace.of(self.initial)
         check_shape(self.model, self.space, first)
+        arrays = {name: jnp.asarray(column) for name, column in first.items()}
+        self.has_predictor = self.model.design_matrix(arrays) is not None
         check_start(self.model, self.space, self.initial)
         if self.model.to_dict().get("kind") in OF_FUNCTIONS:
             check_rows_apart(self.model, self.space, self.initial, examples)
@@ -157,7 +167,11 @@ class Potentials:
         return self._walk(_TotalsOf(self.model, self.space, finite), at).rounded()
 
     def one_pass(
-        self, at: Float[np.ndarray, "S d"] | Embedding, pool_size: int, key: jax.Array
+        self,
+        at: Float[np.ndarray, "S d"] | Embedding,
+        pool_size: int,
+        key: jax.Array,
+        expansion: Expansion | None = None,
     ) -> PassResult:
         """Return exact totals, norms and a pool of ``pool_size`` candidate rows.
 
@@ -169,10 +183,11 @@ class Potentials:
         ‖g_n‖² is S times the posterior variance of f_n, for smooth potentials the statistical
         leverage of the row: Σ_n ‖g_n‖² gives every direction of the parameter space an equal
         share, so that a coefficient which only a few rows inform still finds them in the pool.
+        With an ``expansion`` the norms are those of the remainders f_n − q_n.
         """
         places = self.n_rows if pool_size >= self.n_rows else max(1, pool_size // 2)
         fn = _PassOf(self.model, self.space, places)
-        partial = self._walk(fn, at, key)
+        partial = self._walk(fn, at, key, expansion)
         totals = partial.totals.rounded()
         return PassResult(
             totals,
@@ -254,6 +269,64 @@ class Potentials:
         self.counts.evaluations += n * evaluations
         return total.rounded()
 
+    def expand(self, at: Expansion, strict: bool = True) -> Curvature:
+        """Return Σ_n q_n over all rows, in one pass; ``strict`` as for `curvature`."""
+        fn = _CurvatureOf(self.model, self.space, strict)
+        centre = np.asarray(at.centre)[None]
+        cost = self._expansion_cost(at)
+        return self._walk(fn, centre, at, evaluations=cost).rounded()
+
+    @float64
+    def expand_rows(
+        self, rows: Columns, weights: Float[np.ndarray, " n"], at: Expansion
+    ) -> Curvature:
+        """Return Σ w_n q_n over a few encoded rows."""
+        n = columns_length(rows)
+        size = chunk_rows(self._expansion_cost(at))
+        total = None
+        for begin in range(0, n, size):
+            piece = Chunk(begin, rows).piece(begin, min(begin + size, n))
+            padded, mask = _padded(piece, size)
+            mask = np.zeros(len(mask))
+            mask[: piece.n_rows] = weights[begin : begin + piece.n_rows]
+            parts = expand_chunk(self.model, self.space, at, padded, jnp.asarray(mask))
+            part = _PartialCurvature(*(Sum.of(np.asarray(one)) for one in parts))
+            total = part if total is None else total + part
+        self.counts.evaluations += n * self._expansion_cost(at)
+        d = self.dim
+        return total.rounded() if total else Curvature(0.0, np.zeros(d), np.zeros((d, d)))
+
+    @float64
+    def quadratics(
+        self, rows: Columns, at: Expansion, draws: Float[np.ndarray, "S d"]
+    ) -> Float[np.ndarray, "n S"]:
+        """Return q_n − c_n of a few encoded rows at the draws."""
+        return self._of_rows(quadratics_of, rows, at, np.asarray(draws) - at.centre)
+
+    @float64
+    def bends(
+        self, rows: Columns, at: Expansion, directions: Float[np.ndarray, "k d"]
+    ) -> Float[np.ndarray, "n k"]:
+        """Return vᵀH_nv of a few encoded rows for each direction v."""
+        return self._of_rows(bends_along, rows, at, directions)
+
+    def _of_rows(self, kernel: Any, rows: Columns, at: Expansion, points: np.ndarray) -> np.ndarray:
+        n, parts = columns_length(rows), []
+        size = chunk_rows(len(points) * at.points)
+        for begin in range(0, n, size):
+            piece = Chunk(begin, rows).piece(begin, min(begin + size, n))
+            padded, _ = _padded(piece, size)
+            values = np.asarray(kernel(self.model, self.space, at, padded, jnp.asarray(points)))
+            parts.append(values[: piece.n_rows])
+        self.counts.evaluations += n * len(points) * at.points
+        return np.concatenate(parts) if parts else np.zeros((0, len(points)))
+
+    def _expansion_cost(self, at: Expansion) -> int:
+        """Return what an expansion of a row costs, in potentials."""
+        if self.has_predictor:
+            return NODES + self.dim
+        return at.points * (1 + 2 * self.dim)
+
     @float64
     def log_prior(self, draws: Float[np.ndarray, "S d"]) -> Float[np.ndarray, " S"]:
         """Return log π₀ at the draws."""
@@ -306,13 +379,15 @@ class _PassOf:
     places: int
     size: int = 0
 
-    def __call__(self, chunk: Chunk, at: Embedding, key: jax.Array) -> _PartialPass:
+    def __call__(
+        self, chunk: Chunk, at: Embedding, key: jax.Array, expansion: Expansion | None
+    ) -> _PartialPass:
         with jax.enable_x64(True):
             rows, mask = _padded(chunk, self.size)
             # Two kernels: XLA vectorises a log only next to a single reduction.
             totals = np.asarray(_chunk_totals(self.model, self.space, at, rows, mask))
             few = at.first(NORM_DRAWS)
-            squares = np.asarray(_chunk_squares(self.model, self.space, few, rows))
+            squares = np.asarray(_chunk_squares(self.model, self.space, few, rows, expansion))
             squares = squares[: chunk.n_rows] * (at.size / few.size)
             if not (np.isfinite(totals).all() and np.isfinite(squares).all()):
                 _name_bad_potential(self.model, self.space, chunk, at)
@@ -337,10 +412,15 @@ class _CurvatureOf:
     strict: bool = True
     size: int = 0
 
-    def __call__(self, chunk: Chunk, at: Values) -> _PartialCurvature:
+    def __call__(
+        self, chunk: Chunk, at: Values, expansion: Expansion | None = None
+    ) -> _PartialCurvature:
         with jax.enable_x64(True):
             rows, mask = _padded(chunk, self.size)
-            parts = _chunk_curvature(self.model, self.space, at.draws[0], rows, mask)
+            if expansion is None:
+                parts = _chunk_curvature(self.model, self.space, at.draws[0], rows, mask)
+            else:
+                parts = expand_chunk(self.model, self.space, expansion, rows, mask)
             parts = tuple(np.asarray(part) for part in parts)
             if self.strict and not np.isfinite(parts[0]):
                 _name_bad_potential(self.model, self.space, chunk, at)
@@ -413,12 +493,18 @@ def _chunk_totals(model, space, at: Embedding, rows, mask) -> Float[Array, " S"]
 
 
 @eqx.filter_jit
-def _chunk_squares(model, space, at: Embedding, rows) -> Float[Array, " n"]:
+def _chunk_squares(
+    model, space, at: Embedding, rows, expansion: Expansion | None
+) -> Float[Array, " n"]:
     """Σ_s of every row's squared coordinates, centred where the embedding is."""
 
     def squares(block) -> Float[Array, " n"]:
         # the barrier keeps XLA from making one loop of this and the sums, which it cannot vectorise
         values = jax.lax.optimization_barrier(at.evaluate(model, space, block))
+        if expansion is not None:
+            assert isinstance(at, Values)
+            delta = at.draws - expansion.centre[None]
+            values = values - quadratics_of(model, space, expansion, block, delta).T
         if at.centred:
             values = values - values.mean(axis=0, keepdims=True)
         return jnp.square(values).sum(axis=0)
@@ -431,22 +517,6 @@ def _blocks(columns: Any, n: int) -> Any:
     """Return columns of n rows as (blocks, rows of a block, ...)."""
     size = BLOCK if n % BLOCK == 0 else n
     return jax.tree.map(lambda column: column.reshape(n // size, size, *column.shape[1:]), columns)
-
-
-def to_second_order(
-    function: Callable[[Float[Array, " d"]], Float[Array, ""]], z: Float[Array, " d"]
-) -> tuple[Float[Array, ""], Float[Array, " d"], Float[Array, "d d"]]:
-    """Return f(z), ∇f(z) and ∇²f(z), forward over reverse.
-
-    One trace holds all three, which compiles faster than one each.
-    """
-
-    def gradient_first(z: Float[Array, " d"]) -> tuple[Array, tuple[Array, Array]]:
-        value, gradient = jax.value_and_grad(function)(z)
-        return gradient, (value, gradient)
-
-    hessian, (value, gradient) = jax.jacfwd(gradient_first, has_aux=True)(z)
-    return value, gradient, hessian
 
 
 @eqx.filter_jit

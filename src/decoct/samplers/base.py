@@ -12,14 +12,15 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from decoct.data.base import Columns, columns_length
-from decoct.errors import RequestError
+from decoct.errors import ModelError, RequestError
 from decoct.models.base import AbstractModel
 from decoct.models.parameters import ParameterSpace
+from decoct.models.site import GaussianSite
 from decoct.runtime.precision import float64
 
 
 class WeightedDensity(eqx.Module):
-    """log π_w(z) = log π₀(z) + Σ w_n f_n(z), unnormalised, over a few encoded rows.
+    """log π_w(z) = log π₀(z) + s(z) + Σ w_n f_n(z), unnormalised, over a few encoded rows.
 
     Rows are padded with copies of the first kept row up to a power of two (in finer steps above
     1024 rows), so that one compilation serves many coresets. The copies share that row's weight:
@@ -36,7 +37,9 @@ class WeightedDensity(eqx.Module):
     shares
         The same weights, the first one shared by the padding; all zero only without any row.
     start : (d,)
-        The model's starting point.
+        The model's starting point; with a site its centre.
+    site
+        s, the quadratic that stands for all other rows, if there is one.
     """
 
     model: AbstractModel
@@ -45,6 +48,7 @@ class WeightedDensity(eqx.Module):
     weights: Float[Array, " m"]
     shares: Float[Array, " m"]
     start: Float[np.ndarray, " d"]
+    site: GaussianSite | None = None
 
     @classmethod
     @float64
@@ -54,14 +58,31 @@ class WeightedDensity(eqx.Module):
         rows: Columns,
         weights: Float[np.ndarray, " m"],
         padded_as: int = 0,
+        site: GaussianSite | None = None,
     ) -> WeightedDensity:
         """Build the density from encoded rows; weight-0 rows are left out, as if absent.
 
         It is padded as if there were at least ``padded_as`` rows.
+
+        Raises
+        ------
+        ModelError
+            The site has another number of parameters than the model.
         """
         weights = np.asarray(weights, dtype=np.float64)
         initial = model.init(rows)
         space = ParameterSpace.of(initial)
+        start = space.flatten(initial)
+        if site is not None:
+            if site.dim != space.dim:
+                raise ModelError(
+                    f"The site is a quadratic in {site.dim} parameters and the model has "
+                    f"{space.dim}; they do not belong together."
+                )
+            start = site.centre
+            if not columns_length(rows):
+                none = jnp.zeros(0)
+                return cls(model, space, {}, none, none, start, site)
         kept = np.flatnonzero(weights > 0.0)
         capacity = _capacity(max(len(kept), padded_as))
         source = np.full(capacity, kept[0] if len(kept) else 0)
@@ -82,7 +103,8 @@ class WeightedDensity(eqx.Module):
             taken,
             padded,
             shares,
-            space.flatten(initial),
+            start,
+            site,
         )
 
     @property
@@ -92,10 +114,14 @@ class WeightedDensity(eqx.Module):
     def log_density(self, z: Float[Array, " d"]) -> Float[Array, ""]:
         """Return log π_w(z) up to a constant; pure JAX."""
         params = self.space.unflatten(z)
+        total = self.model.log_prior(params)
+        if self.site is not None:
+            total = total + self.site.log_density(z)
+        if not len(self.shares):
+            return total
         values = self.model.log_likelihood(params, self.rows)
         # Without any row this is the prior, also where the row kept for its shapes is impossible.
-        total = jnp.where(self.shares[0] > 0.0, (self.shares * values).sum(), 0.0)
-        return total + self.model.log_prior(params)
+        return total + jnp.where(self.shares[0] > 0.0, (self.shares * values).sum(), 0.0)
 
 
 def _capacity(n: int) -> int:

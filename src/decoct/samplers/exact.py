@@ -13,6 +13,7 @@ from decoct.models.conjugate import AbstractConjugate
 from decoct.runtime.precision import float64
 from decoct.runtime.randomness import host_rng
 from decoct.samplers.base import Draws, WeightedDensity
+from decoct.samplers.laplace import find_mode, gaussian_at
 from decoct.stats.divergences import Gaussian
 
 
@@ -38,6 +39,9 @@ def exact_posterior(density: WeightedDensity) -> Gaussian:
             f"{type(model).__name__} has no closed-form posterior; use samplers.Laplace() or "
             "samplers.NUTS()."
         )
+    if density.site is not None:
+        # a Gaussian times a Gaussian: its mode and the curvature there are all there is to it
+        return gaussian_at(find_mode(density))
     mean, cov = (np.asarray(one) for one in _posterior(density))
     with np.errstate(invalid="ignore"):
         proper = np.isfinite(mean).all() and np.isfinite(cov).all()

@@ -18,8 +18,9 @@ from decoct.data.tables import rows as as_rows
 from decoct.errors import ModelError
 from decoct.models.base import AbstractModel, require_model
 from decoct.models.parameters import ParameterSpace
+from decoct.passes.expansions import to_second_order
 from decoct.passes.newton import MOST_EVALUATIONS, ROUNDED, Mode, ModeStatus, decrement_of, maximise
-from decoct.passes.potentials import Curvature, Potentials, to_second_order
+from decoct.passes.potentials import Curvature, Potentials
 from decoct.runtime.precision import float64
 from decoct.runtime.progress import ProgressBar, begin
 from decoct.runtime.randomness import host_rng

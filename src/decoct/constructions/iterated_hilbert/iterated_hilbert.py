@@ -39,6 +39,11 @@ from decoct.constructions.base import (
     StepInfo,
     uniform_selection,
 )
+from decoct.constructions.iterated_hilbert.expansion import (
+    ExpandedTable,
+    NoExpansionError,
+    expand_table,
+)
 from decoct.constructions.iterated_hilbert.subsampled_pass import (
     CHECK_DRAWS,
     FEWEST,
@@ -57,7 +62,7 @@ from decoct.constructions.iterated_hilbert.tangent_problem import (
 )
 from decoct.constructions.registry import register
 from decoct.passes.pools import merge_pools
-from decoct.passes.potentials import PassResult
+from decoct.passes.potentials import Curvature, PassResult
 from decoct.runtime.randomness import host_rng
 from decoct.solvers.nnls import SparseWeights
 from decoct.status import Status
@@ -102,6 +107,10 @@ class IteratedHilbertState(NamedTuple):
         Rounds done with it alone.
     is_checked
         Whether the next round passes over all rows too, at a few draws.
+    expanded
+        The expansion that the site carries; None before it is known, and without a site.
+    rows_only
+        Why there is no site; empty where there is one.
     """
 
     round: int
@@ -113,6 +122,8 @@ class IteratedHilbertState(NamedTuple):
     subsample: Selection | None = None
     subsampled_rounds: int = 0
     is_checked: bool = False
+    expanded: ExpandedTable | None = None
+    rows_only: str = ""
 
 
 @dataclass(frozen=True)
@@ -121,6 +132,9 @@ class IteratedHilbert:
 
     Attributes
     ----------
+    site
+        Let a Gaussian site carry the second-order part of all rows that are not kept. False: the
+        weighted rows stand alone.
     max_rounds
         Most rounds over all rows. A ``kl`` build may take twice as many. Before them come at most
         max_rounds − 2 on a subsample.
@@ -146,6 +160,7 @@ class IteratedHilbert:
         Largest size a ``kl`` build may use; default min(N, 1000).
     """
 
+    site: bool = False
     max_rounds: int = 4
     subsample_first: bool = True
     draws: int | None = None
@@ -163,11 +178,15 @@ class IteratedHilbert:
         else:
             seen = uniform_selection(key, problem, n_seen)
             pilot = pilot_of(problem, seen, size)
-        return IteratedHilbertState(0, pilot, np.inf, (), 1.0, Status.RUNNING.name, seen)
+        reason = "" if self.site else "site=False"
+        return IteratedHilbertState(
+            0, pilot, np.inf, (), 1.0, Status.RUNNING.name, seen, rows_only=reason
+        )
 
     def step(
         self, key: jax.Array, problem: Problem, state: IteratedHilbertState
     ) -> tuple[IteratedHilbertState, StepInfo]:
+        state = self._expanded(key, problem, state)
         tangent, result, sampler = self._collect(key, problem, state)
         n_seen = problem.n_rows
         if result.exact_draws == 0 and state.subsample is not None:
@@ -305,14 +324,39 @@ class IteratedHilbert:
                 tolerable = min(tolerable, 0.1 * problem.kl)
             result = checked_pass(pass_key, problem, subsample, z, P, tolerable)
         if result is None:
-            result = problem.potentials.one_pass(z, P, pass_key)
+            at = None if state.expanded is None else state.expanded.at
+            result = problem.potentials.one_pass(z, P, pass_key, at)
         pools = (result.pool, state.reference.pool, *(one.selection.pool for one in state.chosen))
         rhat = float(draws.info.get("rhat", np.nan))
         error = result.error if result.exact_draws else 0.0
         tangent = SplitTangent.of(
-            problem, z, result.totals, merge_pools(*pools), state.reference, error, rhat
+            problem,
+            z,
+            result.totals,
+            merge_pools(*pools),
+            state.reference,
+            error,
+            rhat,
+            state.expanded,
         )
         return tangent, result, draws.sampler
+
+    def _expanded(
+        self, key: jax.Array, problem: Problem, state: IteratedHilbertState
+    ) -> IteratedHilbertState:
+        """Expand the table before the first round; its site alone is the first reference."""
+        if state.expanded is not None or state.rows_only:
+            return state
+        try:
+            rng = host_rng(jax.random.fold_in(key, 4))
+            expanded = expand_table(problem, state.reference, state.subsample, rng)
+        except NoExpansionError as error:
+            return state._replace(rows_only=str(error))
+        nothing = state.reference.pool.some(slice(0, 0))
+        d = problem.dim
+        site = expanded.site(Curvature(0.0, np.zeros(d), np.zeros((d, d))))
+        alone = Selection(nothing.indices, np.zeros(0), nothing.rows, site)
+        return state._replace(expanded=expanded, reference=alone, subsample=None)
 
     def _fit_reference(
         self,
@@ -371,6 +415,8 @@ class IteratedHilbert:
             problem, tangent, problem.sizes if final else (problem.size,), final
         )
         chosen = tuple(fits.best(problem, size) for size in problem.sizes)
+        if final and tangent.expanded is not None and problem.size >= _quadratic(problem):
+            chosen = self._best_of_both(problem, tangent, chosen)
         reference = fits.best(problem).selection
         if final:
             chosen = tuple(
@@ -387,6 +433,17 @@ class IteratedHilbert:
             outcome=outcome.name,
         )
 
+    def _best_of_both(
+        self, problem: Problem, tangent: SplitTangent, chosen: tuple[SizedSelection, ...]
+    ) -> tuple[SizedSelection, ...]:
+        """Take rows alone at the sizes where they are predicted to be nearer than with a site."""
+        fits = self._extend_path(problem, tangent.rows_only(), problem.sizes, True)
+        alone = [fits.best(problem, size) for size in problem.sizes]
+        return tuple(
+            min(both, key=lambda one: np.inf if one.predicted_kl is None else one.predicted_kl)
+            for both in zip(chosen, alone, strict=True)
+        )
+
     def _judged(
         self,
         key: jax.Array,
@@ -400,7 +457,7 @@ class IteratedHilbert:
         """Return the coreset of one size with the KL that is known of it."""
         if outcome is Status.UNKNOWN or found.predicted_kl is None:
             return SizedSelection(found.selection, None)
-        if found.predicted_kl > self.restart_above:
+        if found.predicted_kl > self.restart_above and found.selection.site is None:
             found = best_of_restarts(problem, tangent, found, size, self.restarts, self.exchanges)
         predicted = found.predicted_kl
         if predicted is not None and predicted <= self.restart_above:
@@ -425,8 +482,10 @@ class IteratedHilbert:
         goal = kl * 0.5 ** max(1, rounds - state.subsampled_rounds - 1)
         fits = tangent.pursue(problem.size, stop=lambda solution: tangent.judge(solution) <= goal)
         best = fits.best(problem)
+        if tangent.expanded is not None and (fits.alone(problem).predicted_kl or 0.0) <= goal:
+            best = fits.alone(problem)
         reached = best.predicted_kl is not None and best.predicted_kl <= goal
-        if reached:
+        if reached and best.selection.size:
             best = smallest(problem, tangent, goal, best, self.exchanges)
         effort, outcome = state.effort, Status.RUNNING
         limited = not reached and tangent.reference_kl <= max(KL_CONVERGED, kl)

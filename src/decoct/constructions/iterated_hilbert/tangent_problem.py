@@ -3,18 +3,23 @@
 A pass supplies draws θ_s, totals Σ_n f_n(θ_s) and a pool of candidate rows. Four fifths of the
 draws fit, min_{w ≥ 0} ‖b − Σ w_n g_n‖²; the rest judge, ½Var(b − Σ w_n g_n) ≈ KL in nats
 (`decoct.stats.tangent`).
+
+With an expansion of the table the vectors are remainders f_n − q_n in place of potentials, so that
+the rows fit what a quadratic cannot, and a solution is completed by the site Σ q_n − Σ w_m q_m.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import numpy as np
 from jaxtyping import Float
 
 from decoct.constructions.base import Problem, Selection, SizedSelection, equal_weight_rows
+from decoct.constructions.iterated_hilbert.expansion import ExpandedTable
+from decoct.constructions.iterated_hilbert.proper_weights import proper_weights
 from decoct.passes.pools import Pool
 from decoct.samplers.laplace import find_mode, gaussian_at
 from decoct.solvers.nnls import SparseWeights
@@ -51,6 +56,12 @@ class SplitTangent:
         Nats that errors of the totals may add to the KL of what is fitted.
     rhat
         R-hat of the draws, NaN where they are independent.
+    totals : (S,)
+        Σ_n f_n at the draws.
+    potentials : (P, S)
+        f_n of the pool at the draws.
+    expanded
+        The expansion of the table whose remainders are fitted; None fits the potentials.
     """
 
     draws: Float[np.ndarray, "S d"]
@@ -59,8 +70,11 @@ class SplitTangent:
     held_out: Tangent
     reference_kl: float
     reference_kl_upper: float
+    totals: Float[np.ndarray, " S"]
+    potentials: Float[np.ndarray, "P S"]
     error: float = 0.0
     rhat: float = np.nan
+    expanded: ExpandedTable | None = None
 
     @classmethod
     def of(
@@ -72,21 +86,42 @@ class SplitTangent:
         reference: Selection,
         error: float = 0.0,
         rhat: float = np.nan,
+        expanded: ExpandedTable | None = None,
     ) -> SplitTangent:
         """Evaluate the pool, which holds the reference's rows, at the draws."""
         values = problem.potentials.vectors(pool.rows, draws)
-        fit = max(2, (4 * len(draws)) // 5)
         at_reference = np.searchsorted(pool.indices, reference.indices)
-        kl = kl_from_log_ratios(totals - reference.weights @ values[at_reference])
+        approximate = reference.weights @ values[at_reference]
+        vectors, target = values, totals
+        if reference.site is not None:
+            approximate = approximate + reference.site.log_density(draws)
+        if expanded is not None:
+            vectors = values - problem.potentials.quadratics(pool.rows, expanded.at, draws)
+            target = totals - expanded.quadratic(draws)
+        kl = kl_from_log_ratios(totals - approximate)
+        fit = max(2, (4 * len(draws)) // 5)
         return cls(
             draws,
             pool,
-            tangent(values[:, :fit], totals[:fit]),
-            tangent(values[:, fit:], totals[fit:]),
+            tangent(vectors[:, :fit], target[:fit]),
+            tangent(vectors[:, fit:], target[fit:]),
             kl.reverse,
             kl.reverse + 2.0 * kl.reverse_se,
+            totals,
+            values,
             error,
             rhat,
+            expanded,
+        )
+
+    def rows_only(self) -> SplitTangent:
+        """Return the problem of the potentials themselves, at the same draws."""
+        fit, values, totals = self.fitted_draws, self.potentials, self.totals
+        return replace(
+            self,
+            fit=tangent(values[:, :fit], totals[:fit]),
+            held_out=tangent(values[:, fit:], totals[fit:]),
+            expanded=None,
         )
 
     @property
@@ -96,7 +131,7 @@ class SplitTangent:
         They cannot where the data move the log posterior by next to nothing (½Var of the totals
         at most `FLAT` nats): π may be cut off just beyond them. Nor where chains disagree.
         """
-        varies = 0.5 * float(self.fit.target @ self.fit.target) > FLAT
+        varies = 0.5 * float(np.var(self.totals)) > FLAT
         return varies and not self.rhat > MAX_RHAT
 
     @property
@@ -159,10 +194,56 @@ class PathFit:
     def best(self, problem: Problem, most: int | None = None) -> SizedSelection:
         """Return the solution of at most ``most`` rows that is predicted to be nearest."""
         judged = {m: kl for m, kl in self.predicted_kl.items() if most is None or m <= most}
+        if self.tangent.expanded is not None:
+            return self._best_with_site(problem, self.tangent.expanded, judged)
         if not judged:
             return SizedSelection(equal_weight_rows(problem, self.tangent.pool, problem.size), None)
         m = min(judged, key=lambda m: judged[m])
         return SizedSelection(_selection(self.tangent.pool, self.path[m]), judged[m])
+
+    def _best_with_site(
+        self, problem: Problem, expanded: ExpandedTable, judged: dict[int, float]
+    ) -> SizedSelection:
+        alone = self.alone(problem)
+        if not judged:
+            return alone
+        best = self._with_site(problem, expanded, self.path[min(judged, key=lambda m: judged[m])])
+        assert best.predicted_kl is not None
+        assert alone.predicted_kl is not None
+        return best if best.predicted_kl < alone.predicted_kl else alone
+
+    def alone(self, problem: Problem) -> SizedSelection:
+        """Return the site of all rows, without any row."""
+        assert self.tangent.expanded is not None
+        none = SparseWeights(np.zeros(0, dtype=np.int64), np.zeros(0), np.inf)
+        return self._with_site(problem, self.tangent.expanded, none)
+
+    def _with_site(
+        self, problem: Problem, expanded: ExpandedTable, solution: SparseWeights
+    ) -> SizedSelection:
+        """Complete weighted rows by the site of all others, and judge both together."""
+        tangent, potentials, at = self.tangent, problem.potentials, expanded.at
+        places, weights = solution.indices, solution.weights
+        rows = tangent.pool.some(places).rows
+
+        def precision_of(weights: np.ndarray) -> np.ndarray:
+            return potentials.expand_rows(rows, weights, at).hessian - expanded.sums.hessian
+
+        def along(directions: np.ndarray) -> np.ndarray:
+            return -potentials.bends(rows, at, directions)
+
+        if len(places):
+            factor = np.linalg.inv(np.linalg.cholesky(expanded.precision)).T
+            vectors, target = tangent.fit.vectors[places], tangent.fit.target
+            weights = proper_weights(vectors, target, weights, precision_of, along, factor)
+        places, weights = places[weights > 0.0], weights[weights > 0.0]
+        kept = tangent.pool.some(places)
+        site = expanded.site(potentials.expand_rows(kept.rows, weights, at))
+        held = slice(tangent.fitted_draws, None)
+        left = tangent.totals[held] - site.log_density(tangent.draws[held])
+        left = left - weights @ tangent.potentials[places, held]
+        selection = Selection(kept.indices, weights, kept.rows, site)
+        return SizedSelection(selection, 0.5 * float(np.var(left, ddof=1)) + tangent.error)
 
     def longest(self) -> SizedSelection | None:
         """Return the longest solution."""
@@ -196,14 +277,10 @@ def checked_at_its_draws(
     if draws.info.get("rhat", 1.0) > MAX_RHAT:
         return None
     at = draws.flat[: len(tangent.draws)]
-    log_ratios = _weighted_sum(problem, reference, at) - _weighted_sum(problem, found.selection, at)
+    log_ratios = problem.log_likelihood(reference, at) - problem.log_likelihood(found.selection, at)
     kl = kl_from_log_ratios(log_ratios).reverse
     explained = (np.sqrt(found.predicted_kl) + np.sqrt(max(0.0, tangent.reference_kl))) ** 2
     return found.predicted_kl if kl <= REFUTED * explained else kl
-
-
-def _weighted_sum(problem: Problem, selection: Selection, at: np.ndarray) -> np.ndarray:
-    return selection.weights @ problem.potentials.vectors(selection.rows, at)
 
 
 def smallest(

@@ -124,6 +124,14 @@ class FormulaModel(AbstractConjugate):
     def log_likelihood(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
         return self.base.log_likelihood(params, rows)
 
+    def design_matrix(self, rows: Mapping[str, Array]) -> Float[Array, "n d"] | None:
+        return self.base.design_matrix(rows)
+
+    def log_likelihood_at(
+        self, predictor: Float[Array, " n"], rows: Mapping[str, Array]
+    ) -> Float[Array, " n"]:
+        return self.base.log_likelihood_at(predictor, rows)
+
     def log_prior(self, params: Params) -> Float[Array, ""]:
         return self.base.log_prior(params)
 

@@ -1,0 +1,114 @@
+"""A Gaussian site: a quadratic that stands for the log-likelihood of many rows.
+
+    s(θ) = c + hᵀ(θ − μ) − ½ (θ − μ)ᵀ A (θ − μ),     A ⪰ 0
+
+The term is that of expectation propagation (Minka 2001): an unnormalised Gaussian factor in place
+of likelihood terms. A coreset with a site has log π_w = log π₀ + s + Σ w_m f_m + constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Float
+
+from decoct.errors import CoresetFileError
+
+
+class GaussianSite(eqx.Module):
+    """A quadratic in the model's flat unconstrained parameters θ, in nats.
+
+    Sites of parts of a table add: ``site + other`` is the site of both.
+
+    Attributes
+    ----------
+    centre : (d,)
+        μ, where the log-likelihood was expanded.
+    linear : (d,)
+        h, the gradient of the site at μ.
+    precision : (d, d)
+        A, minus the Hessian; symmetric, no eigenvalue below 0.
+    constant
+        c, the value of the site at μ.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> site = GaussianSite(np.zeros(1), np.ones(1), 2.0 * np.eye(1), 0.5)
+    >>> float(site.log_density(np.array([1.0])))
+    0.5
+    >>> (site + site.moved_to(np.ones(1))).linear
+    array([2.])
+    """
+
+    centre: Float[np.ndarray, " d"]
+    linear: Float[np.ndarray, " d"]
+    precision: Float[np.ndarray, "d d"]
+    constant: float
+
+    @property
+    def dim(self) -> int:
+        """d, the number of parameters."""
+        return len(self.centre)
+
+    def log_density(self, z: Float[Any, "... d"]) -> Float[Any, "..."]:
+        """Return s at z, or at each of several; NumPy arrays and JAX tracers alike."""
+        delta = z - self.centre
+        return (
+            self.constant + delta @ self.linear - 0.5 * ((delta @ self.precision) * delta).sum(-1)
+        )
+
+    def moved_to(self, centre: Float[np.ndarray, " d"]) -> GaussianSite:
+        """Return the same quadratic, written about another point."""
+        centre = np.asarray(centre, dtype=np.float64)
+        linear = self.linear - self.precision @ (centre - self.centre)
+        return GaussianSite(centre, linear, self.precision, float(self.log_density(centre)))
+
+    def __add__(self, other: GaussianSite) -> GaussianSite:
+        moved = other.moved_to(self.centre)
+        return GaussianSite(
+            self.centre,
+            self.linear + moved.linear,
+            self.precision + moved.precision,
+            self.constant + moved.constant,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return numbers and nested lists, ready for JSON."""
+        return {
+            "centre": self.centre.tolist(),
+            "linear": self.linear.tolist(),
+            "precision": self.precision.tolist(),
+            "constant": self.constant,
+        }
+
+    @classmethod
+    def from_dict(cls, spec: Mapping[str, Any]) -> GaussianSite:
+        """Rebuild a site from its ``to_dict()``.
+
+        Raises
+        ------
+        CoresetFileError
+            A number is not finite, shapes do not fit, or the precision is not that of a Gaussian.
+        """
+        centre, linear, precision = (
+            np.asarray(spec[name], dtype=np.float64) for name in ("centre", "linear", "precision")
+        )
+        d = len(centre)
+        if linear.shape != (d,) or precision.shape != (d, d):
+            raise CoresetFileError(
+                f"The file's site has a centre of {d} parameters, a linear term of shape "
+                f"{linear.shape} and a precision of shape {precision.shape}; they do not fit."
+            )
+        whole = np.concatenate([centre, linear, precision.ravel(), [float(spec["constant"])]])
+        if not np.isfinite(whole).all():
+            raise CoresetFileError("The file's site has numbers that are not finite.")
+        scale = np.abs(precision).max(initial=1e-300)
+        if np.abs(precision - precision.T).max() > 1e-10 * scale or (
+            np.linalg.eigvalsh(precision)[0] < -1e-8 * scale
+        ):
+            raise CoresetFileError("The file's site has a precision that no Gaussian has.")
+        return cls(centre, linear, precision, float(spec["constant"]))
