@@ -68,6 +68,11 @@ class Curvature(NamedTuple):
     gradient: Float[np.ndarray, " d"]
     hessian: Float[np.ndarray, "d d"]
 
+    def at(self, delta: Float[np.ndarray, "S d"]) -> Float[np.ndarray, " S"]:
+        """Return the quadratic with these derivatives, δ away from the point."""
+        bent = ((delta @ self.hessian) * delta).sum(axis=1)
+        return self.value + delta @ self.gradient + 0.5 * bent
+
 
 class PassResult(NamedTuple):
     """What a pass over the data brings back, exact or estimated from a subsample.
@@ -196,6 +201,37 @@ class Potentials:
             norm_sum=float(partial.norm_sum.rounded()),
         )
 
+    def sampling_pass(
+        self,
+        at: Float[np.ndarray, "S d"],
+        size: int,
+        key: jax.Array,
+        expansion: Expansion,
+        scale: float,
+    ) -> tuple[PassResult, tuple[Reservoir, Reservoir]]:
+        """Return exact totals at a few draws, and two reservoirs; see `passes.row_samples`.
+
+        Both hold ``size`` rows, drawn with the odds 1/10 + 9/10 ‖r_n‖/scale.
+        """
+        fn = _PassOf(self.model, self.space, min(size, self.n_rows), scale)
+        partial = self._walk(fn, at, key, expansion)
+        return PassResult(partial.totals.rounded(), exact_draws=len(at)), partial.reservoirs
+
+    @float64
+    def totals_of(
+        self, rows: Columns, weights: Float[np.ndarray, " n"], draws: Float[np.ndarray, "S d"]
+    ) -> Float[np.ndarray, " S"]:
+        """Return Σ w_n f_n(θ_s) over a few encoded rows."""
+        n, at = columns_length(rows), as_embedding(draws)
+        size, total = chunk_rows(at.size), Sum.of(np.zeros(at.size))
+        for begin in range(0, n, size):
+            piece = Chunk(begin, rows).piece(begin, min(begin + size, n))
+            padded, mask = _weighted(piece, size, weights[begin : begin + size])
+            part = _chunk_totals(self.model, self.space, at, padded, mask)
+            total = total + Sum.of(np.asarray(part))
+        self.counts.evaluations += n * at.size
+        return total.rounded()
+
     @float64
     def vectors(
         self, rows: Columns, at: Float[np.ndarray, "S d"] | Embedding
@@ -286,10 +322,8 @@ class Potentials:
         total = None
         for begin in range(0, n, size):
             piece = Chunk(begin, rows).piece(begin, min(begin + size, n))
-            padded, mask = _padded(piece, size)
-            mask = np.zeros(len(mask))
-            mask[: piece.n_rows] = weights[begin : begin + piece.n_rows]
-            parts = expand_chunk(self.model, self.space, at, padded, jnp.asarray(mask))
+            padded, mask = _weighted(piece, size, weights[begin : begin + size])
+            parts = expand_chunk(self.model, self.space, at, padded, mask)
             part = _PartialCurvature(*(Sum.of(np.asarray(one)) for one in parts))
             total = part if total is None else total + part
         self.counts.evaluations += n * self._expansion_cost(at)
@@ -377,6 +411,7 @@ class _PassOf:
     model: AbstractModel
     space: ParameterSpace
     places: int
+    scale: float | None = None
     size: int = 0
 
     def __call__(
@@ -394,13 +429,19 @@ class _PassOf:
             numbers = chunk.start + np.arange(len(mask), dtype=np.uint64)
             exponentials = np.asarray(row_exponentials(key, jnp.asarray(numbers)))
         exponentials = exponentials[: chunk.n_rows]
-        with np.errstate(divide="ignore"):
-            by_square = exponentials[:, 0] / squares
-        reservoirs = (
-            Reservoir.of(chunk, by_square, self.places),
-            Reservoir.of(chunk, exponentials[:, 1], self.places),
+        reservoirs = tuple(
+            Reservoir.of(chunk, scores, self.places)
+            for scores in self._scores(exponentials, squares)
         )
         return _PartialPass(Sum.of(totals), Sum.of(np.sqrt(squares).sum()), reservoirs)
+
+    def _scores(self, exponentials: np.ndarray, squares: np.ndarray) -> list[np.ndarray]:
+        first, second = exponentials.T
+        if self.scale is not None:
+            odds = 0.1 + 0.9 * np.sqrt(squares) / self.scale
+            return [first / odds, second / odds]
+        with np.errstate(divide="ignore"):
+            return [first / squares, second]
 
 
 @dataclass(frozen=True)
@@ -476,6 +517,16 @@ def _padded(chunk: Chunk, size: int) -> tuple[dict[str, Array], Array]:
         columns = {name: column[source] for name, column in columns.items()}
     # one call for all of them: `jnp.asarray` of each costs more than a small kernel
     return jax.device_put((dict(columns), (np.arange(bucket) < n).astype(np.float64)))
+
+
+def _weighted(
+    chunk: Chunk, size: int, weights: Float[np.ndarray, " n"]
+) -> tuple[dict[str, Array], Array]:
+    """Pad a chunk, and its weights with zeros."""
+    rows, mask = _padded(chunk, size)
+    padded = np.zeros(len(mask))
+    padded[: len(weights)] = weights
+    return rows, jnp.asarray(padded)
 
 
 @eqx.filter_jit
