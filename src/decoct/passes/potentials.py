@@ -429,11 +429,11 @@ class _PassOf:
             numbers = chunk.start + np.arange(len(mask), dtype=np.uint64)
             exponentials = np.asarray(row_exponentials(key, jnp.asarray(numbers)))
         exponentials = exponentials[: chunk.n_rows]
-        reservoirs = tuple(
+        first, second = (
             Reservoir.of(chunk, scores, self.places)
             for scores in self._scores(exponentials, squares)
         )
-        return _PartialPass(Sum.of(totals), Sum.of(np.sqrt(squares).sum()), reservoirs)
+        return _PartialPass(Sum.of(totals), Sum.of(np.sqrt(squares).sum()), (first, second))
 
     def _scores(self, exponentials: np.ndarray, squares: np.ndarray) -> list[np.ndarray]:
         first, second = exponentials.T

@@ -6,8 +6,9 @@ sample with probability π_n = 1 − exp(−p_n τ) whatever the other rows are,
 
     Σ_n r_n  ≈  Σ_{n in sample} r_n/π_n          (Cohen & Kaplan 2007, rank conditioning)
 
-has no bias. The odds follow remainders r_n = f_n − q_n of an expansion, p_n = 1/10 + 9/10 ‖r_n‖/m with
-m a scale such as the mean norm, so that no row of influence is missed and every row has its chance.
+has no bias. The odds follow remainders r_n = f_n − q_n of an expansion, p_n = 1/10 + 9/10 ‖r_n‖/m
+with m a scale such as the mean norm, so that no row of influence is missed and every row has its
+chance.
 What the two samples disagree by tells how far off their mean is.
 """
 

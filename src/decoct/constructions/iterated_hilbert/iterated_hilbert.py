@@ -29,6 +29,7 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
+from jaxtyping import Float
 
 from decoct.constructions.base import (
     Plan,
@@ -48,12 +49,14 @@ from decoct.constructions.iterated_hilbert.subsampled_pass import (
     CHECK_DRAWS,
     FEWEST,
     MAX_TOTALS_ERROR,
+    ROWS,
     checked_pass,
     pilot_of,
     subsample_pass,
     subsample_size,
 )
 from decoct.constructions.iterated_hilbert.tangent_problem import (
+    MAX_RHAT,
     PathFit,
     SplitTangent,
     best_of_restarts,
@@ -62,9 +65,11 @@ from decoct.constructions.iterated_hilbert.tangent_problem import (
 )
 from decoct.constructions.registry import register
 from decoct.passes.pools import merge_pools
-from decoct.passes.potentials import Curvature, PassResult
+from decoct.passes.potentials import NORM_DRAWS, Curvature, PassResult
+from decoct.passes.row_samples import RowSample, mean_norm, sample_rows
 from decoct.runtime.randomness import host_rng
 from decoct.solvers.nnls import SparseWeights
+from decoct.stats.divergences import kl_from_log_ratios
 from decoct.status import Status
 
 KL_CONVERGED = 0.02
@@ -76,6 +81,12 @@ KL_STOP_SUBSAMPLING = 1.0
 FEWEST_DRAWS, LARGE = 1000, 1_000_000
 """Least default S, and the rows from which on half of it will do: KL falls as 1/N, and what a draw
 costs rises as N."""
+
+CERTIFYING_DRAWS = 500
+"""Draws of a coreset with a site at which its KL is measured."""
+
+SCALE_ROWS = 2048
+"""Rows that the mean remainder is estimated from."""
 
 USUAL_ROUNDS = 3
 """Rounds over all rows that a build usually takes."""
@@ -109,6 +120,8 @@ class IteratedHilbertState(NamedTuple):
         Whether the next round passes over all rows too, at a few draws.
     expanded
         The expansion that the site carries; None before it is known, and without a site.
+    sample
+        Rows of a large table, drawn by remainder, that totals are estimated from.
     rows_only
         Why there is no site; empty where there is one.
     """
@@ -123,6 +136,7 @@ class IteratedHilbertState(NamedTuple):
     subsampled_rounds: int = 0
     is_checked: bool = False
     expanded: ExpandedTable | None = None
+    sample: RowSample | None = None
     rows_only: str = ""
 
 
@@ -160,7 +174,7 @@ class IteratedHilbert:
         Largest size a ``kl`` build may use; default min(N, 1000).
     """
 
-    site: bool = False
+    site: bool = True
     max_rounds: int = 4
     subsample_first: bool = True
     draws: int | None = None
@@ -187,9 +201,9 @@ class IteratedHilbert:
         self, key: jax.Array, problem: Problem, state: IteratedHilbertState
     ) -> tuple[IteratedHilbertState, StepInfo]:
         state = self._expanded(key, problem, state)
-        tangent, result, sampler = self._collect(key, problem, state)
+        state, tangent, result, sampler = self._collect(key, problem, state)
         n_seen = problem.n_rows
-        if result.exact_draws == 0 and state.subsample is not None:
+        if result.exact_draws == 0 and state.subsample is not None and state.expanded is None:
             n_seen = state.subsample.size
             after, last = self._fit_reference(problem, state, tangent, result.is_corrected)
         else:
@@ -212,7 +226,7 @@ class IteratedHilbert:
             "predicted_kl": last.predicted_kl,
         }
         if 0 < result.exact_draws < len(tangent.draws):
-            numbers["totals_error"] = tangent.error
+            numbers["totals_error"] = result.error
         kl = last.predicted_kl
         message = f"{last.selection.size} rows" + (
             "" if kl is None else f", predicted KL {kl:.2g} nats"
@@ -307,7 +321,7 @@ class IteratedHilbert:
 
     def _collect(
         self, key: jax.Array, problem: Problem, state: IteratedHilbertState
-    ) -> tuple[SplitTangent, PassResult, str]:
+    ) -> tuple[IteratedHilbertState, SplitTangent, PassResult, str]:
         """Draw from the reference posterior and make the one pass of this round."""
         draw_key, pass_key, split_key = jax.random.split(key, 3)
         S, P = self._effort(problem, state)
@@ -316,7 +330,9 @@ class IteratedHilbert:
         order = host_rng(split_key).permutation(S)
         z = draws.flat[:S][order]
         result, subsample = None, state.subsample
-        if subsample is not None and not state.is_checked:
+        if state.expanded is not None:
+            state, result = self._pass_for_site(pass_key, problem, state, state.expanded, z, P)
+        elif subsample is not None and not state.is_checked:
             result = subsample_pass(pass_key, problem, subsample, z, P)
         elif subsample is not None and S >= FEWEST and (problem.kl is None or not state.chosen):
             tolerable = MAX_TOTALS_ERROR
@@ -324,11 +340,10 @@ class IteratedHilbert:
                 tolerable = min(tolerable, 0.1 * problem.kl)
             result = checked_pass(pass_key, problem, subsample, z, P, tolerable)
         if result is None:
-            at = None if state.expanded is None else state.expanded.at
-            result = problem.potentials.one_pass(z, P, pass_key, at)
+            result = problem.potentials.one_pass(z, P, pass_key)
         pools = (result.pool, state.reference.pool, *(one.selection.pool for one in state.chosen))
         rhat = float(draws.info.get("rhat", np.nan))
-        error = result.error if result.exact_draws else 0.0
+        error = result.error if result.exact_draws and state.expanded is None else 0.0
         tangent = SplitTangent.of(
             problem,
             z,
@@ -339,7 +354,33 @@ class IteratedHilbert:
             rhat,
             state.expanded,
         )
-        return tangent, result, draws.sampler
+        return state, tangent, result, draws.sampler
+
+    def _pass_for_site(
+        self,
+        key: jax.Array,
+        problem: Problem,
+        state: IteratedHilbertState,
+        expanded: ExpandedTable,
+        z: Float[np.ndarray, "S d"],
+        P: int,
+    ) -> tuple[IteratedHilbertState, PassResult]:
+        """Return totals and a pool by remainder: of all rows, or of a sample of a large table."""
+        potentials, at, seen = problem.potentials, expanded.at, state.subsample
+        sample, exact = state.sample, 0
+        if seen is None:
+            return state, potentials.one_pass(z, P, key, at)
+        if sample is None:
+            few = {name: column[:SCALE_ROWS] for name, column in seen.rows.items()}
+            scale = mean_norm(potentials, at, z, few)
+            sample, first = sample_rows(potentials, at, z, max(ROWS, 4 * P), scale, key)
+            state, exact = state._replace(sample=sample), first.exact_draws
+        left, error = sample.remainders(potentials, at, z)
+        few = z[:NORM_DRAWS]
+        restricted = potentials.restricted(sample.pool).one_pass(few, P, key, at)
+        pool = sample.pool.some(restricted.pool.indices)
+        totals = expanded.quadratic(z) + left
+        return state, PassResult(totals, pool, error, exact)
 
     def _expanded(
         self, key: jax.Array, problem: Problem, state: IteratedHilbertState
@@ -356,7 +397,7 @@ class IteratedHilbert:
         d = problem.dim
         site = expanded.site(Curvature(0.0, np.zeros(d), np.zeros((d, d))))
         alone = Selection(nothing.indices, np.zeros(0), nothing.rows, site)
-        return state._replace(expanded=expanded, reference=alone, subsample=None)
+        return state._replace(expanded=expanded, reference=alone)
 
     def _fit_reference(
         self,
@@ -460,11 +501,35 @@ class IteratedHilbert:
         if found.predicted_kl > self.restart_above and found.selection.site is None:
             found = best_of_restarts(problem, tangent, found, size, self.restarts, self.exchanges)
         predicted = found.predicted_kl
-        if predicted is not None and predicted <= self.restart_above:
+        if state.expanded is not None:
+            predicted = self._certified(key, problem, state, tangent, found.selection)
+        elif predicted is not None and predicted <= self.restart_above:
             predicted = checked_at_its_draws(key, problem, tangent, found, state.reference)
         if predicted is not None and outcome is Status.MAX_ROUNDS_REACHED:
             predicted += tangent.reference_kl
         return SizedSelection(found.selection, predicted)
+
+    def _certified(
+        self,
+        key: jax.Array,
+        problem: Problem,
+        state: IteratedHilbertState,
+        tangent: SplitTangent,
+        selection: Selection,
+    ) -> float | None:
+        """Return KL(π_w‖π) at draws of π_w; None where chains disagree."""
+        n = min(CERTIFYING_DRAWS, len(tangent.draws))
+        padded_as = max(selection.size, state.reference.size)
+        drawn = problem.draw(key, selection, n, tangent.draws.mean(axis=0), padded_as)
+        if drawn.info.get("rhat", 1.0) > MAX_RHAT:
+            return None
+        z, expanded = drawn.flat[:n], state.expanded
+        if state.sample is None or expanded is None:
+            totals = problem.potentials.totals(z)
+        else:
+            left, _ = state.sample.remainders(problem.potentials, expanded.at, z)
+            totals = expanded.quadratic(z) + left
+        return kl_from_log_ratios(totals - problem.log_likelihood(selection, z)).reverse
 
     def _fit_kl(
         self, problem: Problem, state: IteratedHilbertState, tangent: SplitTangent, kl: float
