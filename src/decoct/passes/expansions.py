@@ -67,6 +67,13 @@ class Expansion(NamedTuple):
         """Return the expansion smoothed over N(centre, LLᵀ), at points L e_k away from it."""
         return cls(np.asarray(centre), np.asarray(factor), directions @ np.asarray(factor).T)
 
+    def moved(self, centre: np.ndarray, factor: np.ndarray) -> Expansion:
+        """Return the same expansion over another Gaussian N(centre, LLᵀ)."""
+        directions = np.zeros_like(self.offsets)
+        if np.any(self.offsets):
+            directions = np.linalg.solve(np.asarray(self.factor), np.asarray(self.offsets).T).T
+        return Expansion.over(centre, factor, directions)
+
 
 def antithetic(rng: np.random.Generator, count: int, dim: int) -> Float[np.ndarray, "K d"]:
     """Return pairs ±e of directions, orthogonal as far as there are dimensions, of length √d.

@@ -137,6 +137,11 @@ def expand_table(
     return found
 
 
+def expanded_at(problem: Problem, at: Expansion) -> ExpandedTable:
+    """Return the expansion of all rows there; errors are those of `expand_table`."""
+    return _Search(problem, np.zeros((1, problem.dim))).evaluated(problem.potentials.expand, at)
+
+
 def _difference(
     known: ExpandedTable, sampled: Curvature, there: Curvature, at: Expansion
 ) -> Curvature:

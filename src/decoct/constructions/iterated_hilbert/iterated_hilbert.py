@@ -44,6 +44,7 @@ from decoct.constructions.iterated_hilbert.expansion import (
     ExpandedTable,
     NoExpansionError,
     expand_table,
+    expanded_at,
 )
 from decoct.constructions.iterated_hilbert.subsampled_pass import (
     CHECK_DRAWS,
@@ -84,6 +85,9 @@ costs rises as N."""
 
 CERTIFYING_DRAWS = 500
 """Draws of a coreset with a site at which its KL is measured."""
+
+DRAWS_A_PARAMETER = 20
+"""Draws a parameter from which on their covariance says over what Gaussian to smooth."""
 
 SCALE_ROWS = 2048
 """Rows that the mean remainder is estimated from."""
@@ -326,6 +330,8 @@ class IteratedHilbert:
         draw_key, pass_key, split_key = jax.random.split(key, 3)
         S, P = self._effort(problem, state)
         draws = problem.draw(draw_key, state.reference, S)
+        if state.expanded is not None and draws.sampler == "nuts":
+            state = self._expanded_again(problem, state, state.expanded, draws.flat[:S])
         # Chains come one after the other; mixed up, both parts see all of them.
         order = host_rng(split_key).permutation(S)
         z = draws.flat[:S][order]
@@ -398,6 +404,23 @@ class IteratedHilbert:
         site = expanded.site(Curvature(0.0, np.zeros(d), np.zeros((d, d))))
         alone = Selection(nothing.indices, np.zeros(0), nothing.rows, site)
         return state._replace(expanded=expanded, reference=alone)
+
+    def _expanded_again(
+        self,
+        problem: Problem,
+        state: IteratedHilbertState,
+        expanded: ExpandedTable,
+        draws: Float[np.ndarray, "S d"],
+    ) -> IteratedHilbertState:
+        """Expand over the moments of draws that no Gaussian fits, if there are enough for them."""
+        if len(draws) < DRAWS_A_PARAMETER * problem.dim:
+            return state
+        factor = np.linalg.cholesky(np.atleast_2d(np.cov(draws, rowvar=False)))
+        at = expanded.at.moved(draws.mean(axis=0), factor)
+        try:
+            return state._replace(expanded=expanded_at(problem, at))
+        except NoExpansionError:
+            return state
 
     def _fit_reference(
         self,
@@ -507,6 +530,10 @@ class IteratedHilbert:
             predicted = checked_at_its_draws(key, problem, tangent, found, state.reference)
         if predicted is not None and outcome is Status.MAX_ROUNDS_REACHED:
             predicted += tangent.reference_kl
+        fits = state.expanded is not None and state.round and state.reference.size <= size
+        if fits and (predicted is None or tangent.reference_kl < predicted):
+            # its KL is known from the pass at its draws
+            return SizedSelection(state.reference, tangent.reference_kl)
         return SizedSelection(found.selection, predicted)
 
     def _certified(
