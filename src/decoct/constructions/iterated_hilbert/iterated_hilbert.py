@@ -558,6 +558,21 @@ class IteratedHilbert:
             totals = expanded.quadratic(z) + left
         return kl_from_log_ratios(totals - problem.log_likelihood(selection, z)).reverse
 
+    def _smallest_for(
+        self, problem: Problem, tangent: SplitTangent, goal: float
+    ) -> tuple[SizedSelection, bool]:
+        """Return the smallest selection predicted to reach a KL, or the nearest, and which."""
+        fits = tangent.pursue(problem.size, stop=lambda solution: tangent.judge(solution) <= goal)
+        best = fits.best(problem)
+        if tangent.expanded is not None:
+            alone = fits.alone(problem)
+            if alone.predicted_kl is not None and alone.predicted_kl <= goal:
+                return alone, True
+        reached = best.predicted_kl is not None and best.predicted_kl <= goal
+        if reached:
+            best = smallest(problem, tangent, goal, best, self.exchanges)
+        return best, reached
+
     def _fit_kl(
         self, problem: Problem, state: IteratedHilbertState, tangent: SplitTangent, kl: float
     ) -> IteratedHilbertState:
@@ -572,13 +587,13 @@ class IteratedHilbert:
                 outcome=Status.REACHED.name,
             )
         goal = kl * 0.5 ** max(1, rounds - state.subsampled_rounds - 1)
-        fits = tangent.pursue(problem.size, stop=lambda solution: tangent.judge(solution) <= goal)
-        best = fits.best(problem)
-        if tangent.expanded is not None and (fits.alone(problem).predicted_kl or 0.0) <= goal:
-            best = fits.alone(problem)
-        reached = best.predicted_kl is not None and best.predicted_kl <= goal
-        if reached and best.selection.size:
-            best = smallest(problem, tangent, goal, best, self.exchanges)
+        best, reached = self._smallest_for(problem, tangent, goal)
+        if tangent.expanded is not None and not (
+            reached and best.selection.size < _quadratic(problem)
+        ):
+            alone, alone_reached = self._smallest_for(problem, tangent.rows_only(), goal)
+            if alone_reached and (not reached or alone.selection.size < best.selection.size):
+                best, reached = alone, True
         effort, outcome = state.effort, Status.RUNNING
         limited = not reached and tangent.reference_kl <= max(KL_CONVERGED, kl)
         if not tangent.is_informative:
