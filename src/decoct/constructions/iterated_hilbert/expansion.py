@@ -24,7 +24,10 @@ from decoct.constructions.base import Problem, Selection
 from decoct.models.site import GaussianSite
 from decoct.passes.expansions import Expansion, antithetic
 from decoct.passes.potentials import Curvature
+from decoct.samplers.base import log_densities
 from decoct.samplers.laplace import find_mode, gaussian_at, prior_curvature
+from decoct.samplers.modes import MOST_PARAMETERS, find_modes
+from decoct.stats.divergences import Gaussian
 
 POINTS = 16
 """K, points that the derivatives of a model without a linear predictor are averaged over."""
@@ -32,11 +35,17 @@ POINTS = 16
 STEP = 0.05
 """Length of the last step, in posterior standard deviations, at which the search ends."""
 
-MOST_STEPS = 40
+MOST_STEPS = 15
 """Steps of a search in memory."""
 
 MOST_PASSES = 6
 """Passes over all rows of a large table."""
+
+MODE_DRAWS = 100
+"""Draws of the Laplace approximation that the search for other modes begins from."""
+
+SHARE = 0.01
+"""Part of the mass from which on a second mode counts."""
 
 SMALLEST = 1e-10
 """Least eigenvalue of the precision, over its largest in units of the diagonal, that counts."""
@@ -109,6 +118,7 @@ def expand_table(
     directions = np.zeros((1, problem.dim))
     if not potentials.has_predictor:
         directions = antithetic(rng, POINTS, problem.dim)
+        _require_one_mode(problem, pilot, gaussian_at(mode), rng)
     search = _Search(problem, directions)
     factor = np.linalg.cholesky(gaussian_at(mode).cov)
     if seen is None:
@@ -135,6 +145,21 @@ def expand_table(
     else:
         found = search.evaluated(potentials.expand, found.at)
     return found
+
+
+def _require_one_mode(
+    problem: Problem, pilot: Selection, near: Gaussian, rng: np.random.Generator
+) -> None:
+    """Refuse a posterior with several modes, as far as they show on a sample of rows."""
+    if problem.dim > MOST_PARAMETERS:
+        return
+    density = problem.density(pilot)
+    modes = find_modes(density, near.sample(rng, MODE_DRAWS), rng)
+    if modes is None or len(modes.z) == 1:
+        return
+    shares = modes.shares(log_densities(density, modes.z))
+    if np.sort(shares)[-2] > SHARE:
+        raise NoExpansionError("the posterior has several modes, and a Gaussian has one")
 
 
 def expanded_at(problem: Problem, at: Expansion) -> ExpandedTable:

@@ -336,8 +336,10 @@ class IteratedHilbert:
         order = host_rng(split_key).permutation(S)
         z = draws.flat[:S][order]
         result, subsample = None, state.subsample
-        if state.expanded is not None:
-            state, result = self._pass_for_site(pass_key, problem, state, state.expanded, z, P)
+        if state.expanded is not None and subsample is None:
+            result = problem.potentials.one_pass(z, P, pass_key, state.expanded.at)
+        elif state.expanded is not None:
+            state, result = self._sampled_pass(pass_key, problem, state, z, P)
         elif subsample is not None and not state.is_checked:
             result = subsample_pass(pass_key, problem, subsample, z, P)
         elif subsample is not None and S >= FEWEST and (problem.kl is None or not state.chosen):
@@ -362,20 +364,19 @@ class IteratedHilbert:
         )
         return state, tangent, result, draws.sampler
 
-    def _pass_for_site(
+    def _sampled_pass(
         self,
         key: jax.Array,
         problem: Problem,
         state: IteratedHilbertState,
-        expanded: ExpandedTable,
         z: Float[np.ndarray, "S d"],
         P: int,
     ) -> tuple[IteratedHilbertState, PassResult]:
-        """Return totals and a pool by remainder: of all rows, or of a sample of a large table."""
-        potentials, at, seen = problem.potentials, expanded.at, state.subsample
-        sample, exact = state.sample, 0
-        if seen is None:
-            return state, potentials.one_pass(z, P, key, at)
+        """Return totals and a pool from rows drawn by remainder; the first time draw them."""
+        potentials, expanded, seen = problem.potentials, state.expanded, state.subsample
+        assert expanded is not None
+        assert seen is not None
+        sample, exact, at = state.sample, 0, expanded.at
         if sample is None:
             few = {name: column[:SCALE_ROWS] for name, column in seen.rows.items()}
             scale = mean_norm(potentials, at, z, few)
