@@ -35,8 +35,8 @@ POINTS = 16
 STEP = 0.05
 """Length of the last step, in posterior standard deviations, at which the search ends."""
 
-MOST_STEPS = 15
-"""Steps of a search in memory."""
+MOST_EVALUATIONS = 20
+"""Evaluations of a search on all rows of a table, or on a subsample."""
 
 MOST_PASSES = 6
 """Passes over all rows of a large table."""
@@ -122,14 +122,14 @@ def expand_table(
     search = _Search(problem, directions)
     factor = np.linalg.cholesky(gaussian_at(mode).cov)
     if seen is None:
-        return search.run(potentials.expand, mode.z, factor, MOST_STEPS)
+        return search.run(potentials.expand, mode.z, factor, MOST_EVALUATIONS)
     scale = problem.n_rows / seen.size
     weights = np.full(seen.size, scale)
 
     def from_subsample(at: Expansion) -> Curvature:
         return potentials.expand_rows(seen.rows, weights, at)
 
-    found = search.run(from_subsample, mode.z, factor, MOST_STEPS)
+    found = search.run(from_subsample, mode.z, factor, MOST_EVALUATIONS)
     for _ in range(MOST_PASSES):
         at = found.at
         found = search.evaluated(potentials.expand, at)
@@ -141,7 +141,7 @@ def expand_table(
             return _difference(known, sampled, from_subsample(there), there)
 
         factor = np.linalg.inv(np.linalg.cholesky(known.precision)).T
-        found = search.run(corrected, np.asarray(at.centre), _lower(factor), MOST_STEPS)
+        found = search.run(corrected, np.asarray(at.centre), _lower(factor), MOST_EVALUATIONS)
     else:
         found = search.evaluated(potentials.expand, found.at)
     return found
@@ -206,25 +206,22 @@ class _Search:
         factor: Float[np.ndarray, "d d"],
         most: int,
     ) -> ExpandedTable:
-        """Step from N(centre, LLᵀ) until steps are shorter than `STEP`."""
+        """Step from N(centre, LLᵀ) until steps are shorter than `STEP`, or evaluations run out."""
         here = self.evaluated(evaluate, Expansion.over(centre, factor, self.directions))
-        bound = self._bound(here)
-        for _ in range(most):
+        bound, length = self._bound(here), 1.0
+        for _ in range(most - 1):
             step = self._step(here)
             if self._length(here, step) <= STEP:
-                return here
-            length, there = 1.0, None
-            while length > 1e-3:
-                try:
-                    there = self.evaluated(evaluate, self._moved(here, step, length))
-                except NoExpansionError:
-                    there = None
-                if there is not None and self._bound(there) >= bound - 1e-9 * (1 + abs(bound)):
-                    break
-                length, there = 0.5 * length, None
-            if there is None:
-                return here
-            here, bound = there, self._bound(there)
+                break
+            try:
+                there = self.evaluated(evaluate, self._moved(here, step, length))
+            except NoExpansionError:
+                length *= 0.5
+                continue
+            if self._bound(there) >= bound - 1e-9 * (1.0 + abs(bound)):
+                here, bound, length = there, self._bound(there), min(1.0, 2.0 * length)
+            else:
+                length *= 0.5
         return here
 
     def step_length(self, here: ExpandedTable) -> float:

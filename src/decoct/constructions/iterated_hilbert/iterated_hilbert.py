@@ -33,7 +33,6 @@ from jaxtyping import Float
 
 from decoct.constructions.base import (
     Plan,
-    PlannedFits,
     Problem,
     Selection,
     SizedSelection,
@@ -47,7 +46,6 @@ from decoct.constructions.iterated_hilbert.expansion import (
     expanded_at,
 )
 from decoct.constructions.iterated_hilbert.subsampled_pass import (
-    CHECK_DRAWS,
     FEWEST,
     MAX_TOTALS_ERROR,
     ROWS,
@@ -62,6 +60,7 @@ from decoct.constructions.iterated_hilbert.tangent_problem import (
     SplitTangent,
     best_of_restarts,
     checked_at_its_draws,
+    quadratic_size,
     smallest,
 )
 from decoct.constructions.registry import register
@@ -91,9 +90,6 @@ DRAWS_A_PARAMETER = 20
 
 SCALE_ROWS = 2048
 """Rows that the mean remainder is estimated from."""
-
-USUAL_ROUNDS = 3
-"""Rounds over all rows that a build usually takes."""
 
 GOOD_REFERENCE = 0.005
 """Predicted KL in nats at which the path is long enough to be the next reference."""
@@ -190,7 +186,7 @@ class IteratedHilbert:
     max_size: int | None = None
 
     def init(self, key: jax.Array, problem: Problem) -> IteratedHilbertState:
-        size, n_seen, seen = self._pilot(problem), self._subsample_size(problem), None
+        size, n_seen, seen = self.pilot_size(problem), self.subsample_size_for(problem), None
         if n_seen is None:
             pilot = uniform_selection(key, problem, size)
         else:
@@ -229,6 +225,8 @@ class IteratedHilbert:
             "rows": last.selection.size,
             "predicted_kl": last.predicted_kl,
         }
+        if self.site and state.rows_only:
+            numbers["no_site"] = state.rows_only
         if 0 < result.exact_draws < len(tangent.draws):
             numbers["totals_error"] = result.error
         kl = last.predicted_kl
@@ -244,78 +242,44 @@ class IteratedHilbert:
         return state.chosen
 
     def steps(self, problem: Problem) -> int:
-        first = 0 if self._subsample_size(problem) is None else self.max_rounds - 2
-        return first + self._most_rounds(problem)
+        first = 0 if self.subsample_size_for(problem) is None else self.max_rounds - 2
+        return first + self.most_rounds(problem)
 
-    def _most_rounds(self, problem: Problem) -> int:
+    def most_rounds(self, problem: Problem) -> int:
         """Return most rounds over all rows."""
         return self.max_rounds if problem.kl is None else 2 * self.max_rounds
 
-    def _subsample_size(self, problem: Problem) -> int | None:
+    def subsample_size_for(self, problem: Problem) -> int | None:
         """Return the size of the subsample, or None where no round uses one."""
         if not self.subsample_first or self.max_rounds <= 2:
             return None
-        size = subsample_size(problem, *self._effort(problem, None))
-        return None if size is None or size < self._pilot(problem) else size
+        size = subsample_size(problem, *self.effort_for(problem, None))
+        return None if size is None or size < self.pilot_size(problem) else size
 
-    def _pilot(self, problem: Problem) -> int:
+    def pilot_size(self, problem: Problem) -> int:
         return min(problem.n_rows, self.pilot or max(1000, 20 * problem.dim))
 
     def plan(self, problem: Problem) -> Plan:
-        """One pass at S draws is the least, or one at few and two of 1 + 2 d potentials a row."""
-        n, (S, P) = problem.n_rows, self._effort(problem, None)
-        P = min(P, n)
-        seen = self._subsample_size(problem)
-        rounds, pool = self._most_rounds(problem), 2 * S * (P + 2 * problem.size)
-        effort = 1 if problem.kl is None else 4
-        most = float(effort * rounds * (n * S + pool))
-        array_bytes = 4 * 8 * effort**2 * S * (P + 2 * problem.size)
-        if seen is None:
-            least = float(n * S + pool)
-            passes = (1 if problem.kl is None else 2, rounds)
-            usual = self._usual_rounds(problem)
-            fits = self._planned_fits(problem, S, P, usual, usual, usual * least)
-            return Plan(passes, (least, most), array_bytes, fits)
-        corrected = n * (1 + 2 * problem.dim) + seen * S
-        thinned = float(2 * (corrected + pool) + n * CHECK_DRAWS)
-        least = thinned if problem.kl is None else thinned + n * S + pool
-        most += n * CHECK_DRAWS + corrected + (self.max_rounds - 2) * (corrected + pool)
-        fits = self._planned_fits(problem, S, P, self._usual_rounds(problem), 3, least)
-        return Plan((2, 2 * rounds + self.max_rounds - 1), (least, most), array_bytes, fits)
+        """Return what a build costs; see `iterated_hilbert.plan`."""
+        from decoct.constructions.iterated_hilbert.plan import plan
 
-    def _usual_rounds(self, problem: Problem) -> int:
-        """Return how many rounds a build usually takes; all of them with too few rows for d."""
-        if self._pilot(problem) == problem.n_rows:
-            return 1
-        few = 4 * self._planned_size(problem) < _quadratic(problem)
-        return self.max_rounds if few else min(USUAL_ROUNDS, self.max_rounds)
+        return plan(self, problem)
 
-    def _planned_size(self, problem: Problem) -> int:
+    @property
+    def certifying_draws(self) -> int:
+        """Draws of each coreset with a site at which its KL is measured."""
+        return CERTIFYING_DRAWS
+
+    def planned_size(self, problem: Problem) -> int:
+        """Return the size that a build is likely to end with."""
         return problem.size if problem.kl is None else _likely_size(problem, None)
 
-    def _planned_fits(
-        self, problem: Problem, S: int, P: int, rounds: int, passes: int, evaluations: float
-    ) -> PlannedFits:
-        """Count products of the pool and a vector, as they are with this many rounds.
-
-        A pick of the pursuit takes 1.2, a row in a sweep of exchanges 0.6; there is one sweep a
-        round and some five for the final size. Well below the d(d+3)/2 numbers of a quadratic the
-        path is as long as it may be, and restarts double the work at half of the draws.
-        """
-        M = self._planned_size(problem)
-        picks = M if _quadratic(problem) <= M else self._longest(M, (4 * S) // 5)
-        products = rounds * (1.2 * picks + 0.6 * M) + 2.4 * M
-        if _quadratic(problem) > 4 * M:
-            products += self.restarts * 1.6 * M
-        shape = (P, (4 * S) // 5)
-        return PlannedFits(passes, evaluations, self._pilot(problem), S, shape, products)
-
     @staticmethod
-    def _longest(size: int, fitted_draws: int) -> int:
+    def longest_path(size: int, fitted_draws: int) -> int:
         """Return the most rows of a path that is cut at ``size``."""
         return max(size, min(2 * size + 200, fitted_draws // 3))
 
-    def _effort(self, problem: Problem, state: IteratedHilbertState | None) -> tuple[int, int]:
+    def effort_for(self, problem: Problem, state: IteratedHilbertState | None) -> tuple[int, int]:
         """Return S and P of the next round."""
         size = problem.size if problem.kl is None else _likely_size(problem, state)
         effort = 1.0 if state is None else state.effort
@@ -328,7 +292,7 @@ class IteratedHilbert:
     ) -> tuple[IteratedHilbertState, SplitTangent, PassResult, str]:
         """Draw from the reference posterior and make the one pass of this round."""
         draw_key, pass_key, split_key = jax.random.split(key, 3)
-        S, P = self._effort(problem, state)
+        S, P = self.effort_for(problem, state)
         draws = problem.draw(draw_key, state.reference, S)
         if state.expanded is not None and draws.sampler == "nuts":
             state = self._expanded_again(problem, state, state.expanded, draws.flat[:S])
@@ -454,7 +418,7 @@ class IteratedHilbert:
     ) -> PathFit:
         """Pursue until the path is long enough to be a reference and the size asked for."""
         least = problem.size if problem.kl is None else 1
-        longest = self._longest(problem.size, tangent.fitted_draws)
+        longest = self.longest_path(problem.size, tangent.fitted_draws)
 
         def long_enough(solution: SparseWeights) -> bool:
             return len(solution.indices) >= least and tangent.judge(solution) <= GOOD_REFERENCE
@@ -480,7 +444,7 @@ class IteratedHilbert:
             problem, tangent, problem.sizes if final else (problem.size,), final
         )
         chosen = tuple(fits.best(problem, size) for size in problem.sizes)
-        if final and tangent.expanded is not None and problem.size >= _quadratic(problem):
+        if final and tangent.expanded is not None and problem.size >= quadratic_size(problem):
             chosen = self._best_of_both(problem, tangent, chosen)
         reference = fits.best(problem).selection
         if final:
@@ -590,7 +554,7 @@ class IteratedHilbert:
         goal = kl * 0.5 ** max(1, rounds - state.subsampled_rounds - 1)
         best, reached = self._smallest_for(problem, tangent, goal)
         if tangent.expanded is not None and not (
-            reached and best.selection.size < _quadratic(problem)
+            reached and best.selection.size < quadratic_size(problem)
         ):
             alone, alone_reached = self._smallest_for(problem, tangent.rows_only(), goal)
             if alone_reached and (not reached or alone.selection.size < best.selection.size):
@@ -615,16 +579,11 @@ class IteratedHilbert:
         )
 
 
-def _quadratic(problem: Problem) -> int:
-    """Return the d(d+3)/2 numbers of a quadratic, which as many positive weights reproduce."""
-    return problem.dim * (problem.dim + 3) // 2
-
-
 def _likely_size(problem: Problem, state: IteratedHilbertState | None) -> int:
     """Return the size a ``kl`` build is likely to need: the last one, or a quadratic's count."""
     if state is not None and state.chosen:
         return max(50, state.chosen[-1].selection.size)
-    return min(problem.size, max(50, _quadratic(problem)))
+    return min(problem.size, max(50, quadratic_size(problem)))
 
 
 register("iterated-hilbert", IteratedHilbert, compared_as="IteratedHilbert")

@@ -255,6 +255,11 @@ class PathFit:
         return SizedSelection(_selection(self.tangent.pool, self.path[m]), self.predicted_kl[m])
 
 
+def quadratic_size(problem: Problem) -> int:
+    """Return the d(d+3)/2 numbers of a quadratic, which as many positive weights reproduce."""
+    return problem.dim * (problem.dim + 3) // 2
+
+
 def checked_at_its_draws(
     key: jax.Array,
     problem: Problem,
