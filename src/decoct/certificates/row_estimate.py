@@ -30,8 +30,8 @@ from decoct.passes.row_samples import NORM_DRAWS, mean_norm, sample_rows
 from decoct.stats.chains import GOOD_KHAT
 from decoct.stats.verdict import SMALL_KL, USABLE_KL, Judgement, judge
 
-SAMPLE = 2000
-"""Rows of each of the two samples."""
+SAMPLE = 4000
+"""Rows of each of the two samples: with a site alone, the standard error is about 2 % of the KL."""
 
 SCALE_ROWS = 1000
 """Evenly spaced rows that the scale of the odds comes from."""
@@ -75,7 +75,8 @@ class EstimatedTotals(NamedTuple):
         relative = np.exp(log_ratios - log_ratios.max()).ravel()
         influence = relative / relative.mean() - 1.0
         spread = 0.25 * self.weights * (self.weights - 1.0)
-        bias = 0.5 * float(spread @ self.remainders.var(axis=1))
+        squares = np.einsum("ks,ks->k", self.remainders, self.remainders)
+        bias = 0.5 * float(spread @ squares) / influence.size
         variance = spread @ np.square(self.remainders @ influence / influence.size)
         se = float(np.sqrt(variance))
         kl = found.kl
@@ -97,10 +98,13 @@ class EstimatedTotals(NamedTuple):
 
 
 def is_cheaper(potentials: Potentials, draws: int) -> bool:
-    """Return whether a sample of rows costs less than half of all rows at all draws."""
+    """Return whether a sample of rows costs less than a fifth of all rows at all draws.
+
+    A potential of the sample takes longer than one of a plain sum, and all rows may follow.
+    """
     a_row = NODES + potentials.dim if potentials.has_predictor else 1 + 2 * potentials.dim
     cost = potentials.n_rows * (a_row + 2 * NORM_DRAWS) + 4 * SAMPLE * draws
-    return 2 * cost < potentials.n_rows * draws
+    return 5 * cost < potentials.n_rows * draws
 
 
 def estimate_totals(
@@ -112,7 +116,7 @@ def estimate_totals(
     from the mean, half evenly spaced.
     """
     centre = draws.mean(axis=0)
-    factor = np.linalg.qr(draws - centre, mode="r").T / np.sqrt(len(draws) - 1)
+    factor = np.asarray(np.linalg.qr(draws - centre, mode="r")).T / np.sqrt(len(draws) - 1)
     if not potentials.has_predictor:
         factor = np.zeros_like(factor)
     at = Expansion.over(centre, factor, np.zeros((1, potentials.dim)))
