@@ -30,7 +30,9 @@ from scipy.special import expit
 
 import decoct
 from benchmarks.tables import RESULTS, write_csv
-from decoct.constructions import IteratedHilbert, Uniform
+from decoct.constructions import Construction, IteratedHilbert, Uniform
+from decoct.coreset import Coreset
+from decoct.models.base import AbstractModel
 from decoct.models.site import GaussianSite
 
 N = 150_000
@@ -170,7 +172,9 @@ LOGISTIC = decoct.models.LogisticRegression()
 POISSON = decoct.models.PoissonRegression()
 
 
-def built(model, rows, size, method=SITE) -> tuple[Any, dict[str, np.ndarray]]:
+def built(
+    model: AbstractModel, rows: dict[str, np.ndarray], size: int, method: Construction = SITE
+) -> tuple[Coreset, dict[str, np.ndarray]]:
     return decoct.build(model, rows, size=size, method=method, seed=0, progress=False), rows
 
 
@@ -283,7 +287,7 @@ def show(results: list[dict[str, Any]]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("problems", nargs="*", default=list(PROBLEMS), help=", ".join(PROBLEMS))
     parser.add_argument("--seeds", type=int, default=3)
     options = parser.parse_args()

@@ -61,6 +61,8 @@ def test_check_passes_a_good_coreset_with_its_draws(decoct, late, data, posterio
     assert figures["ok"]
     assert figures["kl"] < 0.05
     assert (figures["size"], figures["n_rows"]) == (package.load(late).size, 600)
+    assert (figures["exact"], figures["sampled_rows"]) == (True, 600)
+    assert decoct(*words, "--exact", "--json").json["kl"] == figures["kl"]
 
 
 def test_report_takes_the_draws_that_are_there(
