@@ -265,17 +265,17 @@ def check(
     draws: xr.DataTree | np.ndarray | None = None,
     *,
     max_draws: int = 1000,
-    exact: bool = False,
+    exact: bool | None = None,
     seed: int = 0,
     progress: bool | None = None,
 ) -> Certificate:
     """Measure how far the coreset posterior is from the full-data posterior.
 
     On large tables potentials are expanded to second order over all rows, and what is left is
-    estimated from a sample of rows; in one pass over all rows at all draws where the table is not
-    large, the estimate is not good to a tenth of the KL or 1e-4 nats, or the draws are not clearly
-    good enough. The draws are judged as well, by R-hat and effective sample size; up to 50
-    parameters, modes that have no draws are searched for.
+    estimated from a sample of rows. All rows are evaluated at all draws, in one pass, where the
+    table is not large, the estimate is not good to a tenth of the KL or 1e-4 nats, or the draws are
+    not clearly good enough. The draws are judged as well, by R-hat and effective sample size; up to
+    50 parameters, modes that have no draws are searched for.
 
     Parameters
     ----------
@@ -290,7 +290,9 @@ def check(
         Chains are thinned to at most this many draws in all; with all rows each costs N
         potentials.
     exact
-        Evaluate all rows at all draws, whatever it costs.
+        True: evaluate all rows at all draws. False: estimate from a sample of rows where that is
+        as good. None (default): estimate for models with a linear predictor, such as logistic and
+        Poisson regression; of other likelihoods nobody knows how smooth they are.
     seed
         Seed for sampling when ``draws`` is None, for the starts of the search for other modes, and
         for the sample of rows.
@@ -337,6 +339,7 @@ def check(
         begin("checking against all rows", source.n_rows)
         potentials = Potentials(coreset.model, encoded(VerifiedRows(source, known), coreset.model))
         estimate = None
+        exact = not potentials.has_predictor if exact is None else exact
         if not exact and is_cheaper(potentials, len(flat)):
             estimate = _from_sample(coreset, potentials, z, seed)
         if estimate is not None:

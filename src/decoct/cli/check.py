@@ -59,7 +59,7 @@ def check(
     coreset = decoct.load(file)
     draws = None if posterior is None else read_posterior(posterior, coreset)
     with opened(table, dask) as rows:
-        result = decoct.check(coreset, rows, draws, exact=exact)
+        result = decoct.check(coreset, rows, draws, exact=exact or None)
     moved = traffic(rows)
     if json:
         out.put_json({**result.to_dict(), "file": str(file), "traffic": moved})
