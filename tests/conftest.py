@@ -79,6 +79,7 @@ SLOW = {
     "building/test_dask_build.py",
     "building/test_driver.py",
     "certificates/test_certificate.py",
+    "certificates/test_row_estimate.py",
     "cli/test_cli_build.py",
     "cli/test_cli_compare_report.py",
     "cli/test_cli_process.py",

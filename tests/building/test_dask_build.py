@@ -31,6 +31,7 @@ from distributed import Client
 
 import decoct
 import decoct.building.checkpoint
+from decoct.certificates import row_estimate
 from decoct.cli import main
 from decoct.cli.posterior_file import write_posterior
 from decoct.constructions import (
@@ -122,6 +123,17 @@ def test_the_coreset_is_the_one_of_a_single_process(reference, per_worker):
     assert_same(decoct.build(MODEL, table, size=20, seed=3), reference)
     assert table.traffic.passes >= reference.report.passes
     assert table.traffic.rows_moved > 0
+
+
+def test_a_certificate_from_a_sample_of_rows_has_the_same_bits(reference, monkeypatch):
+    monkeypatch.setattr(row_estimate, "SAMPLE", 300)
+    draws = reference.sample(draws=250, sampler=Laplace())
+    monkeypatch.setattr(row_estimate, "TOLERANCE", 10.0)
+    table = decoct.rows(spread(LAYOUTS[4]))
+    mine, other = (decoct.check(reference, rows, draws) for rows in (DATA, table))
+    assert not mine.is_exact
+    np.testing.assert_array_equal(mine.log_ratios, other.log_ratios)
+    assert mine.to_dict() == other.to_dict()
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,8 @@ def test_check_passes_a_good_coreset_with_its_draws(decoct, late, data, posterio
     assert figures["ok"]
     assert figures["kl"] < 0.05
     assert (figures["size"], figures["n_rows"]) == (package.load(late).size, 600)
+    assert (figures["exact"], figures["sampled_rows"]) == (True, 600)
+    assert decoct(*words, "--exact", "--json").json["kl"] == figures["kl"]
 
 
 def test_report_takes_the_draws_that_are_there(
@@ -83,7 +85,7 @@ def test_the_exit_code_is_the_verdict_s(decoct, late, data, posterior, monkeypat
     draws = coreset.sample(50, sampler=Laplace(judge=False))
     found = package.check(coreset, package.rows(str(data / "flights.parquet")), draws)
     found = dataclasses.replace(found, kl=kl, khat=0.1, rhat=1.0, draws_ess=400.0)
-    monkeypatch.setattr(package, "check", lambda *_: found)
+    monkeypatch.setattr(package, "check", lambda *_, **__: found)
     result = decoct("check", late, data / "flights.parquet", "--posterior", posterior, "--json")
     assert (result.code, result.json["ok"]) == (code, code == 0)
     assert result.json["verdict"] == found.verdict

@@ -98,6 +98,7 @@ def expand_chunk(
         value, slope, bend = _along_predictor(model, at, x, rows)
         hessian = x.T @ ((weights * bend)[:, None] * x)
         value, gradient = weights @ value, x.T @ (weights * slope)
+        covariance = at.factor @ at.factor.T
     else:
 
         def total(z):
@@ -109,8 +110,9 @@ def expand_chunk(
         value, gradient, hessian = jax.tree.map(
             lambda part: part.mean(axis=0), jax.lax.map(at_point, at.offsets)
         )
-    variance = ((at.factor @ at.factor.T) * hessian).sum()
-    return value - 0.5 * variance, gradient, hessian
+        # that of the points, so that a quadratic is its own expansion, constant included
+        covariance = at.offsets.T @ at.offsets / at.points
+    return value - 0.5 * (covariance * hessian).sum(), gradient, hessian
 
 
 @eqx.filter_jit

@@ -136,6 +136,8 @@ def _list_figures(coreset: Coreset, check: Certificate | None) -> dict[str, str]
         figures["Pareto k-hat"] = f"{check.khat:.2f}"
         draws = check.log_ratios.size
         figures["effective draws after correction"] = f"{check.ess:,.0f} of {draws:,}"
+        sample = f"{check.sampled_rows:,}, and second-order sums of all"
+        figures["rows evaluated at the draws"] = "all" if check.is_exact else sample
     report = coreset.report
     return figures | {
         "rows kept": f"{coreset.size:,}",
