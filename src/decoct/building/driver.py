@@ -48,10 +48,11 @@ def build(
     progress: bool | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> Coreset:
-    """Compress the rows to a small weighted subset that carries the posterior.
+    """Compress the rows to a few weighted ones, and a Gaussian site for all others.
 
     Minimises KL(π_w‖π) over weights w ≥ 0 with at most ``size`` of them positive (Campbell &
-    Beronov 2019, Eq. 5).
+    Beronov 2019, Eq. 5). The site is a quadratic in the unconstrained parameters; the report says
+    where and why there is none (`Report.no_site`).
 
     Parameters
     ----------
@@ -62,10 +63,10 @@ def build(
     rows
         Anything `decoct.rows` accepts.
     size
-        Most rows to keep, 1 ≤ size ≤ N.
+        Most rows to keep, 0 ≤ size ≤ N; 0 keeps the site alone.
     kl
         Instead of ``size``: grow until KL(π_w‖π), its Monte Carlo error included, is at most this
-        many nats.
+        many nats. With neither, 0.01.
     method
         A construction of `decoct.constructions`; default `IteratedHilbert`.
     sampler
@@ -104,8 +105,8 @@ def build(
     >>> x = rng.normal(size=(2000, 3))
     >>> y = rng.random(2000) < 1 / (1 + np.exp(-x[:, 0]))
     >>> model = decoct.models.LogisticRegression()
-    >>> coreset = decoct.build(model, {"x": x, "y": y}, size=30)
-    >>> coreset.size <= 30, coreset.report.predicted_kl < 1e-2
+    >>> coreset = decoct.build(model, {"x": x, "y": y}, size=10)
+    >>> coreset.size <= 10, coreset.report.predicted_kl < 1e-3
     (True, True)
     """
     request = Request.checked(size=size, kl=kl, method=method, sampler=sampler, seed=seed)
