@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from decoct.errors import RequestError
+from decoct.errors import ModelError, RequestError
 from decoct.models.base import OF_FUNCTIONS, AbstractModel
 from decoct.models.site import GaussianSite
 from decoct.report import Report
@@ -24,6 +24,7 @@ from decoct.runtime.progress import ProgressBar
 from decoct.runtime.resources import use_compilation_cache
 from decoct.samplers.base import Draws, Sampler, WeightedDensity
 from decoct.stats.chains import MIXED_RHAT, USABLE_KHAT
+from decoct.stats.divergences import Gaussian
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Coreset:
-    """M weighted rows whose posterior stands in for that of all N rows.
+    """M weighted rows, with or without a site, whose posterior stands in for that of all N rows.
 
     Attributes
     ----------
@@ -97,6 +98,21 @@ class Coreset:
             JAX sampler; in float32 mode trace it under ``jax.enable_x64(True)``.
         """
         return self.density.log_density(jnp.asarray(z))
+
+    def laplace(self) -> Gaussian:
+        """Return the Laplace approximation of the coreset posterior, in unconstrained parameters.
+
+        Raises
+        ------
+        ModelError
+            Newton's method found no maximum; the message says why and what to try.
+        """
+        from decoct.samplers.laplace import find_mode, gaussian_at
+
+        mode = find_mode(self.density)
+        if not mode.status.ok:
+            raise ModelError(mode.status.value)
+        return gaussian_at(mode)
 
     def sample(
         self,
@@ -290,8 +306,9 @@ class Coreset:
     def __repr__(self) -> str:
         kl = self.report.predicted_kl
         predicted = "" if kl is None else f", predicted KL {kl:.2g} nats"
+        site = "" if self.site is None else " and a site"
         return (
-            f"Coreset({self.size} of {self.n_rows:,} rows{predicted}, "
+            f"Coreset({self.size} of {self.n_rows:,} rows{site}{predicted}, "
             f"{type(self.model).__name__}, status {self.report.status.name})"
         )
 

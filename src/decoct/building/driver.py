@@ -48,11 +48,12 @@ def build(
     progress: bool | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> Coreset:
-    """Compress the rows to a few weighted ones, and a Gaussian site for all others.
+    """Compress the rows to a small weighted subset that carries the posterior.
 
     Minimises KL(π_w‖π) over weights w ≥ 0 with at most ``size`` of them positive (Campbell &
-    Beronov 2019, Eq. 5). The site is a quadratic in the unconstrained parameters; the report says
-    where and why there is none (`Report.no_site`).
+    Beronov 2019, Eq. 5). With ``method=IteratedHilbert(site=True)`` a Gaussian site, a quadratic in
+    the unconstrained parameters, stands for all rows that are not kept; the report says where and
+    why there is none (`Report.no_site`).
 
     Parameters
     ----------
@@ -63,7 +64,7 @@ def build(
     rows
         Anything `decoct.rows` accepts.
     size
-        Most rows to keep, 0 ≤ size ≤ N; 0 keeps the site alone.
+        Most rows to keep, 1 ≤ size ≤ N; with a site also 0.
     kl
         Instead of ``size``: grow until KL(π_w‖π), its Monte Carlo error included, is at most this
         many nats. With neither, 0.01.
@@ -105,8 +106,8 @@ def build(
     >>> x = rng.normal(size=(2000, 3))
     >>> y = rng.random(2000) < 1 / (1 + np.exp(-x[:, 0]))
     >>> model = decoct.models.LogisticRegression()
-    >>> coreset = decoct.build(model, {"x": x, "y": y}, size=10)
-    >>> coreset.size <= 10, coreset.report.predicted_kl < 1e-3
+    >>> coreset = decoct.build(model, {"x": x, "y": y}, size=30)
+    >>> coreset.size <= 30, coreset.report.predicted_kl < 1e-2
     (True, True)
     """
     request = Request.checked(size=size, kl=kl, method=method, sampler=sampler, seed=seed)

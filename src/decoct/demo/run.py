@@ -29,7 +29,6 @@ from decoct.plots import intervals, kept_rows, kl_against_size
 from decoct.plots.style import figure
 from decoct.runtime.files import require_writable, write_atomically
 from decoct.runtime.resources import use_compilation_cache
-from decoct.samplers.laplace import laplace
 
 SIZES = (30, 60, 100, 150, 220)
 """Sizes of the curve, filled by one build."""
@@ -110,9 +109,9 @@ def _measure(output: Path, rows: int | None, seed: int, clock: _Clock) -> dict[s
     with clock.phase("uniform subsamples"):
         sizes = [size for size in sorted({*SIZES, *COMPARED}) if size <= table.n_rows // 2]
         drawn = path(model, table, sizes, method=Uniform(), seed=seed)
-        uniform = [laplace(model, dict(one.rows), one.weights) for one in drawn]
+        uniform = [one.laplace() for one in drawn]
     with clock.phase("Laplace fits of the coresets"):
-        fits = [laplace(model, dict(one.rows), one.weights) for one in coresets]
+        fits = [one.laplace() for one in coresets]
     with clock.phase("one gradient on all rows"):
         gradient = time_gradient(potentials, full.mean)
     errors = [measure_errors(fit, full) for fit in fits]
