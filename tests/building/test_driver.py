@@ -162,9 +162,7 @@ def test_a_killed_build_resumes_to_the_identical_coreset(
     with monkeypatch.context() as patch:
         stop_after(patch, 1)
         with pytest.raises(Killed):
-            decoct.build(
-                MODEL, table, seed=3, method=method, checkpoint=checkpoint, **request_
-            )
+            decoct.build(MODEL, table, seed=3, method=method, checkpoint=checkpoint, **request_)
     done = read_checkpoint(checkpoint)["infos"]
     assert len(done) == 1
     taken = counted_steps(monkeypatch)

@@ -119,7 +119,9 @@ def test_a_coreset_of_no_row_has_the_likelihood_of_the_tables_rows(draws):
     part = np.arange(0, 120, 4)
     values = bare.log_likelihood(draws, ROWS.take(part))["log_likelihood"]["rows"]
     mu = draws["posterior"]["mean"].to_numpy()[..., 0]
-    np.testing.assert_allclose(values, stats.norm.logpdf(Y[part, 0], mu[..., None], 1.0), rtol=1e-12)
+    np.testing.assert_allclose(
+        values, stats.norm.logpdf(Y[part, 0], mu[..., None], 1.0), rtol=1e-12
+    )
 
 
 def test_a_part_of_the_table(coreset, draws):
