@@ -206,6 +206,29 @@ def test_a_build_without_an_expansion_keeps_rows_alone():
     assert 1 <= coreset.size <= 10
 
 
+def bent_at_one_row():
+    """A log-likelihood that is finite everywhere, its second derivative NaN at a row."""
+    rng = np.random.default_rng(0)
+    rows = {"y": rng.normal(size=3000), "odd": np.zeros(3000)}
+    rows["odd"][1234] = 1.0
+
+    def f(params, rows):
+        bent = (1.0 - rows["odd"] + rows["odd"] * 0.0 * params["a"]) ** 1.5
+        return -0.5 * (rows["y"] - params["a"]) ** 2 - bent
+
+    return decoct.Model(f, lambda params: -0.5 * params["a"] ** 2, {"a": 0.0}), rows
+
+
+def test_second_derivatives_that_are_not_finite_leave_rows_alone():
+    model, rows = bent_at_one_row()
+    at = Expansion.over(np.array([0.2]), np.zeros((1, 1)), np.zeros((1, 1)))
+    with pytest.raises(NoExpansionError, match="not finite"):
+        expanded_at(problem_of(model, rows), at)
+    coreset = decoct.build(model, rows, size=5, seed=1)  # a pilot without that row
+    assert coreset.site is None
+    assert coreset.report.status.ok
+
+
 def rare_levels(n):
     """Standardised indicators of levels of one to a thousand rows, two of them with one label."""
     rng = np.random.default_rng(0)

@@ -16,21 +16,22 @@ from decoct.passes.potentials import Curvature, Potentials
 from decoct.samplers import Automatic
 
 SIZES = [1, 2, 5, 10]
-N, D = 400, 8
+N, D = 500, 12
 
 
 @pytest.fixture(scope="module")
 def rows():
-    """Columns with heavy tails: single rows bend the log-likelihood far from a quadratic."""
+    """Rare indicators: the rows of one level take more curvature than all of them have."""
     rng = np.random.default_rng(0)
-    x = rng.standard_t(2.5, size=(N, D))
-    return {"x": x, "y": (rng.random(N) < 1.0 / (1.0 + np.exp(-2.0 * x[:, 0]))).astype(int)}
+    x = (rng.random((N, D)) < 0.03).astype(float)
+    x[:, 0] = 1.0
+    return {"x": x, "y": (rng.random(N) < 1.0 / (1.0 + np.exp(2.0 * x[:, 0]))).astype(int)}
 
 
 @pytest.fixture(scope="module")
 def tangent_problem(rows):
     """The problem of a round whose draws are of the site alone."""
-    model = LogisticRegression(prior_scale=1.0)
+    model = LogisticRegression(prior_scale=3.0)
     table = encoded(decoct.rows(rows), model)
     problem = Problem(Potentials(model, table), Automatic(), tuple(SIZES))
     everything = uniform_selection(jax.random.key(0), problem, N)
@@ -59,7 +60,7 @@ def test_plain_least_squares_takes_more_curvature_than_there_is(tangent_problem)
         kept = tangent.pool.some(path[m].indices)
         plain = Selection(kept.indices, path[m].weights, kept.rows)
         worst[m] = least_eigenvalue(problem, expanded, plain)
-    assert min(worst.values()) < -0.1
+    assert min(worst.values()) < -0.02
 
 
 def test_the_weights_of_a_coreset_do_not(tangent_problem):
@@ -75,7 +76,7 @@ def test_the_weights_of_a_coreset_do_not(tangent_problem):
 
 
 def test_the_site_of_a_build_is_a_gaussian_at_every_size(rows):
-    path = decoct.path(LogisticRegression(prior_scale=1.0), rows, SIZES)
+    path = decoct.path(LogisticRegression(prior_scale=3.0), rows, SIZES)
     for coreset, size in zip(path, SIZES, strict=True):
         assert coreset.size <= size
         values = np.linalg.eigvalsh(coreset.site.precision)
