@@ -17,7 +17,7 @@ SIZES = [10, 30]
 FEW = {
     "GIGA": Hilbert(GIGA(), draws=100),
     "moments": MomentMatching(pool=300),
-    "iterated": IteratedHilbert(draws=300, pool=300),
+    "iterated": IteratedHilbert(site=False, draws=300, pool=300),
 }
 
 

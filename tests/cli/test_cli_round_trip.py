@@ -10,6 +10,7 @@ import xarray as xr
 
 import decoct as package
 from decoct.cli import summary
+from decoct.constructions import IteratedHilbert
 from decoct.samplers import Laplace
 
 
@@ -99,6 +100,8 @@ def test_check_samples_by_itself_and_exits_1_on_a_coreset_too_small(
     monkeypatch.setattr(
         package.Coreset, "sample", lambda self, **_: sample(self, 250, sampler=Laplace())
     )
+    alone = IteratedHilbert(site=False)
+    monkeypatch.setattr("decoct.constructions.registry.make_construction", lambda _: alone)
     small = tmp_path / "small.parquet"
     built = decoct(
         "build", data / "flights.csv", "--formula", "late ~ temp + C(origin)",
@@ -113,9 +116,7 @@ def test_check_samples_by_itself_and_exits_1_on_a_coreset_too_small(
 def test_draws_of_another_coreset_or_no_draws_are_refused(decoct, late, data, posterior, tmp_path):
     other = tmp_path / "other.parquet"
     coreset = package.load(late)
-    heavier = package.Coreset(
-        coreset.indices, 2 * coreset.weights, coreset.rows, 600, coreset.model, coreset.report
-    )
+    heavier = dataclasses.replace(coreset, weights=2 * coreset.weights)
     heavier.save(other)
     table = data / "flights.parquet"
     (tmp_path / "text.nc").write_text("no netCDF")

@@ -26,7 +26,7 @@ from decoct.data.base import Rows, name_files
 from decoct.data.encoded import encoded
 from decoct.data.progress_rows import counted_rows, traffic
 from decoct.data.tables import rows as as_rows
-from decoct.errors import ShortBuildWarning
+from decoct.errors import RequestError, ShortBuildWarning
 from decoct.models.base import AbstractModel, require_model
 from decoct.passes.potentials import Potentials
 from decoct.report import Report, described
@@ -135,9 +135,13 @@ def path(
     sizes
         Sizes wanted, in any order; the answer is in ascending order of size, repeats removed.
     """
-    largest = max(sizes, default=0)
-    request = Request.checked(size=largest, kl=None, method=method, sampler=sampler, seed=seed)
     wanted = tuple(sorted({whole("sizes", one) for one in sizes}))
+    if not wanted:
+        raise RequestError("sizes is empty; give at least one size.")
+    # the smallest is checked too: 0 is a size with a site only
+    asked = {"kl": None, "method": method, "sampler": sampler, "seed": seed}
+    Request.checked(size=wanted[0], **asked)
+    request = Request.checked(size=wanted[-1], **asked)
     return run(model, rows, dataclasses.replace(request, sizes=wanted), progress)
 
 

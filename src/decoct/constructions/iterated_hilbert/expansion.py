@@ -122,7 +122,7 @@ def expand_table(
     search = _Search(problem, directions)
     factor = np.linalg.cholesky(gaussian_at(mode).cov)
     if seen is None:
-        return search.run(potentials.expand, mode.z, factor, MOST_EVALUATIONS)
+        return search.run(search.over_all_rows, mode.z, factor, MOST_EVALUATIONS)
     scale = problem.n_rows / seen.size
     weights = np.full(seen.size, scale)
 
@@ -132,7 +132,7 @@ def expand_table(
     found = search.run(from_subsample, mode.z, factor, MOST_EVALUATIONS)
     for _ in range(MOST_PASSES):
         at = found.at
-        found = search.evaluated(potentials.expand, at)
+        found = search.evaluated(search.over_all_rows, at)
         if search.step_length(found) <= STEP:
             break
         known, sampled = found, from_subsample(at)
@@ -143,7 +143,7 @@ def expand_table(
         factor = np.linalg.inv(np.linalg.cholesky(known.precision)).T
         found = search.run(corrected, np.asarray(at.centre), _lower(factor), MOST_EVALUATIONS)
     else:
-        found = search.evaluated(potentials.expand, found.at)
+        found = search.evaluated(search.over_all_rows, found.at)
     return found
 
 
@@ -164,7 +164,8 @@ def _require_one_mode(
 
 def expanded_at(problem: Problem, at: Expansion) -> ExpandedTable:
     """Return the expansion of all rows there; errors are those of `expand_table`."""
-    return _Search(problem, np.zeros((1, problem.dim))).evaluated(problem.potentials.expand, at)
+    search = _Search(problem, np.zeros((1, problem.dim)))
+    return search.evaluated(search.over_all_rows, at)
 
 
 def _difference(
@@ -185,6 +186,10 @@ class _Search:
     def __init__(self, problem: Problem, directions: Float[np.ndarray, "K d"]) -> None:
         self.problem = problem
         self.directions = directions
+
+    def over_all_rows(self, at: Expansion) -> Curvature:
+        """Return the sums as they are: what is not finite is a reason for no site, no error."""
+        return self.problem.potentials.expand(at, strict=False)
 
     def evaluated(self, evaluate: Callable[[Expansion], Curvature], at: Expansion) -> ExpandedTable:
         sums = evaluate(at)
