@@ -11,6 +11,7 @@ A site's batch axes are aligned at the right, so that the plate's axis is its ``
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -344,7 +345,8 @@ class WeightedModel:
         self.__wrapped__ = program.model
         self.__name__ = getattr(program.model, "__name__", type(program.model).__name__)
         self.program, self.inputs, self.names = program, inputs, names
-        self.weights, self.site, self.latents = Weights(weights), site, latents
+        # a copy: JAX remembers arrays that a function closes over, in NumPyro's precision
+        self.weights, self.site, self.latents = Weights(weights), copy.deepcopy(site), latents
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         given = {**dict(zip(self.names, args, strict=False)), **kwargs}
