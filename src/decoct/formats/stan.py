@@ -4,9 +4,9 @@ Stan has no weights on observations. A program gets them by multiplying the log 
 
     log π_w(θ) = log π₀(θ) + Σ_n w_n f_n(θ),    target += w[n] * ..._lpdf(y[n] | ...),
 
-so that what is written here is what its data block reads, with ``N`` and ``w``. A coreset's site, the
-quadratic that stands for the rows that are not kept, is ``d``, ``site_centre``, ``site_linear`` and
-``site_precision``. Stan itself is not needed.
+so that what is written here is what its data block reads, with ``N`` and ``w``. A coreset's site,
+the quadratic that stands for the rows that are not kept, is ``d``, ``site_centre``, ``site_linear``
+and ``site_precision``. Stan itself is not needed.
 """
 
 from __future__ import annotations
