@@ -232,8 +232,10 @@ class Coreset:
         ``model, args = coreset.to_numpyro()``, then ``MCMC(NUTS(model), ...).run(key, *args)``. For
         coresets of `decoct.from_numpyro` models. The sites are those of your own model, their names
         too, so that your model with these draws predicts. The log density of a kept row's observed
-        sites is multiplied by its weight, as ``numpyro.handlers.scale`` would. NumPyro's precision
-        is its own: call ``numpyro.enable_x64()`` for float64.
+        sites is multiplied by its weight, as ``numpyro.handlers.scale`` would. The coreset's site
+        is ``numpyro.factor("coreset_site", ...)``; of a coreset without rows the arguments are one
+        row of the table, which is masked. NumPyro's precision is its own: call
+        ``numpyro.enable_x64()`` for float64.
 
         Raises
         ------
@@ -248,7 +250,8 @@ class Coreset:
         For coresets of `decoct.from_pymc` and `decoct.from_bambi` models. It is a copy of your
         model with the M rows as its ``pm.Data``, all variables and dimensions with their names,
         and a potential ``coreset_weighting`` that gives row m the weight w_m. The weights are
-        ``pm.Data`` as well, ``coreset_weights``.
+        ``pm.Data`` as well, ``coreset_weights``. The coreset's site is a potential
+        ``coreset_site``.
 
         Raises
         ------
@@ -270,7 +273,12 @@ class Coreset:
         A Stan program uses them after a change of one line: where it has
         ``y ~ normal(mu, sigma);`` it needs
         ``for (n in 1:N) target += w[n] * normal_lpdf(y[n] | mu[n], sigma);``, and
-        ``vector<lower=0>[N] w;`` in its data block. See `decoct.formats.stan.write_stan`.
+        ``vector<lower=0>[N] w;`` in its data block. The coreset's site is written as ``d``,
+        ``site_centre``, ``site_linear`` and ``site_precision``, and needs one more line, with theta
+        the vector of the unconstrained parameters in decoct's order:
+        ``target += dot_product(site_linear, theta - site_centre)
+        - 0.5 * quad_form(site_precision, theta - site_centre);``.
+        See `decoct.formats.stan.write_stan`.
 
         Parameters
         ----------
@@ -292,7 +300,7 @@ class Coreset:
         from decoct.formats.stan import write_stan
 
         used = getattr(self.model, "columns", None) if columns is None else columns
-        write_stan(path, self.rows, self.weights, used, constants, count_from_one)
+        write_stan(path, self.rows, self.weights, used, constants, count_from_one, self.site)
 
     def _exported(self, export: str, maker: str) -> Any:
         """Return the posterior as a model of the package that the model came from."""

@@ -172,6 +172,45 @@ def test_what_is_written(coreset, file):
     assert [p.name for p in file.parent.iterdir()] == ["rows.json"]
 
 
+SITE_DATA = """
+  int<lower=1> d;
+  vector[d] site_centre;
+  vector[d] site_linear;
+  matrix[d, d] site_precision;
+}
+parameters"""
+
+SITE_TARGET = """
+  target += dot_product(site_linear, beta - site_centre)
+            - 0.5 * quad_form(site_precision, beta - site_centre);
+}
+"""
+WITH_SITE = LOGISTIC.replace("\n}\nparameters", SITE_DATA)[:-2] + SITE_TARGET
+
+
+@pytest.mark.parametrize("size", [0, 5])
+def test_a_site_is_one_more_statement(size, file):
+    """Rows and site together have the coreset's density, up to a constant, and its gradient."""
+    coreset = logistic_coreset(size=size)
+    assert coreset.site is not None
+    assert coreset.size <= size
+    coreset.to_stan(file, constants={"D": 3, "prior_scale": 2.0})
+    written = json.loads(file.read_text())
+    assert written["N"] == coreset.size == len(written["w"])
+    assert written["d"] == 3
+    np.testing.assert_array_equal(written["site_precision"], coreset.site.precision)
+    model = program(WITH_SITE, file)
+    shift = []
+    with jax.enable_x64(True):
+        ours = jax.value_and_grad(lambda z: coreset.log_density(z))
+        for z in np.random.default_rng(1).normal(size=(6, 3)):
+            value, gradient = ours(jnp.asarray(z))
+            theirs = model.log_prob_grad(z)
+            shift.append(theirs[0] - float(value))
+            np.testing.assert_allclose(theirs[1], gradient, atol=1e-9)
+    np.testing.assert_allclose(shift, shift[0], atol=1e-9)
+
+
 def table_coreset(**columns):
     rows = {"y": np.linspace(-1.0, 1.0, 8), **columns}
     model = decoct.Model(
