@@ -12,8 +12,10 @@ from numpyro.infer.reparam import LocScaleReparam
 
 import decoct
 from decoct.bridges.numpyro import from_numpyro
+from decoct.constructions import IteratedHilbert
 from tests.bridges.numpyro_zoo import homes, varying_intercepts
 
+SITE = IteratedHilbert(site=True)
 ROWS = homes(600, n_counties=6)
 
 
@@ -31,7 +33,7 @@ Y = np.random.default_rng(3).normal(1.0, 2.0, size=500)
 
 def small(size):
     bridge = from_numpyro(scaled, {"y": Y})
-    return decoct.build(bridge, bridge.rows, size=size, progress=False)
+    return decoct.build(bridge, bridge.rows, size=size, progress=False, method=SITE)
 
 
 def differences(coreset):
@@ -58,7 +60,7 @@ def test_the_exported_model_has_the_coresets_density(size):
 @pytest.mark.parametrize("size", [0, 5])
 def test_groups_and_constants(size):
     bridge = from_numpyro(varying_intercepts, ROWS)
-    coreset = decoct.build(bridge, bridge.rows, size=size, progress=False)
+    coreset = decoct.build(bridge, bridge.rows, size=size, progress=False, method=SITE)
     shift = differences(coreset)
     np.testing.assert_allclose(shift, shift[0], atol=1e-8)
 

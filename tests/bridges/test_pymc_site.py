@@ -9,10 +9,12 @@ import pytest
 
 import decoct
 from decoct.bridges.pymc import from_pymc
+from decoct.constructions import IteratedHilbert
 from tests.bridges.pymc_import import pm, quiet
 from tests.bridges.pymc_zoo import homes, logistic, logistic_rows, varying_intercepts
 
 pytestmark = quiet
+SITE = IteratedHilbert(site=True)
 FAST = {"mode": "FAST_COMPILE", "on_unused_input": "ignore", "point_fn": False}
 
 
@@ -33,7 +35,7 @@ def differences(coreset):
 @pytest.mark.parametrize("size", [0, 5])
 def test_the_exported_model_has_the_coresets_density(size):
     bridge = from_pymc(varying_intercepts(*homes(300, n_counties=5)))
-    coreset = decoct.build(bridge, bridge.rows, size=size, progress=False)
+    coreset = decoct.build(bridge, bridge.rows, size=size, progress=False, method=SITE)
     assert coreset.site is not None
     assert coreset.size <= size
     shift = differences(coreset)
@@ -52,7 +54,7 @@ def test_bambi(size):
     )
     table["y"] = 1.0 + 0.5 * table.x + rng.normal(size=300)
     bridge = decoct.from_bambi(bmb.Model("y ~ x + (1|county)", table))
-    coreset = decoct.build(bridge, bridge.rows, size=size, progress=False)
+    coreset = decoct.build(bridge, bridge.rows, size=size, progress=False, method=SITE)
     assert coreset.site is not None
     shift = differences(coreset)
     np.testing.assert_allclose(shift, shift[0], atol=1e-8)
@@ -62,7 +64,7 @@ def test_bambi(size):
 def test_pymc_samples_what_decoct_samples(size):
     """Means within four Monte Carlo errors of two runs of at least 800 effective draws."""
     bridge = from_pymc(logistic(*logistic_rows(600)))
-    coreset = decoct.build(bridge, bridge.rows, size=size, progress=False)
+    coreset = decoct.build(bridge, bridge.rows, size=size, progress=False, method=SITE)
     with coreset.to_pymc():
         drawn = pm.sample(
             draws=1000,

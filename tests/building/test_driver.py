@@ -48,7 +48,6 @@ def several_rounds(request, rows, few):
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
-        ({}, "either size"),
         ({"size": 3, "kl": 0.1}, "either size"),
         ({"size": -1}, "at least 0"),
         ({"size": 0, "method": Uniform()}, "Uniform has no site .* at least 1 row"),
@@ -71,7 +70,7 @@ def test_requests_that_cannot_be_meant(rows, request_, message):
 
 
 def test_no_row_is_a_size_where_a_site_stands_for_all(rows):
-    coreset = decoct.build(MODEL, rows, size=0)
+    coreset = decoct.build(MODEL, rows, size=0, method=IteratedHilbert(site=True))
     assert coreset.report.status.ok
     assert (coreset.size, coreset.report.size_asked) == (0, 0)
     assert {name: len(column) for name, column in coreset.rows.items()} == {"x": 0, "y": 0}
@@ -92,8 +91,14 @@ def test_sizes_of_a_path_that_cannot_be_meant(rows, sizes, method, message):
         decoct.path(MODEL, rows, sizes, method=method)
 
 
+def test_without_size_and_kl_a_build_reaches_a_hundredth_of_a_nat(rows):
+    report = decoct.build(MODEL, rows).report
+    assert report.kl_asked == 0.01
+    assert report.predicted_kl <= 0.01
+
+
 def test_a_path_starts_at_no_row_where_there_is_a_site(rows):
-    path = decoct.path(MODEL, rows, [5, 0])
+    path = decoct.path(MODEL, rows, [5, 0], method=IteratedHilbert(site=True))
     assert [one.size for one in path] == [0, 5]
     assert all(one.report.status.ok for one in path)
 

@@ -95,7 +95,7 @@ def test_identical_posteriors_have_no_divergence(rows):
 
 @pytest.mark.parametrize("size", [0, 3])
 def test_a_site_of_a_quadratic_log_likelihood_has_no_divergence(rows, full, size):
-    coreset = decoct.build(MODEL, rows, size=size)
+    coreset = decoct.build(MODEL, rows, size=size, method=IteratedHilbert(site=True))
     certificate = decoct.check(coreset, rows, coreset.sample(draws=250, sampler=Exact()))
     assert certificate.kl < 1e-12
     assert certificate.ok
@@ -104,7 +104,7 @@ def test_a_site_of_a_quadratic_log_likelihood_has_no_divergence(rows, full, size
 
 def test_a_site_that_is_shifted_diverges_as_it_should(rows, full):
     """The site enters the certificate: a rough one, and the divergences are the exact ones."""
-    good = decoct.build(MODEL, rows, size=0)
+    good = decoct.build(MODEL, rows, size=0, method=IteratedHilbert(site=True))
     shifted = replace(good.site, linear=good.site.linear + 3.0, precision=0.9 * good.site.precision)
     rough = replace(good, site=shifted)
     draws = rough.sample(draws=1000, chains=4, sampler=Exact(), seed=1)

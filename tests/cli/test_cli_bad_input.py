@@ -57,7 +57,6 @@ BUILDS = {
     "kl 0": ("{data}/flights.csv", [*FORMULA, "--kl", 0], "kl"),
     "kl nan": ("{data}/flights.csv", [*FORMULA, "--kl", "nan"], "kl"),
     "kl word": ("{data}/flights.csv", [*FORMULA, "--kl", "small"], "--kl"),
-    "neither": ("{data}/flights.csv", FORMULA, "--size"),
     "both": ("{data}/flights.csv", [*FORMULA, *SIZE, "--kl", 1], "both"),
     "prior scale": ("{data}/flights.csv", [*FORMULA, *SIZE, "--prior-scale", 0], "prior_scale"),
     "seed": ("{data}/flights.csv", [*FORMULA, *SIZE, "--seed", -1], "--seed"),

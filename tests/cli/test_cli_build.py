@@ -74,7 +74,7 @@ def test_no_row_is_a_size_too(decoct, data, tmp_path):
     output = tmp_path / "c.parquet"
     result = decoct(
         "build", data / "flights.csv", "--formula", "late ~ temp + C(origin)",
-        "--family", "bernoulli", "--size", 0, "-o", output, "--json",
+        "--family", "bernoulli", "--size", 0, "--site", "-o", output, "--json",
     )  # fmt: skip
     assert (result.code, result.err) == (0, "")
     assert (result.json["size"], result.json["size_asked"], result.json["ok"]) == (0, 0, True)

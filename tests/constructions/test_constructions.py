@@ -172,7 +172,8 @@ def test_a_size_far_too_small_is_not_done():
         )
     assert coreset.report.status is Status.SHORT_ROWS
     assert coreset.report.predicted_kl >= 0.5
-    with_site = decoct.build(LogisticRegression(), rows, size=4)
+    site = IteratedHilbert(site=True)
+    with_site = decoct.build(LogisticRegression(), rows, size=4, method=site)
     assert with_site.report.status is Status.DONE
     assert with_site.report.predicted_kl < 0.02
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import decoct
+from decoct.constructions import IteratedHilbert
 from decoct.constructions.base import Problem, uniform_selection
 from decoct.constructions.iterated_hilbert.expansion import (
     NoExpansionError,
@@ -18,6 +19,8 @@ from decoct.passes.expansions import Expansion
 from decoct.passes.potentials import Potentials
 from decoct.samplers import Automatic, WeightedDensity
 from decoct.samplers.exact import exact_posterior
+
+SITE = IteratedHilbert(site=True)
 
 LEVELS = [1, 1, 2, 3, 5, 8, 12, 20, 30, 50, 100, 300, 1000]
 
@@ -52,7 +55,7 @@ def test_no_row_is_needed_where_the_log_likelihood_is_quadratic(model):
     rows = {"x": x}
     if isinstance(model, LinearRegression):
         rows["y"] = x @ [1.0, -2.0, 0.5] + rng.normal(size=2000)
-    coreset = decoct.build(model, rows, size=0)
+    coreset = decoct.build(model, rows, size=0, method=SITE)
     taken = encoded(decoct.rows(rows), model).take(np.arange(2000))
     full = exact_posterior(WeightedDensity.of(model, taken, np.ones(2000)))
     assert coreset.size == 0
@@ -201,7 +204,7 @@ def test_no_gaussian_is_near_and_the_reason_is_said(made, reason):
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_a_build_without_an_expansion_keeps_rows_alone():
     model, rows = signed()
-    coreset = decoct.build(model, rows, size=10)
+    coreset = decoct.build(model, rows, size=10, method=SITE)
     assert coreset.site is None
     assert 1 <= coreset.size <= 10
 
@@ -224,7 +227,7 @@ def test_second_derivatives_that_are_not_finite_leave_rows_alone():
     at = Expansion.over(np.array([0.2]), np.zeros((1, 1)), np.zeros((1, 1)))
     with pytest.raises(NoExpansionError, match="not finite"):
         expanded_at(problem_of(model, rows), at)
-    coreset = decoct.build(model, rows, size=5, seed=1)  # a pilot without that row
+    coreset = decoct.build(model, rows, size=5, seed=1, method=SITE)  # a pilot without that row
     assert coreset.site is None
     assert coreset.report.status.ok
 
@@ -249,7 +252,7 @@ def rare_levels(n):
 def test_forty_rows_hold_rare_levels():
     """Where a level has a row or two its coefficient is far from Gaussian: a site alone is not."""
     rows, model = rare_levels(20_000), LogisticRegression(prior_scale=1.0)
-    none, forty = decoct.path(model, rows, [0, 40])
+    none, forty = decoct.path(model, rows, [0, 40], method=SITE)
     certificate = decoct.check(forty, rows, forty.sample(draws=500, chains=4, seed=1))
     assert certificate.kl < 5e-3
     assert forty.site is not None
@@ -260,6 +263,6 @@ def test_a_build_of_poisson_counts_needs_few_rows():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(2000, 3))
     rows = {"x": x, "y": rng.poisson(np.log1p(np.exp(x[:, 0])))}
-    coreset = decoct.build(PoissonRegression(), rows, size=5)
+    coreset = decoct.build(PoissonRegression(), rows, size=5, method=SITE)
     assert coreset.site is not None
     assert coreset.report.predicted_kl < 1e-3

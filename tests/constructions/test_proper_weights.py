@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import decoct
+from decoct.constructions import IteratedHilbert
 from decoct.constructions.base import Problem, Selection, uniform_selection
 from decoct.constructions.iterated_hilbert.expansion import expand_table
 from decoct.constructions.iterated_hilbert.proper_weights import INSIDE, proper_weights
@@ -76,7 +77,9 @@ def test_the_weights_of_a_coreset_do_not(tangent_problem):
 
 
 def test_the_site_of_a_build_is_a_gaussian_at_every_size(rows):
-    path = decoct.path(LogisticRegression(prior_scale=3.0), rows, SIZES)
+    path = decoct.path(
+        LogisticRegression(prior_scale=3.0), rows, SIZES, method=IteratedHilbert(site=True)
+    )
     for coreset, size in zip(path, SIZES, strict=True):
         assert coreset.size <= size
         values = np.linalg.eigvalsh(coreset.site.precision)

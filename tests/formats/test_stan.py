@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import decoct
-from decoct.constructions import Uniform
+from decoct.constructions import IteratedHilbert, Uniform
 
 stanli = pytest.importorskip("stanli")
 
@@ -50,12 +50,13 @@ model {
 """
 
 
-def logistic_coreset(size=40, n=400, seed=0):
+def logistic_coreset(size=40, n=400, seed=0, site=False):
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(n, 3))
     y = rng.random(n) < 1 / (1 + np.exp(-x @ np.array([1.0, -0.5, 0.0])))
     model = decoct.models.LogisticRegression(prior_scale=2.0)
-    return decoct.build(model, {"x": x, "y": y}, size=size)
+    method = IteratedHilbert(site=site)
+    return decoct.build(model, {"x": x, "y": y}, size=size, method=method)
 
 
 @pytest.fixture(scope="module")
@@ -191,7 +192,7 @@ WITH_SITE = LOGISTIC.replace("\n}\nparameters", SITE_DATA)[:-2] + SITE_TARGET
 @pytest.mark.parametrize("size", [0, 5])
 def test_a_site_is_one_more_statement(size, file):
     """Rows and site together have the coreset's density, up to a constant, and its gradient."""
-    coreset = logistic_coreset(size=size)
+    coreset = logistic_coreset(size=size, site=True)
     assert coreset.site is not None
     assert coreset.size <= size
     coreset.to_stan(file, constants={"D": 3, "prior_scale": 2.0})
