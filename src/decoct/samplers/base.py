@@ -114,14 +114,14 @@ class WeightedDensity(eqx.Module):
     def log_density(self, z: Float[Array, " d"]) -> Float[Array, ""]:
         """Return log π_w(z) up to a constant; pure JAX."""
         params = self.space.unflatten(z)
-        total = self.model.log_prior(params)
-        if self.site is not None:
-            total = total + self.site.log_density(z)
-        if not len(self.shares):
-            return total
-        values = self.model.log_likelihood(params, self.rows)
-        # Without any row this is the prior, also where the row kept for its shapes is impossible.
-        return total + jnp.where(self.shares[0] > 0.0, (self.shares * values).sum(), 0.0)
+        total = 0.0
+        if len(self.shares):
+            values = self.model.log_likelihood(params, self.rows)
+            # Without any row this is the prior, also where the row kept for its shapes is
+            # impossible.
+            total = jnp.where(self.shares[0] > 0.0, (self.shares * values).sum(), 0.0)
+        total = total + self.model.log_prior(params)
+        return total if self.site is None else total + self.site.log_density(z)
 
 
 def _capacity(n: int) -> int:
