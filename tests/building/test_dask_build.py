@@ -171,9 +171,9 @@ def test_every_construction_runs_on_the_cluster(method, size):
     ("request_", "method"),
     [
         ({"size": 20}, IteratedHilbert(site=False, pool=200, pilot=400)),
-        ({"size": 20}, IteratedHilbert(pool=100, pilot=400)),
+        ({"size": 20}, IteratedHilbert(site=True, pool=100, pilot=400)),
         ({"kl": 0.05}, IteratedHilbert(site=False, subsample_first=False)),
-        ({"kl": 1e-5}, IteratedHilbert(subsample_first=False)),
+        ({"kl": 1e-5}, IteratedHilbert(site=True, subsample_first=False)),
     ],
     ids=["subsampled", "sampled by remainder", "kl of rows alone", "kl"],
 )
