@@ -48,12 +48,12 @@ def build(
     progress: bool | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> Coreset:
-    """Compress the rows to a small weighted subset that carries the posterior.
+    """Compress the rows to a few weighted ones, and a site, that carry the posterior.
 
     Minimises KL(π_w‖π) over weights w ≥ 0 with at most ``size`` of them positive (Campbell &
-    Beronov 2019, Eq. 5). With ``method=IteratedHilbert(site=True)`` a Gaussian site, a quadratic in
-    the unconstrained parameters, stands for all rows that are not kept; the report says where and
-    why there is none (`Report.no_site`).
+    Beronov 2019, Eq. 5). A Gaussian site, a quadratic in the unconstrained parameters, stands for
+    all rows that are not kept; where it cannot, the weighted rows stand alone, and the report says
+    why (`Report.no_site`). ``method=IteratedHilbert(site=False)`` asks for rows alone.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def build(
     rows
         Anything `decoct.rows` accepts.
     size
-        Most rows to keep, 1 ≤ size ≤ N; with a site also 0.
+        Most rows to keep, 0 ≤ size ≤ N; 0 is a site alone.
     kl
         Instead of ``size``: grow until KL(π_w‖π), its Monte Carlo error included, is at most this
         many nats. With neither, 0.01.

@@ -32,7 +32,7 @@ def build(
     size: MaybeWhole = None,
     kl: float | None = None,
     method: str = "iterated-hilbert",
-    site: Flag = False,
+    site: bool = True,
     seed: Whole = 0,
     prior_scale: float = 1.0,
     standardize: bool = True,
@@ -50,11 +50,11 @@ def build(
 
     ```
     decoct build flights.parquet --formula "late ~ temp + C(origin)" \\
-        --family bernoulli --size 200 -o late.coreset.parquet
+        --family bernoulli --size 10 -o late.coreset.parquet
     decoct build "data/*.csv" --formula "trips ~ temp + C(hour)" \\
         --family poisson --kl 0.01 --checkpoint trips.npz -o trips.coreset.parquet
     decoct build "s3://bucket/clicks/*.parquet" --formula "click ~ C(site) + age" \\
-        --family bernoulli --size 300 --dask tcp://scheduler:8786 -o clicks.coreset.parquet
+        --family bernoulli --size 50 --dask tcp://scheduler:8786 -o clicks.coreset.parquet
     ```
 
     Exit codes: 0 done; 1 written, but short of what was asked; 2 bad input, nothing written;
@@ -72,7 +72,7 @@ def build(
     family
         Distribution of the response; poisson has a log link.
     size
-        Most rows to keep; with --site it may be 0.
+        Most rows to keep; 0 is a site alone.
     kl
         Keep as few rows as bring KL(coreset posterior || full posterior) to this many nats.
     method
@@ -81,8 +81,8 @@ def build(
         only. sparse-vi chooses among 2000 rows at a time and moves with the coreset posterior; the
         others use the Laplace approximation of the full posterior.
     site
-        Let a Gaussian site, a quadratic in the coefficients, stand for all rows that are not kept;
-        without it the weighted rows stand alone. Only iterated-hilbert can.
+        Let a Gaussian site, a quadratic in the coefficients, stand for all rows that are not kept.
+        With --no-site, and by every method but iterated-hilbert, the weighted rows stand alone.
     seed
         The same seed on the same table gives the same coreset.
     prior_scale
@@ -106,6 +106,7 @@ def build(
     seed_in_range(seed)
     _check_paths(table, output, checkpoint)
 
+    from dataclasses import replace
     from functools import partial
 
     from decoct.building.driver import run
@@ -119,10 +120,8 @@ def build(
 
     shown = False if quiet else None
     construction = make_construction(method)
-    if site:
-        if not isinstance(construction, IteratedHilbert):
-            raise out.UsageError(f"--site is for iterated-hilbert; {method} has no site.")
-        construction = IteratedHilbert(site=True)
+    if not site and isinstance(construction, IteratedHilbert):
+        construction = replace(construction, site=False)
     request = Request.checked(size=size, kl=kl, method=construction, sampler=None, seed=seed)
     try:
         with opened(table, dask) as rows:

@@ -124,9 +124,11 @@ def _curve(coreset: Coreset, rows: Any) -> tuple[list[int], list[float]]:
 
     import decoct
 
-    sizes = np.unique(np.geomspace(max(1, coreset.dim), max(coreset.size, coreset.dim), 8).round())
-    within = [int(size) for size in sizes if size <= coreset.n_rows]
-    method = decoct.constructions.IteratedHilbert(site=coreset.site is not None)
+    site = coreset.site is not None
+    first = 1 if site else coreset.dim
+    sizes = np.unique(np.geomspace(max(1, first), max(coreset.size, first), 8).round())
+    within = [0] * site + [int(size) for size in sizes if size <= coreset.n_rows]
+    method = decoct.constructions.IteratedHilbert(site=site)
     path = decoct.path(coreset.model, rows, within, method=method, seed=coreset.report.seed)
     points = [(one.size, one.report.predicted_kl or 0.0) for one in path]
     points = [(size, max(kl, ROUND_OFF)) for size, kl in points]

@@ -147,8 +147,8 @@ class IteratedHilbert:
     Attributes
     ----------
     site
-        Let a Gaussian site carry the second-order part of all rows that are not kept. False
-        (default): the weighted rows stand alone.
+        Let a Gaussian site carry the second-order part of all rows that are not kept (default).
+        False: the weighted rows stand alone.
     max_rounds
         Most rounds over all rows. A ``kl`` build may take twice as many. Before them come at most
         max_rounds − 2 on a subsample.
@@ -174,7 +174,7 @@ class IteratedHilbert:
         Largest size a ``kl`` build may use; default min(N, 1000).
     """
 
-    site: bool = False
+    site: bool = True
     max_rounds: int = 4
     subsample_first: bool = True
     draws: int | None = None
