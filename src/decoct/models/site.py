@@ -48,7 +48,8 @@ class GaussianSite(eqx.Module):
     centre: Float[np.ndarray, " d"]
     linear: Float[np.ndarray, " d"]
     precision: Float[np.ndarray, "d d"]
-    constant: float
+    # an array: every other number would be part of the program, and compile it anew
+    constant: Float[np.ndarray, ""] = eqx.field(converter=lambda c: np.asarray(c, dtype=np.float64))
 
     @property
     def dim(self) -> int:

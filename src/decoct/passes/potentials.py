@@ -60,6 +60,11 @@ of fewer it does not vectorise them. 64 draws of 32,768 rows: 2 and 4.6 times as
 NORM_DRAWS = 128
 """Draws that ‖g_n‖² is estimated from: it only sets the odds of entering the pool."""
 
+FEWEST = 128
+"""Rows, and `DIRECTIONS` directions, that fewer are padded to, so that one program serves them."""
+
+DIRECTIONS = 8
+
 
 class Curvature(NamedTuple):
     """Value, gradient and Hessian of Σ w_n f_n at one point."""
@@ -342,7 +347,9 @@ class Potentials:
         self, rows: Columns, at: Expansion, directions: Float[np.ndarray, "k d"]
     ) -> Float[np.ndarray, "n k"]:
         """Return vᵀH_nv of a few encoded rows for each direction v."""
-        return self._of_rows(bends_along, rows, at, directions)
+        k = len(directions)
+        padded = np.concatenate([directions, np.zeros((-k % DIRECTIONS, self.dim))])
+        return self._of_rows(bends_along, rows, at, padded)[:, :k]
 
     def _of_rows(self, kernel: Any, rows: Columns, at: Expansion, points: np.ndarray) -> np.ndarray:
         n, parts = columns_length(rows), []
@@ -350,7 +357,7 @@ class Potentials:
         for begin in range(0, n, size):
             piece = Chunk(begin, rows).piece(begin, min(begin + size, n))
             padded, _ = _padded(piece, size)
-            values = np.asarray(kernel(self.model, self.space, at, padded, jnp.asarray(points)))
+            values = np.asarray(kernel(self.model, self.space, at, padded, points))
             parts.append(values[: piece.n_rows])
         self.counts.evaluations += n * len(points) * at.points
         return np.concatenate(parts) if parts else np.zeros((0, len(points)))
@@ -426,9 +433,8 @@ class _PassOf:
             squares = squares[: chunk.n_rows] * (at.size / few.size)
             if not (np.isfinite(totals).all() and np.isfinite(squares).all()):
                 _name_bad_potential(self.model, self.space, chunk, at)
-            numbers = chunk.start + np.arange(len(mask), dtype=np.uint64)
-            exponentials = np.asarray(row_exponentials(key, jnp.asarray(numbers)))
-        exponentials = exponentials[: chunk.n_rows]
+            numbers = chunk.start + np.arange(chunk.n_rows, dtype=np.uint64)
+            exponentials = row_exponentials(key, numbers)
         first, second = (
             Reservoir.of(chunk, scores, self.places)
             for scores in self._scores(exponentials, squares)
@@ -510,7 +516,7 @@ def _padded(chunk: Chunk, size: int) -> tuple[dict[str, Array], Array]:
     Copies keep every value valid, so that a padded row can never make a NaN.
     """
     n = chunk.n_rows
-    bucket = n if n >= size else min(size, max(16, 2 ** int(np.ceil(np.log2(n)))))
+    bucket = n if n >= size else min(size, max(FEWEST, 2 ** int(np.ceil(np.log2(n)))))
     columns = chunk.columns
     if bucket > n:
         source = np.concatenate([np.arange(n), np.zeros(bucket - n, dtype=np.int64)])
@@ -526,7 +532,7 @@ def _weighted(
     rows, mask = _padded(chunk, size)
     padded = np.zeros(len(mask))
     padded[: len(weights)] = weights
-    return rows, jnp.asarray(padded)
+    return rows, jax.device_put(padded)
 
 
 @eqx.filter_jit

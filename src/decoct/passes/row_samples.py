@@ -17,7 +17,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
@@ -101,8 +100,9 @@ def sample_rows(
         if len(order) > size:
             last, order = found.scores[order[size]], order[:size]
             with jax.enable_x64(True):
-                numbers = jnp.asarray(found.indices[order].astype(np.uint64))
-                exponentials = np.asarray(row_exponentials(key, numbers))[:, which]
+                exponentials = row_exponentials(key, found.indices[order].astype(np.uint64))[
+                    :, which
+                ]
             odds = exponentials / found.scores[order]
             weights = -1.0 / np.expm1(-odds * last)
         rows = {name: column[order] for name, column in found.rows.items()}

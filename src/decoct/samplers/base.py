@@ -18,6 +18,9 @@ from decoct.models.parameters import ParameterSpace
 from decoct.models.site import GaussianSite
 from decoct.runtime.precision import float64
 
+FEWEST = 128
+"""Rows that a density has at least, padding included."""
+
 
 class WeightedDensity(eqx.Module):
     """log π_w(z) = log π₀(z) + s(z) + Σ w_n f_n(z), unnormalised, over a few encoded rows.
@@ -125,9 +128,12 @@ class WeightedDensity(eqx.Module):
 
 
 def _capacity(n: int) -> int:
-    """Return a power of two up to 1024, then eight steps an octave: at most 1/8 is padding."""
+    """Return a power of two up to 1024, then eight steps an octave: at most 1/8 is padding.
+
+    Below `FEWEST` rows a program of its own would cost more to compile than padding to run.
+    """
     if n <= 1024:
-        return max(16, 2 ** int(np.ceil(np.log2(max(1, n)))))
+        return max(FEWEST, 2 ** int(np.ceil(np.log2(max(1, n)))))
     step = 2 ** (int(np.log2(n)) - 3)
     return -(-n // step) * step
 
@@ -142,7 +148,7 @@ def log_densities(
     density: WeightedDensity, draws: Float[np.ndarray, "S d"]
 ) -> Float[np.ndarray, " S"]:
     """Return log π_w at each draw, up to a constant."""
-    return np.asarray(_log_densities(density, jnp.asarray(draws)))
+    return np.asarray(_log_densities(density, draws))
 
 
 @dataclass(frozen=True)

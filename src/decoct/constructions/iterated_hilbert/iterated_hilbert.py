@@ -511,7 +511,7 @@ class IteratedHilbert:
     ) -> float | None:
         """Return KL(π_w‖π) at draws of π_w; None where chains disagree."""
         n = min(CERTIFYING_DRAWS, len(tangent.draws))
-        padded_as = max(selection.size, state.reference.size)
+        padded_as = max(problem.size, state.reference.size)
         drawn = problem.draw(key, selection, n, tangent.draws.mean(axis=0), padded_as)
         if drawn.info.get("rhat", 1.0) > MAX_RHAT:
             return None
