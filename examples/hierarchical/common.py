@@ -35,7 +35,7 @@ from rich.table import Table
 import decoct
 from decoct.constructions import IteratedHilbert
 
-METHOD = IteratedHilbert(max_rounds=3, restarts=0, exchanges=10)
+METHOD = IteratedHilbert(site=False, max_rounds=3, restarts=0, exchanges=10)
 """Restarts are left out: they compare Laplace fits, and these posteriors have no good ones."""
 
 CHAINS = 2

@@ -55,7 +55,7 @@ EXAMPLE = Example(
     population=("beta", *(f"tau_{name}" for name in GROUPS)),
     groups=tuple(f"effect_{name}" for name in GROUPS),
     size=500,
-    method=IteratedHilbert(restarts=0),
+    method=IteratedHilbert(site=False, restarts=0),
 )
 
 if __name__ == "__main__":

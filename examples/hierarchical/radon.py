@@ -66,7 +66,7 @@ EXAMPLE = Example(
     groups=("alpha", "beta"),
     size=1500,
     # 20 rows a parameter, the default pilot, would be all of them
-    method=IteratedHilbert(max_rounds=2, restarts=0, exchanges=5, pilot=3000),
+    method=IteratedHilbert(site=False, max_rounds=2, restarts=0, exchanges=5, pilot=3000),
 )
 
 if __name__ == "__main__":

@@ -140,7 +140,7 @@ def build(
         rng = np.random.default_rng([seed, 1])
         draws = realistic(regression.full, rng).sample(rng, PROJECTION)
         return _projected(regression, draws, sizes, seed)
-    construction = {"uniform": Uniform(), "iterated_hilbert": IteratedHilbert()}[method]
+    construction = {"uniform": Uniform(), "iterated_hilbert": IteratedHilbert(site=False)}[method]
     return [_alone(regression, construction, M, seed) for M in sizes]
 
 

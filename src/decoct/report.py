@@ -75,7 +75,7 @@ class Report:
     @property
     def no_site(self) -> str | None:
         """Why the build used weighted rows alone, though a site was allowed; None where not so."""
-        return self.rounds[0].get("no_site") if self.rounds else None
+        return self.rounds[-1].get("no_site") if self.rounds else None
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "status": self.status.name}

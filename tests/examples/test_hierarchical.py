@@ -102,7 +102,7 @@ def test_compared_measures_shifts_and_ratios():
 def test_250_schools_carry_the_posterior_of_all_2410(bridges):
     """At few draws and little effort; the example's own build has 0.07 nats at 200."""
     bridge = bridges["chem97 schools"]
-    method = IteratedHilbert(max_rounds=1, draws=1000, restarts=0, exchanges=2)
+    method = IteratedHilbert(site=False, max_rounds=1, draws=1000, restarts=0, exchanges=2)
     coreset = decoct.build(
         bridge, bridge.rows, size=250, method=method, sampler=Laplace(judge=False)
     )

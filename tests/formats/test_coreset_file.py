@@ -12,7 +12,7 @@ import pytest
 
 import decoct
 from decoct import models
-from decoct.constructions import Uniform
+from decoct.constructions import IteratedHilbert, Uniform
 from decoct.errors import CoresetFileError, RequestError
 from decoct.formats import coreset_file
 from decoct.models.formula.model import from_formula
@@ -101,7 +101,8 @@ def test_a_model_of_ones_own_has_to_be_given_again(tmp_path):
 
 def test_a_model_with_another_likelihood_is_refused_and_one_with_another_prior_is_not(tmp_path):
     path = tmp_path / "one.parquet"
-    decoct.build(custom(), {"y": table()["y"]}, size=4).save(path)
+    rows_alone = IteratedHilbert(site=False)
+    decoct.build(custom(), {"y": table()["y"]}, size=4, method=rows_alone).save(path)
     with pytest.raises(CoresetFileError, match=r"has not the likelihood .* is -.*, not -"):
         decoct.load(path, model=custom(scale=1.001))
     with pytest.raises(CoresetFileError, match="has 2 parameters, not 1"):

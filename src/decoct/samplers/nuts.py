@@ -86,7 +86,7 @@ class NUTS:
         space, is_dense = density, self._is_dense(density.dim)
         if density.site is not None and mode.status.ok:
             factor = np.linalg.cholesky(gaussian_at(mode).cov)
-            space, is_dense = _Whitened(density, mode.z, factor), bool(self.dense_mass)
+            space = _Whitened(density, mode.z, factor)
             starts = np.linalg.solve(factor, (starts - mode.z).T).T
         states, parameters = _warm_up(
             space,

@@ -24,7 +24,7 @@ Sources: Campbell & Broderick (2019), Hilbert coresets; Campbell & Beronov (2019
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import jax
@@ -91,6 +91,8 @@ DRAWS_A_PARAMETER = 20
 SCALE_ROWS = 2048
 """Rows that the mean remainder is estimated from."""
 
+FAR = "with one the coreset is predicted to lie far from the posterior"
+
 GOOD_REFERENCE = 0.005
 """Predicted KL in nats at which the path is long enough to be the next reference."""
 
@@ -124,6 +126,8 @@ class IteratedHilbertState(NamedTuple):
         Rows of a large table, drawn by remainder, that totals are estimated from.
     rows_only
         Why there is no site; empty where there is one.
+    with_site
+        What a site came to that was too far from the posterior.
     """
 
     round: int
@@ -138,6 +142,7 @@ class IteratedHilbertState(NamedTuple):
     expanded: ExpandedTable | None = None
     sample: RowSample | None = None
     rows_only: str = ""
+    with_site: tuple[SizedSelection, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -213,7 +218,7 @@ class IteratedHilbert:
                 after = self._fit_sizes(jax.random.fold_in(key, 3), problem, state, tangent)
             else:
                 after = self._fit_kl(problem, state, tangent, problem.kl)
-            last = after.chosen[-1]
+            last = (after.chosen or after.with_site)[-1]
         numbers = {
             "rows_seen": n_seen,
             "sampler": sampler,
@@ -225,7 +230,7 @@ class IteratedHilbert:
             "rows": last.selection.size,
             "predicted_kl": last.predicted_kl,
         }
-        if self.site and state.rows_only:
+        if self.site and state.rows_only and last.selection.site is None:
             numbers["no_site"] = state.rows_only
         if 0 < result.exact_draws < len(tangent.draws):
             numbers["totals_error"] = result.error
@@ -243,7 +248,7 @@ class IteratedHilbert:
 
     def steps(self, problem: Problem) -> int:
         first = 0 if self.subsample_size_for(problem) is None else self.max_rounds - 2
-        return first + self.most_rounds(problem)
+        return first + (1 + self.site) * self.most_rounds(problem)
 
     def most_rounds(self, problem: Problem) -> int:
         """Return most rounds over all rows."""
@@ -452,6 +457,14 @@ class IteratedHilbert:
                 self._judged(key, problem, state, tangent, one, size, outcome)
                 for one, size in zip(chosen, problem.sizes, strict=True)
             )
+            if state.expanded is not None and max(map(_nats, chosen)) > self.restart_above:
+                again = replace(self, site=False).init(jax.random.fold_in(key, 5), problem)
+                return again._replace(
+                    rows_only=FAR, with_site=chosen, reference_kl=tangent.reference_kl
+                )
+            if state.with_site:
+                both = zip(state.with_site, chosen, strict=True)
+                chosen = tuple(min(two, key=_nats) for two in both)
             if any(one.predicted_kl is None for one in chosen):
                 outcome = Status.UNKNOWN
         return state._replace(
@@ -468,10 +481,7 @@ class IteratedHilbert:
         """Take rows alone at the sizes where they are predicted to be nearer than with a site."""
         fits = self._extend_path(problem, tangent.rows_only(), problem.sizes, True)
         alone = [fits.best(problem, size) for size in problem.sizes]
-        return tuple(
-            min(both, key=lambda one: np.inf if one.predicted_kl is None else one.predicted_kl)
-            for both in zip(chosen, alone, strict=True)
-        )
+        return tuple(min(two, key=_nats) for two in zip(chosen, alone, strict=True))
 
     def _judged(
         self,
@@ -577,6 +587,10 @@ class IteratedHilbert:
             effort=effort,
             outcome=outcome.name,
         )
+
+
+def _nats(one: SizedSelection) -> float:
+    return np.inf if one.predicted_kl is None else one.predicted_kl
 
 
 def _likely_size(problem: Problem, state: IteratedHilbertState | None) -> int:
