@@ -1,22 +1,17 @@
 """Coresets built apart, merged (Campbell & Broderick 2019, §4.3), and made smaller again.
 
-If the table is cut in C parts and a Hilbert coreset is built on each, Σ_c L_c(w_c) is a coreset of
-the whole: by the triangle inequality its error is at most the sum of theirs, which gives the
-bounds σ η̄/√M for Frank–Wolfe and (σ η̄/√M)(1 + √(2 log C/δ)) for importance sampling, with σ and η̄
-of the whole table (Corollaries 4.5, 4.6; `decoct.theory.bounds`). Parts may live on different
-machines or arrive one after the other; only the coresets have to meet.
+Of C parts of a table, each with weighted rows and a site s_c,
 
-The union may be compressed once more (`decoct.streams.recompress`), which adds one error to
-the sum. With KL_c ≈ ½ρ_c² the predicted KL of part c, ρ_c = ‖L_c − L_c(w_c)‖ in the L2 norm,
+    Σ_c (s_c + Σ_m w_cm f_cm)
 
-    KL ≤ ½ (Σ_c ρ_c + ρ)²,  and ½ (Σ_c ρ_c² + ρ²) where the parts' errors are independent.
-
-The corollaries take every norm at the same draws. A part's is measured at draws of its own
-posterior, and carried to the union's (`union_error`).
+is a coreset of the whole: rows are put together and sites add exactly. Parts may live on different
+machines; only the coresets have to meet. With a size all rows are compressed once more, at the
+posterior of all parts together (`decoct.streams.compress`).
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -24,30 +19,30 @@ from typing import Any
 import jax
 import numpy as np
 
-from decoct.constructions.base import Selection
+from decoct.constructions.base import Construction, Selection
+from decoct.constructions.iterated_hilbert.iterated_hilbert import IteratedHilbert
 from decoct.coreset import Coreset
 from decoct.data.arrays import ArrayRows
-from decoct.errors import DecoctError, RequestError
+from decoct.errors import DecoctError, ModelError, RequestError
 from decoct.models.base import OF_FUNCTIONS, AbstractModel
 from decoct.models.fingerprint import find_difference, fingerprint
 from decoct.report import Report
+from decoct.runtime import progress
+from decoct.runtime.checks import is_whole
 from decoct.runtime.progress import ProgressBar
 from decoct.runtime.randomness import checked_seed
 from decoct.samplers.automatic import Automatic
 from decoct.samplers.base import Sampler, require_sampler
 from decoct.status import Status
-from decoct.streams.error_sum import NOTHING, ErrorSum
-from decoct.streams.recompress import Recompressed, recompress
-from decoct.streams.union_error import kept_of, located
-
-DRIFT_KEY = 2**31
-"""Folded into the key of the draws that say where posteriors lie; below it come the rounds."""
+from decoct.streams.compress import Compressed, add_sites, compress, join_columns
+from decoct.streams.drift import DRIFTED, distance, locate
 
 
 def merge(
     coresets: Sequence[Coreset],
     size: int | None = None,
     *,
+    method: Construction | None = None,
     sampler: Sampler | None = None,
     seed: int = 0,
     progress: bool | None = None,
@@ -60,11 +55,12 @@ def merge(
         In the order of the tables. All of one model, hyper-parameters included. A model of your
         own functions is compared by their values (`decoct.models.fingerprint`).
     size
-        Most rows to keep. New weights are found if the parts have more rows in all, at draws of
-        the posterior of all parts together. None keeps every row and touches no weight.
+        Most rows to keep; 0 for a site alone. None keeps every row and touches no weight.
+    method
+        How rows are compressed; default ``IteratedHilbert(site=True)``.
     sampler
-        A sampler of `decoct.samplers` that supplies those draws; default `Automatic`. It also
-        says where the posteriors of the parts lie, if the Laplace approximation of one fails.
+        A sampler of `decoct.samplers`, for draws of the parts and of all of them together; default
+        `Automatic`.
     seed
         Seed of those draws.
     progress
@@ -73,20 +69,17 @@ def merge(
     Returns
     -------
     Coreset
-        Row numbers count on from table to table. Costs in the report are the sums. Its last round
-        has what can be said of the error where every part has a predicted KL: ``kl_bound``, if all
-        errors point the same way (the triangle inequality of Corollaries 4.5 and 4.6), and
-        ``kl_if_independent``, both in nats and with an assumption about remainders (Notes). The
-        predicted KL is ``kl_if_independent`` after a compression, and None without.
+        Row numbers count on from table to table. Costs in the report are the sums. ``drift`` in its
+        last round says how many sd of a part's posterior lie between that and the posterior of all
+        parts, in the part and the coordinate or principal axis where it is most. The predicted KL
+        is the sum of the parts' and of the compression's, as for independent errors.
 
     Warns
     -----
     UserWarning
-        The posterior of a part lies too far from that of all parts together, and not because of the
-        parts' own errors: the status is `Status.DRIFTED`, and no KL is predicted or bounded. Or it
-        is not known how far, because one of them has no Laplace approximation and ``sampler``
-        cannot draw from it; then no KL is predicted or bounded either, and the status is the
-        parts'.
+        The posterior of a part lies more than `DRIFTED` = 5 sd from that of all parts, and not
+        because of the parts' own errors: the status is `Status.DRIFTED`. Or ``sampler`` cannot draw
+        from one of them. No KL is predicted then.
 
     Raises
     ------
@@ -97,23 +90,9 @@ def merge(
 
     Notes
     -----
-    A part's KL was predicted at the draws of its *own* posterior. ``drift`` in the last round says
-    how far the union's posterior lies from the part's, in sd of the part's, in the coordinate or
-    principal axis and the part where it is most. It is measured at the modes; where a Laplace
-    approximation fails (k-hat above 0.7), at the means of draws of ``sampler``.
-    ``drift_sampler`` says which.
-
-    What a part leaves is taken for the remainder of a Taylor series, of the first ``order`` that
-    rows as many as its own do not match, without preferred direction, and counts as it has grown
-    between the two posteriors (`decoct.streams.remainder`): a part's KL by a factor of
-    ``growth`` in the part where it is most, in ``kl_bound`` by that of the order, up to the next,
-    that grows most. A remainder that points along the way from one posterior to the other grows by
-    more, the more so the more parameters there are. `decoct.check` measures, and assumes nothing.
-
-    Parts cut at random from one table are at 1 to 3 sd, however many. Above `DRIFTED` = 5 sd no KL
-    is predicted or bounded, also where the log-likelihood is quadratic and a good coreset right
-    everywhere. If the parts' own errors cannot explain the rest (an error of ρ can move a
-    posterior by ρ sd), the status is `Status.DRIFTED`.
+    A part is right near its *own* posterior. Parts cut at random from one table are at 1 to 3 sd,
+    however many. What a part leaves is of third order and grows with the distance, so that the sum
+    of the predictions may be several times too small at 3 sd. `decoct.check` measures.
 
     Examples
     --------
@@ -124,25 +103,26 @@ def merge(
     >>> whole = decoct.merge(parts)
     >>> whole.n_rows, whole.size == sum(part.size for part in parts)
     (1500, True)
-    >>> decoct.merge(parts, size=10).size <= 10
-    True
+    >>> decoct.merge(parts, size=0).size  # a Gaussian likelihood is a quadratic
+    0
     """
     parts, seed = _checked(coresets), checked_seed(seed)
     sampler = Automatic() if sampler is None else sampler
     require_sampler(sampler)
-    if size is not None and (isinstance(size, bool) or not isinstance(size, int | np.integer)):
-        raise RequestError(f"size must be a whole number of rows, not {size!r}.")
-    if size is not None and size < 1:
-        raise RequestError(f"size must be at least 1, not {size}.")
-    key, union = jax.random.key(seed), _union(parts)
+    if size is not None and not is_whole(size, 0):
+        raise RequestError(f"size must be a whole number of rows, at least 0, not {size!r}.")
+    union = _union(parts)
     union.model.check_values(union.model.distinct(ArrayRows(union.rows)))
+    place_key, key = jax.random.split(jax.random.key(seed))
     with ProgressBar(progress):
-        union = located(jax.random.fold_in(key, DRIFT_KEY), parts, union, sampler)
+        if len(parts) > 1:
+            union = _with_drift(place_key, parts, union, sampler)
         if size is None or union.size <= size:
             return union
         encoded = union.model.encode(union.rows, union.indices)
-        given = Selection(union.indices, union.weights, encoded)
-        found = recompress(key, union.model, given, int(size), sampler)
+        given = Selection(union.indices, union.weights, encoded, union.site)
+        method = IteratedHilbert(site=True) if method is None else method
+        found = compress(key, union.model, given, int(size), sampler, method)
     return _compressed(union, found, int(size), seed)
 
 
@@ -164,20 +144,79 @@ def _checked(coresets: Sequence[Coreset]) -> list[Coreset]:
     return parts
 
 
+def _require_alike(first: Coreset, other: Coreset, number: int) -> None:
+    differs = _difference(first, other)
+    if differs is not None:
+        raise RequestError(
+            f"Coreset {number} is of another model than coreset 0: {differs}; potentials of "
+            "different models do not add up."
+        )
+    shapes, of_first = _shapes(other), _shapes(first)
+    if shapes != of_first:
+        raise RequestError(
+            f"Coreset {number} has the columns {shapes} (name and shape of a row), coreset 0 "
+            f"{of_first}; merge coresets of tables with the same columns."
+        )
+
+
+def _difference(first: Coreset, other: Coreset) -> str | None:
+    """Return in what two models differ: their descriptions, or what their functions compute."""
+    if first.model is other.model:
+        return None
+    one, two = (f"{type(c.model).__name__} {c.model.to_dict()}" for c in (first, other))
+    if one != two:
+        return f"{two} instead of {one}"
+    ours = type(first.model).__module__.partition(".")[0] == "decoct"
+    of_functions = not ours or first.model.to_dict()["kind"] in OF_FUNCTIONS
+    if not of_functions or _shapes(first) != _shapes(other):
+        return None
+    example = first if first.size else other
+    if not example.size:
+        return None
+    try:
+        known = fingerprint(first.model, first.model.encode(example.rows, example.indices))
+        return find_difference(
+            known, other.model, other.model.encode(example.rows, example.indices)
+        )
+    except (DecoctError, KeyError, TypeError, ValueError, IndexError) as error:
+        return f"it cannot be evaluated on the same rows ({error})"
+
+
+def _shapes(coreset: Coreset) -> dict[str, tuple[int, ...]]:
+    return {name: np.shape(values)[1:] for name, values in coreset.rows.items()}
+
+
 def _union(parts: Sequence[Coreset]) -> Coreset:
     starts = np.cumsum([0, *(part.n_rows for part in parts)])
     indices = [part.indices + start for part, start in zip(parts, starts[:-1], strict=True)]
-    rows = {
-        name: np.concatenate([np.asarray(part.rows[name]) for part in parts])
-        for name in parts[0].rows
-    }
     return Coreset(
         np.concatenate(indices),
         np.concatenate([part.weights for part in parts]),
-        rows,
+        join_columns([{n: np.asarray(v) for n, v in part.rows.items()} for part in parts]),
         int(starts[-1]),
         parts[0].model,
         _report([part.report for part in parts]),
+        add_sites([part.site for part in parts]),
+    )
+
+
+def _report(reports: list[Report]) -> Report:
+    sizes, predicted = ([getattr(r, n) for r in reports] for n in ("size_asked", "predicted_kl"))
+    seconds: dict[str, float] = {}
+    for one in reports:
+        for phase, value in one.seconds.items():
+            seconds[phase] = round(seconds.get(phase, 0.0) + value, 3)
+    return Report(
+        {"name": "merge", "parts": [one.method for one in reports]},
+        reports[0].seed,
+        _worst([one.status for one in reports]),
+        None if None in sizes else sum(sizes),
+        None,
+        [{"parts": len(reports)}],
+        sum(one.passes for one in reports),
+        sum(one.evaluations for one in reports),
+        seconds,
+        None if None in predicted else sum(predicted),
     )
 
 
@@ -188,11 +227,56 @@ def _worst(statuses: Sequence[Status]) -> Status:
     return next((one for one in statuses if not one.ok), Status.DONE)
 
 
-def _compressed(union: Coreset, found: Recompressed, size: int, seed: int) -> Coreset:
-    kept, report = found.chosen.selection, union.report
-    before = ErrorSum.of_report(report)
-    error = None if before is None else before.with_step(found.chosen.predicted_kl)
-    last = {**found.rounds[-1], **kept_of(report, error)}
+def _with_drift(key: jax.Array, parts: list[Coreset], union: Coreset, sampler: Sampler) -> Coreset:
+    """Return the union with what is known of the distance of its parts, and warn of it."""
+    report = union.report
+    progress.begin("drawing from the parts", len(parts), "posteriors")
+    places = []
+    try:
+        for number, part in enumerate(parts):
+            like = places[0].mean if places else None
+            density = part.density
+            places.append(locate(jax.random.fold_in(key, number), density, sampler, like))
+            progress.advance(1, "posteriors")
+        whole = locate(jax.random.fold_in(key, len(parts)), union.density, sampler, places[0].mean)
+    except ModelError as error:
+        warnings.warn(
+            "How far the posteriors of the parts lie from that of all parts is not known, so no KL "
+            "is predicted. Give a sampler that fits the model (sampler=), or run decoct.check on "
+            f"all rows. The sampler says: {error}",
+            stacklevel=3,
+        )
+        return replace(union, report=replace(report, predicted_kl=None))
+    distances = np.array([distance(place, whole.mean) for place in places])
+    # an error of KL nats can itself move a posterior by √(2 KL) sd
+    limit = DRIFTED + np.sqrt(2.0 * (report.predicted_kl or 0.0))
+    drifted = report.status is Status.DRIFTED or (distances > limit).any()
+    if drifted:
+        number = int(distances.argmax())
+        warnings.warn(
+            f"The posterior of all parts lies {distances[number]:.1f} sd from that of coreset "
+            f"{number}, in sd of the latter, or a coreset had drifted before: a coreset is right "
+            "near its own posterior only, so no KL is predicted. Build the parts from rows "
+            "shuffled together, or run decoct.check on all rows to see how close the coreset is.",
+            stacklevel=3,
+        )
+    unknown = drifted or (distances > DRIFTED).any()
+    return replace(
+        union,
+        report=replace(
+            report,
+            status=Status.DRIFTED if drifted else report.status,
+            rounds=[{"parts": len(parts), "drift": float(distances.max())}],
+            predicted_kl=None if unknown else report.predicted_kl,
+        ),
+    )
+
+
+def _compressed(union: Coreset, found: Compressed, size: int, seed: int) -> Coreset:
+    kept, report = found.selection, union.report
+    predicted = None
+    if report.predicted_kl is not None and found.predicted_kl is not None:
+        predicted = report.predicted_kl + found.predicted_kl
     return Coreset(
         kept.indices,
         kept.weights,
@@ -202,82 +286,11 @@ def _compressed(union: Coreset, found: Recompressed, size: int, seed: int) -> Co
         replace(
             report,
             seed=seed,
-            status=_worst([found.status, report.status]),
+            status=_worst([found.status.judged(predicted), report.status]),
             size_asked=size,
-            rounds=[*report.rounds, last],
+            rounds=[*found.rounds, *report.rounds],
             evaluations=report.evaluations + found.evaluations,
-            predicted_kl=None if error is None else error.kl_if_independent,
+            predicted_kl=predicted,
         ),
-    )
-
-
-def _require_alike(first: Coreset, other: Coreset, number: int) -> None:
-    if first.model is not other.model:
-        _require_same(_described(first), _described(other), number)
-    if _shapes(first) != _shapes(other):
-        raise RequestError(
-            f"Coreset {number} has the columns {_shapes(other)} (name and shape of a row), "
-            f"coreset 0 {_shapes(first)}; merge coresets of tables with the same columns."
-        )
-    if first.model is not other.model and _is_of_functions(first):
-        known = fingerprint(first.model, first.model.encode(first.rows, first.indices))
-        try:
-            differs = find_difference(
-                known, other.model, other.model.encode(first.rows, first.indices)
-            )
-        except (DecoctError, KeyError, TypeError, ValueError, IndexError) as error:
-            differs = f"it cannot be evaluated on the rows of coreset 0 ({error})"
-        if differs is not None:
-            raise RequestError(
-                f"Coreset {number} is of another model than coreset 0: {differs}; potentials of "
-                "different models do not add up."
-            )
-
-
-def _require_same(first: str, other: str, number: int) -> None:
-    if first != other:
-        raise RequestError(
-            f"Coreset {number} is of another model than coreset 0: {other} instead of {first}; "
-            "potentials of different models do not add up."
-        )
-
-
-def _shapes(coreset: Coreset) -> dict[str, tuple[int, ...]]:
-    return {name: np.shape(values)[1:] for name, values in coreset.rows.items()}
-
-
-def _described(coreset: Coreset) -> str:
-    return f"{type(coreset.model).__name__} {coreset.model.to_dict()}"
-
-
-def _is_of_functions(coreset: Coreset) -> bool:
-    """Whether the model's description does not tell it apart from others; its functions do."""
-    ours = type(coreset.model).__module__.partition(".")[0] == "decoct"
-    return not ours or coreset.model.to_dict()["kind"] in OF_FUNCTIONS
-
-
-def _report(reports: list[Report]) -> Report:
-    sizes = [one.size_asked for one in reports]
-    seconds: dict[str, float] = {}
-    for one in reports:
-        for phase, value in one.seconds.items():
-            seconds[phase] = round(seconds.get(phase, 0.0) + value, 3)
-    errors = [ErrorSum.of_report(one) for one in reports]
-    known = [one for one in errors if one is not None]
-    worst = _worst([one.status for one in reports])
-    sums: dict[str, Any] = {}
-    if worst is Status.DRIFTED:
-        sums = dict(NOTHING)
-    elif len(known) == len(errors):
-        sums = ErrorSum.of_parts(known).to_dict()
-    return Report(
-        {"name": "merge", "parts": [one.method for one in reports]},
-        reports[0].seed,
-        worst,
-        None if None in sizes else sum(size for size in sizes if size is not None),
-        None,
-        [{"parts": len(reports), **sums}] if sums else [],
-        sum(one.passes for one in reports),
-        sum(one.evaluations for one in reports),
-        seconds,
+        kept.site,
     )

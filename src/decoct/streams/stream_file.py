@@ -3,177 +3,136 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from decoct.building.checkpoint import read_checkpoint, write_checkpoint
-from decoct.constructions.base import Selection
+from decoct.constructions.base import Selection, pack, unpack
 from decoct.data.base import Columns
 from decoct.errors import RequestError
 from decoct.models.base import OF_FUNCTIONS, AbstractModel
 from decoct.models.fingerprint import EXAMPLES, find_difference, fingerprint
-from decoct.report import described
 from decoct.runtime.files import require_writable
-from decoct.samplers.base import Sampler
 from decoct.stats.divergences import Gaussian
-from decoct.streams.error_sum import ErrorSum
-from decoct.streams.incoming import Buffer, Layout
-from decoct.streams.part import Part
-from decoct.streams.state import State
-from decoct.streams.tree import Plan, Reference, Tally, Tree
 
-FORMAT = 4
+FORMAT = 5
 
 
-def write_stream(stream: Any, path: str | os.PathLike[str]) -> None:
-    """Write a stream, completely or not at all."""
-    target = require_writable(path, "path")
-    state = stream.state
-    tree, layout = state.tree, state.layout
-    write_checkpoint(
-        target,
-        {
-            "stream": FORMAT,
-            "model": repr(stream.model.to_dict()),
-            "functions": _fingerprint(stream.model, state),
-            "sampler": repr(described(stream.sampler)),
-            "size": stream.size,
-            "seed": stream.seed,
-            "options": {**stream.options, "reach": stream.reach},
-            "plan": None if state.plan is None else asdict(state.plan),
-            "layout": {n: [kind.str, list(shape)] for n, (kind, shape) in layout.columns.items()},
-            "start": state.buffer.start,
-            "waiting": _packed_columns(state.buffer.columns()) if state.buffer.pieces else None,
-            "levels": [None if part is None else str(i) for i, part in enumerate(tree.levels)],
-            "parts": {str(i): _packed(part) for i, part in enumerate(tree.levels) if part},
-            "leaves": tree.leaves,
-            "reference": None if tree.reference is None else vars(tree.reference),
-            "tally": asdict(tree.tally),
-            "seconds": state.seconds,
-            "values": list(state.values),
-        },
-    )
+class State(NamedTuple):
+    """All that a stream has seen and kept.
+
+    Attributes
+    ----------
+    start
+        Rows that were compressed; those that wait come after them.
+    waiting
+        Rows as they came; without any row, the columns' types.
+    kept, raw
+        Weighted encoded rows and the site that stand for the rows before; the same rows raw.
+    keep
+        Most rows of ``kept``.
+    compressions
+        How many there were.
+    places
+        Where the posterior was at the last compression, at the last one of an even number, of one
+        divisible by 4, by 8, …: a few that stand for them all.
+    drift
+        Most sd that the posterior has moved from one of the places.
+    predicted_kl
+        Sum of what the compressions were predicted to lose, in nats; None if one is unknown.
+    evaluations, seconds
+        Potentials evaluated, and time spent on updates.
+    values
+        The smallest few values of the response, where the model minds.
+    """
+
+    start: int = 0
+    waiting: dict[str, np.ndarray] = {}
+    kept: Selection | None = None
+    raw: dict[str, np.ndarray] = {}
+    keep: int = 0
+    compressions: int = 0
+    places: tuple[Gaussian, ...] = ()
+    drift: float = 0.0
+    predicted_kl: float | None = 0.0
+    evaluations: int = 0
+    seconds: float = 0.0
+    values: tuple[float, ...] = ()
 
 
-def read_stream(
-    kind: Callable[..., Any],
+def write_stream(
     path: str | os.PathLike[str],
     model: AbstractModel,
-    sampler: Sampler | None,
-    progress: bool | None,
-) -> Any:
-    """Read a stream that `write_stream` wrote."""
-    packed = read_checkpoint(path)
-    version = packed.get("stream")
-    if version is None:
-        raise RequestError(f"{path} is no stream; save one with save().")
-    if version != FORMAT:
-        raise RequestError(
-            f"The stream in {path} has format {version}, this decoct reads {FORMAT}; go on with "
-            "the decoct that saved it."
-        )
-    stream = kind(
-        model,
-        packed["size"],
-        sampler=sampler,
-        seed=packed["seed"],
-        progress=progress,
-        **packed["options"],
+    identity: dict[str, str],
+    options: dict[str, Any],
+    state: State,
+) -> None:
+    """Write a stream, completely or not at all; ``identity`` must be the same when it is read."""
+    rows = _examples(state)
+    ours = type(model).__module__.partition(".")[0] == "decoct"
+    known = None
+    if rows is not None and (not ours or model.to_dict()["kind"] in OF_FUNCTIONS):
+        known = fingerprint(model, model.encode(rows))
+    text = {n: v.tolist() for n, v in state.waiting.items() if v.dtype.kind == "O"}
+    kept_text = {n: v.tolist() for n, v in state.raw.items() if v.dtype.kind == "O"}
+    numbers = state._replace(
+        waiting={n: v for n, v in state.waiting.items() if n not in text},
+        raw={n: v for n, v in state.raw.items() if n not in kept_text},
     )
-    mine = {"model": model.to_dict(), "sampler": described(stream.sampler)}
-    for name, value in mine.items():
-        if packed[name] != repr(value):
+    content = {"stream": FORMAT, **identity, "options": options, "functions": known}
+    content |= {"state": pack(numbers), "text": text, "kept_text": kept_text}
+    write_checkpoint(require_writable(path, "path"), content)
+
+
+def read_stream(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return what `write_stream` wrote, to be unpacked by `read_state`."""
+    packed = read_checkpoint(path)
+    if packed.get("stream") is None:
+        raise RequestError(f"{path} is no stream; save one with save().")
+    if packed["stream"] != FORMAT:
+        raise RequestError(
+            f"The stream in {path} has format {packed['stream']}, this decoct reads {FORMAT}; go "
+            "on with the decoct that saved it."
+        )
+    return packed
+
+
+def read_state(
+    path: str | os.PathLike[str],
+    packed: dict[str, Any],
+    model: AbstractModel,
+    identity: dict[str, str],
+) -> State:
+    """Return the state in a file, or refuse a file of another model, method or sampler."""
+    for name, value in identity.items():
+        if packed[name] != value:
             raise RequestError(
-                f"The stream in {path} has another {name}: {packed[name]}, not {value!r}."
+                f"The stream in {path} has another {name}: {packed[name]}, not {value}."
             )
     try:
-        stream.state = _state(packed, model)
+        state = unpack(State, packed["state"])
     except (KeyError, TypeError, ValueError) as error:
         raise RequestError(f"{path} is a damaged stream ({error!r}).") from error
-    known, rows = packed["functions"], _held_rows(stream.state)
+    state = state._replace(
+        waiting=state.waiting | _objects(packed["text"]),
+        raw=state.raw | _objects(packed["kept_text"]),
+    )
+    known, rows = packed["functions"], _examples(state)
     if known is not None and rows is not None:
         differs = find_difference(known, model, model.encode(rows))
         if differs is not None:
             raise RequestError(f"The stream in {path} has another model: {differs}.")
-    return stream
+    return state
 
 
-def _fingerprint(model: AbstractModel, state: State) -> dict[str, Any] | None:
-    """Return values of the model's functions at the first rows that are held.
-
-    None for a model of decoct's own, whose description says all, and for a stream without rows.
-    """
-    ours = type(model).__module__.partition(".")[0] == "decoct"
-    rows = _held_rows(state)
-    if (ours and model.to_dict()["kind"] not in OF_FUNCTIONS) or rows is None:
-        return None
-    return fingerprint(model, model.encode(rows))
+def _examples(state: State) -> Columns | None:
+    """Return the first rows in memory."""
+    for rows in (state.raw, state.waiting):
+        if rows and len(next(iter(rows.values()))):
+            return {name: values[:EXAMPLES] for name, values in rows.items()}
+    return None
 
 
-def _held_rows(state: State) -> Columns | None:
-    parts = state.tree.parts
-    if not parts and not state.buffer.pieces:
-        return None
-    held = parts[0].raw if parts else state.buffer.columns()
-    return {name: values[:EXAMPLES] for name, values in held.items()}
-
-
-def _state(packed: dict[str, Any], model: AbstractModel) -> State:
-    layout = {n: (np.dtype(kind), tuple(shape)) for n, (kind, shape) in packed["layout"].items()}
-    waiting, reference, tally = packed["waiting"], packed["reference"], packed["tally"]
-    parts = packed["parts"]
-    tree = Tree(
-        tuple(None if i is None else _part(parts[i], model) for i in packed["levels"]),
-        packed["leaves"],
-        None if reference is None else Reference(**reference),
-        Tally(**{**tally, "losses": tuple((n, kl) for n, kl in tally["losses"])}),
-    )
-    return State(
-        Layout(layout),
-        Buffer(packed["start"], () if waiting is None else (_columns(waiting),)),
-        tree,
-        None if packed["plan"] is None else Plan(**packed["plan"]),
-        packed["seconds"],
-        tuple(packed["values"]),
-    )
-
-
-def _packed(part: Part) -> dict[str, Any]:
-    return {
-        "indices": part.selection.indices,
-        "weights": part.selection.weights,
-        "raw": _packed_columns(part.raw),
-        "error": asdict(part.error),
-        "seen": None if part.seen is None else part.seen._asdict(),
-        "drift": part.drift,
-    }
-
-
-def _part(packed: dict[str, Any], model: AbstractModel) -> Part:
-    raw, seen = _columns(packed["raw"]), packed["seen"]
-    rows = {n: np.asarray(v) for n, v in model.encode(raw, packed["indices"]).items()}
-    return Part(
-        Selection(packed["indices"], packed["weights"], rows),
-        raw,
-        ErrorSum(**packed["error"]),
-        None if seen is None else Gaussian(**seen),
-        packed["drift"],
-    )
-
-
-def _packed_columns(columns: Columns) -> dict[str, Any]:
-    """Strings are Python objects, which the file keeps as JSON."""
-    return {
-        name: {"text": values.tolist()} if values.dtype.kind == "O" else values
-        for name, values in columns.items()
-    }
-
-
-def _columns(packed: dict[str, Any]) -> Columns:
-    return {
-        name: np.array(values["text"], dtype=object) if isinstance(values, dict) else values
-        for name, values in packed.items()
-    }
+def _objects(columns: dict[str, list[Any]]) -> dict[str, np.ndarray]:
+    return {name: np.array(values, dtype=object) for name, values in columns.items()}

@@ -1,12 +1,13 @@
 """A coreset of a stream of rows, in bounded memory, at any time.
 
-Rows are cut into leaves by their number in the stream, wherever the batches end; `Tree` compresses
-the leaves by merge-and-reduce. What is asked for is cut from the union of all parts by one more
-compression, so that it has the size asked for and the parts can be better than it.
+A stream keeps weighted rows and a site. Incoming rows wait; when ``buffer`` rows have come together
+they and the rows kept are compressed to ``keep``, at the posterior of everything so far, and the
+site takes over the quadratic of all rows that go (`decoct.streams.compress`). What is asked for is
+one more compression, to ``size``, of what is kept and what waits.
 
-Why a stream comes close to one build: a compression at the posterior of n rows leaves a third-order
-remainder of leaf · n^(−3/2), which at the final posterior, of N rows in random order, counts as
-leaf · n⁻¹ N^(−1/2). Summed over the leaves that is log N times what one build leaves.
+Quadratics add exactly, so that a compression loses only what the kept rows miss of the remainders
+f_n − q_n. In random order b rows compressed when n were seen leave a remainder of third order that
+counts as b n⁻¹ N^(−1/2) at the final posterior: in all, log N times that of one build.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Generator
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -22,11 +23,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from decoct.constructions.base import Selection
+from decoct.constructions.base import Construction, Selection
+from decoct.constructions.iterated_hilbert.iterated_hilbert import IteratedHilbert
 from decoct.coreset import Coreset
-from decoct.data.base import Columns, checked_columns, columns_length
+from decoct.data.arrays import ArrayRows
+from decoct.data.base import Chunk, Columns, checked_columns, columns_length
+from decoct.data.encoded import encoded
 from decoct.data.tables import rows as as_rows
-from decoct.errors import RequestError
+from decoct.errors import RequestError, RowsError
 from decoct.models.base import AbstractModel, require_model
 from decoct.models.regression import few_values
 from decoct.passes.potentials import Potentials
@@ -38,20 +42,12 @@ from decoct.runtime.randomness import checked_seed
 from decoct.runtime.resources import use_compilation_cache
 from decoct.samplers.automatic import Automatic
 from decoct.samplers.base import Sampler, WeightedDensity, require_sampler
-from decoct.stats.divergences import Gaussian
 from decoct.status import Status
-from decoct.streams.compress import Leaf
-from decoct.streams.drift import DRIFTED, distance, moments, place_of
-from decoct.streams.error_sum import NOTHING, ErrorSum
-from decoct.streams.incoming import Buffer, Stretch, check_potentials, encoded_stretch
-from decoct.streams.part import Part, joined, joined_columns
-from decoct.streams.recompress import Recompressed, recompress
-from decoct.streams.state import State
-from decoct.streams.stream_file import read_stream, write_stream
-from decoct.streams.tree import Engine, Plan, Tree
+from decoct.streams.compress import Compressed, compress, join, join_columns
+from decoct.streams.drift import DRIFTED, distance, locate
+from decoct.streams.stream_file import State, read_state, read_stream, write_stream
 
-BEHIND = 1.0
-"""Sd behind the posterior from which on the draws in use do not stand for it any more."""
+NUMBERS = "biuf"
 
 
 class StreamingCoreset:
@@ -63,54 +59,42 @@ class StreamingCoreset:
         A model of `decoct.models`, or `decoct.Model` from your own functions. What it learns from
         data (the levels and scales of a formula) must be known before.
     size
-        Most rows of the coreset.
+        Most rows of the coreset; 0 for a site alone.
+    method
+        How rows are compressed; default ``IteratedHilbert(site=True)``.
     sampler
         A sampler of `decoct.samplers` that supplies the draws; default `Automatic`.
     seed
         The same seed and the same rows in the same order give the same coreset, however the rows
         were cut into batches.
-    leaf
-        Rows that are compressed at once; default max(20,000, 50 · ``node``). They are held until
-        then. Fewer save memory, more lose less and are faster.
-    node
-        Rows that each part of the stream keeps, at least ``size``; default ``size`` plus twice the
-        d(d+3)/2 numbers of a quadratic, but at least 50 and at most 300.
-    draws
-        S, draws a compression looks at; default min(2000, max(600, 4 · ``node``)).
-    pool
-        Candidate rows of a leaf; default max(600, 3 · ``node``).
-    exchanges
-        Most sweeps of swaps in a compression inside the stream: what is gained there is little. The
-        last compression, to ``size``, has as many as `IteratedHilbert`.
-    reach
-        Posterior sd around the draws up to which parts are fitted as well, with as much weight as
-        does not hurt the fit at the draws; 1 for the draws alone. It is what a posterior that
-        wanders as the rows arrive is followed by, and costs a quarter more potentials.
+    buffer
+        Rows that wait until they are compressed at once. Fewer save memory, more lose less.
+    keep
+        Most rows kept of all that were compressed, at least ``size``; default ``size`` + d(d+3),
+        but at least 50 and at most 300 more than ``size``.
     progress
         Show progress on standard error; None shows it on a terminal.
 
     Notes
     -----
-    Held are at most ``leaf`` rows that wait and ``node`` rows for each of log₂(N/leaf) + 1 levels.
+    At most ``buffer`` + ``keep`` rows are in memory.
 
-    The error: each compression knows ½‖residual‖² in nats at held-out draws of the posterior of its
-    time. The report's last round adds them up as they have grown since (`decoct.merge` says how),
-    ``kl_bound`` by the triangle inequality (Campbell & Broderick 2019, Corollaries 4.5 and 4.6) and
-    ``kl_if_independent`` in squares, which is also the predicted KL. ``drift`` says by how many
-    sd the posterior has moved since rows were compressed, in the coordinate or principal axis where
-    it is most. 1 to 3 is usual for rows in random order; above `DRIFTED` = 5 nothing is
-    predicted or bounded. `decoct.check`, where the rows can be read again, certifies.
+    Each compression predicts at held-out draws how many nats it loses; the predicted KL is their
+    sum, as for independent errors. ``drift`` in the report's last round says by how many sd the
+    posterior has moved since rows were compressed, in the coordinate or principal axis where it is
+    most. 1 to 3 is usual for rows in random order; above `DRIFTED` = 5 no KL is predicted.
+    `decoct.check`, where the rows can be read again, certifies.
 
     Examples
     --------
     >>> import decoct, numpy as np
     >>> from decoct.streams import StreamingCoreset
     >>> rng = np.random.default_rng(0)
-    >>> stream = StreamingCoreset(decoct.models.GaussianMean(np.eye(2)), size=8)
+    >>> stream = StreamingCoreset(decoct.models.GaussianMean(np.eye(2)), size=0)
     >>> for _ in range(5):
     ...     stream.update({"x": rng.normal(size=(1000, 2))})
-    >>> stream.coreset.n_rows, stream.coreset.size <= 8
-    (5000, True)
+    >>> stream.coreset.n_rows, stream.coreset.size  # a Gaussian likelihood is a quadratic
+    (5000, 0)
     """
 
     def __init__(
@@ -118,33 +102,24 @@ class StreamingCoreset:
         model: AbstractModel,
         size: int,
         *,
+        method: Construction | None = None,
         sampler: Sampler | None = None,
         seed: int = 0,
-        leaf: int | None = None,
-        node: int | None = None,
-        draws: int | None = None,
-        pool: int | None = None,
-        exchanges: int = 0,
-        reach: float = 100.0,
+        buffer: int = 20_000,
+        keep: int | None = None,
         progress: bool | None = None,
     ) -> None:
         require_model(model)
         if sampler is not None:
             require_sampler(sampler)
         self.model = model
-        self.size = whole("size", size, 1)
-        self.seed = checked_seed(whole("seed", seed, 0))
+        self.size = _whole("size", size, 0)
+        self.method = IteratedHilbert(site=True) if method is None else method
         self.sampler: Sampler = Automatic() if sampler is None else sampler
+        self.seed = checked_seed(_whole("seed", seed, 0))
+        self.buffer = _whole("buffer", buffer, 1)
+        self.keep = None if keep is None else _whole("keep", keep, self.size)
         self.progress = progress
-        given = {"leaf": leaf, "node": node, "draws": draws, "pool": pool, "exchanges": exchanges}
-        least = {"leaf": 1, "node": self.size, "draws": 10, "pool": 1, "exchanges": 0}
-        self.options: dict[str, int | None] = {
-            name: None if value is None else whole(name, value, least[name])
-            for name, value in given.items()
-        }
-        if not (isinstance(reach, int | float | np.number) and 1.0 <= float(reach) < np.inf):
-            raise RequestError(f"reach must be a number of sd, at least 1, not {reach!r}.")
-        self.reach = float(reach)
         self.state = State()
         self._made: Coreset | None = None
         self._potentials: Potentials | None = None
@@ -152,12 +127,12 @@ class StreamingCoreset:
     @property
     def n_rows(self) -> int:
         """N, rows seen so far."""
-        return self.state.buffer.start + self.state.buffer.n_rows
+        return self.state.start + self._n_waiting
 
     @property
-    def held_rows(self) -> int:
-        """Rows in memory: those that wait and those of the parts."""
-        return self.state.buffer.n_rows + sum(part.size for part in self.state.tree.parts)
+    def rows_in_memory(self) -> int:
+        """Rows that wait and rows that are kept."""
+        return self._n_waiting + (self.state.kept.size if self.state.kept else 0)
 
     def update(self, batch: Any) -> None:
         """Take in more rows.
@@ -174,13 +149,18 @@ class StreamingCoreset:
             The stream is then as it was before this batch, and can go on with another.
         """
         use_compilation_cache()
-        before = self.state, self._made, self._potentials
-        started = time.perf_counter()
+        before, started = (self.state, self._made, self._potentials), time.perf_counter()
         self._made = None
         try:
-            self._take_in(as_rows(batch))
+            source = as_rows(batch)
+            known = tuple(self.state.waiting) or None
+            columns = checked_columns(self.model.columns or known, source.columns)
+            with ProgressBar(self.progress), closing(source.chunks(None, columns)) as chunks:
+                progress.begin("compressing", source.n_rows)
+                for chunk in chunks:
+                    self._take_in(chunk)
             spent = time.perf_counter() - started
-            self.state = replace(self.state, seconds=self.state.seconds + spent)
+            self.state = self.state._replace(seconds=self.state.seconds + spent)
         except BaseException:
             self.state, self._made, self._potentials = before
             raise
@@ -202,29 +182,29 @@ class StreamingCoreset:
         RequestError
             There are no rows yet.
         """
+        if not self.n_rows:
+            raise RequestError("The stream has no rows yet; call update(batch) first.")
         if self._made is None:
-            if not self.n_rows:
-                raise RequestError("The stream has no rows yet; call update(batch) first.")
             use_compilation_cache()
             with ProgressBar(self.progress):
                 self._made = self._coreset()
-        drift = self._made.report.rounds[-1]["drift"]
-        if drift > DRIFTED:
+        if self._made.report.status is Status.DRIFTED:
             warnings.warn(
-                f"The posterior has moved by {drift:.1f} sd since some rows were compressed, so "
-                "the sums of the errors may be far too small and no KL is predicted: the order of "
-                "the rows tells something about their values. Shuffle them if you can, or raise "
-                "node= and leaf=, and run decoct.check.",
+                f"The posterior has moved by {self._made.report.rounds[-1]['drift']:.1f} sd since "
+                "some rows were compressed, so no KL is predicted: the order of the rows tells "
+                "something about their values. Shuffle them if you can, or raise buffer= and "
+                "keep=, and run decoct.check.",
                 stacklevel=2,
             )
         return self._made
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write all that is held to one file, so that the stream can go on from there.
+        """Write all that is in memory to one file, so that the stream can go on from there.
 
         The file appears complete or not at all.
         """
-        write_stream(self, path)
+        options = {name: getattr(self, name) for name in ("size", "seed", "buffer", "keep")}
+        write_stream(path, self.model, self._identity(), options, self.state)
 
     @classmethod
     def load(
@@ -232,192 +212,196 @@ class StreamingCoreset:
         path: str | os.PathLike[str],
         model: AbstractModel,
         *,
+        method: Construction | None = None,
         sampler: Sampler | None = None,
         progress: bool | None = None,
     ) -> StreamingCoreset:
-        """Return a stream that goes on exactly where the saved one was.
+        """Return a stream that goes on exactly where the one that `save` wrote was.
 
-        Parameters
-        ----------
-        path
-            What `save` wrote.
-        model, sampler
-            As for the stream that was saved.
-        progress
-            As in `StreamingCoreset`.
+        ``model``, ``method`` and ``sampler`` are as for the stream that was saved.
 
         Raises
         ------
         RequestError
-            The file is missing or damaged, or of another model or sampler. Functions of your own
-            (`decoct.Model`, the bridges) are compared by their values on some of the rows held.
+            The file is missing or damaged, or of another model, method or sampler. Functions of
+            your own (`decoct.Model`, the bridges) are compared by their values on some of the rows.
         """
-        return read_stream(cls, path, model, sampler, progress)
+        packed = read_stream(path)
+        options = packed["options"]
+        stream = cls(model, method=method, sampler=sampler, progress=progress, **options)
+        stream.state = read_state(path, packed, model, stream._identity())
+        return stream
 
     def __repr__(self) -> str:
         return (
             f"StreamingCoreset({self.size} of {self.n_rows:,} rows so far, "
-            f"{self.held_rows:,} held, {type(self.model).__name__})"
+            f"{self.rows_in_memory:,} in memory, {type(self.model).__name__})"
         )
 
-    def _take_in(self, source: Any) -> None:
-        known = tuple(self.state.layout.columns)
-        columns = checked_columns(self.model.columns or known or None, source.columns)
-        plan = self.state.plan or self._planned(source, columns)
-        self.state = replace(self.state, plan=plan)
-        with (
-            ProgressBar(self.progress),
-            closing(source.chunks(plan.leaf, columns)) as chunks,
-        ):
-            progress.begin("compressing", source.n_rows)
-            for chunk in chunks:
-                done = 0
-                while done < chunk.n_rows:
-                    room = plan.leaf - self.state.buffer.n_rows
-                    piece = chunk.piece(done, done + room).columns
-                    self._append(piece, plan)
-                    done += columns_length(piece)
-                progress.advance(chunk.n_rows)
+    @property
+    def _n_waiting(self) -> int:
+        return columns_length(self.state.waiting) if self.state.waiting else 0
 
-    def _planned(self, source: Any, columns: tuple[str, ...]) -> Plan:
-        """Return the plan, which depends on the number of parameters."""
-        first = source.take(np.zeros(1, dtype=np.int64), columns)
-        dim = Potentials(self.model, encoded_stretch(self.model, 0, first)).dim
-        given = self.options
-        node = given["node"] or self.size + min(300, max(50, dim * (dim + 3)))
-        return Plan(
-            leaf=given["leaf"] or max(20_000, 50 * node),
-            node=node,
-            draws=given["draws"] or min(2000, max(600, 4 * node)),
-            pool=given["pool"] or max(600, 3 * node),
-            exchanges=given["exchanges"] or 0,
-            reach=self.reach,
-        )
+    def _identity(self) -> dict[str, str]:
+        method, sampler = described(self.method), described(self.sampler)
+        named = {"model": self.model.to_dict(), "method": method, "sampler": sampler}
+        return {name: repr(value) for name, value in named.items()}
 
-    def _append(self, piece: Columns, plan: Plan) -> None:
-        """Check rows, hold them, and compress if they fill a leaf."""
-        state, start = self.state, self.n_rows
-        layout = state.layout.with_piece(piece, start)
-        rows = Stretch(start, piece)
+    def _take_in(self, chunk: Chunk) -> None:
+        """Check rows, let them wait, and compress whenever the buffer is full."""
+        done = 0
+        while done < chunk.n_rows:
+            piece = chunk.piece(done, done + self.buffer - self._n_waiting).columns
+            done += columns_length(piece)
+            self._check(piece)
+            waiting = self.state.waiting
+            waiting = join_columns([waiting, piece] if waiting else [piece])
+            self.state = self.state._replace(waiting=waiting)
+            if self._n_waiting == self.buffer:
+                self.state = self._compressed()
+        progress.advance(chunk.n_rows)
+
+    def _check(self, piece: Columns) -> None:
+        """Refuse rows that do not fit to those before, or that the model cannot use."""
+        for name, values in self.state.waiting.items():
+            one, two = (column.dtype for column in (values, piece[name]))
+            alike = one == two or (one.kind in NUMBERS and two.kind in NUMBERS)
+            alike = alike or (one.kind == two.kind and one.kind in "MmUS")
+            if not alike or values.shape[1:] != piece[name].shape[1:]:
+                raise RowsError(
+                    f"Column '{name}' has the type {two} and entries of shape "
+                    f"{piece[name].shape[1:]} from row {self.n_rows} on, and {one} and "
+                    f"{values.shape[1:]} before; every batch must have the same columns."
+                )
+        rows = _NumberedRows(self.n_rows, piece)
         self.model.check_rows(rows)
-        values = few_values(state.values, self.model.distinct(rows))
+        values = few_values(self.state.values, self.model.distinct(rows))
         self.model.check_values(values)
-        check_potentials(self._checker(piece, start), encoded_stretch(self.model, start, piece))
-        buffer, tree = state.buffer.with_piece(piece), state.tree
-        if buffer.n_rows == plan.leaf:
-            tree = tree.grown(self._engine(plan), self._leaf(buffer))
-            buffer = buffer.emptied()
-        self.state = replace(state, layout=layout, buffer=buffer, tree=tree, values=values)
+        table = encoded(rows, self.model)
+        columns = next(table.chunks(table.n_rows)).columns
+        if self._potentials is None:  # to make one costs more than to evaluate a row
+            self._potentials = Potentials(self.model, ArrayRows(columns))
+        potentials = self._potentials
+        potentials.rows = _NumberedRows(self.n_rows, columns)
+        potentials.totals(potentials.space.flatten(potentials.initial)[None])
+        more = min(300, max(50, potentials.dim * (potentials.dim + 3)))
+        keep = self.size + more if self.keep is None else self.keep
+        self.state = self.state._replace(values=values, keep=keep)
 
-    def _checker(self, piece: Columns, start: int) -> Potentials:
-        if self._potentials is None:
-            self._potentials = Potentials(self.model, encoded_stretch(self.model, start, piece))
-        return self._potentials
+    def _union(self) -> tuple[Selection, Columns]:
+        """Return what is kept and what waits, with a weight of 1 each; encoded and as they came."""
+        state = self.state
+        if state.kept is not None and not self._n_waiting:
+            return state.kept, join_columns([state.raw, state.waiting])
+        numbers = np.arange(state.start, self.n_rows, dtype=np.int64)
+        rows = {
+            name: np.asarray(v) for name, v in self.model.encode(state.waiting, numbers).items()
+        }
+        waiting = Selection(numbers, np.ones(len(numbers)), rows)
+        if state.kept is None:
+            return waiting, state.waiting
+        return join([state.kept, waiting]), join_columns([state.raw, state.waiting])
 
-    def _engine(self, plan: Plan) -> Engine:
-        return Engine(self.model, self.sampler, self._keys()[0], plan)
-
-    def _keys(self) -> tuple[jax.Array, jax.Array]:
-        """Return the key of the leaves and the key of what is made at this number of rows."""
-        leaves, made = jax.random.split(jax.random.key(self.seed))
+    def _keys(self) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Return the keys of what is made at this number of rows."""
+        key = jax.random.key(self.seed)
         for digit in (self.n_rows >> 32, self.n_rows & 0xFFFFFFFF):
-            made = jax.random.fold_in(made, digit)
-        return leaves, made
+            key = jax.random.fold_in(key, digit)
+        place_key, inner_key, last_key = jax.random.split(key, 3)
+        return place_key, inner_key, last_key
 
-    def _leaf(self, buffer: Buffer) -> Leaf:
-        raw = buffer.columns()
-        return Leaf(raw, encoded_stretch(self.model, buffer.start, raw))
+    def _compressed(self) -> State:
+        """Return the state after the rows kept and those that wait are compressed."""
+        (given, raw), state = self._union(), self.state
+        empty = {name: values[:0] for name, values in state.waiting.items()}
+        state = state._replace(start=self.n_rows, waiting=empty)
+        if given.size <= state.keep:
+            return state._replace(kept=given, raw=raw)
+        place_key, key, _ = self._keys()
+        state = self._located(place_key, state, given)
+        method = self.method
+        if isinstance(method, IteratedHilbert):  # more gains little inside the stream
+            pool = method.pool or max(600, 3 * state.keep)
+            method = replace(method, exchanges=0, pool=pool)
+        found = compress(key, self.model, given, state.keep, self.sampler, method)
+        return state._replace(
+            kept=found.selection,
+            raw={name: values[found.positions] for name, values in raw.items()},
+            predicted_kl=_add(state.predicted_kl, found.predicted_kl),
+            evaluations=state.evaluations + found.evaluations,
+        )
 
-    def _held(self, plan: Plan) -> tuple[Tree, list[Part]]:
-        """Return all rows held, the waiting ones compressed if they are many."""
-        tree, buffer = self.state.tree, self.state.buffer
-        parts = list(tree.parts)
-        if not buffer.n_rows:
-            return tree, parts
-        leaf = self._leaf(buffer)
-        if not parts or buffer.n_rows <= plan.node:
-            return tree, [*parts, leaf.part()]
-        tree, look = tree.looking(self._engine(plan), leaf)
-        part, kl = look.compressed((), plan.node, plan.exchanges)
-        return replace(tree, tally=tree.tally.with_loss(0, kl)), [*parts, part]
+    def _located(self, key: jax.Array, state: State, given: Selection) -> State:
+        """Return the state with one more place, that of the posterior of the rows given."""
+        progress.begin("drawing from the posterior of all rows in memory", given.size)
+        density = WeightedDensity.of(self.model, given.rows, given.weights, site=given.site)
+        like = state.places[0].mean if state.places else None
+        if like is not None:
+            density = replace(density, start=like)
+        place = locate(key, density, self.sampler, like)
+        drift = max([state.drift, *(distance(one, place.mean) for one in state.places)])
+        number = state.compressions + 1
+        levels = (number & -number).bit_length()  # number is divisible by 2^(levels − 1)
+        places = (*[place] * levels, *state.places[levels:])
+        return state._replace(compressions=number, places=places, drift=drift)
 
     def _coreset(self) -> Coreset:
-        started, plan = time.perf_counter(), self.state.plan
-        assert plan is not None
-        tree, parts = self._held(plan)
-        union = joined([part.selection for part in parts])
-        raw = joined_columns([part.raw for part in parts])
-        found: Recompressed | None = None
-        kept: Selection = union
-        place_key, key = jax.random.split(self._keys()[1])
-        error, drift = ErrorSum.of_parts(part.error for part in parts), 0.0
-        if tree.reference is not None:
-            seen = moments(tree.reference.draws)
-            now = self._place(place_key, union, seen)
-            drift = max(part.drift_to(now.mean) for part in parts)
-            # two sets of draws of one posterior differ, which is no growth
-            place = now if distance(seen, now.mean) > BEHIND else seen
-            error = ErrorSum.of_parts(part.error_at(place) for part in parts)
-        if union.size > self.size:
-            found = recompress(key, self.model, union, self.size, self.sampler)
-            kept = found.chosen.selection
-            raw = {name: column[found.positions] for name, column in raw.items()}
-            predicted = found.chosen.predicted_kl
-            error = error.with_step(0.0 if predicted is None else predicted) or error
-        report = self._report(tree, parts, error, drift, found, plan)
+        started, (given, raw) = time.perf_counter(), self._union()
+        place_key, _, key = self._keys()
+        found, drift = None, 0.0
+        if self.state.places:
+            drift = self._located(place_key, self.state, given).drift
+        if given.size > self.size:
+            found = compress(key, self.model, given, self.size, self.sampler, self.method)
+            raw = {name: values[found.positions] for name, values in raw.items()}
+        kept = given if found is None else found.selection
+        report = self._report(drift, found)
         seconds = {"update": self.state.seconds, "coreset": time.perf_counter() - started}
-        return Coreset(
-            kept.indices,
-            kept.weights,
-            self.state.layout.cast(raw),
-            self.n_rows,
-            self.model,
-            replace(report, seconds={name: round(value, 3) for name, value in seconds.items()}),
-        )
+        report = replace(report, seconds={name: round(s, 3) for name, s in seconds.items()})
+        indices, weights = kept.indices, kept.weights
+        return Coreset(indices, weights, raw, self.n_rows, self.model, report, kept.site)
 
-    def _place(self, key: jax.Array, held: Selection, seen: Gaussian) -> Gaussian:
-        """Return where the posterior of all rows held lies: the tree's draws may be behind it."""
-        progress.begin("drawing from the posterior of all rows held", held.size)
-        density = WeightedDensity.of(self.model, held.rows, held.weights)
-        density = replace(density, start=seen.mean)
-        return place_of(key, density, self.sampler, seen.mean)[0]
-
-    def _report(
-        self,
-        tree: Tree,
-        parts: list[Part],
-        error: ErrorSum,
-        drift: float,
-        found: Recompressed | None,
-        plan: Plan,
-    ) -> Report:
-        drifted = drift > DRIFTED
-        status = Status.DRIFTED if drifted else Status.DONE if found is None else found.status
-        numbers: Mapping[str, Any] = {
-            "leaves": tree.leaves,
-            "parts": len(parts),
-            "rows_held": self.held_rows,
-            "new_draws": tree.tally.refreshed,
-            "near_only": tree.tally.near_only,
-            "kl_by_level": [kl / count if count else None for count, kl in tree.tally.losses],
-            **(NOTHING if drifted else error.to_dict()),
-            "drift": drift,
-        }
+    def _report(self, drift: float, found: Compressed | None) -> Report:
+        state, status, rounds = self.state, Status.DONE, []
+        predicted, evaluations = state.predicted_kl, self.n_rows + state.evaluations
+        if found is not None:
+            predicted = _add(predicted, found.predicted_kl)
+            status, rounds = found.status.judged(predicted), found.rounds
+            evaluations += found.evaluations
+        if not drift <= DRIFTED:
+            status, predicted = Status.DRIFTED, None
+        method = {"buffer": self.buffer, "keep": state.keep, "method": described(self.method)}
+        numbers = {"compressions": state.compressions, "rows_in_memory": self.rows_in_memory}
         return Report(
-            {**described(plan), "name": "StreamingCoreset", "sampler": described(self.sampler)},
+            {"name": "StreamingCoreset", **method, "sampler": described(self.sampler)},
             self.seed,
             status,
             self.size,
             None,
-            [*([] if found is None else found.rounds), dict(numbers)],
+            [*rounds, {**numbers, "drift": drift}],
             1,
-            self.n_rows + tree.tally.evaluations + (found.evaluations if found else 0),
-            predicted_kl=None if drifted else error.kl_if_independent,
+            evaluations,
+            predicted_kl=predicted,
         )
 
 
-def whole(option: str, value: Any, least: int) -> int:
-    """Return an option that is a whole number, or say which it has to be."""
+class _NumberedRows(ArrayRows):
+    """Consecutive rows of a stream: its chunks carry the numbers the rows have there."""
+
+    def __init__(self, start: int, columns: Columns) -> None:
+        super().__init__(columns)
+        self.start = start
+
+    def chunks(self, size: int | None = None, columns: Any = None) -> Generator[Chunk, None, None]:
+        pieces = super().chunks(size, columns)
+        return (Chunk(self.start + piece.start, piece.columns) for piece in pieces)
+
+
+def _add(total: float | None, more: float | None) -> float | None:
+    return None if total is None or more is None else total + more
+
+
+def _whole(option: str, value: Any, least: int) -> int:
     if not is_whole(value, least):
         raise RequestError(f"{option} must be a whole number, at least {least}, not {value!r}.")
     return int(value)
