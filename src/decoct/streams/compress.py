@@ -165,3 +165,9 @@ def add_sites(sites: Sequence[GaussianSite | None]) -> GaussianSite | None:
         if site is not None:
             total = site if total is None else total + site
     return total
+
+
+def add_predictions(predictions: Sequence[float | None]) -> float | None:
+    """Return the sum of predicted KLs, as for independent errors; None if one is not known."""
+    known = [one for one in predictions if one is not None]
+    return sum(known) if len(known) == len(predictions) else None

@@ -33,8 +33,15 @@ from decoct.runtime.progress import ProgressBar
 from decoct.runtime.randomness import checked_seed
 from decoct.samplers.automatic import Automatic
 from decoct.samplers.base import Sampler, require_sampler
+from decoct.stats.divergences import Gaussian
 from decoct.status import Status
-from decoct.streams.compress import Compressed, add_sites, compress, join_columns
+from decoct.streams.compress import (
+    Compressed,
+    add_predictions,
+    add_sites,
+    compress,
+    join_columns,
+)
 from decoct.streams.drift import DRIFTED, distance, locate
 
 
@@ -52,15 +59,14 @@ def merge(
     Parameters
     ----------
     coresets
-        In the order of the tables. All of one model, hyper-parameters included. A model of your
-        own functions is compared by their values (`decoct.models.fingerprint`).
+        In the order of the tables; all of one model, hyper-parameters included. A model of your own
+        functions is compared by their values (`decoct.models.fingerprint`).
     size
         Most rows to keep; 0 for a site alone. None keeps every row and touches no weight.
     method
         How rows are compressed; default ``IteratedHilbert(site=True)``.
     sampler
-        A sampler of `decoct.samplers`, for draws of the parts and of all of them together; default
-        `Automatic`.
+        Draws from the parts and from all of them together; default `Automatic`.
     seed
         Seed of those draws.
     progress
@@ -69,17 +75,16 @@ def merge(
     Returns
     -------
     Coreset
-        Row numbers count on from table to table. Costs in the report are the sums. ``drift`` in its
-        last round says how many sd of a part's posterior lie between that and the posterior of all
-        parts, in the part and the coordinate or principal axis where it is most. The predicted KL
-        is the sum of the parts' and of the compression's, as for independent errors.
+        Row numbers count on from table to table. The predicted KL is the sum of the parts' and of
+        the compression's, as for independent errors. ``drift`` in the report's last round is how
+        many sd of a part's posterior lie between that and the posterior of all parts, in the part
+        and the coordinate or principal axis where it is most: 1 to 3 for parts cut at random.
 
     Warns
     -----
     UserWarning
-        The posterior of a part lies more than `DRIFTED` = 5 sd from that of all parts, and not
-        because of the parts' own errors: the status is `Status.DRIFTED`. Or ``sampler`` cannot draw
-        from one of them. No KL is predicted then.
+        A part lies more than `DRIFTED` = 5 sd away, and not because of the parts' own errors: the
+        status is `Status.DRIFTED`. Or ``sampler`` cannot draw from one. No KL is predicted then.
 
     Raises
     ------
@@ -87,12 +92,6 @@ def merge(
         Nothing to merge, the models or columns differ, or ``size`` is no number of rows.
     RowsError
         The parts' responses have values that exclude each other, such as labels −1, 0 and 1.
-
-    Notes
-    -----
-    A part is right near its *own* posterior. Parts cut at random from one table are at 1 to 3 sd,
-    however many. What a part leaves is of third order and grows with the distance, so that the sum
-    of the predictions may be several times too small at 3 sd. `decoct.check` measures.
 
     Examples
     --------
@@ -126,10 +125,9 @@ def merge(
     return _compressed(union, found, int(size), seed)
 
 
-def _checked(coresets: Sequence[Coreset]) -> list[Coreset]:
-    listed: list[Any] = list(coresets) if isinstance(coresets, list | tuple) else [coresets]
-    parts = [part for part in listed if isinstance(part, Coreset)]
-    if len(parts) < len(listed) or isinstance(coresets, Coreset):
+def _checked(coresets: Any) -> list[Coreset]:
+    parts = list(coresets) if isinstance(coresets, list | tuple) else [None]
+    if not all(isinstance(part, Coreset) for part in parts):
         raise RequestError("merge takes a list of coresets, one for each table.")
     if not parts:
         raise RequestError("There is nothing to merge; give at least one coreset.")
@@ -201,27 +199,24 @@ def _union(parts: Sequence[Coreset]) -> Coreset:
 
 
 def _report(reports: list[Report]) -> Report:
-    sizes, predicted = ([getattr(r, n) for r in reports] for n in ("size_asked", "predicted_kl"))
-    seconds: dict[str, float] = {}
-    for one in reports:
-        for phase, value in one.seconds.items():
-            seconds[phase] = round(seconds.get(phase, 0.0) + value, 3)
+    sizes = [one.size_asked for one in reports]
+    phases = {phase for one in reports for phase in one.seconds}
     return Report(
         {"name": "merge", "parts": [one.method for one in reports]},
         reports[0].seed,
         _worst([one.status for one in reports]),
-        None if None in sizes else sum(sizes),
+        None if None in sizes else sum(size for size in sizes if size is not None),
         None,
         [{"parts": len(reports)}],
         sum(one.passes for one in reports),
         sum(one.evaluations for one in reports),
-        seconds,
-        None if None in predicted else sum(predicted),
+        {p: round(sum(one.seconds.get(p, 0.0) for one in reports), 3) for p in sorted(phases)},
+        add_predictions([one.predicted_kl for one in reports]),
     )
 
 
 def _worst(statuses: Sequence[Status]) -> Status:
-    """Return the first that is not ok; before all others, one that says that the KL is unknown."""
+    """Return DRIFTED if it is among them, else the first that is not ok."""
     if Status.DRIFTED in statuses:
         return Status.DRIFTED
     return next((one for one in statuses if not one.ok), Status.DONE)
@@ -230,15 +225,14 @@ def _worst(statuses: Sequence[Status]) -> Status:
 def _with_drift(key: jax.Array, parts: list[Coreset], union: Coreset, sampler: Sampler) -> Coreset:
     """Return the union with what is known of the distance of its parts, and warn of it."""
     report = union.report
-    progress.begin("drawing from the parts", len(parts), "posteriors")
-    places = []
+    progress.begin("drawing from the parts", len(parts) + 1, "posteriors")
+    places: list[Gaussian] = []
     try:
-        for number, part in enumerate(parts):
+        for number, part in enumerate([*parts, union]):
             like = places[0].mean if places else None
-            density = part.density
-            places.append(locate(jax.random.fold_in(key, number), density, sampler, like))
+            place = locate(jax.random.fold_in(key, number), part.density, sampler, like)
+            places.append(place)
             progress.advance(1, "posteriors")
-        whole = locate(jax.random.fold_in(key, len(parts)), union.density, sampler, places[0].mean)
     except ModelError as error:
         warnings.warn(
             "How far the posteriors of the parts lie from that of all parts is not known, so no KL "
@@ -247,7 +241,7 @@ def _with_drift(key: jax.Array, parts: list[Coreset], union: Coreset, sampler: S
             stacklevel=3,
         )
         return replace(union, report=replace(report, predicted_kl=None))
-    distances = np.array([distance(place, whole.mean) for place in places])
+    distances = np.array([distance(place, places[-1].mean) for place in places[:-1]])
     # an error of KL nats can itself move a posterior by √(2 KL) sd
     limit = DRIFTED + np.sqrt(2.0 * (report.predicted_kl or 0.0))
     drifted = report.status is Status.DRIFTED or (distances > limit).any()
@@ -260,37 +254,28 @@ def _with_drift(key: jax.Array, parts: list[Coreset], union: Coreset, sampler: S
             "shuffled together, or run decoct.check on all rows to see how close the coreset is.",
             stacklevel=3,
         )
-    unknown = drifted or (distances > DRIFTED).any()
-    return replace(
-        union,
-        report=replace(
-            report,
-            status=Status.DRIFTED if drifted else report.status,
-            rounds=[{"parts": len(parts), "drift": float(distances.max())}],
-            predicted_kl=None if unknown else report.predicted_kl,
-        ),
+    known = not drifted and (distances <= DRIFTED).all()
+    report = replace(
+        report,
+        status=Status.DRIFTED if drifted else report.status,
+        rounds=[{**report.rounds[-1], "drift": float(distances.max())}],
+        predicted_kl=report.predicted_kl if known else None,
     )
+    return replace(union, report=report)
 
 
 def _compressed(union: Coreset, found: Compressed, size: int, seed: int) -> Coreset:
     kept, report = found.selection, union.report
-    predicted = None
-    if report.predicted_kl is not None and found.predicted_kl is not None:
-        predicted = report.predicted_kl + found.predicted_kl
-    return Coreset(
-        kept.indices,
-        kept.weights,
-        {name: column[found.positions] for name, column in union.rows.items()},
-        union.n_rows,
-        union.model,
-        replace(
-            report,
-            seed=seed,
-            status=_worst([found.status.judged(predicted), report.status]),
-            size_asked=size,
-            rounds=[*found.rounds, *report.rounds],
-            evaluations=report.evaluations + found.evaluations,
-            predicted_kl=predicted,
-        ),
-        kept.site,
+    predicted = add_predictions([report.predicted_kl, found.predicted_kl])
+    report = replace(
+        report,
+        seed=seed,
+        status=_worst([found.status.judged(predicted), report.status]),
+        size_asked=size,
+        rounds=[*found.rounds, *report.rounds],
+        evaluations=report.evaluations + found.evaluations,
+        predicted_kl=predicted,
     )
+    rows = {name: column[found.positions] for name, column in union.rows.items()}
+    indices, weights = kept.indices, kept.weights
+    return Coreset(indices, weights, rows, union.n_rows, union.model, report, kept.site)

@@ -22,35 +22,18 @@ FORMAT = 5
 class State(NamedTuple):
     """All that a stream has seen and kept.
 
-    Attributes
-    ----------
-    start
-        Rows that were compressed; those that wait come after them.
-    waiting
-        Rows as they came; without any row, the columns' types.
-    kept, raw
-        Weighted encoded rows and the site that stand for the rows before; the same rows raw.
-    keep
-        Most rows of ``kept``.
-    compressions
-        How many there were.
-    places
-        Where the posterior was at the last compression, at the last one of an even number, of one
-        divisible by 4, by 8, …: a few that stand for them all.
-    drift
-        Most sd that the posterior has moved from one of the places.
-    predicted_kl
-        Sum of what the compressions were predicted to lose, in nats; None if one is unknown.
-    evaluations, seconds
-        Potentials evaluated, and time spent on updates.
-    values
-        The smallest few values of the response, where the model minds.
+    Rows ``waiting`` come after the ``start`` rows that were compressed; without any row they hold
+    the columns' types. ``kept`` has the weighted encoded rows and the site that stand for those
+    before, ``raw`` the same rows as they came. ``places`` are those of the posterior at the last
+    compression, at the last one of an even number, of one divisible by 4, by 8, …: a few that stand
+    for them all; ``drift`` is most sd that it has moved from one of them. ``predicted_kl`` adds up
+    what the compressions were predicted to lose; ``values`` are the smallest few of the response.
     """
 
-    start: int = 0
-    waiting: dict[str, np.ndarray] = {}
+    waiting: dict[str, np.ndarray]
+    raw: dict[str, np.ndarray]
     kept: Selection | None = None
-    raw: dict[str, np.ndarray] = {}
+    start: int = 0
     keep: int = 0
     compressions: int = 0
     places: tuple[Gaussian, ...] = ()
@@ -61,8 +44,11 @@ class State(NamedTuple):
     values: tuple[float, ...] = ()
 
 
+PathName = str | os.PathLike[str]
+
+
 def write_stream(
-    path: str | os.PathLike[str],
+    path: PathName,
     model: AbstractModel,
     identity: dict[str, str],
     options: dict[str, Any],
@@ -74,18 +60,17 @@ def write_stream(
     known = None
     if rows is not None and (not ours or model.to_dict()["kind"] in OF_FUNCTIONS):
         known = fingerprint(model, model.encode(rows))
-    text = {n: v.tolist() for n, v in state.waiting.items() if v.dtype.kind == "O"}
-    kept_text = {n: v.tolist() for n, v in state.raw.items() if v.dtype.kind == "O"}
-    numbers = state._replace(
-        waiting={n: v for n, v in state.waiting.items() if n not in text},
-        raw={n: v for n, v in state.raw.items() if n not in kept_text},
-    )
     content = {"stream": FORMAT, **identity, "options": options, "functions": known}
-    content |= {"state": pack(numbers), "text": text, "kept_text": kept_text}
+    for name in ("waiting", "raw"):  # a file of arrays keeps Python objects as text
+        columns = getattr(state, name)
+        text = {n: v.tolist() for n, v in columns.items() if v.dtype.kind == "O"}
+        content[name] = text
+        state = state._replace(**{name: {n: v for n, v in columns.items() if n not in text}})
+    content["state"] = pack(state)
     write_checkpoint(require_writable(path, "path"), content)
 
 
-def read_stream(path: str | os.PathLike[str]) -> dict[str, Any]:
+def read_stream(path: PathName) -> dict[str, Any]:
     """Return what `write_stream` wrote, to be unpacked by `read_state`."""
     packed = read_checkpoint(path)
     if packed.get("stream") is None:
@@ -99,7 +84,7 @@ def read_stream(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def read_state(
-    path: str | os.PathLike[str],
+    path: PathName,
     packed: dict[str, Any],
     model: AbstractModel,
     identity: dict[str, str],
@@ -114,10 +99,9 @@ def read_state(
         state = unpack(State, packed["state"])
     except (KeyError, TypeError, ValueError) as error:
         raise RequestError(f"{path} is a damaged stream ({error!r}).") from error
-    state = state._replace(
-        waiting=state.waiting | _objects(packed["text"]),
-        raw=state.raw | _objects(packed["kept_text"]),
-    )
+    for name in ("waiting", "raw"):
+        text = {n: np.array(v, dtype=object) for n, v in packed[name].items()}
+        state = state._replace(**{name: getattr(state, name) | text})
     known, rows = packed["functions"], _examples(state)
     if known is not None and rows is not None:
         differs = find_difference(known, model, model.encode(rows))
@@ -132,7 +116,3 @@ def _examples(state: State) -> Columns | None:
         if rows and len(next(iter(rows.values()))):
             return {name: values[:EXAMPLES] for name, values in rows.items()}
     return None
-
-
-def _objects(columns: dict[str, list[Any]]) -> dict[str, np.ndarray]:
-    return {name: np.array(values, dtype=object) for name, values in columns.items()}

@@ -43,7 +43,7 @@ from decoct.runtime.resources import use_compilation_cache
 from decoct.samplers.automatic import Automatic
 from decoct.samplers.base import Sampler, WeightedDensity, require_sampler
 from decoct.status import Status
-from decoct.streams.compress import Compressed, compress, join, join_columns
+from decoct.streams.compress import Compressed, add_predictions, compress, join, join_columns
 from decoct.streams.drift import DRIFTED, distance, locate
 from decoct.streams.stream_file import State, read_state, read_stream, write_stream
 
@@ -120,7 +120,7 @@ class StreamingCoreset:
         self.buffer = _whole("buffer", buffer, 1)
         self.keep = None if keep is None else _whole("keep", keep, self.size)
         self.progress = progress
-        self.state = State()
+        self.state = State({}, {})
         self._made: Coreset | None = None
         self._potentials: Potentials | None = None
 
@@ -294,9 +294,8 @@ class StreamingCoreset:
         if state.kept is not None and not self._n_waiting:
             return state.kept, join_columns([state.raw, state.waiting])
         numbers = np.arange(state.start, self.n_rows, dtype=np.int64)
-        rows = {
-            name: np.asarray(v) for name, v in self.model.encode(state.waiting, numbers).items()
-        }
+        encoded_rows = self.model.encode(state.waiting, numbers)
+        rows = {name: np.asarray(values) for name, values in encoded_rows.items()}
         waiting = Selection(numbers, np.ones(len(numbers)), rows)
         if state.kept is None:
             return waiting, state.waiting
@@ -327,7 +326,7 @@ class StreamingCoreset:
         return state._replace(
             kept=found.selection,
             raw={name: values[found.positions] for name, values in raw.items()},
-            predicted_kl=_add(state.predicted_kl, found.predicted_kl),
+            predicted_kl=add_predictions([state.predicted_kl, found.predicted_kl]),
             evaluations=state.evaluations + found.evaluations,
         )
 
@@ -365,7 +364,7 @@ class StreamingCoreset:
         state, status, rounds = self.state, Status.DONE, []
         predicted, evaluations = state.predicted_kl, self.n_rows + state.evaluations
         if found is not None:
-            predicted = _add(predicted, found.predicted_kl)
+            predicted = add_predictions([predicted, found.predicted_kl])
             status, rounds = found.status.judged(predicted), found.rounds
             evaluations += found.evaluations
         if not drift <= DRIFTED:
@@ -395,10 +394,6 @@ class _NumberedRows(ArrayRows):
     def chunks(self, size: int | None = None, columns: Any = None) -> Generator[Chunk, None, None]:
         pieces = super().chunks(size, columns)
         return (Chunk(self.start + piece.start, piece.columns) for piece in pieces)
-
-
-def _add(total: float | None, more: float | None) -> float | None:
-    return None if total is None or more is None else total + more
 
 
 def _whole(option: str, value: Any, least: int) -> int:
