@@ -8,11 +8,13 @@ import pytest
 import decoct
 from decoct.constructions import IteratedHilbert
 from decoct.constructions.base import Selection
+from decoct.coreset import Coreset
 from decoct.data import ArrayRows
 from decoct.errors import ModelError
 from decoct.models import GaussianMean, LogisticRegression
 from decoct.models.site import GaussianSite
 from decoct.passes.potentials import Potentials
+from decoct.report import Report
 from decoct.samplers import Exact, Laplace
 from decoct.samplers.base import Draws, WeightedDensity
 from decoct.samplers.laplace import find_mode, gaussian_at
@@ -21,6 +23,19 @@ from decoct.streams.compress import Reweighted, compress
 
 N, D = 400, 3
 METHOD = IteratedHilbert(site=True)
+
+
+def coreset_of(model, given):
+    report = Report({"name": "rows"}, 0, Status.DONE, None, None, [], 1, 0)
+    n_rows = int(given.indices[-1]) + 1
+    return Coreset(given.indices, given.weights, given.rows, n_rows, model, report, given.site)
+
+
+def compressed(model, given, size, sampler):
+    """What came of it, and the rows and the site that are kept."""
+    found = compress(jax.random.key(0), coreset_of(model, given), size, sampler, METHOD)
+    rows = {name: column[found.positions] for name, column in given.rows.items()}
+    return found, Selection(given.indices[found.positions], found.weights, rows, found.site)
 
 
 def fit(model, kept):
@@ -47,9 +62,7 @@ def test_potentials_are_the_models_times_the_weight(given):
 
 def test_the_posterior_of_weighted_rows_is_kept(given):
     model = LogisticRegression()
-    found = compress(jax.random.key(0), model, given, 30, Laplace(), METHOD)
-    kept = found.selection
-    np.testing.assert_array_equal(kept.indices, given.indices[found.positions])
+    found, kept = compressed(model, given, 30, Laplace())
     assert kept.size <= 30
     assert (np.diff(kept.indices) > 0).all()
     assert found.status is Status.DONE
@@ -68,16 +81,15 @@ def test_a_site_counts_as_much_as_the_rows_that_it_stands_for(given):
     site = GaussianSite(np.ones(D), w.sum() * (mean - 1.0), w.sum() * np.eye(D), 0.0)
     twice = fit(model, whole._replace(weights=2.0 * w))
     for size in (0, 10):
-        found = compress(jax.random.key(0), model, whole._replace(site=site), size, Exact(), METHOD)
-        assert found.selection.size <= size
-        assert decoct.kl_gaussian(fit(model, found.selection), twice) < 1e-12
+        _, kept = compressed(model, whole._replace(site=site), size, Exact())
+        assert kept.size <= size
+        assert decoct.kl_gaussian(fit(model, kept), twice) < 1e-12
 
 
 def test_a_sampler_that_knows_the_model_still_knows_it(given):
     """`Exact` asks for a conjugate model, which the weighted one is not."""
     rows, model = {"x": given.rows["x"]}, GaussianMean(np.eye(D))
-    found = compress(jax.random.key(0), model, given._replace(rows=rows), 10, Exact(), METHOD)
-    kept = found.selection
+    _, kept = compressed(model, given._replace(rows=rows), 10, Exact())
     before = decoct.laplace(model, rows, given.weights)
     after = fit(model, kept)
     assert decoct.kl_gaussian(after, before) < 1e-12
@@ -88,9 +100,8 @@ def test_a_weight_is_as_good_as_a_repeated_row(given):
     model, counts = LogisticRegression(), np.r_[np.full(10, 3), np.ones(40)].astype(int)
     few = {name: column[:50] for name, column in given.rows.items()}
     weighted = Selection(np.arange(50), counts.astype(float), few)
-    found = compress(jax.random.key(0), model, weighted, 12, Laplace(judge=False), METHOD)
+    _, kept = compressed(model, weighted, 12, Laplace(judge=False))
     repeated = {name: np.repeat(column, counts, axis=0) for name, column in few.items()}
-    kept = found.selection
     full = decoct.laplace(model, repeated)
     kl = decoct.kl_gaussian(fit(model, kept), full)
     assert kl < 1e-2
@@ -109,7 +120,7 @@ def test_a_bad_potential_is_named_by_the_number_the_row_had(given):
             return Draws(np.linspace(-1.0, 1.0, n)[None, :, None], "spread", {})
 
     with pytest.raises(ModelError, match="log-likelihood of row 294 is nan"):
-        compress(jax.random.key(0), model, few, 10, Spread(), METHOD)
+        compressed(model, few, 10, Spread())
 
 
 def test_a_column_may_have_any_name(given):
@@ -121,7 +132,7 @@ def test_a_column_may_have_any_name(given):
         {"b": 0.0},
     )
     rows = {name: given.rows["x"][:, i] ** 2 for i, name in enumerate(names)}
-    found = compress(jax.random.key(0), model, given._replace(rows=rows), 10, Laplace(), METHOD)
-    assert tuple(found.selection.rows) == names
-    kl = decoct.kl_gaussian(fit(model, found.selection), fit(model, given._replace(rows=rows)))
+    _, kept = compressed(model, given._replace(rows=rows), 10, Laplace())
+    assert tuple(kept.rows) == names
+    kl = decoct.kl_gaussian(fit(model, kept), fit(model, given._replace(rows=rows)))
     assert kl < 1e-12

@@ -267,12 +267,12 @@ NotSaved = Annotated[T | None, "not saved"]
 def pack_state(method: Construction, state: Any) -> Any:
     """Return a state as nested dicts of arrays, numbers and text, for a checkpoint."""
     _state_type(method)
-    return pack(state)
+    return _packed(state)
 
 
 def unpack_state(method: Construction, packed: Any) -> Any:
     """Return the state that `pack_state` packed."""
-    return unpack(_state_type(method), packed)
+    return _unpacked(_state_type(method), packed)
 
 
 def _state_type(method: Construction) -> Any:
@@ -285,40 +285,38 @@ def _state_type(method: Construction) -> Any:
     return kind
 
 
-def pack(value: Any) -> Any:
-    """Return named tuples, dataclasses, tuples and dicts as nested dicts."""
+def _packed(value: Any) -> Any:
     if hasattr(value, "_fields"):
         hints = get_type_hints(type(value), include_extras=True)
         saved = [name for name in value._fields if not _is_not_saved(hints[name])]
-        return {name: pack(getattr(value, name)) for name in saved}
+        return {name: _packed(getattr(value, name)) for name in saved}
     if dataclasses.is_dataclass(value):
-        return {f.name: pack(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {f.name: _packed(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, tuple):
-        return {str(i): pack(one) for i, one in enumerate(value)}
+        return {str(i): _packed(one) for i, one in enumerate(value)}
     if isinstance(value, dict):
-        return {str(name): pack(one) for name, one in value.items()}
+        return {str(name): _packed(one) for name, one in value.items()}
     return value
 
 
-def unpack(kind: Any, value: Any) -> Any:
-    """Return the value of a type that `pack` packed."""
+def _unpacked(kind: Any, value: Any) -> Any:
     if value is None:
         return None
     parts = get_args(kind)
     if get_origin(kind) in (Union, UnionType):
-        return unpack(next(one for one in parts if one is not type(None)), value)
+        return _unpacked(next(one for one in parts if one is not type(None)), value)
     if get_origin(kind) is tuple:
-        return tuple(unpack(parts[0], value[str(i)]) for i in range(len(value)))
+        return tuple(_unpacked(parts[0], value[str(i)]) for i in range(len(value)))
     if get_origin(kind) is dict:
-        return {parts[0](name): unpack(parts[1], one) for name, one in value.items()}
+        return {parts[0](name): _unpacked(parts[1], one) for name, one in value.items()}
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         hints = get_type_hints(kind)
-        fields = {f.name: unpack(hints[f.name], value[f.name]) for f in dataclasses.fields(kind)}
+        fields = {f.name: _unpacked(hints[f.name], value[f.name]) for f in dataclasses.fields(kind)}
         return kind(**fields)
     if hasattr(kind, "_fields"):
         hints = get_type_hints(kind, include_extras=True)
         saved = {n: None if _is_not_saved(hints[n]) else value[n] for n in kind._fields}
-        return kind(**{name: unpack(hints[name], one) for name, one in saved.items()})
+        return kind(**{name: _unpacked(hints[name], one) for name, one in saved.items()})
     return kind(value) if kind in (bool, int, float, str) else value
 
 

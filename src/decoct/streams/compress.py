@@ -12,7 +12,7 @@ given, and only what a quadratic there cannot hold is left to the rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ from jaxtyping import Array, Float
 
 from decoct.constructions.base import Construction, Problem, Selection
 from decoct.constructions.iterated_hilbert.iterated_hilbert import IteratedHilbert
+from decoct.coreset import Coreset
 from decoct.data.arrays import ArrayRows
 from decoct.data.base import Columns
 from decoct.models.base import AbstractModel, Params, RawRows
@@ -45,12 +46,12 @@ class Reweighted(AbstractModel):
     weight: str = eqx.field(static=True)
 
     @classmethod
-    def of(cls, inner: AbstractModel, given: Selection) -> Reweighted:
+    def of(cls, inner: AbstractModel, rows: Columns, site: GaussianSite | None) -> Reweighted:
         """Return the model of weighted rows, their weights in a column of a new name."""
         name = "weight"
-        while name in given.rows:
+        while name in rows:
             name += "_"
-        return cls(inner, given.site, name)
+        return cls(inner, site, name)
 
     def unweighted(self, rows: Mapping[str, Any]) -> dict[str, Any]:
         """Return the columns of the inner model."""
@@ -86,19 +87,20 @@ class WeightedProblem(Problem):
         """Return π_w, with the two weights of each row multiplied and the two sites added."""
         model: Any = self.potentials.model
         weights = selection.weights * selection.rows[model.weight]
-        rows, site = model.unweighted(selection.rows), add_sites([model.site, selection.site])
+        rows, site = model.unweighted(selection.rows), _add(model.site, selection.site)
         return WeightedDensity.of(model.inner, rows, weights, padded_as, site)
 
 
 class Compressed(NamedTuple):
     """What came of a compression.
 
-    ``positions`` say which of the given rows are kept, ``selection`` holds them and the site, and
-    ``predicted_kl`` is from the posterior of what is kept to that of what was given, in nats.
+    ``positions`` say which rows are kept; ``predicted_kl`` is from the posterior of what is kept to
+    that of what was given, in nats, or None.
     """
 
     positions: np.ndarray
-    selection: Selection
+    weights: np.ndarray
+    site: GaussianSite | None
     predicted_kl: float | None
     status: Status
     rounds: list[dict[str, Any]]
@@ -106,20 +108,15 @@ class Compressed(NamedTuple):
 
 
 def compress(
-    key: jax.Array,
-    model: AbstractModel,
-    given: Selection,
-    size: int,
-    sampler: Sampler,
-    method: Construction,
+    key: jax.Array, given: Coreset, size: int, sampler: Sampler, method: Construction
 ) -> Compressed:
-    """Return at most ``size`` of some weighted rows, and a site, to stand for them all.
+    """Return at most ``size`` of some weighted rows, and a site, to stand for all of them.
 
-    ``size`` is less than there are rows. `IteratedHilbert` begins with all of them, for they are
-    few.
+    There are more than ``size``. `IteratedHilbert` begins with all of them, for they are few.
     """
-    weighted = Reweighted.of(model, given)
-    table = ArrayRows({**given.rows, weighted.weight: given.weights})
+    encoded = given.model.encode(given.rows, given.indices)
+    weighted = Reweighted.of(given.model, encoded, given.site)
+    table = ArrayRows({**encoded, weighted.weight: given.weights})
     potentials = Potentials(weighted, table, numbers=given.indices)
     problem = WeightedProblem(potentials, sampler, (size,))
     if isinstance(method, IteratedHilbert):
@@ -132,42 +129,11 @@ def compress(
         state, info = method.step(round_key, problem, state)
         rounds.append(info.numbers)
     chosen, predicted = method.path(state)[-1]
-    kept = chosen.indices
-    selection = Selection(
-        given.indices[kept],
-        chosen.weights * given.weights[kept],
-        weighted.unweighted(chosen.rows),
-        add_sites([given.site, chosen.site]),
-    )
+    weights = chosen.weights * given.weights[chosen.indices]
+    site = _add(given.site, chosen.site)
     status, evaluations = method.status(problem, state), potentials.counts.evaluations
-    return Compressed(kept, selection, predicted, status, rounds, evaluations)
+    return Compressed(chosen.indices, weights, site, predicted, status, rounds, evaluations)
 
 
-def join(selections: Sequence[Selection]) -> Selection:
-    """Return the weighted rows of several parts, in their order, and the sum of their sites."""
-    return Selection(
-        np.concatenate([one.indices for one in selections]),
-        np.concatenate([one.weights for one in selections]),
-        join_columns([one.rows for one in selections]),
-        add_sites([one.site for one in selections]),
-    )
-
-
-def join_columns(tables: Sequence[Columns]) -> Columns:
-    """Return tables of the same columns laid end to end; types are promoted as NumPy does."""
-    return {name: np.concatenate([one[name] for one in tables]) for name in tables[0]}
-
-
-def add_sites(sites: Sequence[GaussianSite | None]) -> GaussianSite | None:
-    """Return the sum of the sites that there are; None where there is none."""
-    total = None
-    for site in sites:
-        if site is not None:
-            total = site if total is None else total + site
-    return total
-
-
-def add_predictions(predictions: Sequence[float | None]) -> float | None:
-    """Return the sum of predicted KLs, as for independent errors; None if one is not known."""
-    known = [one for one in predictions if one is not None]
-    return sum(known) if len(known) == len(predictions) else None
+def _add(one: GaussianSite | None, other: GaussianSite | None) -> GaussianSite | None:
+    return (one or other) if one is None or other is None else one + other

@@ -8,13 +8,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from decoct.building.checkpoint import read_checkpoint, write_checkpoint
-from decoct.constructions.base import Selection, pack, unpack
+from decoct.coreset import Coreset
 from decoct.data.base import Columns
-from decoct.errors import RequestError
+from decoct.errors import DecoctError, RequestError
 from decoct.models.base import OF_FUNCTIONS, AbstractModel
 from decoct.models.fingerprint import EXAMPLES, find_difference, fingerprint
+from decoct.models.site import GaussianSite
+from decoct.report import Report
 from decoct.runtime.files import require_writable
-from decoct.stats.divergences import Gaussian
 
 FORMAT = 5
 
@@ -22,72 +23,55 @@ FORMAT = 5
 class State(NamedTuple):
     """All that a stream has seen and kept.
 
-    Rows ``waiting`` come after the ``start`` rows that were compressed; without any row they hold
-    the columns' types. ``kept`` has the weighted encoded rows and the site that stand for those
-    before, ``raw`` the same rows as they came. ``places`` are those of the posterior at the last
-    compression, at the last one of an even number, of one divisible by 4, by 8, …: a few that stand
-    for them all; ``drift`` is most sd that it has moved from one of them. ``predicted_kl`` adds up
-    what the compressions were predicted to lose; ``values`` are the smallest few of the response.
+    ``kept`` stands for the rows before those that wait. ``waiting`` has the latter as they came;
+    without any row, the types of the columns. ``values`` are the smallest few of the response.
     """
 
-    waiting: dict[str, np.ndarray]
-    raw: dict[str, np.ndarray]
-    kept: Selection | None = None
-    start: int = 0
-    keep: int = 0
-    compressions: int = 0
-    places: tuple[Gaussian, ...] = ()
-    drift: float = 0.0
-    predicted_kl: float | None = 0.0
-    evaluations: int = 0
-    seconds: float = 0.0
+    waiting: Columns
+    kept: Coreset | None = None
     values: tuple[float, ...] = ()
 
 
-PathName = str | os.PathLike[str]
-
-
 def write_stream(
-    path: PathName,
-    model: AbstractModel,
-    identity: dict[str, str],
-    options: dict[str, Any],
-    state: State,
+    path: str | os.PathLike[str], model: AbstractModel, identity: dict[str, Any], state: State
 ) -> None:
-    """Write a stream, completely or not at all; ``identity`` must be the same when it is read."""
-    rows = _examples(state)
+    """Write a stream, completely or not at all; ``identity`` is what `read_stream` compares."""
+    rows, kept = _examples(state), state.kept
     ours = type(model).__module__.partition(".")[0] == "decoct"
-    known = None
+    content: dict[str, Any] = {"stream": FORMAT, **identity, "functions": None, "kept": None}
     if rows is not None and (not ours or model.to_dict()["kind"] in OF_FUNCTIONS):
-        known = fingerprint(model, model.encode(rows))
-    content = {"stream": FORMAT, **identity, "options": options, "functions": known}
-    for name in ("waiting", "raw"):  # a file of arrays keeps Python objects as text
-        columns = getattr(state, name)
-        text = {n: v.tolist() for n, v in columns.items() if v.dtype.kind == "O"}
-        content[name] = text
-        state = state._replace(**{name: {n: v for n, v in columns.items() if n not in text}})
-    content["state"] = pack(state)
+        content["functions"] = fingerprint(model, model.encode(rows))
+    content |= {"waiting": _packed(state.waiting), "values": list(state.values)}
+    if kept is not None:
+        content["kept"] = {
+            "arrays": {"indices": kept.indices, "weights": kept.weights},
+            "rows": _packed(kept.rows),
+            "n_rows": kept.n_rows,
+            "report": kept.report.to_dict(),
+            "site": None if kept.site is None else vars(kept.site),
+        }
     write_checkpoint(require_writable(path, "path"), content)
 
 
-def read_stream(path: PathName) -> dict[str, Any]:
-    """Return what `write_stream` wrote, to be unpacked by `read_state`."""
+def read_stream(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return what `write_stream` wrote, for `read_state`."""
     packed = read_checkpoint(path)
-    if packed.get("stream") is None:
+    version = packed.get("stream")
+    if version is None:
         raise RequestError(f"{path} is no stream; save one with save().")
-    if packed["stream"] != FORMAT:
+    if version != FORMAT:
         raise RequestError(
-            f"The stream in {path} has format {packed['stream']}, this decoct reads {FORMAT}; go "
-            "on with the decoct that saved it."
+            f"The stream in {path} has format {version}, this decoct reads {FORMAT}; go on with "
+            "the decoct that saved it."
         )
     return packed
 
 
 def read_state(
-    path: PathName,
+    path: str | os.PathLike[str],
     packed: dict[str, Any],
     model: AbstractModel,
-    identity: dict[str, str],
+    identity: dict[str, Any],
 ) -> State:
     """Return the state in a file, or refuse a file of another model, method or sampler."""
     for name, value in identity.items():
@@ -96,12 +80,17 @@ def read_state(
                 f"The stream in {path} has another {name}: {packed[name]}, not {value}."
             )
     try:
-        state = unpack(State, packed["state"])
-    except (KeyError, TypeError, ValueError) as error:
+        kept, values = packed["kept"], tuple(packed["values"])
+        if kept is not None:
+            site = None if kept["site"] is None else GaussianSite.from_dict(kept["site"])
+            arrays, rows = kept["arrays"], _unpacked(kept["rows"])
+            report, n_rows = Report.from_dict(kept["report"]), kept["n_rows"]
+            kept = Coreset(
+                **arrays, rows=rows, n_rows=n_rows, model=model, report=report, site=site
+            )
+        state = State(_unpacked(packed["waiting"]), kept, values)
+    except (KeyError, TypeError, ValueError, DecoctError) as error:
         raise RequestError(f"{path} is a damaged stream ({error!r}).") from error
-    for name in ("waiting", "raw"):
-        text = {n: np.array(v, dtype=object) for n, v in packed[name].items()}
-        state = state._replace(**{name: getattr(state, name) | text})
     known, rows = packed["functions"], _examples(state)
     if known is not None and rows is not None:
         differs = find_difference(known, model, model.encode(rows))
@@ -112,7 +101,22 @@ def read_state(
 
 def _examples(state: State) -> Columns | None:
     """Return the first rows in memory."""
-    for rows in (state.raw, state.waiting):
+    for rows in ({} if state.kept is None else state.kept.rows, state.waiting):
         if rows and len(next(iter(rows.values()))):
             return {name: values[:EXAMPLES] for name, values in rows.items()}
     return None
+
+
+def _packed(columns: Any) -> dict[str, Any]:
+    """Strings are Python objects, which the file keeps as JSON."""
+    return {
+        name: {"text": values.tolist()} if values.dtype.kind == "O" else values
+        for name, values in columns.items()
+    }
+
+
+def _unpacked(packed: dict[str, Any]) -> Columns:
+    return {
+        name: np.array(values["text"], dtype=object) if isinstance(values, dict) else values
+        for name, values in packed.items()
+    }

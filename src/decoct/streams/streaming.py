@@ -23,7 +23,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from decoct.constructions.base import Construction, Selection
+from decoct.constructions.base import Construction
 from decoct.constructions.iterated_hilbert.iterated_hilbert import IteratedHilbert
 from decoct.coreset import Coreset
 from decoct.data.arrays import ArrayRows
@@ -41,10 +41,9 @@ from decoct.runtime.progress import ProgressBar
 from decoct.runtime.randomness import checked_seed
 from decoct.runtime.resources import use_compilation_cache
 from decoct.samplers.automatic import Automatic
-from decoct.samplers.base import Sampler, WeightedDensity, require_sampler
+from decoct.samplers.base import Sampler, require_sampler
 from decoct.status import Status
-from decoct.streams.compress import Compressed, add_predictions, compress, join, join_columns
-from decoct.streams.drift import DRIFTED, distance, locate
+from decoct.streams.merge import reduce, unite, with_drift
 from decoct.streams.stream_file import State, read_state, read_stream, write_stream
 
 NUMBERS = "biuf"
@@ -77,13 +76,10 @@ class StreamingCoreset:
 
     Notes
     -----
-    At most ``buffer`` + ``keep`` rows are in memory.
-
-    Each compression predicts at held-out draws how many nats it loses; the predicted KL is their
-    sum, as for independent errors. ``drift`` in the report's last round says by how many sd the
-    posterior has moved since rows were compressed, in the coordinate or principal axis where it is
-    most. 1 to 3 is usual for rows in random order; above `DRIFTED` = 5 no KL is predicted.
-    `decoct.check`, where the rows can be read again, certifies.
+    At most ``buffer`` + ``keep`` rows are in memory. The predicted KL is the sum of what each
+    compression is predicted to lose; ``drift`` in the report's last round says how far the rows of
+    a buffer, or those before it, lay from both together (`decoct.merge`). `decoct.check`, where the
+    rows can be read again, certifies.
 
     Examples
     --------
@@ -120,14 +116,14 @@ class StreamingCoreset:
         self.buffer = _whole("buffer", buffer, 1)
         self.keep = None if keep is None else _whole("keep", keep, self.size)
         self.progress = progress
-        self.state = State({}, {})
+        self.state = State({})
         self._made: Coreset | None = None
         self._potentials: Potentials | None = None
 
     @property
     def n_rows(self) -> int:
         """N, rows seen so far."""
-        return self.state.start + self._n_waiting
+        return self._n_waiting + (self.state.kept.n_rows if self.state.kept else 0)
 
     @property
     def rows_in_memory(self) -> int:
@@ -149,7 +145,7 @@ class StreamingCoreset:
             The stream is then as it was before this batch, and can go on with another.
         """
         use_compilation_cache()
-        before, started = (self.state, self._made, self._potentials), time.perf_counter()
+        before = self.state, self._made, self._potentials
         self._made = None
         try:
             source = as_rows(batch)
@@ -159,8 +155,6 @@ class StreamingCoreset:
                 progress.begin("compressing", source.n_rows)
                 for chunk in chunks:
                     self._take_in(chunk)
-            spent = time.perf_counter() - started
-            self.state = self.state._replace(seconds=self.state.seconds + spent)
         except BaseException:
             self.state, self._made, self._potentials = before
             raise
@@ -174,8 +168,8 @@ class StreamingCoreset:
         Warns
         -----
         UserWarning
-            The posterior has moved by more than `DRIFTED` sd since rows were compressed. The
-            report's status is then `Status.DRIFTED`, and it predicts no KL.
+            The posterior has moved by more than 5 sd: the report's status is `Status.DRIFTED`, and
+            it predicts no KL.
 
         Raises
         ------
@@ -187,7 +181,7 @@ class StreamingCoreset:
         if self._made is None:
             use_compilation_cache()
             with ProgressBar(self.progress):
-                self._made = self._coreset()
+                self._made = self._reduced(1, self.size, self.method)
         if self._made.report.status is Status.DRIFTED:
             warnings.warn(
                 f"The posterior has moved by {self._made.report.rounds[-1]['drift']:.1f} sd since "
@@ -203,8 +197,7 @@ class StreamingCoreset:
 
         The file appears complete or not at all.
         """
-        options = {name: getattr(self, name) for name in ("size", "seed", "buffer", "keep")}
-        write_stream(path, self.model, self._identity(), options, self.state)
+        write_stream(path, self.model, self._identity(), self.state)
 
     @classmethod
     def load(
@@ -242,10 +235,11 @@ class StreamingCoreset:
     def _n_waiting(self) -> int:
         return columns_length(self.state.waiting) if self.state.waiting else 0
 
-    def _identity(self) -> dict[str, str]:
+    def _identity(self) -> dict[str, Any]:
         method, sampler = described(self.method), described(self.sampler)
         named = {"model": self.model.to_dict(), "method": method, "sampler": sampler}
-        return {name: repr(value) for name, value in named.items()}
+        options = {name: getattr(self, name) for name in ("size", "seed", "buffer", "keep")}
+        return {**{name: repr(value) for name, value in named.items()}, "options": options}
 
     def _take_in(self, chunk: Chunk) -> None:
         """Check rows, let them wait, and compress whenever the buffer is full."""
@@ -255,8 +249,9 @@ class StreamingCoreset:
             done += columns_length(piece)
             self._check(piece)
             waiting = self.state.waiting
-            waiting = join_columns([waiting, piece] if waiting else [piece])
-            self.state = self.state._replace(waiting=waiting)
+            pieces = [waiting, piece] if waiting else [piece]
+            columns = {name: np.concatenate([one[name] for one in pieces]) for name in piece}
+            self.state = self.state._replace(waiting=columns)
             if self._n_waiting == self.buffer:
                 self.state = self._compressed()
         progress.advance(chunk.n_rows)
@@ -284,104 +279,53 @@ class StreamingCoreset:
         potentials = self._potentials
         potentials.rows = _NumberedRows(self.n_rows, columns)
         potentials.totals(potentials.space.flatten(potentials.initial)[None])
-        more = min(300, max(50, potentials.dim * (potentials.dim + 3)))
-        keep = self.size + more if self.keep is None else self.keep
-        self.state = self.state._replace(values=values, keep=keep)
-
-    def _union(self) -> tuple[Selection, Columns]:
-        """Return what is kept and what waits, with a weight of 1 each; encoded and as they came."""
-        state = self.state
-        if state.kept is not None and not self._n_waiting:
-            return state.kept, join_columns([state.raw, state.waiting])
-        numbers = np.arange(state.start, self.n_rows, dtype=np.int64)
-        encoded_rows = self.model.encode(state.waiting, numbers)
-        rows = {name: np.asarray(values) for name, values in encoded_rows.items()}
-        waiting = Selection(numbers, np.ones(len(numbers)), rows)
-        if state.kept is None:
-            return waiting, state.waiting
-        return join([state.kept, waiting]), join_columns([state.raw, state.waiting])
-
-    def _keys(self) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Return the keys of what is made at this number of rows."""
-        key = jax.random.key(self.seed)
-        for digit in (self.n_rows >> 32, self.n_rows & 0xFFFFFFFF):
-            key = jax.random.fold_in(key, digit)
-        place_key, inner_key, last_key = jax.random.split(key, 3)
-        return place_key, inner_key, last_key
+        self.state = self.state._replace(values=values)
 
     def _compressed(self) -> State:
-        """Return the state after the rows kept and those that wait are compressed."""
-        (given, raw), state = self._union(), self.state
-        empty = {name: values[:0] for name, values in state.waiting.items()}
-        state = state._replace(start=self.n_rows, waiting=empty)
-        if given.size <= state.keep:
-            return state._replace(kept=given, raw=raw)
-        place_key, key, _ = self._keys()
-        state = self._located(place_key, state, given)
-        method = self.method
+        """Return the state with no row that waits."""
+        method, keep = self.method, self.keep
+        if keep is None:
+            assert self._potentials is not None
+            d = self._potentials.dim
+            keep = self.size + min(300, max(50, d * (d + 3)))
         if isinstance(method, IteratedHilbert):  # more gains little inside the stream
-            pool = method.pool or max(600, 3 * state.keep)
-            method = replace(method, exchanges=0, pool=pool)
-        found = compress(key, self.model, given, state.keep, self.sampler, method)
-        return state._replace(
-            kept=found.selection,
-            raw={name: values[found.positions] for name, values in raw.items()},
-            predicted_kl=add_predictions([state.predicted_kl, found.predicted_kl]),
-            evaluations=state.evaluations + found.evaluations,
+            method = replace(method, exchanges=0, pool=method.pool or max(600, 3 * keep))
+        empty = {name: values[:0] for name, values in self.state.waiting.items()}
+        return self.state._replace(kept=self._reduced(0, keep, method), waiting=empty)
+
+    def _reduced(self, number: int, size: int, method: Construction) -> Coreset:
+        """Return at most ``size`` rows and a site, of what is kept and what waits."""
+        key, started = jax.random.key(self.seed), time.perf_counter()
+        for digit in (self.n_rows >> 32, self.n_rows & 0xFFFFFFFF, number):
+            key = jax.random.fold_in(key, digit)
+        place_key, key = jax.random.split(key)
+        kept, n = self.state.kept, self._n_waiting
+        parts = [] if kept is None else [kept]
+        if n or kept is None:
+            report = Report({"name": "rows"}, self.seed, Status.DONE, n, None, [], 1, n, {}, 0.0)
+            indices, rows = np.arange(n, dtype=np.int64), self.state.waiting
+            parts.append(Coreset(indices, np.ones(n), rows, n, self.model, report))
+        union = with_drift(place_key, parts, unite(parts), self.sampler)
+        if union.size > size:
+            union = reduce(key, union, size, self.sampler, method)
+        last = {**union.report.rounds[-1], "rows_in_memory": self.rows_in_memory}
+        seconds = union.report.seconds.get("stream", 0.0) + time.perf_counter() - started
+        report = replace(
+            union.report,
+            method={
+                "name": "StreamingCoreset",
+                "buffer": self.buffer,
+                "keep": self.keep,
+                "method": described(self.method),
+                "sampler": described(self.sampler),
+            },
+            seed=self.seed,
+            size_asked=size,
+            rounds=[*union.report.rounds[:-1], last],
+            passes=1,
+            seconds={"stream": round(seconds, 3)},
         )
-
-    def _located(self, key: jax.Array, state: State, given: Selection) -> State:
-        """Return the state with one more place, that of the posterior of the rows given."""
-        progress.begin("drawing from the posterior of all rows in memory", given.size)
-        density = WeightedDensity.of(self.model, given.rows, given.weights, site=given.site)
-        like = state.places[0].mean if state.places else None
-        if like is not None:
-            density = replace(density, start=like)
-        place = locate(key, density, self.sampler, like)
-        drift = max([state.drift, *(distance(one, place.mean) for one in state.places)])
-        number = state.compressions + 1
-        levels = (number & -number).bit_length()  # number is divisible by 2^(levels − 1)
-        places = (*[place] * levels, *state.places[levels:])
-        return state._replace(compressions=number, places=places, drift=drift)
-
-    def _coreset(self) -> Coreset:
-        started, (given, raw) = time.perf_counter(), self._union()
-        place_key, _, key = self._keys()
-        found, drift = None, 0.0
-        if self.state.places:
-            drift = self._located(place_key, self.state, given).drift
-        if given.size > self.size:
-            found = compress(key, self.model, given, self.size, self.sampler, self.method)
-            raw = {name: values[found.positions] for name, values in raw.items()}
-        kept = given if found is None else found.selection
-        report = self._report(drift, found)
-        seconds = {"update": self.state.seconds, "coreset": time.perf_counter() - started}
-        report = replace(report, seconds={name: round(s, 3) for name, s in seconds.items()})
-        indices, weights = kept.indices, kept.weights
-        return Coreset(indices, weights, raw, self.n_rows, self.model, report, kept.site)
-
-    def _report(self, drift: float, found: Compressed | None) -> Report:
-        state, status, rounds = self.state, Status.DONE, []
-        predicted, evaluations = state.predicted_kl, self.n_rows + state.evaluations
-        if found is not None:
-            predicted = add_predictions([predicted, found.predicted_kl])
-            status, rounds = found.status.judged(predicted), found.rounds
-            evaluations += found.evaluations
-        if not drift <= DRIFTED:
-            status, predicted = Status.DRIFTED, None
-        method = {"buffer": self.buffer, "keep": state.keep, "method": described(self.method)}
-        numbers = {"compressions": state.compressions, "rows_in_memory": self.rows_in_memory}
-        return Report(
-            {"name": "StreamingCoreset", **method, "sampler": described(self.sampler)},
-            self.seed,
-            status,
-            self.size,
-            None,
-            [*rounds, {**numbers, "drift": drift}],
-            1,
-            evaluations,
-            predicted_kl=predicted,
-        )
+        return replace(union, report=report)
 
 
 class _NumberedRows(ArrayRows):
