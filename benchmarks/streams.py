@@ -2,8 +2,8 @@
 
 The same rows in batches through `StreamingCoreset`, in one `build`, and by uniform sampling, all to
 the same size; KL(π_w‖π) in nats by `decoct.check` at NUTS draws, beside what the stream itself
-predicts. With ``--parts`` parts built apart and merged instead (``merge.csv``), with ``--drift`` two
-parts that agree more or less (``merge_drift.csv``).
+predicts. With ``--parts`` parts built apart and merged instead (``merge.csv``), with ``--drift``
+two parts that agree more or less (``merge_drift.csv``).
 """
 
 from __future__ import annotations
@@ -107,8 +107,7 @@ def measure(name: str, model: Any, rows: Any, size: int) -> dict[str, Any]:
         "build_kl": certified(built, rows),
         "uniform_kl": certified(uniform, rows),
         "drift": last["drift"],
-        "keep": coreset.report.method["keep"],
-        "compressions": last["compressions"],
+        "buffer": coreset.report.method["buffer"],
         "rows_in_memory": last["rows_in_memory"],
         "stream_cpu_s": streaming,
         "build_cpu_s": building,
