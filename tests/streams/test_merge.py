@@ -224,7 +224,7 @@ def test_parts_of_unknown_error_have_a_union_of_unknown_error(table):
 def test_a_size_that_is_large_enough_changes_nothing(parts):
     union, whole = decoct.merge(parts), decoct.merge(parts, size=120)
     np.testing.assert_array_equal(whole.weights, union.weights)
-    with pytest.raises(RequestError, match="size must be .* at least 0, not -1"):
+    with pytest.raises(RequestError, match=r"size must be .* at least 0, not -1"):
         decoct.merge(parts, size=-1)
 
 
