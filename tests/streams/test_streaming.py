@@ -268,15 +268,15 @@ def test_the_table_is_never_held():
     stream = StreamingCoreset(model, 5, **{**SMALL, "buffer": 1000, "keep": 20})
     rng, peaks, bytes_a_row = np.random.default_rng(0), [], 101 * 8
     tracemalloc.start()
-    for buffers in (12, 48):
+    for buffers in (6, 18):
         tracemalloc.reset_peak()
         while stream.n_rows < 1000 * buffers:
             stream.update({"y": rng.normal(size=500), "wide": rng.normal(size=(500, 100))})
             assert stream.rows_in_memory <= 1020
         peaks.append(tracemalloc.get_traced_memory()[1])
     tracemalloc.stop()
-    assert peaks[1] < 8 * 1000 * bytes_a_row  # eight buffers of 48
-    assert peaks[1] - peaks[0] < 36_000 * bytes_a_row / 20
+    assert peaks[1] < 8 * 1000 * bytes_a_row  # eight buffers of 18
+    assert peaks[1] - peaks[0] < 12_000 * bytes_a_row / 20
 
 
 def test_arrays_may_be_used_again(rows, coreset):
