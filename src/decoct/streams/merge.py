@@ -104,7 +104,8 @@ def merge(
         raise RequestError(f"size must be a whole number of rows, at least 0, not {size!r}.")
     method = IteratedHilbert(site=True) if method is None else method
     union = unite(parts)
-    union.model.check_values(union.model.distinct(ArrayRows(union.rows)))
+    if union.size:
+        union.model.check_values(union.model.distinct(ArrayRows(union.rows)))
     place_key, key = jax.random.split(jax.random.key(seed))
     with ProgressBar(progress):
         try:
@@ -116,7 +117,8 @@ def merge(
                 f"decoct.check on all rows. The sampler says: {error}",
                 stacklevel=2,
             )
-            union = replace(union, report=replace(union.report, predicted_kl=None))
+            rounds = [{"parts": len(parts)}]
+            union = replace(union, report=replace(union.report, predicted_kl=None, rounds=rounds))
         drifted = union.report.status is Status.DRIFTED
         if size is not None and union.size > size:
             union = reduce(key, union, size, sampler, method)
@@ -136,6 +138,8 @@ def unite(parts: Sequence[Coreset]) -> Coreset:
     """Return the rows of all parts with their weights, and the sum of their sites."""
     starts = np.cumsum([0, *(part.n_rows for part in parts)])
     reports, total = [part.report for part in parts], None
+    known = [one for one in map(_drift, reports) if one is not None]
+    drift = {"drift": max(known)} if known else {}
     for site in (part.site for part in parts if part.site is not None):
         total = site if total is None else total + site
     return Coreset(
@@ -150,7 +154,7 @@ def unite(parts: Sequence[Coreset]) -> Coreset:
             _worst([one.status for one in reports]),
             _sum([one.size_asked for one in reports]),
             None,
-            [{"parts": len(parts), "drift": max(_drift(one) for one in reports)}],
+            [{"parts": len(parts), **drift}],
             sum(one.passes for one in reports),
             sum(one.evaluations for one in reports),
             _added([one.seconds for one in reports]),
@@ -164,14 +168,14 @@ def with_drift(
     key: jax.Array, parts: Sequence[Coreset], union: Coreset, sampler: Sampler
 ) -> Coreset:
     """Return the union of parts with the drift from their posteriors to its own."""
-    if len(parts) == 1:
-        return union
     report = union.report
+    if len(parts) == 1 or report.predicted_kl is None:  # nothing is claimed
+        return union
     drift = drift_of_parts(key, [part.density for part in parts], union.density, sampler)
     # an error of KL nats can itself move a posterior by √(2 KL) sd
     explained = np.sqrt(2.0 * (report.predicted_kl or 0.0))
     drifted = report.status is Status.DRIFTED or not drift <= DRIFTED + explained
-    last = {**report.rounds[-1], "drift": max(drift, _drift(report))}
+    last = {**report.rounds[-1], "drift": max(drift, _drift(report) or 0.0)}
     report = replace(
         report,
         status=Status.DRIFTED if drifted else report.status,
@@ -206,8 +210,8 @@ def _worst(statuses: Sequence[Status]) -> Status:
     return next((one for one in statuses if not one.ok), Status.DONE)
 
 
-def _drift(report: Report) -> float:
-    return report.rounds[-1].get("drift", 0.0) if report.rounds else 0.0
+def _drift(report: Report) -> float | None:
+    return report.rounds[-1].get("drift") if report.rounds else None
 
 
 def _sum(values: Sequence[Any]) -> Any:

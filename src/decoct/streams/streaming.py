@@ -308,7 +308,7 @@ class StreamingCoreset:
         union = with_drift(place_key, parts, unite(parts), self.sampler)
         if union.size > size:
             union = reduce(key, union, size, self.sampler, method)
-        last = {**union.report.rounds[-1], "rows_in_memory": self.rows_in_memory}
+        last = {"drift": 0.0, **union.report.rounds[-1], "rows_in_memory": self.rows_in_memory}
         seconds = union.report.seconds.get("stream", 0.0) + time.perf_counter() - started
         report = replace(
             union.report,
