@@ -109,7 +109,8 @@ def merge(
     place_key, key = jax.random.split(jax.random.key(seed))
     with ProgressBar(progress):
         try:
-            union = with_drift(place_key, parts, union, sampler)
+            if union.report.predicted_kl is not None:  # else nothing is claimed
+                union = with_drift(place_key, parts, union, sampler)
         except ModelError as error:
             warnings.warn(
                 "How far the posteriors of the parts lie from that of all parts is not known, so "
@@ -168,9 +169,9 @@ def with_drift(
     key: jax.Array, parts: Sequence[Coreset], union: Coreset, sampler: Sampler
 ) -> Coreset:
     """Return the union of parts with the drift from their posteriors to its own."""
-    report = union.report
-    if len(parts) == 1 or report.predicted_kl is None:  # nothing is claimed
+    if len(parts) == 1:
         return union
+    report = union.report
     drift = drift_of_parts(key, [part.density for part in parts], union.density, sampler)
     # an error of KL nats can itself move a posterior by √(2 KL) sd
     explained = np.sqrt(2.0 * (report.predicted_kl or 0.0))

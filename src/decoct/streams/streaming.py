@@ -289,7 +289,7 @@ class StreamingCoreset:
             d = self._potentials.dim
             keep = self.size + min(300, max(50, d * (d + 3)))
         if isinstance(method, IteratedHilbert):  # more gains little inside the stream
-            method = replace(method, exchanges=0, pool=method.pool or max(600, 3 * keep))
+            method = replace(method, exchanges=0)
         empty = {name: values[:0] for name, values in self.state.waiting.items()}
         return self.state._replace(kept=self._reduced(0, keep, method), waiting=empty)
 
