@@ -47,7 +47,8 @@ class GaussianSite(eqx.Module):
     centre: Float[np.ndarray, " d"]
     linear: Float[np.ndarray, " d"]
     precision: Float[np.ndarray, "d d"]
-    constant: float
+    # an array: every other number would be part of the program, and compile it anew
+    constant: Float[np.ndarray, ""] = eqx.field(converter=lambda c: np.asarray(c, dtype=np.float64))
 
     @property
     def dim(self) -> int:
@@ -82,7 +83,7 @@ class GaussianSite(eqx.Module):
             "centre": self.centre.tolist(),
             "linear": self.linear.tolist(),
             "precision": self.precision.tolist(),
-            "constant": self.constant,
+            "constant": float(self.constant),
         }
 
     @classmethod
