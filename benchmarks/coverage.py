@@ -88,7 +88,7 @@ def built(size: int, method: Construction) -> Problem:
     table = data.logistic(1000, 2)
     model = decoct.models.LogisticRegression()
     coreset = decoct.build(model, table, size=size, method=method, seed=0)
-    fit = decoct.laplace(model, dict(coreset.rows), coreset.weights)
+    fit = coreset.laplace()
     axis = np.linspace(-9.0, 9.0, 181)
     units = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
     z = fit.mean + units @ np.linalg.cholesky(fit.cov).T

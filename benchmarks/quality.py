@@ -57,7 +57,7 @@ def model_for(name: str) -> decoct.models.AbstractModel:
 
 def laplace_kl(coreset: decoct.Coreset, full: decoct.stats.Gaussian) -> float:
     """Return KL between the Laplace fits of π_w and π."""
-    fit = decoct.laplace(coreset.model, dict(coreset.rows), coreset.weights)
+    fit = coreset.laplace()
     return decoct.kl_gaussian(fit, full)
 
 

@@ -108,8 +108,8 @@ def test_an_exact_posterior():
 
 
 def test_errors_are_of_their_class():
-    with pytest.raises(decoct.RequestError, match="either size"):
-        decoct.build(MODEL, LOGISTIC)
+    with pytest.raises(decoct.RequestError, match="not both"):
+        decoct.build(MODEL, LOGISTIC, size=5, kl=0.1)
     with pytest.raises(decoct.RowsError):
         decoct.rows(3)
     with pytest.raises(decoct.ModelError):

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from decoct.errors import RequestError
+from decoct.errors import ModelError, RequestError
 from decoct.models.base import OF_FUNCTIONS, AbstractModel
 from decoct.models.site import GaussianSite
 from decoct.report import Report
@@ -24,6 +24,7 @@ from decoct.runtime.progress import ProgressBar
 from decoct.runtime.resources import use_compilation_cache
 from decoct.samplers.base import Draws, Sampler, WeightedDensity
 from decoct.stats.chains import MIXED_RHAT, USABLE_KHAT
+from decoct.stats.divergences import Gaussian
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Coreset:
-    """M weighted rows whose posterior stands in for that of all N rows.
+    """M weighted rows, with or without a site, whose posterior stands in for that of all N rows.
 
     Attributes
     ----------
@@ -97,6 +98,21 @@ class Coreset:
             JAX sampler; in float32 mode trace it under ``jax.enable_x64(True)``.
         """
         return self.density.log_density(jnp.asarray(z))
+
+    def laplace(self) -> Gaussian:
+        """Return the Laplace approximation of the coreset posterior, in unconstrained parameters.
+
+        Raises
+        ------
+        ModelError
+            Newton's method found no maximum; the message says why and what to try.
+        """
+        from decoct.samplers.laplace import find_mode, gaussian_at
+
+        mode = find_mode(self.density)
+        if not mode.status.ok:
+            raise ModelError(mode.status.value)
+        return gaussian_at(mode)
 
     def sample(
         self,
@@ -216,8 +232,10 @@ class Coreset:
         ``model, args = coreset.to_numpyro()``, then ``MCMC(NUTS(model), ...).run(key, *args)``. For
         coresets of `decoct.from_numpyro` models. The sites are those of your own model, their names
         too, so that your model with these draws predicts. The log density of a kept row's observed
-        sites is multiplied by its weight, as ``numpyro.handlers.scale`` would. NumPyro's precision
-        is its own: call ``numpyro.enable_x64()`` for float64.
+        sites is multiplied by its weight, as ``numpyro.handlers.scale`` would. The coreset's site
+        is ``numpyro.factor("coreset_site", ...)``; of a coreset without rows the arguments are one
+        row of the table, which is masked. NumPyro's precision is its own: call
+        ``numpyro.enable_x64()`` for float64.
 
         Raises
         ------
@@ -232,7 +250,8 @@ class Coreset:
         For coresets of `decoct.from_pymc` and `decoct.from_bambi` models. It is a copy of your
         model with the M rows as its ``pm.Data``, all variables and dimensions with their names,
         and a potential ``coreset_weighting`` that gives row m the weight w_m. The weights are
-        ``pm.Data`` as well, ``coreset_weights``.
+        ``pm.Data`` as well, ``coreset_weights``. The coreset's site is a potential
+        ``coreset_site``.
 
         Raises
         ------
@@ -254,7 +273,12 @@ class Coreset:
         A Stan program uses them after a change of one line: where it has
         ``y ~ normal(mu, sigma);`` it needs
         ``for (n in 1:N) target += w[n] * normal_lpdf(y[n] | mu[n], sigma);``, and
-        ``vector<lower=0>[N] w;`` in its data block. See `decoct.formats.stan.write_stan`.
+        ``vector<lower=0>[N] w;`` in its data block. The coreset's site is written as ``d``,
+        ``site_centre``, ``site_linear`` and ``site_precision``, and needs one more line, with theta
+        the vector of the unconstrained parameters in decoct's order:
+        ``target += dot_product(site_linear, theta - site_centre)
+        - 0.5 * quad_form(site_precision, theta - site_centre);``.
+        See `decoct.formats.stan.write_stan`.
 
         Parameters
         ----------
@@ -276,7 +300,7 @@ class Coreset:
         from decoct.formats.stan import write_stan
 
         used = getattr(self.model, "columns", None) if columns is None else columns
-        write_stan(path, self.rows, self.weights, used, constants, count_from_one)
+        write_stan(path, self.rows, self.weights, used, constants, count_from_one, self.site)
 
     def _exported(self, export: str, maker: str) -> Any:
         """Return the posterior as a model of the package that the model came from."""
@@ -290,8 +314,9 @@ class Coreset:
     def __repr__(self) -> str:
         kl = self.report.predicted_kl
         predicted = "" if kl is None else f", predicted KL {kl:.2g} nats"
+        site = "" if self.site is None else " and a site"
         return (
-            f"Coreset({self.size} of {self.n_rows:,} rows{predicted}, "
+            f"Coreset({self.size} of {self.n_rows:,} rows{site}{predicted}, "
             f"{type(self.model).__name__}, status {self.report.status.name})"
         )
 

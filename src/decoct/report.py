@@ -72,6 +72,11 @@ class Report:
     traffic: dict[str, int] | None = None
     sampler: dict[str, Any] | None = None
 
+    @property
+    def no_site(self) -> str | None:
+        """Why the build used weighted rows alone, though a site was allowed; None where not so."""
+        return self.rounds[0].get("no_site") if self.rounds else None
+
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "status": self.status.name}
 

@@ -116,12 +116,19 @@ def test_bambi(monkeypatch, tmp_path):
 def test_samplers(monkeypatch, tmp_path):
     pytest.importorskip("emcee")
     names, blocks = run("samplers.md", monkeypatch, tmp_path)
-    assert blocks == 6
+    assert blocks == 8
     assert names["check"].ok
     laplace = names["decoct"].laplace(
         names["model"], names["coreset"].rows, names["coreset"].weights
     )
     assert names["best"].x == pytest.approx(laplace.mean, abs=1e-3)
+    coreset = names["few"]
+    assert coreset.site is not None
+    stored = names["stored_density"]
+    for z in np.random.default_rng(1).normal(size=(4, 3)):
+        difference = stored(z) - stored(np.zeros(3))
+        same = float(coreset.log_density(z)) - float(coreset.log_density(np.zeros(3)))
+        assert difference == pytest.approx(same, rel=1e-10, abs=1e-8)
     assert -0.7 < names["per_row"] < -0.4
     assert not jax.config.read("jax_enable_x64")
 

@@ -17,7 +17,7 @@ SIZES = [10, 30]
 FEW = {
     "GIGA": Hilbert(GIGA(), draws=100),
     "moments": MomentMatching(pool=300),
-    "iterated": IteratedHilbert(draws=300, pool=300),
+    "iterated": IteratedHilbert(site=False, draws=300, pool=300),
 }
 
 
@@ -185,3 +185,14 @@ def test_the_corrected_draws_are_counted(comparison):
     assert worst.ess < 20.0
     assert "ESS" in repr(comparison).splitlines()[0].split()
     assert list(comparison.to_pandas()["ess"]) == [line.ess for line in comparison.lines]
+
+
+def test_a_site_is_part_of_the_posterior_that_is_judged(rows):
+    method = {"site": IteratedHilbert(site=True)}
+    model = LogisticRegression()
+    (line,) = lines_of(decoct.compare(model, rows, [5], methods=method, draws=400), "site")
+    coreset = decoct.build(model, rows, size=5, method=method["site"])
+    found = decoct.check(coreset, rows, coreset.sample(draws=100, sampler=Laplace()))
+    assert coreset.site is not None
+    assert line.khat < 0.7
+    assert line.kl == pytest.approx(found.kl, abs=5.0 * (line.kl_se + found.kl_se))

@@ -234,6 +234,6 @@ def test_the_words_have_the_figures(rows):
 
 def test_what_a_build_refuses_is_refused(rows):
     with pytest.raises(RequestError, match="not both"):
-        decoct.estimate(MODEL, rows)
+        decoct.estimate(MODEL, rows, size=10, kl=0.1)
     with pytest.raises(RequestError, match="ask for at most"):
         decoct.estimate(MODEL, rows, size=N + 1)

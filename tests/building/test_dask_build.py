@@ -31,6 +31,7 @@ from distributed import Client
 
 import decoct
 import decoct.building.checkpoint
+from decoct.certificates import row_estimate
 from decoct.cli import main
 from decoct.cli.posterior_file import write_posterior
 from decoct.constructions import (
@@ -44,7 +45,7 @@ from decoct.constructions import (
     Uniform,
     lightweight_coreset,
 )
-from decoct.constructions.iterated_hilbert import subsampled_pass
+from decoct.constructions.iterated_hilbert import iterated_hilbert, subsampled_pass
 from decoct.constructions.sampling.weighted_sampling import BLOCK
 from decoct.data.dask_rows import DaskRows
 from decoct.data.encoded import encoded
@@ -109,19 +110,43 @@ def assert_same(got: decoct.Coreset, want: decoct.Coreset) -> None:
     )
     for name, values in want.rows.items():
         np.testing.assert_array_equal(got.rows[name], values)
+    assert (got.site is None) == (want.site is None)
+    if want.site is not None:
+        assert got.site is not None
+        assert got.site.to_dict() == want.site.to_dict()
+
+
+ALONE = IteratedHilbert(site=False)
+
+
+@pytest.fixture(scope="module", params=[IteratedHilbert(), ALONE], ids=["site", "rows alone"])
+def method(request) -> IteratedHilbert:
+    return request.param
 
 
 @pytest.fixture(scope="module")
-def reference() -> decoct.Coreset:
-    return decoct.build(MODEL, DATA, size=20, seed=3)
+def reference(method) -> decoct.Coreset:
+    return decoct.build(MODEL, DATA, size=20, seed=3, method=method)
 
 
 @pytest.mark.parametrize("per_worker", LAYOUTS)
-def test_the_coreset_is_the_one_of_a_single_process(reference, per_worker):
+def test_the_coreset_is_the_one_of_a_single_process(reference, method, per_worker):
     table = decoct.rows(spread(LAYOUTS[per_worker]))
-    assert_same(decoct.build(MODEL, table, size=20, seed=3), reference)
+    assert_same(decoct.build(MODEL, table, size=20, seed=3, method=method), reference)
+    assert (reference.site is not None) == method.site
     assert table.traffic.passes >= reference.report.passes
     assert table.traffic.rows_moved > 0
+
+
+def test_a_certificate_from_a_sample_of_rows_has_the_same_bits(reference, monkeypatch):
+    monkeypatch.setattr(row_estimate, "SAMPLE", 300)
+    draws = reference.sample(draws=250, sampler=Laplace())
+    monkeypatch.setattr(row_estimate, "TOLERANCE", 10.0)
+    table = decoct.rows(spread(LAYOUTS[4]))
+    mine, other = (decoct.check(reference, rows, draws) for rows in (DATA, table))
+    assert not mine.is_exact
+    np.testing.assert_array_equal(mine.log_ratios, other.log_ratios)
+    assert mine.to_dict() == other.to_dict()
 
 
 @pytest.mark.parametrize(
@@ -145,22 +170,29 @@ def test_every_construction_runs_on_the_cluster(method, size):
 @pytest.mark.parametrize(
     ("request_", "method"),
     [
-        ({"size": 20}, IteratedHilbert(pool=200, pilot=400)),
-        ({"kl": 0.05}, IteratedHilbert(subsample_first=False)),
+        ({"size": 20}, IteratedHilbert(site=False, pool=200, pilot=400)),
+        ({"size": 20}, IteratedHilbert(site=True, pool=100, pilot=400)),
+        ({"kl": 0.05}, IteratedHilbert(site=False, subsample_first=False)),
+        ({"kl": 1e-5}, IteratedHilbert(site=True, subsample_first=False)),
     ],
-    ids=["subsampled", "kl"],
+    ids=["subsampled", "sampled by remainder", "kl of rows alone", "kl"],
 )
 def test_subsampled_and_kl_builds_are_the_ones_of_a_single_process(request_, method, monkeypatch):
     monkeypatch.setattr(subsampled_pass, "ROWS", 512)
+    monkeypatch.setattr(iterated_hilbert, "ROWS", 512)
     how = {**request_, "seed": 3, "method": method}
     want = decoct.build(MODEL, DATA, **how)
     got = decoct.build(MODEL, spread(LAYOUTS[4]), **how)
     assert_same(got, want)
     seen = [{**one, "seconds": 0.0} for one in got.report.rounds]
     assert seen == [{**one, "seconds": 0.0} for one in want.report.rounds]
-    if "size" in request_:
+    if "size" in request_ and not method.site:
         assert [one["rows_seen"] for one in seen] == [800, 800, N]
+    elif "size" in request_:
+        assert seen[-1]["draws_on_all_rows"] < seen[-1]["draws"]  # from rows drawn by remainder
+        assert "totals_error" in seen[-1]
     else:
+        assert len(seen) >= 2
         assert got.report.status is decoct.Status.REACHED
 
 
@@ -252,7 +284,7 @@ def test_a_bad_row_is_named_as_in_memory():
     assert caught.value.__cause__ is None
 
 
-def test_a_killed_worker_costs_a_retry_and_no_bit(client, reference, monkeypatch):
+def test_a_killed_worker_costs_a_retry_and_no_bit(client, reference, method, monkeypatch):
     """SIGKILL to a worker process as soon as the first chunks of the long pass are in."""
     told, killed = [], []
 
@@ -263,7 +295,8 @@ def test_a_killed_worker_costs_a_retry_and_no_bit(client, reference, monkeypatch
             os.kill(killed[0], signal.SIGKILL)
 
     monkeypatch.setattr("decoct.runtime.progress.ProgressBar.advance", advance)
-    assert_same(decoct.build(MODEL, spread(LAYOUTS[4]), size=20, seed=3), reference)
+    table = spread(LAYOUTS[4])
+    assert_same(decoct.build(MODEL, table, size=20, seed=3, method=method), reference)
     assert killed
     client.wait_for_workers(2, timeout=180)
     assert killed[0] not in client.run(os.getpid).values()
@@ -282,7 +315,7 @@ def files(tmp_path_factory) -> Path:
 
 def words_for(files: Path, folder: Path, address: str | None = None) -> list[str]:
     words = ["build", str(files), "--formula", "late ~ temp + C(origin)", "--family", "bernoulli"]
-    words += ["--size", "12", "--seed", "3", "-o", str(folder / "c.parquet"), "--quiet"]
+    words += ["--kl", "1e-5", "--seed", "3", "-o", str(folder / "c.parquet"), "--quiet"]
     words += ["--checkpoint", str(folder / "saved")]
     return words if address is None else [*words, "--dask", address]
 

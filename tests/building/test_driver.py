@@ -1,5 +1,6 @@
 """The driver: requests, checkpoints, resuming, budgets, and what importing costs."""
 
+import dataclasses
 import re
 import subprocess
 import sys
@@ -27,14 +28,30 @@ def rows():
 
 
 MODEL = decoct.models.LogisticRegression()
+ALONE = IteratedHilbert(site=False)
+
+
+@pytest.fixture(scope="module")
+def few():
+    """Few rows a parameter and wide margins: one round does not do for a site either."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, 8))
+    return {"x": x, "y": (rng.random(200) < 1.0 / (1.0 + np.exp(-4.0 * x[:, 0]))).astype(int)}
+
+
+@pytest.fixture(params=[IteratedHilbert(), ALONE], ids=["site", "rows alone"])
+def several_rounds(request, rows, few):
+    """A construction, and a table on which it needs more than one round."""
+    return request.param, few if request.param.site else rows
 
 
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
-        ({}, "either size"),
         ({"size": 3, "kl": 0.1}, "either size"),
-        ({"size": 0}, "at least 1"),
+        ({"size": -1}, "at least 0"),
+        ({"size": 0, "method": Uniform()}, "Uniform has no site .* at least 1 row"),
+        ({"size": 0, "method": ALONE}, "no site .* at least 1 row"),
         ({"size": True}, "whole number"),
         ({"size": 2.5}, "whole number"),
         ({"size": 4001}, "table has 4000 rows"),
@@ -52,7 +69,41 @@ def test_requests_that_cannot_be_meant(rows, request_, message):
         decoct.build(MODEL, rows, **request_)
 
 
-def test_the_bar_says_how_long_all_rounds_take_at_most(rows, monkeypatch):
+def test_no_row_is_a_size_where_a_site_stands_for_all(rows):
+    coreset = decoct.build(MODEL, rows, size=0, method=IteratedHilbert(site=True))
+    assert coreset.report.status.ok
+    assert (coreset.size, coreset.report.size_asked) == (0, 0)
+    assert {name: len(column) for name, column in coreset.rows.items()} == {"x": 0, "y": 0}
+    assert coreset.site is not None
+
+
+@pytest.mark.parametrize(
+    ("sizes", "method", "message"),
+    [
+        ([-1, 5], None, "at least 0"),
+        ([0, 5], Uniform(), "at least 1 row"),
+        ([0, 5], ALONE, "at least 1 row"),
+        ([], None, "at least one size"),
+    ],
+)
+def test_sizes_of_a_path_that_cannot_be_meant(rows, sizes, method, message):
+    with pytest.raises(RequestError, match=message):
+        decoct.path(MODEL, rows, sizes, method=method)
+
+
+def test_without_size_and_kl_a_build_reaches_a_hundredth_of_a_nat(rows):
+    report = decoct.build(MODEL, rows).report
+    assert report.kl_asked == 0.01
+    assert report.predicted_kl <= 0.01
+
+
+def test_a_path_starts_at_no_row_where_there_is_a_site(rows):
+    path = decoct.path(MODEL, rows, [5, 0], method=IteratedHilbert(site=True))
+    assert [one.size for one in path] == [0, 5]
+    assert all(one.report.status.ok for one in path)
+
+
+def test_the_bar_says_how_long_all_rounds_take_at_most(several_rounds, monkeypatch):
     labels = []
 
     class Bar(ProgressBar):
@@ -61,7 +112,9 @@ def test_the_bar_says_how_long_all_rounds_take_at_most(rows, monkeypatch):
             super().begin(label, total, unit)
 
     monkeypatch.setattr("decoct.building.driver.ProgressBar", Bar)
-    decoct.build(MODEL, rows, size=2, method=IteratedHilbert(max_rounds=3), progress=True)
+    method, table = several_rounds
+    method = dataclasses.replace(method, max_rounds=3)
+    decoct.build(MODEL, table, size=2, method=method, progress=True)
     rounds = [label for label in labels if label.startswith("round")]
     assert rounds[0] == "round 1 of 3"
     assert all(re.fullmatch(r"round . of 3 \(all: 0:0\d:\d\d at most\)", one) for one in rounds[1:])
@@ -100,46 +153,61 @@ def counted_steps(monkeypatch):
 
 
 @pytest.mark.parametrize("request_", [{"size": 15}, {"kl": 1e-4}])
-def test_a_killed_build_resumes_to_the_identical_coreset(rows, tmp_path, monkeypatch, request_):
-    whole = decoct.build(MODEL, rows, seed=3, **request_)
+def test_a_killed_build_resumes_to_the_identical_coreset(
+    several_rounds, tmp_path, monkeypatch, request_
+):
+    method, table = several_rounds
+    if method.site and "kl" in request_:
+        request_ = {"kl": 5e-3}  # as far as rows and site go on so small a table
+    whole = decoct.build(MODEL, table, seed=3, method=method, **request_)
+    assert len(whole.report.rounds) >= 2
     assert whole.report.passes >= 2
+    assert (whole.site is not None) == method.site
     checkpoint = tmp_path / "build.checkpoint"
     with monkeypatch.context() as patch:
         stop_after(patch, 1)
         with pytest.raises(Killed):
-            decoct.build(MODEL, rows, seed=3, checkpoint=checkpoint, **request_)
+            decoct.build(MODEL, table, seed=3, method=method, checkpoint=checkpoint, **request_)
     done = read_checkpoint(checkpoint)["infos"]
     assert len(done) == 1
     taken = counted_steps(monkeypatch)
-    resumed = decoct.resume(checkpoint, MODEL, rows)
+    resumed = decoct.resume(checkpoint, MODEL, table, method=method)
     assert len(taken) == len(whole.report.rounds) - 1
     assert resumed.report.rounds[:1] == done
     np.testing.assert_array_equal(resumed.indices, whole.indices)
     np.testing.assert_array_equal(resumed.weights, whole.weights)
+    if whole.site is not None:
+        assert resumed.site.to_dict() == whole.site.to_dict()
     assert resumed.report.passes == whole.report.passes
     assert resumed.report.predicted_kl == whole.report.predicted_kl
     assert not checkpoint.exists()
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_checkpoint_of_another_build_is_refused(rows, tmp_path, monkeypatch):
+def test_a_checkpoint_of_another_build_is_refused(several_rounds, tmp_path, monkeypatch):
+    method, rows = several_rounds
     checkpoint = tmp_path / "build.checkpoint"
     with monkeypatch.context() as patch:
         stop_after(patch, 1)
         with pytest.raises(Killed):
-            decoct.build(MODEL, rows, size=15, checkpoint=checkpoint)
+            decoct.build(MODEL, rows, size=15, method=method, checkpoint=checkpoint)
     with pytest.raises(RequestError, match="its size is 15, this one's is 16"):
-        decoct.build(MODEL, rows, size=16, checkpoint=checkpoint)
+        decoct.build(MODEL, rows, size=16, method=method, checkpoint=checkpoint)
+    switched = dataclasses.replace(method, site=not method.site)
+    with pytest.raises(RequestError, match="method"):
+        decoct.resume(checkpoint, MODEL, rows, method=switched)
     other = {name: column[:-1] for name, column in rows.items()}
     with pytest.raises(RequestError, match="n_rows"):
-        decoct.resume(checkpoint, MODEL, other)
+        decoct.resume(checkpoint, MODEL, other, method=method)
     with pytest.raises(RequestError, match="model"):
-        decoct.resume(checkpoint, decoct.models.LogisticRegression(prior_scale=3.0), rows)
+        decoct.resume(
+            checkpoint, decoct.models.LogisticRegression(prior_scale=3.0), rows, method=method
+        )
     checkpoint.write_bytes(checkpoint.read_bytes()[:200])
     with pytest.raises(RequestError, match="not a readable checkpoint"):
-        decoct.resume(checkpoint, MODEL, rows)
+        decoct.resume(checkpoint, MODEL, rows, method=method)
     with pytest.raises(RequestError, match="no checkpoint"):
-        decoct.resume(tmp_path / "none", MODEL, rows)
+        decoct.resume(tmp_path / "none", MODEL, rows, method=method)
 
 
 def grouped(offsets=(0.0, 1.0), scale=1.0, prior_sd=1.0, start=0.0):
@@ -205,10 +273,14 @@ def test_without_a_checkpoint_the_table_is_not_walked_to_know_it_again(rows, tmp
         decoct.build(MODEL, rows, size=5, method=Uniform(), checkpoint=tmp_path / "saved")
 
 
-def test_the_budget_is_kept_and_reported(rows):
-    report = decoct.build(MODEL, rows, size=15).report
-    assert 1 <= report.passes <= 5
-    assert report.passes == len(report.rounds)
+@pytest.mark.parametrize("method", [IteratedHilbert(), ALONE], ids=["site", "rows alone"])
+def test_the_budget_is_kept_and_reported(rows, method):
+    report = decoct.build(MODEL, rows, size=15, method=method).report
+    if method.site:  # passes of the expansion come before, and one at the coreset's own draws after
+        assert len(report.rounds) + 1 < report.passes <= 10
+    else:
+        assert 1 <= report.passes <= 5
+        assert report.passes == len(report.rounds)
     assert all(one["draws"] <= 2000 for one in report.rounds)
     assert report.evaluations >= sum(one["draws"] for one in report.rounds) * 4000
     assert set(report.seconds) == {"encode", "rounds", "take rows"}

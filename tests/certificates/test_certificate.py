@@ -8,6 +8,7 @@ import pytest
 from scipy.special import gammaln, logsumexp, psi
 
 import decoct
+from decoct.constructions import IteratedHilbert
 from decoct.data import encoded
 from decoct.errors import CoresetFileError, RequestError
 from decoct.samplers import Exact, Laplace, WeightedDensity
@@ -17,6 +18,7 @@ from decoct.stats.chains import smoothed_log_weights
 from decoct.stats.verdict import Grade, grade_of, judge
 
 MODEL = decoct.models.GaussianMean(np.eye(2))
+ALONE = IteratedHilbert(site=False)
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +35,7 @@ def full(rows):
 @pytest.fixture(scope="module")
 def coreset(rows):
     """Deliberately rough: the weights of a good coreset, shifted."""
-    good = decoct.build(MODEL, rows, size=6)
+    good = decoct.build(MODEL, rows, size=6, method=ALONE)
     weights = good.weights * np.linspace(0.9, 1.1, good.size)
     return type(good)(good.indices, weights, good.rows, good.n_rows, MODEL, good.report)
 
@@ -85,10 +87,32 @@ def test_psis_sign():
 
 
 def test_identical_posteriors_have_no_divergence(rows):
-    everything = decoct.build(MODEL, rows, size=400)
+    everything = decoct.build(MODEL, rows, size=400, method=ALONE)
     certificate = decoct.check(everything, rows, everything.sample(draws=100, sampler=Exact()))
     assert certificate.kl < 1e-12
     assert certificate.ok
+
+
+@pytest.mark.parametrize("size", [0, 3])
+def test_a_site_of_a_quadratic_log_likelihood_has_no_divergence(rows, full, size):
+    coreset = decoct.build(MODEL, rows, size=size, method=IteratedHilbert(site=True))
+    certificate = decoct.check(coreset, rows, coreset.sample(draws=250, sampler=Exact()))
+    assert certificate.kl < 1e-12
+    assert certificate.ok
+    assert kl_gaussian(exact_posterior(coreset.density), full) < 1e-12
+
+
+def test_a_site_that_is_shifted_diverges_as_it_should(rows, full):
+    """The site enters the certificate: a rough one, and the divergences are the exact ones."""
+    good = decoct.build(MODEL, rows, size=0, method=IteratedHilbert(site=True))
+    shifted = replace(good.site, linear=good.site.linear + 3.0, precision=0.9 * good.site.precision)
+    rough = replace(good, site=shifted)
+    draws = rough.sample(draws=1000, chains=4, sampler=Exact(), seed=1)
+    certificate = decoct.check(rough, rows, draws, max_draws=4000)
+    mine = exact_posterior(rough.density)
+    assert certificate.kl > 1e-3
+    assert abs(certificate.kl - kl_gaussian(mine, full)) < 4 * certificate.kl_se
+    assert abs(certificate.forward_kl - kl_gaussian(full, mine)) < 4 * certificate.forward_kl_se
 
 
 def test_correction_moves_means_to_the_full_posterior(coreset, rows, draws, full):
@@ -113,7 +137,7 @@ def test_weights_instead_of_resampling(coreset, rows, draws, full):
 
 
 def test_a_bad_coreset_is_refused_correction(rows):
-    good = decoct.build(MODEL, rows, size=6)
+    good = decoct.build(MODEL, rows, size=6, method=ALONE)
     weights = 6.0 * good.weights  # far too sure: the ratios have no variance
     bad = type(good)(good.indices, weights, good.rows, good.n_rows, MODEL, good.report)
     draws = bad.sample(draws=250, sampler=Exact())
@@ -261,7 +285,7 @@ def test_ratios_whose_largest_are_the_same_are_refused():
 def test_a_hopeless_coreset_is_refused_and_not_an_exception(rows):
     """All ratios of the tail are one number, of 1e26 with 16 digits."""
     far = {"x": 1e12 * rows["x"]}
-    coreset = decoct.build(MODEL, far, size=6)
+    coreset = decoct.build(MODEL, far, size=6, method=ALONE)
     certificate = decoct.check(coreset, far, coreset.sample(draws=250, sampler=Exact()))
     assert certificate.khat == np.inf
     assert certificate.verdict.startswith("do not use")

@@ -70,10 +70,23 @@ def test_kl_builds_certify_and_an_old_output_is_replaced(decoct, data, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["c.parquet"]
 
 
+def test_no_row_is_a_size_too(decoct, data, tmp_path):
+    output = tmp_path / "c.parquet"
+    result = decoct(
+        "build", data / "flights.csv", "--formula", "late ~ temp + C(origin)",
+        "--family", "bernoulli", "--size", 0, "--site", "-o", output, "--json",
+    )  # fmt: skip
+    assert (result.code, result.err) == (0, "")
+    assert (result.json["size"], result.json["size_asked"], result.json["ok"]) == (0, 0, True)
+    coreset = package.load(output)
+    assert coreset.size == 0
+    assert coreset.site is not None
+
+
 def test_a_build_that_falls_short_is_written_and_exits_1(decoct, data, tmp_path, monkeypatch):
     """One round from a small pilot cannot tell whether its draws have settled."""
-    hasty = IteratedHilbert(max_rounds=1, pilot=60)
-    monkeypatch.setattr("decoct.building.request.IteratedHilbert", lambda: hasty)
+    hasty = IteratedHilbert(site=False, max_rounds=1, pilot=60)
+    monkeypatch.setattr("decoct.constructions.registry.make_construction", lambda _: hasty)
     output = tmp_path / "c.parquet"
     result = decoct(
         "build", data / "flights.csv", "--formula", "late ~ temp + C(origin)",

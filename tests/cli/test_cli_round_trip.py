@@ -10,6 +10,7 @@ import xarray as xr
 
 import decoct as package
 from decoct.cli import summary
+from decoct.constructions import IteratedHilbert
 from decoct.samplers import Laplace
 
 
@@ -61,6 +62,8 @@ def test_check_passes_a_good_coreset_with_its_draws(decoct, late, data, posterio
     assert figures["ok"]
     assert figures["kl"] < 0.05
     assert (figures["size"], figures["n_rows"]) == (package.load(late).size, 600)
+    assert (figures["exact"], figures["sampled_rows"]) == (True, 600)
+    assert decoct(*words, "--exact", "--json").json["kl"] == figures["kl"]
 
 
 def test_report_takes_the_draws_that_are_there(
@@ -83,7 +86,7 @@ def test_the_exit_code_is_the_verdict_s(decoct, late, data, posterior, monkeypat
     draws = coreset.sample(50, sampler=Laplace(judge=False))
     found = package.check(coreset, package.rows(str(data / "flights.parquet")), draws)
     found = dataclasses.replace(found, kl=kl, khat=0.1, rhat=1.0, draws_ess=400.0)
-    monkeypatch.setattr(package, "check", lambda *_: found)
+    monkeypatch.setattr(package, "check", lambda *_, **__: found)
     result = decoct("check", late, data / "flights.parquet", "--posterior", posterior, "--json")
     assert (result.code, result.json["ok"]) == (code, code == 0)
     assert result.json["verdict"] == found.verdict
@@ -97,6 +100,8 @@ def test_check_samples_by_itself_and_exits_1_on_a_coreset_too_small(
     monkeypatch.setattr(
         package.Coreset, "sample", lambda self, **_: sample(self, 250, sampler=Laplace())
     )
+    alone = IteratedHilbert(site=False)
+    monkeypatch.setattr("decoct.constructions.registry.make_construction", lambda _: alone)
     small = tmp_path / "small.parquet"
     built = decoct(
         "build", data / "flights.csv", "--formula", "late ~ temp + C(origin)",
@@ -111,9 +116,7 @@ def test_check_samples_by_itself_and_exits_1_on_a_coreset_too_small(
 def test_draws_of_another_coreset_or_no_draws_are_refused(decoct, late, data, posterior, tmp_path):
     other = tmp_path / "other.parquet"
     coreset = package.load(late)
-    heavier = package.Coreset(
-        coreset.indices, 2 * coreset.weights, coreset.rows, 600, coreset.model, coreset.report
-    )
+    heavier = dataclasses.replace(coreset, weights=2 * coreset.weights)
     heavier.save(other)
     table = data / "flights.parquet"
     (tmp_path / "text.nc").write_text("no netCDF")

@@ -11,6 +11,7 @@ from decoct.errors import ShortBuildWarning
 from decoct.models import GaussianMean, LinearRegression, LogisticRegression
 from decoct.samplers import WeightedDensity
 from decoct.samplers.exact import exact_posterior
+from decoct.samplers.laplace import find_mode, gaussian_at
 from decoct.status import Status
 from tests.constructions.contract import ConstructionContract, logistic_rows  # noqa: F401
 
@@ -44,6 +45,20 @@ class TestIteratedHilbert(ConstructionContract):
     method = IteratedHilbert()
 
 
+class TestRowsAlone(ConstructionContract):
+    method = IteratedHilbert(site=False)
+
+
+BOTH = pytest.mark.parametrize("site", [True, False], ids=["site", "rows alone"])
+
+
+def gaussian_of(coreset):
+    """The Laplace fit of the coreset's posterior, its site included."""
+    mode = find_mode(coreset.density)
+    assert mode.status.ok
+    return gaussian_at(mode)
+
+
 def exact_kl(coreset, model, rows):
     """KL between the two closed-form posteriors."""
     taken = encoded(decoct.rows(rows), model).take(np.arange(coreset.n_rows))
@@ -58,44 +73,50 @@ def linear():
     return {"x": x, "y": x @ [1.0, 2.0, -1.0, 0.0] + rng.normal(size=3000)}
 
 
-def test_conjugate_posteriors_are_met_exactly_once_the_quadratic_fits(linear):
+@BOTH
+def test_conjugate_posteriors_are_met_exactly_once_the_quadratic_fits(linear, site):
     gaussian = {"x": np.random.default_rng(1).normal(size=(3000, 4)) + 3.0}
     for model, rows in (
         (GaussianMean(np.eye(4)), gaussian),
         (LinearRegression(noise_scale=1.0), linear),
     ):
-        coreset = decoct.build(model, rows, size=4 * 7 // 2 + 1)
+        method = IteratedHilbert(site=site)
+        coreset = decoct.build(model, rows, size=4 * 7 // 2 + 1, method=method)
         assert exact_kl(coreset, model, rows) < 1e-10
 
 
-def test_it_beats_uniform_by_orders_of_magnitude(linear):
+@BOTH
+def test_it_beats_uniform_by_orders_of_magnitude(linear, site):
     model = LinearRegression(noise_scale=1.0)
-    ours = decoct.build(model, linear, size=10)
+    ours = decoct.build(model, linear, size=10, method=IteratedHilbert(site=site))
     uniform = decoct.build(model, linear, size=1000, method=Uniform())
     assert exact_kl(ours, model, linear) < 0.1 * exact_kl(uniform, model, linear)
 
 
-def test_kl_is_reached_and_the_claim_is_true(linear):
+@BOTH
+def test_kl_is_reached_and_the_claim_is_true(linear, site):
     model = LinearRegression(noise_scale=1.0)
-    coreset = decoct.build(model, linear, kl=1e-3)
+    coreset = decoct.build(model, linear, kl=1e-3, method=IteratedHilbert(site=site))
     assert coreset.report.status is Status.REACHED
     assert coreset.size < 40
     assert exact_kl(coreset, model, linear) < 1e-3
 
 
-def test_an_unreachable_kl_ends_with_a_status():
+@BOTH
+def test_an_unreachable_kl_ends_with_a_status(site):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(2000, 12))
     rows = {"x": x, "y": (rng.random(2000) < 0.5).astype(int)}
-    method = IteratedHilbert(max_size=6, pool=100, draws=200)
+    method = IteratedHilbert(site=site, max_size=6, pool=100, draws=200)
     coreset = decoct.build(LogisticRegression(), rows, kl=1e-6, method=method)
     assert not coreset.report.status.ok
     assert coreset.size <= 6
     assert coreset.report.passes <= 8
 
 
+@BOTH
 @pytest.mark.parametrize("case", ["duplicates", "zero column", "collinear", "separable", "N < dim"])
-def test_hard_tables_work(case):
+def test_hard_tables_work(case, site):
     rng = np.random.default_rng(0)
     n = 8 if case == "N < dim" else 1200
     x = rng.normal(size=(n, 12 if case == "N < dim" else 3))
@@ -108,31 +129,35 @@ def test_hard_tables_work(case):
     y = (x[:, 0] > 0).astype(int) if case == "separable" else np.arange(n) % 2
     model = LogisticRegression()
     rows = {"x": x, "y": y}
-    coreset = decoct.build(model, rows, size=min(n, 40))
+    coreset = decoct.build(model, rows, size=min(n, 40), method=IteratedHilbert(site=site))
     full = decoct.laplace(model, rows)
-    assert (
-        decoct.kl_gaussian(decoct.laplace(model, dict(coreset.rows), coreset.weights), full) < 0.01
-    )
+    assert decoct.kl_gaussian(gaussian_of(coreset), full) < 0.01
 
 
-def test_flat_potentials_are_no_small_kl():
+@BOTH
+def test_flat_potentials_are_no_small_kl(site):
     """Separable labels under a wide prior: over the draws every log-likelihood is all but 0."""
     x = np.random.default_rng(0).normal(size=(400, 3))
     rows = {"x": x, "y": (x[:, 0] > 0.0).astype(int)}
     with pytest.warns(ShortBuildWarning, match="say nothing"):
-        coreset = decoct.build(LogisticRegression(prior_scale=1e6), rows, size=30)
+        coreset = decoct.build(
+            LogisticRegression(prior_scale=1e6), rows, size=30, method=IteratedHilbert(site=site)
+        )
     assert coreset.report.status is Status.UNKNOWN
     assert coreset.report.predicted_kl is None
     assert coreset.weights.max() < 1e15
 
 
-def test_columns_lost_in_rounding_end_with_a_status():
+@BOTH
+def test_columns_lost_in_rounding_end_with_a_status(site):
     """Columns of mean 1e8 and sd 1: the precision has no digit left of what tells them apart."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(400, 3))
     rows = {"x": x + 1e8, "y": x[:, 0] + rng.normal(size=400)}
     with pytest.warns(ShortBuildWarning, match="centre and scale"):
-        coreset = decoct.build(LinearRegression(noise_scale=1.0), rows, size=30)
+        coreset = decoct.build(
+            LinearRegression(noise_scale=1.0), rows, size=30, method=IteratedHilbert(site=site)
+        )
     assert coreset.report.status is Status.UNKNOWN
     assert coreset.report.predicted_kl is None
 
@@ -142,25 +167,36 @@ def test_a_size_far_too_small_is_not_done():
     x = rng.normal(size=(500, 8))
     rows = {"x": x, "y": (rng.random(500) < 0.5).astype(int)}
     with pytest.warns(ShortBuildWarning, match="keep more rows"):
-        coreset = decoct.build(LogisticRegression(), rows, size=4)
+        coreset = decoct.build(
+            LogisticRegression(), rows, size=4, method=IteratedHilbert(site=False)
+        )
     assert coreset.report.status is Status.SHORT_ROWS
     assert coreset.report.predicted_kl >= 0.5
+    site = IteratedHilbert(site=True)
+    with_site = decoct.build(LogisticRegression(), rows, size=4, method=site)
+    assert with_site.report.status is Status.DONE
+    assert with_site.report.predicted_kl < 0.02
 
 
-def test_draws_that_did_not_settle_count_in_the_prediction():
+@BOTH
+def test_draws_that_did_not_settle_count_in_the_prediction(site):
+    """A site alone is far off where there are few rows a parameter and margins are wide."""
     rng = np.random.default_rng(0)
-    x = rng.normal(size=(3000, 8))
-    rows = {"x": x, "y": (rng.random(3000) < 0.5).astype(int)}
-    method = IteratedHilbert(max_rounds=1)
+    n = 200 if site else 3000
+    x = rng.normal(size=(n, 8))
+    odds = 1.0 / (1.0 + np.exp(-4.0 * x[:, 0])) if site else 0.5
+    rows = {"x": x, "y": (rng.random(n) < odds).astype(int)}
+    method = IteratedHilbert(site=site, max_rounds=1)
     report = decoct.build(LogisticRegression(), rows, size=60, method=method).report
     assert report.status is Status.MAX_ROUNDS_REACHED
     assert report.predicted_kl > report.rounds[-1]["reference_kl"] > 0.02
 
 
-def test_rows_that_say_nothing_leave_the_prior():
+@BOTH
+def test_rows_that_say_nothing_leave_the_prior(site):
     model = decoct.Model(
         lambda p, r: 0.0 * r["y"] * p["a"], lambda p: -0.5 * p["a"] ** 2, {"a": jnp.zeros(())}
     )
-    coreset = decoct.build(model, {"y": np.arange(1.0, 50.0)}, size=5)
-    gaussian = decoct.laplace(model, dict(coreset.rows), coreset.weights)
-    np.testing.assert_allclose(gaussian.cov, [[1.0]])
+    method = IteratedHilbert(site=site)
+    coreset = decoct.build(model, {"y": np.arange(1.0, 50.0)}, size=5, method=method)
+    np.testing.assert_allclose(gaussian_of(coreset).cov, [[1.0]])

@@ -1,4 +1,4 @@
-"""Early rounds on a subsample, later ones beside a thin pass: as good an end for less."""
+"""Rows alone: early rounds on a subsample, later ones beside a thin pass, as good for less."""
 
 import dataclasses
 
@@ -22,7 +22,7 @@ from decoct.passes.potentials import Potentials
 from decoct.samplers import Laplace
 
 N, DIM, SIZE, SEEN = 21_000, 4, 40, 2048
-METHOD = IteratedHilbert(pool=500)
+METHOD = IteratedHilbert(site=False, pool=500)
 
 
 def logistic(n=N, shift=0.0):
@@ -122,7 +122,7 @@ def test_a_subsampled_build_resumes_to_the_same_coreset(rows, tmp_path, monkeypa
 
 
 def test_the_switch_belongs_to_the_request():
-    with_it, without = IteratedHilbert(), IteratedHilbert(subsample_first=False)
+    with_it, without = METHOD, dataclasses.replace(METHOD, subsample_first=False)
     one = Request.checked(size=1, kl=None, method=with_it, sampler=None, seed=0)
     other = dataclasses.replace(one, method=without)
     rows = encoded(decoct.rows(logistic(10)), MODEL)

@@ -133,7 +133,9 @@ def test_a_bad_row_of_a_model_of_ones_own(parts):
 def test_a_coreset_with_a_flipped_bit_is_refused(tmp_path):
     rng = np.random.default_rng(0)
     rows = {"x": rng.normal(size=(300, 2)), "y": np.arange(300) % 2}
-    coreset = decoct.build(decoct.models.LogisticRegression(), rows, size=9)
+    coreset = decoct.build(decoct.models.LogisticRegression(), rows, size=4)
+    assert coreset.size > 0
+    assert coreset.site is not None
     path = tmp_path / "c.parquet"
     coreset.save(path)
     data, flips = path.read_bytes(), random.Random(1)
@@ -147,6 +149,7 @@ def test_a_coreset_with_a_flipped_bit_is_refused(tmp_path):
             continue
         np.testing.assert_array_equal(loaded.weights, coreset.weights)
         np.testing.assert_array_equal(loaded.rows["x"], coreset.rows["x"])
+        assert loaded.site.to_dict() == coreset.site.to_dict()
         assert loaded.model.to_dict() == coreset.model.to_dict()
 
 

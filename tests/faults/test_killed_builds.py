@@ -19,7 +19,7 @@ import decoct
 from decoct.building.checkpoint import read_checkpoint
 from decoct.cli import main
 from decoct.runtime.files import remove_parts, write_atomically
-from tests.faults.conftest import SLOW_COMMAND, build_words, rounds_done, wait_for
+from tests.faults.conftest import KL, SLOW_COMMAND, build_words, rounds_done, wait_for
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +43,8 @@ def assert_gone_on_with(coreset, done, whole):
 def assert_same_coreset(one, two):
     assert pq.read_table(one).equals(pq.read_table(two))
     reports = [decoct.load(path).report for path in (one, two)]
+    sites = [decoct.load(path).site for path in (one, two)]
+    assert sites[0].to_dict() == sites[1].to_dict()
     assert reports[0].passes == reports[1].passes
     assert reports[0].predicted_kl == reports[1].predicted_kl
 
@@ -114,7 +116,7 @@ def test_ctrl_c_in_a_terminal(table, whole, tmp_path, started):
     shown: list[str] = []
     reader = threading.Thread(target=lambda: shown.extend(iter(lambda: process.stdout.read(1), "")))
     reader.start()
-    wait_for(process, lambda: rounds_done(saved) and " of 4" in "".join(shown))
+    wait_for(process, lambda: rounds_done(saved) and " of 8" in "".join(shown))
     typed = time.monotonic()
     process.stdin.write("\x03")
     process.stdin.flush()
@@ -145,7 +147,7 @@ def test_sigterm_in_the_first_round(table, tmp_path, started):
     )
     assert os.listdir(tmp_path) == ["saved"]
     kept = read_checkpoint(saved)
-    assert (kept["request"]["size"], kept["infos"]) == (12, [])
+    assert (kept["request"]["kl"], kept["infos"]) == (KL, [])
 
 
 SCRIPT = """
@@ -160,7 +162,7 @@ ArrowRows._convert = slowly
 rows = decoct.rows(sys.argv[1])
 model = from_formula("y ~ a + b + c + d", rows, "bernoulli")
 try:
-    decoct.build(model, rows, size=12, seed=3, checkpoint=sys.argv[2])
+    decoct.build(model, rows, kl=float(sys.argv[3]), seed=3, checkpoint=sys.argv[2])
 except KeyboardInterrupt:
     print([thread.name for thread in threading.enumerate()])
     raise
@@ -169,7 +171,7 @@ except KeyboardInterrupt:
 
 def test_ctrl_c_of_a_script(table, whole, tmp_path, started):
     saved = tmp_path / "saved"
-    process = started(sys.executable, "-c", SCRIPT, table, saved)
+    process = started(sys.executable, "-c", SCRIPT, table, saved, KL)
     wait_for(process, lambda: rounds_done(saved))
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
@@ -184,3 +186,4 @@ def test_ctrl_c_of_a_script(table, whole, tmp_path, started):
     assert_gone_on_with(resumed, done, whole)
     np.testing.assert_array_equal(resumed.weights, decoct.load(whole).weights)
     np.testing.assert_array_equal(resumed.indices, decoct.load(whole).indices)
+    assert resumed.site.to_dict() == decoct.load(whole).site.to_dict()

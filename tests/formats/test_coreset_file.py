@@ -1,5 +1,6 @@
 """Saving and loading: round trips, readability, damage, atomicity."""
 
+import base64
 import json
 
 import jax
@@ -11,9 +12,11 @@ import pytest
 
 import decoct
 from decoct import models
+from decoct.constructions import Uniform
 from decoct.errors import CoresetFileError, RequestError
 from decoct.formats import coreset_file
 from decoct.models.formula.model import from_formula
+from decoct.models.site import GaussianSite
 
 
 def table(n=300):
@@ -292,3 +295,52 @@ def test_columns_by_the_names_that_the_file_has_of_its_own(tmp_path):
     np.testing.assert_array_equal(loaded.weights, coreset.weights)
     np.testing.assert_array_equal(loaded.indices, coreset.indices)
     assert decoct.check(loaded, rows).kl == decoct.check(coreset, rows).kl
+
+
+def with_site():
+    """A coreset of no rows, with a site of numbers that no short decimal has."""
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(300, 2))
+    rows = {"x": x, "y": (rng.random(300) < 0.4).astype(int)}
+    built = decoct.build(models.LogisticRegression(), rows, size=10, method=Uniform())
+    half = rng.normal(size=(2, 2)) / 3.0
+    site = GaussianSite(rng.normal(size=2), rng.normal(size=2), half @ half.T, 1.0 / 3.0)
+    none = {name: column[:0] for name, column in built.rows.items()}
+    nothing = np.zeros(0, np.int64)
+    return decoct.Coreset(nothing, np.zeros(0), none, 300, built.model, built.report, site), built
+
+
+def test_a_site_comes_back_to_the_last_bit(tmp_path):
+    coreset, _ = with_site()
+    coreset.save(tmp_path / "site.parquet")
+    loaded = decoct.load(tmp_path / "site.parquet")
+    assert loaded.size == 0
+    for name in ("centre", "linear", "precision", "constant"):
+        np.testing.assert_array_equal(getattr(loaded.site, name), getattr(coreset.site, name))
+
+
+def test_only_files_with_a_site_have_the_format_that_older_versions_refuse(tmp_path):
+    formats = []
+    for coreset in with_site():
+        coreset.save(tmp_path / "one.parquet")
+        metadata = pq.read_schema(tmp_path / "one.parquet").metadata[b"decoct"]
+        formats.append(json.loads(metadata)["format"])
+    assert formats == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"centre": "AAAA"}, "damaged"),
+        ({"centre": "no base64"}, "damaged"),
+        ({"linear": ""}, "do not fit"),
+        ({"precision": base64.b64encode(-np.eye(2)).decode()}, "no Gaussian has"),
+        ({"linear": base64.b64encode(np.full(2, np.nan)).decode()}, "not finite"),
+    ],
+)
+def test_a_damaged_site_is_refused(tmp_path, change, message):
+    path = tmp_path / "site.parquet"
+    with_site()[0].save(path)
+    rewritten(path, lambda t, d: d["site"].update(change))
+    with pytest.raises(CoresetFileError, match=message):
+        decoct.load(path)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import decoct
-from decoct.constructions import Uniform
+from decoct.constructions import IteratedHilbert, Uniform
 
 stanli = pytest.importorskip("stanli")
 
@@ -50,12 +50,13 @@ model {
 """
 
 
-def logistic_coreset(size=40, n=400, seed=0):
+def logistic_coreset(size=40, n=400, seed=0, site=False):
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(n, 3))
     y = rng.random(n) < 1 / (1 + np.exp(-x @ np.array([1.0, -0.5, 0.0])))
     model = decoct.models.LogisticRegression(prior_scale=2.0)
-    return decoct.build(model, {"x": x, "y": y}, size=size)
+    method = IteratedHilbert(site=site)
+    return decoct.build(model, {"x": x, "y": y}, size=size, method=method)
 
 
 @pytest.fixture(scope="module")
@@ -170,6 +171,45 @@ def test_what_is_written(coreset, file):
     np.testing.assert_array_equal(written["covariates"], coreset.rows["x"])
     assert written["late"] == [int(value) for value in coreset.rows["y"]]
     assert [p.name for p in file.parent.iterdir()] == ["rows.json"]
+
+
+SITE_DATA = """
+  int<lower=1> d;
+  vector[d] site_centre;
+  vector[d] site_linear;
+  matrix[d, d] site_precision;
+}
+parameters"""
+
+SITE_TARGET = """
+  target += dot_product(site_linear, beta - site_centre)
+            - 0.5 * quad_form(site_precision, beta - site_centre);
+}
+"""
+WITH_SITE = LOGISTIC.replace("\n}\nparameters", SITE_DATA)[:-2] + SITE_TARGET
+
+
+@pytest.mark.parametrize("size", [0, 5])
+def test_a_site_is_one_more_statement(size, file):
+    """Rows and site together have the coreset's density, up to a constant, and its gradient."""
+    coreset = logistic_coreset(size=size, site=True)
+    assert coreset.site is not None
+    assert coreset.size <= size
+    coreset.to_stan(file, constants={"D": 3, "prior_scale": 2.0})
+    written = json.loads(file.read_text())
+    assert written["N"] == coreset.size == len(written["w"])
+    assert written["d"] == 3
+    np.testing.assert_array_equal(written["site_precision"], coreset.site.precision)
+    model = program(WITH_SITE, file)
+    shift = []
+    with jax.enable_x64(True):
+        ours = jax.value_and_grad(lambda z: coreset.log_density(z))
+        for z in np.random.default_rng(1).normal(size=(6, 3)):
+            value, gradient = ours(jnp.asarray(z))
+            theirs = model.log_prob_grad(z)
+            shift.append(theirs[0] - float(value))
+            np.testing.assert_allclose(theirs[1], gradient, atol=1e-9)
+    np.testing.assert_allclose(shift, shift[0], atol=1e-9)
 
 
 def table_coreset(**columns):

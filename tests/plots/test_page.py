@@ -90,6 +90,9 @@ def test_the_figures_are_the_certificate_s(coreset, check):
     assert check.verdict[1:] in text
     assert f"{check.kl:.2g} KL(coreset‖full), nats" in text
     assert f"{check.khat:.2f} Pareto k-hat" in text
+    assert "all rows evaluated at the draws" in text
+    sampled = Page(report_page(coreset, check=replace(check, sampled_rows=99))).text
+    assert "99, and second-order sums of all rows evaluated at the draws" in sampled
     assert f"{coreset.size} of {N:,} rows, LogisticRegression on y ~ a + C(port)" in text
     heaviest = coreset.indices[np.argmax(coreset.weights)]
     assert re.search(rf"\b{heaviest} {coreset.weights.max():,.4g}\b", text)

@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 import decoct
-from decoct.constructions import Uniform
+from decoct.constructions import IteratedHilbert, Uniform
 from decoct.models.formula.model import from_formula
 from decoct.samplers import NUTS, Exact, Laplace
 
@@ -16,7 +16,8 @@ ROWS = decoct.rows({"x": Y})
 
 @pytest.fixture(scope="module")
 def coreset():
-    return decoct.build(decoct.models.GaussianMean(covariance=np.eye(1)), ROWS, size=6)
+    model = decoct.models.GaussianMean(covariance=np.eye(1))
+    return decoct.build(model, ROWS, size=6, method=IteratedHilbert(site=False))
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +111,18 @@ def test_loo_of_the_tables_rows_is_the_exact_one(coreset, draws):
     # 4,000 independent draws: pointwise errors are far below one hundredth
     assert float(loo.elpd) == pytest.approx(exact_elpd(), abs=0.05)
     assert "log_likelihood" not in draws.children
+
+
+def test_a_coreset_of_no_row_has_the_likelihood_of_the_tables_rows(draws):
+    """Its site stands for all rows; none is kept, so none is refused."""
+    model = decoct.models.GaussianMean(covariance=np.eye(1))
+    bare = decoct.build(model, ROWS, size=0, method=IteratedHilbert(site=True))
+    part = np.arange(0, 120, 4)
+    values = bare.log_likelihood(draws, ROWS.take(part))["log_likelihood"]["rows"]
+    mu = draws["posterior"]["mean"].to_numpy()[..., 0]
+    np.testing.assert_allclose(
+        values, stats.norm.logpdf(Y[part, 0], mu[..., None], 1.0), rtol=1e-12
+    )
 
 
 def test_a_part_of_the_table(coreset, draws):

@@ -77,9 +77,14 @@ class NumPyroModel(BridgeModel):
 
     def to_numpyro(self, coreset: Coreset) -> tuple[WeightedModel, tuple[Any, ...]]:
         """Return the posterior of weighted rows as a NumPyro model; see `Coreset.to_numpyro`."""
-        kept = {name: jnp.asarray(np.asarray(coreset.rows[name])) for name in self.inputs}
+        rows, weights = coreset.rows, coreset.weights
+        if not coreset.size:  # NumPyro has no plate of size 0
+            rows = {name: values[:1] for name, values in self.template.items()}
+            weights = np.zeros(1)
+        kept = {name: jnp.asarray(np.asarray(rows[name])) for name in self.inputs}
         given = positional(self.program.model, {**self.program.constants, **kept})
-        weighted = WeightedModel(self.program, self.inputs, tuple(given), coreset.weights)
+        names, latents = tuple(given), tuple(sorted(self.start))
+        weighted = WeightedModel(self.program, self.inputs, names, weights, coreset.site, latents)
         return weighted, tuple(given.values())
 
     def constrain(self, params: Params) -> dict[str, Array]:

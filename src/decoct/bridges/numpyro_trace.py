@@ -11,7 +11,8 @@ A site's batch axes are aligned at the right, so that the plate's axis is its ``
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import copy
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -31,6 +32,10 @@ from numpyro.primitives import Messenger
 from decoct.bridges.rewrites import PackageForm
 from decoct.errors import RequestError
 from decoct.models.base import Params
+from decoct.models.site import GaussianSite
+
+SITE = "coreset_site"
+"""Name of the factor that stands for the rows that are not kept."""
 
 Site = dict[str, Any]
 """A site of a NumPyro trace."""
@@ -75,7 +80,8 @@ class RowsPlate(Messenger):
 
     A plate of a fixed size N that is handed n rows becomes one of n rows without the factor N/n
     that NumPyro puts on subsamples. Weights act as those of ``numpyro.handlers.scale``, except that
-    zeros are allowed and only observed sites of this plate are touched.
+    zeros are allowed and only observed sites of this plate are touched. If all are 0, the rows are
+    masked.
 
     Parameters
     ----------
@@ -113,9 +119,44 @@ class RowsPlate(Messenger):
             return
         if self.ratio != 1.0 and msg["scale"] is not None:
             msg["scale"] = msg["scale"] / self.ratio
-        if self.weights is not None and msg["is_observed"]:
+        if self.weights is None or not msg["is_observed"]:
+            return
+        if not self.weights.values.any():
+            msg["fn"] = msg["fn"].mask(False)  # no 0 · −∞
+        else:
             aligned = self.weights.along(frame.dim)
             msg["scale"] = aligned if msg["scale"] is None else msg["scale"] * aligned
+
+
+class LatentValues(Messenger):
+    """Keep the values of latent sites as a model runs, to give them as one unconstrained vector.
+
+    Parameters
+    ----------
+    names
+        The sites, in the order of the flat parameters.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__(None)
+        self.names = names
+        self.supports: dict[str, Any] = {}
+        self.values: dict[str, Array] = {}
+
+    def process_message(self, msg: Any) -> None:
+        # before a handler further out, such as a reparametrisation, makes another site of it
+        if msg["type"] == "sample" and msg["name"] in self.names:
+            self.supports[msg["name"]] = msg["fn"].support
+
+    def postprocess_message(self, msg: Any) -> None:
+        if msg["name"] in self.supports:
+            self.values[msg["name"]] = msg["value"]
+
+    @property
+    def unconstrained(self) -> Float[Array, " d"]:
+        """z, flat, as `decoct.models.parameters.ParameterSpace` lays it out."""
+        leaves = (biject_to(self.supports[k]).inv(self.values[k]) for k in self.names)
+        return jnp.concatenate([jnp.ravel(leaf) for leaf in leaves])
 
 
 def make_bernoulli_forms(rows: Mapping[str, Array]) -> list[PackageForm]:
@@ -281,6 +322,10 @@ class WeightedModel:
         All its arguments, in order.
     weights : (M,)
         One per row, ≥ 0.
+    site
+        The quadratic in the unconstrained latent values that stands for all other rows.
+    latents
+        Names of the latent sites, in the order of the site's parameters.
 
     Raises
     ------
@@ -289,12 +334,19 @@ class WeightedModel:
     """
 
     def __init__(
-        self, program: Program, inputs: tuple[str, ...], names: tuple[str, ...], weights: np.ndarray
+        self,
+        program: Program,
+        inputs: tuple[str, ...],
+        names: tuple[str, ...],
+        weights: np.ndarray,
+        site: GaussianSite | None = None,
+        latents: Sequence[str] = (),
     ) -> None:
         self.__wrapped__ = program.model
         self.__name__ = getattr(program.model, "__name__", type(program.model).__name__)
         self.program, self.inputs, self.names = program, inputs, names
-        self.weights = Weights(weights)
+        # a copy: JAX remembers arrays that a function closes over, in NumPyro's precision
+        self.weights, self.site, self.latents = Weights(weights), copy.deepcopy(site), latents
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         given = {**dict(zip(self.names, args, strict=False)), **kwargs}
@@ -308,8 +360,12 @@ class WeightedModel:
                 f"The weighted model has {known} weights and was given {n} rows; give "
                 "it the coreset's rows. For other rows call your own model, with the same draws."
             )
-        with RowsPlate(None, self.program.plate, n, self.weights if complete else None):
-            return self.program.model(**given)
+        kept = LatentValues(self.latents)
+        with kept, RowsPlate(None, self.program.plate, n, self.weights if complete else None):
+            returned = self.program.model(**given)
+        if complete and self.site is not None:
+            numpyro.factor(SITE, self.site.log_density(kept.unconstrained))
+        return returned
 
 
 def _placed(params: Params, site: Site) -> Any:

@@ -124,7 +124,8 @@ class PyMCModel(BridgeModel):
         """Return the posterior of weighted rows as a PyMC model; see `Coreset.to_pymc`."""
         given = {name: coreset.rows[name] for name in self.inputs}
         rows = self.encode(given, coreset.indices)
-        return weighted_model(self.model, rows, coreset.indices, coreset.weights, coreset.n_rows)
+        indices, weights = coreset.indices, coreset.weights
+        return weighted_model(self.model, rows, indices, weights, coreset.n_rows, coreset.site)
 
     @property
     def model(self) -> pm.Model:

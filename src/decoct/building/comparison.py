@@ -3,7 +3,7 @@
 Every method is built once, at all sizes. Draws of every coreset posterior are then evaluated on all
 rows in one shared pass, and judged as `decoct.check` judges them (`diagnostics.verdict`):
 
-    KL(π_w‖π) = log mean e^D − mean D,   D_s = Σ_n f_n(θ_s) − Σ w_n f_n(θ_s),
+    KL(π_w‖π) = log mean e^D − mean D,   D_s = Σ_n f_n(θ_s) − s(θ_s) − Σ w_n f_n(θ_s),
 
 and the draws that importance weights leave. Uniform subsampling is always among the methods. The
 Laplace approximation of the full posterior is the alternative that keeps no rows: its KL is that of
@@ -22,6 +22,7 @@ import numpy as np
 from jaxtyping import Float
 
 from decoct.building.driver import path
+from decoct.certificates.certificate import log_ratios_at
 from decoct.constructions import (
     Construction,
     Uniform,
@@ -277,12 +278,10 @@ class _Entry:
         assert self.z is not None
         if self.known is None:
             assert self.coreset is not None
-            kept = potentials.model.encode(self.coreset.rows, self.coreset.indices)
-            known = self.coreset.weights @ potentials.vectors(dict(kept), self.z)
+            ratios = log_ratios_at(self.coreset, potentials, self.z[None], totals)
         else:
-            known = self.known - potentials.log_prior(self.z)
-        ratios = totals - known
-        found = judge(ratios[None])
+            ratios = (totals - self.known + potentials.log_prior(self.z))[None]
+        found = judge(ratios)
         self.line = replace(
             self.line,
             kl=found.kl.reverse,

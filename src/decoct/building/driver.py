@@ -26,7 +26,7 @@ from decoct.data.base import Rows, name_files
 from decoct.data.encoded import encoded
 from decoct.data.progress_rows import counted_rows, traffic
 from decoct.data.tables import rows as as_rows
-from decoct.errors import ShortBuildWarning
+from decoct.errors import RequestError, ShortBuildWarning
 from decoct.models.base import AbstractModel, require_model
 from decoct.passes.potentials import Potentials
 from decoct.report import Report, described
@@ -48,10 +48,12 @@ def build(
     progress: bool | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> Coreset:
-    """Compress the rows to a small weighted subset that carries the posterior.
+    """Compress the rows to a few weighted ones, and a site, that carry the posterior.
 
     Minimises KL(π_w‖π) over weights w ≥ 0 with at most ``size`` of them positive (Campbell &
-    Beronov 2019, Eq. 5).
+    Beronov 2019, Eq. 5). A Gaussian site, a quadratic in the unconstrained parameters, stands for
+    all rows that are not kept; where it cannot, the weighted rows stand alone, and the report says
+    why (`Report.no_site`). ``method=IteratedHilbert(site=False)`` asks for rows alone.
 
     Parameters
     ----------
@@ -62,10 +64,10 @@ def build(
     rows
         Anything `decoct.rows` accepts.
     size
-        Most rows to keep, 1 ≤ size ≤ N.
+        Most rows to keep, 0 ≤ size ≤ N; 0 is a site alone.
     kl
         Instead of ``size``: grow until KL(π_w‖π), its Monte Carlo error included, is at most this
-        many nats.
+        many nats. With neither, 0.01.
     method
         A construction of `decoct.constructions`; default `IteratedHilbert`.
     sampler
@@ -133,9 +135,13 @@ def path(
     sizes
         Sizes wanted, in any order; the answer is in ascending order of size, repeats removed.
     """
-    largest = max(sizes, default=0)
-    request = Request.checked(size=largest, kl=None, method=method, sampler=sampler, seed=seed)
     wanted = tuple(sorted({whole("sizes", one) for one in sizes}))
+    if not wanted:
+        raise RequestError("sizes is empty; give at least one size.")
+    # the smallest is checked too: 0 is a size with a site only
+    asked = {"kl": None, "method": method, "sampler": sampler, "seed": seed}
+    Request.checked(size=wanted[0], **asked)
+    request = Request.checked(size=wanted[-1], **asked)
     return run(model, rows, dataclasses.replace(request, sizes=wanted), progress)
 
 

@@ -19,6 +19,9 @@ from decoct.runtime.randomness import checked_seed
 from decoct.samplers.automatic import Automatic
 from decoct.samplers.base import Sampler, require_sampler
 
+DEFAULT_KL = 0.01
+"""Nats that a build reaches where neither a size nor a KL is asked for."""
+
 LARGEST_KL_SIZE = 1000
 """Most rows a ``kl`` build keeps unless the method's ``max_size`` says otherwise."""
 
@@ -37,13 +40,17 @@ class Request:
     @classmethod
     def checked(cls, *, size, kl, method, sampler, seed) -> Request:
         """Refuse a request that cannot be meant."""
-        if (size is None) == (kl is None):
+        method = IteratedHilbert() if method is None else method
+        if size is not None and kl is not None:
             raise RequestError("Give either size= (rows to keep) or kl= (nats to reach), not both.")
         if size is not None:
             size = whole("size", size)
-        else:
+        elif kl is not None:
             kl = positive("kl", kl)
-        method = IteratedHilbert() if method is None else method
+        elif isinstance(method, IteratedHilbert):
+            kl = DEFAULT_KL
+        else:
+            raise RequestError(f"{type(method).__name__} takes size=, the rows to keep; give it.")
         sampler = Automatic() if sampler is None else sampler
         if isinstance(method, type) or not hasattr(method, "step"):
             raise RequestError(

@@ -1,1 +1,1 @@
-"""How close a coreset posterior is to that of all rows, measured in one pass."""
+"""How close a coreset posterior is to that of all rows, measured afterwards."""

@@ -32,6 +32,7 @@ def build(
     size: MaybeWhole = None,
     kl: float | None = None,
     method: str = "iterated-hilbert",
+    site: bool = True,
     seed: Whole = 0,
     prior_scale: float = 1.0,
     standardize: bool = True,
@@ -40,20 +41,20 @@ def build(
     json: Flag = False,
     quiet: Quiet = False,
 ) -> int:
-    """Boil a table down to a few weighted rows that carry its posterior.
+    """Compress a table to a few weighted rows that carry its posterior.
 
-    Give --size (how many rows to keep) or --kl (how close to come, in nats). The coreset is one
-    Parquet file that R, DuckDB or pandas can read too.
+    Give --size (how many rows to keep) or --kl (how close to come, in nats); with neither the
+    coreset comes within 0.01 nats. It is one Parquet file that R, DuckDB or pandas can read too.
 
     For example:
 
     ```
     decoct build flights.parquet --formula "late ~ temp + C(origin)" \\
-        --family bernoulli --size 200 -o late.coreset.parquet
+        --family bernoulli --size 10 -o late.coreset.parquet
     decoct build "data/*.csv" --formula "trips ~ temp + C(hour)" \\
         --family poisson --kl 0.01 --checkpoint trips.npz -o trips.coreset.parquet
     decoct build "s3://bucket/clicks/*.parquet" --formula "click ~ C(site) + age" \\
-        --family bernoulli --size 300 --dask tcp://scheduler:8786 -o clicks.coreset.parquet
+        --family bernoulli --size 50 --dask tcp://scheduler:8786 -o clicks.coreset.parquet
     ```
 
     Exit codes: 0 done; 1 written, but short of what was asked; 2 bad input, nothing written;
@@ -71,7 +72,7 @@ def build(
     family
         Distribution of the response; poisson has a log link.
     size
-        Most rows to keep.
+        Most rows to keep; 0 is a site alone.
     kl
         Keep as few rows as bring KL(coreset posterior || full posterior) to this many nats.
     method
@@ -79,6 +80,9 @@ def build(
         moment-matching, pursuit, sensitivity, sparse-vi or uniform. All but the first take --size
         only. sparse-vi chooses among 2000 rows at a time and moves with the coreset posterior; the
         others use the Laplace approximation of the full posterior.
+    site
+        Let a Gaussian site, a quadratic in the coefficients, stand for all rows that are not kept.
+        With --no-site, and by every method but iterated-hilbert, the weighted rows stand alone.
     seed
         The same seed on the same table gives the same coreset.
     prior_scale
@@ -102,10 +106,12 @@ def build(
     seed_in_range(seed)
     _check_paths(table, output, checkpoint)
 
+    from dataclasses import replace
     from functools import partial
 
     from decoct.building.driver import run
     from decoct.building.request import Request
+    from decoct.constructions import IteratedHilbert
     from decoct.constructions.registry import make_construction
     from decoct.coreset import Coreset
     from decoct.data.progress_rows import counted_rows
@@ -114,6 +120,8 @@ def build(
 
     shown = False if quiet else None
     construction = make_construction(method)
+    if not site and isinstance(construction, IteratedHilbert):
+        construction = replace(construction, site=False)
     request = Request.checked(size=size, kl=kl, method=construction, sampler=None, seed=seed)
     try:
         with opened(table, dask) as rows:
@@ -140,8 +148,6 @@ def build(
 
 
 def _check_request(size: int | None, kl: float | None) -> None:
-    if size is None and kl is None:
-        raise out.UsageError("Give --size (rows to keep) or --kl (nats to reach).")
     if size is not None and kl is not None:
         raise out.UsageError("Give either --size or --kl, not both.")
 
@@ -180,6 +186,8 @@ def _figures(coreset: Coreset) -> dict[str, Any]:
     return {
         "size": coreset.size,
         "n_rows": coreset.n_rows,
+        "site": coreset.site is not None,
+        "no_site": report.no_site,
         "predicted_kl": report.predicted_kl,
         "method": report.method["name"],
         "status": report.status.name,
@@ -201,9 +209,11 @@ def _figures(coreset: Coreset) -> dict[str, Any]:
 def _summary(coreset: Coreset, output: Path) -> str:
     f = _figures(coreset)
     kl = "not predicted" if f["predicted_kl"] is None else f"{f['predicted_kl']:.2g} nats"
+    rest = ", a site for all others" if f["site"] else ""
     lines = [
         f"{len(f['coefficients'])} coefficients",
-        f"{output}: {f['size']:,} of {f['n_rows']:,} rows kept, predicted KL {kl}",
+        f"{output}: {f['size']:,} of {f['n_rows']:,} rows kept{rest}, predicted KL {kl}",
+        *([f"No site: {f['no_site']}."] if f["no_site"] else []),
         f"{f['rounds']} rounds, {f['passes']} passes over the data, {f['seconds']:.1f} s",
         *out.travelled(f["traffic"]),
         f"Next: decoct sample {output} -o posterior.nc",

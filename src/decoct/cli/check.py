@@ -1,4 +1,4 @@
-"""``decoct check``: the certificate of a coreset, from one pass over the table."""
+"""``decoct check``: the certificate of a coreset."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ def check(
     *,
     posterior: Path | None = None,
     dask: str | None = None,
+    exact: Flag = False,
     json: Flag = False,
 ) -> int:
     """Measure how far the coreset posterior is from the full-data posterior, in nats.
 
-    One pass over the table. Without --posterior, the coreset is sampled first. The verdict looks at
+    Large tables are summed to second order, and the rest is estimated from a sample of rows where
+    that is precise enough. Without --posterior, the coreset is sampled first. The verdict looks at
     the KL, at k-hat, at R-hat and effective size of the draws, and, up to 50 parameters, for modes
     without draws.
 
@@ -44,7 +46,9 @@ def check(
         Draws that 'decoct sample' wrote for this coreset.
     dask
         Address of a Dask scheduler, such as tcp://host:8786, whose workers read the table (Parquet)
-        and do the pass.
+        and do the passes.
+    exact
+        Evaluate all rows at all draws.
     json
         Print one JSON object on stdout instead of the verdict.
     """
@@ -55,7 +59,7 @@ def check(
     coreset = decoct.load(file)
     draws = None if posterior is None else read_posterior(posterior, coreset)
     with opened(table, dask) as rows:
-        result = decoct.check(coreset, rows, draws)
+        result = decoct.check(coreset, rows, draws, exact=exact or None)
     moved = traffic(rows)
     if json:
         out.put_json({**result.to_dict(), "file": str(file), "traffic": moved})

@@ -67,8 +67,8 @@ def plot(
     try:
         with opened(table, dask) as rows:
             _require_same_table(coreset, rows)
-            pictures = {
-                "kept_rows": plots.kept_rows(coreset, rows),
+            pictures = {"kept_rows": plots.kept_rows(coreset, rows)} if coreset.size else {}
+            pictures |= {
                 "kl_against_size": plots.kl_against_size({"coreset": _curve(coreset, rows)}),
                 "intervals": plots.intervals(_posteriors(coreset, rows)),
             }
@@ -76,9 +76,9 @@ def plot(
     except KeyboardInterrupt:
         raise KeyboardInterrupt("interrupted; not all pictures were written.") from None
     if json:
-        out.put_json({name: str(path) for name, path in files.items()})
+        out.put_json({name: str(files[name]) for name in pictures})
     else:
-        out.put("\n".join(str(path) for path in files.values()))
+        out.put("\n".join(str(files[name]) for name in pictures))
     return out.DONE
 
 
@@ -124,9 +124,12 @@ def _curve(coreset: Coreset, rows: Any) -> tuple[list[int], list[float]]:
 
     import decoct
 
-    sizes = np.unique(np.geomspace(max(1, coreset.dim), max(coreset.size, coreset.dim), 8).round())
-    within = [int(size) for size in sizes if size <= coreset.n_rows]
-    path = decoct.path(coreset.model, rows, within, seed=coreset.report.seed)
+    site = coreset.site is not None
+    first = 1 if site else coreset.dim
+    sizes = np.unique(np.geomspace(max(1, first), max(coreset.size, first), 8).round())
+    within = [0] * site + [int(size) for size in sizes if size <= coreset.n_rows]
+    method = decoct.constructions.IteratedHilbert(site=site)
+    path = decoct.path(coreset.model, rows, within, method=method, seed=coreset.report.seed)
     points = [(one.size, one.report.predicted_kl or 0.0) for one in path]
     points = [(size, max(kl, ROUND_OFF)) for size, kl in points]
     return [size for size, _ in points], [kl for _, kl in points]
@@ -139,7 +142,7 @@ def _posteriors(coreset: Coreset, rows: Any) -> dict[str, Any]:
 
     names = _names(coreset)
     full = decoct.laplace(coreset.model, rows)
-    kept = decoct.laplace(coreset.model, dict(coreset.rows), coreset.weights)
+    kept = coreset.laplace()
     return {
         name: (names, fit.mean, np.sqrt(np.diag(fit.cov)))
         for name, fit in (("full data", full), (f"{coreset.size} rows kept", kept))

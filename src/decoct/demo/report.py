@@ -27,14 +27,20 @@ def show(figures: Mapping[str, Any], output: Path, console: Console) -> None:
         f"\n[bold]{data['rows']:,} flights, {data['coefficients']} coefficients[/bold]: "
         "logistic regression of arriving late\n"
     )
-    fits = [("coreset", coreset), *(("uniform subsample", one) for one in figures["uniform"])]
+    uniform = [("uniform subsample", one["rows"], one) for one in figures["uniform"]]
+    fits = [
+        ("coreset and its site", coreset["rows"], coreset),
+        ("Laplace fit to all rows", data["rows"], figures["full_laplace"]),
+        *uniform,
+    ]
     errors = [
-        (name, f"{one['rows']:,}", _format(one["kl"]), _format(one["worst_mean_error"]),
+        (name, f"{rows:,}", _format(one["kl"]), _format(one["worst_mean_error"]),
          f"{one['worst_sd_ratio']:.4g}")
-        for name, one in fits
+        for name, rows, one in fits
     ]  # fmt: skip
     heads = ("", "rows", "KL, nats", "worst mean error,\nposterior sd", "worst\nsd ratio")
-    console.print(_make_table("Errors, Laplace fit against Laplace fit to all rows", heads, errors))
+    title = "Errors against the posterior of all rows (uniform: of Laplace fits)"
+    console.print(_make_table(title, heads, errors))
     console.print(_make_certificate_table(coreset["certificate"]))
     phases = [(name, f"{one:,.1f}") for name, one in seconds.items()]
     table = _make_table("Seconds in this run", ("", "s"), phases)
@@ -63,7 +69,7 @@ def _make_certificate_table(found: Mapping[str, Any]) -> Table:
 
 def _make_sampling_table(figures: Mapping[str, Any]) -> Table:
     nuts, full = figures["nuts_on_coreset"], figures["nuts_on_all_rows"]
-    seconds, sizes = figures["seconds"], len(figures["curve"]["coreset"][0])
+    seconds, sizes = figures["seconds"], len(figures["curve"]["coreset, predicted"][0])
     route = ("formula", "building the coresets", "sampling the coreset", "certificate")
     through = f"through the coreset: build {sizes} sizes, sample, certify"
     on_all = (

@@ -21,7 +21,9 @@ from decoct.data.base import Columns
 from decoct.errors import CoresetFileError
 from decoct.runtime.files import require_writable, write_atomically
 
-FORMAT = 1
+FORMAT = 2
+"""Of files with a site, which a decoct that knows none must refuse; files without one have 1."""
+
 KEY = b"decoct"
 DIGEST = b"decoct_sha256"
 """Of the JSON and all columns: a coreset that changed on the disk is not taken for one."""
@@ -81,7 +83,7 @@ def write_coreset(
     columns["_row"] = pa.array(indices, pa.int64())
     columns["_weight"] = pa.array(weights, pa.float64())
     whole = {
-        "format": FORMAT,
+        "format": FORMAT if "site" in description else 1,
         **description,
         "shapes": {name: list(np.shape(column)[1:]) for name, column in rows.items()},
         "dtypes": {name: column.dtype.str for name, column in rows.items()},

@@ -4,8 +4,9 @@ Stan has no weights on observations. A program gets them by multiplying the log 
 
     log π_w(θ) = log π₀(θ) + Σ_n w_n f_n(θ),    target += w[n] * ..._lpdf(y[n] | ...),
 
-so that what is written here is what its data block reads, with ``N`` and ``w``. Stan itself is not
-needed.
+so that what is written here is what its data block reads, with ``N`` and ``w``. A coreset's site,
+the quadratic that stands for the rows that are not kept, is ``d``, ``site_centre``, ``site_linear``
+and ``site_precision``. Stan itself is not needed.
 """
 
 from __future__ import annotations
@@ -19,10 +20,14 @@ from typing import Any
 import numpy as np
 
 from decoct.errors import RequestError
+from decoct.models.site import GaussianSite
 from decoct.runtime.files import require_writable, write_atomically
 
 ROWS, WEIGHTS = "N", "w"
 """Names of the number of kept rows, and of their weights."""
+
+SITE = ("d", "site_centre", "site_linear", "site_precision")
+"""Names of what a site is made of."""
 
 _IDENTIFIER = re.compile(r"[A-Za-z](?:\w*[A-Za-z0-9]|_?)", re.ASCII)
 
@@ -34,6 +39,7 @@ def write_stan(
     columns: Mapping[str, str] | Collection[str] | None = None,
     constants: Mapping[str, Any] | None = None,
     count_from_one: Collection[str] = (),
+    site: GaussianSite | None = None,
 ) -> None:
     """Write the kept rows, their number and their weights as the JSON that Stan reads.
 
@@ -50,6 +56,8 @@ def write_stan(
     count_from_one
         Columns of group numbers counted from 0, as in Python, that the Stan program uses as
         indices: 1 is added. All others are written as they are.
+    site
+        The quadratic that stands for all other rows, written without its constant.
 
     Raises
     ------
@@ -60,7 +68,23 @@ def write_stan(
     Notes
     -----
     Booleans become 0 and 1, whole numbers stay whole, and a column of vectors becomes an array of
-    them: ``array[N] vector[D]`` or ``matrix[N, D]``.
+    them: ``array[N] vector[D]`` or ``matrix[N, D]``. Columns of no rows are empty lists.
+
+    With a site the data block has::
+
+        int<lower=0> N;  // may be 0
+        int<lower=1> d;
+        vector[d] site_centre;
+        vector[d] site_linear;
+        matrix[d, d] site_precision;
+
+    and the model block, once::
+
+        target += dot_product(site_linear, theta - site_centre)
+                  - 0.5 * quad_form(site_precision, theta - site_centre);
+
+    where theta is the vector of the model's unconstrained parameters in decoct's order, by name and
+    flat: for regressions the coefficients. No Jacobian belongs to it.
     """
     target = require_writable(path, "path")
     wanted = _wanted(rows, columns)
@@ -71,6 +95,9 @@ def write_stan(
             f"{', '.join(wanted)}."
         )
     entries: list[tuple[str, Any]] = [(ROWS, len(weights)), (WEIGHTS, weights)]
+    if site is not None:
+        parts = (np.asarray(site.dim), site.centre, site.linear, site.precision)
+        entries += zip(SITE, parts, strict=True)
     for column, name in wanted.items():
         values = _numbers(np.asarray(rows[column]), f"Column '{column}'", column)
         entries.append((name, _from_one(values, column) if column in count_from_one else values))
@@ -144,7 +171,8 @@ def _check_names(names: list[str]) -> None:
         if names.count(name) > 1:
             raise RequestError(
                 f"Two data would be called '{name}' in Stan ({ROWS} is the number of kept rows and "
-                f"{WEIGHTS} are the weights); rename a column: columns={{'{name}': '{name}_1'}}."
+                f"{WEIGHTS} are the weights; {', '.join(SITE)} are the site); rename a column: "
+                f"columns={{'{name}': '{name}_1'}}."
             )
         if not _IDENTIFIER.fullmatch(name) or name.endswith("__"):
             raise RequestError(

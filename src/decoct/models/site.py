@@ -8,6 +8,7 @@ of likelihood terms. A coreset with a site has log π_w = log π₀ + s + Σ w_m
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 from typing import Any
 
@@ -78,11 +79,11 @@ class GaussianSite(eqx.Module):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return numbers and nested lists, ready for JSON."""
+        """Return what JSON can hold: arrays as base64 of little-endian float64, row by row."""
         return {
-            "centre": self.centre.tolist(),
-            "linear": self.linear.tolist(),
-            "precision": self.precision.tolist(),
+            "centre": _encoded(self.centre),
+            "linear": _encoded(self.linear),
+            "precision": _encoded(self.precision),
             "constant": float(self.constant),
         }
 
@@ -96,14 +97,15 @@ class GaussianSite(eqx.Module):
             A number is not finite, shapes do not fit, or the precision is not that of a Gaussian.
         """
         centre, linear, precision = (
-            np.asarray(spec[name], dtype=np.float64) for name in ("centre", "linear", "precision")
+            _decoded(spec[name]) for name in ("centre", "linear", "precision")
         )
         d = len(centre)
-        if linear.shape != (d,) or precision.shape != (d, d):
+        if len(linear) != d or len(precision) != d * d:
             raise CoresetFileError(
-                f"The file's site has a centre of {d} parameters, a linear term of shape "
-                f"{linear.shape} and a precision of shape {precision.shape}; they do not fit."
+                f"The file's site has a centre of {d} parameters, a linear term of {len(linear)} "
+                f"and a precision of {len(precision)} numbers; they do not fit."
             )
+        precision = precision.reshape(d, d)
         whole = np.concatenate([centre, linear, precision.ravel(), [float(spec["constant"])]])
         if not np.isfinite(whole).all():
             raise CoresetFileError("The file's site has numbers that are not finite.")
@@ -113,3 +115,11 @@ class GaussianSite(eqx.Module):
         ):
             raise CoresetFileError("The file's site has a precision that no Gaussian has.")
         return cls(centre, linear, precision, float(spec["constant"]))
+
+
+def _encoded(values: np.ndarray) -> str:
+    return base64.b64encode(np.ascontiguousarray(values, dtype="<f8").tobytes()).decode()
+
+
+def _decoded(text: str) -> Float[np.ndarray, " n"]:
+    return np.frombuffer(base64.b64decode(text, validate=True), dtype="<f8").astype(np.float64)

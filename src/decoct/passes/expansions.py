@@ -67,6 +67,13 @@ class Expansion(NamedTuple):
         """Return the expansion smoothed over N(centre, LLᵀ), at points L e_k away from it."""
         return cls(np.asarray(centre), np.asarray(factor), directions @ np.asarray(factor).T)
 
+    def moved(self, centre: np.ndarray, factor: np.ndarray) -> Expansion:
+        """Return the same expansion over another Gaussian N(centre, LLᵀ)."""
+        directions = np.zeros_like(self.offsets)
+        if np.any(self.offsets):
+            directions = np.linalg.solve(np.asarray(self.factor), np.asarray(self.offsets).T).T
+        return Expansion.over(centre, factor, directions)
+
 
 def antithetic(rng: np.random.Generator, count: int, dim: int) -> Float[np.ndarray, "K d"]:
     """Return pairs ±e of directions, orthogonal as far as there are dimensions, of length √d.
@@ -91,6 +98,7 @@ def expand_chunk(
         value, slope, bend = _along_predictor(model, at, x, rows)
         hessian = x.T @ ((weights * bend)[:, None] * x)
         value, gradient = weights @ value, x.T @ (weights * slope)
+        covariance = at.factor @ at.factor.T
     else:
 
         def total(z):
@@ -102,8 +110,9 @@ def expand_chunk(
         value, gradient, hessian = jax.tree.map(
             lambda part: part.mean(axis=0), jax.lax.map(at_point, at.offsets)
         )
-    variance = ((at.factor @ at.factor.T) * hessian).sum()
-    return value - 0.5 * variance, gradient, hessian
+        # that of the points, so that a quadratic is its own expansion, constant included
+        covariance = at.offsets.T @ at.offsets / at.points
+    return value - 0.5 * (covariance * hessian).sum(), gradient, hessian
 
 
 @eqx.filter_jit

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, UInt
 
 from decoct.data.base import Chunk, Columns
 
@@ -30,6 +30,9 @@ class Pool(NamedTuple):
         rows = {name: column[places] for name, column in self.rows.items()}
         return Pool(self.indices[places], rows)
 
+
+BLOCK = 8192
+"""Rows whose random numbers are made at once, by one program for all tables."""
 
 EMPTY_POOL = Pool(np.zeros(0, dtype=np.int64), {})
 
@@ -79,10 +82,16 @@ class Reservoir:
         return Reservoir(self.places, self.scores[which], self.indices[which], rows)
 
 
-@jax.jit
-def row_exponentials(key, numbers) -> Float[Array, "n 2"]:
-    """Two standard exponential numbers for each global row number."""
+def row_exponentials(key: jax.Array, numbers: UInt[np.ndarray, " n"]) -> Float[np.ndarray, "n 2"]:
+    """Return two standard exponential numbers for each global row number."""
+    n = len(numbers)
+    padded = np.concatenate([numbers, np.zeros(-n % BLOCK, dtype=np.uint64)])
+    parts = [_exponentials(key, one) for one in padded.reshape(-1, BLOCK)]
+    return np.concatenate([np.asarray(part) for part in parts])[:n] if parts else np.zeros((0, 2))
 
+
+@jax.jit
+def _exponentials(key, numbers) -> Float[Array, "n 2"]:
     def one(number):
         high, low = number >> 32, number & 0xFFFFFFFF
         row_key = jax.random.fold_in(jax.random.fold_in(key, high), low)

@@ -60,6 +60,11 @@ of fewer it does not vectorise them. 64 draws of 32,768 rows: 2 and 4.6 times as
 NORM_DRAWS = 128
 """Draws that ‖g_n‖² is estimated from: it only sets the odds of entering the pool."""
 
+FEWEST = 128
+"""Rows, and `DIRECTIONS` directions, that fewer are padded to, so that one program serves them."""
+
+DIRECTIONS = 8
+
 
 class Curvature(NamedTuple):
     """Value, gradient and Hessian of Σ w_n f_n at one point."""
@@ -67,6 +72,11 @@ class Curvature(NamedTuple):
     value: float
     gradient: Float[np.ndarray, " d"]
     hessian: Float[np.ndarray, "d d"]
+
+    def at(self, delta: Float[np.ndarray, "S d"]) -> Float[np.ndarray, " S"]:
+        """Return the quadratic with these derivatives, δ away from the point."""
+        bent = ((delta @ self.hessian) * delta).sum(axis=1)
+        return self.value + delta @ self.gradient + 0.5 * bent
 
 
 class PassResult(NamedTuple):
@@ -196,6 +206,37 @@ class Potentials:
             norm_sum=float(partial.norm_sum.rounded()),
         )
 
+    def sampling_pass(
+        self,
+        at: Float[np.ndarray, "S d"],
+        size: int,
+        key: jax.Array,
+        expansion: Expansion,
+        scale: float,
+    ) -> tuple[PassResult, tuple[Reservoir, Reservoir]]:
+        """Return exact totals at a few draws, and two reservoirs; see `passes.row_samples`.
+
+        Both hold ``size`` rows, drawn with the odds 1/10 + 9/10 ‖r_n‖/scale.
+        """
+        fn = _PassOf(self.model, self.space, min(size, self.n_rows), scale)
+        partial = self._walk(fn, at, key, expansion)
+        return PassResult(partial.totals.rounded(), exact_draws=len(at)), partial.reservoirs
+
+    @float64
+    def totals_of(
+        self, rows: Columns, weights: Float[np.ndarray, " n"], draws: Float[np.ndarray, "S d"]
+    ) -> Float[np.ndarray, " S"]:
+        """Return Σ w_n f_n(θ_s) over a few encoded rows."""
+        n, at = columns_length(rows), as_embedding(draws)
+        size, total = chunk_rows(at.size), Sum.of(np.zeros(at.size))
+        for begin in range(0, n, size):
+            piece = Chunk(begin, rows).piece(begin, min(begin + size, n))
+            padded, mask = _weighted(piece, size, weights[begin : begin + size])
+            part = _chunk_totals(self.model, self.space, at, padded, mask)
+            total = total + Sum.of(np.asarray(part))
+        self.counts.evaluations += n * at.size
+        return total.rounded()
+
     @float64
     def vectors(
         self, rows: Columns, at: Float[np.ndarray, "S d"] | Embedding
@@ -286,10 +327,8 @@ class Potentials:
         total = None
         for begin in range(0, n, size):
             piece = Chunk(begin, rows).piece(begin, min(begin + size, n))
-            padded, mask = _padded(piece, size)
-            mask = np.zeros(len(mask))
-            mask[: piece.n_rows] = weights[begin : begin + piece.n_rows]
-            parts = expand_chunk(self.model, self.space, at, padded, jnp.asarray(mask))
+            padded, mask = _weighted(piece, size, weights[begin : begin + size])
+            parts = expand_chunk(self.model, self.space, at, padded, mask)
             part = _PartialCurvature(*(Sum.of(np.asarray(one)) for one in parts))
             total = part if total is None else total + part
         self.counts.evaluations += n * self._expansion_cost(at)
@@ -308,7 +347,9 @@ class Potentials:
         self, rows: Columns, at: Expansion, directions: Float[np.ndarray, "k d"]
     ) -> Float[np.ndarray, "n k"]:
         """Return vᵀH_nv of a few encoded rows for each direction v."""
-        return self._of_rows(bends_along, rows, at, directions)
+        k = len(directions)
+        padded = np.concatenate([directions, np.zeros((-k % DIRECTIONS, self.dim))])
+        return self._of_rows(bends_along, rows, at, padded)[:, :k]
 
     def _of_rows(self, kernel: Any, rows: Columns, at: Expansion, points: np.ndarray) -> np.ndarray:
         n, parts = columns_length(rows), []
@@ -316,7 +357,7 @@ class Potentials:
         for begin in range(0, n, size):
             piece = Chunk(begin, rows).piece(begin, min(begin + size, n))
             padded, _ = _padded(piece, size)
-            values = np.asarray(kernel(self.model, self.space, at, padded, jnp.asarray(points)))
+            values = np.asarray(kernel(self.model, self.space, at, padded, points))
             parts.append(values[: piece.n_rows])
         self.counts.evaluations += n * len(points) * at.points
         return np.concatenate(parts) if parts else np.zeros((0, len(points)))
@@ -377,6 +418,7 @@ class _PassOf:
     model: AbstractModel
     space: ParameterSpace
     places: int
+    scale: float | None = None
     size: int = 0
 
     def __call__(
@@ -391,16 +433,21 @@ class _PassOf:
             squares = squares[: chunk.n_rows] * (at.size / few.size)
             if not (np.isfinite(totals).all() and np.isfinite(squares).all()):
                 _name_bad_potential(self.model, self.space, chunk, at)
-            numbers = chunk.start + np.arange(len(mask), dtype=np.uint64)
-            exponentials = np.asarray(row_exponentials(key, jnp.asarray(numbers)))
-        exponentials = exponentials[: chunk.n_rows]
-        with np.errstate(divide="ignore"):
-            by_square = exponentials[:, 0] / squares
-        reservoirs = (
-            Reservoir.of(chunk, by_square, self.places),
-            Reservoir.of(chunk, exponentials[:, 1], self.places),
+            numbers = chunk.start + np.arange(chunk.n_rows, dtype=np.uint64)
+            exponentials = row_exponentials(key, numbers)
+        first, second = (
+            Reservoir.of(chunk, scores, self.places)
+            for scores in self._scores(exponentials, squares)
         )
-        return _PartialPass(Sum.of(totals), Sum.of(np.sqrt(squares).sum()), reservoirs)
+        return _PartialPass(Sum.of(totals), Sum.of(np.sqrt(squares).sum()), (first, second))
+
+    def _scores(self, exponentials: np.ndarray, squares: np.ndarray) -> list[np.ndarray]:
+        first, second = exponentials.T
+        if self.scale is not None:
+            odds = 0.1 + 0.9 * np.sqrt(squares) / self.scale
+            return [first / odds, second / odds]
+        with np.errstate(divide="ignore"):
+            return [first / squares, second]
 
 
 @dataclass(frozen=True)
@@ -469,13 +516,23 @@ def _padded(chunk: Chunk, size: int) -> tuple[dict[str, Array], Array]:
     Copies keep every value valid, so that a padded row can never make a NaN.
     """
     n = chunk.n_rows
-    bucket = n if n >= size else min(size, max(16, 2 ** int(np.ceil(np.log2(n)))))
+    bucket = n if n >= size else min(size, max(FEWEST, 2 ** int(np.ceil(np.log2(n)))))
     columns = chunk.columns
     if bucket > n:
         source = np.concatenate([np.arange(n), np.zeros(bucket - n, dtype=np.int64)])
         columns = {name: column[source] for name, column in columns.items()}
     # one call for all of them: `jnp.asarray` of each costs more than a small kernel
     return jax.device_put((dict(columns), (np.arange(bucket) < n).astype(np.float64)))
+
+
+def _weighted(
+    chunk: Chunk, size: int, weights: Float[np.ndarray, " n"]
+) -> tuple[dict[str, Array], Array]:
+    """Pad a chunk, and its weights with zeros."""
+    rows, mask = _padded(chunk, size)
+    padded = np.zeros(len(mask))
+    padded[: len(weights)] = weights
+    return rows, jax.device_put(padded)
 
 
 @eqx.filter_jit

@@ -11,7 +11,7 @@ from decoct.coreset import Coreset
 from decoct.data.base import Rows
 from decoct.data.tables import rows as as_rows
 from decoct.errors import CoresetFileError, RequestError
-from decoct.plots.style import COLOURS, figure, style_axes
+from decoct.plots.style import COLOURS, figure, require_rows, style_axes
 
 FEW = 6
 """A response with at most this many values gets a colour each; others a colour bar."""
@@ -62,7 +62,7 @@ def kept_rows(
     Raises
     ------
     RequestError
-        matplotlib is missing, or the columns cannot be drawn.
+        No row is kept, or matplotlib is missing, or the columns cannot be drawn.
     CoresetFileError
         The table has another number of rows than the one the coreset was built from.
 
@@ -74,6 +74,7 @@ def kept_rows(
     >>> decoct.plots.kept_rows(coreset, rows).axes[0].get_xlabel()[:25]
     '1st principal direction ('
     """
+    require_rows(coreset)
     table = as_rows(rows)
     if table.n_rows != coreset.n_rows:
         raise CoresetFileError(

@@ -20,6 +20,8 @@ def kl_against_size(
 ) -> Any:
     """Draw KL(π_w‖π) in nats against the number of rows kept, on logarithmic axes.
 
+    Where a curve begins at 0 rows, a site alone, the axis is linear up to the next size.
+
     Parameters
     ----------
     curves
@@ -40,7 +42,8 @@ def kl_against_size(
     Raises
     ------
     RequestError
-        matplotlib is missing, or a curve has unequal lengths or numbers that are not positive.
+        matplotlib is missing, or a curve has unequal lengths, a negative size, or a KL that is not
+        positive.
 
     Examples
     --------
@@ -56,7 +59,8 @@ def kl_against_size(
         raise RequestError(f"target must be a positive number of nats, not {target!r}.")
     picture = figure(10.0, 6.0)
     axes = picture.add_subplot()
-    axes.set(xscale="log", yscale="log")
+    axes.set(yscale="log")
+    scale_sizes(axes, np.concatenate([sizes for sizes, _ in checked.values()]))
     for (name, (colour, marker)), (sizes, kls) in zip(
         assign_styles(checked).items(), checked.values(), strict=True
     ):
@@ -78,7 +82,6 @@ def kl_against_size(
             xytext=(-4, 4), textcoords="offset points", ha="right", color=GREY, fontsize=11,
         )  # fmt: skip
     style_axes(axes, title, "rows kept", "KL(coreset ‖ full), nats")
-    format_sizes(axes, np.concatenate([sizes for sizes, _ in checked.values()]))
     axes.legend(fontsize=11, frameon=False)
     return picture
 
@@ -93,22 +96,31 @@ def _check_curve(name: str, sizes: Any, kls: Any) -> tuple[np.ndarray, np.ndarra
             f"The curve '{name}' has sizes of shape {x.shape} and KLs of shape {y.shape}; "
             "give two equally long lists."
         )
-    usable = np.isfinite(x) & np.isfinite(y) & (x > 0) & (y > 0)
+    usable = np.isfinite(x) & np.isfinite(y) & (x >= 0) & (y > 0)
     if not usable.all():
         bad = int(np.argmin(usable))
         raise RequestError(
-            f"Point {bad} of the curve '{name}' is ({x[bad]:g}, {y[bad]:g}); logarithmic axes take "
-            "positive finite numbers only."
+            f"Point {bad} of the curve '{name}' is ({x[bad]:g}, {y[bad]:g}); sizes must be 0 or "
+            "more, and KLs positive, for their axis is logarithmic."
         )
     order = np.argsort(x, kind="stable")
     return x[order], y[order]
 
 
-def format_sizes(axes: Any, sizes: np.ndarray) -> None:
-    """Label sizes in plain digits at 1, 2, 5, 10 … times a power of ten."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+def scale_sizes(axes: Any, sizes: np.ndarray) -> None:
+    """Make the axis of sizes logarithmic, from 0 if there is one, and label it in plain digits."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter
 
-    decades = np.log10(sizes.max() / sizes.min()) if len(sizes) else 0.0
-    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if decades < 3.5 else (1.0,)))
+    positive = sizes[sizes > 0]
+    decades = np.log10(positive.max() / positive.min()) if len(positive) else 0.0
+    ticks = LogLocator(subs=(1.0, 2.0, 5.0) if decades < 3.5 else (1.0,))
+    if len(positive) and len(positive) < len(sizes):
+        least, most = positive.min(), positive.max()
+        axes.set_xscale("symlog", linthresh=least, linscale=0.5)
+        above = [tick for tick in ticks.tick_values(least, most) if 1.9 * least < tick <= most]
+        axes.xaxis.set_major_locator(FixedLocator([0.0, least, *above]))
+    else:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(ticks)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     axes.xaxis.set_minor_formatter(NullFormatter())

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from decoct.plots.kl_curve import format_sizes
+from decoct.plots.kl_curve import scale_sizes
 from decoct.plots.style import GREY, assign_styles, figure, style_axes
 
 if TYPE_CHECKING:
@@ -58,12 +58,12 @@ def comparison(result: Comparison) -> Any:
         if not sized:
             left.axhline(kls[0], color=colour, linestyle="--", linewidth=1.5)
         right.plot([], [], color=colour, marker=marker, linestyle="none", label=name)
+    right.set_xscale("log")
     for axes in (left, right):
-        axes.set_xscale("log")
         axes.set_yscale("log")
         if floor is not None:
             _mark_zero(axes, floor)
-    format_sizes(left, np.array([one.rows for one in result.lines if one.rows is not None]))
+    scale_sizes(left, np.array([one.rows for one in result.lines if one.rows is not None]))
     style_axes(left, f"Of {result.n_rows:,} rows", "rows kept", "KL(coreset ‖ full), nats")
     style_axes(right, "What the build cost (open: lower bounds of KL)", "seconds of the build", "")
     picture.legend(

@@ -70,7 +70,7 @@ def report_page(
     report = coreset.report
     drawn = _choose_furthest(parameters)
     scatter, refusal = None, None
-    if rows is not None:
+    if rows is not None and coreset.size:
         try:
             scatter = _encode(kept_rows(coreset, rows))
         except RequestError as reason:  # a model without a design; the page says so
@@ -88,7 +88,7 @@ def report_page(
         parameters=[[_format(value) for value in astuple(one)] for one in parameters],
         drawn=drawn,
         intervals=_encode(_draw_intervals(drawn)) if drawn else None,
-        weights=_encode(kept_weights(coreset)),
+        weights=_encode(kept_weights(coreset)) if coreset.size else None,
         scatter=scatter,
         refusal=refusal,
         columns=columns,
@@ -136,6 +136,8 @@ def _list_figures(coreset: Coreset, check: Certificate | None) -> dict[str, str]
         figures["Pareto k-hat"] = f"{check.khat:.2f}"
         draws = check.log_ratios.size
         figures["effective draws after correction"] = f"{check.ess:,.0f} of {draws:,}"
+        sample = f"{check.sampled_rows:,}, and second-order sums of all"
+        figures["rows evaluated at the draws"] = "all" if check.is_exact else sample
     report = coreset.report
     return figures | {
         "rows kept": f"{coreset.size:,}",

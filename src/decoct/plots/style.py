@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from decoct.coreset import Coreset
 from decoct.errors import RequestError
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -16,6 +17,14 @@ GREY = "#6e6e6e"
 
 DPI = 120
 """Ten inches make 1200 pixels."""
+
+
+def require_rows(coreset: Coreset) -> None:
+    """Refuse to draw the rows of a coreset that is a site alone."""
+    if not coreset.size:
+        raise RequestError(
+            "The coreset keeps no row, so there are none to draw: its site stands for all of them."
+        )
 
 
 def figure(width: float = 10.0, height: float = 6.0) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from decoct.coreset import Coreset
-from decoct.plots.style import COLOURS, GREY, figure, style_axes
+from decoct.plots.style import COLOURS, GREY, figure, require_rows, style_axes
 
 
 def kept_weights(coreset: Coreset, *, title: str = "Weights of the kept rows") -> Any:
@@ -29,7 +29,7 @@ def kept_weights(coreset: Coreset, *, title: str = "Weights of the kept rows") -
     Raises
     ------
     RequestError
-        matplotlib is missing.
+        No row is kept, or matplotlib is missing.
 
     Examples
     --------
@@ -39,6 +39,7 @@ def kept_weights(coreset: Coreset, *, title: str = "Weights of the kept rows") -
     >>> decoct.plots.kept_weights(coreset).axes[0].get_ylabel()
     'weight, rows stood for'
     """
+    require_rows(coreset)
     weights = np.sort(coreset.weights)[::-1]
     rank = np.arange(1, len(weights) + 1)
     picture = figure(10.0, 4.2)

@@ -18,6 +18,9 @@ from decoct.models.parameters import ParameterSpace
 from decoct.models.site import GaussianSite
 from decoct.runtime.precision import float64
 
+FEWEST = 128
+"""Rows that a density has at least, padding included."""
+
 
 class WeightedDensity(eqx.Module):
     """log π_w(z) = log π₀(z) + s(z) + Σ w_n f_n(z), unnormalised, over a few encoded rows.
@@ -114,20 +117,23 @@ class WeightedDensity(eqx.Module):
     def log_density(self, z: Float[Array, " d"]) -> Float[Array, ""]:
         """Return log π_w(z) up to a constant; pure JAX."""
         params = self.space.unflatten(z)
-        total = self.model.log_prior(params)
-        if self.site is not None:
-            total = total + self.site.log_density(z)
-        if not len(self.shares):
-            return total
-        values = self.model.log_likelihood(params, self.rows)
-        # Without any row this is the prior, also where the row kept for its shapes is impossible.
-        return total + jnp.where(self.shares[0] > 0.0, (self.shares * values).sum(), 0.0)
+        total = 0.0
+        if len(self.shares):
+            values = self.model.log_likelihood(params, self.rows)
+            # Without any row this is the prior, also where the row kept for its shapes is
+            # impossible.
+            total = jnp.where(self.shares[0] > 0.0, (self.shares * values).sum(), 0.0)
+        total = total + self.model.log_prior(params)
+        return total if self.site is None else total + self.site.log_density(z)
 
 
 def _capacity(n: int) -> int:
-    """Return a power of two up to 1024, then eight steps an octave: at most 1/8 is padding."""
+    """Return a power of two up to 1024, then eight steps an octave: at most 1/8 is padding.
+
+    Below `FEWEST` rows a program of its own would cost more to compile than padding to run.
+    """
     if n <= 1024:
-        return max(16, 2 ** int(np.ceil(np.log2(max(1, n)))))
+        return max(FEWEST, 2 ** int(np.ceil(np.log2(max(1, n)))))
     step = 2 ** (int(np.log2(n)) - 3)
     return -(-n // step) * step
 
@@ -142,7 +148,7 @@ def log_densities(
     density: WeightedDensity, draws: Float[np.ndarray, "S d"]
 ) -> Float[np.ndarray, " S"]:
     """Return log π_w at each draw, up to a constant."""
-    return np.asarray(_log_densities(density, jnp.asarray(draws)))
+    return np.asarray(_log_densities(density, draws))
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from decoct.errors import ModelError
+from decoct.passes.newton import Mode
 from decoct.runtime.precision import float64
 from decoct.runtime.randomness import host_rng
 from decoct.samplers.base import Draws, WeightedDensity
@@ -34,7 +35,8 @@ class NUTS:
     """Hamiltonian Monte Carlo without turns, all chains at once.
 
     Chains start from draws of the Laplace approximation, spread twice as wide, or around the
-    model's init where there is none; the mass matrix and step size are adapted in warm-up.
+    model's init where there is none; the mass matrix and step size are adapted in warm-up. With a
+    site the parameters are measured in units of that approximation.
 
     Attributes
     ----------
@@ -79,26 +81,34 @@ class NUTS:
             Told the number of steps done, warm-up included, after every block.
         """
         start_key, warm_key, run_key = jax.random.split(key, 3)
-        starts = jnp.asarray(self._starts(start_key, density))
+        mode = find_mode(density)
+        starts = self._starts(start_key, density, mode)
+        space, is_dense = density, self._is_dense(density.dim)
+        if density.site is not None and mode.status.ok:
+            factor = np.linalg.cholesky(gaussian_at(mode).cov)
+            space, is_dense = _Whitened(density, mode.z, factor), bool(self.dense_mass)
+            starts = np.linalg.solve(factor, (starts - mode.z).T).T
         states, parameters = _warm_up(
-            density,
+            space,
             jax.random.split(warm_key, self.chains),
-            starts,
+            jnp.asarray(starts),
             self.warmup,
             self.target_acceptance,
-            not self._is_dense(density.dim),
+            not is_dense,
         )
         if on_block is not None:
             on_block(self.warmup)
         positions, infos = [], []
         for begin in range(0, draws, BLOCK):
             block_keys = jax.random.split(jax.random.fold_in(run_key, begin), self.chains)
-            states, (position, info) = _run(density, block_keys, states, parameters, BLOCK)
+            states, (position, info) = _run(space, block_keys, states, parameters, BLOCK)
             positions.append(np.asarray(position))
             infos.append({name: np.asarray(value) for name, value in info.items()})
             if on_block is not None:
                 on_block(min(BLOCK, draws - begin))
         z = np.concatenate(positions, axis=1)[:, :draws]
+        if isinstance(space, _Whitened):
+            z = space.centre + z @ space.factor.T
         stats = {k: np.concatenate([i[k] for i in infos], axis=1)[:, :draws] for k in infos[0]}
         if not np.isfinite(z).all():
             raise ModelError(
@@ -112,14 +122,29 @@ class NUTS:
             return self.warmup >= STEPS_A_PARAMETER * dim
         return self.dense_mass
 
-    def _starts(self, key: jax.Array, density: WeightedDensity) -> Float[np.ndarray, "chains d"]:
+    def _starts(
+        self, key: jax.Array, density: WeightedDensity, mode: Mode
+    ) -> Float[np.ndarray, "chains d"]:
         rng = host_rng(key)
         noise = rng.standard_normal((self.chains, density.dim))
-        mode = find_mode(density)
         if not mode.status.ok:
             return density.start + 0.1 * noise
         factor = np.linalg.cholesky(gaussian_at(mode).cov)
         return mode.z + 2.0 * noise @ factor.T
+
+
+class _Whitened(eqx.Module):
+    """A density in units of its Laplace approximation: z = centre + L u.
+
+    With a site the posterior is near that Gaussian, so that trajectories are short in u.
+    """
+
+    density: WeightedDensity
+    centre: Float[np.ndarray, " d"]
+    factor: Float[np.ndarray, "d d"]
+
+    def log_density(self, u):
+        return self.density.log_density(self.centre + self.factor @ u)
 
 
 @eqx.filter_jit

@@ -108,7 +108,7 @@ def log_likelihood(
 
 def _only_kept(kept: Mapping[str, np.ndarray], n_rows: int, table: EncodedRows) -> bool:
     """Return whether a table that is not the full one holds nothing but kept rows."""
-    if columns_length(kept) == n_rows or table.n_rows >= n_rows:
+    if columns_length(kept) in (0, n_rows) or table.n_rows >= n_rows:
         return False
     if _matched(kept, table, min(GLANCE, table.n_rows)) is None:
         return False

@@ -10,6 +10,7 @@ for them the correlation with the residual is zero.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -74,6 +75,7 @@ def nnls(
     vectors: Float[np.ndarray, "n S"],
     target: Float[np.ndarray, " S"],
     max_iterations: int | None = None,
+    support: Sequence[int] = (),
 ) -> SparseWeights:
     """Solve min_{w ≥ 0} ‖target − vectorsᵀ w‖².
 
@@ -85,13 +87,15 @@ def nnls(
         What the weighted rows should add up to.
     max_iterations
         Most rows to bring in, with repeats; default 3 n.
+    support
+        Rows to begin with, such as those of a similar problem's solution.
 
     Raises
     ------
     ValueError
         Shapes do not fit, or a number is not finite.
     """
-    active = ActiveSet(UnitVectors.scaled(vectors, target))
+    active = ActiveSet.spanned_by(UnitVectors.scaled(vectors, target), support)
     for _ in range(max_iterations or 3 * len(vectors)):
         row = best_row(active)
         if row is None:

@@ -24,7 +24,10 @@ from decoct.constructions.base import Problem, Selection
 from decoct.models.site import GaussianSite
 from decoct.passes.expansions import Expansion, antithetic
 from decoct.passes.potentials import Curvature
+from decoct.samplers.base import log_densities
 from decoct.samplers.laplace import find_mode, gaussian_at, prior_curvature
+from decoct.samplers.modes import MOST_PARAMETERS, find_modes
+from decoct.stats.divergences import Gaussian
 
 POINTS = 16
 """K, points that the derivatives of a model without a linear predictor are averaged over."""
@@ -32,11 +35,17 @@ POINTS = 16
 STEP = 0.05
 """Length of the last step, in posterior standard deviations, at which the search ends."""
 
-MOST_STEPS = 40
-"""Steps of a search in memory."""
+MOST_EVALUATIONS = 20
+"""Evaluations of a search on all rows of a table, or on a subsample."""
 
 MOST_PASSES = 6
 """Passes over all rows of a large table."""
+
+MODE_DRAWS = 100
+"""Draws of the Laplace approximation that the search for other modes begins from."""
+
+SHARE = 0.01
+"""Part of the mass from which on a second mode counts."""
 
 SMALLEST = 1e-10
 """Least eigenvalue of the precision, over its largest in units of the diagonal, that counts."""
@@ -109,20 +118,21 @@ def expand_table(
     directions = np.zeros((1, problem.dim))
     if not potentials.has_predictor:
         directions = antithetic(rng, POINTS, problem.dim)
+        _require_one_mode(problem, pilot, gaussian_at(mode), rng)
     search = _Search(problem, directions)
     factor = np.linalg.cholesky(gaussian_at(mode).cov)
     if seen is None:
-        return search.run(potentials.expand, mode.z, factor, MOST_STEPS)
+        return search.run(search.over_all_rows, mode.z, factor, MOST_EVALUATIONS)
     scale = problem.n_rows / seen.size
     weights = np.full(seen.size, scale)
 
     def from_subsample(at: Expansion) -> Curvature:
         return potentials.expand_rows(seen.rows, weights, at)
 
-    found = search.run(from_subsample, mode.z, factor, MOST_STEPS)
+    found = search.run(from_subsample, mode.z, factor, MOST_EVALUATIONS)
     for _ in range(MOST_PASSES):
         at = found.at
-        found = search.evaluated(potentials.expand, at)
+        found = search.evaluated(search.over_all_rows, at)
         if search.step_length(found) <= STEP:
             break
         known, sampled = found, from_subsample(at)
@@ -131,10 +141,31 @@ def expand_table(
             return _difference(known, sampled, from_subsample(there), there)
 
         factor = np.linalg.inv(np.linalg.cholesky(known.precision)).T
-        found = search.run(corrected, np.asarray(at.centre), _lower(factor), MOST_STEPS)
+        found = search.run(corrected, np.asarray(at.centre), _lower(factor), MOST_EVALUATIONS)
     else:
-        found = search.evaluated(potentials.expand, found.at)
+        found = search.evaluated(search.over_all_rows, found.at)
     return found
+
+
+def _require_one_mode(
+    problem: Problem, pilot: Selection, near: Gaussian, rng: np.random.Generator
+) -> None:
+    """Refuse a posterior with several modes, as far as they show on a sample of rows."""
+    if problem.dim > MOST_PARAMETERS:
+        return
+    density = problem.density(pilot)
+    modes = find_modes(density, near.sample(rng, MODE_DRAWS), rng)
+    if modes is None or len(modes.z) == 1:
+        return
+    shares = modes.shares(log_densities(density, modes.z))
+    if np.sort(shares)[-2] > SHARE:
+        raise NoExpansionError("the posterior has several modes, and a Gaussian has one")
+
+
+def expanded_at(problem: Problem, at: Expansion) -> ExpandedTable:
+    """Return the expansion of all rows there; errors are those of `expand_table`."""
+    search = _Search(problem, np.zeros((1, problem.dim)))
+    return search.evaluated(search.over_all_rows, at)
 
 
 def _difference(
@@ -156,6 +187,10 @@ class _Search:
         self.problem = problem
         self.directions = directions
 
+    def over_all_rows(self, at: Expansion) -> Curvature:
+        """Return the sums as they are: what is not finite is a reason for no site, no error."""
+        return self.problem.potentials.expand(at, strict=False)
+
     def evaluated(self, evaluate: Callable[[Expansion], Curvature], at: Expansion) -> ExpandedTable:
         sums = evaluate(at)
         prior = self._prior(at)
@@ -176,25 +211,22 @@ class _Search:
         factor: Float[np.ndarray, "d d"],
         most: int,
     ) -> ExpandedTable:
-        """Step from N(centre, LLᵀ) until steps are shorter than `STEP`."""
+        """Step from N(centre, LLᵀ) until steps are shorter than `STEP`, or evaluations run out."""
         here = self.evaluated(evaluate, Expansion.over(centre, factor, self.directions))
-        bound = self._bound(here)
-        for _ in range(most):
+        bound, length = self._bound(here), 1.0
+        for _ in range(most - 1):
             step = self._step(here)
             if self._length(here, step) <= STEP:
-                return here
-            length, there = 1.0, None
-            while length > 1e-3:
-                try:
-                    there = self.evaluated(evaluate, self._moved(here, step, length))
-                except NoExpansionError:
-                    there = None
-                if there is not None and self._bound(there) >= bound - 1e-9 * (1 + abs(bound)):
-                    break
-                length, there = 0.5 * length, None
-            if there is None:
-                return here
-            here, bound = there, self._bound(there)
+                break
+            try:
+                there = self.evaluated(evaluate, self._moved(here, step, length))
+            except NoExpansionError:
+                length *= 0.5
+                continue
+            if self._bound(there) >= bound - 1e-9 * (1.0 + abs(bound)):
+                here, bound, length = there, self._bound(there), min(1.0, 2.0 * length)
+            else:
+                length *= 0.5
         return here
 
     def step_length(self, here: ExpandedTable) -> float:

@@ -29,10 +29,10 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
+from jaxtyping import Float
 
 from decoct.constructions.base import (
     Plan,
-    PlannedFits,
     Problem,
     Selection,
     SizedSelection,
@@ -43,28 +43,33 @@ from decoct.constructions.iterated_hilbert.expansion import (
     ExpandedTable,
     NoExpansionError,
     expand_table,
+    expanded_at,
 )
 from decoct.constructions.iterated_hilbert.subsampled_pass import (
-    CHECK_DRAWS,
     FEWEST,
     MAX_TOTALS_ERROR,
+    ROWS,
     checked_pass,
     pilot_of,
     subsample_pass,
     subsample_size,
 )
 from decoct.constructions.iterated_hilbert.tangent_problem import (
+    MAX_RHAT,
     PathFit,
     SplitTangent,
     best_of_restarts,
     checked_at_its_draws,
+    quadratic_size,
     smallest,
 )
 from decoct.constructions.registry import register
 from decoct.passes.pools import merge_pools
-from decoct.passes.potentials import Curvature, PassResult
+from decoct.passes.potentials import NORM_DRAWS, Curvature, PassResult
+from decoct.passes.row_samples import RowSample, mean_norm, sample_rows
 from decoct.runtime.randomness import host_rng
 from decoct.solvers.nnls import SparseWeights
+from decoct.stats.divergences import kl_from_log_ratios
 from decoct.status import Status
 
 KL_CONVERGED = 0.02
@@ -77,8 +82,14 @@ FEWEST_DRAWS, LARGE = 1000, 1_000_000
 """Least default S, and the rows from which on half of it will do: KL falls as 1/N, and what a draw
 costs rises as N."""
 
-USUAL_ROUNDS = 3
-"""Rounds over all rows that a build usually takes."""
+CERTIFYING_DRAWS = 500
+"""Draws of a coreset with a site at which its KL is measured."""
+
+DRAWS_A_PARAMETER = 20
+"""Draws a parameter from which on their covariance says over what Gaussian to smooth."""
+
+SCALE_ROWS = 2048
+"""Rows that the mean remainder is estimated from."""
 
 GOOD_REFERENCE = 0.005
 """Predicted KL in nats at which the path is long enough to be the next reference."""
@@ -109,6 +120,8 @@ class IteratedHilbertState(NamedTuple):
         Whether the next round passes over all rows too, at a few draws.
     expanded
         The expansion that the site carries; None before it is known, and without a site.
+    sample
+        Rows of a large table, drawn by remainder, that totals are estimated from.
     rows_only
         Why there is no site; empty where there is one.
     """
@@ -123,6 +136,7 @@ class IteratedHilbertState(NamedTuple):
     subsampled_rounds: int = 0
     is_checked: bool = False
     expanded: ExpandedTable | None = None
+    sample: RowSample | None = None
     rows_only: str = ""
 
 
@@ -133,8 +147,8 @@ class IteratedHilbert:
     Attributes
     ----------
     site
-        Let a Gaussian site carry the second-order part of all rows that are not kept. False: the
-        weighted rows stand alone.
+        Let a Gaussian site carry the second-order part of all rows that are not kept (default).
+        False: the weighted rows stand alone.
     max_rounds
         Most rounds over all rows. A ``kl`` build may take twice as many. Before them come at most
         max_rounds − 2 on a subsample.
@@ -160,7 +174,7 @@ class IteratedHilbert:
         Largest size a ``kl`` build may use; default min(N, 1000).
     """
 
-    site: bool = False
+    site: bool = True
     max_rounds: int = 4
     subsample_first: bool = True
     draws: int | None = None
@@ -172,7 +186,7 @@ class IteratedHilbert:
     max_size: int | None = None
 
     def init(self, key: jax.Array, problem: Problem) -> IteratedHilbertState:
-        size, n_seen, seen = self._pilot(problem), self._subsample_size(problem), None
+        size, n_seen, seen = self.pilot_size(problem), self.subsample_size_for(problem), None
         if n_seen is None:
             pilot = uniform_selection(key, problem, size)
         else:
@@ -187,9 +201,9 @@ class IteratedHilbert:
         self, key: jax.Array, problem: Problem, state: IteratedHilbertState
     ) -> tuple[IteratedHilbertState, StepInfo]:
         state = self._expanded(key, problem, state)
-        tangent, result, sampler = self._collect(key, problem, state)
+        state, tangent, result, sampler = self._collect(key, problem, state)
         n_seen = problem.n_rows
-        if result.exact_draws == 0 and state.subsample is not None:
+        if result.exact_draws == 0 and state.subsample is not None and state.expanded is None:
             n_seen = state.subsample.size
             after, last = self._fit_reference(problem, state, tangent, result.is_corrected)
         else:
@@ -211,8 +225,10 @@ class IteratedHilbert:
             "rows": last.selection.size,
             "predicted_kl": last.predicted_kl,
         }
+        if self.site and state.rows_only:
+            numbers["no_site"] = state.rows_only
         if 0 < result.exact_draws < len(tangent.draws):
-            numbers["totals_error"] = tangent.error
+            numbers["totals_error"] = result.error
         kl = last.predicted_kl
         message = f"{last.selection.size} rows" + (
             "" if kl is None else f", predicted KL {kl:.2g} nats"
@@ -226,78 +242,44 @@ class IteratedHilbert:
         return state.chosen
 
     def steps(self, problem: Problem) -> int:
-        first = 0 if self._subsample_size(problem) is None else self.max_rounds - 2
-        return first + self._most_rounds(problem)
+        first = 0 if self.subsample_size_for(problem) is None else self.max_rounds - 2
+        return first + self.most_rounds(problem)
 
-    def _most_rounds(self, problem: Problem) -> int:
+    def most_rounds(self, problem: Problem) -> int:
         """Return most rounds over all rows."""
         return self.max_rounds if problem.kl is None else 2 * self.max_rounds
 
-    def _subsample_size(self, problem: Problem) -> int | None:
+    def subsample_size_for(self, problem: Problem) -> int | None:
         """Return the size of the subsample, or None where no round uses one."""
         if not self.subsample_first or self.max_rounds <= 2:
             return None
-        size = subsample_size(problem, *self._effort(problem, None))
-        return None if size is None or size < self._pilot(problem) else size
+        size = subsample_size(problem, *self.effort_for(problem, None))
+        return None if size is None or size < self.pilot_size(problem) else size
 
-    def _pilot(self, problem: Problem) -> int:
+    def pilot_size(self, problem: Problem) -> int:
         return min(problem.n_rows, self.pilot or max(1000, 20 * problem.dim))
 
     def plan(self, problem: Problem) -> Plan:
-        """One pass at S draws is the least, or one at few and two of 1 + 2 d potentials a row."""
-        n, (S, P) = problem.n_rows, self._effort(problem, None)
-        P = min(P, n)
-        seen = self._subsample_size(problem)
-        rounds, pool = self._most_rounds(problem), 2 * S * (P + 2 * problem.size)
-        effort = 1 if problem.kl is None else 4
-        most = float(effort * rounds * (n * S + pool))
-        array_bytes = 4 * 8 * effort**2 * S * (P + 2 * problem.size)
-        if seen is None:
-            least = float(n * S + pool)
-            passes = (1 if problem.kl is None else 2, rounds)
-            usual = self._usual_rounds(problem)
-            fits = self._planned_fits(problem, S, P, usual, usual, usual * least)
-            return Plan(passes, (least, most), array_bytes, fits)
-        corrected = n * (1 + 2 * problem.dim) + seen * S
-        thinned = float(2 * (corrected + pool) + n * CHECK_DRAWS)
-        least = thinned if problem.kl is None else thinned + n * S + pool
-        most += n * CHECK_DRAWS + corrected + (self.max_rounds - 2) * (corrected + pool)
-        fits = self._planned_fits(problem, S, P, self._usual_rounds(problem), 3, least)
-        return Plan((2, 2 * rounds + self.max_rounds - 1), (least, most), array_bytes, fits)
+        """Return what a build costs; see `iterated_hilbert.plan`."""
+        from decoct.constructions.iterated_hilbert.plan import plan
 
-    def _usual_rounds(self, problem: Problem) -> int:
-        """Return how many rounds a build usually takes; all of them with too few rows for d."""
-        if self._pilot(problem) == problem.n_rows:
-            return 1
-        few = 4 * self._planned_size(problem) < _quadratic(problem)
-        return self.max_rounds if few else min(USUAL_ROUNDS, self.max_rounds)
+        return plan(self, problem)
 
-    def _planned_size(self, problem: Problem) -> int:
+    @property
+    def certifying_draws(self) -> int:
+        """Draws of each coreset with a site at which its KL is measured."""
+        return CERTIFYING_DRAWS
+
+    def planned_size(self, problem: Problem) -> int:
+        """Return the size that a build is likely to end with."""
         return problem.size if problem.kl is None else _likely_size(problem, None)
 
-    def _planned_fits(
-        self, problem: Problem, S: int, P: int, rounds: int, passes: int, evaluations: float
-    ) -> PlannedFits:
-        """Count products of the pool and a vector, as they are with this many rounds.
-
-        A pick of the pursuit takes 1.2, a row in a sweep of exchanges 0.6; there is one sweep a
-        round and some five for the final size. Well below the d(d+3)/2 numbers of a quadratic the
-        path is as long as it may be, and restarts double the work at half of the draws.
-        """
-        M = self._planned_size(problem)
-        picks = M if _quadratic(problem) <= M else self._longest(M, (4 * S) // 5)
-        products = rounds * (1.2 * picks + 0.6 * M) + 2.4 * M
-        if _quadratic(problem) > 4 * M:
-            products += self.restarts * 1.6 * M
-        shape = (P, (4 * S) // 5)
-        return PlannedFits(passes, evaluations, self._pilot(problem), S, shape, products)
-
     @staticmethod
-    def _longest(size: int, fitted_draws: int) -> int:
+    def longest_path(size: int, fitted_draws: int) -> int:
         """Return the most rows of a path that is cut at ``size``."""
         return max(size, min(2 * size + 200, fitted_draws // 3))
 
-    def _effort(self, problem: Problem, state: IteratedHilbertState | None) -> tuple[int, int]:
+    def effort_for(self, problem: Problem, state: IteratedHilbertState | None) -> tuple[int, int]:
         """Return S and P of the next round."""
         size = problem.size if problem.kl is None else _likely_size(problem, state)
         effort = 1.0 if state is None else state.effort
@@ -307,16 +289,22 @@ class IteratedHilbert:
 
     def _collect(
         self, key: jax.Array, problem: Problem, state: IteratedHilbertState
-    ) -> tuple[SplitTangent, PassResult, str]:
+    ) -> tuple[IteratedHilbertState, SplitTangent, PassResult, str]:
         """Draw from the reference posterior and make the one pass of this round."""
         draw_key, pass_key, split_key = jax.random.split(key, 3)
-        S, P = self._effort(problem, state)
+        S, P = self.effort_for(problem, state)
         draws = problem.draw(draw_key, state.reference, S)
+        if state.expanded is not None and draws.sampler == "nuts":
+            state = self._expanded_again(problem, state, state.expanded, draws.flat[:S])
         # Chains come one after the other; mixed up, both parts see all of them.
         order = host_rng(split_key).permutation(S)
         z = draws.flat[:S][order]
         result, subsample = None, state.subsample
-        if subsample is not None and not state.is_checked:
+        if state.expanded is not None and subsample is None:
+            result = problem.potentials.one_pass(z, P, pass_key, state.expanded.at)
+        elif state.expanded is not None:
+            state, result = self._sampled_pass(pass_key, problem, state, z, P)
+        elif subsample is not None and not state.is_checked:
             result = subsample_pass(pass_key, problem, subsample, z, P)
         elif subsample is not None and S >= FEWEST and (problem.kl is None or not state.chosen):
             tolerable = MAX_TOTALS_ERROR
@@ -324,11 +312,10 @@ class IteratedHilbert:
                 tolerable = min(tolerable, 0.1 * problem.kl)
             result = checked_pass(pass_key, problem, subsample, z, P, tolerable)
         if result is None:
-            at = None if state.expanded is None else state.expanded.at
-            result = problem.potentials.one_pass(z, P, pass_key, at)
+            result = problem.potentials.one_pass(z, P, pass_key)
         pools = (result.pool, state.reference.pool, *(one.selection.pool for one in state.chosen))
         rhat = float(draws.info.get("rhat", np.nan))
-        error = result.error if result.exact_draws else 0.0
+        error = result.error if result.exact_draws and state.expanded is None else 0.0
         tangent = SplitTangent.of(
             problem,
             z,
@@ -339,7 +326,32 @@ class IteratedHilbert:
             rhat,
             state.expanded,
         )
-        return tangent, result, draws.sampler
+        return state, tangent, result, draws.sampler
+
+    def _sampled_pass(
+        self,
+        key: jax.Array,
+        problem: Problem,
+        state: IteratedHilbertState,
+        z: Float[np.ndarray, "S d"],
+        P: int,
+    ) -> tuple[IteratedHilbertState, PassResult]:
+        """Return totals and a pool from rows drawn by remainder; the first time draw them."""
+        potentials, expanded, seen = problem.potentials, state.expanded, state.subsample
+        assert expanded is not None
+        assert seen is not None
+        sample, exact, at = state.sample, 0, expanded.at
+        if sample is None:
+            few = {name: column[:SCALE_ROWS] for name, column in seen.rows.items()}
+            scale = mean_norm(potentials, at, z, few)
+            sample, first = sample_rows(potentials, at, z, max(ROWS, 4 * P), scale, key)
+            state, exact = state._replace(sample=sample), first.exact_draws
+        left, error = sample.remainders(potentials, at, z)
+        few = z[:NORM_DRAWS]
+        restricted = potentials.restricted(sample.pool).one_pass(few, P, key, at)
+        pool = sample.pool.some(restricted.pool.indices)
+        totals = expanded.quadratic(z) + left
+        return state, PassResult(totals, pool, error, exact)
 
     def _expanded(
         self, key: jax.Array, problem: Problem, state: IteratedHilbertState
@@ -356,7 +368,24 @@ class IteratedHilbert:
         d = problem.dim
         site = expanded.site(Curvature(0.0, np.zeros(d), np.zeros((d, d))))
         alone = Selection(nothing.indices, np.zeros(0), nothing.rows, site)
-        return state._replace(expanded=expanded, reference=alone, subsample=None)
+        return state._replace(expanded=expanded, reference=alone)
+
+    def _expanded_again(
+        self,
+        problem: Problem,
+        state: IteratedHilbertState,
+        expanded: ExpandedTable,
+        draws: Float[np.ndarray, "S d"],
+    ) -> IteratedHilbertState:
+        """Expand over the moments of draws that no Gaussian fits, if there are enough for them."""
+        if len(draws) < DRAWS_A_PARAMETER * problem.dim:
+            return state
+        factor = np.linalg.cholesky(np.atleast_2d(np.cov(draws, rowvar=False)))
+        at = expanded.at.moved(draws.mean(axis=0), factor)
+        try:
+            return state._replace(expanded=expanded_at(problem, at))
+        except NoExpansionError:
+            return state
 
     def _fit_reference(
         self,
@@ -389,7 +418,7 @@ class IteratedHilbert:
     ) -> PathFit:
         """Pursue until the path is long enough to be a reference and the size asked for."""
         least = problem.size if problem.kl is None else 1
-        longest = self._longest(problem.size, tangent.fitted_draws)
+        longest = self.longest_path(problem.size, tangent.fitted_draws)
 
         def long_enough(solution: SparseWeights) -> bool:
             return len(solution.indices) >= least and tangent.judge(solution) <= GOOD_REFERENCE
@@ -415,7 +444,7 @@ class IteratedHilbert:
             problem, tangent, problem.sizes if final else (problem.size,), final
         )
         chosen = tuple(fits.best(problem, size) for size in problem.sizes)
-        if final and tangent.expanded is not None and problem.size >= _quadratic(problem):
+        if final and tangent.expanded is not None and problem.size >= quadratic_size(problem):
             chosen = self._best_of_both(problem, tangent, chosen)
         reference = fits.best(problem).selection
         if final:
@@ -460,11 +489,54 @@ class IteratedHilbert:
         if found.predicted_kl > self.restart_above and found.selection.site is None:
             found = best_of_restarts(problem, tangent, found, size, self.restarts, self.exchanges)
         predicted = found.predicted_kl
-        if predicted is not None and predicted <= self.restart_above:
+        if state.expanded is not None:
+            predicted = self._certified(key, problem, state, tangent, found.selection)
+        elif predicted is not None and predicted <= self.restart_above:
             predicted = checked_at_its_draws(key, problem, tangent, found, state.reference)
         if predicted is not None and outcome is Status.MAX_ROUNDS_REACHED:
             predicted += tangent.reference_kl
+        fits = state.expanded is not None and state.round and state.reference.size <= size
+        if fits and (predicted is None or tangent.reference_kl < predicted):
+            # its KL is known from the pass at its draws
+            return SizedSelection(state.reference, tangent.reference_kl)
         return SizedSelection(found.selection, predicted)
+
+    def _certified(
+        self,
+        key: jax.Array,
+        problem: Problem,
+        state: IteratedHilbertState,
+        tangent: SplitTangent,
+        selection: Selection,
+    ) -> float | None:
+        """Return KL(π_w‖π) at draws of π_w; None where chains disagree."""
+        n = min(CERTIFYING_DRAWS, len(tangent.draws))
+        padded_as = max(problem.size, state.reference.size)
+        drawn = problem.draw(key, selection, n, tangent.draws.mean(axis=0), padded_as)
+        if drawn.info.get("rhat", 1.0) > MAX_RHAT:
+            return None
+        z, expanded = drawn.flat[:n], state.expanded
+        if state.sample is None or expanded is None:
+            totals = problem.potentials.totals(z)
+        else:
+            left, _ = state.sample.remainders(problem.potentials, expanded.at, z)
+            totals = expanded.quadratic(z) + left
+        return kl_from_log_ratios(totals - problem.log_likelihood(selection, z)).reverse
+
+    def _smallest_for(
+        self, problem: Problem, tangent: SplitTangent, goal: float
+    ) -> tuple[SizedSelection, bool]:
+        """Return the smallest selection predicted to reach a KL, or the nearest, and which."""
+        fits = tangent.pursue(problem.size, stop=lambda solution: tangent.judge(solution) <= goal)
+        best = fits.best(problem)
+        if tangent.expanded is not None:
+            alone = fits.alone(problem)
+            if alone.predicted_kl is not None and alone.predicted_kl <= goal:
+                return alone, True
+        reached = best.predicted_kl is not None and best.predicted_kl <= goal
+        if reached:
+            best = smallest(problem, tangent, goal, best, self.exchanges)
+        return best, reached
 
     def _fit_kl(
         self, problem: Problem, state: IteratedHilbertState, tangent: SplitTangent, kl: float
@@ -480,13 +552,13 @@ class IteratedHilbert:
                 outcome=Status.REACHED.name,
             )
         goal = kl * 0.5 ** max(1, rounds - state.subsampled_rounds - 1)
-        fits = tangent.pursue(problem.size, stop=lambda solution: tangent.judge(solution) <= goal)
-        best = fits.best(problem)
-        if tangent.expanded is not None and (fits.alone(problem).predicted_kl or 0.0) <= goal:
-            best = fits.alone(problem)
-        reached = best.predicted_kl is not None and best.predicted_kl <= goal
-        if reached and best.selection.size:
-            best = smallest(problem, tangent, goal, best, self.exchanges)
+        best, reached = self._smallest_for(problem, tangent, goal)
+        if tangent.expanded is not None and not (
+            reached and best.selection.size < quadratic_size(problem)
+        ):
+            alone, alone_reached = self._smallest_for(problem, tangent.rows_only(), goal)
+            if alone_reached and (not reached or alone.selection.size < best.selection.size):
+                best, reached = alone, True
         effort, outcome = state.effort, Status.RUNNING
         limited = not reached and tangent.reference_kl <= max(KL_CONVERGED, kl)
         if not tangent.is_informative:
@@ -507,16 +579,11 @@ class IteratedHilbert:
         )
 
 
-def _quadratic(problem: Problem) -> int:
-    """Return the d(d+3)/2 numbers of a quadratic, which as many positive weights reproduce."""
-    return problem.dim * (problem.dim + 3) // 2
-
-
 def _likely_size(problem: Problem, state: IteratedHilbertState | None) -> int:
     """Return the size a ``kl`` build is likely to need: the last one, or a quadratic's count."""
     if state is not None and state.chosen:
         return max(50, state.chosen[-1].selection.size)
-    return min(problem.size, max(50, _quadratic(problem)))
+    return min(problem.size, max(50, quadratic_size(problem)))
 
 
 register("iterated-hilbert", IteratedHilbert, compared_as="IteratedHilbert")

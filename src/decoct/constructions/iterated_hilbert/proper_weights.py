@@ -58,6 +58,9 @@ def proper_weights(
     factor : (d, d)
         L with LLᵀ the posterior covariance.
     """
+    # least squares sees no more of the draws than the span of rows and target
+    reduced = np.asarray(np.linalg.qr(np.column_stack([vectors.T, target]), mode="r")).T
+    vectors, target = reduced[:-1], reduced[-1]
     bends, most = np.zeros((len(weights), 0)), np.zeros(0)
     scale = HEAVY * max(float(np.linalg.norm(target)), 1e-300)
     for _ in range(MOST_CUTS):
@@ -80,5 +83,7 @@ def proper_weights(
         none = np.zeros((cuts, len(target)))
         system = np.block([[vectors, relative], [none, scale * np.eye(cuts)]])
         right = np.concatenate([target, np.full(cuts, scale * (1.0 - INSIDE))])
-        weights = nnls(system, right).dense(len(system))[: len(weights)]
+        m = len(weights)
+        support = [*np.flatnonzero(weights), *range(m, m + cuts)]
+        weights = nnls(system, right, support=support).dense(m + cuts)[:m]
     return weights

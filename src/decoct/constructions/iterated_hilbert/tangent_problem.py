@@ -21,6 +21,7 @@ from decoct.constructions.base import Problem, Selection, SizedSelection, equal_
 from decoct.constructions.iterated_hilbert.expansion import ExpandedTable
 from decoct.constructions.iterated_hilbert.proper_weights import proper_weights
 from decoct.passes.pools import Pool
+from decoct.runtime.resources import few_threads
 from decoct.samplers.laplace import find_mode, gaussian_at
 from decoct.solvers.nnls import SparseWeights
 from decoct.solvers.orthogonal_pursuit import orthogonal_pursuit
@@ -235,7 +236,8 @@ class PathFit:
         if len(places):
             factor = np.linalg.inv(np.linalg.cholesky(expanded.precision)).T
             vectors, target = tangent.fit.vectors[places], tangent.fit.target
-            weights = proper_weights(vectors, target, weights, precision_of, along, factor)
+            with few_threads(vectors.nbytes):
+                weights = proper_weights(vectors, target, weights, precision_of, along, factor)
         places, weights = places[weights > 0.0], weights[weights > 0.0]
         kept = tangent.pool.some(places)
         site = expanded.site(potentials.expand_rows(kept.rows, weights, at))
@@ -251,6 +253,11 @@ class PathFit:
             return None
         m = max(self.path)
         return SizedSelection(_selection(self.tangent.pool, self.path[m]), self.predicted_kl[m])
+
+
+def quadratic_size(problem: Problem) -> int:
+    """Return the d(d+3)/2 numbers of a quadratic, which as many positive weights reproduce."""
+    return problem.dim * (problem.dim + 3) // 2
 
 
 def checked_at_its_draws(

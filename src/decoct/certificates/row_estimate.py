@@ -1,0 +1,147 @@
+"""Σ_n f_n at the draws of a certificate from a sample of rows, and what its error does to the KL.
+
+With q_n the second-order expansion of f_n about the mean of the draws, smoothed over their
+covariance where the model has a linear predictor (`passes.expansions`), and T = Σ_n q_n from one
+pass over all rows,
+
+    Σ_n f_n(θ_s)  ≈  T(θ_s) + ½ Σ_{both samples} r_n(θ_s)/π_n,     r_n = f_n − q_n,
+
+with two samples of rows drawn with known probabilities π_n (`passes.row_samples`). The errors e_s
+of different rows are uncorrelated (Cohen & Kaplan 2007), so that with ω_n = (1 − π_n)/(4 π_n²) and
+ρ_s = e^{D_s}/mean e^D
+
+    ½E Var(e)  ≈  ½ Σ ω_n Var(r_n),       Var(KL)  ≈  Σ ω_n (mean_s (ρ_s − 1) r_n(θ_s))²,
+
+sums over the sampled rows: the estimate of either divergence is too large by the first, and the
+second is the variance of the rows' part of its error, by its influence function.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from decoct.passes.expansions import NODES, Expansion
+from decoct.passes.potentials import Potentials
+from decoct.passes.row_samples import NORM_DRAWS, mean_norm, sample_rows
+from decoct.stats.chains import GOOD_KHAT
+from decoct.stats.verdict import SMALL_KL, USABLE_KL, Judgement, judge
+
+SAMPLE = 4000
+"""Rows of each of the two samples: with a site alone, the standard error is about 2 % of the KL."""
+
+SCALE_ROWS = 1000
+"""Evenly spaced rows that the scale of the odds comes from."""
+
+TOLERANCE = 0.1
+"""Most error by the sampling of rows, relative to the KL."""
+
+
+class EstimatedTotals(NamedTuple):
+    """Σ_n f_n at the draws, up to a constant, from a sample of rows.
+
+    Attributes
+    ----------
+    totals : (S,)
+        The estimates.
+    remainders : (k, S)
+        r_n of the sampled rows, centred over the draws.
+    weights : (k,)
+        1/π_n.
+    apart
+        ½Var over a few draws of what the estimates are off by, exact.
+    rows
+        Rows in the sample.
+    """
+
+    totals: Float[np.ndarray, " S"]
+    remainders: Float[np.ndarray, "k S"]
+    weights: Float[np.ndarray, " k"]
+    apart: float
+    rows: int
+
+    def judged(self, log_ratios: Float[np.ndarray, "chains S"]) -> Judgement | None:
+        """Judge log ratios that these totals went into, their error included.
+
+        None where all rows are needed: the error is above a tenth of the KL and the KL above 1e-4
+        nats, or the draws are not clearly good enough.
+        """
+        if not np.isfinite(log_ratios).all():
+            return None
+        found = judge(log_ratios)
+        relative = np.exp(log_ratios - log_ratios.max()).ravel()
+        influence = relative / relative.mean() - 1.0
+        spread = 0.25 * self.weights * (self.weights - 1.0)
+        squares = np.einsum("ks,ks->k", self.remainders, self.remainders)
+        bias = 0.5 * float(spread @ squares) / influence.size
+        variance = spread @ np.square(self.remainders @ influence / influence.size)
+        se = float(np.sqrt(variance))
+        kl = found.kl
+        reverse = max(0.0, kl.reverse - bias)
+        below, above = kl.reverse - kl.reverse_low, kl.reverse_high - kl.reverse
+        kl = kl._replace(
+            reverse=reverse,
+            reverse_se=float(np.hypot(kl.reverse_se, se)),
+            forward=max(0.0, kl.forward - bias),
+            forward_se=float(np.hypot(kl.forward_se, se)),
+            half_variance=max(0.0, kl.half_variance - bias),
+            reverse_low=max(0.0, reverse - float(np.hypot(below, 1.96 * se))),
+            reverse_high=reverse + max(bias, self.apart) + float(np.hypot(above, 1.96 * se)),
+        )
+        is_small = kl.reverse_high < SMALL_KL
+        is_close = is_small or max(bias, self.apart) + 1.96 * se <= TOLERANCE * reverse
+        is_good = is_small or (kl.reverse_high < USABLE_KL and found.khat < GOOD_KHAT)
+        return found._replace(kl=kl) if is_close and is_good else None
+
+
+def is_cheaper(potentials: Potentials, draws: int) -> bool:
+    """Return whether a sample of rows costs less than a fifth of all rows at all draws.
+
+    A potential of the sample takes longer than one of a plain sum, and all rows may follow.
+    """
+    a_row = NODES + potentials.dim if potentials.has_predictor else 1 + 2 * potentials.dim
+    cost = potentials.n_rows * (a_row + 2 * NORM_DRAWS) + 4 * SAMPLE * draws
+    return 5 * cost < potentials.n_rows * draws
+
+
+def estimate_totals(
+    potentials: Potentials, draws: Float[np.ndarray, "S d"], key: jax.Array
+) -> EstimatedTotals:
+    """Estimate Σ_n f_n at the draws, in two passes over all rows that are cheap.
+
+    The odds of a row follow its remainder at `NORM_DRAWS` of the draws, half of them those furthest
+    from the mean, half evenly spaced.
+    """
+    centre = draws.mean(axis=0)
+    factor = np.asarray(np.linalg.qr(draws - centre, mode="r")).T / np.sqrt(len(draws) - 1)
+    if not potentials.has_predictor:
+        factor = np.zeros_like(factor)
+    at = Expansion.over(centre, factor, np.zeros((1, potentials.dim)))
+    expanded = potentials.expand(at, strict=False)
+    few = draws[_some(draws - centre, NORM_DRAWS)]
+    places = np.linspace(0, potentials.n_rows - 1, SCALE_ROWS).astype(np.int64)
+    scale = mean_norm(potentials, at, few, potentials.rows.take(places))
+    sample, exact = sample_rows(potentials, at, few, SAMPLE, scale, key)
+    rows = {
+        name: np.concatenate([half.rows[name] for half in sample]) for name in sample.first.rows
+    }
+    weights = np.concatenate([half.weights for half in sample])
+    everywhere = np.concatenate([draws, few])
+    remainders = potentials.vectors(rows, everywhere) - potentials.quadratics(rows, at, everywhere)
+    totals = expanded.at(everywhere - centre) + 0.5 * weights @ remainders
+    totals, at_few = np.split(totals, [len(draws)])
+    remainders = remainders[:, : len(draws)]
+    remainders -= remainders.mean(axis=1, keepdims=True)
+    apart = 0.5 * float(np.var(at_few - exact.totals))
+    return EstimatedTotals(totals, remainders, weights, apart, len(sample.pool.indices))
+
+
+def _some(delta: Float[np.ndarray, "S d"], count: int) -> np.ndarray:
+    """Return places of draws: half the furthest from their mean, half evenly spaced."""
+    basis = np.linalg.qr(delta)[0]
+    furthest = np.argsort(-np.square(basis).sum(axis=1), kind="stable")[: count // 2]
+    spaced = np.linspace(0, len(delta) - 1, count - len(furthest)).astype(np.int64)
+    return np.concatenate([furthest, spaced])

@@ -1,0 +1,110 @@
+"""What a build of `IteratedHilbert` costs, before it begins."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from decoct.constructions.base import Plan, PlannedFits, Problem
+from decoct.constructions.iterated_hilbert.expansion import MOST_EVALUATIONS, MOST_PASSES, POINTS
+from decoct.constructions.iterated_hilbert.subsampled_pass import CHECK_DRAWS
+from decoct.constructions.iterated_hilbert.tangent_problem import quadratic_size
+from decoct.passes.expansions import NODES
+from decoct.passes.row_samples import NORM_DRAWS
+
+if TYPE_CHECKING:
+    from decoct.constructions.iterated_hilbert.iterated_hilbert import IteratedHilbert
+
+USUAL_ROUNDS = 3
+"""Rounds over all rows that a build usually takes."""
+
+USUAL_EXPANSIONS = 3
+"""Passes over all rows that the search for the expansion usually takes."""
+
+
+def plan(method: IteratedHilbert, problem: Problem) -> Plan:
+    """Return the cost of a build; with a site at most that of rows alone besides."""
+    rows = rows_only_plan(method, problem)
+    if not method.site:
+        return rows
+    n, (S, P) = problem.n_rows, method.effort_for(problem, None)
+    P = min(P, n)
+    d, sizes, sampled = problem.dim, len(problem.sizes), method.subsample_size_for(problem)
+    has_predictor = problem.potentials.has_predictor
+    expansion = NODES + d if has_predictor else POINTS * (1 + 2 * d)
+    judged = method.certifying_draws * sizes
+    pool = S * (P + 2 * problem.size) * (2 if has_predictor else 1 + POINTS)
+    if sampled is None:
+        usual = n * (USUAL_EXPANSIONS * expansion + S + judged) + pool
+        least, passes = float(n * (expansion + S) + pool), 2
+        most_passes = MOST_EVALUATIONS
+    else:
+        usual = n * (2 * expansion + NORM_DRAWS) + 2 * sampled * (S + judged + expansion) + pool
+        least, passes = float(n * (expansion + NORM_DRAWS) + sampled * S), 2
+        most_passes = MOST_PASSES + 1
+    most = rows.evaluations[1] + n * (most_passes * expansion + method.max_rounds * judged) + pool
+    fits = None
+    if rows.fits is not None:
+        fits = rows.fits._replace(passes=passes + 3, evaluations=float(usual))
+    array_bytes = rows.array_bytes + 4 * 8 * d * d + 8 * S * P
+    return Plan(
+        (min(passes, rows.passes[0]), most_passes + 2 * rows.passes[1]),
+        (min(least, rows.evaluations[0]), float(most)),
+        array_bytes,
+        fits,
+    )
+
+
+def rows_only_plan(method: IteratedHilbert, problem: Problem) -> Plan:
+    """One pass at S draws is the least, or one at few and two of 1 + 2 d potentials a row."""
+    n, (S, P) = problem.n_rows, method.effort_for(problem, None)
+    P = min(P, n)
+    seen = method.subsample_size_for(problem)
+    rounds, pool = method.most_rounds(problem), 2 * S * (P + 2 * problem.size)
+    effort = 1 if problem.kl is None else 4
+    most = float(effort * rounds * (n * S + pool))
+    array_bytes = 4 * 8 * effort**2 * S * (P + 2 * problem.size)
+    if seen is None:
+        least = float(n * S + pool)
+        passes = (1 if problem.kl is None else 2, rounds)
+        usual = _usual_rounds(method, problem)
+        fits = _planned_fits(method, problem, S, P, usual, usual, usual * least)
+        return Plan(passes, (least, most), array_bytes, fits)
+    corrected = n * (1 + 2 * problem.dim) + seen * S
+    thinned = float(2 * (corrected + pool) + n * CHECK_DRAWS)
+    least = thinned if problem.kl is None else thinned + n * S + pool
+    most += n * CHECK_DRAWS + corrected + (method.max_rounds - 2) * (corrected + pool)
+    fits = _planned_fits(method, problem, S, P, _usual_rounds(method, problem), 3, least)
+    return Plan((2, 2 * rounds + method.max_rounds - 1), (least, most), array_bytes, fits)
+
+
+def _usual_rounds(method: IteratedHilbert, problem: Problem) -> int:
+    """Return how many rounds a build usually takes; all of them with too few rows for d."""
+    if method.pilot_size(problem) == problem.n_rows:
+        return 1
+    few = 4 * method.planned_size(problem) < quadratic_size(problem)
+    return method.max_rounds if few else min(USUAL_ROUNDS, method.max_rounds)
+
+
+def _planned_fits(
+    method: IteratedHilbert,
+    problem: Problem,
+    S: int,
+    P: int,
+    rounds: int,
+    passes: int,
+    evaluations: float,
+) -> PlannedFits:
+    """Count products of the pool and a vector, as they are with this many rounds.
+
+    A pick of the pursuit takes 1.2, a row in a sweep of exchanges 0.6; there is one sweep a
+    round and some five for the final size. Well below the d(d+3)/2 numbers of a quadratic the
+    path is as long as it may be, and restarts double the work at half of the draws.
+    """
+    M = method.planned_size(problem)
+    quadratic = quadratic_size(problem)
+    picks = M if quadratic <= M else method.longest_path(M, (4 * S) // 5)
+    products = rounds * (1.2 * picks + 0.6 * M) + 2.4 * M
+    if quadratic > 4 * M:
+        products += method.restarts * 1.6 * M
+    shape = (P, (4 * S) // 5)
+    return PlannedFits(passes, evaluations, method.pilot_size(problem), S, shape, products)

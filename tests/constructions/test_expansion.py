@@ -1,0 +1,268 @@
+"""The expansion that a site carries: exact, smoothed, the best one, or refused with a reason."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import decoct
+from decoct.constructions import IteratedHilbert
+from decoct.constructions.base import Problem, uniform_selection
+from decoct.constructions.iterated_hilbert.expansion import (
+    NoExpansionError,
+    expand_table,
+    expanded_at,
+)
+from decoct.data import encoded
+from decoct.models import GaussianMean, LinearRegression, LogisticRegression, PoissonRegression
+from decoct.passes.expansions import Expansion
+from decoct.passes.potentials import Potentials
+from decoct.samplers import Automatic, WeightedDensity
+from decoct.samplers.exact import exact_posterior
+
+SITE = IteratedHilbert(site=True)
+
+LEVELS = [1, 1, 2, 3, 5, 8, 12, 20, 30, 50, 100, 300, 1000]
+
+
+def problem_of(model, rows):
+    table = encoded(decoct.rows(rows), model)
+    return Problem(Potentials(model, table), Automatic(), (10,))
+
+
+def expansion_of(model, rows):
+    problem = problem_of(model, rows)
+    pilot = uniform_selection(jax.random.key(0), problem, problem.n_rows)
+    return expand_table(problem, pilot, None, np.random.default_rng(0))
+
+
+def logistic(n, d, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, d))
+    return {"x": x, "y": (rng.random(n) < 1.0 / (1.0 + np.exp(-2.0 * x[:, 0]))).astype(int)}
+
+
+def log_likelihood(rows, z):
+    """Σ_n f_n at points (S, d)."""
+    margin = (rows["x"] @ z.T) * np.where(rows["y"] > 0, 1.0, -1.0)[:, None]
+    return -np.logaddexp(0.0, -margin).sum(axis=0)
+
+
+@pytest.mark.parametrize("model", [GaussianMean(np.eye(3)), LinearRegression(noise_scale=1.0)])
+def test_no_row_is_needed_where_the_log_likelihood_is_quadratic(model):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(2000, 3)) + 1.0
+    rows = {"x": x}
+    if isinstance(model, LinearRegression):
+        rows["y"] = x @ [1.0, -2.0, 0.5] + rng.normal(size=2000)
+    coreset = decoct.build(model, rows, size=0, method=SITE)
+    taken = encoded(decoct.rows(rows), model).take(np.arange(2000))
+    full = exact_posterior(WeightedDensity.of(model, taken, np.ones(2000)))
+    assert coreset.size == 0
+    assert decoct.kl_gaussian(exact_posterior(coreset.density), full) < 1e-10
+    z = full.sample(rng, 5)
+    missed = coreset.site.log_density(z) - problem_of(model, rows).potentials.totals(z)
+    assert np.ptp(missed) < 1e-8
+
+
+def nodes(d, count=60):
+    """Points and weights of a product of Gauss-Hermite rules, for N(0, I)."""
+    at, weight = np.polynomial.hermite_e.hermegauss(count)
+    grid = np.stack(np.meshgrid(*[at] * d, indexing="ij"), axis=-1).reshape(-1, d)
+    product = np.stack(np.meshgrid(*[weight / weight.sum()] * d, indexing="ij"), axis=-1)
+    return grid, product.reshape(-1, d).prod(axis=1)
+
+
+@pytest.mark.parametrize("d", [1, 2])
+def test_smoothed_derivatives_are_those_of_brute_force(d):
+    """E f, E ∇f and E ∇²f over N(μ, C), node by node in all dimensions at once."""
+    rows = logistic(60, d)
+    centre = np.linspace(0.3, -0.2, d)
+    factor = np.array([[0.25, 0.0], [0.1, 0.2]])[:d, :d]
+    grid, weights = nodes(d)
+    z = centre + grid @ factor.T
+    potentials = problem_of(LogisticRegression(), rows).potentials
+    found = potentials.expand(Expansion.over(centre, factor, np.zeros((1, d))))
+
+    x, y = rows["x"], rows["y"]
+    p = 1.0 / (1.0 + np.exp(-x @ z.T))  # (n, S)
+    gradient = x.T @ ((y[:, None] - p) @ weights)
+    hessian = -(x * ((p * (1.0 - p)) @ weights)[:, None]).T @ x
+    value = weights @ log_likelihood(rows, z) - 0.5 * ((factor @ factor.T) * hessian).sum()
+    np.testing.assert_allclose(found.gradient, gradient, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(found.hessian, hessian, rtol=1e-5)
+    assert found.value == pytest.approx(value, rel=1e-6)
+
+
+def test_a_spread_of_zero_is_the_expansion_of_taylor():
+    rows, centre = logistic(60, 2), np.array([0.4, -0.3])
+    potentials = problem_of(LogisticRegression(), rows).potentials
+    at = Expansion.over(centre, np.zeros((2, 2)), np.zeros((1, 2)))
+    found, taylor = potentials.expand(at), potentials.curvature(centre)
+    assert found.value == pytest.approx(taylor.value)
+    np.testing.assert_allclose(found.gradient, taylor.gradient, rtol=1e-12)
+    np.testing.assert_allclose(found.hessian, taylor.hessian, rtol=1e-12)
+
+
+def test_the_fixed_point_maximises_the_evidence_lower_bound():
+    rows = logistic(80, 2)
+    found = expansion_of(LogisticRegression(prior_scale=1.0), rows)
+    grid, weights = nodes(2)
+
+    def bound(centre, factor):
+        z = centre + grid @ factor.T
+        log_prior = -0.5 * np.square(z).sum(axis=1)
+        entropy = np.log(np.abs(np.linalg.det(factor)))
+        return weights @ (log_likelihood(rows, z) + log_prior) + entropy
+
+    centre, factor = np.asarray(found.at.centre), np.asarray(found.at.factor)
+    best = bound(centre, factor)
+    for direction in ([1.0, 0.0], [0.0, 1.0], [0.7, 0.7], [0.7, -0.7]):
+        for length in (-0.2, 0.2):
+            assert bound(centre + length * factor @ direction, factor) < best
+        for scale in (0.8, 1.25):
+            stretch = np.eye(2) + (scale - 1.0) * np.outer(direction, direction)
+            assert bound(centre, factor @ stretch) < best
+
+
+def test_it_is_nearer_than_the_expansion_at_the_mode():
+    """KL(site alone‖full) of both, by quadrature in two dimensions."""
+    rows = logistic(25, 2, seed=1)
+    model = LogisticRegression(prior_scale=1.0)
+    smoothed, fit = expansion_of(model, rows), decoct.laplace(model, rows)
+    at = Expansion.over(fit.mean, np.zeros((2, 2)), np.zeros((1, 2)))
+    taylor = expanded_at(problem_of(model, rows), at)
+    side = np.linspace(-8.0, 8.0, 401)
+    z = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
+    z = fit.mean + z @ np.linalg.cholesky(fit.cov).T
+    log_prior = -0.5 * np.square(z).sum(axis=1)
+    full = log_likelihood(rows, z) + log_prior
+
+    def kl(expanded):
+        near = expanded.quadratic(z) + log_prior
+        near, whole = (one - np.logaddexp.reduce(one) for one in (near, full))
+        return np.exp(near) @ (near - whole)
+
+    assert 0.0 < kl(smoothed) < 0.5 * kl(taylor)
+
+
+def test_an_own_model_with_a_quadratic_log_likelihood_is_expanded_exactly():
+    """Without a linear predictor: derivatives are averaged over points."""
+    rng = np.random.default_rng(0)
+    rows = {"y": rng.normal(size=300), "t": rng.normal(size=300)}
+
+    def f(params, rows):
+        return -0.5 * (rows["y"] - params["a"] - params["b"] * rows["t"]) ** 2
+
+    def log_prior(params):
+        return -0.5 * (params["a"] ** 2 + params["b"] ** 2)
+
+    model = decoct.Model(f, log_prior, {"a": 0.0, "b": 0.0})
+    found = expansion_of(model, rows)
+    z = found.at.centre + rng.normal(size=(20, 2))
+    totals = problem_of(model, rows).potentials.totals(z)
+    np.testing.assert_allclose(found.quadratic(z), totals, rtol=1e-9)
+
+
+def signed():
+    """A coefficient that enters as its square, and a prior that knows no sign."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=300)
+    rows = {"x": x, "y": (1.3 * x) ** 2 + 0.5 + rng.normal(size=300)}
+
+    def f(params, rows):
+        return -0.5 * (rows["y"] - (params["a"] * rows["x"]) ** 2 - params["b"]) ** 2
+
+    def log_prior(params):
+        return -0.5 * (params["a"] ** 2 + params["b"] ** 2)
+
+    return decoct.Model(f, log_prior, {"a": 1.0, "b": 0.0}), rows
+
+
+def flat():
+    """Nothing is known of the sum of two parameters, not from the prior either."""
+
+    def f(params, rows):
+        return -0.5 * (rows["y"] - params["z"][0] + params["z"][1]) ** 2
+
+    model = decoct.Model(f, lambda params: 0.0 * params["z"][0], {"z": jnp.zeros(2)})
+    return model, {"y": np.random.default_rng(0).normal(size=200)}
+
+
+@pytest.mark.parametrize(
+    ("made", "reason"),
+    [
+        (signed, "several modes"),
+        (flat, "flat or not concave|no mode was found"),
+    ],
+)
+def test_no_gaussian_is_near_and_the_reason_is_said(made, reason):
+    with pytest.raises(NoExpansionError, match=reason):
+        expansion_of(*made())
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_build_without_an_expansion_keeps_rows_alone():
+    model, rows = signed()
+    coreset = decoct.build(model, rows, size=10, method=SITE)
+    assert coreset.site is None
+    assert 1 <= coreset.size <= 10
+
+
+def bent_at_one_row():
+    """A log-likelihood that is finite everywhere, its second derivative NaN at a row."""
+    rng = np.random.default_rng(0)
+    rows = {"y": rng.normal(size=3000), "odd": np.zeros(3000)}
+    rows["odd"][1234] = 1.0
+
+    def f(params, rows):
+        bent = (1.0 - rows["odd"] + rows["odd"] * 0.0 * params["a"]) ** 1.5
+        return -0.5 * (rows["y"] - params["a"]) ** 2 - bent
+
+    return decoct.Model(f, lambda params: -0.5 * params["a"] ** 2, {"a": 0.0}), rows
+
+
+def test_second_derivatives_that_are_not_finite_leave_rows_alone():
+    model, rows = bent_at_one_row()
+    at = Expansion.over(np.array([0.2]), np.zeros((1, 1)), np.zeros((1, 1)))
+    with pytest.raises(NoExpansionError, match="not finite"):
+        expanded_at(problem_of(model, rows), at)
+    coreset = decoct.build(model, rows, size=5, seed=1, method=SITE)  # a pilot without that row
+    assert coreset.site is None
+    assert coreset.report.status.ok
+
+
+def rare_levels(n):
+    """Standardised indicators of levels of one to a thousand rows, two of them with one label."""
+    rng = np.random.default_rng(0)
+    level = np.repeat(np.arange(len(LEVELS)), LEVELS)
+    level = np.concatenate([level, np.full(n - len(level), -1)])
+    indicators = (level[:, None] == np.arange(len(LEVELS))).astype(float)
+    smooth = rng.normal(size=(n, 8))
+    eta = smooth @ rng.normal(scale=0.5, size=8) - 0.5
+    eta = eta + indicators @ rng.normal(scale=1.5, size=len(LEVELS))
+    y = (rng.random(n) < 1.0 / (1.0 + np.exp(-eta))).astype(int)
+    y[level == 4], y[level == 7] = 1, 0
+    x = np.column_stack([smooth, indicators])
+    x = (x - x.mean(axis=0)) / x.std(axis=0)
+    return {"x": np.column_stack([x, np.ones(n)]), "y": y}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_forty_rows_hold_rare_levels():
+    """Where a level has a row or two its coefficient is far from Gaussian: a site alone is not."""
+    rows, model = rare_levels(20_000), LogisticRegression(prior_scale=1.0)
+    none, forty = decoct.path(model, rows, [0, 40], method=SITE)
+    certificate = decoct.check(forty, rows, forty.sample(draws=500, chains=4, seed=1))
+    assert certificate.kl < 5e-3
+    assert forty.site is not None
+    assert none.report.predicted_kl > 5e-3
+
+
+def test_a_build_of_poisson_counts_needs_few_rows():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(2000, 3))
+    rows = {"x": x, "y": rng.poisson(np.log1p(np.exp(x[:, 0])))}
+    coreset = decoct.build(PoissonRegression(), rows, size=5, method=SITE)
+    assert coreset.site is not None
+    assert coreset.report.predicted_kl < 1e-3

@@ -1,0 +1,130 @@
+"""Weights that leave the site a precision without negative eigenvalues."""
+
+import jax
+import numpy as np
+import pytest
+
+import decoct
+from decoct.constructions import IteratedHilbert
+from decoct.constructions.base import Problem, Selection, uniform_selection
+from decoct.constructions.iterated_hilbert.expansion import expand_table
+from decoct.constructions.iterated_hilbert.proper_weights import INSIDE, proper_weights
+from decoct.constructions.iterated_hilbert.tangent_problem import SplitTangent
+from decoct.data import encoded
+from decoct.models import LogisticRegression
+from decoct.models.site import GaussianSite
+from decoct.passes.potentials import Curvature, Potentials
+from decoct.samplers import Automatic
+
+SIZES = [1, 2, 5, 10]
+N, D = 500, 12
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """Rare indicators: the rows of one level take more curvature than all of them have."""
+    rng = np.random.default_rng(0)
+    x = (rng.random((N, D)) < 0.03).astype(float)
+    x[:, 0] = 1.0
+    return {"x": x, "y": (rng.random(N) < 1.0 / (1.0 + np.exp(2.0 * x[:, 0]))).astype(int)}
+
+
+@pytest.fixture(scope="module")
+def tangent_problem(rows):
+    """The problem of a round whose draws are of the site alone."""
+    model = LogisticRegression(prior_scale=3.0)
+    table = encoded(decoct.rows(rows), model)
+    problem = Problem(Potentials(model, table), Automatic(), tuple(SIZES))
+    everything = uniform_selection(jax.random.key(0), problem, N)
+    expanded = expand_table(problem, everything, None, np.random.default_rng(0))
+    nothing = everything.pool.some(slice(0, 0))
+    site = expanded.site(Curvature(0.0, np.zeros(D), np.zeros((D, D))))
+    alone = Selection(nothing.indices, np.zeros(0), nothing.rows, site)
+    z = problem.draw(jax.random.key(1), alone, 600).flat[:600]
+    totals = problem.potentials.totals(z)
+    tangent = SplitTangent.of(problem, z, totals, everything.pool, alone, expanded=expanded)
+    return problem, expanded, tangent
+
+
+def least_eigenvalue(problem, expanded, selection):
+    """Of H − Σ w_m H_m, in units of the posterior's precision."""
+    rows = problem.potentials.expand_rows(selection.rows, selection.weights, expanded.at)
+    factor = np.linalg.inv(np.linalg.cholesky(expanded.precision)).T
+    return np.linalg.eigvalsh(factor.T @ (rows.hessian - expanded.sums.hessian) @ factor)[0]
+
+
+def test_plain_least_squares_takes_more_curvature_than_there_is(tangent_problem):
+    problem, expanded, tangent = tangent_problem
+    path = tangent.pursue(max(SIZES), sizes=tuple(SIZES), exchanges=5).path
+    worst = {}
+    for m in SIZES:
+        kept = tangent.pool.some(path[m].indices)
+        plain = Selection(kept.indices, path[m].weights, kept.rows)
+        worst[m] = least_eigenvalue(problem, expanded, plain)
+    assert min(worst.values()) < -0.02
+
+
+def test_the_weights_of_a_coreset_do_not(tangent_problem):
+    problem, expanded, tangent = tangent_problem
+    fits = tangent.pursue(max(SIZES), sizes=tuple(SIZES), exchanges=5)
+    for m in SIZES:
+        found = fits._with_site(problem, expanded, fits.path[m]).selection
+        assert 1 <= found.size <= m
+        assert (found.weights > 0.0).all()
+        assert least_eigenvalue(problem, expanded, found) > -1e-6
+        values = np.linalg.eigvalsh(found.site.precision)
+        assert values[0] >= -1e-12 * values[-1]
+
+
+def test_the_site_of_a_build_is_a_gaussian_at_every_size(rows):
+    path = decoct.path(
+        LogisticRegression(prior_scale=3.0), rows, SIZES, method=IteratedHilbert(site=True)
+    )
+    for coreset, size in zip(path, SIZES, strict=True):
+        assert coreset.size <= size
+        values = np.linalg.eigvalsh(coreset.site.precision)
+        assert values[0] >= -1e-12 * values[-1]
+        GaussianSite.from_dict(coreset.site.to_dict())  # refuses what is no Gaussian
+
+
+def one_dimension(curvatures, whole, vectors, target):
+    """Weights and the precision that they leave, where all curvatures are numbers."""
+    curvatures = np.asarray(curvatures, dtype=float)
+    free = np.linalg.lstsq(np.asarray(vectors).T, np.asarray(target), rcond=None)[0]
+
+    def precision_of(weights):
+        return np.array([[whole - weights @ curvatures]])
+
+    def along(directions):
+        return curvatures[:, None] * directions[:, 0] ** 2
+
+    weights = proper_weights(vectors, target, free, precision_of, along, np.eye(1))
+    return free, weights, precision_of(weights)[0, 0]
+
+
+def test_weights_that_leave_enough_are_those_of_least_squares():
+    free, weights, left = one_dimension([1.0, 1.0], 10.0, np.eye(2, 4), np.array([2.0, 3.0, 0, 0]))
+    assert left == pytest.approx(5.0)
+    np.testing.assert_array_equal(weights, free)
+
+
+def test_weights_that_leave_too_little_are_the_nearest_that_do():
+    """min (w₁ − 2)² + (w₂ − 3)² with w₁ + w₂ ≤ (1 − ε) 4: both less by the same amount."""
+    _, weights, left = one_dimension([1.0, 1.0], 4.0, np.eye(2, 4), np.array([2.0, 3.0, 0, 0]))
+    most = (1.0 - INSIDE) * 4.0
+    excess = 0.5 * (5.0 - most)
+    np.testing.assert_allclose(weights, [2.0 - excess, 3.0 - excess], rtol=1e-5)
+    assert left == pytest.approx(INSIDE * 4.0, rel=1e-3)
+
+
+def test_rows_that_bend_the_other_way_are_no_hindrance():
+    """The second row gives curvature back; no cut is needed where it has the weight it wants."""
+    free, weights, left = one_dimension([1.0, -1.0], 1.0, np.eye(2, 4), np.array([3.0, 2.5, 0, 0]))
+    assert left == pytest.approx(0.5)
+    np.testing.assert_array_equal(weights, free)
+
+
+def test_no_cut_is_made_where_all_rows_together_bend_the_other_way():
+    """Not log-concave there: no weights leave a positive precision, and those given stay."""
+    free, weights, _ = one_dimension([1.0, 1.0], -4.0, np.eye(2, 4), np.array([2.0, 3.0, 0, 0]))
+    np.testing.assert_array_equal(weights, free)

@@ -1,0 +1,136 @@
+"""Second-order expansions: derivatives, closed forms, and what they keep exactly."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import decoct
+from decoct.data import encoded
+from decoct.passes.expansions import Expansion, antithetic
+from decoct.passes.potentials import Potentials
+
+N, D = 300, 3
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(N, D))
+LOGISTIC = {"x": X, "y": (RNG.random(N) < 0.5).astype(int)}
+COUNTS = {"x": X, "y": RNG.poisson(np.exp(0.3 * X[:, 0]))}
+CENTRE = np.array([0.3, -0.2, 0.1])
+FACTOR = np.array([[0.5, 0.0, 0.0], [0.2, 0.4, 0.0], [-0.1, 0.1, 0.3]])
+NO_DIRECTION = np.zeros((1, D))
+
+
+def potentials_of(model, rows):
+    return Potentials(model, encoded(decoct.rows(rows), model))
+
+
+def own_logistic():
+    """The logistic regression as functions of the user's: without a linear predictor."""
+
+    def log_likelihood(params, rows):
+        eta = rows["x"] @ params["beta"]
+        return jnp.where(rows["y"] > 0, -jnp.logaddexp(0.0, -eta), -jnp.logaddexp(0.0, eta))
+
+    def log_prior(params):
+        return -0.5 * jnp.sum(params["beta"] ** 2)
+
+    return decoct.Model(log_likelihood, log_prior, {"beta": np.zeros(D)})
+
+
+@pytest.mark.parametrize("model", [decoct.models.LogisticRegression(), own_logistic()])
+def test_without_a_spread_it_is_taylor_s(model):
+    ours = potentials_of(model, LOGISTIC)
+    found = ours.expand(Expansion.over(CENTRE, np.zeros((D, D)), NO_DIRECTION))
+    sign = 2.0 * LOGISTIC["y"] - 1.0
+
+    def total(z):
+        return -jnp.logaddexp(0.0, -sign * (X @ z)).sum()
+
+    with jax.enable_x64(True):
+        z = jnp.asarray(CENTRE)
+        expected = total(z), jax.grad(total)(z), jax.hessian(total)(z)
+    for mine, autodiff in zip(found, expected, strict=True):
+        np.testing.assert_allclose(mine, np.asarray(autodiff), rtol=1e-10, atol=1e-10)
+
+
+def test_smoothed_counts_have_a_closed_form():
+    """E e^η = exp(m + s²/2) for η ~ N(m, s²), and so for both derivatives."""
+    found = potentials_of(decoct.models.PoissonRegression(link="log"), COUNTS).expand(
+        Expansion.over(CENTRE, FACTOR, NO_DIRECTION)
+    )
+    rate = np.exp(X @ CENTRE + 0.5 * np.square(X @ FACTOR).sum(axis=1))
+    np.testing.assert_allclose(found.gradient, X.T @ (COUNTS["y"] - rate), rtol=1e-4)
+    np.testing.assert_allclose(found.hessian, -(X.T * rate) @ X, rtol=1e-4)
+
+
+def test_smoothed_logistic_is_the_integral():
+    """As far as nine nodes go, for standard deviations of the predictor up to 2."""
+    found = potentials_of(decoct.models.LogisticRegression(), LOGISTIC).expand(
+        Expansion.over(CENTRE, FACTOR, NO_DIRECTION)
+    )
+    node = np.linspace(-9.0, 9.0, 2001)
+    weights = np.exp(-0.5 * node**2) / np.exp(-0.5 * node**2).sum()
+    spread = np.sqrt(np.square(X @ FACTOR).sum(axis=1))
+    eta = (X @ CENTRE)[:, None] + spread[:, None] * node
+    p = 1.0 / (1.0 + np.exp(-eta))
+    sign = 2.0 * LOGISTIC["y"][:, None] - 1.0
+    slope, bend = (LOGISTIC["y"][:, None] - p) @ weights, -(p * (1.0 - p)) @ weights
+    value = (-np.logaddexp(0.0, -sign * eta)) @ weights - 0.5 * bend * spread**2
+    np.testing.assert_allclose(found.gradient, X.T @ slope, rtol=1e-3)
+    np.testing.assert_allclose(found.hessian, (X.T * bend) @ X, rtol=1e-3, atol=1e-2)
+    np.testing.assert_allclose(found.value, value.sum(), rtol=1e-3)
+
+
+def test_quadratic_potentials_are_their_own_expansion():
+    """A Gaussian mean, and a linear model with known noise, wherever they are expanded."""
+    rng = np.random.default_rng(1)
+    draws = rng.normal(size=(20, D))
+    directions = antithetic(rng, 8, D)
+    linear = {"x": X, "y": X @ CENTRE + rng.normal(size=N)}
+    for model, rows in (
+        (decoct.models.GaussianMean(np.eye(D)), {"x": X}),
+        (decoct.models.LinearRegression(noise_scale=1.0), linear),
+    ):
+        ours = potentials_of(model, rows)
+        at = Expansion.over(5.0 * CENTRE, FACTOR, directions)
+        found = ours.expand(at).at(draws - at.centre)
+        np.testing.assert_allclose(found, ours.totals(draws), rtol=1e-10)
+
+
+def test_a_linear_predictor_and_averaged_points_agree():
+    """Within four Monte Carlo errors, from sixteen independent averages."""
+    rng, found = np.random.default_rng(2), []
+    for _ in range(16):
+        at = Expansion.over(CENTRE, FACTOR, antithetic(rng, 96, D))
+        sums = potentials_of(own_logistic(), LOGISTIC).expand(at)
+        found.append(np.concatenate([sums.gradient, sums.hessian.ravel()]))
+    exact = potentials_of(decoct.models.LogisticRegression(), LOGISTIC).expand(at)
+    exact = np.concatenate([exact.gradient, exact.hessian.ravel()])
+    error = np.std(found, axis=0, ddof=1) / 4.0
+    # points on a sphere have no fourth moments of a Gaussian: off by a few per cent of the change
+    taylor = potentials_of(decoct.models.LogisticRegression(), LOGISTIC).expand(
+        Expansion.over(CENTRE, np.zeros((D, D)), NO_DIRECTION)
+    )
+    change = np.abs(exact - np.concatenate([taylor.gradient, taylor.hessian.ravel()]))
+    assert (np.abs(np.mean(found, axis=0) - exact) < 4.0 * error + 0.15 * change.max()).all()
+
+
+def test_antithetic_points_integrate_quadratics():
+    directions = antithetic(np.random.default_rng(0), 2 * D, D)
+    np.testing.assert_allclose(directions.mean(axis=0), 0.0, atol=1e-12)
+    np.testing.assert_allclose(directions.T @ directions / (2 * D), np.eye(D), atol=1e-12)
+
+
+@pytest.mark.parametrize("model", [decoct.models.LogisticRegression(), own_logistic()])
+def test_expansions_of_rows_add_up_to_those_of_the_table(model):
+    ours = potentials_of(model, LOGISTIC)
+    at = Expansion.over(CENTRE, FACTOR, antithetic(np.random.default_rng(3), 4, D))
+    rows, weights = ours.rows.take(np.arange(N)), np.ones(N)
+    whole, few = ours.expand(at), ours.expand_rows(rows, weights, at)
+    for mine, other in zip(whole, few, strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-12)
+    draws = np.random.default_rng(4).normal(size=(5, D))
+    values = ours.quadratics(rows, at, draws).sum(axis=0)
+    np.testing.assert_allclose(values, whole.at(draws - at.centre) - whole.value, rtol=1e-10)
+    bends = ours.bends(rows, at, np.eye(D)).sum(axis=0)
+    np.testing.assert_allclose(bends, np.diag(whole.hessian), rtol=1e-10)

@@ -1,0 +1,123 @@
+"""Samples of rows with known probabilities: no bias, and an error that is the true one."""
+
+import jax
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import decoct
+from decoct.data import encoded
+from decoct.passes.expansions import Expansion
+from decoct.passes.potentials import Potentials
+from decoct.passes.row_samples import NORM_DRAWS, mean_norm, sample_rows
+
+N, D, S, SIZE, KEYS = 500, 3, 24, 40, 300
+MODEL = decoct.models.LogisticRegression()
+
+
+@pytest.fixture(scope="module")
+def table():
+    """Logistic rows, ten of them with covariates ten times as large."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(N, D))
+    x[::50] *= 10.0
+    return {"x": x, "y": (rng.random(N) < 0.5).astype(int)}
+
+
+@pytest.fixture(scope="module")
+def ours(table):
+    return Potentials(MODEL, encoded(decoct.rows(table), MODEL))
+
+
+@pytest.fixture(scope="module")
+def draws():
+    return 0.3 * np.random.default_rng(1).normal(size=(S, D))
+
+
+@pytest.fixture(scope="module")
+def at(draws):
+    factor = np.linalg.cholesky(np.cov(draws.T))
+    return Expansion.over(draws.mean(axis=0), factor, np.zeros((1, D)))
+
+
+@pytest.fixture(scope="module")
+def exact(ours, at, draws):
+    """Σ (f_n − q_n) at the draws, centred over them."""
+    values = ours.totals(draws) - ours.expand(at).at(draws - at.centre)
+    return values - values.mean()
+
+
+@pytest.fixture(scope="module")
+def found(ours, at, draws):
+    """Estimates, their errors, and Σ 1/π_n of the first half, by many keys."""
+    scale = mean_norm(ours, at, draws, ours.rows.take(np.arange(0, N, 7)))
+    estimates, errors, counts = [], [], []
+    for seed in range(KEYS):
+        sample, _ = sample_rows(ours, at, draws, SIZE, scale, jax.random.key(seed))
+        total, error = sample.remainders(ours, at, draws)
+        estimates.append(total - total.mean())
+        errors.append(error)
+        counts.append(sample.first.weights.sum())
+    return np.array(estimates), np.array(errors), np.array(counts)
+
+
+def test_the_estimate_has_no_bias(found, exact):
+    estimates, _, counts = found
+    error = estimates.std(axis=0, ddof=1) / np.sqrt(KEYS)
+    assert (np.abs(estimates.mean(axis=0) - exact) < 4.0 * error).all()
+    # the same for the number of rows, a sum that the odds know nothing of
+    assert abs(counts.mean() - N) < 4.0 * counts.std(ddof=1) / np.sqrt(KEYS)
+
+
+def test_the_error_is_the_true_one(found, exact):
+    estimates, errors, _ = found
+    true = 0.5 * np.var(estimates - exact, axis=1, ddof=1)
+    apart = np.hypot(true.std(ddof=1), errors.std(ddof=1)) / np.sqrt(KEYS)
+    assert abs(errors.mean() - true.mean()) < 4.0 * apart
+    assert true.mean() < 0.05 * 0.5 * exact.var()
+
+
+def test_a_table_of_no_more_rows_is_taken_whole(ours, at, draws, exact):
+    for size in (N, 2 * N):
+        sample, _ = sample_rows(ours, at, draws, size, 1.0, jax.random.key(0))
+        total, error = sample.remainders(ours, at, draws)
+        for half in sample:
+            np.testing.assert_array_equal(np.sort(half.indices), np.arange(N))
+            np.testing.assert_array_equal(half.weights, 1.0)
+        np.testing.assert_allclose(total - total.mean(), exact, atol=1e-10)
+        assert error < 1e-20
+
+
+def test_the_pass_brings_exact_totals_at_a_few_draws(ours, at, draws):
+    before = ours.counts.passes
+    _, result = sample_rows(ours, at, draws, SIZE, 1.0, jax.random.key(0))
+    assert ours.counts.passes == before + 1
+    np.testing.assert_allclose(result.totals, ours.totals(draws[:NORM_DRAWS]), rtol=1e-14)
+
+
+def test_rows_of_influence_are_always_there(ours, at, draws):
+    """The ten large rows have most of the remainders."""
+    scale = mean_norm(ours, at, draws, ours.rows.take(np.arange(N)))
+    for seed in range(20):
+        sample, _ = sample_rows(ours, at, draws, SIZE, scale, jax.random.key(seed))
+        heaviest = np.setdiff1d(np.arange(0, N, 50), sample.pool.indices)
+        assert len(heaviest) <= 2
+
+
+def test_every_engine_draws_the_same_rows(table, ours, at, draws, tmp_path):
+    columns = {
+        "x": pa.FixedSizeListArray.from_arrays(pa.array(table["x"].ravel()), D),
+        "y": pa.array(table["y"]),
+    }
+    pq.write_table(pa.table(columns), tmp_path / "rows.parquet", row_group_size=97)
+    on_disk = decoct.rows(tmp_path / "rows.parquet")
+    streamed = Potentials(MODEL, encoded(on_disk, MODEL))
+    key = jax.random.key(5)
+    mine, my_totals = sample_rows(ours, at, draws, SIZE, 0.5, key)
+    other, totals = sample_rows(streamed, at, draws, SIZE, 0.5, key)
+    np.testing.assert_array_equal(my_totals.totals, totals.totals)
+    for one, two in zip(mine, other, strict=True):
+        np.testing.assert_array_equal(one.indices, two.indices)
+        np.testing.assert_array_equal(one.weights, two.weights)
+        np.testing.assert_array_equal(one.rows["x"], two.rows["x"])
