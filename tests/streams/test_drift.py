@@ -4,10 +4,13 @@ import jax
 import numpy as np
 import pytest
 
+from decoct.coreset import Coreset
 from decoct.models import GaussianMean
-from decoct.samplers.base import Draws, WeightedDensity
+from decoct.report import Report
+from decoct.samplers.base import Draws
 from decoct.stats import Gaussian
-from decoct.streams.drift import MOST_DRAWS, distance, drift_of_parts, moments
+from decoct.status import Status
+from decoct.streams.drift import MOST_DRAWS, distance, moments, with_drift
 
 
 def test_distance_is_the_most_of_coordinates_and_principal_axes():
@@ -38,7 +41,9 @@ def test_many_parameters_do_not_ask_for_many_draws():
             self.n = n
             return Draws(np.random.default_rng(0).normal(size=(1, n, density.dim)), "counting")
 
-    rows, sampler = {"x": np.zeros((1, 500))}, Counting()
-    density = WeightedDensity.of(GaussianMean(np.eye(500)), rows, np.ones(1))
-    assert drift_of_parts(jax.random.key(0), [density], density, sampler) < 1.0
+    model, sampler = GaussianMean(np.eye(500)), Counting()
+    report = Report({"name": "rows"}, 0, Status.DONE, None, None, [{}], 1, 0, {}, 0.0)
+    one = Coreset(np.zeros(1, np.int64), np.ones(1), {"x": np.zeros((1, 500))}, 1, model, report)
+    both = with_drift(jax.random.key(0), [one, one], one, sampler)
+    assert both.report.rounds[-1]["drift"] < 1.0
     assert sampler.n == MOST_DRAWS

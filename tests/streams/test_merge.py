@@ -334,7 +334,11 @@ def test_poor_coresets_of_parts_that_agree_have_not_drifted():
     table = logistic(8, beta, n=8000, x=x)
     cuts = slice(4000), slice(4000, None)
     halves = [{name: column[cut] for name, column in table.items()} for cut in cuts]
-    whole = decoct.merge(built_apart(halves, size=12))
+    rows_alone = IteratedHilbert(site=False)
+    parts = [
+        decoct.build(LogisticRegression(), half, size=12, method=rows_alone) for half in halves
+    ]
+    whole = decoct.merge(parts)
     last = whole.report.rounds[-1]
     # They lie apart because each is poor, as it says itself: no DRIFTED, but no sum either.
     assert last["drift"] > DRIFTED
@@ -386,7 +390,7 @@ def test_sites_of_parts_add_exactly(size):
     """A Gaussian likelihood is a quadratic, wherever each part was expanded."""
     rng, model = np.random.default_rng(8), GaussianMean(np.eye(3))
     tables = [{"x": rng.normal(size=(300, 3))} for _ in range(3)]
-    method = IteratedHilbert(site=True)
+    method = IteratedHilbert()
     parts = [decoct.build(model, rows, size=0, method=method) for rows in tables]
     whole = decoct.merge(parts, size=size)
     assert whole.size == 0
@@ -395,7 +399,7 @@ def test_sites_of_parts_add_exactly(size):
 
 
 def test_sites_and_rows_of_parts_are_put_together():
-    tables, method = [logistic(0, BETA), logistic(1, BETA)], IteratedHilbert(site=True)
+    tables, method = [logistic(0, BETA), logistic(1, BETA)], IteratedHilbert()
     one, two = (decoct.build(LogisticRegression(), rows, size=15, method=method) for rows in tables)
     z = np.array([0.9, -0.4, 0.2])
     union = decoct.merge([one, two])

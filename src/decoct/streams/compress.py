@@ -6,27 +6,27 @@ any other. A construction that leaves weights v_m and a site t, the quadratic of
     Σ w_n f_n  ≈  t + Σ v_m w_m f_m,
 
 makes of them the weights v_m w_m and the site s + t: quadratics add exactly, wherever they were
-expanded. `IteratedHilbert(site=True)` is the default; its draws are of the posterior of all rows
-given, and only what a quadratic there cannot hold is left to the rows.
+expanded. Draws are of the posterior of all rows given.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from functools import reduce
+from operator import add
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from decoct.constructions.base import Construction, Problem, Selection
 from decoct.constructions.iterated_hilbert.iterated_hilbert import IteratedHilbert
 from decoct.coreset import Coreset
 from decoct.data.arrays import ArrayRows
-from decoct.data.base import Columns
 from decoct.models.base import AbstractModel, Params, RawRows
 from decoct.models.site import GaussianSite
 from decoct.passes.potentials import Potentials
@@ -44,14 +44,6 @@ class Reweighted(AbstractModel):
     inner: AbstractModel
     site: GaussianSite | None
     weight: str = eqx.field(static=True)
-
-    @classmethod
-    def of(cls, inner: AbstractModel, rows: Columns, site: GaussianSite | None) -> Reweighted:
-        """Return the model of weighted rows, their weights in a column of a new name."""
-        name = "weight"
-        while name in rows:
-            name += "_"
-        return cls(inner, site, name)
 
     def unweighted(self, rows: Mapping[str, Any]) -> dict[str, Any]:
         """Return the columns of the inner model."""
@@ -87,39 +79,30 @@ class WeightedProblem(Problem):
         """Return π_w, with the two weights of each row multiplied and the two sites added."""
         model: Any = self.potentials.model
         weights = selection.weights * selection.rows[model.weight]
-        rows, site = model.unweighted(selection.rows), _add(model.site, selection.site)
+        rows, site = model.unweighted(selection.rows), sum_of_sites([model.site, selection.site])
         return WeightedDensity.of(model.inner, rows, weights, padded_as, site)
-
-
-class Compressed(NamedTuple):
-    """What came of a compression.
-
-    ``positions`` say which rows are kept; ``predicted_kl`` is from the posterior of what is kept to
-    that of what was given, in nats, or None.
-    """
-
-    positions: np.ndarray
-    weights: np.ndarray
-    site: GaussianSite | None
-    predicted_kl: float | None
-    status: Status
-    rounds: list[dict[str, Any]]
-    evaluations: int
 
 
 def compress(
     key: jax.Array, given: Coreset, size: int, sampler: Sampler, method: Construction
-) -> Compressed:
+) -> Coreset:
     """Return at most ``size`` of some weighted rows, and a site, to stand for all of them.
 
-    There are more than ``size``. `IteratedHilbert` begins with all of them, for they are few.
+    They are returned as they are if they are no more. The predicted KL is the sum of what it was
+    and of what the compression is predicted to lose.
     """
+    before, started = replace(given.report, size_asked=size), time.perf_counter()
+    if given.size <= size:
+        return replace(given, report=before)
     encoded = given.model.encode(given.rows, given.indices)
-    weighted = Reweighted.of(given.model, encoded, given.site)
-    table = ArrayRows({**encoded, weighted.weight: given.weights})
-    potentials = Potentials(weighted, table, numbers=given.indices)
+    weight = "weight"
+    while weight in encoded:
+        weight += "_"
+    table = ArrayRows({**encoded, weight: given.weights})
+    model = Reweighted(given.model, given.site, weight)
+    potentials = Potentials(model, table, numbers=given.indices)
     problem = WeightedProblem(potentials, sampler, (size,))
-    if isinstance(method, IteratedHilbert):
+    if isinstance(method, IteratedHilbert):  # a pilot of all rows, which are few
         method = replace(method, pilot=given.size, subsample_first=False)
     progress.begin("preparing", given.size)
     state, rounds = method.init(jax.random.fold_in(key, 0), problem), []
@@ -128,12 +111,39 @@ def compress(
         round_key = jax.random.fold_in(key, len(rounds) + 1)
         state, info = method.step(round_key, problem, state)
         rounds.append(info.numbers)
-    chosen, predicted = method.path(state)[-1]
-    weights = chosen.weights * given.weights[chosen.indices]
-    site = _add(given.site, chosen.site)
-    status, evaluations = method.status(problem, state), potentials.counts.evaluations
-    return Compressed(chosen.indices, weights, site, predicted, status, rounds, evaluations)
+    chosen, lost = method.path(state)[-1]
+    predicted = sum_of_known([before.predicted_kl, lost])
+    report = replace(
+        before,
+        status=worst([method.status(problem, state).judged(predicted), before.status]),
+        rounds=[*rounds, before.rounds[-1]],
+        evaluations=before.evaluations + potentials.counts.evaluations,
+        seconds={"all": round(sum(before.seconds.values()) + time.perf_counter() - started, 3)},
+        predicted_kl=predicted,
+    )
+    return Coreset(
+        given.indices[chosen.indices],
+        chosen.weights * given.weights[chosen.indices],
+        {name: column[chosen.indices] for name, column in given.rows.items()},
+        given.n_rows,
+        given.model,
+        report,
+        sum_of_sites([given.site, chosen.site]),
+    )
 
 
-def _add(one: GaussianSite | None, other: GaussianSite | None) -> GaussianSite | None:
-    return (one or other) if one is None or other is None else one + other
+def sum_of_sites(sites: Sequence[GaussianSite | None]) -> GaussianSite | None:
+    """Return the site of all, None where there is none."""
+    known = [site for site in sites if site is not None]
+    return reduce(add, known) if known else None
+
+
+def sum_of_known(values: Sequence[Any]) -> Any:
+    """Return the sum, None if one of the values is."""
+    return None if None in values else sum(values)
+
+
+def worst(statuses: Sequence[Status]) -> Status:
+    """Return DRIFTED if it is among them, else the first that is not ok."""
+    bad = [one for one in statuses if not one.ok]
+    return Status.DRIFTED if Status.DRIFTED in bad else (bad or [Status.DONE])[0]

@@ -7,14 +7,17 @@ third order and grows with the distance, which is counted in sd of the posterior
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import jax
 import numpy as np
 from jaxtyping import Float
 
+from decoct.coreset import Coreset
 from decoct.runtime import progress
-from decoct.samplers.base import Sampler, WeightedDensity
+from decoct.samplers.base import Sampler
 from decoct.stats.divergences import Gaussian
+from decoct.status import Status
 
 DRIFTED = 5.0
 """Posterior sd, by `distance`, above which no KL is predicted."""
@@ -29,29 +32,40 @@ SMALLEST = 1e-12
 """Least variance along a principal axis of the correlations."""
 
 
-def drift_of_parts(
-    key: jax.Array, parts: Sequence[WeightedDensity], union: WeightedDensity, sampler: Sampler
-) -> float:
-    """Return the most sd of a part's posterior by which the posterior of all parts lies away.
+def with_drift(
+    key: jax.Array, parts: Sequence[Coreset], union: Coreset, sampler: Sampler
+) -> Coreset:
+    """Return the union of parts, with ``drift`` in its report's last round.
 
-    The means are those of draws. Exchangeable components are in the order of the first part's.
+    That is the most sd of a part's posterior by which the posterior of all parts lies away, now or
+    before. The means are those of draws; exchangeable components are in the order of the first
+    part's.
     """
+    if len(parts) == 1:
+        return union
     progress.begin("drawing from the parts", len(parts) + 1, "posteriors")
     places: list[Gaussian] = []
-    for number, density in enumerate([*parts, union]):
+    for number, density in enumerate([*(part.density for part in parts), union.density]):
         n = min(MOST_DRAWS, max(DRAWS, DRAWS_PER_PARAMETER * density.dim))
         z = sampler.draw(jax.random.fold_in(key, number), density, n).flat
         places.append(moments(density.model.relabelled(z, places[0].mean) if places else z))
         progress.advance(1, "posteriors")
-    return max(distance(place, places[-1].mean) for place in places[:-1])
+    drift = max(distance(place, places[-1].mean) for place in places[:-1])
+    report, predicted = union.report, union.report.predicted_kl
+    # an error of KL nats can itself move a posterior by √(2 KL) sd
+    if drift > DRIFTED + np.sqrt(2.0 * (predicted or 0.0)):
+        report = replace(report, status=Status.DRIFTED)
+    if drift > DRIFTED or report.status is Status.DRIFTED:
+        predicted = None
+    last = {**report.rounds[-1], "drift": max(drift, report.rounds[-1].get("drift", 0.0))}
+    return replace(union, report=replace(report, rounds=[last], predicted_kl=predicted))
 
 
 def moments(draws: Float[np.ndarray, "S d"]) -> Gaussian:
     """Return where draws lie; as if coordinates were independent, if the draws are too few."""
-    mean, (n, dim) = draws.mean(axis=0), draws.shape
-    if n < DRAWS_PER_PARAMETER * dim:
-        return Gaussian(mean, np.diag(draws.var(axis=0)))
-    return Gaussian(mean, np.atleast_2d(np.cov(draws.T)))
+    few = len(draws) < DRAWS_PER_PARAMETER * draws.shape[1]
+    cov = np.diag(draws.var(axis=0)) if few else np.atleast_2d(np.cov(draws.T))
+    return Gaussian(draws.mean(axis=0), cov)
 
 
 def distance(place: Gaussian, mean: Float[np.ndarray, " d"]) -> float:

@@ -23,7 +23,7 @@ from decoct.constructions.base import Construction
 from decoct.constructions.iterated_hilbert.iterated_hilbert import IteratedHilbert
 from decoct.coreset import Coreset
 from decoct.data.arrays import ArrayRows
-from decoct.errors import DecoctError, ModelError, RequestError
+from decoct.errors import ModelError, RequestError
 from decoct.models.base import OF_FUNCTIONS, AbstractModel
 from decoct.models.fingerprint import find_difference, fingerprint
 from decoct.report import Report
@@ -33,8 +33,8 @@ from decoct.runtime.randomness import checked_seed
 from decoct.samplers.automatic import Automatic
 from decoct.samplers.base import Sampler, require_sampler
 from decoct.status import Status
-from decoct.streams.compress import compress
-from decoct.streams.drift import DRIFTED, drift_of_parts
+from decoct.streams.compress import compress, sum_of_known, sum_of_sites, worst
+from decoct.streams.drift import with_drift
 
 
 def merge(
@@ -56,7 +56,7 @@ def merge(
     size
         Most rows to keep; 0 for a site alone. None keeps every row and touches no weight.
     method
-        How rows are compressed; default ``IteratedHilbert(site=True)``.
+        How rows are compressed; default `IteratedHilbert`.
     sampler
         Draws from the parts and from all of them together; default `Automatic`.
     seed
@@ -75,7 +75,7 @@ def merge(
     Warns
     -----
     UserWarning
-        A part lies more than `DRIFTED` = 5 sd away, and not because of the parts' own errors: the
+        A part lies more than 5 sd away, and not because of the parts' own errors: the
         status is `Status.DRIFTED`. Or ``sampler`` cannot draw from one. No KL is predicted then.
 
     Raises
@@ -97,20 +97,19 @@ def merge(
     >>> decoct.merge(parts, size=0).size  # a Gaussian likelihood is a quadratic
     0
     """
-    parts, seed = _checked(coresets), checked_seed(seed)
+    _check(coresets)
     sampler = Automatic() if sampler is None else sampler
     require_sampler(sampler)
     if size is not None and not is_whole(size, 0):
         raise RequestError(f"size must be a whole number of rows, at least 0, not {size!r}.")
-    method = IteratedHilbert(site=True) if method is None else method
-    union = unite(parts)
+    place_key, key = jax.random.split(jax.random.key(checked_seed(seed)))
+    union = unite(coresets)
     if union.size:
         union.model.check_values(union.model.distinct(ArrayRows(union.rows)))
-    place_key, key = jax.random.split(jax.random.key(seed))
     with ProgressBar(progress):
         try:
             if union.report.predicted_kl is not None:  # else nothing is claimed
-                union = with_drift(place_key, parts, union, sampler)
+                union = with_drift(place_key, coresets, union, sampler)
         except ModelError as error:
             warnings.warn(
                 "How far the posteriors of the parts lie from that of all parts is not known, so "
@@ -118,118 +117,56 @@ def merge(
                 f"decoct.check on all rows. The sampler says: {error}",
                 stacklevel=2,
             )
-            rounds = [{"parts": len(parts)}]
+            rounds = [{"parts": len(coresets)}]
             union = replace(union, report=replace(union.report, predicted_kl=None, rounds=rounds))
-        drifted = union.report.status is Status.DRIFTED
-        if size is not None and union.size > size:
-            union = reduce(key, union, size, sampler, method)
-            union = replace(union, report=replace(union.report, seed=seed, size_asked=size))
-    if drifted:
-        warnings.warn(
-            f"The posterior of all parts lies {union.report.rounds[-1]['drift']:.1f} sd from that "
-            "of a part, in sd of the part, or a part had drifted before. A coreset is right near "
-            "its own posterior only, so no KL is predicted. Build the parts from rows shuffled "
-            "together, or run decoct.check on all rows to see how close the coreset is.",
-            stacklevel=2,
-        )
-    return union
+        if union.report.status is Status.DRIFTED:
+            warnings.warn(
+                f"The posterior of all parts lies {union.report.rounds[-1]['drift']:.1f} sd from "
+                "that of a part, in sd of the part, or a part had drifted before. A coreset is "
+                "right near its own posterior only, so no KL is predicted. Build the parts from "
+                "rows shuffled together, or run decoct.check on all rows.",
+                stacklevel=2,
+            )
+        if size is None:
+            return union
+        union = replace(union, report=replace(union.report, seed=seed))
+        return compress(key, union, int(size), sampler, method or IteratedHilbert())
 
 
 def unite(parts: Sequence[Coreset]) -> Coreset:
     """Return the rows of all parts with their weights, and the sum of their sites."""
     starts = np.cumsum([0, *(part.n_rows for part in parts)])
-    reports, total = [part.report for part in parts], None
-    known = [one for one in map(_drift, reports) if one is not None]
-    drift = {"drift": max(known)} if known else {}
-    for site in (part.site for part in parts if part.site is not None):
-        total = site if total is None else total + site
+    reports = [part.report for part in parts]
+    known = [one.rounds[-1]["drift"] for one in reports if one.rounds and "drift" in one.rounds[-1]]
+    seconds = sum(one for report in reports for one in report.seconds.values())
+    report = Report(
+        method={"name": "merge", "parts": [one.method for one in reports]},
+        seed=reports[0].seed,
+        status=worst([one.status for one in reports]),
+        size_asked=sum_of_known([one.size_asked for one in reports]),
+        kl_asked=None,
+        rounds=[{"parts": len(parts), **({"drift": max(known)} if known else {})}],
+        passes=sum(one.passes for one in reports),
+        evaluations=sum(one.evaluations for one in reports),
+        seconds={"parts": round(seconds, 3)},
+        predicted_kl=sum_of_known([one.predicted_kl for one in reports]),
+    )
     return Coreset(
         np.concatenate([p.indices + start for p, start in zip(parts, starts[:-1], strict=True)]),
         np.concatenate([part.weights for part in parts]),
         {name: np.concatenate([part.rows[name] for part in parts]) for name in parts[0].rows},
         int(starts[-1]),
         parts[0].model,
-        Report(
-            {"name": "merge", "parts": [one.method for one in reports]},
-            reports[0].seed,
-            _worst([one.status for one in reports]),
-            _sum([one.size_asked for one in reports]),
-            None,
-            [{"parts": len(parts), **drift}],
-            sum(one.passes for one in reports),
-            sum(one.evaluations for one in reports),
-            _added([one.seconds for one in reports]),
-            _sum([one.predicted_kl for one in reports]),
-        ),
-        total,
-    )
-
-
-def with_drift(
-    key: jax.Array, parts: Sequence[Coreset], union: Coreset, sampler: Sampler
-) -> Coreset:
-    """Return the union of parts with the drift from their posteriors to its own."""
-    if len(parts) == 1:
-        return union
-    report = union.report
-    drift = drift_of_parts(key, [part.density for part in parts], union.density, sampler)
-    # an error of KL nats can itself move a posterior by √(2 KL) sd
-    explained = np.sqrt(2.0 * (report.predicted_kl or 0.0))
-    drifted = report.status is Status.DRIFTED or not drift <= DRIFTED + explained
-    last = {**report.rounds[-1], "drift": max(drift, _drift(report) or 0.0)}
-    report = replace(
         report,
-        status=Status.DRIFTED if drifted else report.status,
-        rounds=[last],
-        predicted_kl=None if drifted or drift > DRIFTED else report.predicted_kl,
+        sum_of_sites([part.site for part in parts]),
     )
-    return replace(union, report=report)
 
 
-def reduce(
-    key: jax.Array, union: Coreset, size: int, sampler: Sampler, method: Construction
-) -> Coreset:
-    """Return a coreset with fewer rows, and what is known of its error."""
-    found, report = compress(key, union, int(size), sampler, method), union.report
-    predicted = _sum([report.predicted_kl, found.predicted_kl])
-    report = replace(
-        report,
-        status=_worst([found.status.judged(predicted), report.status]),
-        rounds=[*found.rounds, report.rounds[-1]],
-        evaluations=report.evaluations + found.evaluations,
-        predicted_kl=predicted,
-    )
-    rows = {name: column[found.positions] for name, column in union.rows.items()}
-    indices = union.indices[found.positions]
-    return Coreset(indices, found.weights, rows, union.n_rows, union.model, report, found.site)
-
-
-def _worst(statuses: Sequence[Status]) -> Status:
-    """Return DRIFTED if it is among them, else the first that is not ok."""
-    if Status.DRIFTED in statuses:
-        return Status.DRIFTED
-    return next((one for one in statuses if not one.ok), Status.DONE)
-
-
-def _drift(report: Report) -> float | None:
-    return report.rounds[-1].get("drift") if report.rounds else None
-
-
-def _sum(values: Sequence[Any]) -> Any:
-    return None if None in values else sum(values)
-
-
-def _added(seconds: Sequence[dict[str, float]]) -> dict[str, float]:
-    phases = sorted({phase for one in seconds for phase in one})
-    return {p: round(sum(one.get(p, 0.0) for one in seconds), 3) for p in phases}
-
-
-def _checked(coresets: Any) -> list[Coreset]:
-    parts: list[Any] = list(coresets) if isinstance(coresets, list | tuple) else [coresets]
-    if isinstance(coresets, Coreset) or not all(isinstance(part, Coreset) for part in parts):
-        raise RequestError("merge takes a list of coresets, one for each table.")
-    if not parts:
-        raise RequestError("There is nothing to merge; give at least one coreset.")
+def _check(parts: Any) -> None:
+    """Refuse what cannot be merged."""
+    listed = isinstance(parts, list | tuple) and all(isinstance(part, Coreset) for part in parts)
+    if not (listed and parts):
+        raise RequestError("There is nothing to merge; give a list of coresets, one per table.")
     if not isinstance(parts[0].model, AbstractModel):
         raise RequestError(
             f"A {type(parts[0].model).__name__} is fitted to the rows of its coreset, and has no "
@@ -249,7 +186,6 @@ def _checked(coresets: Any) -> list[Coreset]:
                 f"Coreset {number} has the columns {shapes[number]} (name and shape of a row), "
                 f"coreset 0 {shapes[0]}; merge coresets of tables with the same columns."
             )
-    return parts
 
 
 def _difference(first: Coreset, other: Coreset, same_columns: bool) -> str | None:
@@ -259,14 +195,14 @@ def _difference(first: Coreset, other: Coreset, same_columns: bool) -> str | Non
     one, two = (f"{type(c.model).__name__} {c.model.to_dict()}" for c in (first, other))
     if one != two:
         return f"{two} instead of {one}"
-    ours = type(first.model).__module__.partition(".")[0] == "decoct"
-    of_functions = not ours or first.model.to_dict()["kind"] in OF_FUNCTIONS
     some = first if first.size else other
-    if not (of_functions and same_columns and some.size):
+    if not (is_of_functions(first.model) and same_columns and some.size):
         return None
-    try:
-        rows = first.model.encode(some.rows, some.indices)
-        known, others = fingerprint(first.model, rows), other.model.encode(some.rows, some.indices)
-        return find_difference(known, other.model, others)
-    except (DecoctError, KeyError, TypeError, ValueError, IndexError) as error:
-        return f"it cannot be evaluated on the same rows ({error})"
+    rows, others = (c.model.encode(some.rows, some.indices) for c in (first, other))
+    return find_difference(fingerprint(first.model, rows), other.model, others)
+
+
+def is_of_functions(model: AbstractModel) -> bool:
+    """Whether a model's description may leave out what it computes."""
+    ours = type(model).__module__.partition(".")[0] == "decoct"
+    return not ours or model.to_dict()["kind"] in OF_FUNCTIONS

@@ -9,13 +9,13 @@ import numpy as np
 
 from decoct.building.checkpoint import read_checkpoint, write_checkpoint
 from decoct.coreset import Coreset
-from decoct.data.base import Columns
 from decoct.errors import DecoctError, RequestError
-from decoct.models.base import OF_FUNCTIONS, AbstractModel
+from decoct.models.base import AbstractModel
 from decoct.models.fingerprint import EXAMPLES, find_difference, fingerprint
 from decoct.models.site import GaussianSite
 from decoct.report import Report
 from decoct.runtime.files import require_writable
+from decoct.streams.merge import is_of_functions
 
 FORMAT = 5
 
@@ -23,38 +23,39 @@ FORMAT = 5
 class State(NamedTuple):
     """All that a stream has seen and kept.
 
-    ``kept`` stands for the rows before those that wait. ``waiting`` has the latter as they came;
-    without any row, the types of the columns. ``values`` are the smallest few of the response.
+    ``held`` are the rows that were kept, with their site, and then those that wait, each of weight
+    1; None before the first row. ``values`` are the smallest few of the response.
     """
 
-    waiting: Columns
-    kept: Coreset | None = None
+    held: Coreset | None = None
+    n_waiting: int = 0
     values: tuple[float, ...] = ()
 
 
-def write_stream(
-    path: str | os.PathLike[str], model: AbstractModel, identity: dict[str, Any], state: State
-) -> None:
-    """Write a stream, completely or not at all; ``identity`` is what `read_stream` compares."""
-    rows, kept = _examples(state), state.kept
-    ours = type(model).__module__.partition(".")[0] == "decoct"
-    content: dict[str, Any] = {"stream": FORMAT, **identity, "functions": None, "kept": None}
-    if rows is not None and (not ours or model.to_dict()["kind"] in OF_FUNCTIONS):
-        content["functions"] = fingerprint(model, model.encode(rows))
-    content |= {"waiting": _packed(state.waiting), "values": list(state.values)}
-    if kept is not None:
-        content["kept"] = {
-            "arrays": {"indices": kept.indices, "weights": kept.weights},
-            "rows": _packed(kept.rows),
-            "n_rows": kept.n_rows,
-            "report": kept.report.to_dict(),
-            "site": None if kept.site is None else vars(kept.site),
+def write_stream(path: str | os.PathLike[str], identity: dict[str, Any], state: State) -> None:
+    """Write a stream, completely or not at all; ``identity`` is what `restored` compares."""
+    content = {"stream": FORMAT, **identity, "held": None, "functions": None}
+    content |= {"n_waiting": state.n_waiting, "values": list(state.values)}
+    held = state.held
+    if held is not None:
+        content["held"] = {
+            "indices": held.indices,
+            "weights": held.weights,
+            "rows": {  # strings are Python objects, which the file keeps as JSON
+                name: {"text": values.tolist()} if values.dtype.kind == "O" else values
+                for name, values in held.rows.items()
+            },
+            "n_rows": held.n_rows,
+            "report": held.report.to_dict(),
+            "site": held.site and held.site.to_dict(),
         }
+        if held.size and is_of_functions(held.model):
+            content["functions"] = fingerprint(held.model, _examples(held))
     write_checkpoint(require_writable(path, "path"), content)
 
 
 def read_stream(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return what `write_stream` wrote, for `read_state`."""
+    """Return what `write_stream` wrote."""
     packed = read_checkpoint(path)
     version = packed.get("stream")
     if version is None:
@@ -67,7 +68,7 @@ def read_stream(path: str | os.PathLike[str]) -> dict[str, Any]:
     return packed
 
 
-def read_state(
+def restored(
     path: str | os.PathLike[str],
     packed: dict[str, Any],
     model: AbstractModel,
@@ -79,44 +80,26 @@ def read_state(
             raise RequestError(
                 f"The stream in {path} has another {name}: {packed[name]}, not {value}."
             )
+    held = packed["held"]
     try:
-        kept, values = packed["kept"], tuple(packed["values"])
-        if kept is not None:
-            site = None if kept["site"] is None else GaussianSite.from_dict(kept["site"])
-            arrays, rows = kept["arrays"], _unpacked(kept["rows"])
-            report, n_rows = Report.from_dict(kept["report"]), kept["n_rows"]
-            kept = Coreset(
-                **arrays, rows=rows, n_rows=n_rows, model=model, report=report, site=site
-            )
-        state = State(_unpacked(packed["waiting"]), kept, values)
+        if held is not None:
+            rows = {
+                name: np.array(values["text"], dtype=object) if isinstance(values, dict) else values
+                for name, values in held["rows"].items()
+            }
+            site = held["site"] and GaussianSite.from_dict(held["site"])
+            report = Report.from_dict(held["report"])
+            held = Coreset(**{**held, "rows": rows, "site": site, "report": report}, model=model)
+        state = State(held, packed["n_waiting"], tuple(packed["values"]))
     except (KeyError, TypeError, ValueError, DecoctError) as error:
         raise RequestError(f"{path} is a damaged stream ({error!r}).") from error
-    known, rows = packed["functions"], _examples(state)
-    if known is not None and rows is not None:
-        differs = find_difference(known, model, model.encode(rows))
+    if packed["functions"] is not None:
+        differs = find_difference(packed["functions"], model, _examples(state.held))
         if differs is not None:
             raise RequestError(f"The stream in {path} has another model: {differs}.")
     return state
 
 
-def _examples(state: State) -> Columns | None:
-    """Return the first rows in memory."""
-    for rows in ({} if state.kept is None else state.kept.rows, state.waiting):
-        if rows and len(next(iter(rows.values()))):
-            return {name: values[:EXAMPLES] for name, values in rows.items()}
-    return None
-
-
-def _packed(columns: Any) -> dict[str, Any]:
-    """Strings are Python objects, which the file keeps as JSON."""
-    return {
-        name: {"text": values.tolist()} if values.dtype.kind == "O" else values
-        for name, values in columns.items()
-    }
-
-
-def _unpacked(packed: dict[str, Any]) -> Columns:
-    return {
-        name: np.array(values["text"], dtype=object) if isinstance(values, dict) else values
-        for name, values in packed.items()
-    }
+def _examples(held: Any) -> Any:
+    some = {name: values[:EXAMPLES] for name, values in held.rows.items()}
+    return held.model.encode(some, held.indices[:EXAMPLES])

@@ -1,19 +1,17 @@
 """A coreset of a stream of rows, in bounded memory, at any time.
 
-A stream keeps weighted rows and a site. Incoming rows wait; when ``buffer`` rows have come together
-they and the rows kept are compressed to ``keep``, at the posterior of everything so far, and the
-site takes over the quadratic of all rows that go (`decoct.streams.compress`). What is asked for is
-one more compression, to ``size``, of what is kept and what waits.
+Incoming rows wait; when ``buffer`` rows have come together they and the rows kept are compressed to
+``keep`` rows and a site (`decoct.streams.compress`), at the posterior of everything so far. What is
+asked for is one more compression, to ``size``, of what is kept and what waits.
 
-Quadratics add exactly, so that a compression loses only what the kept rows miss of the remainders
-f_n − q_n. In random order b rows compressed when n were seen leave a remainder of third order that
-counts as b n⁻¹ N^(−1/2) at the final posterior: in all, log N times that of one build.
+A compression loses only what the kept rows miss of the remainders f_n − q_n. In random order b rows
+compressed when n were seen leave a remainder of third order that counts as b n⁻¹ N^(−1/2) at the
+final posterior: in all, log N times that of one build.
 """
 
 from __future__ import annotations
 
 import os
-import time
 import warnings
 from collections.abc import Generator
 from contextlib import closing
@@ -33,6 +31,7 @@ from decoct.data.tables import rows as as_rows
 from decoct.errors import RequestError, RowsError
 from decoct.models.base import AbstractModel, require_model
 from decoct.models.regression import few_values
+from decoct.models.site import GaussianSite
 from decoct.passes.potentials import Potentials
 from decoct.report import Report, described
 from decoct.runtime import progress
@@ -43,10 +42,11 @@ from decoct.runtime.resources import use_compilation_cache
 from decoct.samplers.automatic import Automatic
 from decoct.samplers.base import Sampler, require_sampler
 from decoct.status import Status
-from decoct.streams.merge import reduce, unite, with_drift
-from decoct.streams.stream_file import State, read_state, read_stream, write_stream
+from decoct.streams.compress import compress
+from decoct.streams.drift import with_drift
+from decoct.streams.stream_file import State, read_stream, restored, write_stream
 
-NUMBERS = "biuf"
+OPTIONS = ("buffer", "keep", "method", "sampler")
 
 
 class StreamingCoreset:
@@ -60,7 +60,7 @@ class StreamingCoreset:
     size
         Most rows of the coreset; 0 for a site alone.
     method
-        How rows are compressed; default ``IteratedHilbert(site=True)``.
+        How rows are compressed; default `IteratedHilbert`.
     sampler
         A sampler of `decoct.samplers` that supplies the draws; default `Automatic`.
     seed
@@ -110,25 +110,25 @@ class StreamingCoreset:
             require_sampler(sampler)
         self.model = model
         self.size = _whole("size", size, 0)
-        self.method = IteratedHilbert(site=True) if method is None else method
+        self.method = IteratedHilbert() if method is None else method
         self.sampler: Sampler = Automatic() if sampler is None else sampler
         self.seed = checked_seed(_whole("seed", seed, 0))
         self.buffer = _whole("buffer", buffer, 1)
         self.keep = None if keep is None else _whole("keep", keep, self.size)
         self.progress = progress
-        self.state = State({})
+        self.state = State()
         self._made: Coreset | None = None
         self._potentials: Potentials | None = None
 
     @property
     def n_rows(self) -> int:
         """N, rows seen so far."""
-        return self._n_waiting + (self.state.kept.n_rows if self.state.kept else 0)
+        return self.state.held.n_rows if self.state.held else 0
 
     @property
     def rows_in_memory(self) -> int:
         """Rows that wait and rows that are kept."""
-        return self._n_waiting + (self.state.kept.size if self.state.kept else 0)
+        return self.state.held.size if self.state.held else 0
 
     def update(self, batch: Any) -> None:
         """Take in more rows.
@@ -145,18 +145,18 @@ class StreamingCoreset:
             The stream is then as it was before this batch, and can go on with another.
         """
         use_compilation_cache()
-        before = self.state, self._made, self._potentials
+        before = dict(vars(self))
         self._made = None
         try:
             source = as_rows(batch)
-            known = tuple(self.state.waiting) or None
+            known = tuple(self.state.held.rows) if self.state.held else None
             columns = checked_columns(self.model.columns or known, source.columns)
             with ProgressBar(self.progress), closing(source.chunks(None, columns)) as chunks:
                 progress.begin("compressing", source.n_rows)
                 for chunk in chunks:
                     self._take_in(chunk)
         except BaseException:
-            self.state, self._made, self._potentials = before
+            vars(self).update(before)
             raise
 
     @property
@@ -176,12 +176,12 @@ class StreamingCoreset:
         RequestError
             There are no rows yet.
         """
-        if not self.n_rows:
+        if self.state.held is None:
             raise RequestError("The stream has no rows yet; call update(batch) first.")
         if self._made is None:
             use_compilation_cache()
             with ProgressBar(self.progress):
-                self._made = self._reduced(1, self.size, self.method)
+                self._made = self._compressed(self.state.held, self.size, self.method)
         if self._made.report.status is Status.DRIFTED:
             warnings.warn(
                 f"The posterior has moved by {self._made.report.rounds[-1]['drift']:.1f} sd since "
@@ -193,11 +193,8 @@ class StreamingCoreset:
         return self._made
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write all that is in memory to one file, so that the stream can go on from there.
-
-        The file appears complete or not at all.
-        """
-        write_stream(path, self.model, self._identity(), self.state)
+        """Write all that is in memory to one file, to go on from there."""
+        write_stream(path, self._identity(), self.state)
 
     @classmethod
     def load(
@@ -222,7 +219,7 @@ class StreamingCoreset:
         packed = read_stream(path)
         options = packed["options"]
         stream = cls(model, method=method, sampler=sampler, progress=progress, **options)
-        stream.state = read_state(path, packed, model, stream._identity())
+        stream.state = restored(path, packed, model, stream._identity())
         return stream
 
     def __repr__(self) -> str:
@@ -230,10 +227,6 @@ class StreamingCoreset:
             f"StreamingCoreset({self.size} of {self.n_rows:,} rows so far, "
             f"{self.rows_in_memory:,} in memory, {type(self.model).__name__})"
         )
-
-    @property
-    def _n_waiting(self) -> int:
-        return columns_length(self.state.waiting) if self.state.waiting else 0
 
     def _identity(self) -> dict[str, Any]:
         method, sampler = described(self.method), described(self.sampler)
@@ -245,28 +238,35 @@ class StreamingCoreset:
         """Check rows, let them wait, and compress whenever the buffer is full."""
         done = 0
         while done < chunk.n_rows:
-            piece = chunk.piece(done, done + self.buffer - self._n_waiting).columns
-            done += columns_length(piece)
-            self._check(piece)
-            waiting = self.state.waiting
-            pieces = [waiting, piece] if waiting else [piece]
-            columns = {name: np.concatenate([one[name] for one in pieces]) for name in piece}
-            self.state = self.state._replace(waiting=columns)
-            if self._n_waiting == self.buffer:
-                self.state = self._compressed()
+            piece = chunk.piece(done, done + self.buffer - self.state.n_waiting).columns
+            n = columns_length(piece)
+            values, held = self._checked(piece), self._joined(piece, n)
+            self.state = State(held, self.state.n_waiting + n, values)
+            if self.state.n_waiting == self.buffer:
+                method, keep = self.method, self.keep
+                if keep is None:
+                    keep = self.size + min(300, max(50, held.dim * (held.dim + 3)))
+                if isinstance(method, IteratedHilbert):  # more gains little inside the stream
+                    method = replace(method, exchanges=0)
+                self.state = State(self._compressed(held, keep, method), 0, values)
+            done += n
         progress.advance(chunk.n_rows)
 
-    def _check(self, piece: Columns) -> None:
-        """Refuse rows that do not fit to those before, or that the model cannot use."""
-        for name, values in self.state.waiting.items():
-            one, two = (column.dtype for column in (values, piece[name]))
-            alike = one == two or (one.kind in NUMBERS and two.kind in NUMBERS)
-            alike = alike or (one.kind == two.kind and one.kind in "MmUS")
-            if not alike or values.shape[1:] != piece[name].shape[1:]:
+    def _checked(self, piece: Columns) -> tuple[float, ...]:
+        """Refuse rows that do not fit to those before, or that the model cannot use.
+
+        Returns the smallest few values of the response so far.
+        """
+        for name, old in self.state.held.rows.items() if self.state.held else ():
+            new = piece[name]
+            kinds = {old.dtype.kind, new.dtype.kind}
+            alike = old.dtype == new.dtype or kinds <= set("biuf")
+            alike = alike or (len(kinds) == 1 and kinds <= set("MmUS"))
+            if not alike or old.shape[1:] != new.shape[1:]:
                 raise RowsError(
-                    f"Column '{name}' has the type {two} and entries of shape "
-                    f"{piece[name].shape[1:]} from row {self.n_rows} on, and {one} and "
-                    f"{values.shape[1:]} before; every batch must have the same columns."
+                    f"Column '{name}' has the type {new.dtype} and entries of shape "
+                    f"{new.shape[1:]} from row {self.n_rows} on, and {old.dtype} and "
+                    f"{old.shape[1:]} before; every batch must have the same columns."
                 )
         rows = _NumberedRows(self.n_rows, piece)
         self.model.check_rows(rows)
@@ -279,53 +279,37 @@ class StreamingCoreset:
         potentials = self._potentials
         potentials.rows = _NumberedRows(self.n_rows, columns)
         potentials.totals(potentials.space.flatten(potentials.initial)[None])
-        self.state = self.state._replace(values=values)
+        return values
 
-    def _compressed(self) -> State:
-        """Return the state with no row that waits."""
-        method, keep = self.method, self.keep
-        if keep is None:
-            assert self._potentials is not None
-            d = self._potentials.dim
-            keep = self.size + min(300, max(50, d * (d + 3)))
-        if isinstance(method, IteratedHilbert):  # more gains little inside the stream
-            method = replace(method, exchanges=0)
-        empty = {name: values[:0] for name, values in self.state.waiting.items()}
-        return self.state._replace(kept=self._reduced(0, keep, method), waiting=empty)
-
-    def _reduced(self, number: int, size: int, method: Construction) -> Coreset:
-        """Return at most ``size`` rows and a site, of what is kept and what waits."""
-        key, started = jax.random.key(self.seed), time.perf_counter()
-        for digit in (self.n_rows >> 32, self.n_rows & 0xFFFFFFFF, number):
-            key = jax.random.fold_in(key, digit)
-        place_key, key = jax.random.split(key)
-        kept, n = self.state.kept, self._n_waiting
-        parts = [] if kept is None else [kept]
-        if n or kept is None:
-            report = Report({"name": "rows"}, self.seed, Status.DONE, n, None, [], 1, n, {}, 0.0)
-            indices, rows = np.arange(n, dtype=np.int64), self.state.waiting
-            parts.append(Coreset(indices, np.ones(n), rows, n, self.model, report))
-        union = with_drift(place_key, parts, unite(parts), self.sampler)
-        if union.size > size:
-            union = reduce(key, union, size, self.sampler, method)
-        last = {"drift": 0.0, **union.report.rounds[-1], "rows_in_memory": self.rows_in_memory}
-        seconds = union.report.seconds.get("stream", 0.0) + time.perf_counter() - started
-        report = replace(
-            union.report,
-            method={
-                "name": "StreamingCoreset",
-                "buffer": self.buffer,
-                "keep": self.keep,
-                "method": described(self.method),
-                "sampler": described(self.sampler),
-            },
-            seed=self.seed,
-            size_asked=size,
-            rounds=[*union.report.rounds[:-1], last],
-            passes=1,
-            seconds={"stream": round(seconds, 3)},
+    def _joined(self, piece: Columns, n: int) -> Coreset:
+        """Return what is held and ``n`` more rows of weight 1."""
+        held = self.state.held
+        if held is None:
+            method = {name: described(getattr(self, name)) for name in OPTIONS}
+            method["name"] = "StreamingCoreset"
+            last: dict[str, Any] = {"drift": 0.0}
+            report = Report(method, self.seed, Status.DONE, None, None, [last], 1, 0, {}, 0.0)
+            none = {name: values[:0] for name, values in piece.items()}
+            held = Coreset(np.zeros(0, np.int64), np.zeros(0), none, 0, self.model, report)
+        return Coreset(
+            np.r_[held.indices, np.arange(held.n_rows, held.n_rows + n)],
+            np.r_[held.weights, np.ones(n)],
+            {name: np.concatenate([held.rows[name], values]) for name, values in piece.items()},
+            held.n_rows + n,
+            held.model,
+            replace(held.report, evaluations=held.report.evaluations + n),
+            held.site,
         )
-        return replace(union, report=report)
+
+    def _compressed(self, held: Coreset, size: int, method: Construction) -> Coreset:
+        """Return at most ``size`` rows and a site, and how far the rows that wait lie away."""
+        key = jax.random.fold_in(jax.random.key(self.seed), held.n_rows % 2**32)
+        place_key, key = jax.random.split(key)
+        n_kept = held.size - self.state.n_waiting
+        parts = [_some(held, slice(n_kept), held.site), _some(held, slice(n_kept, None), None)]
+        parts = [part for part in parts if part.size or part.site]
+        held = with_drift(place_key, parts, held, self.sampler)
+        return compress(key, held, size, self.sampler, method)
 
 
 class _NumberedRows(ArrayRows):
@@ -338,6 +322,12 @@ class _NumberedRows(ArrayRows):
     def chunks(self, size: int | None = None, columns: Any = None) -> Generator[Chunk, None, None]:
         pieces = super().chunks(size, columns)
         return (Chunk(self.start + piece.start, piece.columns) for piece in pieces)
+
+
+def _some(coreset: Coreset, which: slice, site: GaussianSite | None) -> Coreset:
+    rows = {name: values[which] for name, values in coreset.rows.items()}
+    indices, weights = coreset.indices[which], coreset.weights[which]
+    return replace(coreset, indices=indices, weights=weights, rows=rows, site=site)
 
 
 def _whole(option: str, value: Any, least: int) -> int:
