@@ -22,11 +22,10 @@ from rich.table import Table
 import decoct
 from benchmarks import data
 from benchmarks.tables import RESULTS, write_csv
-from decoct.constructions import IteratedHilbert, Uniform
+from decoct.constructions import Uniform
 from decoct.streams import StreamingCoreset
 
 BATCHES = 64
-WITH_SITE = IteratedHilbert(site=True)
 COLUMNS = ("set", "size", "stream_kl", "predicted_kl", "drift", "build_kl", "uniform_kl")
 
 
@@ -95,7 +94,7 @@ def measure(name: str, model: Any, rows: Any, size: int) -> dict[str, Any]:
     coreset = stream.coreset
     streaming = time.process_time() - started
     started = time.process_time()
-    built = decoct.build(model, rows, size=size, method=WITH_SITE, progress=False)
+    built = decoct.build(model, rows, size=size, progress=False)
     building = time.process_time() - started
     uniform = decoct.build(model, rows, size=size, method=Uniform(), progress=False)
     last = coreset.report.rounds[-1]
@@ -108,7 +107,7 @@ def measure(name: str, model: Any, rows: Any, size: int) -> dict[str, Any]:
         "uniform_kl": certified(uniform, rows),
         "drift": last["drift"],
         "buffer": coreset.report.method["buffer"],
-        "rows_in_memory": last["rows_in_memory"],
+        "rows_in_memory": stream.rows_in_memory,
         "stream_cpu_s": streaming,
         "build_cpu_s": building,
     }
@@ -119,9 +118,7 @@ def apart(parts: int, size: int) -> dict[str, Any]:
     model, rows = decoct.models.LogisticRegression(), data.logistic()
     cuts = np.array_split(np.arange(len(rows["y"])), parts)
     pieces = [{name: column[cut] for name, column in rows.items()} for cut in cuts]
-    built = [
-        decoct.build(model, piece, size=size, method=WITH_SITE, progress=False) for piece in pieces
-    ]
+    built = [decoct.build(model, piece, size=size, progress=False) for piece in pieces]
     union, merged = decoct.merge(built), decoct.merge(built, size=size)
     return {
         "parts": parts,
@@ -146,9 +143,7 @@ def two_parts(
     rows = {"x": x, "y": (rng.random(2 * n) < 1.0 / (1.0 + np.exp(-eta))).astype(np.int64)}
     model = decoct.models.LogisticRegression()
     built = [
-        decoct.build(
-            model, {k: v[cut] for k, v in rows.items()}, size=size, method=WITH_SITE, progress=False
-        )
+        decoct.build(model, {k: v[cut] for k, v in rows.items()}, size=size, progress=False)
         for cut in (slice(n), slice(n, None))
     ]
     predicted = np.array([one.report.predicted_kl for one in built], dtype=np.float64)

@@ -134,7 +134,7 @@ def test_a_failed_save_leaves_the_older_file(rows, tmp_path, monkeypatch):
 def test_a_stream_of_another_format_is_not_called_damaged(rows, tmp_path, monkeypatch):
     path = tmp_path / "stream.npz"
     with monkeypatch.context() as patch:
-        patch.setattr("decoct.streams.stream_file.FORMAT", 1)
+        patch.setattr("decoct.streams.streaming.FORMAT", 1)
         fed(StreamingCoreset(LogisticRegression(), 20, **SMALL), cut(rows, 900)).save(path)
     with pytest.raises(RequestError, match="has format 1, this decoct reads 5; go on with the"):
         StreamingCoreset.load(path, LogisticRegression(), **GIVEN)

@@ -1,12 +1,8 @@
 """Weighted rows and a site, to fewer weighted rows and another site.
 
-Potentials w_n f_n of weighted rows, with the prior π₀ and the site s for a prior, are a table like
-any other. A construction that leaves weights v_m and a site t, the quadratic of the rows that went,
-
-    Σ w_n f_n  ≈  t + Σ v_m w_m f_m,
-
-makes of them the weights v_m w_m and the site s + t: quadratics add exactly, wherever they were
-expanded. Draws are of the posterior of all rows given.
+Potentials w_n f_n of weighted rows, with π₀ and the site s for a prior, are a table like any other.
+Where a construction leaves weights v_m and a site t, Σ w_n f_n ≈ t + Σ v_m w_m f_m, the rows have
+the weights v_m w_m and the site s + t: quadratics add exactly, wherever they were expanded.
 """
 
 from __future__ import annotations
@@ -36,10 +32,7 @@ from decoct.status import Status
 
 
 class Reweighted(AbstractModel):
-    """A model whose encoded rows carry weights, w_n f_n, and whose prior has a site, π₀ e^s.
-
-    ``weight`` names the column that holds w_n, which is none of the inner model's.
-    """
+    """A model whose rows carry w_n in a column ``weight``, w_n f_n, with the prior π₀ e^s."""
 
     inner: AbstractModel
     site: GaussianSite | None
@@ -86,18 +79,12 @@ class WeightedProblem(Problem):
 def compress(
     key: jax.Array, given: Coreset, size: int, sampler: Sampler, method: Construction
 ) -> Coreset:
-    """Return at most ``size`` of some weighted rows, and a site, to stand for all of them.
-
-    They are returned as they are if they are no more. The predicted KL is the sum of what it was
-    and of what the compression is predicted to lose.
-    """
+    """Return at most ``size`` of some weighted rows, and a site, to stand for all of them."""
     before, started = replace(given.report, size_asked=size), time.perf_counter()
     if given.size <= size:
         return replace(given, report=before)
     encoded = given.model.encode(given.rows, given.indices)
-    weight = "weight"
-    while weight in encoded:
-        weight += "_"
+    weight = "_".join(["weight", *encoded])  # longer than any of them
     table = ArrayRows({**encoded, weight: given.weights})
     model = Reweighted(given.model, given.site, weight)
     potentials = Potentials(model, table, numbers=given.indices)
@@ -121,15 +108,15 @@ def compress(
         seconds={"all": round(sum(before.seconds.values()) + time.perf_counter() - started, 3)},
         predicted_kl=predicted,
     )
-    return Coreset(
-        given.indices[chosen.indices],
-        chosen.weights * given.weights[chosen.indices],
-        {name: column[chosen.indices] for name, column in given.rows.items()},
-        given.n_rows,
-        given.model,
-        report,
-        sum_of_sites([given.site, chosen.site]),
-    )
+    kept = some(given, chosen.indices, sum_of_sites([given.site, chosen.site]))
+    return replace(kept, weights=chosen.weights * kept.weights, report=report)
+
+
+def some(coreset: Coreset, which: Any, site: GaussianSite | None) -> Coreset:
+    """Return some rows of a coreset with another site."""
+    rows = {name: values[which] for name, values in coreset.rows.items()}
+    indices, weights = coreset.indices[which], coreset.weights[which]
+    return replace(coreset, indices=indices, weights=weights, rows=rows, site=site)
 
 
 def sum_of_sites(sites: Sequence[GaussianSite | None]) -> GaussianSite | None:

@@ -1,7 +1,6 @@
-"""How far a posterior lies from where rows were compressed.
+"""How far a posterior lies from where rows were compressed, in sd of the posterior of that time.
 
-A site and the weights beside it are right where the rows were expanded. What they leave there is of
-third order and grows with the distance, which is counted in sd of the posterior of that time.
+What a site and the weights beside it leave is of third order there, and grows with the distance.
 """
 
 from __future__ import annotations
@@ -28,18 +27,13 @@ DRAWS, MOST_DRAWS = 400, 2000
 DRAWS_PER_PARAMETER = 20
 """Draws for the smallest sd along any axis to come out no more than a fifth too small."""
 
-SMALLEST = 1e-12
-"""Least variance along a principal axis of the correlations."""
-
 
 def with_drift(
     key: jax.Array, parts: Sequence[Coreset], union: Coreset, sampler: Sampler
 ) -> Coreset:
     """Return the union of parts, with ``drift`` in its report's last round.
 
-    That is the most sd of a part's posterior by which the posterior of all parts lies away, now or
-    before. The means are those of draws; exchangeable components are in the order of the first
-    part's.
+    That is the most sd of a part's posterior by which that of all parts lies away, now or before.
     """
     if len(parts) == 1:
         return union
@@ -71,13 +65,13 @@ def moments(draws: Float[np.ndarray, "S d"]) -> Gaussian:
 def distance(place: Gaussian, mean: Float[np.ndarray, " d"]) -> float:
     """Return by how many sd a mean lies away, in the coordinate or principal axis where it is most.
 
-    The axes are those of the correlations. They see what no coordinate does: along two collinear
-    columns each coefficient is uncertain, and their sum is not. Infinite where there is no spread.
+    Axes of the correlations see what no coordinate does: along two collinear columns each
+    coefficient is uncertain, and their sum is not. Infinite where there is no spread.
     """
     moved = mean - place.mean
     if not (np.isfinite(moved).all() and np.isfinite(place.cov).all() and (place.sd > 0.0).all()):
         return np.inf
     scaled = moved / place.sd
     variances, axes = np.linalg.eigh(place.cov / np.outer(place.sd, place.sd))
-    along = scaled @ axes / np.sqrt(np.maximum(variances, SMALLEST))
+    along = scaled @ axes / np.sqrt(np.maximum(variances, 1e-12))
     return float(np.abs([scaled, along]).max(initial=0.0))
