@@ -2,9 +2,8 @@
 
 The same rows in batches through `StreamingCoreset`, in one `build`, and by uniform sampling, all to
 the same size; KL(π_w‖π) in nats by `decoct.check` at NUTS draws, beside what the stream itself
-predicts (errors added in squares) and bounds (errors added up). Then per level of the tree what a
-compression loses. With ``--parts`` parts built apart and merged instead (``merge.csv``), with
-``--drift`` two parts that agree more or less (``merge_drift.csv``).
+predicts. With ``--parts`` parts built apart and merged instead (``merge.csv``), with ``--drift``
+two parts that agree more or less (``merge_drift.csv``).
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ from benchmarks.tables import RESULTS, write_csv
 from decoct.constructions import Uniform
 from decoct.streams import StreamingCoreset
 
-BATCH = 5000
-COLUMNS = ("set", "size", "stream_kl", "predicted_kl", "kl_bound", "build_kl", "uniform_kl")
+BATCHES = 64
+COLUMNS = ("set", "size", "stream_kl", "predicted_kl", "drift", "build_kl", "uniform_kl")
 
 
 def poisson(n: int = 200_000, seed: int = 0) -> dict[str, np.ndarray]:
@@ -77,8 +76,8 @@ def streamed(model: Any, rows: dict[str, np.ndarray], size: int, **options: Any)
     """Return the stream after all batches."""
     stream = StreamingCoreset(model, size, progress=False, **options)
     n = len(next(iter(rows.values())))
-    for at in range(0, n, BATCH):
-        stream.update({name: column[at : at + BATCH] for name, column in rows.items()})
+    for cut in np.array_split(np.arange(n), BATCHES):
+        stream.update({name: column[cut] for name, column in rows.items()})
     return stream
 
 
@@ -103,17 +102,14 @@ def measure(name: str, model: Any, rows: Any, size: int) -> dict[str, Any]:
         "set": name,
         "size": size,
         "stream_kl": certified(coreset, rows),
-        "predicted_kl": last["kl_if_independent"],
-        "kl_bound": last["kl_bound"],
+        "predicted_kl": coreset.report.predicted_kl,
         "build_kl": certified(built, rows),
         "uniform_kl": certified(uniform, rows),
         "drift": last["drift"],
-        "leaf": coreset.report.method["leaf"],
-        "node": coreset.report.method["node"],
-        "rows_held": last["rows_held"],
+        "buffer": coreset.report.method["buffer"],
+        "rows_in_memory": stream.rows_in_memory,
         "stream_cpu_s": streaming,
         "build_cpu_s": building,
-        "kl_by_level": " ".join(f"{kl:.1e}" for kl in last["kl_by_level"] if kl is not None),
     }
 
 
@@ -123,21 +119,19 @@ def apart(parts: int, size: int) -> dict[str, Any]:
     cuts = np.array_split(np.arange(len(rows["y"])), parts)
     pieces = [{name: column[cut] for name, column in rows.items()} for cut in cuts]
     built = [decoct.build(model, piece, size=size, progress=False) for piece in pieces]
-    union = decoct.merge(built)
-    last = union.report.rounds[-1]
+    union, merged = decoct.merge(built), decoct.merge(built, size=size)
     return {
         "parts": parts,
         "size": size,
         "union_rows": union.size,
         "union_kl": certified(union, rows),
-        "merged_kl": certified(decoct.merge(built, size=size), rows),
-        "kl_if_independent": last["kl_if_independent"] if parts > 1 else "",
-        "kl_bound": last["kl_bound"] if parts > 1 else "",
+        "merged_kl": certified(merged, rows),
+        "predicted_kl": merged.report.predicted_kl,
     }
 
 
 def two_parts(
-    factor: float, sort: bool = False, n: int = 20_000, repeated: int = 1, size: int = 60
+    factor: float, sort: bool = False, n: int = 20_000, repeated: int = 1, size: int = 20
 ) -> dict[str, Any]:
     """Return one line about two tables, the second with coefficients ``factor`` times as large."""
     rng = np.random.default_rng(0)
@@ -149,8 +143,8 @@ def two_parts(
     rows = {"x": x, "y": (rng.random(2 * n) < 1.0 / (1.0 + np.exp(-eta))).astype(np.int64)}
     model = decoct.models.LogisticRegression()
     built = [
-        decoct.build(model, {k: v[a : a + n] for k, v in rows.items()}, size=size, progress=False)
-        for a in (0, n)
+        decoct.build(model, {k: v[cut] for k, v in rows.items()}, size=size, progress=False)
+        for cut in (slice(n), slice(n, None))
     ]
     predicted = np.array([one.report.predicted_kl for one in built], dtype=np.float64)
     with warnings.catch_warnings(action="ignore", category=UserWarning):
@@ -163,23 +157,22 @@ def two_parts(
         "drift": last["drift"],
         "status": union.report.status.name,
         "parts_kl": float(predicted.sum()),
-        "growth": last.get("growth"),
-        "kl_if_independent": last["kl_if_independent"],
-        "kl_bound": last["kl_bound"],
         "union_kl": certified(union, rows),
     }
 
 
-def memory(leaves: int) -> None:
-    """Print the most memory this process has used after so many leaves of generated rows."""
+def memory(buffers: int) -> None:
+    """Print the most memory this process has used after so many buffers of generated rows."""
     stream = StreamingCoreset(decoct.models.LogisticRegression(), 100, progress=False)
     rng, beta = np.random.default_rng(0), np.linspace(1.0, -0.5, 10)
-    for leaf in range(leaves):
+    for number in range(buffers):
         x = rng.normal(size=(20_000, 10))
         stream.update({"x": x, "y": rng.random(20_000) < 1 / (1 + np.exp(-x @ beta))})
-        if leaf + 1 in (leaves // 8, leaves // 4, leaves // 2, leaves):
+        if number + 1 in (buffers // 8, buffers // 4, buffers // 2, buffers):
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-            print(f"{stream.n_rows:>12,} rows: {stream.held_rows} held, peak {peak:.0f} MB")
+            print(
+                f"{stream.n_rows:>12,} rows: {stream.rows_in_memory} in memory, peak {peak:.0f} MB"
+            )
 
 
 def main() -> None:
@@ -187,24 +180,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     every = ["logistic", "poisson", "flights", "by_label", "drifting"]
     parser.add_argument("--sets", nargs="+", default=every, choices=every)
-    parser.add_argument("--leaves", type=int, help="only measure memory over that many leaves")
+    parser.add_argument("--buffers", type=int, help="only measure memory over that many buffers")
     parser.add_argument("--parts", action="store_true", help="only measure parts built apart")
     parser.add_argument("--drift", action="store_true", help="only measure parts that disagree")
     options = parser.parse_args()
     if options.drift:
         lines = [two_parts(1.0, sort=True), *map(two_parts, (1.0, 1.1, 1.15, 1.2, 1.4, -2.0))]
-        lines += [two_parts(f, repeated=4, size=400) for f in (1.0, 1.1, 1.2)]
+        lines += [two_parts(f, repeated=4, size=50) for f in (1.0, 1.1, 1.2)]
         show(lines, tuple(lines[0]))
         write_csv(RESULTS / "merge_drift.csv", lines)
         return
     if options.parts:
-        several = ((1, 100), (1, 200), (4, 100), (4, 200), (16, 100))
+        several = ((1, 10), (1, 100), (4, 10), (4, 100), (16, 100))
         lines = [apart(*one) for one in several]
         show(lines, tuple(lines[0]))
         write_csv(RESULTS / "merge.csv", lines)
         return
-    if options.leaves:
-        memory(options.leaves)
+    if options.buffers:
+        memory(options.buffers)
         return
     lines = []
     for name, model, rows, sizes in problems(options.sets):

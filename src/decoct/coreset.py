@@ -207,10 +207,10 @@ class Coreset:
         """
         from decoct.formats.coreset_file import write_coreset
 
-        write_coreset(path, self.indices, self.weights, self.rows, self._description())
+        write_coreset(path, self.indices, self.weights, self.rows, self.description())
 
-    def _description(self) -> dict[str, Any]:
-        """Return what a file says of the coreset beside its rows."""
+    def description(self) -> dict[str, Any]:
+        """Return what a file says of the coreset beside its rows; JSON-ready."""
         model = self.model.to_dict()
         description = {
             "n_rows": self.n_rows,

@@ -38,7 +38,7 @@ class Status(enum.Enum):
     DRIFTED = (
         "The posterior moved away while the rows of the stream arrived, or from a merged part to "
         "all of them, so the KL cannot be estimated; shuffle the rows if you can, or in "
-        "a stream raise node= and leaf=, and run decoct.check."
+        "a stream raise buffer= and keep=, and run decoct.check."
     )
 
     @property

@@ -165,12 +165,12 @@ def test_merging_and_the_coreset_of_a_stream_say_what_they_are_at(monkeypatch):
     told.clear()
     decoct.merge(parts, size=10, progress=True)
     assert told == [
-        (True, "finding the modes of the parts", "posteriors"),
+        (True, "drawing from the parts", "posteriors"),
         (True, "preparing", "rows"),
-        (True, "compressing again", "rows"),
+        (True, "compressing", "rows"),
     ]
     stream = decoct.StreamingCoreset(model, 10, progress=True)
     stream.update(halves[0])
     told.clear()
     assert stream.coreset.size <= 10
-    assert told == [(True, "preparing", "rows"), (True, "compressing again", "rows")]
+    assert told == [(True, "preparing", "rows"), (True, "compressing", "rows")]

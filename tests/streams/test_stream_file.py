@@ -13,6 +13,7 @@ from decoct.streams import StreamingCoreset
 from tests.streams.test_streaming import SMALL, assert_same, cut, logistic
 
 N = 2000
+GIVEN = {name: SMALL[name] for name in ("method", "sampler")}
 
 
 @pytest.fixture(scope="module")
@@ -32,17 +33,17 @@ def test_it_goes_on_as_if_it_had_never_stopped(rows, tmp_path, before):
     whole = fed(StreamingCoreset(model, 20, seed=3, **SMALL), batches)
     path = tmp_path / "stream.npz"
     fed(StreamingCoreset(model, 20, seed=3, **SMALL), batches[:before]).save(path)
-    again = StreamingCoreset.load(path, model, sampler=SMALL["sampler"])
+    again = StreamingCoreset.load(path, model, **GIVEN)
     assert again.n_rows == min(N, 700 * before)
     fed(again, batches[before:])
     assert_same(again.coreset, whole.coreset)
-    assert again.held_rows == whole.held_rows
+    assert again.rows_in_memory == whole.rows_in_memory
 
 
 def test_a_stream_without_rows_is_saved(rows, tmp_path):
     path = tmp_path / "empty.npz"
     StreamingCoreset(LogisticRegression(), 20, **SMALL).save(path)
-    again = StreamingCoreset.load(path, LogisticRegression(), sampler=SMALL["sampler"])
+    again = StreamingCoreset.load(path, LogisticRegression(), **GIVEN)
     assert again.n_rows == 0
     whole = fed(StreamingCoreset(LogisticRegression(), 20, **SMALL), cut(rows, 900))
     assert_same(fed(again, cut(rows, 900)).coreset, whole.coreset)
@@ -58,7 +59,7 @@ def test_strings_and_formulas(rows, tmp_path):
     whole = fed(StreamingCoreset(model, 20, **SMALL), batches)
     path = tmp_path / "stream.npz"
     fed(StreamingCoreset(model, 20, **SMALL), batches[:2]).save(path)
-    again = fed(StreamingCoreset.load(path, model, sampler=SMALL["sampler"]), batches[2:])
+    again = fed(StreamingCoreset.load(path, model, **GIVEN), batches[2:])
     assert_same(again.coreset, whole.coreset)
     assert set(again.coreset.rows["port"]) == {"JFK", "Orly ü"}
 
@@ -67,9 +68,11 @@ def test_another_model_or_sampler_is_refused(rows, tmp_path):
     path = tmp_path / "stream.npz"
     fed(StreamingCoreset(LogisticRegression(), 20, **SMALL), cut(rows, N)).save(path)
     with pytest.raises(RequestError, match="another model"):
-        StreamingCoreset.load(path, LogisticRegression(prior_scale=2.0), sampler=SMALL["sampler"])
+        StreamingCoreset.load(path, LogisticRegression(prior_scale=2.0), **GIVEN)
     with pytest.raises(RequestError, match="another sampler"):
-        StreamingCoreset.load(path, LogisticRegression(), sampler=Laplace())
+        StreamingCoreset.load(path, LogisticRegression(), method=SMALL["method"], sampler=Laplace())
+    with pytest.raises(RequestError, match="another method"):
+        StreamingCoreset.load(path, LogisticRegression(), sampler=SMALL["sampler"])
 
 
 def own(scale=1.0, prior_sd=1.0):
@@ -88,8 +91,8 @@ def test_other_functions_are_refused(tmp_path, n):
     fed(StreamingCoreset(own(), 10, **SMALL), batches).save(path)
     for other in (own(scale=2.0), own(prior_sd=3.0)):
         with pytest.raises(RequestError, match="another model: at two points its log"):
-            StreamingCoreset.load(path, other, sampler=SMALL["sampler"])
-    again = StreamingCoreset.load(path, own(), sampler=SMALL["sampler"])
+            StreamingCoreset.load(path, other, **GIVEN)
+    again = StreamingCoreset.load(path, own(), **GIVEN)
     assert again.n_rows == n + 3
 
 
@@ -131,7 +134,7 @@ def test_a_failed_save_leaves_the_older_file(rows, tmp_path, monkeypatch):
 def test_a_stream_of_another_format_is_not_called_damaged(rows, tmp_path, monkeypatch):
     path = tmp_path / "stream.npz"
     with monkeypatch.context() as patch:
-        patch.setattr("decoct.streams.stream_file.FORMAT", 1)
+        patch.setattr("decoct.streams.streaming.FORMAT", 1)
         fed(StreamingCoreset(LogisticRegression(), 20, **SMALL), cut(rows, 900)).save(path)
-    with pytest.raises(RequestError, match="has format 1, this decoct reads 4; go on with the"):
-        StreamingCoreset.load(path, LogisticRegression(), sampler=SMALL["sampler"])
+    with pytest.raises(RequestError, match="has format 1, this decoct reads 5; go on with the"):
+        StreamingCoreset.load(path, LogisticRegression(), **GIVEN)

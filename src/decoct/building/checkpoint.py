@@ -43,6 +43,8 @@ def reserve(path: str | os.PathLike[str]) -> Iterator[None]:
 def write_checkpoint(path: str | os.PathLike[str], content: dict[str, Any]) -> None:
     """Write nested dicts of arrays, numbers, strings and lists, completely or not at all.
 
+    Arrays of Python objects may hold strings and numbers.
+
     Raises
     ------
     RequestError
@@ -172,8 +174,8 @@ def _strip(value: Any, arrays: dict[str, np.ndarray], name: str) -> Any:
     if isinstance(value, dict):
         return {key: _strip(one, arrays, f"{name}/{key}") for key, one in value.items()}
     if isinstance(value, np.ndarray):
-        if value.dtype.kind == "O":
-            raise TypeError(f"'{name}' holds Python objects, which a checkpoint cannot keep.")
+        if value.dtype.kind == "O":  # strings of a table
+            return {"__text__": value.tolist()}
         arrays[name] = value
         return {"__array__": name}
     if isinstance(value, np.generic):
@@ -185,5 +187,7 @@ def _fill(value: Any, arrays: dict[str, np.ndarray]) -> Any:
     if isinstance(value, dict):
         if set(value) == {"__array__"}:
             return arrays[value["__array__"]]
+        if set(value) == {"__text__"}:
+            return np.array(value["__text__"], dtype=object)
         return {key: _fill(one, arrays) for key, one in value.items()}
     return value

@@ -30,6 +30,8 @@ class ArrayRows(SequentialRows):
     columns
         Name -> array (NumPy, JAX, a list, a pandas or polars Series), rows on axis 0, all equally
         long. NumPy arrays are kept as they are, without a copy.
+    start
+        The number that the first row has in errors: of rows that are part of a stream.
 
     Raises
     ------
@@ -46,7 +48,8 @@ class ArrayRows(SequentialRows):
     array([4., 1.])
     """
 
-    def __init__(self, columns: Mapping[Any, Any]) -> None:
+    def __init__(self, columns: Mapping[Any, Any], start: int = 0) -> None:
+        self._start = start
         self._columns = {_check_name(k): _convert_array(k, v) for k, v in columns.items()}
         _check_lengths({name: len(values) for name, values in self._columns.items()})
 
@@ -95,7 +98,7 @@ class ArrayRows(SequentialRows):
         """Yield consecutive chunks of ``size`` rows: views, never copies."""
         step = checked_size(size)
         names = checked_columns(columns, self.columns)
-        whole = Chunk(0, {name: self._columns[name] for name in names})
+        whole = Chunk(self._start, {name: self._columns[name] for name in names})
         return (whole.piece(start, start + step) for start in range(0, self.n_rows, step))
 
     def take(

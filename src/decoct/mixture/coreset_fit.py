@@ -86,9 +86,9 @@ class MixtureCoreset(Coreset):
         fitted: Any = self.model
         return fitted.draw_posterior(draws, chains, seed)
 
-    def _description(self) -> dict[str, Any]:
+    def description(self) -> dict[str, Any]:
         fitted: Any = self.model
-        return {**super()._description(), "fitted": fitted.fitted_state()}
+        return {**super().description(), "fitted": fitted.fitted_state()}
 
 
 class FittedOnCoresets:

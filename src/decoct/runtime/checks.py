@@ -6,11 +6,20 @@ import math
 import numbers
 from typing import Any
 
+from decoct.errors import RequestError
+
 
 def is_whole(value: Any, least: int) -> bool:
     """Return whether the value is a whole number of at least ``least``."""
     whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
     return whole and int(value) >= least
+
+
+def checked_whole(option: str, value: Any, least: int) -> int:
+    """Return an option's value, or refuse what is no whole number of at least ``least``."""
+    if not is_whole(value, least):
+        raise RequestError(f"{option} must be a whole number, at least {least}, not {value!r}.")
+    return int(value)
 
 
 def is_positive(value: Any) -> bool:

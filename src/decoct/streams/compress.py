@@ -1,256 +1,136 @@
-"""One step of merge-and-reduce: a leaf of raw rows and some parts become one part.
+"""Weighted rows and a site, to fewer weighted rows and another site.
 
-All rows held (parts, with weights; the leaf, each row once) have a posterior: the best that is
-known of the final one. At S of its draws the rows to be compressed add up to
-
-    b = Σ_leaf g_n + Σ_parts w_n g_n,
-
-and min_{v ≥ 0, ‖v‖₀ ≤ m} ‖b − Σ v_n g_n‖² is solved by orthogonal pursuit over the
-rows of the parts and a pool of the leaf. Held-out draws judge: ½‖residual‖² is in nats.
-
-More than d(d+3)/2 rows fit the draws far better than anybody needs. What they have to spare goes
-into places where the posterior may wander: further coordinates at *far* draws, the same ones flung
-out from their mean by factors up to ``reach``. What a good fit leaves is of third order, so it
-grows as the cube of the distance; the weight of a far draw, (1 + 2|Δ|/d)^(−3/2), with Δ the change
-of the log-likelihood of all rows held, falls as fast (|Δ| ≈ ½ d u² at u posterior sd).
+Potentials w_n f_n of weighted rows, with π₀ and the site s for a prior, are a table like any other.
+Where a construction leaves weights v_m and a site t, Σ w_n f_n ≈ t + Σ v_m w_m f_m, the rows have
+the weights v_m w_m and the site s + t: quadratics add exactly, wherever they were expanded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
+from typing import Any
 
+import equinox as eqx
 import jax
-import numpy as np
-from jaxtyping import Float, Int
+import jax.numpy as jnp
+from jaxtyping import Array, Float
 
-from decoct.constructions.base import Selection
-from decoct.data.base import Columns
-from decoct.errors import ModelError, PotentialError
-from decoct.models.base import AbstractModel
-from decoct.passes.pools import Pool
+from decoct.constructions.base import Construction, Problem, Selection
+from decoct.constructions.iterated_hilbert.iterated_hilbert import IteratedHilbert
+from decoct.coreset import Coreset
+from decoct.data.arrays import ArrayRows
+from decoct.models.base import AbstractModel, Params, RawRows
+from decoct.models.site import GaussianSite
 from decoct.passes.potentials import Potentials
-from decoct.solvers.nnls import SparseWeights
-from decoct.solvers.orthogonal_pursuit import orthogonal_pursuit
-from decoct.stats.tangent import Tangent, tangent
-from decoct.streams.drift import moments
-from decoct.streams.error_sum import ErrorSum
-from decoct.streams.incoming import Stretch
-from decoct.streams.part import Part, joined_columns
+from decoct.runtime import progress
+from decoct.samplers.base import Sampler, WeightedDensity
+from decoct.status import Status
+
+
+class Reweighted(AbstractModel):
+    """A model whose rows carry w_n in a column ``weight``, w_n f_n, with the prior π₀ e^s."""
+
+    inner: AbstractModel
+    site: GaussianSite | None
+    weight: str = eqx.field(static=True)
+
+    def unweighted(self, rows: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the columns of the inner model."""
+        return {name: column for name, column in rows.items() if name != self.weight}
+
+    def init(self, rows: RawRows) -> Params:
+        return self.inner.init(self.unweighted(rows))
+
+    def log_likelihood(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
+        return rows[self.weight] * self.inner.log_likelihood(params, self.unweighted(rows))
+
+    def log_prior(self, params: Params) -> Float[Array, ""]:
+        prior = self.inner.log_prior(params)
+        if self.site is None:
+            return prior
+        z = jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(params)])
+        return prior + self.site.log_density(z)
+
+    def design_matrix(self, rows: Mapping[str, Array]) -> Float[Array, "n d"] | None:
+        return self.inner.design_matrix(self.unweighted(rows))
+
+    def log_likelihood_at(
+        self, predictor: Float[Array, " n"], rows: Mapping[str, Array]
+    ) -> Float[Array, " n"]:
+        return rows[self.weight] * self.inner.log_likelihood_at(predictor, self.unweighted(rows))
 
 
 @dataclass(frozen=True)
-class Leaf:
-    """Consecutive rows of the stream, each with weight 1.
+class WeightedProblem(Problem):
+    """A problem on `Reweighted` rows. Samplers see the model itself, which they may know."""
 
-    Attributes
-    ----------
-    raw
-        As they came.
-    rows
-        As the model sees them.
-    """
-
-    raw: Columns
-    rows: Stretch
-
-    @property
-    def n_rows(self) -> int:
-        return self.rows.n_rows
-
-    def part(self) -> Part:
-        """Return the rows as a part, nothing compressed."""
-        rows = next(self.rows.chunks(self.n_rows)).columns
-        return Part.uncompressed(self.rows.start, self.raw, rows)
-
-    def take_raw(self, numbers: Int[np.ndarray, " n"]) -> Columns:
-        """Return rows by their numbers in the stream."""
-        return {name: column[numbers - self.rows.start] for name, column in self.raw.items()}
+    def density(self, selection: Selection, padded_as: int = 0) -> WeightedDensity:
+        """Return π_w, with the two weights of each row multiplied and the two sites added."""
+        model: Any = self.potentials.model
+        weights = selection.weights * selection.rows[model.weight]
+        rows, site = model.unweighted(selection.rows), sum_of_sites([model.site, selection.site])
+        return WeightedDensity.of(model.inner, rows, weights, padded_as, site)
 
 
-@dataclass(frozen=True)
-class Values:
-    """Potentials at one set of draws.
-
-    Attributes
-    ----------
-    leaf_totals : (S,)
-        Σ f_n(θ_s) over the leaf.
-    pool : (P, S)
-        Of the candidate rows of the leaf.
-    parts
-        (m, S), of the rows of each part.
-    weights
-        (m,), the weights of each part.
-    """
-
-    leaf_totals: Float[np.ndarray, " S"]
-    pool: Float[np.ndarray, "P S"]
-    parts: tuple[Float[np.ndarray, "m S"], ...]
-    weights: tuple[Float[np.ndarray, " m"], ...]
-
-    def totals(self, which: Sequence[int]) -> Float[np.ndarray, " S"]:
-        """Return the log-likelihood of the leaf and the parts ``which`` at the draws."""
-        total = self.leaf_totals
-        for i in which:
-            total = total + self.weights[i] @ self.parts[i]
-        return total
-
-    def candidates(self, which: Sequence[int]) -> Float[np.ndarray, "n S"]:
-        """Return the potentials of the rows that may be kept."""
-        return np.concatenate([self.pool, *(self.parts[i] for i in which)])
-
-
-@dataclass(frozen=True)
-class Look:
-    """The rows of a leaf and of parts, seen at draws.
-
-    Attributes
-    ----------
-    leaf
-        The leaf.
-    parts
-        What else is held.
-    pool
-        Candidate rows of the leaf, with their numbers in the stream.
-    draws : (S, d)
-        θ_s of the posterior, in random order.
-    near
-        Potentials at them.
-    far
-        Potentials at draws flung out from their mean; None where some potential is not finite.
-    evaluations
-        Potentials evaluated for this.
-    """
-
-    leaf: Leaf
-    parts: tuple[Part, ...]
-    pool: Pool
-    draws: Float[np.ndarray, "S d"]
-    near: Values
-    far: Values | None
-    evaluations: int
-
-    @classmethod
-    def at(
-        cls,
-        key: jax.Array,
-        model: AbstractModel,
-        leaf: Leaf,
-        parts: Sequence[Part],
-        draws: Float[np.ndarray, "S d"],
-        far: Float[np.ndarray, "T d"],
-        pool: int,
-    ) -> Look:
-        """Evaluate the leaf, in a pass that fills a pool of ``pool`` rows, and the parts."""
-        potentials = Potentials(model, leaf.rows)
-        found = potentials.one_pass(draws, pool, key)
-        near = _values(potentials, found.pool, found.totals, parts, draws)
-        for part, values in zip(parts, near.parts, strict=True):
-            _require_finite(part, values)
-        away = _far_values(potentials, found.pool, parts, far) if len(far) else None
-        evaluations = potentials.counts.evaluations
-        return cls(leaf, tuple(parts), found.pool, draws, near, away, evaluations)
-
-    @property
-    def everything(self) -> range:
-        """Positions of all parts."""
-        return range(len(self.parts))
-
-    def compressed(self, which: Sequence[int], size: int, exchanges: int) -> tuple[Part, float]:
-        """Return the leaf and the parts ``which`` as one part, and its predicted KL in nats.
-
-        Parameters
-        ----------
-        which
-            Positions in ``parts``.
-        size
-            Most rows to keep.
-        exchanges
-            Most sweeps of swaps.
-        """
-        values, totals = self.near.candidates(which), self.near.totals(which)
-        fit = max(2, 4 * len(self.draws) // 5)
-        space = self._with_far(which, tangent(values[:, :fit], totals[:fit]))
-        held_out = tangent(values[:, fit:], totals[fit:])
-        path = orthogonal_pursuit(
-            space.vectors, space.target, size, sizes=(size,), exchanges=exchanges
-        )
-        judged = {m: held_out.predicted_kl(one.indices, one.weights) for m, one in path.items()}
-        found = path[min(judged, key=lambda m: judged[m])] if path else self._any(which, size)
-        kl = held_out.predicted_kl(found.indices, found.weights)
-        return self._part(which, found, kl), kl
-
-    def _with_far(self, which: Sequence[int], near: Tangent) -> Tangent:
-        """Return the vectors with coordinates for the far draws, of weight (1 + 2|Δ|/d)^(−3/2)."""
-        if self.far is None:
-            return near
-        at_mean = self.near.totals(self.everything).mean()
-        change = np.abs(self.far.totals(self.everything) - at_mean)
-        weight = (1.0 + 2.0 * change / self.draws.shape[1]) ** -1.5 / np.sqrt(len(self.draws) - 1)
-        vectors = self.far.candidates(which)
-        vectors = vectors - self.near.candidates(which).mean(axis=1, keepdims=True)
-        target = self.far.totals(which) - self.near.totals(which).mean()
-        return Tangent(
-            np.hstack([near.vectors, vectors * weight]), np.append(near.target, target * weight)
-        )
-
-    def _any(self, which: Sequence[int], size: int) -> SparseWeights:
-        """Return evenly spaced candidates: no potential varies, so that any weights will do."""
-        candidates = len(self.pool.indices) + sum(self.parts[i].size for i in which)
-        mass = self.leaf.n_rows + sum(self.parts[i].selection.weights.sum() for i in which)
-        m = min(size, candidates)
-        places = np.linspace(0, candidates - 1, m).round().astype(np.int64)
-        return SparseWeights(places, np.full(m, mass / m), 0.0)
-
-    def _part(self, which: Sequence[int], found: SparseWeights, kl: float) -> Part:
-        """Return the candidates found, in the order of the stream, with all that is known."""
-        parts = [self.parts[i] for i in which]
-        numbers = np.concatenate([self.pool.indices, *(one.selection.indices for one in parts)])
-        rows = joined_columns([self.pool.rows, *(one.selection.rows for one in parts)])
-        raw = joined_columns([self.leaf.take_raw(self.pool.indices), *(one.raw for one in parts)])
-        order = found.indices[np.argsort(numbers[found.indices])]
-        weights = found.weights[np.argsort(numbers[found.indices])]
-        seen = moments(self.draws)
-        error = ErrorSum.of_parts(one.error_at(seen) for one in parts).with_step(kl)
-        assert error is not None
-        return Part(
-            Selection(numbers[order], weights, {name: one[order] for name, one in rows.items()}),
-            {name: one[order] for name, one in raw.items()},
-            error,
-            seen,
-            max((one.drift_to(seen.mean) for one in parts), default=0.0),
-        )
-
-
-def _values(
-    potentials: Potentials,
-    pool: Pool,
-    leaf_totals: Float[np.ndarray, " S"],
-    parts: Sequence[Part],
-    draws: Float[np.ndarray, "S d"],
-) -> Values:
-    return Values(
-        leaf_totals,
-        potentials.vectors(pool.rows, draws),
-        tuple(potentials.vectors(part.selection.rows, draws) for part in parts),
-        tuple(part.selection.weights for part in parts),
+def compress(
+    key: jax.Array, given: Coreset, size: int, sampler: Sampler, method: Construction
+) -> Coreset:
+    """Return at most ``size`` of some weighted rows, and a site, to stand for all of them."""
+    before, started = replace(given.report, size_asked=size), time.perf_counter()
+    if given.size <= size:
+        return replace(given, report=before)
+    encoded = given.model.encode(given.rows, given.indices)
+    weight = "_".join(["weight", *encoded])  # longer than any of them
+    table = ArrayRows({**encoded, weight: given.weights})
+    model = Reweighted(given.model, given.site, weight)
+    potentials = Potentials(model, table, numbers=given.indices)
+    problem = WeightedProblem(potentials, sampler, (size,))
+    if isinstance(method, IteratedHilbert):  # a pilot of all rows, which are few
+        method = replace(method, pilot=given.size, subsample_first=False)
+    progress.begin("preparing", given.size)
+    state, rounds = method.init(jax.random.fold_in(key, 0), problem), []
+    while method.status(problem, state) is Status.RUNNING:
+        progress.begin(f"compressing, round {len(rounds) + 1}", given.size)
+        round_key = jax.random.fold_in(key, len(rounds) + 1)
+        state, info = method.step(round_key, problem, state)
+        rounds.append(info.numbers)
+    chosen, lost = method.path(state)[-1]
+    predicted = sum_of_known([before.predicted_kl, lost])
+    report = replace(
+        before,
+        status=worst([method.status(problem, state).judged(predicted), before.status]),
+        rounds=[*rounds, before.rounds[-1]],
+        evaluations=before.evaluations + potentials.counts.evaluations,
+        seconds={"all": round(sum(before.seconds.values()) + time.perf_counter() - started, 3)},
+        predicted_kl=predicted,
     )
+    kept = some(given, chosen.indices, sum_of_sites([given.site, chosen.site]))
+    return replace(kept, weights=chosen.weights * kept.weights, report=report)
 
 
-def _far_values(
-    potentials: Potentials, pool: Pool, parts: Sequence[Part], draws: Float[np.ndarray, "T d"]
-) -> Values | None:
-    """Return potentials where no posterior draw lies; None if the model is not finite there."""
-    try:
-        values = _values(potentials, pool, potentials.totals(draws), parts, draws)
-    except ModelError:
-        return None
-    return values if all(np.isfinite(one).all() for one in values.parts) else None
+def some(coreset: Coreset, which: Any, site: GaussianSite | None) -> Coreset:
+    """Return some rows of a coreset with another site."""
+    rows = {name: values[which] for name, values in coreset.rows.items()}
+    indices, weights = coreset.indices[which], coreset.weights[which]
+    return replace(coreset, indices=indices, weights=weights, rows=rows, site=site)
 
 
-def _require_finite(part: Part, values: Float[np.ndarray, "m S"]) -> None:
-    bad = ~np.isfinite(values).all(axis=1)
-    if bad.any():
-        row = part.selection.indices[np.argmax(bad)]
-        raise PotentialError(int(row), "not finite", "a draw of the posterior of all rows so far")
+def sum_of_sites(sites: Sequence[GaussianSite | None]) -> GaussianSite | None:
+    """Return the site of all, None where there is none."""
+    known = [site for site in sites if site is not None]
+    return reduce(add, known) if known else None
+
+
+def sum_of_known(values: Sequence[Any]) -> Any:
+    """Return the sum, None if one of the values is."""
+    return None if None in values else sum(values)
+
+
+def worst(statuses: Sequence[Status]) -> Status:
+    """Return DRIFTED if it is among them, else the first that is not ok."""
+    bad = [one for one in statuses if not one.ok]
+    return Status.DRIFTED if Status.DRIFTED in bad else (bad or [Status.DONE])[0]
