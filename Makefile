@@ -68,6 +68,7 @@ docs: $(VENV)/.installed-docs
 
 benchmark: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks.quality
+	$(BIN)/python -m benchmarks.constructions
 
 clean:
 	rm -rf $(VENV) build dist decoct-demo docs/_build docs/jupyter_execute

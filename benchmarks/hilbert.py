@@ -18,7 +18,7 @@ from rich.table import Table
 
 import decoct
 from benchmarks import data
-from benchmarks.quality import laplace_kl, model_for
+from benchmarks.constructions import laplace_kl, model_for
 from benchmarks.tables import RESULTS, write_csv
 from decoct.constructions import Hilbert
 from decoct.solvers import GIGA, FrankWolfe, OrthogonalPursuit, Solver

@@ -22,7 +22,7 @@ from rich.table import Table
 
 import decoct
 from benchmarks import data
-from benchmarks.quality import laplace_kl, model_for
+from benchmarks.constructions import laplace_kl, model_for
 from benchmarks.tables import RESULTS, in_process, write_csv
 from decoct.constructions import IteratedHilbert, SparseVI
 from decoct.samplers import Exact, Laplace

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 from benchmarks import data
-from benchmarks.quality import model_for
+from benchmarks.constructions import model_for
 from jaxtyping import Float, Int
 
 import decoct
