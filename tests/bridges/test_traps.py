@@ -7,9 +7,6 @@ PyMC's potentials (test_pymc_traps), Bambi's priors (test_bambi), initial values
 """
 
 import arviz_base
-import blackjax
-import equinox as eqx
-import jax
 import numpy as np
 import pytest
 import xarray as xr
@@ -18,7 +15,7 @@ import decoct
 from decoct.constructions import Uniform
 from decoct.models.base import AbstractModel
 from decoct.models.parameters import ParameterSpace
-from decoct.samplers import Laplace, nuts
+from decoct.samplers import Laplace
 from decoct.samplers.base import Draws
 from decoct.samplers.datatree import to_datatree, unconstrained
 
@@ -30,33 +27,6 @@ STEPS = 137
 @pytest.fixture(scope="module")
 def coreset():
     return decoct.build(decoct.models.LogisticRegression(), ROWS, size=30, method=Uniform())
-
-
-def test_blackjaxs_warm_up_keeps_no_history(coreset, monkeypatch):
-    """Trap: by default window_adaptation returns every state and mass matrix of every step."""
-    returned = []
-    adapt = blackjax.window_adaptation
-
-    def recording(*args, **kwargs):
-        adaptation = adapt(*args, **kwargs)
-
-        def run(*run_args, **run_kwargs):
-            results, info = adaptation.run(*run_args, **run_kwargs)
-            returned.append(sum(leaf.size for leaf in jax.tree.leaves(info)))
-            return results, info
-
-        return adaptation._replace(run=run)
-
-    monkeypatch.setattr(blackjax, "window_adaptation", recording)
-    with jax.enable_x64(True):  # traced only: sizes need no compiling
-        keys, starts = jax.random.split(jax.random.key(0), 2), np.zeros((2, coreset.dim))
-        eqx.filter_eval_shape(nuts._warm_up, coreset.density, keys, starts, STEPS, 0.8, False)
-        assert returned == [0]
-        adaptation = recording(blackjax.nuts, coreset.log_density)
-        jax.eval_shape(
-            lambda key, z: adaptation.run(key, z, num_steps=STEPS)[0], keys[0], starts[0]
-        )
-    assert returned[1] > STEPS * coreset.dim  # what is kept unless one says otherwise
 
 
 class Labelled(AbstractModel):

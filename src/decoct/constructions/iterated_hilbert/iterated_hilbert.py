@@ -248,7 +248,7 @@ class IteratedHilbert:
 
     def steps(self, problem: Problem) -> int:
         first = 0 if self.subsample_size_for(problem) is None else self.max_rounds - 2
-        return first + (1 + self.site) * self.most_rounds(problem)
+        return first + self.most_rounds(problem)
 
     def most_rounds(self, problem: Problem) -> int:
         """Return most rounds over all rows."""
