@@ -101,4 +101,4 @@ def use_compilation_cache() -> None:
     except OSError:
         return  # a read-only home is no reason to fail; compiling again is only slower
     jax.config.update("jax_compilation_cache_dir", str(folder))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)

@@ -258,7 +258,7 @@ class IteratedHilbert:
         """Return the size of the subsample, or None where no round uses one."""
         if not self.subsample_first or self.max_rounds <= 2:
             return None
-        size = subsample_size(problem, *self.effort_for(problem, None))
+        size = subsample_size(problem, *self.effort_for(problem, None), self.site)
         return None if size is None or size < self.pilot_size(problem) else size
 
     def pilot_size(self, problem: Problem) -> int:

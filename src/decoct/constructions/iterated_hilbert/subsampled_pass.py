@@ -43,11 +43,16 @@ FEWEST = 4 * CHECK_DRAWS
 MAX_TOTALS_ERROR = 1e-5
 """Nats that estimated totals may add to the KL of a coreset."""
 
-MIN_RATIO = 10
+MIN_RATIO, MIN_RATIO_WITH_SITE = 10, 4
 """Rows per row of the subsample from which on it pays."""
 
+PER_PARAMETER = 20
+"""Fewest rows a parameter of a subsample on which a table is expanded."""
 
-def subsample_size(problem: Problem, n_draws: int, pool_size: int) -> int | None:
+
+def subsample_size(
+    problem: Problem, n_draws: int, pool_size: int, with_site: bool = False
+) -> int | None:
     """Return the size of the subsample, or None where passes over all rows are as cheap.
 
     Parameters
@@ -56,8 +61,13 @@ def subsample_size(problem: Problem, n_draws: int, pool_size: int) -> int | None
         S, what a full pass would evaluate for each row.
     pool_size
         P, the pool wanted.
+    with_site
+        Whether the table is expanded, and totals come from rows drawn by remainder.
     """
     size = max(ROWS, 4 * pool_size)
+    if with_site:
+        size = max(size, PER_PARAMETER * problem.dim)
+        return size if problem.n_rows >= MIN_RATIO_WITH_SITE * size else None
     worth = problem.n_rows >= MIN_RATIO * size and 4 * problem.dim <= n_draws
     return size if worth else None
 
