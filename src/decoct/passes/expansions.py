@@ -26,6 +26,7 @@ from jaxtyping import Array, Float
 
 from decoct.models.base import AbstractModel
 from decoct.models.parameters import ParameterSpace
+from decoct.runtime.resources import QUICKLY
 
 NODES = 9
 """Nodes of the Gauss–Hermite rule."""
@@ -88,7 +89,7 @@ def antithetic(rng: np.random.Generator, count: int, dim: int) -> Float[np.ndarr
     return np.concatenate([directions, -directions])
 
 
-@eqx.filter_jit
+@eqx.filter_jit(compiler_options=QUICKLY)
 def expand_chunk(
     model: AbstractModel, space: ParameterSpace, at: Expansion, rows, weights
 ) -> tuple[Float[Array, ""], Float[Array, " d"], Float[Array, "d d"]]:
@@ -115,7 +116,6 @@ def expand_chunk(
     return value - 0.5 * (covariance * hessian).sum(), gradient, hessian
 
 
-@eqx.filter_jit
 def quadratics_of(
     model: AbstractModel, space: ParameterSpace, at: Expansion, rows, delta: Float[Array, "S d"]
 ) -> Float[Array, "n S"]:
@@ -144,7 +144,11 @@ def quadratics_of(
     return total.T / at.points
 
 
-@eqx.filter_jit
+quadratics_at = eqx.filter_jit(quadratics_of, compiler_options=QUICKLY)
+"""`quadratics_of`, compiled."""
+
+
+@eqx.filter_jit(compiler_options=QUICKLY)
 def bends_along(
     model: AbstractModel,
     space: ParameterSpace,

@@ -9,6 +9,7 @@ sample.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -17,6 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, UInt
 
 from decoct.data.base import Chunk, Columns
+from decoct.runtime.resources import QUICKLY
 
 
 class Pool(NamedTuple):
@@ -90,7 +92,7 @@ def row_exponentials(key: jax.Array, numbers: UInt[np.ndarray, " n"]) -> Float[n
     return np.concatenate([np.asarray(part) for part in parts])[:n] if parts else np.zeros((0, 2))
 
 
-@jax.jit
+@partial(jax.jit, compiler_options=QUICKLY)
 def _exponentials(key, numbers) -> Float[Array, "n 2"]:
     def one(number):
         high, low = number >> 32, number & 0xFFFFFFFF

@@ -33,6 +33,7 @@ from decoct.passes.expansions import (
     Expansion,
     bends_along,
     expand_chunk,
+    quadratics_at,
     quadratics_of,
     to_second_order,
 )
@@ -46,6 +47,7 @@ from decoct.passes.model_checks import (
 from decoct.passes.pools import EMPTY_POOL, Pool, Reservoir, merge_pools, row_exponentials
 from decoct.runtime.precision import float64
 from decoct.runtime.progress import count_rows_of
+from decoct.runtime.resources import QUICKLY
 from decoct.stats.summation import Associative, Sum
 
 POTENTIALS_PER_CHUNK = 4_100_000
@@ -340,7 +342,7 @@ class Potentials:
         self, rows: Columns, at: Expansion, draws: Float[np.ndarray, "S d"]
     ) -> Float[np.ndarray, "n S"]:
         """Return q_n − c_n of a few encoded rows at the draws."""
-        return self._of_rows(quadratics_of, rows, at, np.asarray(draws) - at.centre)
+        return self._of_rows(quadratics_at, rows, at, np.asarray(draws) - at.centre)
 
     @float64
     def bends(
@@ -535,7 +537,7 @@ def _weighted(
     return rows, jax.device_put(padded)
 
 
-@eqx.filter_jit
+@eqx.filter_jit(compiler_options=QUICKLY)
 def _potentials(model, space, at: Embedding, rows) -> Float[Array, "n S"]:
     return at.evaluate(model, space, rows).T
 
@@ -576,7 +578,7 @@ def _blocks(columns: Any, n: int) -> Any:
     return jax.tree.map(lambda column: column.reshape(n // size, size, *column.shape[1:]), columns)
 
 
-@eqx.filter_jit
+@eqx.filter_jit(compiler_options=QUICKLY)
 def _chunk_curvature(model, space, z, rows, weights):
     def total(z):
         return weights @ model.log_likelihood(space.unflatten(z), rows)

@@ -17,6 +17,7 @@ from decoct.models.base import AbstractModel
 from decoct.models.parameters import ParameterSpace
 from decoct.models.site import GaussianSite
 from decoct.runtime.precision import float64
+from decoct.runtime.resources import QUICKLY
 
 FEWEST = 128
 """Rows that a density has at least, padding included."""
@@ -138,7 +139,7 @@ def _capacity(n: int) -> int:
     return -(-n // step) * step
 
 
-@eqx.filter_jit
+@eqx.filter_jit(compiler_options=QUICKLY)
 def _log_densities(density: WeightedDensity, draws):
     return jax.vmap(density.log_density)(draws)
 

@@ -24,6 +24,7 @@ from decoct.passes.potentials import Curvature, Potentials
 from decoct.runtime.precision import float64
 from decoct.runtime.progress import ProgressBar, begin
 from decoct.runtime.randomness import host_rng
+from decoct.runtime.resources import QUICKLY
 from decoct.samplers.base import Draws, WeightedDensity, log_densities
 from decoct.stats.chains import pareto_khat
 from decoct.stats.divergences import Gaussian, kl_from_log_ratios
@@ -42,7 +43,7 @@ def gaussian_at(mode: Mode) -> Gaussian:
     return Gaussian(mode.z, factor.T @ factor)
 
 
-@eqx.filter_jit
+@eqx.filter_jit(compiler_options=QUICKLY)
 def _curvature(density: WeightedDensity, z):
     return to_second_order(density.log_density, z)
 
@@ -55,7 +56,7 @@ class _Climb(NamedTuple):
     steps: Array
 
 
-@eqx.filter_jit
+@eqx.filter_jit(compiler_options=QUICKLY)
 def _climb(density: WeightedDensity, start):
     """Newton steps, halved until they go up, as one compiled loop; stops where one fails."""
 
@@ -75,7 +76,7 @@ def _climb(density: WeightedDensity, start):
 
         t = jax.lax.while_loop(too_long, lambda t: 0.5 * t, jnp.ones(()))
         z = here.z + t * direction
-        point = _curvature(density, z)
+        point = to_second_order(density.log_density, z)
         factor = jnp.linalg.cholesky(-point[2])
         scaled = jax.scipy.linalg.solve_triangular(factor, point[1], lower=True)
         return _Climb(z, point, scaled @ scaled, here.decrement, here.steps + 1)
@@ -114,7 +115,7 @@ def find_mode(
     return maximise(evaluate, start, max_evaluations)
 
 
-@eqx.filter_jit
+@eqx.filter_jit(compiler_options=QUICKLY)
 def _prior_curvature(model: AbstractModel, space: ParameterSpace, z):
     def log_prior(z):
         return model.log_prior(space.unflatten(z))

@@ -21,6 +21,7 @@ from scipy.special import logsumexp
 
 from decoct.errors import ModelError, RequestError
 from decoct.runtime.precision import float64
+from decoct.runtime.resources import QUICKLY
 from decoct.samplers.base import Draws, WeightedDensity, log_densities
 from decoct.stats.chains import smoothed_log_weights
 from decoct.stats.divergences import Gaussian
@@ -168,7 +169,7 @@ def _is_spd(cov: np.ndarray) -> bool:
     return bool(np.isfinite(cov).all())
 
 
-@eqx.filter_jit
+@eqx.filter_jit(compiler_options=QUICKLY)
 def _paths(density, keys, starts, elbo_draws, max_iterations, history):
     """Mean, covariance and evidence bound of every path's best Gaussian."""
     import blackjax  # here, because importing it puts arrays on a device
