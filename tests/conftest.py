@@ -52,7 +52,7 @@ for option, value in KEPT.items():
     os.environ[option.upper()] = str(value)  # for processes that tests start
 
 
-MOST_MAPS = 30_000
+MOST_MAPS = 12_000
 """Memory maps of a process above which compiled programs are let go; Linux allows 65,530."""
 
 

@@ -291,7 +291,9 @@ def _label(
 ) -> str:
     """Return what the bar says: which round, and how long all of them will take at most."""
     steps = getattr(method, "steps", None)
-    label = f"round {len(rounds) + 1}" + ("" if steps is None else f" of {steps(problem)}")
+    label = f"round {len(rounds) + 1}"
+    if steps is not None:
+        label += f" of {max(len(rounds) + 1, steps(problem))}"
     done = problem.potentials.counts.evaluations
     if plan is None or not rounds or not done:
         return label
