@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,7 +25,7 @@ from jaxtyping import Array, Float
 
 from decoct.models.base import AbstractModel
 from decoct.models.parameters import ParameterSpace
-from decoct.runtime.resources import QUICKLY
+from decoct.runtime.precision import compiled_quickly
 
 NODES = 9
 """Nodes of the Gauss–Hermite rule."""
@@ -89,7 +88,7 @@ def antithetic(rng: np.random.Generator, count: int, dim: int) -> Float[np.ndarr
     return np.concatenate([directions, -directions])
 
 
-@eqx.filter_jit(compiler_options=QUICKLY)
+@compiled_quickly
 def expand_chunk(
     model: AbstractModel, space: ParameterSpace, at: Expansion, rows, weights
 ) -> tuple[Float[Array, ""], Float[Array, " d"], Float[Array, "d d"]]:
@@ -144,11 +143,11 @@ def quadratics_of(
     return total.T / at.points
 
 
-quadratics_at = eqx.filter_jit(quadratics_of, compiler_options=QUICKLY)
+quadratics_at = compiled_quickly(quadratics_of)
 """`quadratics_of`, compiled."""
 
 
-@eqx.filter_jit(compiler_options=QUICKLY)
+@compiled_quickly
 def bends_along(
     model: AbstractModel,
     space: ParameterSpace,

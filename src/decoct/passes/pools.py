@@ -9,7 +9,6 @@ sample.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -18,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, UInt
 
 from decoct.data.base import Chunk, Columns
-from decoct.runtime.resources import QUICKLY
+from decoct.runtime.precision import compiled_quickly
 
 
 class Pool(NamedTuple):
@@ -92,7 +91,7 @@ def row_exponentials(key: jax.Array, numbers: UInt[np.ndarray, " n"]) -> Float[n
     return np.concatenate([np.asarray(part) for part in parts])[:n] if parts else np.zeros((0, 2))
 
 
-@partial(jax.jit, compiler_options=QUICKLY)
+@compiled_quickly
 def _exponentials(key, numbers) -> Float[Array, "n 2"]:
     def one(number):
         high, low = number >> 32, number & 0xFFFFFFFF

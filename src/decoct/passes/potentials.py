@@ -45,9 +45,8 @@ from decoct.passes.model_checks import (
     log_priors,
 )
 from decoct.passes.pools import EMPTY_POOL, Pool, Reservoir, merge_pools, row_exponentials
-from decoct.runtime.precision import float64
+from decoct.runtime.precision import compiled_quickly, float64
 from decoct.runtime.progress import count_rows_of
-from decoct.runtime.resources import QUICKLY
 from decoct.stats.summation import Associative, Sum
 
 POTENTIALS_PER_CHUNK = 4_100_000
@@ -537,7 +536,7 @@ def _weighted(
     return rows, jax.device_put(padded)
 
 
-@eqx.filter_jit(compiler_options=QUICKLY)
+@compiled_quickly
 def _potentials(model, space, at: Embedding, rows) -> Float[Array, "n S"]:
     return at.evaluate(model, space, rows).T
 
@@ -578,7 +577,7 @@ def _blocks(columns: Any, n: int) -> Any:
     return jax.tree.map(lambda column: column.reshape(n // size, size, *column.shape[1:]), columns)
 
 
-@eqx.filter_jit(compiler_options=QUICKLY)
+@compiled_quickly
 def _chunk_curvature(model, space, z, rows, weights):
     def total(z):
         return weights @ model.log_likelihood(space.unflatten(z), rows)

@@ -89,11 +89,6 @@ def cache_folder() -> Path:
     return base / "decoct" / "xla"
 
 
-QUICKLY = {"xla_backend_optimization_level": 1, "xla_cpu_use_fusion_emitters": False}
-"""XLA's options for programs that are not long at work: compiled in two thirds of the time, they
-take a tenth longer. The two kernels of a pass have XLA's own."""
-
-
 def use_compilation_cache() -> None:
     """Switch the cache on, once per process, unless the user has decided otherwise."""
     if os.environ.get("DECOCT_COMPILATION_CACHE", "1") == "0":

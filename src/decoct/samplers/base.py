@@ -16,8 +16,7 @@ from decoct.errors import ModelError, RequestError
 from decoct.models.base import AbstractModel
 from decoct.models.parameters import ParameterSpace
 from decoct.models.site import GaussianSite
-from decoct.runtime.precision import float64
-from decoct.runtime.resources import QUICKLY
+from decoct.runtime.precision import compiled_quickly, float64
 
 FEWEST = 128
 """Rows that a density has at least, padding included."""
@@ -139,7 +138,7 @@ def _capacity(n: int) -> int:
     return -(-n // step) * step
 
 
-@eqx.filter_jit(compiler_options=QUICKLY)
+@compiled_quickly
 def _log_densities(density: WeightedDensity, draws):
     return jax.vmap(density.log_density)(draws)
 

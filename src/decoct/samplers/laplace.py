@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,10 +20,9 @@ from decoct.models.parameters import ParameterSpace
 from decoct.passes.expansions import to_second_order
 from decoct.passes.newton import MOST_EVALUATIONS, ROUNDED, Mode, ModeStatus, decrement_of, maximise
 from decoct.passes.potentials import Curvature, Potentials
-from decoct.runtime.precision import float64
+from decoct.runtime.precision import compiled_quickly, float64
 from decoct.runtime.progress import ProgressBar, begin
 from decoct.runtime.randomness import host_rng
-from decoct.runtime.resources import QUICKLY
 from decoct.samplers.base import Draws, WeightedDensity, log_densities
 from decoct.stats.chains import pareto_khat
 from decoct.stats.divergences import Gaussian, kl_from_log_ratios
@@ -43,7 +41,7 @@ def gaussian_at(mode: Mode) -> Gaussian:
     return Gaussian(mode.z, factor.T @ factor)
 
 
-@eqx.filter_jit(compiler_options=QUICKLY)
+@compiled_quickly
 def _curvature(density: WeightedDensity, z):
     return to_second_order(density.log_density, z)
 
@@ -56,7 +54,7 @@ class _Climb(NamedTuple):
     steps: Array
 
 
-@eqx.filter_jit(compiler_options=QUICKLY)
+@compiled_quickly
 def _climb(density: WeightedDensity, start):
     """Newton steps, halved until they go up, as one compiled loop; stops where one fails."""
 
@@ -115,7 +113,7 @@ def find_mode(
     return maximise(evaluate, start, max_evaluations)
 
 
-@eqx.filter_jit(compiler_options=QUICKLY)
+@compiled_quickly
 def _prior_curvature(model: AbstractModel, space: ParameterSpace, z):
     def log_prior(z):
         return model.log_prior(space.unflatten(z))

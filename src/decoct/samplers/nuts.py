@@ -14,9 +14,8 @@ from jaxtyping import Float, Int
 
 from decoct.errors import ModelError
 from decoct.passes.newton import Mode
-from decoct.runtime.precision import float64
+from decoct.runtime.precision import compiled_quickly, float64
 from decoct.runtime.randomness import host_rng
-from decoct.runtime.resources import QUICKLY
 from decoct.samplers.base import Draws, WeightedDensity
 from decoct.samplers.laplace import JUDGED_AT, Laplace, find_mode, gaussian_at
 from decoct.stats.chains import USABLE_KHAT, convergence
@@ -186,7 +185,7 @@ def _stages(steps: int) -> Int[np.ndarray, "n 2"]:
     return np.concatenate([windows, np.full((-steps % BLOCK, 2), [NOTHING, 0])])
 
 
-@eqx.filter_jit(compiler_options=QUICKLY)
+@compiled_quickly
 def _begin(density, starts, target, diagonal):
     import blackjax  # here, because importing it puts arrays on a device
 
@@ -202,7 +201,7 @@ def _begin(density, starts, target, diagonal):
     return jax.tree.map(typed, jax.vmap(one)(starts))
 
 
-@eqx.filter_jit(compiler_options=QUICKLY)
+@compiled_quickly
 def _run(density, keys, states, adapted, stages, target, diagonal):
     """Make a block of steps, of the warm-up or after it: one program for both."""
     import blackjax

@@ -12,7 +12,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,8 +19,7 @@ from jaxtyping import Float
 from scipy.special import logsumexp
 
 from decoct.errors import ModelError, RequestError
-from decoct.runtime.precision import float64
-from decoct.runtime.resources import QUICKLY
+from decoct.runtime.precision import compiled_quickly, float64
 from decoct.samplers.base import Draws, WeightedDensity, log_densities
 from decoct.stats.chains import smoothed_log_weights
 from decoct.stats.divergences import Gaussian
@@ -169,7 +167,7 @@ def _is_spd(cov: np.ndarray) -> bool:
     return bool(np.isfinite(cov).all())
 
 
-@eqx.filter_jit(compiler_options=QUICKLY)
+@compiled_quickly
 def _paths(density, keys, starts, elbo_draws, max_iterations, history):
     """Mean, covariance and evidence bound of every path's best Gaussian."""
     import blackjax  # here, because importing it puts arrays on a device
