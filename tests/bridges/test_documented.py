@@ -43,7 +43,7 @@ def do_less(monkeypatch):
     sample = decoct.Coreset.sample
 
     def short(self, draws, chains, *, sampler):
-        return sample(self, 500, 2, sampler=dataclasses.replace(sampler, warmup=300))
+        return sample(self, 500, 2, sampler=dataclasses.replace(sampler, warmup=500))
 
     method = decoct.constructions.IteratedHilbert(draws=300, pool=500, max_rounds=2)
     laplace = decoct.samplers.Laplace(judge=False)

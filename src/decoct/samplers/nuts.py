@@ -18,10 +18,13 @@ from decoct.runtime.precision import compiled_quickly, float64
 from decoct.runtime.randomness import host_rng
 from decoct.samplers.base import Draws, WeightedDensity
 from decoct.samplers.laplace import JUDGED_AT, Laplace, find_mode, gaussian_at
-from decoct.stats.chains import USABLE_KHAT, convergence
+from decoct.stats.chains import GOOD_KHAT, convergence
 
 BLOCK = 100
 """Steps between two ticks of the progress bar, and in one call of the compiled program."""
+
+FITS = 0.1
+"""KL in nats from the Laplace approximation, in whose units a full mass matrix learns nothing."""
 
 SAMPLING, NOTHING = 2, 3
 """Stages of a step beside BlackJAX's: no adaptation, and no step."""
@@ -92,7 +95,7 @@ class NUTS:
             factor = np.linalg.cholesky(gaussian_at(mode).cov)
             space = _Whitened(density, mode.z, factor)
             found = Laplace().draw(start_key, density, JUDGED_AT).info
-            if found["khat"] <= USABLE_KHAT and found["kl"] <= 1.0:  # a matrix would learn nothing
+            if found["khat"] <= GOOD_KHAT and found["kl"] <= FITS:
                 is_dense = bool(self.dense_mass)
             starts = np.linalg.solve(factor, (starts - mode.z).T).T
         target, diagonal = self.target_acceptance, not is_dense

@@ -457,14 +457,15 @@ class IteratedHilbert:
                 self._judged(key, problem, state, tangent, one, size, outcome)
                 for one, size in zip(chosen, problem.sizes, strict=True)
             )
-            if state.expanded is not None and max(map(_nats, chosen)) > self.restart_above:
+            is_far = max(map(_nats, chosen)) > self.restart_above
+            if state.expanded is not None and is_far and problem.size:
                 again = replace(self, site=False).init(jax.random.fold_in(key, 5), problem)
                 return again._replace(
                     rows_only=FAR, with_site=chosen, reference_kl=tangent.reference_kl
                 )
             if state.with_site:
-                both = zip(state.with_site, chosen, strict=True)
-                chosen = tuple(min(two, key=_nats) for two in both)
+                both = zip(problem.sizes, state.with_site, chosen, strict=True)
+                chosen = tuple(min(two[: 1 + size], key=_nats) for size, *two in both)
             if any(one.predicted_kl is None for one in chosen):
                 outcome = Status.UNKNOWN
         return state._replace(
