@@ -14,6 +14,7 @@ from decoct.samplers.exact import exact_posterior
 from decoct.solvers import GIGA
 
 SIZES = [10, 30]
+WITH_SITE = {"site": IteratedHilbert(draws=200, pool=300)}
 FEW = {
     "GIGA": Hilbert(GIGA(), draws=100),
     "moments": MomentMatching(pool=300),
@@ -128,7 +129,6 @@ def test_the_picture_has_every_method(comparison):
     [
         ([], "there is none"),
         ([10, 3000], "3000 is among them"),
-        ([10, 0], "0 is among them"),
         ([-5, 10], "-5 is among them"),
         ([10, 2.5], r"2\.5 is among them"),
         ([True], "True is among them"),
@@ -140,8 +140,15 @@ def test_the_picture_has_every_method(comparison):
     ],
 )
 def test_bad_sizes_are_refused_before_any_work(rows, sizes, says):
-    with pytest.raises(RequestError, match=rf"from 1 to 2,000.*{says}"):
+    with pytest.raises(RequestError, match=rf"from 0 to 2,000.*{says}"):
         decoct.compare(LogisticRegression(), rows, sizes, methods={"never": None})
+
+
+def test_no_row_is_a_size_of_methods_with_a_site(rows):
+    result = decoct.compare(LogisticRegression(), rows, [0, 10], methods=WITH_SITE, draws=50)
+    found = [(line.method, line.size) for line in result.lines]
+    assert found == [("uniform", 10), ("site", 0), ("site", 10), ("Laplace + PSIS", None)]
+    assert result.lines[1].kl < 0.1
 
 
 def test_sizes_may_be_any_numbers_in_any_order(rows):

@@ -25,6 +25,7 @@ from decoct.building.driver import path
 from decoct.certificates.certificate import log_ratios_at
 from decoct.constructions import (
     Construction,
+    IteratedHilbert,
     Uniform,
 )
 from decoct.constructions.hilbert.weighting import FullLaplace
@@ -49,7 +50,8 @@ LAPLACE = "Laplace + PSIS"
 def standard_methods() -> dict[str, Construction]:
     """Return the constructions that are compared unless others are asked for."""
     methods = entries().values()
-    return {one.compared_as: one.make() for one in methods if one.compared_as is not None}
+    found = {one.compared_as: one.make() for one in methods if one.compared_as is not None}
+    return {**found, "rows alone": IteratedHilbert(site=False)}
 
 
 @dataclass(frozen=True)
@@ -168,7 +170,7 @@ def compare(
     model, rows
         As for `decoct.build`.
     sizes
-        Rows to keep.
+        Rows to keep; 0 is a site alone, for methods that have one.
     methods
         Name -> construction; default `standard_methods`. Uniform is added if it is missing.
     sampler
@@ -188,7 +190,7 @@ def compare(
     Raises
     ------
     RequestError
-        No size, or one that is no whole number from 1 to N; fewer than two draws.
+        No size, or one that is no whole number from 0 to N; fewer than two draws.
     RowsError
         The table lacks a column of the model, or the model refuses a value.
     DecoctError
@@ -237,7 +239,7 @@ def compare(
 
 def _checked_sizes(sizes: Any, n_rows: int) -> tuple[int, ...]:
     """Return the sizes in ascending order, without repeats."""
-    wanted = f"sizes must be a list of numbers of rows from 1 to {n_rows:,}, such as [50, 100]"
+    wanted = f"sizes must be a list of numbers of rows from 0 to {n_rows:,}, such as [50, 100]"
     try:
         given = None if isinstance(sizes, (str, bytes)) else list(sizes)
     except TypeError:
@@ -245,7 +247,7 @@ def _checked_sizes(sizes: Any, n_rows: int) -> tuple[int, ...]:
     if given is None:
         raise RequestError(f"{wanted}, not {sizes!r}.")
     for one in given:
-        if not is_whole(one, least=1) or one > n_rows:
+        if not is_whole(one, least=0) or one > n_rows:
             raise RequestError(f"{wanted}; {one!r} is among them.")
     if not given:
         raise RequestError(f"{wanted}; there is none.")
@@ -308,6 +310,10 @@ def _built(
     seed: int,
     progress: bool | None,
 ) -> list[_Entry]:
+    if not getattr(method, "site", False):
+        sizes = tuple(size for size in sizes if size)  # 0 is a site alone
+    if not sizes:
+        return []
     started = time.perf_counter()
     try:
         coresets = path(

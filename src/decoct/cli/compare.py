@@ -51,7 +51,7 @@ def compare(
     formula
         Such as "late ~ temp + C(origin)"; columns of text are categories.
     sizes
-        Rows to keep: one number or several.
+        Rows to keep: one number or several; 0 is a site alone.
     output
         A folder for compared.csv and compared.png; made if it is not there. Needs decoct[plots].
     family
@@ -71,8 +71,8 @@ def compare(
         Print one JSON object on stdout instead of the table.
     """
     seed_in_range(seed)
-    if min(sizes) < 1:
-        raise out.UsageError(f"--sizes must be at least 1, not {min(sizes)}.")
+    if min(sizes) < 0:
+        raise out.UsageError(f"--sizes must be at least 0, not {min(sizes)}.")
     files = None if output is None else _files(output)
 
     import decoct
