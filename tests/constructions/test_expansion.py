@@ -14,6 +14,7 @@ from decoct.constructions.iterated_hilbert.expansion import (
     expanded_at,
 )
 from decoct.data import encoded
+from decoct.errors import RequestError
 from decoct.models import GaussianMean, LinearRegression, LogisticRegression, PoissonRegression
 from decoct.passes.expansions import Expansion
 from decoct.passes.potentials import Potentials
@@ -266,3 +267,12 @@ def test_a_build_of_poisson_counts_needs_few_rows():
     coreset = decoct.build(PoissonRegression(), rows, size=5, method=SITE)
     assert coreset.site is not None
     assert coreset.report.predicted_kl < 1e-3
+
+
+def test_a_site_larger_than_memory_is_refused_with_its_size(monkeypatch):
+    name = "decoct.constructions.iterated_hilbert.iterated_hilbert.physical_memory"
+    monkeypatch.setattr(name, lambda: 1e6)
+    rng = np.random.default_rng(0)
+    rows = {"x": rng.normal(size=(300, 120)), "y": np.arange(300) % 2}
+    with pytest.raises(RequestError, match=r"120 parameters is a matrix of 0\.00012 GB"):
+        decoct.build(LogisticRegression(), rows, size=5)

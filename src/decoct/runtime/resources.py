@@ -89,6 +89,14 @@ def cache_folder() -> Path:
     return base / "decoct" / "xla"
 
 
+def physical_memory() -> float:
+    """Return the bytes of this machine's memory; infinity where it does not say."""
+    try:
+        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (AttributeError, ValueError, OSError):
+        return float("inf")
+
+
 def use_compilation_cache() -> None:
     """Switch the cache on, once per process, unless the user has decided otherwise."""
     if os.environ.get("DECOCT_COMPILATION_CACHE", "1") == "0":

@@ -65,10 +65,12 @@ from decoct.constructions.iterated_hilbert.tangent_problem import (
     smallest,
 )
 from decoct.constructions.registry import register
+from decoct.errors import RequestError
 from decoct.passes.pools import merge_pools
 from decoct.passes.potentials import NORM_DRAWS, Curvature, PassResult
 from decoct.passes.row_samples import RowSample, mean_norm, sample_rows
 from decoct.runtime.randomness import host_rng
+from decoct.runtime.resources import physical_memory
 from decoct.solvers.nnls import SparseWeights
 from decoct.stats.divergences import kl_from_log_ratios
 from decoct.status import Status
@@ -88,6 +90,9 @@ CERTIFYING_DRAWS = 500
 
 FITTED_A_PARAMETER = 64
 """Fewest draws a parameter, up to 2,000, where only sampled rows are evaluated at all of them."""
+
+SITE_MATRICES = 10
+"""Matrices of d × d numbers that are held at once while a table is expanded."""
 
 DRAWS_A_PARAMETER = 20
 """Draws a parameter from which on their covariance says over what Gaussian to smooth."""
@@ -196,6 +201,8 @@ class IteratedHilbert:
     max_size: int | None = None
 
     def init(self, key: jax.Array, problem: Problem) -> IteratedHilbertState:
+        if self.site:
+            require_memory_for_site(problem.dim)
         size, n_seen, seen = self.pilot_size(problem), self.subsample_size_for(problem), None
         if n_seen is None:
             pilot = uniform_selection(key, problem, size)
@@ -594,6 +601,17 @@ class IteratedHilbert:
             chosen=(best,),
             effort=effort,
             outcome=outcome.name,
+        )
+
+
+def require_memory_for_site(dim: int) -> None:
+    """Refuse more parameters than this machine can hold matrices of."""
+    matrix, have = 8e-9 * dim**2, physical_memory() * 1e-9
+    if SITE_MATRICES * matrix > have:
+        raise RequestError(
+            f"A site of {dim:,} parameters is a matrix of {matrix:.2g} GB, and finding it takes "
+            f"{SITE_MATRICES} of them, more than the {have:.2g} GB of this machine. Use a model "
+            "with fewer parameters, or rows alone: IteratedHilbert(site=False), --no-site."
         )
 
 
