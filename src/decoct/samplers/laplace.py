@@ -54,8 +54,7 @@ class _Climb(NamedTuple):
     steps: Array
 
 
-@compiled_quickly
-def _climb(density: WeightedDensity, start):
+def climb(density: WeightedDensity, start):
     """Newton steps, halved until they go up, as one compiled loop; stops where one fails."""
 
     def unfinished(here: _Climb):
@@ -83,6 +82,9 @@ def _climb(density: WeightedDensity, start):
     nowhere = jnp.full((), -jnp.inf), jnp.zeros_like(start), -jnp.eye(len(start))
     first = _Climb(start, nowhere, jnp.full((), jnp.inf), jnp.full((), jnp.inf), jnp.asarray(-1))
     return jax.lax.while_loop(unfinished, step, first)
+
+
+_climb = compiled_quickly(climb)
 
 
 @float64

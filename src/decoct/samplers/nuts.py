@@ -4,30 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from decoct.errors import ModelError
 from decoct.passes.newton import Mode
-from decoct.runtime.precision import compiled_quickly, float64
+from decoct.runtime.precision import float64
 from decoct.runtime.randomness import host_rng
 from decoct.samplers.base import Draws, WeightedDensity
 from decoct.samplers.laplace import JUDGED_AT, Laplace, find_mode, gaussian_at
 from decoct.stats.chains import GOOD_KHAT, convergence
 
-BLOCK = 100
-"""Steps between two ticks of the progress bar, and in one call of the compiled program."""
-
 FITS = 0.1
 """KL in nats from the Laplace approximation, in whose units a full mass matrix learns nothing."""
-
-SAMPLING, NOTHING = 2, 3
-"""Stages of a step beside BlackJAX's: no adaptation, and no step."""
 
 STEPS_A_PARAMETER = 10
 """Warm-up steps a parameter from which on a full mass matrix is adapted by default.
@@ -87,6 +79,9 @@ class NUTS:
         on_block
             Told the number of steps done, warm-up included, after every block.
         """
+        # here, because importing BlackJAX puts arrays on a device
+        from decoct.samplers.nuts_program import BLOCK, SAMPLING, begin, plan_stages, run
+
         start_key, warm_key, run_key = jax.random.split(key, 3)
         mode = find_mode(density)
         starts = self._starts(start_key, density, mode)
@@ -99,25 +94,25 @@ class NUTS:
                 is_dense = bool(self.dense_mass)
             starts = np.linalg.solve(factor, (starts - mode.z).T).T
         target, diagonal = self.target_acceptance, not is_dense
-        states, adapted = _begin(space, starts, target, diagonal)
-        stages, positions, infos = _stages(self.warmup), [], []
-        for begin in range(0, len(stages), BLOCK):
-            keys = jax.random.split(jax.random.fold_in(warm_key, begin), self.chains)
-            block = stages[begin : begin + BLOCK]
-            states, adapted, _ = _run(space, keys, states, adapted, block, target, diagonal)
+        states, adapted = begin(space, starts, target, diagonal)
+        stages, positions, infos = plan_stages(self.warmup), [], []
+        for first in range(0, len(stages), BLOCK):
+            keys = jax.random.split(jax.random.fold_in(warm_key, first), self.chains)
+            block = stages[first : first + BLOCK]
+            states, adapted, _ = run(space, keys, states, adapted, block, target, diagonal)
         adapted = adapted.finished()
         if on_block is not None:
             on_block(self.warmup)
         sampling = np.full((BLOCK, 2), [SAMPLING, 0])
-        for begin in range(0, draws, BLOCK):
-            keys = jax.random.split(jax.random.fold_in(run_key, begin), self.chains)
-            states, adapted, (position, info) = _run(
+        for first in range(0, draws, BLOCK):
+            keys = jax.random.split(jax.random.fold_in(run_key, first), self.chains)
+            states, adapted, (position, info) = run(
                 space, keys, states, adapted, sampling, target, diagonal
             )
             positions.append(np.asarray(position))
             infos.append({name: np.asarray(value) for name, value in info.items()})
             if on_block is not None:
-                on_block(min(BLOCK, draws - begin))
+                on_block(min(BLOCK, draws - first))
         z = np.concatenate(positions, axis=1)[:, :draws]
         if isinstance(space, _Whitened):
             z = space.centre + z @ space.factor.T
@@ -157,100 +152,3 @@ class _Whitened(eqx.Module):
 
     def log_density(self, u):
         return self.density.log_density(self.centre + self.factor @ u)
-
-
-class _Adapted(NamedTuple):
-    """Step size and inverse mass matrix, and what BlackJAX learns them from."""
-
-    step_size: Any
-    inverse_mass: Any
-    steps: Any
-    masses: Any
-
-    def finished(self) -> _Adapted:
-        """Return the averaged step size, and the mass matrix of the last window."""
-        return self._replace(step_size=jnp.exp(self.steps.log_step_size_avg))
-
-
-def _adaptation(target, diagonal):
-    """Return BlackJAX's parts of Stan's warm-up: of step sizes, and of mass matrices."""
-    from blackjax.adaptation.mass_matrix import mass_matrix_adaptation
-    from blackjax.adaptation.step_size import dual_averaging_adaptation
-
-    return dual_averaging_adaptation(target), mass_matrix_adaptation(diagonal)
-
-
-def _stages(steps: int) -> Int[np.ndarray, "n 2"]:
-    """Return Stan's windows, a stage and whether a window ends, in full blocks."""
-    from blackjax.adaptation.window_adaptation import build_schedule
-
-    windows = np.asarray(build_schedule(steps), dtype=np.int64).reshape(-1, 2)
-    return np.concatenate([windows, np.full((-steps % BLOCK, 2), [NOTHING, 0])])
-
-
-@compiled_quickly
-def _begin(density, starts, target, diagonal):
-    import blackjax  # here, because importing it puts arrays on a device
-
-    (init_steps, _, _), (init_masses, _, _) = _adaptation(target, diagonal)
-
-    def one(start):
-        masses = init_masses(len(start))
-        adapted = _Adapted(jnp.ones(()), masses.inverse_mass_matrix, init_steps(1.0), masses)
-        return blackjax.nuts.init(start, density.log_density), adapted
-
-    # constants have no type of their own, as the results of a block have: one program for both
-    typed = lambda leaf: jax.lax.convert_element_type(leaf, leaf.dtype)  # noqa: E731
-    return jax.tree.map(typed, jax.vmap(one)(starts))
-
-
-@compiled_quickly
-def _run(density, keys, states, adapted, stages, target, diagonal):
-    """Make a block of steps, of the warm-up or after it: one program for both."""
-    import blackjax
-
-    kernel: Any = blackjax.nuts.build_kernel()
-    (init_steps, learn_step, mean_step), (_, learn_mass, end_window) = _adaptation(target, diagonal)
-
-    def fast(state, info, adapted):
-        steps = learn_step(adapted.steps, info.acceptance_rate)
-        return adapted._replace(steps=steps, step_size=jnp.exp(steps.log_step_size))
-
-    def slow(state, info, adapted):
-        masses = learn_mass(adapted.masses, state.position)
-        return fast(state, info, adapted)._replace(masses=masses)
-
-    def next_window(adapted):
-        masses, steps = end_window(adapted.masses), init_steps(mean_step(adapted.steps))
-        return _Adapted(jnp.exp(steps.log_step_size), masses.inverse_mass_matrix, steps, masses)
-
-    def step(carry, key_and_stage):
-        key, (stage, ends) = key_and_stage
-
-        def move(state, adapted):
-            size, mass = adapted.step_size, adapted.inverse_mass
-            state, info = kernel(key, state, density.log_density, size, mass)
-            branches = (fast, slow, lambda state, info, adapted: adapted)
-            adapted = jax.lax.switch(stage, branches, state, info, adapted)
-            adapted = jax.lax.cond(ends == 1, next_window, lambda adapted: adapted, adapted)
-            kept = {
-                "diverging": info.is_divergent,
-                "acceptance_rate": info.acceptance_rate,
-                "n_steps": info.num_integration_steps,
-                "energy": info.energy,
-            }
-            return (state, adapted), (state.position, kept)
-
-        def stay(state, adapted):
-            shapes = jax.eval_shape(move, state, adapted)[1]
-            zeros = jax.tree.map(lambda one: jnp.zeros(one.shape, one.dtype), shapes)
-            return (state, adapted), zeros
-
-        return jax.lax.cond(stage != NOTHING, move, stay, *carry)
-
-    def one(key, state, adapted):
-        steps = jax.random.split(key, BLOCK), stages
-        (state, adapted), kept = jax.lax.scan(step, (state, adapted), steps)
-        return state, adapted, kept
-
-    return jax.vmap(one)(keys, states, adapted)

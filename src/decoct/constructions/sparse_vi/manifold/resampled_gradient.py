@@ -31,7 +31,7 @@ from decoct.runtime.precision import float64
 from decoct.samplers.automatic import Automatic
 from decoct.samplers.base import WeightedDensity
 from decoct.samplers.exact import Exact
-from decoct.samplers.laplace import Laplace, _climb
+from decoct.samplers.laplace import Laplace, climb
 
 SMALLEST_SUPPORT = 32
 """Supports are padded to this, and beyond it to powers of two, so that few loops are compiled."""
@@ -151,7 +151,7 @@ class FreshDraws(eqx.Module):
             return mean, jnp.linalg.cholesky(cov), jnp.isfinite(mean).all()
         unused = np.zeros(self.space.dim)  # a density's own start
         density = _ZeroWeights(self.model, self.space, self.support, weights, weights, unused)
-        mode = _climb(density, start)
+        mode = climb(density, start)
         precision = -mode.point[2]
         scale = jnp.sqrt(jnp.diagonal(precision))
         pivots = jnp.diagonal(jnp.linalg.cholesky(precision / jnp.outer(scale, scale)))

@@ -1,0 +1,110 @@
+"""The compiled steps of NUTS: BlackJAX's kernel, step sizes and mass matrices, in one program."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import blackjax
+import jax
+import jax.numpy as jnp
+import numpy as np
+from blackjax.adaptation.mass_matrix import mass_matrix_adaptation
+from blackjax.adaptation.step_size import dual_averaging_adaptation
+from blackjax.adaptation.window_adaptation import build_schedule
+from jaxtyping import Int
+
+from decoct.runtime.precision import compiled_quickly
+
+BLOCK = 100
+"""Steps between two ticks of the progress bar, and in one call of the compiled program."""
+
+SAMPLING, NOTHING = 2, 3
+"""Stages of a step beside BlackJAX's: no adaptation, and no step."""
+
+
+class Adapted(NamedTuple):
+    """Step size and inverse mass matrix, and what BlackJAX learns them from."""
+
+    step_size: Any
+    inverse_mass: Any
+    steps: Any
+    masses: Any
+
+    def finished(self) -> Adapted:
+        """Return the averaged step size, and the mass matrix of the last window."""
+        return self._replace(step_size=jnp.exp(self.steps.log_step_size_avg))
+
+
+def _adaptation(target, diagonal):
+    """Return BlackJAX's parts of Stan's warm-up: of step sizes, and of mass matrices."""
+    return dual_averaging_adaptation(target), mass_matrix_adaptation(diagonal)
+
+
+def plan_stages(steps: int) -> Int[np.ndarray, "n 2"]:
+    """Return Stan's windows, a stage and whether a window ends, in full blocks."""
+    windows = np.asarray(build_schedule(steps), dtype=np.int64).reshape(-1, 2)
+    return np.concatenate([windows, np.full((-steps % BLOCK, 2), [NOTHING, 0])])
+
+
+@compiled_quickly
+def begin(density, starts, target, diagonal):
+    (init_steps, _, _), (init_masses, _, _) = _adaptation(target, diagonal)
+
+    def one(start):
+        masses = init_masses(len(start))
+        adapted = Adapted(jnp.ones(()), masses.inverse_mass_matrix, init_steps(1.0), masses)
+        return blackjax.nuts.init(start, density.log_density), adapted
+
+    # constants have no type of their own, as the results of a block have: one program for both
+    typed = lambda leaf: jax.lax.convert_element_type(leaf, leaf.dtype)  # noqa: E731
+    return jax.tree.map(typed, jax.vmap(one)(starts))
+
+
+@compiled_quickly
+def run(density, keys, states, adapted, stages, target, diagonal):
+    """Make a block of steps, of the warm-up or after it: one program for both."""
+    kernel: Any = blackjax.nuts.build_kernel()
+    (init_steps, learn_step, mean_step), (_, learn_mass, end_window) = _adaptation(target, diagonal)
+
+    def fast(state, info, adapted):
+        steps = learn_step(adapted.steps, info.acceptance_rate)
+        return adapted._replace(steps=steps, step_size=jnp.exp(steps.log_step_size))
+
+    def slow(state, info, adapted):
+        masses = learn_mass(adapted.masses, state.position)
+        return fast(state, info, adapted)._replace(masses=masses)
+
+    def next_window(adapted):
+        masses, steps = end_window(adapted.masses), init_steps(mean_step(adapted.steps))
+        return Adapted(jnp.exp(steps.log_step_size), masses.inverse_mass_matrix, steps, masses)
+
+    def step(carry, key_and_stage):
+        key, (stage, ends) = key_and_stage
+
+        def move(state, adapted):
+            size, mass = adapted.step_size, adapted.inverse_mass
+            state, info = kernel(key, state, density.log_density, size, mass)
+            branches = (fast, slow, lambda state, info, adapted: adapted)
+            adapted = jax.lax.switch(stage, branches, state, info, adapted)
+            adapted = jax.lax.cond(ends == 1, next_window, lambda adapted: adapted, adapted)
+            kept = {
+                "diverging": info.is_divergent,
+                "acceptance_rate": info.acceptance_rate,
+                "n_steps": info.num_integration_steps,
+                "energy": info.energy,
+            }
+            return (state, adapted), (state.position, kept)
+
+        def stay(state, adapted):
+            shapes = jax.eval_shape(move, state, adapted)[1]
+            zeros = jax.tree.map(lambda one: jnp.zeros(one.shape, one.dtype), shapes)
+            return (state, adapted), zeros
+
+        return jax.lax.cond(stage != NOTHING, move, stay, *carry)
+
+    def one(key, state, adapted):
+        steps = jax.random.split(key, BLOCK), stages
+        (state, adapted), kept = jax.lax.scan(step, (state, adapted), steps)
+        return state, adapted, kept
+
+    return jax.vmap(one)(keys, states, adapted)
