@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import decoct
-from decoct.passes import potentials
+from decoct.passes import chunk_sums
 
 PACKAGE = str(Path(decoct.__file__).parent)
 
@@ -32,7 +32,7 @@ def test_a_build_reaches_its_first_kernel_in_ten_frames(tmp_path, monkeypatch, o
         frames.extend(name for name in names if name.startswith(PACKAGE))
         raise ReachedError
 
-    monkeypatch.setattr(potentials, "_chunk_totals", kernel)
+    monkeypatch.setattr(chunk_sums, "chunk_totals", kernel)
     with pytest.raises(ReachedError):
         decoct.build(decoct.models.LogisticRegression(), rows, size=20)
     assert len(frames) <= 10, "\n".join(frames)

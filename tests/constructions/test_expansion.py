@@ -34,7 +34,7 @@ def problem_of(model, rows):
 def expansion_of(model, rows):
     problem = problem_of(model, rows)
     pilot = uniform_selection(jax.random.key(0), problem, problem.n_rows)
-    return expand_table(problem, pilot, None, np.random.default_rng(0))
+    return expand_table(problem, pilot, None, jax.random.key(0))
 
 
 def logistic(n, d, seed=0):

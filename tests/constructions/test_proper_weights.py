@@ -36,7 +36,7 @@ def tangent_problem(rows):
     table = encoded(decoct.rows(rows), model)
     problem = Problem(Potentials(model, table), Automatic(), tuple(SIZES))
     everything = uniform_selection(jax.random.key(0), problem, N)
-    expanded = expand_table(problem, everything, None, np.random.default_rng(0))
+    expanded = expand_table(problem, everything, None, jax.random.key(0))
     nothing = everything.pool.some(slice(0, 0))
     site = expanded.site(Curvature(0.0, np.zeros(D), np.zeros((D, D))))
     alone = Selection(nothing.indices, np.zeros(0), nothing.rows, site)

@@ -6,9 +6,9 @@ pass over all rows,
 
     Σ_n f_n(θ_s)  ≈  T(θ_s) + ½ Σ_{both samples} r_n(θ_s)/π_n,     r_n = f_n − q_n,
 
-with two samples of rows drawn with known probabilities π_n (`passes.row_samples`). The errors e_s
-of different rows are uncorrelated (Cohen & Kaplan 2007), so that with ω_n = (1 − π_n)/(4 π_n²) and
-ρ_s = e^{D_s}/mean e^D
+with two samples of rows drawn with known probabilities π_n by the same pass (`passes.row_samples`).
+The errors e_s of different rows are uncorrelated (Cohen & Kaplan 2007), so that with
+ω_n = (1 − π_n)/(4 π_n²) and ρ_s = e^{D_s}/mean e^D
 
     ½E Var(e)  ≈  ½ Σ ω_n Var(r_n),       Var(KL)  ≈  Σ ω_n (mean_s (ρ_s − 1) r_n(θ_s))²,
 
@@ -26,7 +26,7 @@ from jaxtyping import Float
 
 from decoct.passes.expansions import NODES, Expansion
 from decoct.passes.potentials import Potentials
-from decoct.passes.row_samples import NORM_DRAWS, mean_norm, sample_rows
+from decoct.passes.row_samples import DRAWS, sample_rows
 from decoct.stats.chains import GOOD_KHAT
 from decoct.stats.verdict import SMALL_KL, USABLE_KL, Judgement, judge
 
@@ -103,28 +103,27 @@ def is_cheaper(potentials: Potentials, draws: int) -> bool:
     A potential of the sample takes longer than one of a plain sum, and all rows may follow.
     """
     a_row = NODES + potentials.dim if potentials.has_predictor else 1 + 2 * potentials.dim
-    cost = potentials.n_rows * (a_row + 2 * NORM_DRAWS) + 4 * SAMPLE * draws
+    cost = potentials.n_rows * (a_row + 2 * DRAWS) + 4 * SAMPLE * draws
     return 5 * cost < potentials.n_rows * draws
 
 
 def estimate_totals(
     potentials: Potentials, draws: Float[np.ndarray, "S d"], key: jax.Array
 ) -> EstimatedTotals:
-    """Estimate Σ_n f_n at the draws, in two passes over all rows that are cheap.
+    """Estimate Σ_n f_n at the draws, in one pass over all rows that is cheap.
 
-    The odds of a row follow its remainder at `NORM_DRAWS` of the draws, half of them those furthest
-    from the mean, half evenly spaced.
+    It brings exact totals at `DRAWS` of the draws, half of them those furthest from the mean, half
+    evenly spaced.
     """
     centre = draws.mean(axis=0)
     factor = np.asarray(np.linalg.qr(draws - centre, mode="r")).T / np.sqrt(len(draws) - 1)
     if not potentials.has_predictor:
         factor = np.zeros_like(factor)
     at = Expansion.over(centre, factor, np.zeros((1, potentials.dim)))
-    expanded = potentials.expand(at, strict=False)
-    few = draws[_some(draws - centre, NORM_DRAWS)]
+    few = draws[_some(draws - centre, DRAWS)]
     places = np.linspace(0, potentials.n_rows - 1, SCALE_ROWS).astype(np.int64)
-    scale = mean_norm(potentials, at, few, potentials.rows.take(places))
-    sample, exact = sample_rows(potentials, at, few, SAMPLE, scale, key)
+    some = potentials.rows.take(places)
+    expanded, sample, exact = sample_rows(potentials, at, SAMPLE, some, key, few)
     rows = {
         name: np.concatenate([half.rows[name] for half in sample]) for name in sample.first.rows
     }
@@ -135,7 +134,7 @@ def estimate_totals(
     totals, at_few = np.split(totals, [len(draws)])
     remainders = remainders[:, : len(draws)]
     remainders -= remainders.mean(axis=1, keepdims=True)
-    apart = 0.5 * float(np.var(at_few - exact.totals))
+    apart = 0.5 * float(np.var(at_few - exact))
     return EstimatedTotals(totals, remainders, weights, apart, len(sample.pool.indices))
 
 

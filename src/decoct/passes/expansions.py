@@ -9,8 +9,8 @@ inverse of −Σ H_n − ∇²log π₀, N(μ, C) is the Gaussian of least KL(·
 variational inference (Opper & Archambeau 2009, Eq. 8). With L = 0 it is Taylor's expansion.
 
 Models with one linear predictor need a one-dimensional Gauss–Hermite rule of `NODES` nodes a row:
-f_n(θ) = ℓ_n(x_nᵀθ), x_nᵀθ ~ N(x_nᵀμ, ‖Lᵀx_n‖²). For others derivatives are averaged over points
-μ + L e_k, K of them in pairs ±e.
+f_n(θ) = ℓ_n(x_nᵀθ), x_nᵀθ ~ N(x_nᵀμ, ‖Lᵀx_n‖²). The same nodes give the variance of the remainder
+r_n = f_n − q_n. For others derivatives are averaged over points μ + L e_k, K of them in pairs ±e.
 """
 
 from __future__ import annotations
@@ -88,8 +88,7 @@ def antithetic(rng: np.random.Generator, count: int, dim: int) -> Float[np.ndarr
     return np.concatenate([directions, -directions])
 
 
-@compiled_quickly
-def expand_chunk(
+def sum_expansions(
     model: AbstractModel, space: ParameterSpace, at: Expansion, rows, weights
 ) -> tuple[Float[Array, ""], Float[Array, " d"], Float[Array, "d d"]]:
     """Return Σ w_n q_n over a chunk: constant, gradient and Hessian."""
@@ -113,6 +112,32 @@ def expand_chunk(
         # that of the points, so that a quadratic is its own expansion, constant included
         covariance = at.offsets.T @ at.offsets / at.points
     return value - 0.5 * (covariance * hessian).sum(), gradient, hessian
+
+
+expand_chunk = compiled_quickly(sum_expansions)
+"""`sum_expansions`, compiled."""
+
+
+def remainder_variances(
+    model: AbstractModel, space: ParameterSpace, at: Expansion, rows, draws: Float[Array, "S d"]
+) -> Float[Array, " n"]:
+    """Return Var r_n of every row, under N(μ, C) where there is a predictor, else over draws."""
+    x = model.design_matrix(rows)
+    if x is None:
+        values = jax.vmap(lambda z: model.log_likelihood(space.unflatten(z), rows))(draws)
+        moved = draws - at.centre[None]
+        return jnp.var(values - quadratics_of(model, space, at, rows, moved).T, axis=0)
+    spread, values, slopes, bends = _at_nodes(model, at, x, rows)
+    weights = jnp.asarray(_WEIGHTS)
+    slope, bend = weights @ slopes, weights @ bends
+
+    def left_at(node, value):
+        moved = node * spread
+        return value - moved * (slope + 0.5 * bend * moved)
+
+    left = jax.vmap(left_at)(jnp.asarray(_AT), values)
+    mean = weights @ left
+    return weights @ jax.vmap(lambda one: jnp.square(one - mean))(left)
 
 
 def quadratics_of(
@@ -162,6 +187,13 @@ def bends_along(
 
 def _along_predictor(model, at: Expansion, x, rows) -> tuple[Array, Array, Array]:
     """Return E ℓ_n, E ℓ_n' and E ℓ_n'' over x_nᵀθ, θ ~ N(μ, LLᵀ)."""
+    _, *at_nodes = _at_nodes(model, at, x, rows)
+    value, slope, bend = (jnp.asarray(_WEIGHTS) @ part for part in at_nodes)
+    return value, slope, bend
+
+
+def _at_nodes(model, at: Expansion, x, rows) -> tuple[Array, Array, Array, Array]:
+    """Return the sd of x_nᵀθ, and ℓ_n, ℓ_n' and ℓ_n'' (`NODES`, n) at the nodes."""
     centre = x @ at.centre
     spread = jnp.sqrt(jnp.square(x @ at.factor).sum(axis=1))
 
@@ -176,9 +208,7 @@ def _along_predictor(model, at: Expansion, x, rows) -> tuple[Array, Array, Array
         first, second = jax.jvp(slope, (predictor,), (jnp.ones_like(predictor),))
         return potential(predictor), first, second
 
-    value, first, second = jax.vmap(at_node)(jnp.asarray(_AT))
-    weights = jnp.asarray(_WEIGHTS)
-    return weights @ value, weights @ first, weights @ second
+    return spread, *jax.vmap(at_node)(jnp.asarray(_AT))
 
 
 def to_second_order(

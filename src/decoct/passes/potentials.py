@@ -16,17 +16,30 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float, Int
 
 from decoct.data.arrays import ArrayRows
 from decoct.data.base import Chunk, Columns, Rows, columns_length
-from decoct.errors import ModelError, PotentialError
+from decoct.errors import PotentialError
 from decoct.models.base import OF_FUNCTIONS, AbstractModel
 from decoct.models.parameters import ParameterSpace
+from decoct.passes.chunk_sums import (
+    CurvatureOf,
+    GradientOf,
+    Partial,
+    PassOf,
+    SampleOf,
+    TotalsOf,
+    chunk_totals,
+    expand_and_measure,
+    name_bad_potential,
+    pad,
+    pad_weighted,
+    row_potentials,
+)
 from decoct.passes.embeddings import Embedding, Values, as_embedding
 from decoct.passes.expansions import (
     NODES,
@@ -34,8 +47,6 @@ from decoct.passes.expansions import (
     bends_along,
     expand_chunk,
     quadratics_at,
-    quadratics_of,
-    to_second_order,
 )
 from decoct.passes.model_checks import (
     EXAMPLES,
@@ -44,8 +55,8 @@ from decoct.passes.model_checks import (
     check_start,
     log_priors,
 )
-from decoct.passes.pools import EMPTY_POOL, Pool, Reservoir, merge_pools, row_exponentials
-from decoct.runtime.precision import compiled_quickly, float64
+from decoct.passes.pools import EMPTY_POOL, Pool, Reservoir, merge_pools
+from decoct.runtime.precision import float64
 from decoct.runtime.progress import count_rows_of
 from decoct.stats.summation import Associative, Sum
 
@@ -53,18 +64,8 @@ POTENTIALS_PER_CHUNK = 4_100_000
 """Potentials held at once: 33 MB, the most that `memory` can keep for the next chunk. With fewer
 the fixed cost of a chunk, a millisecond, shows; nearer the caches they are no faster."""
 
-
-BLOCK = 4096
-"""Rows that a kernel takes at once: of more, XLA's sums over draws miss the caches at every step,
-of fewer it does not vectorise them. 64 draws of 32,768 rows: 2 and 4.6 times as fast."""
-
-NORM_DRAWS = 128
-"""Draws that ‖g_n‖² is estimated from: it only sets the odds of entering the pool."""
-
-FEWEST = 128
-"""Rows, and `DIRECTIONS` directions, that fewer are padded to, so that one program serves them."""
-
 DIRECTIONS = 8
+"""Directions that fewer are padded to, so that one program serves them."""
 
 
 class Curvature(NamedTuple):
@@ -78,6 +79,11 @@ class Curvature(NamedTuple):
         """Return the quadratic with these derivatives, δ away from the point."""
         bent = ((delta @ self.hessian) * delta).sum(axis=1)
         return self.value + delta @ self.gradient + 0.5 * bent
+
+
+def _curvature(partial: Partial) -> Curvature:
+    value, gradient, hessian = partial.rounded()
+    return Curvature(float(value), gradient, hessian)
 
 
 class PassResult(NamedTuple):
@@ -175,7 +181,7 @@ class Potentials:
         A total that is not finite is an error that names the row; with ``finite``, only one of the
         first so many is, for points after them that are no draws.
         """
-        return self._walk(_TotalsOf(self.model, self.space, finite), at).rounded()
+        return self._walk(TotalsOf(self.model, self.space, finite), at).rounded()
 
     def one_pass(
         self,
@@ -197,15 +203,11 @@ class Potentials:
         With an ``expansion`` the norms are those of the remainders f_n − q_n.
         """
         places = self.n_rows if pool_size >= self.n_rows else max(1, pool_size // 2)
-        fn = _PassOf(self.model, self.space, places)
+        fn = PassOf(self.model, self.space, places)
         partial = self._walk(fn, at, key, expansion)
-        totals = partial.totals.rounded()
-        return PassResult(
-            totals,
-            partial.pool(),
-            exact_draws=len(totals),
-            norm_sum=float(partial.norm_sum.rounded()),
-        )
+        totals, norm_sum = partial.rounded()
+        pool = merge_pools(*(Pool(one.indices, one.rows) for one in partial.reservoirs))
+        return PassResult(totals, pool, exact_draws=len(totals), norm_sum=float(norm_sum))
 
     def sampling_pass(
         self,
@@ -214,14 +216,35 @@ class Potentials:
         key: jax.Array,
         expansion: Expansion,
         scale: float,
-    ) -> tuple[PassResult, tuple[Reservoir, Reservoir]]:
-        """Return exact totals at a few draws, and two reservoirs; see `passes.row_samples`.
+        cut: float,
+    ) -> tuple[Float[np.ndarray, " S"], Curvature, tuple[Reservoir, Reservoir]]:
+        """Return exact totals at a few draws, Σ_n q_n, and two reservoirs of ``size`` rows.
 
-        Both hold ``size`` rows, drawn with the odds 1/10 + 9/10 ‖r_n‖/scale.
+        Scores from ``cut`` on are left out. The odds are 1/10 + 9/10 √Var(r_n)/scale, with Var(r_n)
+        as in `remainder_deviations`; see `passes.row_samples`. What is not finite in the sums is
+        left for the caller to see.
         """
-        fn = _PassOf(self.model, self.space, min(size, self.n_rows), scale)
-        partial = self._walk(fn, at, key, expansion)
-        return PassResult(partial.totals.rounded(), exact_draws=len(at)), partial.reservoirs
+        fn = SampleOf(self.model, self.space, min(size, self.n_rows), scale, cut)
+        cost = self._expansion_cost(expansion) + len(at)
+        if not self.has_predictor:
+            cost += len(at) * expansion.points
+        partial = self._walk(fn, at, key, expansion, evaluations=cost)
+        totals, value, gradient, hessian = partial.rounded()
+        return totals, Curvature(float(value), gradient, hessian), partial.reservoirs
+
+    @float64
+    def remainder_deviations(
+        self, rows: Columns, at: Expansion, draws: Float[np.ndarray, "S d"]
+    ) -> Float[np.ndarray, " n"]:
+        """Return √Var(f_n − q_n) of a few encoded rows.
+
+        Under the Gaussian of the expansion, or over the draws where there is no linear predictor.
+        """
+        n = columns_length(rows)
+        columns, mask = pad(Chunk(0, rows), n)
+        found = expand_and_measure(self.model, self.space, at, columns, mask, jnp.asarray(draws))
+        self.counts.evaluations += n * self._expansion_cost(at)
+        return np.sqrt(np.asarray(found[1])[:n])
 
     @float64
     def totals_of(
@@ -232,8 +255,8 @@ class Potentials:
         size, total = chunk_rows(at.size), Sum.of(np.zeros(at.size))
         for begin in range(0, n, size):
             piece = Chunk(begin, rows).piece(begin, min(begin + size, n))
-            padded, mask = _weighted(piece, size, weights[begin : begin + size])
-            part = _chunk_totals(self.model, self.space, at, padded, mask)
+            padded, mask = pad_weighted(piece, size, weights[begin : begin + size])
+            part = chunk_totals(self.model, self.space, at, padded, mask)
             total = total + Sum.of(np.asarray(part))
         self.counts.evaluations += n * at.size
         return total.rounded()
@@ -248,8 +271,8 @@ class Potentials:
         parts = []
         for begin in range(0, n, size):
             piece = Chunk(begin, rows).piece(begin, min(begin + size, n))
-            padded, _ = _padded(piece, size)
-            values = np.asarray(_potentials(self.model, self.space, at, padded))
+            padded, _ = pad(piece, size)
+            values = np.asarray(row_potentials(self.model, self.space, at, padded))
             parts.append(values[: piece.n_rows])
         self.counts.evaluations += n * at.size
         return np.concatenate(parts)
@@ -272,12 +295,12 @@ class Potentials:
         vectors, total = np.empty((self.n_rows, at.size), dtype=dtype), np.zeros(at.size)
         with closing(self.rows.chunks(size)) as chunks, _renumbered(self.numbers):
             for chunk in chunks:
-                padded, _ = _padded(chunk, size)
-                values = np.asarray(_potentials(self.model, self.space, at, padded))
+                padded, _ = pad(chunk, size)
+                values = np.asarray(row_potentials(self.model, self.space, at, padded))
                 values = at.vectors(values[: chunk.n_rows])
                 part = values.sum(axis=0)
                 if not np.isfinite(part).all():
-                    _name_bad_potential(self.model, self.space, chunk, at)
+                    name_bad_potential(self.model, self.space, chunk, at)
                 vectors[chunk.start : chunk.start + chunk.n_rows] = values
                 total += part
                 count(chunk.n_rows)
@@ -291,15 +314,15 @@ class Potentials:
 
         With ``strict`` a value that is not finite is an error that names the row.
         """
-        fn = _CurvatureOf(self.model, self.space, strict)
-        return self._walk(fn, np.asarray(z)[None], evaluations=1 + 2 * self.dim).rounded()
+        fn = CurvatureOf(self.model, self.space, strict)
+        return _curvature(self._walk(fn, np.asarray(z)[None], evaluations=1 + 2 * self.dim))
 
     @float64
     def curvature_of(self, some: Pool, z: Float[np.ndarray, " d"]) -> Curvature:
         """Return value, gradient and Hessian of the sum over a few encoded rows at ``z``."""
         n, evaluations = len(some.indices), 1 + 2 * self.dim
         size = chunk_rows(evaluations)
-        fn = _CurvatureOf(self.model, self.space, size=size)
+        fn = CurvatureOf(self.model, self.space, size=size)
         at = Values(jnp.asarray(np.asarray(z)[None], dtype=jnp.float64))
         whole, total = Chunk(0, some.rows), None
         with _renumbered(self.named(some.indices)):
@@ -309,14 +332,19 @@ class Potentials:
         if total is None:
             raise ValueError("A sum of curvatures needs at least one row.")
         self.counts.evaluations += n * evaluations
-        return total.rounded()
+        return _curvature(total)
+
+    def gradient(self, z: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
+        """Return Σ_n ∇f_n(z), in one pass; not finite where a row's is not."""
+        fn = GradientOf(self.model, self.space)
+        return self._walk(fn, np.asarray(z)[None], evaluations=2).rounded()
 
     def expand(self, at: Expansion, strict: bool = True) -> Curvature:
         """Return Σ_n q_n over all rows, in one pass; ``strict`` as for `curvature`."""
-        fn = _CurvatureOf(self.model, self.space, strict)
+        fn = CurvatureOf(self.model, self.space, strict)
         centre = np.asarray(at.centre)[None]
         cost = self._expansion_cost(at)
-        return self._walk(fn, centre, at, evaluations=cost).rounded()
+        return _curvature(self._walk(fn, centre, at, evaluations=cost))
 
     @float64
     def expand_rows(
@@ -328,13 +356,13 @@ class Potentials:
         total = None
         for begin in range(0, n, size):
             piece = Chunk(begin, rows).piece(begin, min(begin + size, n))
-            padded, mask = _weighted(piece, size, weights[begin : begin + size])
+            padded, mask = pad_weighted(piece, size, weights[begin : begin + size])
             parts = expand_chunk(self.model, self.space, at, padded, mask)
-            part = _PartialCurvature(*(Sum.of(np.asarray(one)) for one in parts))
+            part = Partial.of(parts)
             total = part if total is None else total + part
         self.counts.evaluations += n * self._expansion_cost(at)
         d = self.dim
-        return total.rounded() if total else Curvature(0.0, np.zeros(d), np.zeros((d, d)))
+        return _curvature(total) if total else Curvature(0.0, np.zeros(d), np.zeros((d, d)))
 
     @float64
     def quadratics(
@@ -357,7 +385,7 @@ class Potentials:
         size = chunk_rows(len(points) * at.points)
         for begin in range(0, n, size):
             piece = Chunk(begin, rows).piece(begin, min(begin + size, n))
-            padded, _ = _padded(piece, size)
+            padded, _ = pad(piece, size)
             values = np.asarray(kernel(self.model, self.space, at, padded, points))
             parts.append(values[: piece.n_rows])
         self.counts.evaluations += n * len(points) * at.points
@@ -391,212 +419,6 @@ def chunk_rows(n_draws: int) -> int:
     """Return a power of two of rows whose potentials at ``n_draws`` draws stay near the caches."""
     rows = max(1, POTENTIALS_PER_CHUNK // max(1, n_draws))
     return int(np.clip(2 ** int(np.log2(rows)), 256, 65_536))
-
-
-@dataclass(frozen=True)
-class _TotalsOf:
-    """Chunk -> Σ f_n(θ_s), the first ``finite`` of which must be."""
-
-    model: AbstractModel
-    space: ParameterSpace
-    finite: int | None = None
-    size: int = 0
-
-    def __call__(self, chunk: Chunk, at: Embedding) -> Sum:
-        with jax.enable_x64(True):
-            rows, mask = _padded(chunk, self.size)
-            totals = np.asarray(_chunk_totals(self.model, self.space, at, rows, mask))
-            if not np.isfinite(totals[: self.finite]).all():
-                needed = at if self.finite is None else at.first(self.finite)
-                _name_bad_potential(self.model, self.space, chunk, needed)
-        return Sum.of(totals)
-
-
-@dataclass(frozen=True)
-class _PassOf:
-    """Chunk -> totals, sum of norms, and the chunk's entries for the two reservoirs."""
-
-    model: AbstractModel
-    space: ParameterSpace
-    places: int
-    scale: float | None = None
-    size: int = 0
-
-    def __call__(
-        self, chunk: Chunk, at: Embedding, key: jax.Array, expansion: Expansion | None
-    ) -> _PartialPass:
-        with jax.enable_x64(True):
-            rows, mask = _padded(chunk, self.size)
-            # Two kernels: XLA vectorises a log only next to a single reduction.
-            totals = np.asarray(_chunk_totals(self.model, self.space, at, rows, mask))
-            few = at.first(NORM_DRAWS)
-            squares = np.asarray(_chunk_squares(self.model, self.space, few, rows, expansion))
-            squares = squares[: chunk.n_rows] * (at.size / few.size)
-            if not (np.isfinite(totals).all() and np.isfinite(squares).all()):
-                _name_bad_potential(self.model, self.space, chunk, at)
-            numbers = chunk.start + np.arange(chunk.n_rows, dtype=np.uint64)
-            exponentials = row_exponentials(key, numbers)
-        first, second = (
-            Reservoir.of(chunk, scores, self.places)
-            for scores in self._scores(exponentials, squares)
-        )
-        return _PartialPass(Sum.of(totals), Sum.of(np.sqrt(squares).sum()), (first, second))
-
-    def _scores(self, exponentials: np.ndarray, squares: np.ndarray) -> list[np.ndarray]:
-        first, second = exponentials.T
-        if self.scale is not None:
-            odds = 0.1 + 0.9 * np.sqrt(squares) / self.scale
-            return [first / odds, second / odds]
-        with np.errstate(divide="ignore"):
-            return [first / squares, second]
-
-
-@dataclass(frozen=True)
-class _CurvatureOf:
-    """Chunk -> value, gradient, Hessian of Σ f_n at one point."""
-
-    model: AbstractModel
-    space: ParameterSpace
-    strict: bool = True
-    size: int = 0
-
-    def __call__(
-        self, chunk: Chunk, at: Values, expansion: Expansion | None = None
-    ) -> _PartialCurvature:
-        with jax.enable_x64(True):
-            rows, mask = _padded(chunk, self.size)
-            if expansion is None:
-                parts = _chunk_curvature(self.model, self.space, at.draws[0], rows, mask)
-            else:
-                parts = expand_chunk(self.model, self.space, expansion, rows, mask)
-            parts = tuple(np.asarray(part) for part in parts)
-            if self.strict and not np.isfinite(parts[0]):
-                _name_bad_potential(self.model, self.space, chunk, at)
-        return _PartialCurvature(*map(Sum.of, parts))
-
-
-@dataclass(frozen=True)
-class _PartialPass:
-    totals: Sum
-    norm_sum: Sum
-    reservoirs: tuple[Reservoir, Reservoir]
-
-    def __add__(self, other: _PartialPass) -> _PartialPass:
-        first, second = (a + b for a, b in zip(self.reservoirs, other.reservoirs, strict=True))
-        return _PartialPass(
-            self.totals + other.totals, self.norm_sum + other.norm_sum, (first, second)
-        )
-
-    def pool(self) -> Pool:
-        weighted, uniform = self.reservoirs
-        return merge_pools(
-            Pool(weighted.indices, weighted.rows), Pool(uniform.indices, uniform.rows)
-        )
-
-
-@dataclass(frozen=True)
-class _PartialCurvature:
-    value: Sum
-    gradient: Sum
-    hessian: Sum
-
-    def __add__(self, other: _PartialCurvature) -> _PartialCurvature:
-        return _PartialCurvature(
-            self.value + other.value, self.gradient + other.gradient, self.hessian + other.hessian
-        )
-
-    def rounded(self) -> Curvature:
-        return Curvature(
-            float(self.value.rounded()), self.gradient.rounded(), self.hessian.rounded()
-        )
-
-
-def _padded(chunk: Chunk, size: int) -> tuple[dict[str, Array], Array]:
-    """Pad a chunk to a stable number of rows with copies of its first row, and a mask.
-
-    Copies keep every value valid, so that a padded row can never make a NaN.
-    """
-    n = chunk.n_rows
-    bucket = n if n >= size else min(size, max(FEWEST, 2 ** int(np.ceil(np.log2(n)))))
-    columns = chunk.columns
-    if bucket > n:
-        source = np.concatenate([np.arange(n), np.zeros(bucket - n, dtype=np.int64)])
-        columns = {name: column[source] for name, column in columns.items()}
-    # one call for all of them: `jnp.asarray` of each costs more than a small kernel
-    return jax.device_put((dict(columns), (np.arange(bucket) < n).astype(np.float64)))
-
-
-def _weighted(
-    chunk: Chunk, size: int, weights: Float[np.ndarray, " n"]
-) -> tuple[dict[str, Array], Array]:
-    """Pad a chunk, and its weights with zeros."""
-    rows, mask = _padded(chunk, size)
-    padded = np.zeros(len(mask))
-    padded[: len(weights)] = weights
-    return rows, jax.device_put(padded)
-
-
-@compiled_quickly
-def _potentials(model, space, at: Embedding, rows) -> Float[Array, "n S"]:
-    return at.evaluate(model, space, rows).T
-
-
-@eqx.filter_jit
-def _chunk_totals(model, space, at: Embedding, rows, mask) -> Float[Array, " S"]:
-    def totals(block) -> Float[Array, " S"]:
-        rows, mask = block
-        return (at.evaluate(model, space, rows) * mask[None, :]).sum(axis=1)
-
-    return jax.lax.map(totals, _blocks((rows, mask), len(mask))).sum(axis=0)
-
-
-@eqx.filter_jit
-def _chunk_squares(
-    model, space, at: Embedding, rows, expansion: Expansion | None
-) -> Float[Array, " n"]:
-    """Σ_s of every row's squared coordinates, centred where the embedding is."""
-
-    def squares(block) -> Float[Array, " n"]:
-        # the barrier keeps XLA from making one loop of this and the sums, which it cannot vectorise
-        values = jax.lax.optimization_barrier(at.evaluate(model, space, block))
-        if expansion is not None:
-            assert isinstance(at, Values)
-            delta = at.draws - expansion.centre[None]
-            values = values - quadratics_of(model, space, expansion, block, delta).T
-        if at.centred:
-            values = values - values.mean(axis=0, keepdims=True)
-        return jnp.square(values).sum(axis=0)
-
-    n = len(next(iter(rows.values())))
-    return jax.lax.map(squares, _blocks(rows, n)).reshape(-1)
-
-
-def _blocks(columns: Any, n: int) -> Any:
-    """Return columns of n rows as (blocks, rows of a block, ...)."""
-    size = BLOCK if n % BLOCK == 0 else n
-    return jax.tree.map(lambda column: column.reshape(n // size, size, *column.shape[1:]), columns)
-
-
-@compiled_quickly
-def _chunk_curvature(model, space, z, rows, weights):
-    def total(z):
-        return weights @ model.log_likelihood(space.unflatten(z), rows)
-
-    return to_second_order(total, z)
-
-
-def _name_bad_potential(model, space, chunk: Chunk, at: Embedding) -> None:
-    """Raise an error that names the first row and draw with a non-finite potential."""
-    rows, _ = _padded(chunk, chunk.n_rows)
-    values = np.asarray(_potentials(model, space, at, rows))[: chunk.n_rows]
-    bad = np.argwhere(~np.isfinite(values))
-    if not len(bad):
-        raise ModelError(
-            "The log-likelihoods of the rows are finite, but too large to be added up or squared "
-            "in double precision; look at the model's units, or give it a narrower prior."
-        )
-    row, place = bad[0]
-    raise PotentialError(chunk.start + int(row), str(values[row, place]), at.describe(place))
 
 
 @contextmanager

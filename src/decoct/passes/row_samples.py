@@ -1,15 +1,15 @@
 """Sums over all rows from a sample drawn with known probabilities.
 
 Two independent samples, each of the k rows with the smallest E_n/p_n, E_n standard exponential
-numbers of the key and the global row number. With τ the (k+1)-th smallest of them, row n is in the
-sample with probability π_n = 1 − exp(−p_n τ) whatever the other rows are, and
+numbers of the key and the global row number. With τ the (k+1)-th smallest of them, or 4 k/N if that
+is smaller, row n is in the sample with probability π_n = 1 − exp(−p_n τ) whatever the other rows
+are, and
 
     Σ_n r_n  ≈  Σ_{n in sample} r_n/π_n          (Cohen & Kaplan 2007, rank conditioning)
 
-has no bias. The odds follow remainders r_n = f_n − q_n of an expansion, p_n = 1/10 + 9/10 ‖r_n‖/m
-with m a scale such as the mean norm, so that no row of influence is missed and every row has its
-chance.
-What the two samples disagree by tells how far off their mean is.
+has no bias. The odds follow remainders r_n = f_n − q_n of an expansion, p_n = 1/10 + 9/10 s_n/m
+with s_n = √Var(r_n) and m the mean of a few of them, so that no row of influence is missed and
+every row has its chance. What the two samples disagree by tells how far off their mean is.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from jaxtyping import Float
 from decoct.data.base import Columns
 from decoct.passes.expansions import Expansion
 from decoct.passes.pools import Pool, merge_pools, row_exponentials
-from decoct.passes.potentials import PassResult, Potentials
+from decoct.passes.potentials import Curvature, Potentials
 
-NORM_DRAWS = 16
-"""Draws that ‖r_n‖ is estimated from."""
+DRAWS = 12
+"""Draws for exact totals, and for Var(r_n) of models without a linear predictor."""
 
 
 class SampledRows(NamedTuple):
@@ -70,54 +70,61 @@ class RowSample(NamedTuple):
         return 0.5 * (sums[0] + sums[1]), 0.5 * float(np.var(apart, ddof=1))
 
 
+class SampledTable(NamedTuple):
+    """What one pass over all rows brings.
+
+    Attributes
+    ----------
+    sums
+        Σ_n q_n.
+    sample
+        The two samples.
+    totals : (S,)
+        Σ_n f_n at the draws, exact.
+    """
+
+    sums: Curvature
+    sample: RowSample
+    totals: Float[np.ndarray, " S"]
+
+
 def sample_rows(
     potentials: Potentials,
     at: Expansion,
-    draws: Float[np.ndarray, "S d"],
     size: int,
-    scale: float,
+    few: Columns,
     key: jax.Array,
-) -> tuple[RowSample, PassResult]:
-    """Draw two samples of ``size`` rows in one pass, which also brings exact totals at a few draws.
+    draws: Float[np.ndarray, "S d"],
+) -> SampledTable:
+    """Expand all rows and draw two samples of ``size`` rows, in one pass.
 
     Parameters
     ----------
     at
         The expansion whose remainders decide the odds.
-    draws : (S, d)
-        The first `NORM_DRAWS` of them are used.
     size
         k.
-    scale
-        m > 0, about the mean over all rows of the norm ‖r_n‖ at those draws, centred over them.
+    few
+        Encoded rows that the scale m of the odds is estimated from.
+    draws : (S, d)
+        Where to evaluate all rows. Models without a linear predictor need some for s_n; elsewhere
+        there may be none.
     """
-    few = draws[:NORM_DRAWS]
-    result, reservoirs = potentials.sampling_pass(few, size + 1, key, at, scale)
+    deviations = potentials.remainder_deviations(few, at, draws)
+    # rounding where all remainders vanish: then every row has the same odds
+    scale = max(float(deviations.mean()), np.finfo(float).eps)
+    # of a mean p_n near 1, one score in four below this is among the k smallest
+    cut = np.inf if size >= potentials.n_rows else 4.0 * size / potentials.n_rows
+    totals, sums, reservoirs = potentials.sampling_pass(draws, size + 1, key, at, scale, cut)
     halves = []
     for which, found in enumerate(reservoirs):
         order = np.argsort(found.scores)
-        weights = np.ones(len(order))
-        if len(order) > size:
-            last, order = found.scores[order[size]], order[:size]
-            with jax.enable_x64(True):
-                exponentials = row_exponentials(key, found.indices[order].astype(np.uint64))[
-                    :, which
-                ]
-            odds = exponentials / found.scores[order]
-            weights = -1.0 / np.expm1(-odds * last)
+        last = found.scores[order[size]] if len(order) > size else cut
+        order = order[:size]
+        with jax.enable_x64(True):
+            numbers = found.indices[order].astype(np.uint64)
+            exponentials = row_exponentials(key, numbers)[:, which]
+        weights = -1.0 / np.expm1(-exponentials / found.scores[order] * last)
         rows = {name: column[order] for name, column in found.rows.items()}
         halves.append(SampledRows(found.indices[order], rows, weights))
-    return RowSample(*halves), result
-
-
-def mean_norm(
-    potentials: Potentials, at: Expansion, draws: Float[np.ndarray, "S d"], rows: Columns
-) -> float:
-    """Return the mean of ‖r_n‖ over a few encoded rows, for the scale of `sample_rows`.
-
-    Rounding where all remainders vanish: then every row has the same odds.
-    """
-    few = draws[:NORM_DRAWS]
-    remainders = potentials.vectors(rows, few) - potentials.quadratics(rows, at, few)
-    centred = remainders - remainders.mean(axis=1, keepdims=True)
-    return max(float(np.sqrt(np.square(centred).sum(axis=1)).mean()), np.finfo(float).eps)
+    return SampledTable(sums, RowSample(*halves), totals)

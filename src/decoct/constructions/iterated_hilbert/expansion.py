@@ -8,8 +8,10 @@ fixed point of
 maximises the evidence lower bound Σ E f_n + E log π₀ + ½ log det C (Opper & Archambeau 2009, Eq. 8;
 the prior enters by its second-order expansion). A step that lowers the bound is halved.
 
-On large tables the search runs on a uniform subsample U, first alone, then with control variates:
-with q⁰ = Σ q⁰_n an expansion of all rows, Σ f_n ≈ q⁰ + (N/|U|) Σ_U (f_n − q⁰_n).
+On large tables the search runs on a uniform subsample U, first alone, then with the gradient of all
+rows in place of that of U, then with control variates: with q⁰ = Σ q⁰_n an expansion of all rows,
+Σ f_n ≈ q⁰ + (N/|U|) Σ_U (f_n − q⁰_n). A pass that expands all rows also draws those that stand for
+their remainders (`passes.row_samples`).
 """
 
 from __future__ import annotations
@@ -17,13 +19,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+import jax
 import numpy as np
 from jaxtyping import Float
 
 from decoct.constructions.base import Problem, Selection
 from decoct.models.site import GaussianSite
 from decoct.passes.expansions import Expansion, antithetic
-from decoct.passes.potentials import Curvature
+from decoct.passes.potentials import Curvature, Potentials
+from decoct.passes.row_samples import DRAWS, RowSample, sample_rows
+from decoct.runtime.randomness import host_rng
 from decoct.samplers.base import log_densities
 from decoct.samplers.laplace import find_mode, gaussian_at, prior_curvature
 from decoct.samplers.modes import MOST_PARAMETERS, find_modes
@@ -35,11 +40,22 @@ POINTS = 16
 STEP = 0.05
 """Length of the last step, in posterior standard deviations, at which the search ends."""
 
+WIDTH = 0.5
+"""Most relative error of a variance of the Gaussian that expansions of a large table are smoothed
+over: what its subsample says, where the mean is that of all rows."""
+
 MOST_EVALUATIONS = 20
 """Evaluations of a search on all rows of a table, or on a subsample."""
 
+GRADIENTS = 2
+"""Gradients of all rows of a large table before its first expansion. The curvature of the subsample
+is right to a few per cent, and so is a step of tens of standard deviations; the next is of one."""
+
 MOST_PASSES = 6
-"""Passes over all rows of a large table."""
+"""Expansions of all rows of a large table."""
+
+SCALE_ROWS = 2048
+"""Rows that the mean remainder is estimated from."""
 
 MODE_DRAWS = 100
 """Draws of the Laplace approximation that the search for other modes begins from."""
@@ -62,17 +78,29 @@ class ExpandedTable(NamedTuple):
         Constant, gradient and Hessian of Σ_n q_n.
     precision : (d, d)
         Λ, that of the posterior: minus the Hessian of Σ_n q_n + log π₀.
+    sample
+        Rows of a large table, drawn by remainder, that totals are estimated from.
     """
 
     at: Expansion
     sums: Curvature
     precision: Float[np.ndarray, "d d"]
+    sample: RowSample | None = None
 
     def quadratic(self, draws: Float[np.ndarray, "S d"]) -> Float[np.ndarray, " S"]:
         """Return Σ_n q_n at the draws."""
         delta = draws - self.at.centre
         bent = ((delta @ self.sums.hessian) * delta).sum(axis=1)
         return self.sums.value + delta @ self.sums.gradient + 0.5 * bent
+
+    def totals(
+        self, potentials: Potentials, draws: Float[np.ndarray, "S d"]
+    ) -> tuple[Float[np.ndarray, " S"], float]:
+        """Return Σ_n f_n at the draws, and ½Var in nats of its error: 0 where all rows are seen."""
+        if self.sample is None:
+            return potentials.totals(draws), 0.0
+        left, error = self.sample.remainders(potentials, self.at, draws)
+        return self.quadratic(draws) + left, error
 
     def site(self, rows: Curvature) -> GaussianSite:
         """Return the site Σ_n q_n − Σ_m w_m q_m; ``rows`` is the latter.
@@ -95,7 +123,7 @@ class NoExpansionError(Exception):
 
 
 def expand_table(
-    problem: Problem, pilot: Selection, seen: Selection | None, rng: np.random.Generator
+    problem: Problem, pilot: Selection, seen: Selection | None, key: jax.Array, sampled: int = 0
 ) -> ExpandedTable:
     """Expand all rows about the Gaussian nearest to the posterior.
 
@@ -105,6 +133,8 @@ def expand_table(
         Weighted rows whose posterior mode is where the search begins.
     seen
         A uniform subsample of a large table; None searches with passes over all rows.
+    sampled
+        Rows to draw by remainder, twice, from a large table.
 
     Raises
     ------
@@ -114,7 +144,7 @@ def expand_table(
     mode = find_mode(problem.density(pilot))
     if not mode.status.ok:
         raise NoExpansionError(f"no mode was found on a sample of rows: {mode.status.value}")
-    potentials = problem.potentials
+    potentials, rng = problem.potentials, host_rng(key)
     directions = np.zeros((1, problem.dim))
     if not potentials.has_predictor:
         directions = antithetic(rng, POINTS, problem.dim)
@@ -123,28 +153,34 @@ def expand_table(
     factor = np.linalg.cholesky(gaussian_at(mode).cov)
     if seen is None:
         return search.run(search.over_all_rows, mode.z, factor, MOST_EVALUATIONS)
-    scale = problem.n_rows / seen.size
-    weights = np.full(seen.size, scale)
+    weights = np.full(seen.size, problem.n_rows / seen.size)
 
     def from_subsample(at: Expansion) -> Curvature:
         return potentials.expand_rows(seen.rows, weights, at)
 
+    def from_difference(known: Curvature, at: Expansion) -> ExpandedTable:
+        """Search on, from where ``known`` is better than what the subsample says."""
+        sampled = from_subsample(at)
+
+        def corrected(there: Expansion) -> Curvature:
+            delta = np.asarray(there.centre) - np.asarray(at.centre)
+            return _difference(known, sampled, from_subsample(there), delta)
+
+        return search.run(corrected, np.asarray(at.centre), np.asarray(at.factor), MOST_EVALUATIONS)
+
     found = search.run(from_subsample, mode.z, factor, MOST_EVALUATIONS)
+    for _ in range(GRADIENTS):
+        here, sums = np.asarray(found.at.centre), from_subsample(found.at)
+        taylor = Expansion.over(here, np.zeros_like(factor), directions)
+        more = potentials.gradient(here) - from_subsample(taylor).gradient
+        found = from_difference(sums._replace(gradient=sums.gradient + more), found.at)
     for _ in range(MOST_PASSES):
-        at = found.at
-        found = search.evaluated(search.over_all_rows, at)
-        if search.step_length(found) <= STEP:
-            break
-        known, sampled = found, from_subsample(at)
-
-        def corrected(there: Expansion, known=known, sampled=sampled) -> Curvature:
-            return _difference(known, sampled, from_subsample(there), there)
-
-        factor = np.linalg.inv(np.linalg.cholesky(known.precision)).T
-        found = search.run(corrected, np.asarray(at.centre), _lower(factor), MOST_EVALUATIONS)
-    else:
-        found = search.evaluated(search.over_all_rows, found.at)
-    return found
+        found = expanded_at(problem, found.at, seen, jax.random.fold_in(key, 1), sampled)
+        moved, spread = search.lengths(found, search.step(found))
+        if moved <= STEP and spread <= WIDTH:
+            return found
+        found = from_difference(found.sums, found.at)
+    return expanded_at(problem, found.at, seen, jax.random.fold_in(key, 1), sampled)
 
 
 def _require_one_mode(
@@ -162,22 +198,38 @@ def _require_one_mode(
         raise NoExpansionError("the posterior has several modes, and a Gaussian has one")
 
 
-def expanded_at(problem: Problem, at: Expansion) -> ExpandedTable:
-    """Return the expansion of all rows there; errors are those of `expand_table`."""
-    search = _Search(problem, np.zeros((1, problem.dim)))
-    return search.evaluated(search.over_all_rows, at)
+def expanded_at(
+    problem: Problem,
+    at: Expansion,
+    seen: Selection | None = None,
+    key: jax.Array | None = None,
+    sampled: int = 0,
+) -> ExpandedTable:
+    """Return the expansion of all rows there; parameters and errors are those of `expand_table`."""
+    search, potentials = _Search(problem, np.zeros((1, problem.dim))), problem.potentials
+    if seen is None or key is None:
+        return search.evaluated(search.over_all_rows, at)
+    draws = np.zeros((0, problem.dim))
+    if not potentials.has_predictor:
+        normal = host_rng(key).standard_normal((DRAWS, problem.dim))
+        draws = np.asarray(at.centre) + normal @ np.asarray(at.factor).T
+    few = {name: column[:SCALE_ROWS] for name, column in seen.rows.items()}
+    sums, sample, _ = sample_rows(potentials, at, sampled, few, key, draws)
+    return search.evaluated(lambda _: sums, at)._replace(sample=sample)
 
 
 def _difference(
-    known: ExpandedTable, sampled: Curvature, there: Curvature, at: Expansion
+    known: Curvature, sampled: Curvature, there: Curvature, delta: Float[np.ndarray, " d"]
 ) -> Curvature:
-    """Return the expansion at another point: the known one, plus what a subsample says changes."""
-    delta = np.asarray(at.centre) - np.asarray(known.at.centre)
-    change = known.sums.hessian - sampled.hessian
-    gradient = known.sums.gradient - sampled.gradient + change @ delta + there.gradient
-    slope = known.sums.gradient - sampled.gradient
-    value = known.sums.value - sampled.value + slope @ delta + 0.5 * delta @ change @ delta
-    return Curvature(float(value + there.value), gradient, change + there.hessian)
+    """Return the expansion δ away: the known one, plus what a subsample says changes."""
+    change = known.hessian - sampled.hessian
+    slope = known.gradient - sampled.gradient
+    value = known.value - sampled.value + slope @ delta + 0.5 * delta @ change @ delta
+    return Curvature(
+        float(value + there.value),
+        slope + change @ delta + there.gradient,
+        change + there.hessian,
+    )
 
 
 class _Search:
@@ -215,8 +267,8 @@ class _Search:
         here = self.evaluated(evaluate, Expansion.over(centre, factor, self.directions))
         bound, length = self._bound(here), 1.0
         for _ in range(most - 1):
-            step = self._step(here)
-            if self._length(here, step) <= STEP:
+            step = self.step(here)
+            if max(self.lengths(here, step)) <= STEP:
                 break
             try:
                 there = self.evaluated(evaluate, self._moved(here, step, length))
@@ -229,9 +281,6 @@ class _Search:
                 length *= 0.5
         return here
 
-    def step_length(self, here: ExpandedTable) -> float:
-        return self._length(here, self._step(here))
-
     def _moved(self, here: ExpandedTable, step: np.ndarray, length: float) -> Expansion:
         old = np.linalg.inv(np.asarray(here.at.factor))
         precision = (1.0 - length) * old.T @ old + length * here.precision
@@ -239,16 +288,16 @@ class _Search:
         centre = np.asarray(here.at.centre) + length * step
         return Expansion.over(centre, _lower(factor), self.directions)
 
-    def _step(self, here: ExpandedTable) -> Float[np.ndarray, " d"]:
+    def step(self, here: ExpandedTable) -> Float[np.ndarray, " d"]:
         gradient = here.sums.gradient + self._prior(here.at).gradient
         return np.linalg.solve(here.precision, gradient)
 
-    def _length(self, here: ExpandedTable, step: np.ndarray) -> float:
-        """Return how far the fixed point is, in standard deviations, of its mean and its spread."""
+    def lengths(self, here: ExpandedTable, step: np.ndarray) -> tuple[float, float]:
+        """Return how far the fixed point is: its mean in sd, its variances relative to these."""
         moved = float(np.sqrt(step @ here.precision @ step))
         factor = np.asarray(here.at.factor)
         spread = factor.T @ here.precision @ factor - np.eye(len(step))
-        return max(moved, float(np.abs(np.linalg.eigvalsh(spread)).max()))
+        return moved, float(np.abs(np.linalg.eigvalsh(spread)).max())
 
     def _bound(self, here: ExpandedTable) -> float:
         """Return the evidence lower bound up to a constant."""

@@ -45,14 +45,12 @@ from decoct.constructions.iterated_hilbert.expansion import (
     expand_table,
     expanded_at,
 )
-from decoct.constructions.iterated_hilbert.subsampled_pass import (
+from decoct.constructions.iterated_hilbert.plan import (
     FEWEST,
-    MAX_TOTALS_ERROR,
     MIN_RATIO_WITH_SITE,
     ROWS,
-    checked_pass,
     pilot_of,
-    subsample_pass,
+    plan,
     subsample_size,
 )
 from decoct.constructions.iterated_hilbert.tangent_problem import (
@@ -66,9 +64,9 @@ from decoct.constructions.iterated_hilbert.tangent_problem import (
 )
 from decoct.constructions.registry import register
 from decoct.errors import RequestError
+from decoct.passes.chunk_sums import NORM_DRAWS
 from decoct.passes.pools import merge_pools
-from decoct.passes.potentials import NORM_DRAWS, Curvature, PassResult
-from decoct.passes.row_samples import RowSample, mean_norm, sample_rows
+from decoct.passes.potentials import Curvature, PassResult
 from decoct.runtime.randomness import host_rng
 from decoct.runtime.resources import physical_memory
 from decoct.solvers.nnls import SparseWeights
@@ -96,9 +94,6 @@ SITE_MATRICES = 10
 
 DRAWS_A_PARAMETER = 20
 """Draws a parameter from which on their covariance says over what Gaussian to smooth."""
-
-SCALE_ROWS = 2048
-"""Rows that the mean remainder is estimated from."""
 
 FAR = "with one the coreset is predicted to lie far from the posterior"
 
@@ -131,8 +126,6 @@ class IteratedHilbertState(NamedTuple):
         Whether the next round passes over all rows too, at a few draws.
     expanded
         The expansion that the site carries; None before it is known, and without a site.
-    sample
-        Rows of a large table, drawn by remainder, that totals are estimated from.
     rows_only
         Why there is no site; empty where there is one.
     with_site
@@ -149,7 +142,6 @@ class IteratedHilbertState(NamedTuple):
     subsampled_rounds: int = 0
     is_checked: bool = False
     expanded: ExpandedTable | None = None
-    sample: RowSample | None = None
     rows_only: str = ""
     with_site: tuple[SizedSelection, ...] = ()
 
@@ -244,7 +236,7 @@ class IteratedHilbert:
         }
         if self.site and state.rows_only and last.selection.site is None:
             numbers["no_site"] = state.rows_only
-        if 0 < result.exact_draws < len(tangent.draws):
+        if state.subsample is not None and (result.exact_draws or state.expanded is not None):
             numbers["totals_error"] = result.error
         kl = last.predicted_kl
         message = f"{last.selection.size} rows" + (
@@ -278,8 +270,6 @@ class IteratedHilbert:
 
     def plan(self, problem: Problem) -> Plan:
         """Return what a build costs; see `iterated_hilbert.plan`."""
-        from decoct.constructions.iterated_hilbert.plan import plan
-
         return plan(self, problem)
 
     @property
@@ -314,7 +304,7 @@ class IteratedHilbert:
         S, P = self.effort_for(problem, state)
         draws = problem.draw(draw_key, state.reference, S)
         if state.expanded is not None and draws.sampler == "nuts":
-            state = self._expanded_again(problem, state, state.expanded, draws.flat[:S])
+            state = self._expanded_again(pass_key, problem, state, state.expanded, draws.flat[:S])
         # Chains come one after the other; mixed up, both parts see all of them.
         order = host_rng(split_key).permutation(S)
         z = draws.flat[:S][order]
@@ -322,14 +312,9 @@ class IteratedHilbert:
         if state.expanded is not None and subsample is None:
             result = problem.potentials.one_pass(z, P, pass_key, state.expanded.at)
         elif state.expanded is not None:
-            state, result = self._sampled_pass(pass_key, problem, state, z, P)
-        elif subsample is not None and not state.is_checked:
-            result = subsample_pass(pass_key, problem, subsample, z, P)
-        elif subsample is not None and S >= FEWEST and (problem.kl is None or not state.chosen):
-            tolerable = MAX_TOTALS_ERROR
-            if problem.kl is not None:
-                tolerable = min(tolerable, 0.1 * problem.kl)
-            result = checked_pass(pass_key, problem, subsample, z, P, tolerable)
+            result = self._sampled_pass(pass_key, problem, state.expanded, z, P)
+        elif subsample is not None:
+            result = self._subsampled(pass_key, problem, state, subsample, z, P)
         if result is None:
             result = problem.potentials.one_pass(z, P, pass_key)
         pools = (result.pool, state.reference.pool, *(one.selection.pool for one in state.chosen))
@@ -347,30 +332,42 @@ class IteratedHilbert:
         )
         return state, tangent, result, draws.sampler
 
-    def _sampled_pass(
+    def _subsampled(
         self,
         key: jax.Array,
         problem: Problem,
         state: IteratedHilbertState,
+        subsample: Selection,
         z: Float[np.ndarray, "S d"],
         P: int,
-    ) -> tuple[IteratedHilbertState, PassResult]:
-        """Return totals and a pool from rows drawn by remainder; the first time draw them."""
-        potentials, expanded, seen = problem.potentials, state.expanded, state.subsample
-        assert expanded is not None
-        assert seen is not None
-        sample, exact, at = state.sample, 0, expanded.at
-        if sample is None:
-            few = {name: column[:SCALE_ROWS] for name, column in seen.rows.items()}
-            scale = mean_norm(potentials, at, z, few)
-            sample, first = sample_rows(potentials, at, z, max(ROWS, 4 * P), scale, key)
-            state, exact = state._replace(sample=sample), first.exact_draws
-        left, error = sample.remainders(potentials, at, z)
-        few = z[:NORM_DRAWS]
-        restricted = potentials.restricted(sample.pool).one_pass(few, P, key, at)
-        pool = sample.pool.some(restricted.pool.indices)
-        totals = expanded.quadratic(z) + left
-        return state, PassResult(totals, pool, error, exact)
+    ) -> PassResult | None:
+        """Return what a subsample says without a site; None where all rows are needed."""
+        from decoct.constructions.iterated_hilbert import subsampled_pass  # for rows alone
+
+        if not state.is_checked:
+            return subsampled_pass.subsample_pass(key, problem, subsample, z, P)
+        if len(z) < FEWEST or (problem.kl is not None and state.chosen):
+            return None
+        tolerable = subsampled_pass.MAX_TOTALS_ERROR
+        if problem.kl is not None:
+            tolerable = min(tolerable, 0.1 * problem.kl)
+        return subsampled_pass.checked_pass(key, problem, subsample, z, P, tolerable)
+
+    def _sampled_pass(
+        self,
+        key: jax.Array,
+        problem: Problem,
+        expanded: ExpandedTable,
+        z: Float[np.ndarray, "S d"],
+        P: int,
+    ) -> PassResult:
+        """Return totals and a pool from rows drawn by remainder."""
+        assert expanded.sample is not None
+        totals, error = expanded.totals(problem.potentials, z)
+        sampled = expanded.sample.pool
+        few = problem.potentials.restricted(sampled)
+        pool = few.one_pass(z[:NORM_DRAWS], P, key, expanded.at).pool
+        return PassResult(totals, sampled.some(pool.indices), error)
 
     def _expanded(
         self, key: jax.Array, problem: Problem, state: IteratedHilbertState
@@ -378,9 +375,10 @@ class IteratedHilbert:
         """Expand the table before the first round; its site alone is the first reference."""
         if state.expanded is not None or state.rows_only:
             return state
+        sampled = self.sampled_rows(problem)
         try:
-            rng = host_rng(jax.random.fold_in(key, 4))
-            expanded = expand_table(problem, state.reference, state.subsample, rng)
+            key = jax.random.fold_in(key, 4)
+            expanded = expand_table(problem, state.reference, state.subsample, key, sampled)
         except NoExpansionError as error:
             return state._replace(rows_only=str(error))
         nothing = state.reference.pool.some(slice(0, 0))
@@ -389,8 +387,13 @@ class IteratedHilbert:
         alone = Selection(nothing.indices, np.zeros(0), nothing.rows, site)
         return state._replace(expanded=expanded, reference=alone)
 
+    def sampled_rows(self, problem: Problem) -> int:
+        """Return how many rows of a large table stand for the remainders of all, twice."""
+        return max(ROWS // 2, 4 * self.effort_for(problem, None)[1])
+
     def _expanded_again(
         self,
+        key: jax.Array,
         problem: Problem,
         state: IteratedHilbertState,
         expanded: ExpandedTable,
@@ -402,7 +405,8 @@ class IteratedHilbert:
         factor = np.linalg.cholesky(np.atleast_2d(np.cov(draws, rowvar=False)))
         at = expanded.at.moved(draws.mean(axis=0), factor)
         try:
-            return state._replace(expanded=expanded_at(problem, at))
+            sampled = self.sampled_rows(problem)
+            return state._replace(expanded=expanded_at(problem, at, state.subsample, key, sampled))
         except NoExpansionError:
             return state
 
@@ -540,12 +544,9 @@ class IteratedHilbert:
         drawn = problem.draw(key, selection, n, tangent.draws.mean(axis=0), padded_as)
         if drawn.info.get("rhat", 1.0) > MAX_RHAT:
             return None
-        z, expanded = drawn.flat[:n], state.expanded
-        if state.sample is None or expanded is None:
-            totals = problem.potentials.totals(z)
-        else:
-            left, _ = state.sample.remainders(problem.potentials, expanded.at, z)
-            totals = expanded.quadratic(z) + left
+        z = drawn.flat[:n]
+        assert state.expanded is not None
+        totals, _ = state.expanded.totals(problem.potentials, z)
         return kl_from_log_ratios(totals - problem.log_likelihood(selection, z)).reverse
 
     def _smallest_for(

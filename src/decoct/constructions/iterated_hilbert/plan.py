@@ -1,24 +1,74 @@
-"""What a build of `IteratedHilbert` costs, before it begins."""
+"""What a build of `IteratedHilbert` costs, before it begins, and where a subsample pays."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from decoct.constructions.base import Plan, PlannedFits, Problem
-from decoct.constructions.iterated_hilbert.expansion import MOST_EVALUATIONS, MOST_PASSES, POINTS
-from decoct.constructions.iterated_hilbert.subsampled_pass import CHECK_DRAWS
+import numpy as np
+
+from decoct.constructions.base import Plan, PlannedFits, Problem, Selection
+from decoct.constructions.iterated_hilbert.expansion import (
+    GRADIENTS,
+    MOST_EVALUATIONS,
+    MOST_PASSES,
+    POINTS,
+)
 from decoct.constructions.iterated_hilbert.tangent_problem import quadratic_size
 from decoct.passes.expansions import NODES
-from decoct.passes.row_samples import NORM_DRAWS
+from decoct.passes.row_samples import DRAWS
 
 if TYPE_CHECKING:
     from decoct.constructions.iterated_hilbert.iterated_hilbert import IteratedHilbert
+
+ROWS = 20_480
+"""Rows of the subsample, if the pool is not large."""
+
+CHECK_DRAWS = 64
+"""Draws at which a checked pass evaluates all rows."""
+
+FEWEST = 4 * CHECK_DRAWS
+"""Draws of a round from which on a checked pass is cheaper than a full one."""
+
+MIN_RATIO, MIN_RATIO_WITH_SITE = 10, 4
+"""Rows per row of the subsample from which on it pays."""
+
+PER_PARAMETER = 20
+"""Fewest rows a parameter of a subsample on which a table is expanded."""
 
 USUAL_ROUNDS = 3
 """Rounds over all rows that a build usually takes."""
 
 USUAL_EXPANSIONS = 3
 """Passes over all rows that the search for the expansion usually takes."""
+
+
+def subsample_size(
+    problem: Problem, n_draws: int, pool_size: int, with_site: bool = False
+) -> int | None:
+    """Return the size of the subsample, or None where passes over all rows are as cheap.
+
+    Parameters
+    ----------
+    n_draws
+        S, what a full pass would evaluate for each row.
+    pool_size
+        P, the pool wanted.
+    with_site
+        Whether the table is expanded, and totals come from rows drawn by remainder.
+    """
+    size = max(ROWS, 4 * pool_size)
+    if with_site:
+        size = max(size, PER_PARAMETER * problem.dim)
+        return size if problem.n_rows >= MIN_RATIO_WITH_SITE * size else None
+    worth = problem.n_rows >= MIN_RATIO * size and 4 * problem.dim <= n_draws
+    return size if worth else None
+
+
+def pilot_of(problem: Problem, seen: Selection, size: int) -> Selection:
+    """Return evenly spaced rows of the subsample, with the weight of the whole table."""
+    places = np.linspace(0, seen.size - 1, size).round().astype(np.int64)
+    rows = {name: column[places] for name, column in seen.rows.items()}
+    return Selection(seen.indices[places], np.full(size, problem.n_rows / size), rows)
 
 
 def plan(method: IteratedHilbert, problem: Problem) -> Plan:
@@ -38,8 +88,10 @@ def plan(method: IteratedHilbert, problem: Problem) -> Plan:
         least, passes = float(n * (expansion + S) + pool), 2
         most_passes = MOST_EVALUATIONS
     else:
-        usual = n * (2 * expansion + NORM_DRAWS) + 2 * sampled * (S + judged + expansion) + pool
-        least, passes = float(n * (expansion + NORM_DRAWS) + sampled * S), 2
+        if not has_predictor:
+            expansion += DRAWS * (1 + POINTS)
+        usual = n * (2 * GRADIENTS + expansion) + 2 * sampled * (S + judged + expansion) + pool
+        least, passes = float(n * (2 * GRADIENTS + expansion) + sampled * S), 2
         most_passes = MOST_PASSES + 1
     most = rows.evaluations[1] + n * (most_passes * expansion + method.max_rounds * judged) + pool
     fits = None

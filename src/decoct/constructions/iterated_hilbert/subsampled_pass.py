@@ -26,57 +26,14 @@ import numpy as np
 from jaxtyping import Float
 
 from decoct.constructions.base import Problem, Selection
+from decoct.constructions.iterated_hilbert.plan import CHECK_DRAWS
 from decoct.passes.control_variates import HalfSums, totals_from_halves
 from decoct.passes.pools import Pool, merge_pools
 from decoct.passes.potentials import PassResult
 from decoct.runtime.randomness import host_rng
 
-ROWS = 20_480
-"""Rows of the subsample, if the pool is not large."""
-
-CHECK_DRAWS = 64
-"""Draws at which a checked pass evaluates all rows."""
-
-FEWEST = 4 * CHECK_DRAWS
-"""Draws of a round from which on a checked pass is cheaper than a full one."""
-
 MAX_TOTALS_ERROR = 1e-5
 """Nats that estimated totals may add to the KL of a coreset."""
-
-MIN_RATIO, MIN_RATIO_WITH_SITE = 10, 4
-"""Rows per row of the subsample from which on it pays."""
-
-PER_PARAMETER = 20
-"""Fewest rows a parameter of a subsample on which a table is expanded."""
-
-
-def subsample_size(
-    problem: Problem, n_draws: int, pool_size: int, with_site: bool = False
-) -> int | None:
-    """Return the size of the subsample, or None where passes over all rows are as cheap.
-
-    Parameters
-    ----------
-    n_draws
-        S, what a full pass would evaluate for each row.
-    pool_size
-        P, the pool wanted.
-    with_site
-        Whether the table is expanded, and totals come from rows drawn by remainder.
-    """
-    size = max(ROWS, 4 * pool_size)
-    if with_site:
-        size = max(size, PER_PARAMETER * problem.dim)
-        return size if problem.n_rows >= MIN_RATIO_WITH_SITE * size else None
-    worth = problem.n_rows >= MIN_RATIO * size and 4 * problem.dim <= n_draws
-    return size if worth else None
-
-
-def pilot_of(problem: Problem, seen: Selection, size: int) -> Selection:
-    """Return evenly spaced rows of the subsample, with the weight of the whole table."""
-    places = np.linspace(0, seen.size - 1, size).round().astype(np.int64)
-    rows = {name: column[places] for name, column in seen.rows.items()}
-    return Selection(seen.indices[places], np.full(size, problem.n_rows / size), rows)
 
 
 def subsample_pass(

@@ -1,0 +1,301 @@
+"""What a pass does to one chunk, and the sums that chunks add up to.
+
+A function of a chunk is a value that a cluster can carry: the model, and what the pass is of. It
+pads the chunk to a stable number of rows, so that one compiled program serves all of them, runs the
+program, and returns a `Partial`: sums in pairs of doubles, and the rows with the smallest scores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from decoct.data.base import Chunk
+from decoct.errors import ModelError, PotentialError
+from decoct.models.base import AbstractModel
+from decoct.models.parameters import ParameterSpace
+from decoct.passes.embeddings import Embedding, Values
+from decoct.passes.expansions import (
+    Expansion,
+    expand_chunk,
+    quadratics_of,
+    remainder_variances,
+    sum_expansions,
+    to_second_order,
+)
+from decoct.passes.pools import Reservoir, row_exponentials
+from decoct.runtime.precision import compiled_quickly
+from decoct.stats.summation import Sum
+
+BLOCK = 4096
+"""Rows that a kernel takes at once: of more, XLA's sums over draws miss the caches at every step,
+of fewer it does not vectorise them. 64 draws of 32,768 rows: 2 and 4.6 times as fast."""
+
+NORM_DRAWS = 128
+"""Draws that ‖g_n‖² is estimated from: it only sets the odds of entering the pool."""
+
+FEWEST = 128
+"""Rows that fewer are padded to, so that one program serves them."""
+
+
+@dataclass(frozen=True)
+class TotalsOf:
+    """Chunk -> Σ f_n(θ_s), the first ``finite`` of which must be."""
+
+    model: AbstractModel
+    space: ParameterSpace
+    finite: int | None = None
+    size: int = 0
+
+    def __call__(self, chunk: Chunk, at: Embedding) -> Sum:
+        with jax.enable_x64(True):
+            rows, mask = pad(chunk, self.size)
+            totals = np.asarray(chunk_totals(self.model, self.space, at, rows, mask))
+            if not np.isfinite(totals[: self.finite]).all():
+                needed = at if self.finite is None else at.first(self.finite)
+                name_bad_potential(self.model, self.space, chunk, needed)
+        return Sum.of(totals)
+
+
+@dataclass(frozen=True)
+class PassOf:
+    """Chunk -> totals, sum of norms, and the chunk's entries for the two reservoirs."""
+
+    model: AbstractModel
+    space: ParameterSpace
+    places: int
+    size: int = 0
+
+    def __call__(
+        self, chunk: Chunk, at: Embedding, key: jax.Array, expansion: Expansion | None
+    ) -> Partial:
+        with jax.enable_x64(True):
+            rows, mask = pad(chunk, self.size)
+            # Two kernels: XLA vectorises a log only next to a single reduction.
+            totals = np.asarray(chunk_totals(self.model, self.space, at, rows, mask))
+            few = at.first(NORM_DRAWS)
+            squares = np.asarray(_chunk_squares(self.model, self.space, few, rows, expansion))
+            squares = squares[: chunk.n_rows] * (at.size / few.size)
+            if not (np.isfinite(totals).all() and np.isfinite(squares).all()):
+                name_bad_potential(self.model, self.space, chunk, at)
+        first, second = _exponentials_of(chunk, key)
+        with np.errstate(divide="ignore"):
+            reservoirs = _reservoirs(chunk, (first / squares, second), self.places)
+        return Partial.of((totals, np.sqrt(squares).sum()), reservoirs)
+
+
+@dataclass(frozen=True)
+class SampleOf:
+    """Chunk -> totals, Σ q_n, and the chunk's entries for the two reservoirs."""
+
+    model: AbstractModel
+    space: ParameterSpace
+    places: int
+    scale: float
+    cut: float
+    size: int = 0
+
+    def __call__(self, chunk: Chunk, at: Values, key: jax.Array, expansion: Expansion) -> Partial:
+        with jax.enable_x64(True):
+            rows, mask = pad(chunk, self.size)
+            # all are begun before the first is waited for
+            sums, variances = expand_and_measure(
+                self.model, self.space, expansion, rows, mask, at.draws
+            )
+            totals = np.zeros(0)
+            if at.size:
+                totals = chunk_totals(self.model, self.space, at, rows, mask)
+            first, second = _exponentials_of(chunk, key)
+            totals = np.asarray(totals)
+            if not np.isfinite(totals).all():
+                name_bad_potential(self.model, self.space, chunk, at)
+            sums = [np.asarray(part) for part in sums]
+        odds = 0.1 + 0.9 * np.sqrt(np.asarray(variances)[: chunk.n_rows]) / self.scale
+        scores = [np.where(one < self.cut, one, np.inf) for one in (first / odds, second / odds)]
+        return Partial.of((totals, *sums), _reservoirs(chunk, scores, self.places))
+
+
+def _exponentials_of(chunk: Chunk, key: jax.Array) -> np.ndarray:
+    """Return two standard exponential numbers of every row, as rows."""
+    with jax.enable_x64(True):
+        numbers = chunk.start + np.arange(chunk.n_rows, dtype=np.uint64)
+        return row_exponentials(key, numbers).T
+
+
+def _reservoirs(
+    chunk: Chunk, scores: Sequence[np.ndarray], places: int
+) -> tuple[Reservoir, Reservoir]:
+    first, second = scores
+    return Reservoir.of(chunk, first, places), Reservoir.of(chunk, second, places)
+
+
+@dataclass(frozen=True)
+class GradientOf:
+    """Chunk -> gradient of Σ f_n at one point."""
+
+    model: AbstractModel
+    space: ParameterSpace
+    size: int = 0
+
+    def __call__(self, chunk: Chunk, at: Values) -> Sum:
+        with jax.enable_x64(True):
+            rows, mask = pad(chunk, self.size)
+            return Sum.of(
+                np.asarray(_chunk_gradient(self.model, self.space, at.draws[0], rows, mask))
+            )
+
+
+@dataclass(frozen=True)
+class CurvatureOf:
+    """Chunk -> value, gradient, Hessian of Σ f_n at one point."""
+
+    model: AbstractModel
+    space: ParameterSpace
+    strict: bool = True
+    size: int = 0
+
+    def __call__(self, chunk: Chunk, at: Values, expansion: Expansion | None = None) -> Partial:
+        with jax.enable_x64(True):
+            rows, mask = pad(chunk, self.size)
+            if expansion is None:
+                parts = _chunk_curvature(self.model, self.space, at.draws[0], rows, mask)
+            else:
+                parts = expand_chunk(self.model, self.space, expansion, rows, mask)
+            parts = tuple(np.asarray(part) for part in parts)
+            if self.strict and not np.isfinite(parts[0]):
+                name_bad_potential(self.model, self.space, chunk, at)
+        return Partial.of(parts)
+
+
+@dataclass(frozen=True)
+class Partial:
+    """Sums over chunks, and the rows with the smallest scores so far."""
+
+    sums: tuple[Sum, ...]
+    reservoirs: tuple[Reservoir, ...] = ()
+
+    @classmethod
+    def of(cls, parts: Sequence[Any], reservoirs: tuple[Reservoir, ...] = ()) -> Partial:
+        return cls(tuple(Sum.of(np.asarray(part)) for part in parts), reservoirs)
+
+    def __add__(self, other: Partial) -> Partial:
+        return Partial(
+            tuple(a + b for a, b in zip(self.sums, other.sums, strict=True)),
+            tuple(a + b for a, b in zip(self.reservoirs, other.reservoirs, strict=True)),
+        )
+
+    def rounded(self) -> list[np.ndarray]:
+        return [one.rounded() for one in self.sums]
+
+
+def pad(chunk: Chunk, size: int) -> tuple[dict[str, Array], Array]:
+    """Pad a chunk to a stable number of rows with copies of its first row, and a mask.
+
+    Copies keep every value valid, so that a padded row can never make a NaN.
+    """
+    n = chunk.n_rows
+    bucket = n if n >= size else min(size, max(FEWEST, 2 ** int(np.ceil(np.log2(n)))))
+    columns = chunk.columns
+    if bucket > n:
+        source = np.concatenate([np.arange(n), np.zeros(bucket - n, dtype=np.int64)])
+        columns = {name: column[source] for name, column in columns.items()}
+    # one call for all of them: `jnp.asarray` of each costs more than a small kernel
+    return jax.device_put((dict(columns), (np.arange(bucket) < n).astype(np.float64)))
+
+
+def pad_weighted(
+    chunk: Chunk, size: int, weights: Float[np.ndarray, " n"]
+) -> tuple[dict[str, Array], Array]:
+    """Pad a chunk, and its weights with zeros."""
+    rows, mask = pad(chunk, size)
+    padded = np.zeros(len(mask))
+    padded[: len(weights)] = weights
+    return rows, jax.device_put(padded)
+
+
+@compiled_quickly
+def row_potentials(model, space, at: Embedding, rows) -> Float[Array, "n S"]:
+    return at.evaluate(model, space, rows).T
+
+
+@eqx.filter_jit
+def chunk_totals(model, space, at: Embedding, rows, mask) -> Float[Array, " S"]:
+    def totals(block) -> Float[Array, " S"]:
+        rows, mask = block
+        return (at.evaluate(model, space, rows) * mask[None, :]).sum(axis=1)
+
+    return jax.lax.map(totals, _blocks((rows, mask), len(mask))).sum(axis=0)
+
+
+@eqx.filter_jit
+def _chunk_squares(
+    model, space, at: Embedding, rows, expansion: Expansion | None
+) -> Float[Array, " n"]:
+    """Σ_s of every row's squared coordinates, centred where the embedding is."""
+
+    def squares(block) -> Float[Array, " n"]:
+        # the barrier keeps XLA from making one loop of this and the sums, which it cannot vectorise
+        values = jax.lax.optimization_barrier(at.evaluate(model, space, block))
+        if expansion is not None:
+            assert isinstance(at, Values)
+            delta = at.draws - expansion.centre[None]
+            values = values - quadratics_of(model, space, expansion, block, delta).T
+        if at.centred:
+            values = values - values.mean(axis=0, keepdims=True)
+        return jnp.square(values).sum(axis=0)
+
+    n = len(next(iter(rows.values())))
+    return jax.lax.map(squares, _blocks(rows, n)).reshape(-1)
+
+
+@eqx.filter_jit
+def expand_and_measure(model, space, at: Expansion, rows, weights, draws):
+    """Return Σ w_n q_n and Var r_n of every row; nodes are shared by the two."""
+
+    def of_block(block):
+        rows, weights = block
+        sums = sum_expansions(model, space, at, rows, weights)
+        return sums, remainder_variances(model, space, at, rows, draws)
+
+    sums, variances = jax.lax.map(of_block, _blocks((rows, weights), len(weights)))
+    return jax.tree.map(lambda part: part.sum(axis=0), sums), variances.reshape(-1)
+
+
+def _blocks(columns: Any, n: int) -> Any:
+    """Return columns of n rows as (blocks, rows of a block, ...)."""
+    size = BLOCK if n % BLOCK == 0 else n
+    return jax.tree.map(lambda column: column.reshape(n // size, size, *column.shape[1:]), columns)
+
+
+@compiled_quickly
+def _chunk_curvature(model, space, z, rows, weights):
+    def total(z):
+        return weights @ model.log_likelihood(space.unflatten(z), rows)
+
+    return to_second_order(total, z)
+
+
+@compiled_quickly
+def _chunk_gradient(model, space, z, rows, weights) -> Float[Array, " d"]:
+    return jax.grad(lambda z: weights @ model.log_likelihood(space.unflatten(z), rows))(z)
+
+
+def name_bad_potential(model, space, chunk: Chunk, at: Embedding) -> None:
+    """Raise an error that names the first row and draw with a non-finite potential."""
+    rows, _ = pad(chunk, chunk.n_rows)
+    values = np.asarray(row_potentials(model, space, at, rows))[: chunk.n_rows]
+    bad = np.argwhere(~np.isfinite(values))
+    if not len(bad):
+        raise ModelError(
+            "The log-likelihoods of the rows are finite, but too large to be added up or squared "
+            "in double precision; look at the model's units, or give it a narrower prior."
+        )
+    row, place = bad[0]
+    raise PotentialError(chunk.start + int(row), str(values[row, place]), at.describe(place))
