@@ -87,7 +87,8 @@ class PassOf:
                 name_bad_potential(self.model, self.space, chunk, at)
         first, second = _exponentials_of(chunk, key)
         with np.errstate(divide="ignore"):
-            reservoirs = _reservoirs(chunk, (first / squares, second), self.places)
+            scores = (first / squares, second)
+        reservoirs = tuple(Reservoir.of(chunk, one, self.places) for one in scores)
         return Partial.of((totals, np.sqrt(squares).sum()), reservoirs)
 
 
@@ -105,21 +106,19 @@ class SampleOf:
     def __call__(self, chunk: Chunk, at: Values, key: jax.Array, expansion: Expansion) -> Partial:
         with jax.enable_x64(True):
             rows, mask = pad(chunk, self.size)
-            # all are begun before the first is waited for
             sums, variances = expand_and_measure(
                 self.model, self.space, expansion, rows, mask, at.draws
             )
             totals = np.zeros(0)
             if at.size:
-                totals = chunk_totals(self.model, self.space, at, rows, mask)
-            first, second = _exponentials_of(chunk, key)
-            totals = np.asarray(totals)
+                totals = np.asarray(chunk_totals(self.model, self.space, at, rows, mask))
             if not np.isfinite(totals).all():
                 name_bad_potential(self.model, self.space, chunk, at)
-            sums = [np.asarray(part) for part in sums]
+        first, second = _exponentials_of(chunk, key)
         odds = 0.1 + 0.9 * np.sqrt(np.asarray(variances)[: chunk.n_rows]) / self.scale
         scores = [np.where(one < self.cut, one, np.inf) for one in (first / odds, second / odds)]
-        return Partial.of((totals, *sums), _reservoirs(chunk, scores, self.places))
+        reservoirs = tuple(Reservoir.of(chunk, one, self.places) for one in scores)
+        return Partial.of((totals, *sums), reservoirs)
 
 
 def _exponentials_of(chunk: Chunk, key: jax.Array) -> np.ndarray:
@@ -129,27 +128,18 @@ def _exponentials_of(chunk: Chunk, key: jax.Array) -> np.ndarray:
         return row_exponentials(key, numbers).T
 
 
-def _reservoirs(
-    chunk: Chunk, scores: Sequence[np.ndarray], places: int
-) -> tuple[Reservoir, Reservoir]:
-    first, second = scores
-    return Reservoir.of(chunk, first, places), Reservoir.of(chunk, second, places)
-
-
 @dataclass(frozen=True)
 class GradientOf:
-    """Chunk -> gradient of Σ f_n at one point."""
+    """Chunk -> value and gradient of Σ f_n at one point."""
 
     model: AbstractModel
     space: ParameterSpace
     size: int = 0
 
-    def __call__(self, chunk: Chunk, at: Values) -> Sum:
+    def __call__(self, chunk: Chunk, at: Values) -> Partial:
         with jax.enable_x64(True):
             rows, mask = pad(chunk, self.size)
-            return Sum.of(
-                np.asarray(_chunk_gradient(self.model, self.space, at.draws[0], rows, mask))
-            )
+            return Partial.of(_chunk_gradient(self.model, self.space, at.draws[0], rows, mask))
 
 
 @dataclass(frozen=True)
@@ -283,8 +273,11 @@ def _chunk_curvature(model, space, z, rows, weights):
 
 
 @compiled_quickly
-def _chunk_gradient(model, space, z, rows, weights) -> Float[Array, " d"]:
-    return jax.grad(lambda z: weights @ model.log_likelihood(space.unflatten(z), rows))(z)
+def _chunk_gradient(model, space, z, rows, weights) -> tuple[Float[Array, ""], Float[Array, " d"]]:
+    def total(z):
+        return weights @ model.log_likelihood(space.unflatten(z), rows)
+
+    return jax.value_and_grad(total)(z)
 
 
 def name_bad_potential(model, space, chunk: Chunk, at: Embedding) -> None:

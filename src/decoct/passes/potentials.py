@@ -64,6 +64,9 @@ POTENTIALS_PER_CHUNK = 4_100_000
 """Potentials held at once: 33 MB, the most that `memory` can keep for the next chunk. With fewer
 the fixed cost of a chunk, a millisecond, shows; nearer the caches they are no faster."""
 
+MOST_ROWS = 65_536
+"""Rows of a chunk."""
+
 DIRECTIONS = 8
 """Directions that fewer are padded to, so that one program serves them."""
 
@@ -334,10 +337,13 @@ class Potentials:
         self.counts.evaluations += n * evaluations
         return _curvature(total)
 
-    def gradient(self, z: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
-        """Return Σ_n ∇f_n(z), in one pass; not finite where a row's is not."""
+    def value_and_gradient(
+        self, z: Float[np.ndarray, " d"]
+    ) -> tuple[float, Float[np.ndarray, " d"]]:
+        """Return Σ_n f_n(z) and Σ_n ∇f_n(z), in one pass; not finite where a row's is not."""
         fn = GradientOf(self.model, self.space)
-        return self._walk(fn, np.asarray(z)[None], evaluations=2).rounded()
+        value, gradient = self._walk(fn, np.asarray(z)[None], evaluations=2).rounded()
+        return float(value), gradient
 
     def expand(self, at: Expansion, strict: bool = True) -> Curvature:
         """Return Σ_n q_n over all rows, in one pass; ``strict`` as for `curvature`."""
@@ -406,7 +412,11 @@ class Potentials:
         """One pass: ``fn(chunk, at, *broadcast)`` over all chunks, added up in any order."""
         with jax.enable_x64(True), _renumbered(self.numbers):
             at = as_embedding(at)
-            size = chunk_rows(max(at.size, evaluations or 1))
+            # wide rows are large themselves, however few potentials are evaluated of each
+            size = chunk_rows(max(at.size, evaluations or 1, self.dim))
+            if evaluations is not None and evaluations > self.dim:
+                # d × d sums of a chunk take as long as 16 d rows
+                size = max(size, min(MOST_ROWS, 2 ** int(np.ceil(np.log2(16 * self.dim)))))
             # The chunk's jitted function pads to ``size``; every engine may cut where it likes.
             fn = replace(fn, size=size)
             result = self.rows.map_reduce(fn, Associative(), at, *broadcast, size=size)
@@ -418,7 +428,7 @@ class Potentials:
 def chunk_rows(n_draws: int) -> int:
     """Return a power of two of rows whose potentials at ``n_draws`` draws stay near the caches."""
     rows = max(1, POTENTIALS_PER_CHUNK // max(1, n_draws))
-    return int(np.clip(2 ** int(np.log2(rows)), 256, 65_536))
+    return int(np.clip(2 ** int(np.log2(rows)), 256, MOST_ROWS))
 
 
 @contextmanager

@@ -32,7 +32,7 @@ from decoct.runtime.randomness import host_rng
 from decoct.samplers.base import log_densities
 from decoct.samplers.laplace import find_mode, gaussian_at, prior_curvature
 from decoct.samplers.modes import MOST_PARAMETERS, find_modes
-from decoct.stats.divergences import Gaussian
+from decoct.stats.divergences import Gaussian, kl_gaussian
 
 POINTS = 16
 """K, points that the derivatives of a model without a linear predictor are averaged over."""
@@ -40,16 +40,17 @@ POINTS = 16
 STEP = 0.05
 """Length of the last step, in posterior standard deviations, at which the search ends."""
 
-WIDTH = 0.5
-"""Most relative error of a variance of the Gaussian that expansions of a large table are smoothed
-over: what its subsample says, where the mean is that of all rows."""
+SETTLED, NEAR = 1e-5, 0.5
+"""An expansion of all rows of a large table is taken where the subsample says that another would
+move its Gaussian by at most so many nats a parameter, and where it is so near that the subsample
+can tell: in each coordinate, the step in sd, and the relative error of the variance."""
 
 MOST_EVALUATIONS = 20
 """Evaluations of a search on all rows of a table, or on a subsample."""
 
-GRADIENTS = 2
-"""Gradients of all rows of a large table before its first expansion. The curvature of the subsample
-is right to a few per cent, and so is a step of tens of standard deviations; the next is of one."""
+MOST_GRADIENTS = 6
+"""Gradients of all rows of a large table before its first expansion. Each step is as wrong as the
+curvature of the subsample: by a few per cent of its length, or half of it at 1,000 parameters."""
 
 MOST_PASSES = 6
 """Expansions of all rows of a large table."""
@@ -123,7 +124,11 @@ class NoExpansionError(Exception):
 
 
 def expand_table(
-    problem: Problem, pilot: Selection, seen: Selection | None, key: jax.Array, sampled: int = 0
+    problem: Problem,
+    pilot: Selection,
+    seen: Selection | None,
+    key: jax.Array,
+    sampled_rows: int = 0,
 ) -> ExpandedTable:
     """Expand all rows about the Gaussian nearest to the posterior.
 
@@ -133,7 +138,7 @@ def expand_table(
         Weighted rows whose posterior mode is where the search begins.
     seen
         A uniform subsample of a large table; None searches with passes over all rows.
-    sampled
+    sampled_rows
         Rows to draw by remainder, twice, from a large table.
 
     Raises
@@ -150,37 +155,62 @@ def expand_table(
         directions = antithetic(rng, POINTS, problem.dim)
         _require_one_mode(problem, pilot, gaussian_at(mode), rng)
     search = _Search(problem, directions)
-    factor = np.linalg.cholesky(gaussian_at(mode).cov)
+    start = Expansion.over(mode.z, np.linalg.cholesky(gaussian_at(mode).cov), directions)
     if seen is None:
-        return search.run(search.over_all_rows, mode.z, factor, MOST_EVALUATIONS)
-    weights = np.full(seen.size, problem.n_rows / seen.size)
+        return search.run(search.over_all_rows, search.evaluated(search.over_all_rows, start))
+    scale = problem.n_rows / seen.size
+    weights, some = np.full(seen.size, scale), potentials.restricted(seen.pool)
 
     def from_subsample(at: Expansion) -> Curvature:
         return potentials.expand_rows(seen.rows, weights, at)
 
-    def from_difference(known: Curvature, at: Expansion) -> ExpandedTable:
-        """Search on, from where ``known`` is better than what the subsample says."""
-        sampled = from_subsample(at)
+    def from_difference(known: ExpandedTable, sampled: Curvature) -> ExpandedTable:
+        """Search on, from where more is known than what the subsample says."""
+        there = known.at
 
-        def corrected(there: Expansion) -> Curvature:
-            delta = np.asarray(there.centre) - np.asarray(at.centre)
-            return _difference(known, sampled, from_subsample(there), delta)
+        def corrected(at: Expansion) -> Curvature:
+            delta = np.asarray(at.centre) - np.asarray(there.centre)
+            return _difference(known.sums, sampled, from_subsample(at), delta)
 
-        return search.run(corrected, np.asarray(at.centre), np.asarray(at.factor), MOST_EVALUATIONS)
+        start = search.over(np.asarray(there.centre), known.precision)
+        return search.run(corrected, search.evaluated(corrected, start))
 
-    found = search.run(from_subsample, mode.z, factor, MOST_EVALUATIONS)
-    for _ in range(GRADIENTS):
-        here, sums = np.asarray(found.at.centre), from_subsample(found.at)
-        taylor = Expansion.over(here, np.zeros_like(factor), directions)
-        more = potentials.gradient(here) - from_subsample(taylor).gradient
-        found = from_difference(sums._replace(gradient=sums.gradient + more), found.at)
-    for _ in range(MOST_PASSES):
-        found = expanded_at(problem, found.at, seen, jax.random.fold_in(key, 1), sampled)
-        moved, spread = search.lengths(found, search.step(found))
-        if moved <= STEP and spread <= WIDTH:
-            return found
-        found = from_difference(found.sums, found.at)
-    return expanded_at(problem, found.at, seen, jax.random.fold_in(key, 1), sampled)
+    def with_gradient(found: ExpandedTable, gradient: np.ndarray) -> ExpandedTable:
+        """Search on, from the gradient of all rows and the curvature of the subsample."""
+        sampled = from_subsample(found.at)
+        more = gradient - scale * some.value_and_gradient(np.asarray(found.at.centre))[1]
+        sums = sampled._replace(gradient=sampled.gradient + more)
+        return from_difference(search.evaluated(lambda _: sums, found.at), sampled)
+
+    found = search.run(from_subsample, search.evaluated(from_subsample, start))
+    earlier, height, before = found, -np.inf, 0.0
+    for _ in range(MOST_GRADIENTS):
+        here = np.asarray(found.at.centre)
+        value, gradient = potentials.value_and_gradient(here)
+        value += float(potentials.log_prior(here[None])[0])
+        if not value >= height:  # rows that the subsample lacks: a gradient alone leads astray
+            found = earlier
+            break
+        earlier, height = found, value
+        found = with_gradient(found, gradient)
+        delta = np.asarray(found.at.centre) - here
+        moved = float(np.sqrt(delta @ found.precision @ delta))
+        if moved**2 <= STEP * max(moved, before):  # the next step would be as much shorter
+            break
+        before = moved
+    at, best = found.at, None
+    for left in reversed(range(MOST_PASSES)):
+        found = expanded_at(problem, at, seen, jax.random.fold_in(key, 1), sampled_rows)
+        if left and best is not None and search.bound(found) < search.bound(best):
+            at = search.halfway(best.at, at)
+            continue
+        best, again = found, from_difference(found, from_subsample(found.at))
+        gained = kl_gaussian(search.gaussian(found), search.gaussian(again))
+        settled = gained <= SETTLED * problem.dim
+        if not left or (search.distance(found) <= NEAR and settled):
+            break
+        at = again.at
+    return found
 
 
 def _require_one_mode(
@@ -203,7 +233,7 @@ def expanded_at(
     at: Expansion,
     seen: Selection | None = None,
     key: jax.Array | None = None,
-    sampled: int = 0,
+    sampled_rows: int = 0,
 ) -> ExpandedTable:
     """Return the expansion of all rows there; parameters and errors are those of `expand_table`."""
     search, potentials = _Search(problem, np.zeros((1, problem.dim))), problem.potentials
@@ -214,7 +244,7 @@ def expanded_at(
         normal = host_rng(key).standard_normal((DRAWS, problem.dim))
         draws = np.asarray(at.centre) + normal @ np.asarray(at.factor).T
     few = {name: column[:SCALE_ROWS] for name, column in seen.rows.items()}
-    sums, sample, _ = sample_rows(potentials, at, sampled, few, key, draws)
+    sums, sample, _ = sample_rows(potentials, at, sampled_rows, few, key, draws)
     return search.evaluated(lambda _: sums, at)._replace(sample=sample)
 
 
@@ -259,24 +289,21 @@ class _Search:
     def run(
         self,
         evaluate: Callable[[Expansion], Curvature],
-        centre: Float[np.ndarray, " d"],
-        factor: Float[np.ndarray, "d d"],
-        most: int,
+        here: ExpandedTable,
     ) -> ExpandedTable:
-        """Step from N(centre, LLᵀ) until steps are shorter than `STEP`, or evaluations run out."""
-        here = self.evaluated(evaluate, Expansion.over(centre, factor, self.directions))
-        bound, length = self._bound(here), 1.0
-        for _ in range(most - 1):
+        """Step on until steps are shorter than `STEP`, or evaluations run out."""
+        bound, length = self.bound(here), 1.0
+        for _ in range(MOST_EVALUATIONS - 1):
             step = self.step(here)
-            if max(self.lengths(here, step)) <= STEP:
+            if self._length(here, step) <= STEP:
                 break
             try:
                 there = self.evaluated(evaluate, self._moved(here, step, length))
             except NoExpansionError:
                 length *= 0.5
                 continue
-            if self._bound(there) >= bound - 1e-9 * (1.0 + abs(bound)):
-                here, bound, length = there, self._bound(there), min(1.0, 2.0 * length)
+            if self.bound(there) >= bound - 1e-9 * (1.0 + abs(bound)):
+                here, bound, length = there, self.bound(there), min(1.0, 2.0 * length)
             else:
                 length *= 0.5
         return here
@@ -284,22 +311,43 @@ class _Search:
     def _moved(self, here: ExpandedTable, step: np.ndarray, length: float) -> Expansion:
         old = np.linalg.inv(np.asarray(here.at.factor))
         precision = (1.0 - length) * old.T @ old + length * here.precision
+        return self.over(np.asarray(here.at.centre) + length * step, precision)
+
+    def over(self, centre: np.ndarray, precision: np.ndarray) -> Expansion:
         factor = np.linalg.inv(np.linalg.cholesky(precision)).T
-        centre = np.asarray(here.at.centre) + length * step
-        return Expansion.over(centre, _lower(factor), self.directions)
+        return Expansion.over(centre, np.linalg.cholesky(factor @ factor.T), self.directions)
+
+    def gaussian(self, here: ExpandedTable) -> Gaussian:
+        """Return the Gaussian posterior of the site of all rows."""
+        covariance = np.linalg.inv(here.precision)
+        return Gaussian(np.asarray(here.at.centre) + self.step(here), covariance)
+
+    def distance(self, here: ExpandedTable) -> float:
+        """Return how far the Gaussian of the expansion is from that of its site, by coordinate."""
+        covariance, factor = np.linalg.inv(here.precision), np.asarray(here.at.factor)
+        variances = np.diag(covariance)
+        moved = np.abs(self.step(here)) / np.sqrt(variances)
+        wider = np.abs(np.square(factor).sum(axis=1) / variances - 1.0)
+        return float(max(moved.max(), wider.max()))
+
+    def halfway(self, one: Expansion, other: Expansion) -> Expansion:
+        """Return the expansion over the mean of two means and precisions."""
+        inverses = np.linalg.inv([one.factor, other.factor])
+        precision = 0.5 * np.einsum("kij,kil->jl", inverses, inverses)
+        return self.over(0.5 * (np.asarray(one.centre) + np.asarray(other.centre)), precision)
 
     def step(self, here: ExpandedTable) -> Float[np.ndarray, " d"]:
         gradient = here.sums.gradient + self._prior(here.at).gradient
         return np.linalg.solve(here.precision, gradient)
 
-    def lengths(self, here: ExpandedTable, step: np.ndarray) -> tuple[float, float]:
-        """Return how far the fixed point is: its mean in sd, its variances relative to these."""
+    def _length(self, here: ExpandedTable, step: np.ndarray) -> float:
+        """Return how far the fixed point is, in standard deviations, of its mean and its spread."""
         moved = float(np.sqrt(step @ here.precision @ step))
         factor = np.asarray(here.at.factor)
         spread = factor.T @ here.precision @ factor - np.eye(len(step))
-        return moved, float(np.abs(np.linalg.eigvalsh(spread)).max())
+        return max(moved, float(np.abs(np.linalg.eigvalsh(spread)).max()))
 
-    def _bound(self, here: ExpandedTable) -> float:
+    def bound(self, here: ExpandedTable) -> float:
         """Return the evidence lower bound up to a constant."""
         prior, factor = self._prior(here.at), np.asarray(here.at.factor)
         covariance = factor @ factor.T
@@ -310,8 +358,3 @@ class _Search:
     def _prior(self, at: Expansion) -> Curvature:
         potentials = self.problem.potentials
         return prior_curvature(potentials.model, potentials.space, np.asarray(at.centre))
-
-
-def _lower(factor: Float[np.ndarray, "d d"]) -> Float[np.ndarray, "d d"]:
-    """Return the lower Cholesky factor of F Fᵀ."""
-    return np.linalg.cholesky(factor @ factor.T)

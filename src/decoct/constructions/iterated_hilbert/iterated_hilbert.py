@@ -47,7 +47,6 @@ from decoct.constructions.iterated_hilbert.expansion import (
 )
 from decoct.constructions.iterated_hilbert.plan import (
     FEWEST,
-    MIN_RATIO_WITH_SITE,
     ROWS,
     pilot_of,
     plan,
@@ -87,7 +86,7 @@ CERTIFYING_DRAWS = 500
 """Draws of a coreset with a site at which its KL is measured."""
 
 FITTED_A_PARAMETER = 64
-"""Fewest draws a parameter, up to 2,000, where only sampled rows are evaluated at all of them."""
+"""Fewest draws a parameter with a site, up to 2,000: remainders have more directions than that."""
 
 SITE_MATRICES = 10
 """Matrices of d × d numbers that are held at once while a table is expanded."""
@@ -164,8 +163,8 @@ class IteratedHilbert:
         draws.
     draws
         S, draws per round (four fifths to fit, one fifth held out); default
-        min(2000, max(1000, 6 M)), and 500 in place of 1000 from a million rows on; with a site at
-        least 64 d from 82,000 rows on.
+        min(2000, max(1000, 6 M)), and 500 in place of 1000 from a million rows on; with a site
+        min(2000, 64 d) at least.
     pool
         P, candidate rows per round; default max(2000, 10 M).
     pilot
@@ -291,8 +290,8 @@ class IteratedHilbert:
         size = problem.size if problem.kl is None else _likely_size(problem, state)
         effort = 1.0 if state is None else state.effort
         least = FEWEST_DRAWS if problem.n_rows < LARGE else FEWEST_DRAWS // 2
-        if self.site and problem.n_rows >= MIN_RATIO_WITH_SITE * ROWS:
-            least = max(least, FITTED_A_PARAMETER * problem.dim)  # few rows see them
+        if self.site:
+            least = max(least, FITTED_A_PARAMETER * problem.dim)
         S = int(effort * (self.draws or min(2000, max(least, 6 * size))))
         return S, int(effort * (self.pool or max(2000, 10 * size)))
 

@@ -8,7 +8,6 @@ import numpy as np
 
 from decoct.constructions.base import Plan, PlannedFits, Problem, Selection
 from decoct.constructions.iterated_hilbert.expansion import (
-    GRADIENTS,
     MOST_EVALUATIONS,
     MOST_PASSES,
     POINTS,
@@ -37,6 +36,9 @@ PER_PARAMETER = 20
 
 USUAL_ROUNDS = 3
 """Rounds over all rows that a build usually takes."""
+
+USUAL_GRADIENTS = 2
+"""Gradients of all rows of a large table that it usually takes first."""
 
 USUAL_EXPANSIONS = 3
 """Passes over all rows that the search for the expansion usually takes."""
@@ -90,8 +92,10 @@ def plan(method: IteratedHilbert, problem: Problem) -> Plan:
     else:
         if not has_predictor:
             expansion += DRAWS * (1 + POINTS)
-        usual = n * (2 * GRADIENTS + expansion) + 2 * sampled * (S + judged + expansion) + pool
-        least, passes = float(n * (2 * GRADIENTS + expansion) + sampled * S), 2
+        usual = (
+            n * (2 * USUAL_GRADIENTS + expansion) + 2 * sampled * (S + judged + expansion) + pool
+        )
+        least, passes = float(n * (2 * USUAL_GRADIENTS + expansion) + sampled * S), 2
         most_passes = MOST_PASSES + 1
     most = rows.evaluations[1] + n * (most_passes * expansion + method.max_rounds * judged) + pool
     fits = None
