@@ -1,4 +1,4 @@
-"""A Ctrl-C that comes while a callback of C code runs is raised again, and nothing else is."""
+"""A Ctrl-C that comes while a callback of C code runs is raised again, not printed."""
 
 import gc
 import os
@@ -25,18 +25,24 @@ def python_handles_ctrl_c():
 
 @pytest.fixture
 def lost(monkeypatch):
-    """Send a Ctrl-C into a callback of the garbage collector; what Python then ignores."""
-    ignored = []
-    monkeypatch.setattr(sys, "unraisablehook", lambda lost: ignored.append(lost.exc_type))
+    """Send a Ctrl-C and another error into callbacks of the garbage collector."""
+    printed = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda lost: printed.append(lost.exc_type))
 
     def callback(phase, info):
         gc.callbacks.remove(callback)
         signal.raise_signal(signal.SIGINT)
 
+    def another(phase, info):
+        gc.callbacks.remove(another)
+        raise ZeroDivisionError
+
     def send():
-        gc.callbacks.append(callback)
+        gc.callbacks.extend([callback, another])
         gc.collect()
-        assert ignored == [KeyboardInterrupt]
+        gc.collect()
+        assert callback not in gc.callbacks
+        assert printed == [ZeroDivisionError]
 
     return send
 

@@ -2,14 +2,15 @@
 
 Python raises KeyboardInterrupt wherever the main thread happens to be. If that is in a callback
 which C code made (JAX has one in the garbage collector, for example), the exception is printed as
-ignored and the program goes on. Long work therefore remembers that it was raised, and raises it
-again at the next chunk (`Interrupts`).
+ignored and the program goes on. Long work therefore remembers that it was raised, raises it again
+at the next chunk, and does not print it (`Interrupts`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -30,6 +31,7 @@ class Interrupts:
     def __init__(self) -> None:
         self._raised: BaseException | None = None
         self._handlers: dict[signal.Signals, tuple[Handler, Handler]] = {}
+        self._unraisable = sys.unraisablehook
 
     def begin(self) -> None:
         """Watch the handlers."""
@@ -41,6 +43,7 @@ class Interrupts:
                 watched = self._watched(handler)
                 self._handlers[number] = handler, watched
                 signal.signal(number, watched)
+        self._unraisable, sys.unraisablehook = sys.unraisablehook, self._report_others
 
     def check(self) -> None:
         """Raise again what a handler raised, if anything."""
@@ -52,7 +55,13 @@ class Interrupts:
         for number, (handler, watched) in self._handlers.items():
             if signal.getsignal(number) is watched:  # no other was set since
                 signal.signal(number, handler)
+        if sys.unraisablehook == self._report_others:
+            sys.unraisablehook = self._unraisable
         self._handlers = {}
+
+    def _report_others(self, unraisable: sys.UnraisableHookArgs) -> None:
+        if self._raised is None or unraisable.exc_value is not self._raised:
+            self._unraisable(unraisable)
 
     def _watched(self, handler: Handler) -> Handler:
         def watched(number: int, frame: FrameType | None) -> Any:
