@@ -66,6 +66,21 @@ def test_no_row_is_needed_where_the_log_likelihood_is_quadratic(model):
     assert np.ptp(missed) < 1e-8
 
 
+def test_few_rows_carry_the_sufficient_statistics_of_a_linear_model_with_unknown_noise():
+    """N, Xᵀ(X, y) and yᵀy are (d + 1)(d + 2)/2 numbers where a column of X is constant."""
+    rng = np.random.default_rng(0)
+    x = np.column_stack([np.ones(5000), rng.normal(size=(5000, 3))])
+    rows = {"x": x, "y": x @ [1.0, -2.0, 0.5, 0.0] + 0.7 * rng.normal(size=5000)}
+    coreset = decoct.build(LinearRegression(), rows, size=5 * 6 // 2)
+    both = np.column_stack([x, rows["y"]])
+    kept = both[coreset.indices]
+    np.testing.assert_allclose(
+        kept.T @ (coreset.weights[:, None] * kept), both.T @ both, rtol=1e-8, atol=1e-6
+    )
+    draws = coreset.sample(draws=250, chains=2, progress=False)
+    assert decoct.check(coreset, rows, draws).kl < 1e-12
+
+
 def nodes(d, count=60):
     """Points and weights of a product of Gauss-Hermite rules, for N(0, I)."""
     at, weight = np.polynomial.hermite_e.hermegauss(count)

@@ -65,7 +65,8 @@ class StreamingCoreset:
         The same seed and the same rows in the same order give the same coreset, however the rows
         were cut into batches.
     buffer
-        Rows that wait until they are compressed at once. Fewer save memory, more lose less.
+        Rows that wait until they are compressed at once. Fewer save memory; more lose less and
+        take less time.
     keep
         Most rows kept of those compressed; default ``size`` + d(d+3), 50 to 300 above ``size``.
     progress
@@ -95,7 +96,7 @@ class StreamingCoreset:
         method: Construction | None = None,
         sampler: Sampler | None = None,
         seed: int = 0,
-        buffer: int = 20_000,
+        buffer: int = 100_000,
         keep: int | None = None,
         progress: bool | None = None,
     ) -> None:
