@@ -9,10 +9,11 @@ import decoct
 from decoct import mixture, solvers
 from decoct.constructions import Hilbert
 from decoct.constructions.hilbert import weighting
+from decoct.constructions.hilbert.norms import ExactGaussian, Scores
 from decoct.data import encoded
 from decoct.errors import ModelError, RequestError
 from decoct.models import GaussianMean, LogisticRegression
-from decoct.passes.embeddings import ExactGaussian, Scores, as_embedding
+from decoct.passes.embeddings import as_embedding
 from decoct.passes.potentials import Potentials
 from decoct.runtime.precision import float64
 from decoct.samplers import NUTS, Laplace, Pathfinder

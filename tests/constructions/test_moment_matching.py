@@ -7,11 +7,11 @@ import pytest
 
 import decoct
 from decoct.constructions import MomentMatching
+from decoct.constructions.hilbert.norms import Moments
 from decoct.data.encoded import encoded
 from decoct.errors import ModelError, RequestError
 from decoct.models import LinearRegression, LogisticRegression
 from decoct.models.parameters import ParameterSpace
-from decoct.passes.embeddings import Moments
 from decoct.passes.potentials import Potentials
 from decoct.stats.divergences import Gaussian
 from tests.constructions.contract import ConstructionContract, logistic_rows  # noqa: F401

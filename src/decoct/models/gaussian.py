@@ -17,8 +17,8 @@ from jaxtyping import Array, Float
 from decoct.errors import ModelError, RowsError
 from decoct.models.base import EncodedColumns, Params, RawRows
 from decoct.models.conjugate import AbstractConjugate, gaussian_from_information
-from decoct.models.regression import HALF_LOG_2PI
 from decoct.models.validation import numeric
+from decoct.stats.divergences import HALF_LOG_2PI
 
 
 class GaussianMean(AbstractConjugate):

@@ -13,12 +13,8 @@ from jaxtyping import Array, Float
 from decoct.errors import ModelError
 from decoct.models.base import Params, RawRows
 from decoct.models.conjugate import AbstractConjugate, gaussian_from_information
-from decoct.models.regression import (
-    HALF_LOG_2PI,
-    AbstractRegression,
-    normal_log_density,
-    positive_or_none,
-)
+from decoct.models.regression import AbstractRegression, normal_log_density, positive_or_none
+from decoct.stats.divergences import HALF_LOG_2PI
 
 
 class LinearRegression(AbstractRegression, AbstractConjugate):

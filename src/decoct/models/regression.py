@@ -7,7 +7,6 @@ independent N(0, s²) priors, and potentials that depend on x_n through η_n = x
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -20,8 +19,7 @@ from decoct.data.base import Chunk, Rows
 from decoct.errors import BadValueError, ModelError, RowsError
 from decoct.models.base import AbstractModel, EncodedColumns, Params, RawRows
 from decoct.models.validation import column, numeric, row_number
-
-HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
+from decoct.stats.divergences import HALF_LOG_2PI
 
 FEW = 4
 """How many distinct values of the response `AbstractRegression.check` remembers."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -10,6 +11,8 @@ from scipy.linalg import cho_factor, cho_solve, cholesky, solve_triangular
 from scipy.special import logsumexp
 
 from decoct.stats.chains import ess_of_mean
+
+HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
 class Gaussian(NamedTuple):

@@ -1,7 +1,7 @@
 """Hilbert coresets (Campbell & Broderick 2019, Algorithm 3).
 
     1. draw μ_1..μ_S from a weighting distribution π̂                       (`decoct.weighting`)
-    2. embed every row: v_n in R^S, ⟨v_n, v_m⟩ ≈ ⟨f_n, f_m⟩_π̂, Eq. 5.7, 5.10  (`passes.embeddings`)
+    2. embed every row: v_n in R^S, ⟨v_n, v_m⟩ ≈ ⟨f_n, f_m⟩_π̂, Eq. 5.7, 5.10  (`.norms`)
     3. min ‖Σ v_n − Σ w_n v_n‖ over w ≥ 0, at most M of them positive, Eq. 3.2   (`decoct.solvers`)
 
 The tangent space is fixed by π̂ once and for all; `IteratedHilbert` renews it.
@@ -29,10 +29,11 @@ from decoct.constructions.base import (
     StepInfo,
     equal_weight_rows,
 )
+from decoct.constructions.hilbert.norms import ExactGaussian, Scores
 from decoct.constructions.hilbert.weighting import FullLaplace, Given, Weighting, as_weighting
 from decoct.constructions.registry import register
 from decoct.errors import RequestError
-from decoct.passes.embeddings import Embedding, ExactGaussian, Scores, as_embedding
+from decoct.passes.embeddings import Embedding, as_embedding
 from decoct.passes.pools import Pool
 from decoct.runtime import progress
 from decoct.runtime.checks import is_whole

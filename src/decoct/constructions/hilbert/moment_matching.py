@@ -30,10 +30,10 @@ from decoct.constructions.base import (
     equal_weight_rows,
 )
 from decoct.constructions.hilbert.hilbert import HELD_OUT, predicted
+from decoct.constructions.hilbert.norms import Moments
 from decoct.constructions.hilbert.weighting import FullLaplace
 from decoct.constructions.registry import register
 from decoct.errors import RequestError
-from decoct.passes.embeddings import Moments
 from decoct.runtime import progress
 from decoct.runtime.precision import float64
 from decoct.runtime.randomness import host_rng

@@ -31,8 +31,8 @@ from decoct.mixture.vmf.von_mises_fisher import (
     log_normaliser,
 )
 from decoct.models.base import AbstractModel, EncodedColumns, Params, RawRows
-from decoct.models.regression import HALF_LOG_2PI
 from decoct.models.validation import numeric, row_number
+from decoct.stats.divergences import HALF_LOG_2PI
 
 
 class VonMisesFisherMixture(AbstractModel):
