@@ -1,5 +1,6 @@
 """Strict JAX in tests, and the data folder for the tests that need real data."""
 
+import contextlib
 import gc
 import os
 import signal
@@ -14,6 +15,12 @@ from jaxtyping import install_import_hook
 os.environ.setdefault(
     "XLA_FLAGS", "--xla_backend_optimization_level=1 --xla_cpu_use_fusion_emitters=false"
 )
+
+# stanli's compiler is written in OCaml, which cannot start where the processor has AMX once XLA uses it.
+with contextlib.suppress(ImportError):
+    import stanli
+
+    stanli.Model(stan_code="parameters { real x; } model { x ~ normal(0, 1); }")
 
 import tests.typechecking  # noqa: F401  (the hook below names it)
 
