@@ -16,7 +16,7 @@ os.environ.setdefault(
     "XLA_FLAGS", "--xla_backend_optimization_level=1 --xla_cpu_use_fusion_emitters=false"
 )
 
-# stanli's compiler is written in OCaml, which cannot start where the processor has AMX once XLA uses it.
+# stanli's compiler cannot start once XLA uses a processor's AMX: its signal stack is too small.
 with contextlib.suppress(ImportError):
     import stanli
 
