@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.optimize import minimize
+from scipy.special import digamma, polygamma
 
 import decoct
 from decoct import models
@@ -220,3 +221,19 @@ def test_draws_have_the_moments_of_the_fit(pair):
     z = np.linalg.solve(np.linalg.cholesky(fit.cov), (drawn.flat - fit.mean).T)
     assert np.abs(z.mean(axis=1)).max() < 4.5 / np.sqrt(n)
     assert np.abs(np.cov(z, ddof=0) - np.eye(target.dim)).max() < 4.5 * np.sqrt(2 / n)
+
+
+def test_resampled_draws_are_nearer_to_the_posterior():
+    """A gamma density in log coordinates: mean ψ(a), where Laplace's is log a."""
+    shape, n = 4.0, 4000
+    model = decoct.Model(
+        lambda p, r: 0.0 * r["y"], lambda p: shape * p["z"] - jnp.exp(p["z"]), {"z": 0.5}
+    )
+    density = WeightedDensity.of(model, {"y": np.zeros(1)}, np.zeros(1))
+    drawn = Laplace(resample=True).draw(jax.random.key(0), density, n)
+    assert drawn.info["kl"] > 0.02
+    z = drawn.flat[:, 0]
+    assert len(np.unique(z)) == n
+    error = 4.0 * np.sqrt(polygamma(1, shape) / n)
+    assert error < 0.3 * (np.log(shape) - digamma(shape))
+    assert abs(z.mean() - digamma(shape)) < error

@@ -214,7 +214,7 @@ def _summary(coreset: Coreset, output: Path) -> str:
         f"{len(f['coefficients'])} coefficients",
         f"{output}: {f['size']:,} of {f['n_rows']:,} rows kept{rest}, predicted KL {kl}",
         *([f"No site: {f['no_site']}."] if f["no_site"] else []),
-        f"{f['rounds']} rounds, {f['passes']} passes over the data, {f['seconds']:.1f} s",
+        f"Rounds: {f['rounds']}; passes over the data: {f['passes']}; {f['seconds']:.1f} s",
         *out.travelled(f["traffic"]),
         f"Next: decoct sample {output} -o posterior.nc",
     ]

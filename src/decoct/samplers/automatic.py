@@ -22,6 +22,8 @@ MISFIT = 1.0
 class Automatic:
     """Exact, else Laplace q while its k-hat is at most 0.7 and KL(q‖π_w) at most 1 nat, else NUTS.
 
+    Draws of q are resampled in proportion to π_w/q where that KL is above 0.02 nats.
+
     Attributes
     ----------
     nuts
@@ -35,7 +37,7 @@ class Automatic:
         try:
             if isinstance(model, AbstractConjugate) and model.is_conjugate:
                 return Exact().draw(key, density, n)
-            draws = Laplace().draw(key, density, n)
+            draws = Laplace(resample=True).draw(key, density, n)
         except ModelError:
             return self.nuts.draw(key, density, n)
         if draws.info["khat"] <= USABLE_KHAT and draws.info["kl"] <= MISFIT:

@@ -33,6 +33,9 @@ CLIMB_STEPS = 60
 JUDGED_AT = 100
 """Fewest draws at which k-hat is computed."""
 
+CLOSE, PROPOSALS = 0.02, 8
+"""KL(q‖π_w) in nats above which draws are resampled, and of how many for each."""
+
 
 def gaussian_at(mode: Mode) -> Gaussian:
     """Return the Laplace approximation at a converged mode."""
@@ -231,9 +234,14 @@ class Laplace:
     judge
         Measure k-hat and KL, at `JUDGED_AT` draws or more. A construction that draws hundreds of
         times is a quarter cheaper without.
+    resample
+        Where KL(q‖π_w) is above 0.02 nats, draw eight times as many and keep n of them, without
+        replacement and in proportion to π_w/q (sampling importance resampling, Rubin 1988). Without
+        ``judge`` it is not known where.
     """
 
     judge: bool = True
+    resample: bool = False
 
     def draw(self, key: jax.Array, density: WeightedDensity, n: int) -> Draws:
         mode = find_mode(density)
@@ -243,9 +251,18 @@ class Laplace:
         if not self.judge:
             return Draws(gaussian.sample(host_rng(key), n)[None], "laplace")
         # k-hat needs a tail to look at, however few draws are wanted
-        z = gaussian.sample(host_rng(key), max(n, JUDGED_AT))
+        rng, most = host_rng(key), max(n, JUDGED_AT)
+        z = gaussian.sample(rng, most)
         log_ratios = log_densities(density, z) - gaussian.log_density(z)
         with np.errstate(over="ignore"):
             possible = np.isfinite(log_ratios.sum())
         kl = kl_from_log_ratios(log_ratios).reverse if possible else np.inf
-        return Draws(z[None, :n], "laplace", {"khat": pareto_khat(log_ratios), "kl": kl})
+        info = {"khat": pareto_khat(log_ratios), "kl": kl}
+        if self.resample and CLOSE < kl < np.inf:
+            more = [gaussian.sample(rng, most) for _ in range(PROPOSALS - 1)]
+            ratios = [log_densities(density, one) - gaussian.log_density(one) for one in more]
+            z = np.concatenate([z, *more])
+            log_ratios = np.concatenate([log_ratios, *ratios])
+            # the n largest log ratios plus Gumbel noise: a weighted sample without replacement
+            z = z[np.argsort(-log_ratios - rng.gumbel(size=len(z)))]
+        return Draws(z[None, :n], "laplace", info)

@@ -85,8 +85,9 @@ costs rises as N."""
 CERTIFYING_DRAWS = 500
 """Draws of a coreset with a site at which its KL is measured."""
 
-FITTED_A_PARAMETER = 64
-"""Fewest draws a parameter with a site, up to 2,000: remainders have more directions than that."""
+FITTED_A_PARAMETER, CHEAP = 64, 100_000_000
+"""Fewest draws a parameter with a site, up to 2,000: remainders have more directions than that. So
+many draws in any case as make this many potentials, up to 2,000."""
 
 SITE_MATRICES = 10
 """Matrices of d × d numbers that are held at once while a table is expanded."""
@@ -164,7 +165,7 @@ class IteratedHilbert:
     draws
         S, draws per round (four fifths to fit, one fifth held out); default
         min(2000, max(1000, 6 M)), and 500 in place of 1000 from a million rows on; with a site
-        min(2000, 64 d) at least.
+        min(2000, max(64 d, 10⁸/N)) at least.
     pool
         P, candidate rows per round; default max(2000, 10 M).
     pilot
@@ -291,7 +292,7 @@ class IteratedHilbert:
         effort = 1.0 if state is None else state.effort
         least = FEWEST_DRAWS if problem.n_rows < LARGE else FEWEST_DRAWS // 2
         if self.site:
-            least = max(least, FITTED_A_PARAMETER * problem.dim)
+            least = max(least, FITTED_A_PARAMETER * problem.dim, CHEAP // problem.n_rows)
         S = int(effort * (self.draws or min(2000, max(least, 6 * size))))
         return S, int(effort * (self.pool or max(2000, 10 * size)))
 
@@ -480,7 +481,7 @@ class IteratedHilbert:
                 return again._replace(
                     rows_only=FAR, with_site=chosen, reference_kl=tangent.reference_kl
                 )
-            if state.with_site:
+            if state.with_site and outcome is not Status.UNKNOWN:
                 both = zip(problem.sizes, state.with_site, chosen, strict=True)
                 chosen = tuple(min(two[: 1 + size], key=_nats) for size, *two in both)
             if any(one.predicted_kl is None for one in chosen):
