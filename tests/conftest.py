@@ -59,7 +59,7 @@ for option, value in KEPT.items():
     os.environ[option.upper()] = str(value)  # for processes that tests start
 
 
-MOST_MAPS = 12_000
+MOST_MAPS = 2_500
 """Memory maps of a process above which compiled programs are let go; Linux allows 65,530."""
 
 

@@ -38,6 +38,9 @@ BLOCK = 4096
 """Rows that a kernel takes at once: of more, XLA's sums over draws miss the caches at every step,
 of fewer it does not vectorise them. 64 draws of 32,768 rows: 2 and 4.6 times as fast."""
 
+ODDS = "odds of a row"
+"""Name of the column that a sampled row carries its odds in."""
+
 NORM_DRAWS = 128
 """Draws that ‖g_n‖² is estimated from: it only sets the odds of entering the pool."""
 
@@ -85,7 +88,7 @@ class PassOf:
             squares = squares[: chunk.n_rows] * (at.size / few.size)
             if not (np.isfinite(totals).all() and np.isfinite(squares).all()):
                 name_bad_potential(self.model, self.space, chunk, at)
-        first, second = _exponentials_of(chunk, key)
+        first, second = row_exponentials(key, chunk.start, chunk.n_rows)
         with np.errstate(divide="ignore"):
             scores = (first / squares, second)
         reservoirs = tuple(Reservoir.of(chunk, one, self.places) for one in scores)
@@ -114,18 +117,12 @@ class SampleOf:
                 totals = np.asarray(chunk_totals(self.model, self.space, at, rows, mask))
             if not np.isfinite(totals).all():
                 name_bad_potential(self.model, self.space, chunk, at)
-        first, second = _exponentials_of(chunk, key)
+        first, second = row_exponentials(key, chunk.start, chunk.n_rows)
         odds = 0.1 + 0.9 * np.sqrt(np.asarray(variances)[: chunk.n_rows]) / self.scale
         scores = [np.where(one < self.cut, one, np.inf) for one in (first / odds, second / odds)]
-        reservoirs = tuple(Reservoir.of(chunk, one, self.places) for one in scores)
+        known = Chunk(chunk.start, {**chunk.columns, ODDS: odds})
+        reservoirs = tuple(Reservoir.of(known, one, self.places) for one in scores)
         return Partial.of((totals, *sums), reservoirs)
-
-
-def _exponentials_of(chunk: Chunk, key: jax.Array) -> np.ndarray:
-    """Return two standard exponential numbers of every row, as rows."""
-    with jax.enable_x64(True):
-        numbers = chunk.start + np.arange(chunk.n_rows, dtype=np.uint64)
-        return row_exponentials(key, numbers).T
 
 
 @dataclass(frozen=True)

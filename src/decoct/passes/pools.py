@@ -12,12 +12,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, UInt
+from jaxtyping import Float, Int
 
 from decoct.data.base import Chunk, Columns
-from decoct.runtime.precision import compiled_quickly
 
 
 class Pool(NamedTuple):
@@ -31,9 +29,6 @@ class Pool(NamedTuple):
         rows = {name: column[places] for name, column in self.rows.items()}
         return Pool(self.indices[places], rows)
 
-
-BLOCK = 8192
-"""Rows whose random numbers are made at once, by one program for all tables."""
 
 EMPTY_POOL = Pool(np.zeros(0, dtype=np.int64), {})
 
@@ -83,19 +78,12 @@ class Reservoir:
         return Reservoir(self.places, self.scores[which], self.indices[which], rows)
 
 
-def row_exponentials(key: jax.Array, numbers: UInt[np.ndarray, " n"]) -> Float[np.ndarray, "n 2"]:
-    """Return two standard exponential numbers for each global row number."""
-    n = len(numbers)
-    padded = np.concatenate([numbers, np.zeros(-n % BLOCK, dtype=np.uint64)])
-    parts = [_exponentials(key, one) for one in padded.reshape(-1, BLOCK)]
-    return np.concatenate([np.asarray(part) for part in parts])[:n] if parts else np.zeros((0, 2))
+def row_exponentials(key: jax.Array, start: int, n: int) -> Float[np.ndarray, "2 n"]:
+    """Return two standard exponential numbers for each of n rows from global number ``start`` on.
 
-
-@compiled_quickly
-def _exponentials(key, numbers) -> Float[Array, "n 2"]:
-    def one(number):
-        high, low = number >> 32, number & 0xFFFFFFFF
-        row_key = jax.random.fold_in(jax.random.fold_in(key, high), low)
-        return jax.random.exponential(row_key, (2,), dtype=jnp.float64)
-
-    return jax.vmap(one)(numbers)
+    Philox counts: a row takes two of the four numbers that a step of its counter gives.
+    """
+    counter = np.random.Philox(key=np.asarray(jax.random.key_data(key)).astype(np.uint64))
+    numbers = np.random.Generator(counter.advance(start // 2))
+    uniform = numbers.random((n + start % 2, 2))[start % 2 :]
+    return -np.log1p(-uniform.T)

@@ -21,8 +21,9 @@ import numpy as np
 from jaxtyping import Float
 
 from decoct.data.base import Columns
+from decoct.passes.chunk_sums import ODDS
 from decoct.passes.expansions import Expansion
-from decoct.passes.pools import Pool, merge_pools, row_exponentials
+from decoct.passes.pools import Pool, merge_pools
 from decoct.passes.potentials import Curvature, Potentials
 
 DRAWS = 12
@@ -117,14 +118,11 @@ def sample_rows(
     cut = np.inf if size >= potentials.n_rows else 4.0 * size / potentials.n_rows
     totals, sums, reservoirs = potentials.sampling_pass(draws, size + 1, key, at, scale, cut)
     halves = []
-    for which, found in enumerate(reservoirs):
+    for found in reservoirs:
         order = np.argsort(found.scores)
         last = found.scores[order[size]] if len(order) > size else cut
         order = order[:size]
-        with jax.enable_x64(True):
-            numbers = found.indices[order].astype(np.uint64)
-            exponentials = row_exponentials(key, numbers)[:, which]
-        weights = -1.0 / np.expm1(-exponentials / found.scores[order] * last)
         rows = {name: column[order] for name, column in found.rows.items()}
+        weights = -1.0 / np.expm1(-rows.pop(ODDS) * last)
         halves.append(SampledRows(found.indices[order], rows, weights))
     return SampledTable(sums, RowSample(*halves), totals)
