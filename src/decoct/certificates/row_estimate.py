@@ -26,15 +26,12 @@ from jaxtyping import Float
 
 from decoct.passes.expansions import NODES, Expansion
 from decoct.passes.potentials import Potentials
-from decoct.passes.row_samples import DRAWS, sample_rows
+from decoct.passes.row_samples import DRAWS, SCALE_ROWS, sample_rows
 from decoct.stats.chains import GOOD_KHAT
 from decoct.stats.verdict import SMALL_KL, USABLE_KL, Judgement, judge
 
 SAMPLE = 4000
 """Rows of each of the two samples: with a site alone, the standard error is about 2 % of the KL."""
-
-SCALE_ROWS = 1000
-"""Evenly spaced rows that the scale of the odds comes from."""
 
 TOLERANCE = 0.1
 """Most error by the sampling of rows, relative to the KL."""

@@ -104,13 +104,15 @@ class SampleOf:
     places: int
     scale: float
     cut: float
+    has_predictor: bool
     size: int = 0
 
     def __call__(self, chunk: Chunk, at: Values, key: jax.Array, expansion: Expansion) -> Partial:
         with jax.enable_x64(True):
             rows, mask = pad(chunk, self.size)
+            draws = at.draws[:0] if self.has_predictor else at.draws  # one program for all counts
             sums, variances = expand_and_measure(
-                self.model, self.space, expansion, rows, mask, at.draws
+                self.model, self.space, expansion, rows, mask, draws
             )
             totals = np.zeros(0)
             if at.size:

@@ -27,6 +27,8 @@ from decoct.errors import PotentialError
 from decoct.models.base import OF_FUNCTIONS, AbstractModel
 from decoct.models.parameters import ParameterSpace
 from decoct.passes.chunk_sums import (
+    BLOCK,
+    FEWEST,
     CurvatureOf,
     GradientOf,
     Partial,
@@ -227,7 +229,8 @@ class Potentials:
         as in `remainder_deviations`; see `passes.row_samples`. What is not finite in the sums is
         left for the caller to see.
         """
-        fn = SampleOf(self.model, self.space, min(size, self.n_rows), scale, cut)
+        places = min(size, self.n_rows)
+        fn = SampleOf(self.model, self.space, places, scale, cut, self.has_predictor)
         cost = self._expansion_cost(expansion) + len(at)
         if not self.has_predictor:
             cost += len(at) * expansion.points
@@ -245,7 +248,8 @@ class Potentials:
         """
         n = columns_length(rows)
         columns, mask = pad(Chunk(0, rows), n)
-        found = expand_and_measure(self.model, self.space, at, columns, mask, jnp.asarray(draws))
+        needed = jnp.asarray(draws[:0] if self.has_predictor else draws)
+        found = expand_and_measure(self.model, self.space, at, columns, mask, needed)
         self.counts.evaluations += n * self._expansion_cost(at)
         return np.sqrt(np.asarray(found[1])[:n])
 
@@ -417,6 +421,7 @@ class Potentials:
             if evaluations is not None and evaluations > self.dim:
                 # d × d sums of a chunk take as long as 16 d rows
                 size = max(size, min(MOST_ROWS, 2 ** int(np.ceil(np.log2(16 * self.dim)))))
+            size = even_size(self.n_rows, size)
             # The chunk's jitted function pads to ``size``; every engine may cut where it likes.
             fn = replace(fn, size=size)
             result = self.rows.map_reduce(fn, Associative(), at, *broadcast, size=size)
@@ -429,6 +434,12 @@ def chunk_rows(n_draws: int) -> int:
     """Return a power of two of rows whose potentials at ``n_draws`` draws stay near the caches."""
     rows = max(1, POTENTIALS_PER_CHUNK // max(1, n_draws))
     return int(np.clip(2 ** int(np.log2(rows)), 256, MOST_ROWS))
+
+
+def even_size(n: int, size: int) -> int:
+    """Return at most ``size`` rows, for n of them to make chunks alike: one program for all."""
+    count, unit = -(-n // size), min(BLOCK, FEWEST if size <= BLOCK else BLOCK)
+    return size if count == 1 else min(size, -(-n // (count * unit)) * unit)
 
 
 @contextmanager

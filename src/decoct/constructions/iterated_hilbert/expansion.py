@@ -27,7 +27,7 @@ from decoct.constructions.base import Problem, Selection
 from decoct.models.site import GaussianSite
 from decoct.passes.expansions import Expansion, antithetic
 from decoct.passes.potentials import Curvature, Potentials
-from decoct.passes.row_samples import DRAWS, RowSample, sample_rows
+from decoct.passes.row_samples import DRAWS, SCALE_ROWS, RowSample, sample_rows
 from decoct.runtime.randomness import host_rng
 from decoct.samplers.base import log_densities
 from decoct.samplers.laplace import find_mode, gaussian_at, prior_curvature
@@ -54,9 +54,6 @@ curvature of the subsample: by a few per cent of its length, or half of it at 1,
 
 MOST_PASSES = 6
 """Expansions of all rows of a large table."""
-
-SCALE_ROWS = 2048
-"""Rows that the mean remainder is estimated from."""
 
 MODE_DRAWS = 100
 """Draws of the Laplace approximation that the search for other modes begins from."""
