@@ -14,7 +14,7 @@ from decoct.constructions.iterated_hilbert.expansion import (
     expanded_at,
 )
 from decoct.data import encoded
-from decoct.errors import RequestError
+from decoct.errors import RequestError, ShortBuildWarning
 from decoct.models import GaussianMean, LinearRegression, LogisticRegression, PoissonRegression
 from decoct.passes.expansions import Expansion
 from decoct.passes.potentials import Potentials
@@ -273,6 +273,32 @@ def test_forty_rows_hold_rare_levels():
     assert certificate.kl < 5e-3
     assert forty.site is not None
     assert none.report.predicted_kl > 5e-3
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_forty_rows_hold_rare_levels_that_the_subsample_lacks():
+    rows, model = rare_levels(100_000), LogisticRegression(prior_scale=1.0)
+    coreset = decoct.build(model, rows, size=40)
+    certificate = decoct.check(coreset, rows, coreset.sample(draws=500, seed=1), exact=True)
+    assert coreset.site is not None
+    assert certificate.kl < 1e-3
+    assert certificate.kl < 3.0 * coreset.report.predicted_kl + 1e-4
+
+
+def test_no_row_and_no_site_is_the_prior():
+    """No site: modes at ±θ. Size 0 keeps nothing, and says so."""
+    rng = np.random.default_rng(0)
+    rows = {"y": 4.0 + rng.normal(size=400)}
+    model = decoct.Model(
+        lambda p, r: -0.5 * (r["y"] - p["a"] ** 2) ** 2, lambda p: -0.5 * p["a"] ** 2, {"a": 1.0}
+    )
+    with pytest.warns(ShortBuildWarning, match="say nothing"):
+        coreset = decoct.build(model, rows, size=0)
+    assert coreset.site is None
+    assert not coreset.report.status.ok
+    z = coreset.sample(draws=1000, chains=4)["unconstrained_posterior"]["z"].to_numpy().ravel()
+    assert abs(z.mean()) < 0.1
+    assert abs(z.std() - 1.0) < 0.1
 
 
 def test_a_build_of_poisson_counts_needs_few_rows():

@@ -61,6 +61,15 @@ class RowSample(NamedTuple):
     def pool(self) -> Pool:
         return merge_pools(*(Pool(half.indices, half.rows) for half in self))
 
+    def expand(self, potentials: Potentials, at: Expansion) -> Curvature:
+        """Return an estimate of Σ_n q_n over all rows."""
+        one, other = (potentials.expand_rows(half.rows, half.weights, at) for half in self)
+        return Curvature(
+            0.5 * (one.value + other.value),
+            0.5 * (one.gradient + other.gradient),
+            0.5 * (one.hessian + other.hessian),
+        )
+
     def remainders(
         self, potentials: Potentials, at: Expansion, draws: Float[np.ndarray, "S d"]
     ) -> tuple[Float[np.ndarray, " S"], float]:

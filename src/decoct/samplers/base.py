@@ -83,9 +83,9 @@ class WeightedDensity(eqx.Module):
                     f"{space.dim}; they do not belong together."
                 )
             start = site.centre
-            if not columns_length(rows):
-                none = jnp.zeros(0)
-                return cls(model, space, {}, none, none, start, site)
+        if not columns_length(rows):
+            none = jnp.zeros(0)
+            return cls(model, space, {}, none, none, start, site)
         kept = np.flatnonzero(weights > 0.0)
         capacity = _capacity(max(len(kept), padded_as))
         source = np.full(capacity, kept[0] if len(kept) else 0)
@@ -96,8 +96,6 @@ class WeightedDensity(eqx.Module):
         if len(kept):
             copies = np.r_[0, len(kept) : capacity]
             shares[copies] = padded[0] / len(copies)
-        if columns_length(rows) == 0:
-            raise ValueError("A density needs at least one row, for its shapes.")
         taken = {name: column[source] for name, column in rows.items()}
         taken, padded, shares = jax.device_put((taken, padded, shares))
         return cls(

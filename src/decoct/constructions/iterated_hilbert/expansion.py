@@ -8,15 +8,16 @@ fixed point of
 maximises the evidence lower bound Σ E f_n + E log π₀ + ½ log det C (Opper & Archambeau 2009, Eq. 8;
 the prior enters by its second-order expansion). A step that lowers the bound is halved.
 
-On large tables the search runs on a uniform subsample U, first alone, then with the gradient of all
-rows in place of that of U, then with control variates: with q⁰ = Σ q⁰_n an expansion of all rows,
-Σ f_n ≈ q⁰ + (N/|U|) Σ_U (f_n − q⁰_n). A pass that expands all rows also draws those that stand for
-their remainders (`passes.row_samples`).
+On large tables the search runs on a uniform subsample, first alone, then with the gradient of all
+rows in place of its own. A pass that expands all rows also draws those that stand for their
+remainders (`passes.row_samples`). With these rows n ∈ S, their weights v_n, and q⁰ = Σ q⁰_n the
+expansion of all rows, Σ f_n ≈ q⁰ + Σ_S v_n (f_n − q⁰_n): the search goes on with that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -161,13 +162,15 @@ def expand_table(
     def from_subsample(at: Expansion) -> Curvature:
         return potentials.expand_rows(seen.rows, weights, at)
 
-    def from_difference(known: ExpandedTable, sampled: Curvature) -> ExpandedTable:
-        """Search on, from where more is known than what the subsample says."""
-        there = known.at
+    def from_difference(
+        known: ExpandedTable, estimate: Callable[[Expansion], Curvature]
+    ) -> ExpandedTable:
+        """Search on, from where more is known than what a sample of rows says."""
+        there, sampled = known.at, estimate(known.at)
 
         def corrected(at: Expansion) -> Curvature:
             delta = np.asarray(at.centre) - np.asarray(there.centre)
-            return _difference(known.sums, sampled, from_subsample(at), delta)
+            return _difference(known.sums, sampled, estimate(at), delta)
 
         start = search.over(np.asarray(there.centre), known.precision)
         return search.run(corrected, search.evaluated(corrected, start))
@@ -177,7 +180,7 @@ def expand_table(
         sampled = from_subsample(found.at)
         more = gradient - scale * some.value_and_gradient(np.asarray(found.at.centre))[1]
         sums = sampled._replace(gradient=sampled.gradient + more)
-        return from_difference(search.evaluated(lambda _: sums, found.at), sampled)
+        return from_difference(search.evaluated(lambda _: sums, found.at), from_subsample)
 
     found = search.run(from_subsample, search.evaluated(from_subsample, start))
     earlier, height, before = found, -np.inf, 0.0
@@ -198,10 +201,13 @@ def expand_table(
     at, best = found.at, None
     for left in reversed(range(MOST_PASSES)):
         found = expanded_at(problem, at, seen, jax.random.fold_in(key, 1), sampled_rows)
-        if left and best is not None and search.bound(found) < search.bound(best):
-            at = search.halfway(best.at, at)
-            continue
-        best, again = found, from_difference(found, from_subsample(found.at))
+        if best is not None and search.bound(found) < search.bound(best):
+            # samples lead astray where few rows matter much
+            at = search.run(search.over_all_rows, best).at
+            return expanded_at(problem, at, seen, jax.random.fold_in(key, 1), sampled_rows)
+        # rows drawn by remainder: those that the subsample lacks are among them
+        assert found.sample is not None
+        best, again = found, from_difference(found, partial(found.sample.expand, potentials))
         gained = kl_gaussian(search.gaussian(found), search.gaussian(again))
         settled = gained <= SETTLED * problem.dim
         if not left or (search.distance(found) <= NEAR and settled):
@@ -326,12 +332,6 @@ class _Search:
         moved = np.abs(self.step(here)) / np.sqrt(variances)
         wider = np.abs(np.square(factor).sum(axis=1) / variances - 1.0)
         return float(max(moved.max(), wider.max()))
-
-    def halfway(self, one: Expansion, other: Expansion) -> Expansion:
-        """Return the expansion over the mean of two means and precisions."""
-        inverses = np.linalg.inv([one.factor, other.factor])
-        precision = 0.5 * np.einsum("kij,kil->jl", inverses, inverses)
-        return self.over(0.5 * (np.asarray(one.centre) + np.asarray(other.centre)), precision)
 
     def step(self, here: ExpandedTable) -> Float[np.ndarray, " d"]:
         gradient = here.sums.gradient + self._prior(here.at).gradient

@@ -82,6 +82,9 @@ FEWEST_DRAWS, LARGE = 1000, 1_000_000
 """Least default S, and the rows from which on half of it will do: KL falls as 1/N, and what a draw
 costs rises as N."""
 
+TOLERABLE = 1e-5
+"""½Var in nats of totals from a sample of rows above which all rows are evaluated."""
+
 CERTIFYING_DRAWS = 500
 """Draws of a coreset with a site at which its KL is measured."""
 
@@ -313,6 +316,8 @@ class IteratedHilbert:
             result = problem.potentials.one_pass(z, P, pass_key, state.expanded.at)
         elif state.expanded is not None:
             result = self._sampled_pass(pass_key, problem, state.expanded, z, P)
+            if result.error > TOLERABLE:
+                result = problem.potentials.one_pass(z, P, pass_key, state.expanded.at)
         elif subsample is not None:
             result = self._subsampled(pass_key, problem, state, subsample, z, P)
         if result is None:
@@ -546,7 +551,9 @@ class IteratedHilbert:
             return None
         z = drawn.flat[:n]
         assert state.expanded is not None
-        totals, _ = state.expanded.totals(problem.potentials, z)
+        totals, error = state.expanded.totals(problem.potentials, z)
+        if error > TOLERABLE:
+            totals = problem.potentials.totals(z)
         return kl_from_log_ratios(totals - problem.log_likelihood(selection, z)).reverse
 
     def _smallest_for(
