@@ -39,11 +39,11 @@ def run(page, monkeypatch, folder):
 
 
 def do_less(monkeypatch):
-    """Let builds draw from Laplace approximations, and ``coreset.sample`` two chains of 500."""
+    """Let builds draw from Laplace approximations, and ``coreset.sample`` two chains of 800."""
     sample = decoct.Coreset.sample
 
     def short(self, draws, chains, *, sampler):
-        return sample(self, 500, 2, sampler=dataclasses.replace(sampler, warmup=500))
+        return sample(self, 800, 2, sampler=dataclasses.replace(sampler, warmup=500))
 
     method = decoct.constructions.IteratedHilbert(draws=300, pool=500, max_rounds=2)
     laplace = decoct.samplers.Laplace(judge=False)
@@ -78,7 +78,7 @@ def test_numpyro(monkeypatch, tmp_path):
     assert blocks == 5
     assert names["check"].ok
     assert names["draws"]["posterior"]["alpha"].dims == ("chain", "draw", "county")
-    assert names["predicted"]["y"].shape == (2, 500, 1)
+    assert names["predicted"]["y"].shape == (2, 800, 1)
     assert "Pareto k-hat" in (tmp_path / "radon.html").read_text(encoding="utf-8")
 
 
@@ -106,7 +106,7 @@ def test_bambi(monkeypatch, tmp_path):
     names, blocks = run("bambi.md", monkeypatch, tmp_path)
     assert blocks == 4
     assert names["check"].ok
-    predicted = names["predicted"]["posterior"]["mu"].to_numpy().reshape(1000, 3)
+    predicted = names["predicted"]["posterior"]["mu"].to_numpy().reshape(1600, 3)
     draws, homes = names["draws"]["posterior"], names["homes"].iloc[:3]
     wanted = draws["Intercept"] + draws["floor"] * homes["floor"].to_numpy()[0]
     wanted = wanted + draws["1|county"].sel(county__factor_dim=homes["county"].iloc[0])

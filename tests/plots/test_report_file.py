@@ -157,8 +157,8 @@ def test_the_page_names_a_sampler_that_was_chosen(own, tmp_path):
     other = decoct.build(coreset.model, rows, size=5, sampler=LAPLACE, method=method)
     other.save(tmp_path / "c.parquet")
     loaded = decoct.load(tmp_path / "c.parquet", model=coreset.model)
-    assert loaded.report.sampler == {"name": "Laplace", "judge": False}
-    says = "sampler=decoct.samplers.Laplace(judge=False), seed=0)"
+    assert loaded.report.sampler == {"name": "Laplace", "judge": False, "resample": False}
+    says = "sampler=decoct.samplers.Laplace(judge=False, resample=False), seed=0)"
     for one, named in ((loaded, True), (coreset, False)):
         page = report_page(one, title="A")
         assert (says in html.unescape(page)) is named
