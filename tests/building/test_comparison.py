@@ -197,9 +197,9 @@ def test_the_corrected_draws_are_counted(comparison):
 def test_a_site_is_part_of_the_posterior_that_is_judged(rows):
     method = {"site": IteratedHilbert(site=True)}
     model = LogisticRegression()
-    (line,) = lines_of(decoct.compare(model, rows, [5], methods=method, draws=400), "site")
-    coreset = decoct.build(model, rows, size=5, method=method["site"])
+    (line,) = lines_of(decoct.compare(model, rows, [8], methods=method, draws=400), "site")
+    coreset = decoct.build(model, rows, size=8, method=method["site"])
     found = decoct.check(coreset, rows, coreset.sample(draws=100, sampler=Laplace()))
     assert coreset.site is not None
-    assert line.kl < 1e-6
+    assert line.khat < 0.7
     assert line.kl == pytest.approx(found.kl, abs=5.0 * (line.kl_se + found.kl_se))
