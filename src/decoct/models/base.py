@@ -53,7 +53,19 @@ class AbstractModel(eqx.Module):
 
     @abc.abstractmethod
     def log_likelihood(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
+        """Return the potential f_n of every row at likelihood parameters φ, in nats; pure JAX."""
+
+    def to_likelihood_params(self, params: Params) -> Params:
+        """Return φ(θ), the pytree of what the rows depend on; pure JAX. θ itself by default.
+
+        The scales of a multilevel model's effects, which no row sees, are left to the prior. A site
+        is a quadratic in φ.
+        """
+        return params
+
+    def potentials(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
         """Return the potential f_n(θ) of every row, in nats; pure JAX."""
+        return self.log_likelihood(self.to_likelihood_params(params), rows)
 
     @abc.abstractmethod
     def log_prior(self, params: Params) -> Float[Array, ""]:
@@ -85,7 +97,7 @@ class AbstractModel(eqx.Module):
         return None
 
     def design_matrix(self, rows: Mapping[str, Array]) -> Float[Array, "n d"] | None:
-        """Return X where f_n depends on the flat parameters z through X_n·z alone, else None.
+        """Return X where f_n depends on the flat φ through X_n·φ alone, else None.
 
         Of encoded rows; pure JAX. With it, `log_likelihood_at` must give the potentials, and
         averages of their derivatives over a Gaussian become sums of nine terms.
@@ -95,7 +107,7 @@ class AbstractModel(eqx.Module):
     def log_likelihood_at(
         self, predictor: Float[Array, " n"], rows: Mapping[str, Array]
     ) -> Float[Array, " n"]:
-        """Return f_n at values of the linear predictor X_n·z; for models with `design_matrix`."""
+        """Return f_n at values of the linear predictor X_n·φ; for models with `design_matrix`."""
         raise NotImplementedError(f"{type(self).__name__} has no linear predictor.")
 
     def check(self, rows: Rows) -> None:
@@ -184,6 +196,10 @@ class Model(AbstractModel):
         Names of the columns that ``log_likelihood`` is given, which are all that is read of a
         file, and all that the coreset keeps of its rows. None for every column of the table; all
         of them must then be numeric.
+    likelihood_params
+        ``likelihood_params(params) -> φ``, a pytree of what the rows depend on; ``log_likelihood``
+        is then given φ in place of ``params``. For multilevel models: effects of groups, not their
+        scales. None: the parameters themselves.
 
     Raises
     ------
@@ -206,6 +222,7 @@ class Model(AbstractModel):
     _log_prior: Callable[..., Any]
     _init: Params
     _columns: tuple[str, ...] | None = eqx.field(static=True)
+    _likelihood_params: Callable[..., Any] | None = None
 
     def __init__(
         self,
@@ -213,11 +230,13 @@ class Model(AbstractModel):
         log_prior: Callable[[Params], Array],
         init: Params,
         columns: Sequence[str] | None = None,
+        likelihood_params: Callable[[Params], Params] | None = None,
     ) -> None:
         self._log_likelihood = log_likelihood
         self._log_prior = log_prior
         self._init = jax.tree.map(_as_array, init)
         self._columns = None if columns is None else _names(columns)
+        self._likelihood_params = likelihood_params
 
     @property
     def columns(self) -> tuple[str, ...] | None:
@@ -230,6 +249,9 @@ class Model(AbstractModel):
 
     def init(self, rows: RawRows) -> Params:
         return self._init
+
+    def to_likelihood_params(self, params: Params) -> Params:
+        return params if self._likelihood_params is None else self._likelihood_params(params)
 
     def log_likelihood(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
         try:
