@@ -114,6 +114,12 @@ class WeightedDensity(eqx.Module):
     def dim(self) -> int:
         return self.space.dim
 
+    @property
+    def has_likelihood_params(self) -> bool:
+        """Whether rows and site depend on φ(θ) other than θ."""
+        params = self.space.unflatten(jnp.asarray(self.start))
+        return self.model.to_likelihood_params(params) is not params
+
     def log_density(self, z: Float[Array, " d"]) -> Float[Array, ""]:
         """Return log π_w(z) up to a constant; pure JAX."""
         params = self.space.unflatten(z)
