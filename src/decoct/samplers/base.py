@@ -43,6 +43,8 @@ class WeightedDensity(eqx.Module):
         The model's starting point; with a site in its own parameters the site's centre.
     site
         s, the quadratic that stands for all other rows, if there is one.
+    draws : (n, D)
+        Draws of a posterior nearby, if there are any, that samplers may learn from.
     """
 
     model: AbstractModel
@@ -52,6 +54,7 @@ class WeightedDensity(eqx.Module):
     shares: Float[Array, " m"]
     start: Float[np.ndarray, " d"]
     site: GaussianSite | None = None
+    draws: Float[np.ndarray, "n D"] | None = None
 
     @classmethod
     @float64

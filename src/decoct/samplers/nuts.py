@@ -139,6 +139,9 @@ class NUTS:
     ) -> tuple[Units, Float[np.ndarray, "chains D"]]:
         """Return units learnt from short runs, and where these ended."""
         centring = Centring.of(density.model, density.space, density.start)
+        if density.draws is not None:
+            units, v = units_at(density, centring, density.draws, len(density.draws))
+            return units, v[np.arange(self.chains) % len(v)]
         z = start_of(density, centring)[None]
         units, v = units_at(density, centring, z, 1)
         v = v + 0.1 * host_rng(key).standard_normal((self.chains, density.dim))

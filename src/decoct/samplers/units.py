@@ -16,9 +16,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from decoct.passes.expansions import to_second_order
+from decoct.passes.newton import maximise
+from decoct.passes.potentials import Curvature
 from decoct.runtime.precision import float64
 from decoct.samplers.base import WeightedDensity
 from decoct.samplers.centring import Centring
+
+SCALE_EVALUATIONS, SCALE_DECREMENT = 20, 0.1
+"""Most evaluations of the search for scales, and where it ends: twice the nats to the maximum."""
 
 LEAST = 1e-3
 """Least precision, relative to that of each coordinate, that a direction is taken to have."""
@@ -71,13 +77,25 @@ class Units(eqx.Module):
 
 @float64
 def start_of(density: WeightedDensity, centring: Centring) -> Float[np.ndarray, " D"]:
-    """Return θ with φ at the centre of the site, as far as φ is entries of x."""
+    """Return θ with φ at the centre of the site, and the scales that are likeliest for it.
+
+    Where φ is no entries of x, the start that the density has.
+    """
     site, selection = density.site, centring.selection
     if site is None or selection is None:
         return np.asarray(density.start)
     everywhere = centring.everywhere
     x = np.array(from_parameters(centring, jnp.asarray(density.start)[None], everywhere)[0])
     x[selection] = site.centre
+    rest = np.setdiff1d(np.arange(len(x)), selection)
+
+    def evaluate(y: np.ndarray) -> Curvature:
+        found = _at_rest(density, centring, everywhere, jnp.asarray(x), rest, jnp.asarray(y))
+        value, gradient, hessian = (np.asarray(part) for part in found)
+        return Curvature(float(value), gradient, hessian)
+
+    if len(rest):
+        x[rest] = maximise(evaluate, x[rest], SCALE_EVALUATIONS, SCALE_DECREMENT).z
     return np.asarray(to_parameters(centring, jnp.asarray(x)[None], everywhere)[0])
 
 
@@ -131,6 +149,17 @@ def factor_of(precision: Float[np.ndarray, "D D"]) -> Float[np.ndarray, "D D"]:
         relative = (basis * np.maximum(np.abs(values), LEAST)) @ basis.T
         root = np.linalg.cholesky(relative)
     return np.linalg.inv(root).T / scale[:, None]
+
+
+@eqx.filter_jit
+def _at_rest(density: WeightedDensity, centring: Centring, mask, x, rest, y):
+    """Return value, gradient and Hessian of log π in some entries of x."""
+
+    def log_density(y):
+        z, volume = centring.to_parameters(x.at[rest].set(y), mask)
+        return density.log_density(z) + volume
+
+    return to_second_order(log_density, y)
 
 
 @eqx.filter_jit

@@ -83,12 +83,15 @@ class ExpandedTable(NamedTuple):
         whose prior is anything, minus the Hessian of Σ_n q_n + ½ Σ_i φ_i²/C_ii.
     sample
         Rows of a large table, drawn by remainder, that totals are estimated from.
+    draws : (n, D)
+        Draws of θ that the Gaussian of likelihood parameters has its moments from.
     """
 
     at: Expansion
     sums: Curvature
     precision: Float[np.ndarray, "d d"]
     sample: RowSample | None = None
+    draws: Float[np.ndarray, "n D"] | None = None
 
     def quadratic(self, draws: Float[np.ndarray, "S d"]) -> Float[np.ndarray, " S"]:
         """Return Σ_n q_n at draws of φ."""
@@ -275,7 +278,7 @@ def expanded_at(
     if not np.isfinite(np.append(sums.hessian, sums.gradient)).all():
         raise NoExpansionError(NOT_FINITE)
     precision = np.diag(1.0 / np.diag(np.asarray(at.covariance))) - sums.hessian
-    return ExpandedTable(at, sums, 0.5 * (precision + precision.T), sample)
+    return ExpandedTable(at, sums, 0.5 * (precision + precision.T), sample, draws)
 
 
 def site_alone(problem: Problem, expanded: ExpandedTable) -> Selection:

@@ -307,7 +307,8 @@ class IteratedHilbert:
         """Draw from the reference posterior and make the one pass of this round."""
         draw_key, pass_key, split_key = jax.random.split(key, 3)
         S, P = self.effort_for(problem, state)
-        draws = problem.draw(draw_key, state.reference, S)
+        near = None if state.expanded is None else state.expanded.draws
+        draws = problem.draw(draw_key, state.reference, S, near=near)
         if state.expanded is not None and draws.sampler == "nuts":
             state = self._expanded_again(pass_key, problem, state, state.expanded, draws.flat[:S])
         # Chains come one after the other; mixed up, both parts see all of them.
@@ -549,7 +550,8 @@ class IteratedHilbert:
         """Return KL(π_w‖π) at draws of π_w; None where chains disagree."""
         n = min(CERTIFYING_DRAWS, len(tangent.draws))
         padded_as = max(problem.size, state.reference.size)
-        drawn = problem.draw(key, selection, n, tangent.draws.mean(axis=0), padded_as)
+        start = tangent.draws.mean(axis=0)
+        drawn = problem.draw(key, selection, n, start, padded_as, tangent.draws)
         if drawn.info.get("rhat", 1.0) > MAX_RHAT:
             return None
         z = drawn.flat[:n]

@@ -11,6 +11,8 @@ of π given the parameters that φ does not depend on, such as scales, at their 
 
 from __future__ import annotations
 
+from functools import partial
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -60,16 +62,18 @@ def expand_by_draws(
         Derivatives are not finite.
     """
     potentials, d = problem.potentials, problem.likelihood_dim
-    z, near = _find_start(problem, seen)
+    z, gaussian = _find_start(problem, seen)
     directions = np.zeros((1, d))
     if not potentials.has_predictors:
         directions = antithetic(host_rng(key), POINTS, d)
-    at = Expansion.over(near.mean, np.linalg.cholesky(near.cov), directions)
+    at = Expansion.over(gaussian.mean, np.linalg.cholesky(gaussian.cov), directions)
     found = expanded_at(problem, at, seen, key, sampled_rows, z[None])
+    near = None
     for number in range(ROUNDS):
         round_key = jax.random.fold_in(key, number + 1)
-        draws = problem.draw(round_key, site_alone(problem, found), DRAWS, z).flat
-        phi, z = potentials.to_likelihood(draws), draws.mean(axis=0)
+        drawn = problem.draw(round_key, site_alone(problem, found), DRAWS, z, near=near)
+        draws = near = drawn.flat
+        phi = potentials.to_likelihood(draws)
         covariance = np.atleast_2d(np.cov(phi, rowvar=False))
         at = Expansion(phi.mean(axis=0), covariance, at.offsets)
         before = found
@@ -82,7 +86,7 @@ def expand_by_draws(
 @float64
 def _find_start(problem: Problem, seen: Selection | None) -> tuple[np.ndarray, Gaussian]:
     """Return θ at the mode of π given what φ does not depend on, and the Gaussian of φ there."""
-    potentials, rows = problem.potentials, seen
+    potentials = problem.potentials
     model, space = potentials.model, potentials.space
     start = space.flatten(potentials.initial)
     centring = Centring.of(model, space, start)
@@ -93,21 +97,22 @@ def _find_start(problem: Problem, seen: Selection | None) -> tuple[np.ndarray, G
     _, slopes = _linearised(centring, jnp.asarray(x), everywhere)
     free = np.flatnonzero(np.abs(np.asarray(slopes)).max(axis=0))
 
-    def likelihood_at(phi: np.ndarray) -> Curvature:
-        at = Expansion.taylor(phi)
-        if rows is None:
-            return potentials.expand(at, strict=False)
-        weights = np.full(rows.size, problem.n_rows / rows.size)
-        return potentials.expand_rows(rows.rows, weights, at)
-
-    def evaluate(y: np.ndarray) -> Curvature:
+    def evaluate(y: np.ndarray, rows: Selection | None = None) -> Curvature:
         x[free] = y
         phi, _ = _linearised(centring, jnp.asarray(x), everywhere)
-        outer = likelihood_at(np.asarray(phi))
+        at = Expansion.taylor(np.asarray(phi))
+        if rows is None:
+            outer = potentials.expand(at, strict=False)
+        else:
+            weights = np.full(rows.size, problem.n_rows / rows.size)
+            outer = potentials.expand_rows(rows.rows, weights, at)
         parts = _posterior(prior, centring, outer, jnp.asarray(x), everywhere)
         value, gradient, hessian = (np.asarray(part) for part in parts)
         return Curvature(float(value), gradient[free], hessian[np.ix_(free, free)])
 
+    if seen is not None:
+        of_seen = partial(evaluate, rows=seen)
+        x[free] = maximise(of_seen, x[free], MODE_EVALUATIONS, MODE_DECREMENT).z
     found = maximise(evaluate, x[free], MODE_EVALUATIONS, MODE_DECREMENT)
     x[free] = found.z
     phi, slopes = (np.asarray(part) for part in _linearised(centring, jnp.asarray(x), everywhere))
