@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Float
 
 from decoct.solvers.active_set import ActiveSet, UnitVectors
-from decoct.solvers.nnls import best_row
+from decoct.solvers.nnls import fill
 
 IMPROVES = 3e-4
 """Relative fall of the squared residual below which a swap is not worth its product."""
@@ -60,7 +60,8 @@ def exchange(problem: UnitVectors, support: Sequence[int], sweeps: int) -> Activ
         table = _SwapTable(best)
         for place in table.prospects():
             table.try_swap(place)
-        attempt = _filled(ActiveSet.spanned_by(problem, table.support), len(support))
+        # places that rows with a vanished weight have left are used
+        attempt = fill(ActiveSet.spanned_by(problem, table.support), size=len(support))
         if _squared(attempt) >= loss:
             break
         best = attempt
@@ -72,16 +73,6 @@ def exchange(problem: UnitVectors, support: Sequence[int], sweeps: int) -> Activ
 def _squared(active: ActiveSet) -> float:
     residual = active.residual()
     return float(residual @ residual)
-
-
-def _filled(active: ActiveSet, size: int) -> ActiveSet:
-    """Use the places that rows with a vanished weight have left."""
-    while active.size < size:
-        row = best_row(active)
-        if row is None:
-            break
-        active.add(row)
-    return active
 
 
 class _SwapTable:

@@ -71,6 +71,16 @@ def best_row(active: ActiveSet) -> int | None:
     return row if correlation[row] > OPTIMAL * norm else None
 
 
+def fill(active: ActiveSet, most: int | None = None, size: float = np.inf) -> ActiveSet:
+    """Bring in the best row until none helps, there are ``size``, or ``most`` have come (3 n)."""
+    for _ in range(most or 3 * len(active.problem.vectors)):
+        row = best_row(active) if active.size < size else None
+        if row is None:
+            break
+        active.add(row)
+    return active
+
+
 def nnls(
     vectors: Float[np.ndarray, "n S"],
     target: Float[np.ndarray, " S"],
@@ -96,9 +106,4 @@ def nnls(
         Shapes do not fit, or a number is not finite.
     """
     active = ActiveSet.spanned_by(UnitVectors.scaled(vectors, target), support)
-    for _ in range(max_iterations or 3 * len(vectors)):
-        row = best_row(active)
-        if row is None:
-            break
-        active.add(row)
-    return SparseWeights.of(active)
+    return SparseWeights.of(fill(active, max_iterations))

@@ -34,12 +34,10 @@ CLOSED = 1e-2
 
 
 class Stage(NamedTuple):
-    """What one λ led to.
+    """What one λ, the penalty, led to.
 
     Attributes
     ----------
-    penalty
-        λ.
     cost
         λ Σu at its end, in nats.
     rows
@@ -65,11 +63,6 @@ class Stage(NamedTuple):
     selection: Selection
     stiffness: float
     origin: Origin | None
-
-
-def is_near(upper: float, lower: float) -> bool:
-    """Whether one λ is not much larger than another, for `Stage.near`."""
-    return upper <= 1.01 * DESCENT * lower
 
 
 class Bounds(NamedTuple):
@@ -104,13 +97,13 @@ class Bounds(NamedTuple):
         whole = [stage for stage in stages if stage.complete]
         best = min((one for one in whole if one.rows <= size), key=lambda one: one.penalty)
         front = min(whole, key=lambda one: one.penalty)
-        left = [stage for stage in stages if not stage.complete and stage.rows > size]
+        many = [stage for stage in stages if stage.rows > size]
+        left = [stage for stage in many if not stage.complete]
         stuck = any(one.near and one.penalty < front.penalty for one in left)
         start = front if front.cost > FAR and not stuck else best
-        over = [one for one in whole if one.rows > size and one.penalty < start.penalty]
-        below = [one for one in left if one.penalty < start.penalty]
-        sure = [one.penalty for one in (*over, *below) if one.complete or one.near]
-        doubtful = [one.penalty for one in (*over, *below)]
+        below = [one for one in many if one.penalty < start.penalty]
+        doubtful = [one.penalty for one in below]
+        sure = [one.penalty for one in below if one.complete or one.near]
         refuted = any(not one.near for one in left if one.penalty >= start.penalty)
         return cls(best, start, max(sure, default=0.0), max(doubtful, default=0.0), refuted)
 

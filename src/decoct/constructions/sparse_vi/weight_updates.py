@@ -1,6 +1,6 @@
 """Weight updates of SparseVI: how the active weights move towards min KL(π_w‖π) after a pick.
 
-At a view of the manifold (`constructions.manifold`) with vectors g_n and target b whose inner
+At a view of the manifold (`sparse_vi.manifold`) with vectors g_n and target b whose inner
 products are covariances under π_w (Campbell & Beronov 2019):
 
     gradient        D = −G(b − Gᵀw) on the support,  w ← max(0, w − γ_t D)    (Eq. 9, 13; Alg. 1)
@@ -25,17 +25,15 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from decoct.constructions.base import Problem
-from decoct.constructions.sparse_vi.gradient_update import Gradient, basis_of, check_steps, slope_of
-from decoct.constructions.sparse_vi.manifold import has_closed_form, warm_started
-from decoct.constructions.sparse_vi.manifold.base import LocalView, Manifold
+from decoct.constructions.sparse_vi.gradient_update import Gradient, basis_of, slope_of
+from decoct.constructions.sparse_vi.manifold import LocalView, Manifold
 from decoct.errors import ModelError, RequestError, SamplerError
-from decoct.runtime.checks import is_positive
+from decoct.runtime.checks import checked_whole, is_positive
 from decoct.solvers.active_set import ActiveSet, UnitVectors
-from decoct.solvers.nnls import best_row
+from decoct.solvers.nnls import SparseWeights, fill
 from decoct.stats.tangent import Tangent
 
-__all__ = ["Gradient", "Quadratic", "WeightUpdate", "least_missed", "require_draws"]
+__all__ = ["Gradient", "Quadratic", "WeightUpdate", "least_missed"]
 
 TRUSTED = 0.25
 """Effective share of the draws that must stand behind the weights a step goes to."""
@@ -46,8 +44,8 @@ HOLD = 1e-3
 TRIALS = 8
 """Most lengths of a step that are tried with draws made at its end."""
 
-OVERSHOT = -0.1
-"""Correlation of a step with what is left below which it went too far; above it is noise."""
+OVERSHOT = 0.1
+"""Slope along a step at its end, as a correlation, above which it went too far; below is noise."""
 
 SMALLEST_STEP = 1e-8
 """γ below which a direction counts as not descending."""
@@ -105,7 +103,7 @@ class Quadratic:
     heaviest: float | None = 2.0
 
     def __post_init__(self) -> None:
-        check_steps(self.steps, 1)
+        checked_whole("steps", self.steps, 1)
         if self.heaviest is not None and not is_positive(self.heaviest):
             raise RequestError(f"heaviest must be positive or None, not {self.heaviest!r}.")
 
@@ -145,18 +143,6 @@ class Quadratic:
         return scales @ basis
 
 
-def require_draws(update: object, problem: Problem, exact: bool) -> None:
-    """Refuse an update that needs draws where the manifold is in closed form.
-
-    Raises
-    ------
-    RequestError
-        ``third_order`` is set, and ``exact`` of a model with closed forms.
-    """
-    if isinstance(update, Quadratic) and update.third_order and exact and has_closed_form(problem):
-        raise RequestError("third_order=True needs draws; set exact=False on the construction.")
-
-
 def least_missed(tangent: Tangent, weights: Float[np.ndarray, " m"]) -> int:
     """Return the row whose loss raises ‖b − Gᵀw‖² least when the others are solved again.
 
@@ -176,16 +162,8 @@ def _nnls(tangent: Tangent, start: np.ndarray) -> Float[np.ndarray, " m"]:
     """Return argmin_{v ≥ 0} ‖b − Gᵀv‖, from the support that ``start`` has."""
     unit = UnitVectors.scaled(tangent.vectors, tangent.target)
     begin = np.flatnonzero((start > 0.0) & unit.usable)
-    active = ActiveSet.spanned_by(unit, begin.tolist()) if len(begin) else ActiveSet(unit)
-    for _ in range(3 * len(start)):
-        row = best_row(active)
-        if row is None:
-            break
-        active.add(row)
-    rows, weights = active.result()
-    dense = np.zeros(len(start))
-    dense[rows] = weights
-    return dense
+    active = fill(ActiveSet.spanned_by(unit, begin.tolist()))
+    return SparseWeights.of(active).dense(len(start))
 
 
 def _held(tangent: Tangent, weights: np.ndarray, n_rows: int) -> Tangent:
@@ -209,7 +187,7 @@ def _of_sum(tangent: Tangent, total: float) -> Tangent:
 def _with_third_order(view: LocalView, tangent: Tangent, weights: np.ndarray) -> Tangent:
     """Return vectors whose Gram matrix is H of Eq. 91, and the target of Eq. 94."""
     moments = view.third_moments()
-    assert moments is not None, "require_draws comes before any work"
+    assert moments is not None  # `require_start` comes before any work
     vectors, left = moments
     hessian = (vectors * (1.0 - left)) @ vectors.T
     values, basis = np.linalg.eigh(hessian)
@@ -255,30 +233,40 @@ def _leap(
     """Try γ = ``longest``, a quarter of it, … until KL still falls there along the step.
 
     Draws are made at every trial; those of the one that is taken are the next view's.
-
-    The slope along the step is −Cov[(v − w)ᵀf, fᵀ(1 − w)]; as a correlation it has no scale, and
-    turns negative once the step has gone too far.
     """
     weights, gamma = view.selection.weights, longest
-    manifold = warm_started(manifold, view.origin)
     for trial in range(TRIALS):
-        there = view.selection._replace(weights=weights + gamma * (goal - weights))
-        try:
-            seen = manifold.at(jax.random.fold_in(key, trial), there)
-        except SamplerError:
-            raise
-        except ModelError:  # no posterior the sampler can draw from: a step too far
-            seen = None
-        if seen is not None and _correlation(seen, goal - weights) >= OVERSHOT:
+        there, trial_key = weights + gamma * (goal - weights), jax.random.fold_in(key, trial)
+        seen = try_step(trial_key, manifold, view, there, goal - weights)
+        if seen is not None:
             return Step(seen, gamma, np.inf)
         gamma *= 0.25
     return None
 
 
-def _correlation(view: LocalView, direction: np.ndarray) -> float:
-    """Return Corr_w[directionᵀf, fᵀ(1 − w)]."""
-    tangent = view.tangent()
+def try_step(
+    key: jax.Array,
+    manifold: Manifold,
+    view: LocalView,
+    weights: Float[np.ndarray, " m"],
+    direction: Float[np.ndarray, " m"],
+    penalty: float = 0.0,
+) -> LocalView | None:
+    """Return the view from new draws at other weights; None where the way there was too long.
+
+    The slope along a direction d is −Cov_w[dᵀf, fᵀ(1 − w)], and the penalty's rise; divided by the
+    standard deviations it has no scale, and turns positive once the step has gone too far.
+    """
+    try:
+        near = manifold.warm_started(view.origin)
+        seen = near.at(key, view.selection._replace(weights=weights))
+    except SamplerError:
+        raise
+    except ModelError:  # no posterior the sampler can draw from: a step too far
+        return None
+    tangent = seen.tangent()
     along = direction @ tangent.vectors
-    residual = tangent.target - view.selection.weights @ tangent.vectors
+    residual = tangent.target - weights @ tangent.vectors
     scale = float(np.linalg.norm(along) * np.linalg.norm(residual))
-    return float(along @ residual) / scale if scale > 0.0 else 0.0
+    slope = float(penalty - along @ residual)
+    return None if scale > 0.0 and slope / scale > OVERSHOT else seen

@@ -21,7 +21,7 @@ import numpy as np
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Bool, Float
 
-from decoct.constructions.sparse_vi.manifold.sampled import SampledManifold, SampledView
+from decoct.constructions.sparse_vi.manifold.sampled import SampledManifold
 from decoct.models.base import AbstractModel
 from decoct.models.conjugate import AbstractConjugate
 from decoct.models.parameters import ParameterSpace
@@ -43,16 +43,9 @@ def draws_anew(manifold: Any) -> bool:
 
 
 class Fresh(NamedTuple):
-    """What draws at some weights say.
+    """What draws at some weights say: D on the support, and μ_w.
 
-    Attributes
-    ----------
-    slope : (m,)
-        D, the gradient of KL on the support.
-    centre : (d,)
-        μ_w.
-    found
-        Whether the fit converged and everything is finite; nothing else holds without.
+    Neither holds unless ``found``: the fit converged and everything is finite.
     """
 
     slope: Float[Array, " m"]
@@ -82,6 +75,7 @@ class FreshDraws(eqx.Module):
     exact: bool = eqx.field(static=True)
 
     @classmethod
+    @float64
     def of(cls, manifold: Any, view: Any) -> FreshDraws | None:
         """Return the fresh draws of a manifold for a view's support; None where a loop has none.
 
@@ -90,21 +84,13 @@ class FreshDraws(eqx.Module):
         """
         if not draws_anew(manifold):
             return None
-        rows, problem = manifold.everything, manifold.problem
-        exact = _is_exact(problem.sampler, problem.potentials.model)
+        rows, potentials = manifold.everything, manifold.problem.potentials
+        exact = _is_exact(manifold.problem.sampler, potentials.model)
         if exact is None or rows is None or manifold.n_rows > chunk_rows(manifold.draws):
             return None
-        assert isinstance(view, SampledView)
-        return cls._of(manifold, rows, view, exact)
-
-    @classmethod
-    @float64
-    def _of(
-        cls, manifold: SampledManifold, rows: Any, view: SampledView, exact: bool
-    ) -> FreshDraws:
-        potentials = manifold.problem.potentials
-        places = np.zeros(padded_size(len(view.selection.weights)), dtype=np.int64)
-        places[: len(view.selection.weights)] = np.arange(len(view.selection.weights))
+        m = len(view.selection.weights)
+        places = np.zeros(padded_size(m), dtype=np.int64)
+        places[:m] = np.arange(m)
         return cls(
             potentials.model,
             potentials.space,
@@ -179,13 +165,7 @@ def padded_size(m: int) -> int:
 def normals_of(
     key: jax.Array, first: int, last: int, shape: tuple[int, int, int]
 ) -> Float[np.ndarray, "T S d"]:
-    """Return the ε of steps ``first`` to ``last`` − 1, and zeros after them.
-
-    Parameters
-    ----------
-    shape
-        Steps there is room for, S, and d.
-    """
+    """Return the ε of steps ``first`` to ``last`` − 1, and zeros where there is room for more."""
     seeds = np.asarray(_seeds_of(key, jnp.asarray(first + np.arange(shape[0]))))
     values = np.zeros(shape)
     for place in range(min(shape[0], last - first)):

@@ -24,18 +24,17 @@ from scipy.special import logsumexp
 
 from decoct.constructions.base import Problem, Selection
 from decoct.constructions.sparse_vi.manifold.base import (
-    NOISE,
     LocalKL,
+    LocalView,
+    Manifold,
     Origin,
-    correlations,
     greedy_row,
-    has_row,
     pruned,
+    require_room,
     row_bytes,
-    with_row,
 )
 from decoct.data.base import Columns
-from decoct.errors import ModelError, RequestError, SamplerError
+from decoct.errors import ModelError, SamplerError
 from decoct.passes.control_variates import subsampled_totals
 from decoct.passes.pools import Pool
 from decoct.runtime import progress
@@ -44,9 +43,6 @@ from decoct.stats.tangent import Tangent
 
 LASTS = 0.5
 """Effective share of the draws below which new ones are made."""
-
-WHOLE_BYTES = 2**30
-"""Most memory that all rows may take, with what is kept of each."""
 
 
 @dataclass
@@ -75,17 +71,11 @@ class Cloud:
 
 
 @dataclass(frozen=True)
-class SampledView:
+class SampledView(LocalView):
     """Draws with importance weights at w, and the support's potentials at them.
 
     Attributes
     ----------
-    manifold
-        What the view is of.
-    cloud
-        The draws.
-    selection
-        The support with the weights w.
     support : (m, S)
         f_n(θ_s) of the support, centred over the draws.
     log_weights : (S,)
@@ -115,14 +105,23 @@ class SampledView:
         means = potentials @ r
         variances = np.square(potentials) @ r - means**2
         target = self.cloud.total - r @ self.cloud.total
-        least = NOISE * float(np.sqrt(r @ target**2))
-        scores = correlations(potentials @ residual, variances)
-        return greedy_row(scores, candidates, self.selection, blocked, least)
+        length = float(np.sqrt(r @ target**2))
+        products = potentials @ residual
+        return greedy_row(products, variances, candidates, self.selection, blocked, length)
 
     def tangent(self) -> Tangent:
         r, root = np.exp(self.log_weights), np.exp(0.5 * self.log_weights)
         vectors = (self.support - (self.support @ r)[:, None]) * root
         return Tangent(vectors, (self.cloud.total - r @ self.cloud.total) * root)
+
+    def full_tangent(self) -> Tangent:
+        _, potentials = self.manifold.choice(self.cloud)
+        return replace(self, support=potentials).tangent()
+
+    def supported_by(self, selection: Selection) -> SampledView:
+        candidates, potentials = self.manifold.choice(self.cloud)
+        support = potentials[np.searchsorted(candidates, selection.indices)]
+        return replace(self, selection=selection, support=support)
 
     def local_kl(self, weights: Float[np.ndarray, " m"]) -> LocalKL:
         logits = self.log_weights + (weights - self.selection.weights) @ self.support
@@ -142,13 +141,11 @@ class SampledView:
         return self.tangent().predicted_kl(np.arange(len(weights)), weights)
 
 
-class SampledManifold:
+class SampledManifold(Manifold):
     """Views from draws of the problem's sampler.
 
     Parameters
     ----------
-    problem
-        Potentials and sampler.
     draws
         S.
     subsample
@@ -168,26 +165,27 @@ class SampledManifold:
         self,
         problem: Problem,
         draws: int,
-        subsample: int | None,
-        subsample_totals: bool,
-        reuse: bool,
+        subsample: int | None = None,
+        subsample_totals: bool = False,
+        reuse: bool = True,
         candidates: Int[np.ndarray, " C"] | None = None,
         control_variates: bool = True,
     ) -> None:
-        self.problem, self.draws, self.reuse = problem, draws, reuse
+        super().__init__(problem)
+        self.draws, self.reuse = draws, reuse
         self.subsample = None if subsample is None else min(subsample, problem.n_rows)
         self.subsample_totals, self.control_variates = subsample_totals, control_variates
         self.start = problem.potentials.space.flatten(problem.potentials.initial)
         self._fixed: Pool | None = None
         if self.subsample is None:
             if candidates is None:
-                self._require_room()
+                require_room(
+                    problem.n_rows * (row_bytes(problem) + 8 * draws),
+                    f"All {problem.n_rows} rows and their potentials at {draws} draws",
+                    "give subsample=, the rows to choose from at each pick",
+                )
                 candidates = np.arange(problem.n_rows)
             self._fixed = Pool(candidates, problem.potentials.rows.take(candidates))
-
-    @property
-    def n_rows(self) -> int:
-        return self.problem.n_rows
 
     @property
     def everything(self) -> Columns | None:
@@ -196,8 +194,9 @@ class SampledManifold:
             return None
         return self._fixed.rows
 
-    def warm_started(self, origin: Origin) -> SampledManifold:
-        """Return the manifold whose sampler begins to look where the draws of ``origin`` lie."""
+    def warm_started(self, origin: Origin | None) -> SampledManifold:
+        if origin is None:
+            return self
         there = copy.copy(self)
         there.start = origin.centre
         return there
@@ -268,23 +267,15 @@ class SampledManifold:
         numbers = np.union1d(self._subset(origin), used)
         return Pool(numbers, self.problem.potentials.rows.take(numbers))
 
-    def with_row(self, view: SampledView, row: int) -> SampledView:
-        if has_row(view.selection, row):
-            return view
-        columns = self.problem.potentials.rows.take(np.array([row]))
-        selection = with_row(view.selection, row, columns)
-        candidates, potentials = self.choice(view.cloud)
-        support = potentials[np.searchsorted(candidates, selection.indices)]
-        return replace(view, selection=selection, support=support)
-
     def moved(
         self, key: jax.Array, view: SampledView, weights: Float[np.ndarray, " m"]
     ) -> SampledView:
         selection = view.selection._replace(weights=weights)
-        logits = view.log_weights + (weights - view.selection.weights) @ view.support
-        there = replace(view, selection=selection, log_weights=logits - logsumexp(logits))
-        if self.reuse and there.share >= LASTS:
-            return there
+        if self.reuse:
+            logits = view.log_weights + (weights - view.selection.weights) @ view.support
+            there = replace(view, selection=selection, log_weights=logits - logsumexp(logits))
+            if there.share >= LASTS:
+                return there
         return self.warm_started(view.origin).at(key, selection)
 
     def count(self, views: int, support: int) -> None:
@@ -315,14 +306,6 @@ class SampledManifold:
         assert self.subsample is not None
         key = jax.random.fold_in(_key(origin), 1)
         return np.unique(host_rng(key).integers(self.problem.n_rows, size=self.subsample))
-
-    def _require_room(self) -> None:
-        size = self.n_rows * (row_bytes(self.problem) + 8 * self.draws)
-        if size > WHOLE_BYTES:
-            raise RequestError(
-                f"All {self.n_rows} rows and their potentials at {self.draws} draws would take "
-                f"{size / 2**30:.1f} GB; give subsample=, the rows to choose from at each pick."
-            )
 
 
 def _key(origin: Origin) -> jax.Array:
