@@ -15,7 +15,6 @@ changes of H⁻¹, ⟨g_j, ·⟩ and ρ_j², made afresh at every sweep.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -54,7 +53,7 @@ def exchange(problem: UnitVectors, support: Sequence[int], sweeps: int) -> Activ
     best = ActiveSet.spanned_by(problem, support)
     floor = RESOLVED * float(problem.target @ problem.target)
     for _ in range(sweeps):
-        loss = _squared(best)
+        loss = _squared(best.residual())
         if loss <= floor or not best.size:
             break
         table = _SwapTable(best)
@@ -62,16 +61,15 @@ def exchange(problem: UnitVectors, support: Sequence[int], sweeps: int) -> Activ
             table.try_swap(place)
         # places that rows with a vanished weight have left are used
         attempt = fill(ActiveSet.spanned_by(problem, table.support), size=len(support))
-        if _squared(attempt) >= loss:
+        if _squared(attempt.residual()) >= loss:
             break
         best = attempt
-        if _squared(best) >= (1.0 - SWEEP_IMPROVES) * loss:
+        if _squared(best.residual()) >= (1.0 - SWEEP_IMPROVES) * loss:
             break
     return best
 
 
-def _squared(active: ActiveSet) -> float:
-    residual = active.residual()
+def _squared(residual: Float[np.ndarray, " S"]) -> float:
     return float(residual @ residual)
 
 
@@ -96,26 +94,26 @@ class _SwapTable:
     def support(self) -> list[int]:
         return [int(row) for row in self.places if row >= 0]
 
-    def try_swap(self, place: int) -> bool:
+    def try_swap(self, place: int) -> None:
         """Swap the row at ``place`` for the best candidate if the residual falls."""
         if self.places[place] < 0 or not self.inverse[place, place] > 0.0:
-            return False  # emptied by an earlier swap, or round-off has eaten the pivot
+            return  # emptied by an earlier swap, or round-off has eaten the pivot
         along, loses = self._direction(place)
         score = self._scores(along[:, None], np.array([loses]))[:, 0]
         row = int(np.argmax(score))
-        falls = score[row] - loses**2
-        if falls <= IMPROVES * self.loss:
-            return False
-        before = _Snapshot(
-            self.places, self.inverse, self.distances, self.weights.copy(), self.loss
-        )
+        if score[row] - loses**2 <= IMPROVES * self.loss:
+            return
+        before = self.places, self.inverse, self.distances, self.weights.copy()
         self._empty(place, along)
         solved = self._occupy(place, row) and self._solve()
-        if not solved or self._squared_residual() >= before.loss * (1.0 - 0.1 * IMPROVES):
-            self._restore(before)
-            return False
-        self._correlate()
-        return True
+        if solved and _squared(self._residual()) < self.loss * (1.0 - 0.1 * IMPROVES):
+            self._correlate()
+            return
+        changed = np.flatnonzero(self.places != before[0])
+        self.places, self.inverse, self.distances, self.weights = before
+        vectors = self.problem.vectors
+        for one in changed:
+            self.products[:, one] = vectors @ vectors[self.places[one]]
 
     def prospects(self) -> list[int]:
         """Return the places where a swap would pay as things stand, the best first."""
@@ -194,26 +192,7 @@ class _SwapTable:
         taken = self.places >= 0
         return self.problem.target - self.weights[taken] @ self.problem.vectors[self.places[taken]]
 
-    def _squared_residual(self) -> float:
-        residual = self._residual()
-        return float(residual @ residual)
-
     def _correlate(self) -> None:
         residual = self._residual()
-        self.loss = float(residual @ residual)
+        self.loss = _squared(residual)
         self.correlation = self.problem.vectors @ residual
-
-    def _restore(self, before: _Snapshot) -> None:
-        changed = np.flatnonzero(self.places != before.places)
-        self.places, self.inverse, self.distances, self.weights, self.loss = before
-        vectors = self.problem.vectors
-        for place in changed:
-            self.products[:, place] = vectors @ vectors[self.places[place]]
-
-
-class _Snapshot(NamedTuple):
-    places: np.ndarray
-    inverse: np.ndarray
-    distances: np.ndarray
-    weights: np.ndarray
-    loss: float
