@@ -15,6 +15,9 @@ from decoct.constructions.base import Selection
 from decoct.constructions.sparse_vi.manifold import Manifold, Origin
 from decoct.data.base import Columns
 
+Dense = Float[np.ndarray, " C"]
+"""A number for every candidate row."""
+
 
 @dataclass(frozen=True)
 class CandidateSet:
@@ -35,15 +38,13 @@ class CandidateSet:
     manifold: Manifold
     candidates: Int[np.ndarray, " C"]
     rows: Columns
-    scales: Float[np.ndarray, " C"]
+    scales: Dense
 
     def warm_started(self, origin: Origin | None) -> CandidateSet:
         """Return the candidates with samplers that start where the draws of ``origin`` lie."""
         return replace(self, manifold=self.manifold.warm_started(origin))
 
-    def selection(
-        self, weights: Float[np.ndarray, " C"], which: np.ndarray | None = None
-    ) -> Selection:
+    def selection(self, weights: Dense, which: np.ndarray | None = None) -> Selection:
         """Return the candidates that have weight, or those of a mask; one, if that is none."""
         used = np.flatnonzero(weights if which is None else which)
         if not len(used):
@@ -55,7 +56,7 @@ class CandidateSet:
         """Return where a selection's rows are among the candidates."""
         return np.searchsorted(self.candidates, selection.indices)
 
-    def dense(self, selection: Selection) -> Float[np.ndarray, " C"]:
+    def dense(self, selection: Selection) -> Dense:
         """Return the weights of all candidates."""
         weights = np.zeros(len(self.candidates))
         weights[self.places(selection)] = selection.weights

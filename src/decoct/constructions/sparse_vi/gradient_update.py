@@ -90,7 +90,8 @@ class Gradient:
         if self.single:
             place, basis = np.array([1.0, 0.0]), basis_of(weights, picked)
         if draws_anew(manifold):  # the draws that chose the row have nothing new to say of it
-            view = manifold.at(jax.random.fold_in(key, self.steps), view.selection)
+            near = manifold.warm_started(view.origin)
+            view = near.at(jax.random.fold_in(key, self.steps), view.selection)
         nothing, slope = np.zeros(len(place)), basis @ slope_of(view.tangent(), weights)
         optimizer = OptimizerState(0, place, nothing, nothing, slope)
         fresh = FreshDraws.of(manifold, view)

@@ -332,7 +332,6 @@ class L1Path(ManifoldConstruction):
         manifold = every.manifold
         if self.update is not None and every.scales.any():
             view = manifold.at(jax.random.fold_in(key, 0), selection)
-            manifold = manifold.warm_started(view.origin)
             view = self.update.run(jax.random.fold_in(key, 1), manifold, view, 0)
             manifold = manifold.warm_started(view.origin)
             if view.selection.weights.any():

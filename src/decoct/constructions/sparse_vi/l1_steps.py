@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Float
 
-from decoct.constructions.sparse_vi.candidate_set import CandidateSet
+from decoct.constructions.sparse_vi.candidate_set import CandidateSet, Dense
+from decoct.constructions.sparse_vi.gradient_update import slope_of
 from decoct.constructions.sparse_vi.weight_updates import TRUSTED, try_step
 from decoct.solvers.active_set import ActiveSet, UnitVectors
 from decoct.solvers.nnls import SparseWeights, fill
@@ -71,7 +71,7 @@ class End(NamedTuple):
     """
 
     view: Any
-    crowded: Float[np.ndarray, " C"] | None
+    crowded: Dense | None
     stiffness: float
 
 
@@ -111,9 +111,8 @@ def by_gradients(
 ) -> End:
     """Take the proximal gradient steps of Eq. 96 with γ_t = rate/(1 + t), t = 0, 1, …"""
     for t in range(iterations):
-        tangent, weights = view.full_tangent(), every.dense(view.selection)
-        gamma = rate / (1.0 + t)
-        slope = -tangent.vectors @ (tangent.target - weights @ tangent.vectors)
+        weights, gamma = every.dense(view.selection), rate / (1.0 + t)
+        slope = slope_of(view.full_tangent(), weights)
         moved = proximal(weights - gamma * slope, gamma * penalty * every.scales)
         moved[every.scales <= 0.0] = 0.0
         if np.count_nonzero(moved) > limit:
@@ -125,21 +124,19 @@ def by_gradients(
     return End(view, None, 1.0)
 
 
-def proximal(
-    x: Float[np.ndarray, " n"], thresholds: Float[np.ndarray, " n"]
-) -> Float[np.ndarray, " n"]:
+def proximal(x: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
     """Return argmin_{w ≥ 0} ½‖w − x‖² + thresholdsᵀw (Eq. 96 where w ≥ 0)."""
     return np.maximum(x - thresholds, 0.0)
 
 
 def minimiser(
     tangent: Tangent,
-    scales: Float[np.ndarray, " C"],
+    scales: Dense,
     penalty: float,
-    here: Float[np.ndarray, " C"],
+    here: Dense,
     stiffness: float = 1.0,
     limit: float = np.inf,
-) -> Float[np.ndarray, " C"]:
+) -> Dense:
     """Return argmin_{v ≥ 0} (v − w)ᵀD + ½c‖Gᵀ(v − w)‖² + λ Σ f̃_n v_n, D = −G(b − Gᵀw).
 
     Divided by c ≥ 1, that is the penalty λ/c with Gᵀw + (b − Gᵀw)/c for b; with c = 1 w matters
@@ -163,13 +160,8 @@ def minimiser(
 
 
 def _expansion_step(
-    key: jax.Array,
-    every: CandidateSet,
-    view: Any,
-    penalty: float,
-    stiffness: float,
-    limit: float,
-) -> Step | Float[np.ndarray, " C"] | None:
+    key: jax.Array, every: CandidateSet, view: Any, penalty: float, stiffness: float, limit: float
+) -> Step | Dense | None:
     """Minimise the penalised expansion with curvature c, 4c, … until the penalised KL falls.
 
     None if it never does; the minimiser itself if it has more rows than ``limit`` and those of
@@ -195,12 +187,7 @@ def _expansion_step(
 
 
 def _tried(
-    key: jax.Array,
-    every: CandidateSet,
-    view: Any,
-    here: Float[np.ndarray, " C"],
-    goal: Float[np.ndarray, " C"],
-    costs: Float[np.ndarray, " C"],
+    key: jax.Array, every: CandidateSet, view: Any, here: Dense, goal: Dense, costs: Dense
 ) -> Any | None:
     """Return the view at ``goal`` if the penalised KL is lower there, as far as can be told."""
     wide = every.spanning(view, (here > 0.0) | (goal > 0.0))

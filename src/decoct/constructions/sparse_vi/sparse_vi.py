@@ -146,7 +146,6 @@ class SparseVI(ManifoldConstruction):
             return self._finished(key, problem, manifold, state)
         view = manifold.with_row(view, row)
         picked = int(np.searchsorted(view.selection.indices, row))
-        manifold = manifold.warm_started(view.origin)
         view = self.update.run(jax.random.fold_in(key, 1), manifold, view, picked)
         if _rows(view.selection) > problem.size:
             view = self._made_room(key, manifold, view)
@@ -203,7 +202,6 @@ class SparseVI(ManifoldConstruction):
         weights = view.selection.weights.copy()
         weights[least_missed(view.tangent(), weights)] = 0.0
         view = manifold.pruned(manifold.moved(jax.random.fold_in(key, 2), view, weights))
-        manifold = manifold.warm_started(view.origin)
         return self.update.run(jax.random.fold_in(key, 3), manifold, view, 0)
 
     def _recorded(

@@ -130,17 +130,25 @@ class Quadratic:
         self, manifold: Manifold, view: LocalView, tangent: Tangent, picked: int
     ) -> Float[np.ndarray, " m"]:
         """Return v, the minimiser of the quadratic expansion over v ≥ 0 (Eq. 94)."""
-        weights = view.selection.weights
+        weights, n = view.selection.weights, manifold.n_rows
         if self.third_order:
             tangent = _with_third_order(view, tangent, weights)
-        if not self.single:
-            held = _held(tangent, weights, manifold.n_rows)
-            goal = _nnls(held, weights)
-            most = np.inf if self.heaviest is None else self.heaviest * manifold.n_rows
-            return goal if goal.sum() <= most else _nnls(_of_sum(held, most), weights)
-        basis = basis_of(view.selection.weights, picked)
-        scales = _nnls(Tangent(basis @ tangent.vectors, tangent.target), np.array([1.0, 0.0]))
-        return scales @ basis
+        vectors, target = tangent
+        if self.single:
+            basis = basis_of(weights, picked)
+            return _nnls(basis @ vectors, target, np.array([1.0, 0.0])) @ basis
+        # (HOLD ‖b‖/N)²‖v − w‖² keeps v near w where draws say little: a potential that hardly
+        # varies over them would otherwise take a weight without bound. The minimum KL stays.
+        hold = HOLD * float(np.linalg.norm(target)) / n
+        vectors = np.hstack([vectors, hold * np.eye(len(weights))])
+        target = np.append(target, hold * weights)
+        goal = _nnls(vectors, target, weights)
+        if self.heaviest is None or goal.sum() <= self.heaviest * n:
+            return goal
+        # Σv is held at its bound, where the minimum lies, as the KL is convex
+        stiff = STIFF * float(np.linalg.norm(target)) / (self.heaviest * n)
+        vectors = np.column_stack([vectors, np.full(len(vectors), stiff)])
+        return _nnls(vectors, np.append(target, stiff * (self.heaviest * n)), weights)
 
 
 def least_missed(tangent: Tangent, weights: Float[np.ndarray, " m"]) -> int:
@@ -158,30 +166,11 @@ def least_missed(tangent: Tangent, weights: Float[np.ndarray, " m"]) -> int:
     return int(used[active.support[int(np.argmin(missed))]])
 
 
-def _nnls(tangent: Tangent, start: np.ndarray) -> Float[np.ndarray, " m"]:
+def _nnls(vectors: np.ndarray, target: np.ndarray, start: np.ndarray) -> np.ndarray:
     """Return argmin_{v ≥ 0} ‖b − Gᵀv‖, from the support that ``start`` has."""
-    unit = UnitVectors.scaled(tangent.vectors, tangent.target)
+    unit = UnitVectors.scaled(vectors, target)
     begin = np.flatnonzero((start > 0.0) & unit.usable)
-    active = fill(ActiveSet.spanned_by(unit, begin.tolist()))
-    return SparseWeights.of(active).dense(len(start))
-
-
-def _held(tangent: Tangent, weights: np.ndarray, n_rows: int) -> Tangent:
-    """Add (HOLD ‖b‖/N)²‖v − w‖² to what is minimised: v stays near w where draws say little.
-
-    A potential that hardly varies over the draws would otherwise take a weight without bound. The
-    minimum KL is where it was: the pull is towards w itself.
-    """
-    hold = HOLD * float(np.linalg.norm(tangent.target)) / n_rows
-    vectors = np.hstack([tangent.vectors, hold * np.eye(len(weights))])
-    return Tangent(vectors, np.append(tangent.target, hold * weights))
-
-
-def _of_sum(tangent: Tangent, total: float) -> Tangent:
-    """Add a term that holds Σv at ``total``: where a bound on it is met, as the KL is convex."""
-    stiff = STIFF * float(np.linalg.norm(tangent.target)) / total
-    vectors = np.column_stack([tangent.vectors, np.full(len(tangent.vectors), stiff)])
-    return Tangent(vectors, np.append(tangent.target, stiff * total))
+    return SparseWeights.of(fill(ActiveSet.spanned_by(unit, begin.tolist()))).dense(len(start))
 
 
 def _with_third_order(view: LocalView, tangent: Tangent, weights: np.ndarray) -> Tangent:

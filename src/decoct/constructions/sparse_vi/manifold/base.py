@@ -78,8 +78,25 @@ class LocalView(abc.ABC):
         return None
 
     @abc.abstractmethod
+    def covariances(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+        """Return the candidates, their Cov_w[f_n, fᵀ(1 − w)] and Var_w[f_n], and ‖b‖."""
+
     def best_row(self, blocked: Int[np.ndarray, " k"]) -> int | None:
-        """Return the row of Eq. 10, not one of ``blocked``; None if no row promises anything."""
+        """Return the row of Eq. 10, not one of ``blocked``; None if no row promises anything.
+
+        On rows that have weight the absolute value of the correlation counts.
+        """
+        if self.origin is None and self.predicted_kl() <= CONVERGED:
+            return None
+        candidates, products, variances, length = self.covariances()
+        varies = variances > np.finfo(float).tiny
+        scores = np.full(len(products), -np.inf)
+        scores[varies] = products[varies] / np.sqrt(variances[varies])
+        active = self.selection.indices[self.selection.weights > 0.0]
+        scores = np.where(np.isin(candidates, active) & varies, np.abs(scores), scores)
+        scores[np.isin(candidates, blocked)] = -np.inf
+        best = int(np.argmax(scores))
+        return int(candidates[best]) if scores[best] > NOISE * length else None
 
     @abc.abstractmethod
     def tangent(self) -> Tangent:
@@ -192,26 +209,3 @@ def pruned(selection: Selection) -> Selection:
 def has_row(selection: Selection, row: int) -> bool:
     """Whether the row has weight already."""
     return bool((selection.weights[selection.indices == row] > 0.0).any())
-
-
-def greedy_row(
-    products: Float[np.ndarray, " C"],
-    variances: Float[np.ndarray, " C"],
-    candidates: Int[np.ndarray, " C"],
-    selection: Selection,
-    blocked: Int[np.ndarray, " k"],
-    target_norm: float,
-) -> int | None:
-    """Return the candidate of Eq. 10, by the largest products/√variances.
-
-    Its absolute value counts on active rows, the value itself on others. A potential that does not
-    vary is never chosen, nor is a row below `NOISE`.
-    """
-    varies = variances > np.finfo(float).tiny
-    scores = np.full(len(products), -np.inf)
-    scores[varies] = products[varies] / np.sqrt(variances[varies])
-    active = selection.indices[selection.weights > 0.0]
-    scores = np.where(np.isin(candidates, active) & varies, np.abs(scores), scores)
-    scores[np.isin(candidates, blocked)] = -np.inf
-    best = int(np.argmax(scores))
-    return int(candidates[best]) if scores[best] > NOISE * target_norm else None

@@ -18,17 +18,11 @@ from dataclasses import dataclass
 
 import jax
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from scipy.linalg import eigh
 
 from decoct.constructions.base import Problem, Selection
-from decoct.constructions.sparse_vi.manifold.base import (
-    CONVERGED,
-    LocalView,
-    Manifold,
-    all_rows,
-    greedy_row,
-)
+from decoct.constructions.sparse_vi.manifold.base import LocalView, Manifold, all_rows
 from decoct.models.gaussian import GaussianMean
 from decoct.stats.tangent import Tangent
 
@@ -56,19 +50,11 @@ class GaussianView(LocalView):
         offset = (manifold.sum_of_rows - n * manifold.scales * self.means) * np.sqrt(self.variances)
         return np.append(offset, n * self.shared)
 
-    def best_row(self, blocked: Int[np.ndarray, " k"]) -> int | None:
-        if self.predicted_kl() <= CONVERGED:
-            return None
+    def covariances(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
         vectors, target = self.full_tangent()
         products = vectors @ (target - self.selection.weights @ vectors[self.selection.indices])
-        return greedy_row(
-            products,
-            np.square(vectors).sum(axis=1),
-            np.arange(len(vectors)),
-            self.selection,
-            blocked,
-            float(np.linalg.norm(target)),
-        )
+        variances = np.square(vectors).sum(axis=1)
+        return np.arange(len(vectors)), products, variances, float(np.linalg.norm(target))
 
     def tangent(self) -> Tangent:
         return Tangent(self.vectors(self.manifold.y[self.selection.indices]), self.target)

@@ -32,13 +32,7 @@ from scipy.linalg import LinAlgError, cholesky, eigh, eigvalsh, solve_triangular
 from scipy.linalg.lapack import get_lapack_funcs
 
 from decoct.constructions.base import Problem, Selection
-from decoct.constructions.sparse_vi.manifold.base import (
-    CONVERGED,
-    LocalView,
-    Manifold,
-    all_rows,
-    greedy_row,
-)
+from decoct.constructions.sparse_vi.manifold.base import LocalView, Manifold, all_rows
 from decoct.errors import ModelError
 from decoct.models.linear import LinearRegression
 from decoct.stats.tangent import Tangent
@@ -70,20 +64,12 @@ class LinearView(LocalView):
         """Return a matrix A with AAᵀ = Σ_w."""
         return solve_triangular(self.manifold.factor.T, cholesky(self.cov, lower=True))
 
-    def best_row(self, blocked: Int[np.ndarray, " k"]) -> int | None:
-        if self.predicted_kl() <= CONVERGED:
-            return None
+    def covariances(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
         x, u, nu = self._directions(slice(None))
         squares = np.einsum("nd,nd->n", x, u)
         variances = self.manifold.precision**2 * squares * (nu**2 + 0.5 * squares)
-        return greedy_row(
-            self._with_residual(x, u, nu),
-            variances,
-            np.arange(len(x)),
-            self.selection,
-            blocked,
-            self._target_norm(),
-        )
+        products = self._with_residual(x, u, nu)
+        return np.arange(len(x)), products, variances, self._target_norm()
 
     def tangent(self) -> Tangent:
         """Return vectors with the Gram matrix of Eq. 24, from its eigenvectors."""

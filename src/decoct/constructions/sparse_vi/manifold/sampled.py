@@ -28,7 +28,6 @@ from decoct.constructions.sparse_vi.manifold.base import (
     LocalView,
     Manifold,
     Origin,
-    greedy_row,
     pruned,
     require_room,
     row_bytes,
@@ -47,14 +46,10 @@ LASTS = 0.5
 
 @dataclass
 class Cloud:
-    """Draws of π_{w₀} and what is known at them.
+    """Draws z of π_{w₀} and what is known at them.
 
     Attributes
     ----------
-    z : (S, d)
-        The draws.
-    log_weights : (S,)
-        log r_s(w₀), normalised.
     total : (S,)
         Σ_n f_n(θ_s) over all rows, centred over the draws.
     origin
@@ -64,7 +59,6 @@ class Cloud:
     """
 
     z: Float[np.ndarray, "S d"]
-    log_weights: Float[np.ndarray, " S"]
     total: Float[np.ndarray, " S"]
     origin: Origin
     choice: tuple[Int[np.ndarray, " C"], Float[np.ndarray, "C S"]] | None = None
@@ -74,12 +68,7 @@ class Cloud:
 class SampledView(LocalView):
     """Draws with importance weights at w, and the support's potentials at them.
 
-    Attributes
-    ----------
-    support : (m, S)
-        f_n(θ_s) of the support, centred over the draws.
-    log_weights : (S,)
-        log r_s(w), normalised.
+    ``support`` has f_n(θ_s), centred over the draws, and ``log_weights`` log r_s(w), normalised.
     """
 
     manifold: SampledManifold
@@ -97,7 +86,7 @@ class SampledView(LocalView):
         """Effective share of the draws."""
         return float(1.0 / np.exp(2.0 * self.log_weights).sum() / len(self.log_weights))
 
-    def best_row(self, blocked: Int[np.ndarray, " k"]) -> int | None:
+    def covariances(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
         candidates, potentials = self.manifold.choice(self.cloud)
         r = np.exp(self.log_weights)
         residual = self.cloud.total - self.selection.weights @ self.support
@@ -105,9 +94,7 @@ class SampledView(LocalView):
         means = potentials @ r
         variances = np.square(potentials) @ r - means**2
         target = self.cloud.total - r @ self.cloud.total
-        length = float(np.sqrt(r @ target**2))
-        products = potentials @ residual
-        return greedy_row(products, variances, candidates, self.selection, blocked, length)
+        return candidates, potentials @ residual, variances, float(np.sqrt(r @ target**2))
 
     def tangent(self) -> Tangent:
         r, root = np.exp(self.log_weights), np.exp(0.5 * self.log_weights)
@@ -202,12 +189,11 @@ class SampledManifold(Manifold):
         return there
 
     def at(self, key: jax.Array, selection: Selection) -> SampledView:
-        """Return a view from fresh draws."""
         start = self.start
         return self._drawn(Origin(np.asarray(jax.random.key_data(key)), selection, start, start))
 
     def _drawn(self, origin: Origin) -> SampledView:
-        selection = origin.selection
+        selection, potentials = origin.selection, self.problem.potentials
         key = jax.random.fold_in(_key(origin), 0)
         drawn = self.problem.draw(key, selection, self.draws, origin.start)
         z = drawn.flat[: self.draws]
@@ -222,20 +208,18 @@ class SampledManifold(Manifold):
                 f"Draw {bad} of the sampler '{drawn.sampler}' is not finite; use another sampler "
                 "(sampler=NUTS()), or check the prior."
             )
-        origin = origin._replace(centre=z.mean(axis=0))
-        cloud = Cloud(z, np.full(len(z), -np.log(len(z))), np.zeros(len(z)), origin)
+        cloud = Cloud(z, np.zeros(len(z)), origin._replace(centre=z.mean(axis=0)))
         if self.subsample_totals:
-            numbers, potentials = self.choice(cloud)
+            numbers, values = self.choice(cloud)
             chosen = np.isin(numbers, self._subset(origin))
-            few = numbers[chosen]
-            rows = Pool(few, self.problem.potentials.rows.take(few))
+            few = Pool(numbers[chosen], potentials.rows.take(numbers[chosen]))
             cloud.total = subsampled_totals(
-                self.problem.potentials, z, rows, potentials[chosen], self.control_variates
+                potentials, z, few, values[chosen], self.control_variates
             ).totals
         else:
-            total = self.problem.potentials.totals(z)
+            total = potentials.totals(z)
             cloud.total = total - total.mean()
-        support = _centred(self.problem.potentials.vectors(selection.rows, z))
+        support = _centred(potentials.vectors(selection.rows, z))
         seen = np.square(cloud.total) + np.square(support).sum(axis=0)
         if not np.isfinite(seen).all():
             bad = int(np.argmax(np.abs(z).max(axis=1)))
@@ -244,7 +228,7 @@ class SampledManifold(Manifold):
                 f"to be squared ({z[bad]} …); use another sampler (sampler=NUTS()), or a "
                 "narrower prior."
             )
-        return SampledView(self, cloud, selection, support, cloud.log_weights)
+        return SampledView(self, cloud, selection, support, np.full(len(z), -np.log(len(z))))
 
     def choice(self, cloud: Cloud) -> tuple[Int[np.ndarray, " C"], Float[np.ndarray, "C S"]]:
         """Return the rows to choose from and their potentials at the draws.
@@ -253,19 +237,15 @@ class SampledManifold(Manifold):
         build that goes on from a checkpoint has the same.
         """
         if cloud.choice is None:
-            potentials = self.problem.potentials
-            numbers, rows = self._pool(cloud.origin)
-            if len(numbers) == self.n_rows:
+            potentials, used = self.problem.potentials, cloud.origin.selection.indices
+            pool = self._fixed
+            if pool is None or not np.isin(used, pool.indices).all():
+                numbers = np.union1d(self._subset(cloud.origin), used)
+                pool = Pool(numbers, potentials.rows.take(numbers))
+            if len(pool.indices) == self.n_rows:
                 potentials.counts.passes += 1
-            cloud.choice = numbers, _centred(potentials.vectors(rows, cloud.z))
+            cloud.choice = pool.indices, _centred(potentials.vectors(pool.rows, cloud.z))
         return cloud.choice
-
-    def _pool(self, origin: Origin) -> Pool:
-        used = origin.selection.indices
-        if self._fixed is not None and np.isin(used, self._fixed.indices).all():
-            return self._fixed
-        numbers = np.union1d(self._subset(origin), used)
-        return Pool(numbers, self.problem.potentials.rows.take(numbers))
 
     def moved(
         self, key: jax.Array, view: SampledView, weights: Float[np.ndarray, " m"]
@@ -295,9 +275,8 @@ class SampledManifold(Manifold):
         support = _centred(self.problem.potentials.vectors(selection.rows, view.cloud.z))
         logits = view.log_weights + selection.weights @ support
         logits = logits - origin.selection.weights @ view.support
-        return replace(
-            view, selection=selection, support=support, log_weights=logits - logsumexp(logits)
-        )
+        logits = logits - logsumexp(logits)
+        return replace(view, selection=selection, support=support, log_weights=logits)
 
     def _subset(self, origin: Origin) -> Int[np.ndarray, " u"]:
         """Return U, the same for the same draws."""
