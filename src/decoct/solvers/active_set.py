@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from scipy.linalg import qr_delete, solve_triangular  # pyright: ignore[reportAttributeAccessIssue]
 
 INDEPENDENT = 1e-11
@@ -124,10 +124,6 @@ class ActiveSet:
     def size(self) -> int:
         return len(self.support)
 
-    @property
-    def vectors(self) -> Float[np.ndarray, "m S"]:
-        return self.problem.unit(self.support)
-
     def residual(self) -> Float[np.ndarray, " S"]:
         """Return b − Vᵀw = b − QQᵀb; the weights are always least squares on the support.
 
@@ -167,13 +163,6 @@ class ActiveSet:
             return False
         self.blocked = set()
         return True
-
-    def result(self) -> tuple[Int[np.ndarray, " m"], Float[np.ndarray, " m"]]:
-        """Return the support in ascending order and its weights in the caller's units."""
-        support = np.array(self.support, dtype=np.int64)
-        order = np.argsort(support)
-        weights = self.weights / self.problem.norms[support] if self.size else self.weights
-        return support[order], weights[order]
 
     def _settle(self) -> None:
         """Lawson-Hanson inner loop: least squares on the support, dropping what turns negative."""

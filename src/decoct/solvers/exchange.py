@@ -83,7 +83,7 @@ class _SwapTable:
         self.problem = active.problem
         vectors = self.problem.vectors
         self.places = np.array(active.support)
-        self.products = np.asfortranarray(vectors @ active.vectors.T)
+        self.products = np.asfortranarray(vectors @ self.problem.unit(active.support).T)
         self.with_target = vectors @ self.problem.target
         self.inverse = active.inverse_gram()
         self.distances = 1.0 - np.square(vectors @ active.q).sum(axis=1)

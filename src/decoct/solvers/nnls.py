@@ -45,8 +45,10 @@ class SparseWeights:
 
     @classmethod
     def of(cls, active: ActiveSet) -> SparseWeights:
-        indices, weights = active.result()
-        return cls(indices, weights, float(np.linalg.norm(active.residual())))
+        """Return an active set's weights in the units of the vectors as they were given."""
+        support = np.array(active.support, dtype=np.int64)
+        order, weights = np.argsort(support), active.weights / active.problem.norms[support]
+        return cls(support[order], weights[order], float(np.linalg.norm(active.residual())))
 
     def dense(self, n: int) -> Float[np.ndarray, " n"]:
         """Return the weights as a vector of length n."""

@@ -56,16 +56,9 @@ NEAR_UNIFORM = 0.98
 
 
 class Importance(NamedTuple):
-    """The distribution that rows are drawn from, for a look at it: a number for every row.
+    """The distribution that rows are drawn from, for a look at it.
 
-    Attributes
-    ----------
-    q : (N,)
-        Probabilities, summing to 1.
-    mean : (D,)
-        μ.
-    spread
-        Σ‖x_n − μ‖².
+    ``q`` (N,) are probabilities that sum to 1, ``mean`` is μ and ``spread`` Σ‖x_n − μ‖².
     """
 
     q: Float[np.ndarray, " N"]
@@ -122,23 +115,27 @@ class LightweightCoreset(OneStep):
         self, key: jax.Array, problem: Problem, state: OneStepState
     ) -> tuple[OneStepState, StepInfo]:
         potentials = problem.potentials
-        entropy, spread, chosen = _drawn(key, potentials.rows, problem.sizes, self.columns)
-        potentials.counts.passes += 2
-        size = chosen[-1].size
         # what stands in for a mixture's rows knows how many components it will have
         components = self.components or getattr(potentials.model, "mixture_components", None)
-        figures = replace(self, components=components)._numbers(entropy, spread, problem.size)
-        numbers = {"repeated_picks": problem.size - size, **figures}
+        method = replace(self, components=components)
+        chosen, numbers = method._drawn(key, potentials.rows, problem.sizes)
+        potentials.counts.passes += 2
         picked = tuple(SizedSelection(one, None) for one in chosen)
-        return OneStepState(picked), StepInfo(described_draws(size, numbers), numbers)
+        return OneStepState(picked), StepInfo(described_draws(chosen[-1].size, numbers), numbers)
 
-    def _numbers(self, entropy: float, spread: Spread, size: int) -> dict[str, Any]:
-        """Return the figures for the report: entropy, spread and Theorem 3.1's ε."""
-        numbers = {**told_entropy(entropy), "spread": spread.squares}
+    def _drawn(
+        self, key: jax.Array, rows: Rows, sizes: tuple[int, ...]
+    ) -> tuple[list[Selection], dict[str, Any]]:
+        """Draw rows by q, in two passes, for the mean and the spread, and for the draws."""
+        spread = _spread(rows, self.columns)
+        how, M = {"size": CHUNK, "columns": self.columns}, sizes[-1]
+        draws = row_draws(key, rows, partial(_odds, spread=spread), M, **how)
+        chosen = draws.selections(rows, sizes)
+        numbers = {"repeated_picks": M - chosen[-1].size, **told_entropy(draws.entropy)}
+        numbers["spread"] = spread.squares
         if self.components is not None:
-            dim = len(spread.mean)
-            numbers["epsilon"] = theorem_3_1(size, dim, self.components, self.delta)
-        return numbers
+            numbers["epsilon"] = theorem_3_1(M, len(spread.mean), self.components, self.delta)
+        return chosen, numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,10 +214,7 @@ def lightweight_coreset(
         raise RequestError(f"columns is a list of names: write ['{columns}'], not '{columns}'.")
     method = LightweightCoreset(None if columns is None else tuple(columns), components, delta)
     table = as_rows(rows)
-    size = int(size)
-    entropy, spread, (picked,) = _drawn(jax.random.key(seed), table, (size,), method.columns)
-    figures = method._numbers(entropy, spread, size)
-    numbers = {"repeated_picks": size - picked.size, **figures}
+    (picked,), numbers = method._drawn(jax.random.key(seed), table, (int(size),))
     return WeightedRows(picked.indices, picked.weights, picked.rows, table.n_rows, numbers)
 
 
@@ -269,19 +263,6 @@ def described_draws(size: int, numbers: Mapping[str, Any]) -> str:
         return f"{size} rows"
     near = ", nearly uniform" if numbers["near_uniform"] else ""
     return f"{size} rows, normalised entropy {numbers['normalised_entropy']:.3f}{near}"
-
-
-def _drawn(
-    key: jax.Array,
-    rows: Rows,
-    sizes: tuple[int, ...],
-    columns: Sequence[str] | None,
-) -> tuple[float, Spread, list[Selection]]:
-    """Draw rows by q, in two passes: for the mean and the spread, and for the draws."""
-    spread = _spread(rows, columns)
-    how = {"size": CHUNK, "columns": columns}
-    draws = row_draws(key, rows, partial(_odds, spread=spread), sizes[-1], **how)
-    return draws.entropy, spread, draws.selections(rows, sizes)
 
 
 def _spread(rows: Rows, columns: Sequence[str] | None) -> Spread:

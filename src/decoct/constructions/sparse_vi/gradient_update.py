@@ -22,11 +22,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from decoct.constructions.sparse_vi.manifold import LocalView, Manifold
-from decoct.constructions.sparse_vi.manifold.resampled_gradient import (
-    FreshDraws,
-    draws_anew,
-    normals_of,
-)
+from decoct.constructions.sparse_vi.manifold.resampled_gradient import FreshDraws, normals_of
 from decoct.errors import RequestError
 from decoct.runtime.checks import checked_whole, is_positive
 from decoct.runtime.precision import float64
@@ -89,7 +85,7 @@ class Gradient:
         basis, adam = np.eye(len(weights)), self.optimizer == "adam"
         if self.single:
             place, basis = np.array([1.0, 0.0]), basis_of(weights, picked)
-        if draws_anew(manifold):  # the draws that chose the row have nothing new to say of it
+        if not manifold.reuse:  # the draws that chose the row have nothing new to say of it
             near = manifold.warm_started(view.origin)
             view = near.at(jax.random.fold_in(key, self.steps), view.selection)
         nothing, slope = np.zeros(len(place)), basis @ slope_of(view.tangent(), weights)

@@ -126,6 +126,9 @@ class LocalView(abc.ABC):
 class Manifold(abc.ABC):
     """Supplies views; holds the problem, never a weight. It is asked about its own views only."""
 
+    reuse = True
+    """Whether a view may be made from the draws of another."""
+
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
 

@@ -21,7 +21,6 @@ import numpy as np
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Bool, Float
 
-from decoct.constructions.sparse_vi.manifold.sampled import SampledManifold
 from decoct.models.base import AbstractModel
 from decoct.models.conjugate import AbstractConjugate
 from decoct.models.parameters import ParameterSpace
@@ -35,11 +34,6 @@ from decoct.samplers.laplace import Laplace, climb
 
 SMALLEST_SUPPORT = 32
 """Supports are padded to this, and beyond it to powers of two, so that few loops are compiled."""
-
-
-def draws_anew(manifold: Any) -> bool:
-    """Return whether every view of the manifold has draws of its own."""
-    return isinstance(manifold, SampledManifold) and not manifold.reuse
 
 
 class Fresh(NamedTuple):
@@ -82,17 +76,20 @@ class FreshDraws(eqx.Module):
         It has them where every view has draws of its own, all rows fit into one chunk in memory,
         and the sampler is `Laplace`, or `Exact` or `Automatic` of a conjugate model.
         """
-        if not draws_anew(manifold):
+        if manifold.reuse:
             return None
         rows, potentials = manifold.everything, manifold.problem.potentials
-        exact = _is_exact(manifold.problem.sampler, potentials.model)
-        if exact is None or rows is None or manifold.n_rows > chunk_rows(manifold.draws):
+        model, sampler = potentials.model, type(manifold.problem.sampler)
+        conjugate = isinstance(model, AbstractConjugate) and model.is_conjugate
+        exact = conjugate and sampler in (Exact, Automatic)
+        known = exact or sampler is Laplace
+        if not known or rows is None or manifold.n_rows > chunk_rows(manifold.draws):
             return None
         m = len(view.selection.weights)
         places = np.zeros(padded_size(m), dtype=np.int64)
         places[:m] = np.arange(m)
         return cls(
-            potentials.model,
+            model,
             potentials.space,
             {name: jnp.asarray(column) for name, column in rows.items()},
             {name: jnp.asarray(column[places]) for name, column in view.selection.rows.items()},
@@ -181,11 +178,3 @@ def _seeds_of(key, steps):
         return jax.random.key_data(jax.random.fold_in(jax.random.fold_in(key, t), 0))
 
     return jax.vmap(seed)(steps)
-
-
-def _is_exact(sampler: Any, model: AbstractModel) -> bool | None:
-    """Return whether a sampler's draws are those of the closed form; None for unknown ones."""
-    conjugate = isinstance(model, AbstractConjugate) and model.is_conjugate
-    if conjugate and type(sampler) in (Exact, Automatic):
-        return True
-    return False if type(sampler) is Laplace else None
