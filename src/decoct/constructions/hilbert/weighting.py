@@ -158,9 +158,7 @@ NAMED = {
 
 def as_weighting(value: Any) -> Weighting:
     """Return a weighting distribution from its name, an array of draws, or itself."""
-    if isinstance(value, str):
-        if value not in NAMED:
-            raise RequestError(f"weighting must be one of {', '.join(NAMED)}, not {value!r}.")
+    if isinstance(value, str) and value in NAMED:
         return NAMED[value]
     if hasattr(value, "draw"):
         return value

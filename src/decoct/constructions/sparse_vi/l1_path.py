@@ -31,9 +31,8 @@ from decoct.constructions.base import (
     StepInfo,
     equal_weight_rows,
 )
-from decoct.constructions.sparse_vi.candidate_set import CandidateSet
 from decoct.constructions.sparse_vi.l1_search import DESCENT, Bounds, Stage
-from decoct.constructions.sparse_vi.l1_steps import by_expansions, by_gradients
+from decoct.constructions.sparse_vi.l1_steps import CandidateSet, by_expansions, by_gradients
 from decoct.constructions.sparse_vi.manifold import LocalView, has_closed_form
 from decoct.constructions.sparse_vi.manifold.base import pruned, require_room
 from decoct.constructions.sparse_vi.options import ManifoldConstruction
@@ -241,7 +240,7 @@ class L1Path(ManifoldConstruction):
             every = self._all_candidates(problem, state.candidates, state.scales)
         else:
             every = state.last[0]
-        every = every.warm_started(start.origin)
+        every = replace(every, manifold=every.manifold.warm_started(start.origin))
         if not self.reuse:
             return every, every.manifold.at(jax.random.fold_in(key, 0), start.selection)
         if state.last is not None and state.last[1] is start:

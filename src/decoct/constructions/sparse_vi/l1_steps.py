@@ -18,14 +18,18 @@ penalised KL fall.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jaxtyping import Float, Int
 
-from decoct.constructions.sparse_vi.candidate_set import CandidateSet, Dense
+from decoct.constructions.base import Selection
 from decoct.constructions.sparse_vi.gradient_update import slope_of
+from decoct.constructions.sparse_vi.manifold import Manifold
 from decoct.constructions.sparse_vi.weight_updates import TRUSTED, try_step
+from decoct.data.base import Columns
 from decoct.solvers.active_set import ActiveSet, UnitVectors
 from decoct.solvers.nnls import SparseWeights, fill
 from decoct.stats.tangent import Tangent
@@ -48,6 +52,57 @@ EASED = 2.0
 MIN_GAIN = 1e-2
 """Gain of a step, relative to the penalty λ Σu, below which the steps end."""
 
+Dense = Float[np.ndarray, " C"]
+"""A number for every candidate row."""
+
+
+@dataclass(frozen=True)
+class CandidateSet:
+    """The rows among which to choose, and dense weights of theirs.
+
+    Attributes
+    ----------
+    manifold
+        Supplies the views.
+    candidates : (C,)
+        Global row numbers, ascending.
+    rows
+        Their columns.
+    scales : (C,)
+        f̃_n, the lengths of their vectors under the prior; zero where a potential does not vary.
+    """
+
+    manifold: Manifold
+    candidates: Int[np.ndarray, " C"]
+    rows: Columns
+    scales: Dense
+
+    def selection(self, weights: Dense, which: np.ndarray | None = None) -> Selection:
+        """Return the candidates that have weight, or those of a mask; one, if that is none."""
+        used = np.flatnonzero(weights if which is None else which)
+        if not len(used):
+            used = np.zeros(1, dtype=np.int64)
+        rows = {name: column[used] for name, column in self.rows.items()}
+        return Selection(self.candidates[used], weights[used], rows)
+
+    def places(self, selection: Selection) -> Int[np.ndarray, " m"]:
+        """Return where a selection's rows are among the candidates."""
+        return np.searchsorted(self.candidates, selection.indices)
+
+    def dense(self, selection: Selection) -> Dense:
+        """Return the weights of all candidates."""
+        weights = np.zeros(len(self.candidates))
+        weights[self.places(selection)] = selection.weights
+        return weights
+
+    def sum_of_scaled(self, selection: Selection) -> float:
+        """Return Σ f̃_n w_n."""
+        return float(self.scales @ self.dense(selection))
+
+    def spanning(self, view: Any, which: np.ndarray) -> Any:
+        """Return the view at the same weights with the candidates of a mask for its support."""
+        return view.supported_by(self.selection(self.dense(view.selection), which))
+
 
 class Step(NamedTuple):
     """Where a step led, the c it took, and the gain that its expansion promised, in nats."""
@@ -58,16 +113,9 @@ class Step(NamedTuple):
 
 
 class End(NamedTuple):
-    """Where steps ended.
+    """Where steps ended, with the c to begin with from there.
 
-    Attributes
-    ----------
-    view
-        What was seen there, or last before there were too many rows.
-    crowded : (C,)
-        The weights that were too many; None if they never were.
-    stiffness
-        c to begin with from there.
+    ``crowded`` are the weights that were too many, if they ever were; the view is the last before.
     """
 
     view: Any
