@@ -25,17 +25,11 @@ from decoct.solvers.nnls import fill
 IMPROVES = 3e-4
 """Relative fall of the squared residual below which a swap is not worth its product."""
 
-SWEEP_IMPROVES = 0.005
-"""Relative fall of the squared residual below which another sweep is not worth it."""
-
 DEPENDENT = 1e-9
 """Squared distance to the span of the rest below which a candidate is not considered."""
 
 BLOCK = 64
 """Places judged at once when looking for prospects."""
-
-RESOLVED = 1e-18
-"""Squared residual, relative to ‖b‖², below which rank-one changes are round-off."""
 
 
 def exchange(problem: UnitVectors, support: Sequence[int], sweeps: int) -> ActiveSet:
@@ -51,7 +45,7 @@ def exchange(problem: UnitVectors, support: Sequence[int], sweeps: int) -> Activ
         Most passes over the support.
     """
     best = ActiveSet.spanned_by(problem, support)
-    floor = RESOLVED * float(problem.target @ problem.target)
+    floor = 1e-18 * float(problem.target @ problem.target)  # rank-one changes are round-off below
     for _ in range(sweeps):
         loss = _squared(best.residual())
         if loss <= floor or not best.size:
@@ -64,7 +58,7 @@ def exchange(problem: UnitVectors, support: Sequence[int], sweeps: int) -> Activ
         if _squared(attempt.residual()) >= loss:
             break
         best = attempt
-        if _squared(best.residual()) >= (1.0 - SWEEP_IMPROVES) * loss:
+        if _squared(best.residual()) >= (1.0 - 0.005) * loss:  # another is not worth it
             break
     return best
 

@@ -36,9 +36,6 @@ from decoct.solvers.nnls import SparseWeights, fill
 Variant = Literal["vanilla", "away", "pairwise", "fully_corrective"]
 VARIANTS = get_args(Variant)
 
-ROUNDINGS = 64
-"""Products with the residual that differ by fewer rounding errors than these are equal."""
-
 
 @dataclass(frozen=True)
 class FrankWolfe:
@@ -140,7 +137,7 @@ def _away_vertex(here: Combination, products: np.ndarray, residual: np.ndarray) 
     aligned = products[active]
     rounding = np.finfo(products.dtype).eps * float(np.linalg.norm(residual))
     rounding += np.finfo(np.float64).eps * here.problem.sum_of_norms
-    tied = active[aligned <= aligned.min() + ROUNDINGS * rounding]
+    tied = active[aligned <= aligned.min() + 64 * rounding]
     return int(tied[np.argmax([here.alpha(int(row)) for row in tied])])
 
 

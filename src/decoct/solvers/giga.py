@@ -25,12 +25,6 @@ from decoct.solvers.active_set import UnitVectors
 from decoct.solvers.base import STALLED, Budget, Combination, Path, collect
 from decoct.solvers.nnls import SparseWeights
 
-STABLE = 1e-14
-"""1 − ⟨a, y⟩² below which the geodesic from y towards a has no direction in double precision."""
-
-NEAR = 0.1
-"""⟨b̂, y⟩ above which ⟨a_n, y⟩ may be had by division."""
-
 
 @dataclass(frozen=True)
 class GIGA:
@@ -58,7 +52,7 @@ class GIGA:
             if kappa <= STALLED:
                 return
             forward = problem.products(direction)
-            if here.cosine < NEAR:
+            if here.cosine < 0.1:  # too small to divide by
                 sideways = problem.products(here.sum)
             else:
                 with np.errstate(invalid="ignore"):  # −∞ + ∞ for zero rows, never usable
@@ -76,7 +70,7 @@ def _scores(forward: np.ndarray, sideways: np.ndarray) -> np.ndarray:
     """
     left = np.square(sideways)
     np.subtract(1.0, left, out=left)
-    directionless = ~(left > STABLE)  # zero rows, whose products are −∞ or NaN, among them
+    directionless = ~(left > 1e-14)  # zero rows, whose products are −∞ or NaN, among them
     left[directionless] = np.inf
     np.sqrt(left, out=left)
     with np.errstate(invalid="ignore"):

@@ -18,12 +18,6 @@ from jaxtyping import Float, Int
 
 from decoct.solvers.active_set import ActiveSet, UnitVectors
 
-OPTIMAL = 1e-13
-"""Cosine with the residual below which a row cannot improve the fit."""
-
-EXACT = 1e-15
-"""Residual, relative to the target, below which there is nothing left to fit."""
-
 
 @dataclass(frozen=True)
 class SparseWeights:
@@ -64,13 +58,13 @@ def best_row(active: ActiveSet) -> int | None:
     """
     residual = active.residual()
     norm = float(np.linalg.norm(residual))
-    if norm <= EXACT * float(np.linalg.norm(active.problem.target)):
+    if norm <= 1e-15 * float(np.linalg.norm(active.problem.target)):  # nothing is left to fit
         return None
     correlation = active.problem.products(residual)
     correlation[active.support] = -np.inf
     correlation[list(active.blocked)] = -np.inf
     row = int(np.argmax(correlation))
-    return row if correlation[row] > OPTIMAL * norm else None
+    return row if correlation[row] > 1e-13 * norm else None  # by its cosine with the residual
 
 
 def fill(active: ActiveSet, most: int | None = None, size: float = np.inf) -> ActiveSet:

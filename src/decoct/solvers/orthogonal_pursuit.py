@@ -20,9 +20,6 @@ from decoct.solvers.base import Budget, Path
 from decoct.solvers.exchange import exchange
 from decoct.solvers.nnls import SparseWeights, best_row
 
-STALLED = 10
-"""Picks in a row without any fall of the residual after which the pursuit ends."""
-
 
 @dataclass(frozen=True)
 class OrthogonalPursuit:
@@ -111,7 +108,7 @@ def pursue(
     path: dict[int, SparseWeights] = {}
     active, stalls, best = ActiveSet(problem), 0, np.inf
     with few_threads(problem.vectors.nbytes):
-        while active.size < size and stalls < STALLED:
+        while active.size < size and stalls < 10:
             row = best_row(active)
             if row is None:
                 break

@@ -32,9 +32,6 @@ from decoct.solvers.active_set import UnitVectors
 from decoct.solvers.base import Budget
 from decoct.solvers.orthogonal_pursuit import OrthogonalPursuit
 
-MOST_BYTES = 2**31
-"""Most memory the pool's derivatives may take."""
-
 
 @dataclass(frozen=True)
 class MomentMatching(OneStep):
@@ -58,7 +55,7 @@ class MomentMatching(OneStep):
 
     def init(self, key: jax.Array, problem: Problem) -> OneStepState:
         needed = 8 * self._candidates(problem) * _moments(problem)
-        if needed > MOST_BYTES:
+        if needed > 2**31:
             raise RequestError(
                 f"{problem.dim} parameters have {_moments(problem):,} first and second "
                 f"derivatives; those of {self._candidates(problem):,} candidate rows take "

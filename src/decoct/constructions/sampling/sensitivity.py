@@ -50,12 +50,6 @@ from decoct.models.gaussian import GaussianMean
 from decoct.models.logistic import LogisticRegression
 from decoct.runtime.randomness import host_rng, uniform_sample
 
-CLUSTER_ROWS = 1000
-"""Rows per cluster of the subsample that k-means sees; any clustering gives a valid bound."""
-
-TOUCHING = 1e-12
-"""Distances below this, relative to the length of the Z_n, are rounding."""
-
 
 class Sensitivities(NamedTuple):
     """How much each row can matter, for a look at it.
@@ -157,7 +151,7 @@ class Sensitivity(OneStep):
             return partial(_gaussian_shares, chol=chol, spread=spread), {}
         centres = _centres(key, problem, self.clusters)
         clusters = _walk(problem, _clusters_of, centres)
-        spread, touching = clusters.spread(centres), TOUCHING * clusters.length()
+        spread, touching = clusters.spread(centres), 1e-12 * clusters.length()  # below: rounding
         radius = self.radius or (self.scale / spread if spread > touching else np.inf)
         bound = partial(
             _logistic_bounds,
@@ -213,7 +207,8 @@ def _white(chol: Float[np.ndarray, "d d"], chunk: Chunk) -> Float[np.ndarray, "n
 def _centres(key: jax.Array, problem: Problem, clusters: int) -> Float[np.ndarray, "K D"]:
     """Return at most ``clusters`` centres: k-means of a uniform subsample of the y_n x_n."""
     sample_key, start_key = jax.random.split(key)
-    rows = uniform_sample(sample_key, problem.n_rows, CLUSTER_ROWS * clusters)
+    # any clustering gives a valid bound
+    rows = uniform_sample(sample_key, problem.n_rows, 1000 * clusters)
     signed = _signed(problem.potentials.rows.take(rows))
     distinct = np.unique(signed, axis=0)
     if len(distinct) <= clusters:

@@ -31,12 +31,6 @@ from decoct.stats.tangent import Tangent
 FIRST_DECAY, SECOND_DECAY = 0.9, 0.999
 """β₁, β₂ of Adam."""
 
-MOST_STEPS = 128
-"""Steps whose random numbers are made at once."""
-
-MOST_NUMBERS = 2_000_000
-"""Random numbers that are made at once: 16 MB."""
-
 
 class OptimizerState(NamedTuple):
     """Where an optimizer over k numbers stands, after t steps.
@@ -117,7 +111,8 @@ class Gradient:
         """
         k, size, last = len(optimizer.place), fresh.size, self.steps - 1
         shape = view.manifold.draws, len(view.origin.centre)
-        block = int(np.clip(MOST_NUMBERS // (shape[0] * shape[1]), 1, MOST_STEPS))
+        # steps whose random numbers are made at once, at most 16 MB of them
+        block = int(np.clip(2_000_000 // (shape[0] * shape[1]), 1, 128))
         wide = np.zeros((2 if self.single else size, size))
         wide[:k, : basis.shape[1]] = basis
         padded = (jnp.asarray(np.pad(part, (0, len(wide) - k))) for part in optimizer[1:])

@@ -44,9 +44,6 @@ from decoct.runtime.randomness import uniform_sample
 from decoct.solvers.active_set import row_norms
 from decoct.status import Status
 
-CROWDED = 2
-"""Supports of up to this many times M are tried for whether the update brings them to M."""
-
 
 class L1PathState(NamedTuple):
     """What the next stage needs.
@@ -314,7 +311,7 @@ class L1Path(ManifoldConstruction):
         larger = [
             one
             for one in sorted(stages, key=lambda one: -one.penalty)
-            if one.complete and one.penalty < best.penalty and size < one.rows <= CROWDED * size
+            if one.complete and one.penalty < best.penalty and size < one.rows <= 2 * size
         ]
         for place, stage in enumerate(larger if self.update is not None else []):
             if kept.selection.size >= (1.0 - self.tolerance) * size:

@@ -18,19 +18,11 @@ from decoct.constructions.base import Selection
 from decoct.constructions.sparse_vi.manifold import Origin
 
 DESCENT = 4.0
-"""λ is divided by this, then by its square, fourth power, … as long as there are too few rows."""
-
-STEEPEST = 5
-"""λ is never divided by more than DESCENT to the power 2 to this."""
-
-NEGLIGIBLE = 1e-12
-"""Penalty λ Σu in nats below which no more rows can lower the KL by anything that counts."""
+"""λ is divided by this, then by its square, fourth power, … to the 2⁵th at most, as long as there
+are too few rows."""
 
 FAR = 1.0
 """Penalty λ Σu in nats above which π_w is far from π."""
-
-CLOSED = 1e-2
-"""log λ_u/λ_l below which there is nothing left to search."""
 
 
 class Stage(NamedTuple):
@@ -111,7 +103,7 @@ class Bounds(NamedTuple):
         """Return the next λ."""
         upper, below = self.start.penalty, max(self.lower, self.doubtful)
         if below == 0.0:
-            return upper / DESCENT ** (2 ** min(searched, 1 if self.refuted else STEEPEST))
+            return upper / DESCENT ** (2 ** min(searched, 1 if self.refuted else 5))
         if self.lower < below and upper <= below * DESCENT**2:
             return max(upper / DESCENT, float(np.sqrt(self.lower) * np.sqrt(upper)))
         return float(np.sqrt(below) * np.sqrt(upper))
@@ -123,5 +115,6 @@ class Bounds(NamedTuple):
         near = self.best.rows >= (1.0 - tolerance) * size
         if near and (self.lower > 0.0 or self.best.cost <= FAR):
             return True
-        closed = self.lower > 0.0 and np.log(self.best.penalty / self.lower) < CLOSED
-        return bool(closed or self.best.cost < NEGLIGIBLE)
+        # λ_l and λ_u are as good as one, or more rows cannot lower the KL by anything that counts
+        closed = self.lower > 0.0 and np.log(self.best.penalty / self.lower) < 1e-2
+        return bool(closed or self.best.cost < 1e-12)

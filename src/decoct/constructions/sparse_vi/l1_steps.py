@@ -34,21 +34,6 @@ from decoct.solvers.active_set import ActiveSet, UnitVectors
 from decoct.solvers.nnls import SparseWeights, fill
 from decoct.stats.tangent import Tangent
 
-EXTRA = 2e-2
-"""ε‖b‖/λ; the penalty minimised is within EXTRA²‖r‖/‖b‖, relative to itself, of the one asked."""
-
-STIFFER = 4.0
-"""Factor of c after a step that did not lower the penalised KL."""
-
-PATIENCE = 3
-"""How often c is raised because a step has too many rows."""
-
-TRIALS = 16
-"""Most c that are tried."""
-
-EASED = 2.0
-"""c is divided by this after a step that did."""
-
 MIN_GAIN = 1e-2
 """Gain of a step, relative to the penalty λ Σu, below which the steps end."""
 
@@ -142,7 +127,7 @@ def by_expansions(
         step = _expansion_step(place, every, view, penalty, stiffness, limit)
         if not isinstance(step, Step):
             return End(view, step, stiffness)
-        view, stiffness = step.view, max(1.0, step.stiffness / EASED)
+        view, stiffness = step.view, max(1.0, step.stiffness / 2.0)
         if step.gain <= MIN_GAIN * penalty * every.sum_of_scaled(view.selection):
             break
     return End(view, None, stiffness)
@@ -197,7 +182,8 @@ def minimiser(
     if length == 0.0:
         return np.zeros(len(scales))
     penalty = penalty / stiffness
-    epsilon = EXTRA * penalty / length
+    # the penalty minimised is within (ε‖b‖/λ)²‖r‖/‖b‖, relative to itself, of the one asked
+    epsilon = 2e-2 * penalty / length
     units = np.where(scales > 0.0, scales, 1.0)
     scaled = np.column_stack([tangent.vectors / units[:, None], np.full(len(scales), epsilon)])
     scaled[scales <= 0.0] = 0.0
@@ -217,11 +203,11 @@ def _expansion_step(
     """
     tangent, here = view.full_tangent(), every.dense(view.selection)
     costs, crowded = penalty * every.scales, 0
-    for trial in range(TRIALS):
+    for trial in range(16):
         goal = minimiser(tangent, every.scales, penalty, here, stiffness, limit)
         if np.count_nonzero(goal) > limit:
             crowded += 1
-            if crowded > PATIENCE:
+            if crowded > 3:
                 return goal
         else:
             there = _tried(jax.random.fold_in(key, trial), every, view, here, goal, costs)
@@ -230,7 +216,7 @@ def _expansion_step(
                 falls = along @ (tangent.target - here @ tangent.vectors)
                 gain = falls - 0.5 * stiffness * along @ along - costs @ (goal - here)
                 return Step(there, stiffness, float(gain))
-        stiffness *= STIFFER
+        stiffness *= 4.0
     return None
 
 

@@ -40,12 +40,6 @@ from decoct.passes.pools import Pool
 from decoct.runtime.checks import checked_whole
 from decoct.status import Status
 
-UNMOVED = 1e-6
-"""Change of a weight, relative to the largest, below which it counts as none."""
-
-RUN_AWAY = 4.0
-"""Σ w, in units of N, above which weights count as run away; `Quadratic` allows 2."""
-
 
 class SparseVIState(NamedTuple):
     """What the next pick needs.
@@ -249,7 +243,7 @@ def _info(problem: Problem, selection: Selection, numbers: dict[str, Any]) -> St
     """Return what a person wants to know of a selection, a warning of weights without end too."""
     rows, share = _rows(selection), float(selection.weights.sum()) / problem.n_rows
     message, numbers = f"{rows} rows", {**numbers, "rows": rows}
-    if share > RUN_AWAY:
+    if share > 4.0:  # `Quadratic` allows 2
         numbers["warning"] = (
             f"The weights add up to {share:.3g} times the number of rows: they have run away to a "
             "posterior far too narrow, from which there is no way back. Plain gradient steps have "
@@ -264,12 +258,12 @@ def _rows(selection: Selection) -> int:
 
 
 def _same(before: Selection, after: Selection) -> bool:
-    """Whether a pick left the weights where they were."""
+    """Whether a pick left the weights where they were, to a part of 10⁻⁶ of the largest."""
     if not (before.weights.any() or after.weights.any()):
         return True  # each has some row, for the shapes
     mine, theirs = pruned(before), pruned(after)
     return np.array_equal(mine.indices, theirs.indices) and bool(
-        np.abs(mine.weights - theirs.weights).max() <= UNMOVED * theirs.weights.max()
+        np.abs(mine.weights - theirs.weights).max() <= 1e-6 * theirs.weights.max()
     )
 
 

@@ -38,27 +38,6 @@ __all__ = ["Gradient", "Quadratic", "WeightUpdate", "least_missed"]
 TRUSTED = 0.25
 """Effective share of the draws that must stand behind the weights a step goes to."""
 
-HOLD = 1e-3
-"""How much of ‖b‖ it costs to move a weight by N."""
-
-TRIALS = 8
-"""Most lengths of a step that are tried with draws made at its end."""
-
-OVERSHOT = 0.1
-"""Slope along a step at its end, as a correlation, above which it went too far; below is noise."""
-
-SMALLEST_STEP = 1e-8
-"""γ below which a direction counts as not descending."""
-
-MIN_GAIN = 0.1
-"""Gain of a full step, relative to the KL that is left, below which the update ends."""
-
-STIFF = 1e3
-"""How much of ‖b‖ it costs to miss a sum of weights altogether."""
-
-FLOOR = 1e-6
-"""Smallest eigenvalue of a Hessian with its third-order term, relative to the largest."""
-
 
 @runtime_checkable
 class WeightUpdate(Protocol):
@@ -122,7 +101,7 @@ class Quadratic:
                 return view
             left = tangent.predicted_kl(np.arange(len(goal)), goal)
             view, longest = moved.view, min(1.0, 4.0 * moved.gamma)
-            if moved.gain <= MIN_GAIN * left:
+            if moved.gain <= 0.1 * left:  # of the KL that is left: not worth another
                 return view
         return view
 
@@ -137,16 +116,16 @@ class Quadratic:
         if self.single:
             basis = basis_of(weights, picked)
             return _nnls(basis @ vectors, target, np.array([1.0, 0.0])) @ basis
-        # (HOLD ‖b‖/N)²‖v − w‖² keeps v near w where draws say little: a potential that hardly
+        # (10⁻³‖b‖/N)²‖v − w‖² keeps v near w where draws say little: a potential that hardly
         # varies over them would otherwise take a weight without bound. The minimum KL stays.
-        hold = HOLD * float(np.linalg.norm(target)) / n
+        hold = 1e-3 * float(np.linalg.norm(target)) / n
         vectors = np.hstack([vectors, hold * np.eye(len(weights))])
         target = np.append(target, hold * weights)
         goal = _nnls(vectors, target, weights)
         if self.heaviest is None or goal.sum() <= self.heaviest * n:
             return goal
-        # Σv is held at its bound, where the minimum lies, as the KL is convex
-        stiff = STIFF * float(np.linalg.norm(target)) / (self.heaviest * n)
+        # Σv is held at its bound, where the minimum lies, as the KL is convex, by 10³‖b‖
+        stiff = 1e3 * float(np.linalg.norm(target)) / (self.heaviest * n)
         vectors = np.column_stack([vectors, np.full(len(vectors), stiff)])
         return _nnls(vectors, np.append(target, stiff * (self.heaviest * n)), weights)
 
@@ -180,7 +159,7 @@ def _with_third_order(view: LocalView, tangent: Tangent, weights: np.ndarray) ->
     vectors, left = moments
     hessian = (vectors * (1.0 - left)) @ vectors.T
     values, basis = np.linalg.eigh(hessian)
-    root = np.sqrt(np.maximum(values, FLOOR * np.abs(values).max()))
+    root = np.sqrt(np.maximum(values, 1e-6 * np.abs(values).max()))
     slope = slope_of(tangent, weights)
     lower = basis * root
     return Tangent(lower, weights @ lower - (basis.T @ slope) / root)
@@ -207,7 +186,7 @@ def _stepped(
         if far is not None:
             return far
     gamma = 0.5
-    while gamma >= SMALLEST_STEP:
+    while gamma >= 1e-8:  # below, the direction counts as not descending
         closer = weights + gamma * (goal - weights)
         there = view.local_kl(closer)
         if there.share >= TRUSTED * here.share and there.kl < here.kl:
@@ -224,7 +203,7 @@ def _leap(
     Draws are made at every trial; those of the one that is taken are the next view's.
     """
     weights, gamma = view.selection.weights, longest
-    for trial in range(TRIALS):
+    for trial in range(8):
         there, trial_key = weights + gamma * (goal - weights), jax.random.fold_in(key, trial)
         seen = try_step(trial_key, manifold, view, there, goal - weights)
         if seen is not None:
@@ -244,7 +223,8 @@ def try_step(
     """Return the view from new draws at other weights; None where the way there was too long.
 
     The slope along a direction d is −Cov_w[dᵀf, fᵀ(1 − w)], and the penalty's rise; divided by the
-    standard deviations it has no scale, and turns positive once the step has gone too far.
+    standard deviations it has no scale, and turns positive once the step has gone too far; below
+    0.1 it is noise.
     """
     try:
         near = manifold.warm_started(view.origin)
@@ -258,4 +238,4 @@ def try_step(
     residual = tangent.target - weights @ tangent.vectors
     scale = float(np.linalg.norm(along) * np.linalg.norm(residual))
     slope = float(penalty - along @ residual)
-    return None if scale > 0.0 and slope / scale > OVERSHOT else seen
+    return None if scale > 0.0 and slope / scale > 0.1 else seen

@@ -25,12 +25,6 @@ from decoct.data.base import Columns
 from decoct.errors import RequestError
 from decoct.stats.tangent import Tangent
 
-NOISE = 1e-10
-"""Correlation with the residual, relative to ‖b‖, below which a row promises nothing."""
-
-CONVERGED = 1e-12
-"""KL(π_w‖π) in nats below which no row can help, in closed form."""
-
 WHOLE_BYTES = 2**30
 """Most memory that all rows may take, with what is kept of each."""
 
@@ -86,7 +80,7 @@ class LocalView(abc.ABC):
 
         On rows that have weight the absolute value of the correlation counts.
         """
-        if self.origin is None and self.predicted_kl() <= CONVERGED:
+        if self.origin is None and self.predicted_kl() <= 1e-12:  # exact, in nats
             return None
         candidates, products, variances, length = self.covariances()
         varies = variances > np.finfo(float).tiny
@@ -96,7 +90,8 @@ class LocalView(abc.ABC):
         scores = np.where(np.isin(candidates, active) & varies, np.abs(scores), scores)
         scores[np.isin(candidates, blocked)] = -np.inf
         best = int(np.argmax(scores))
-        return int(candidates[best]) if scores[best] > NOISE * length else None
+        promising = scores[best] > 1e-10 * length  # above round-off
+        return int(candidates[best]) if promising else None
 
     @abc.abstractmethod
     def tangent(self) -> Tangent:

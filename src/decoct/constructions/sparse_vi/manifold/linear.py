@@ -37,12 +37,6 @@ from decoct.errors import ModelError
 from decoct.models.linear import LinearRegression
 from decoct.stats.tangent import Tangent
 
-RANK = 1e-14
-"""Eigenvalue of the support's Gram matrix, relative to the largest, below which it is round-off."""
-
-CLOSE = 1e-3
-"""KL in nats below which tr C − D − log det C would lose its digits; eigenvalues keep them."""
-
 
 @dataclass(frozen=True)
 class LinearView(LocalView):
@@ -77,7 +71,7 @@ class LinearView(LocalView):
         inner = x @ u.T
         gram = self.manifold.precision**2 * inner * (np.outer(nu, nu) + 0.5 * inner)
         values, basis = eigh(gram)
-        kept = values > RANK * values[-1]
+        kept = values > 1e-14 * values[-1]  # the rest is round-off
         basis, root = basis[:, kept], np.sqrt(values[kept])
         with_target = gram @ self.selection.weights + self._with_residual(x, u, nu)
         return Tangent(basis * root, (basis.T @ with_target) / root)
@@ -155,7 +149,7 @@ class LinearManifold(Manifold):
         """Return KL(π_w‖π)."""
         information, factor, cov, mean = self._posterior(selection)
         kl = 0.5 * (np.trace(cov) - len(cov)) + np.log(np.diag(factor)).sum()
-        if kl < CLOSE:
+        if kl < 1e-3:  # tr C − D − log det C would lose its digits
             excess = 1.0 / eigvalsh(information) - 1.0
             kl = 0.5 * (excess - np.log1p(excess)).sum()
         return float(kl + 0.5 * mean @ mean)

@@ -14,17 +14,11 @@ from decoct.runtime.precision import float64
 FAR = 1e9
 """How far from its start the prior is looked at for mass that never ends."""
 
-PAIRED = 40
-"""Most parameters whose pairs are looked at one by one."""
-
-GENERIC = 15
-"""Directions at random in which all parameters grow or fall, besides that of all ones."""
-
 
 def require_proper_prior(potentials: Potentials, name: str) -> None:
     """Refuse a prior that does not fall fast enough along some direction.
 
-    Looked at are the axes, the eigenvectors of its curvature, and, up to `PAIRED` parameters, the
+    Looked at are the axes, the eigenvectors of its curvature, and, up to 40 parameters, the
     diagonals of all pairs, along each of which a proper density falls faster than 1/r; and
     directions in which all parameters grow, along which it falls faster than r^−d, whether its
     tails are round or a product.
@@ -39,9 +33,9 @@ def require_proper_prior(potentials: Potentials, name: str) -> None:
     dim = len(start)
     here = float(potentials.log_prior(start[None])[0])
     unit = np.eye(dim)
-    first, second = np.triu_indices(dim if dim <= PAIRED else 0, 1)
+    first, second = np.triu_indices(dim if dim <= 40 else 0, 1)
     pairs = np.concatenate([unit[first] + unit[second], unit[first] - unit[second]])
-    signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(GENERIC, dim))
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(15, dim))
     generic = np.concatenate([np.ones((1, dim)), signs]) / np.sqrt(dim)
     curved = _curvature_axes(potentials, start)
     axes = np.concatenate([unit, curved, pairs / np.sqrt(2.0), generic])

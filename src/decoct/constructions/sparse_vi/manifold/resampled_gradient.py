@@ -32,9 +32,6 @@ from decoct.samplers.base import WeightedDensity
 from decoct.samplers.exact import Exact
 from decoct.samplers.laplace import Laplace, climb
 
-SMALLEST_SUPPORT = 32
-"""Supports are padded to this, and beyond it to powers of two, so that few loops are compiled."""
-
 
 class Fresh(NamedTuple):
     """What draws at some weights say: D on the support, and μ_w.
@@ -154,8 +151,8 @@ class _ZeroWeights(WeightedDensity):
 
 
 def padded_size(m: int) -> int:
-    """Return how many rows a support of m is padded to."""
-    return max(SMALLEST_SUPPORT, 1 << (m - 1).bit_length())
+    """Return how many rows a support of m is padded to, so that few loops are compiled."""
+    return max(32, 1 << (m - 1).bit_length())
 
 
 @float64

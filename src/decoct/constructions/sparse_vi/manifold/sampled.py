@@ -40,9 +40,6 @@ from decoct.runtime import progress
 from decoct.runtime.randomness import host_rng
 from decoct.stats.tangent import Tangent
 
-LASTS = 0.5
-"""Effective share of the draws below which new ones are made."""
-
 
 @dataclass
 class Cloud:
@@ -254,7 +251,7 @@ class SampledManifold(Manifold):
         if self.reuse:
             logits = view.log_weights + (weights - view.selection.weights) @ view.support
             there = replace(view, selection=selection, log_weights=logits - logsumexp(logits))
-            if there.share >= LASTS:
+            if there.share >= 0.5:
                 return there
         return self.warm_started(view.origin).at(key, selection)
 
