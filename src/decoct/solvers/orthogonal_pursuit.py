@@ -108,7 +108,7 @@ def pursue(
     path: dict[int, SparseWeights] = {}
     active, stalls, best = ActiveSet(problem), 0, np.inf
     with few_threads(problem.vectors.nbytes):
-        while active.size < size and stalls < 10:
+        while active.size < size and stalls < 10:  # picks in a row without a fall
             row = best_row(active)
             if row is None:
                 break

@@ -207,7 +207,7 @@ def _expansion_step(
         goal = minimiser(tangent, every.scales, penalty, here, stiffness, limit)
         if np.count_nonzero(goal) > limit:
             crowded += 1
-            if crowded > 3:
+            if crowded > 3:  # shorter steps have as many
                 return goal
         else:
             there = _tried(jax.random.fold_in(key, trial), every, view, here, goal, costs)
