@@ -131,12 +131,7 @@ class Sensitivity(OneStep):
     def sensitivities(self, key: jax.Array, problem: Problem) -> Sensitivities:
         """Return Nσ_n or m_n of every row, in two passes; a build itself never holds them.
 
-        Parameters
-        ----------
-        key
-            Seeds the clustering.
-        problem
-            The model and its rows.
+        The key seeds the clustering.
         """
         bound, numbers = self._bound(key, problem)
         values = np.concatenate(_walk(problem, listed, bound))
@@ -150,19 +145,23 @@ class Sensitivity(OneStep):
             spread = _walk(problem, _spread_of, chol)
             return partial(_gaussian_shares, chol=chol, spread=spread), {}
         centres = _centres(key, problem, self.clusters)
-        clusters = _walk(problem, _clusters_of, centres)
-        spread, touching = clusters.spread(centres), 1e-12 * clusters.length()  # below: rounding
+        found, N = _walk(problem, _clusters_of, centres), problem.n_rows
+        counts = found.counts
+        means = found.sums / np.maximum(counts, 1)[:, None]  # an empty cluster counts for nothing
+        within = (found.squares - counts * np.square(means - centres).sum(axis=1)).sum()
+        spread = float(np.sqrt(max(0.0, within) / N))  # √((1/N)Σ‖Z_n − Z̄_k(n)‖²)
+        touching = 1e-12 * float(np.sqrt(found.total / N))  # distances below are rounding
         radius = self.radius or (self.scale / spread if spread > touching else np.inf)
         bound = partial(
             _logistic_bounds,
             centres=centres,
-            counts=clusters.counts,
-            means=clusters.means(),
+            counts=counts,
+            means=means,
             radius=radius,
             touching=touching,
         )
         return bound, {
-            "clusters": int((clusters.counts > 0).sum()),
+            "clusters": int((counts > 0).sum()),
             "radius": float(radius) if np.isfinite(radius) else None,
         }
 
@@ -254,20 +253,6 @@ class _Clusters:
             self.squares + other.squares,
             self.total + other.total,
         )
-
-    def means(self) -> Float[np.ndarray, "K D"]:
-        """Z̄_k; an empty cluster has none and counts for nothing."""
-        return self.sums / np.maximum(self.counts, 1)[:, None]
-
-    def spread(self, centres: Float[np.ndarray, "K D"]) -> float:
-        """√((1/N)Σ‖Z_n − Z̄_k(n)‖²)."""
-        moved = np.square(self.means() - centres).sum(axis=1)
-        within = (self.squares - self.counts * moved).sum()
-        return float(np.sqrt(max(0.0, within) / self.counts.sum()))
-
-    def length(self) -> float:
-        """√((1/N)Σ‖Z_n‖²)."""
-        return float(np.sqrt(self.total / self.counts.sum()))
 
 
 def _clusters_of(chunk: Chunk, centres: Float[np.ndarray, "K D"]) -> _Clusters:
