@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import jax
 
 from decoct.constructions.base import OneStep, OneStepState, Plan, Problem, StepInfo
-from decoct.constructions.hilbert.hilbert import HELD_OUT, judged
+from decoct.constructions.hilbert.hilbert import HELD_OUT, judge
 from decoct.constructions.hilbert.norms import Moments
 from decoct.constructions.hilbert.weighting import FullLaplace
 from decoct.constructions.registry import register
@@ -76,7 +76,7 @@ class MomentMatching(OneStep):
         progress.begin("solving", problem.size, "picks")
         rng = host_rng(draw_key)
         path = OrthogonalPursuit(self.exchanges).solve(unit, Budget(problem.sizes), rng)
-        chosen = judged(problem, found.pool, path, gaussian.sample(rng, HELD_OUT))
+        chosen = judge(problem, found.pool, path, gaussian.sample(rng, HELD_OUT))
         last = chosen[-1]
         residual = path[problem.size].residual_norm if path else 0.0
         numbers = {

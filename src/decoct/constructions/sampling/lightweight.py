@@ -41,7 +41,7 @@ from decoct.constructions.sampling.weighted_sampling import (
     CHUNK,
     Spread,
     held_bytes,
-    listed,
+    list_scores,
     row_draws,
     squares_from,
 )
@@ -118,18 +118,18 @@ class LightweightCoreset(OneStep):
         # what stands in for a mixture's rows knows how many components it will have
         components = self.components or getattr(potentials.model, "mixture_components", None)
         method = replace(self, components=components)
-        chosen, numbers = method._drawn(key, potentials.rows, problem.sizes)
+        chosen, numbers = method._draw(key, potentials.rows, problem.sizes)
         potentials.counts.passes += 2
         picked = tuple(SizedSelection(one, None) for one in chosen)
         return OneStepState(picked), StepInfo(described_draws(chosen[-1].size, numbers), numbers)
 
-    def _drawn(
+    def _draw(
         self, key: jax.Array, rows: Rows, sizes: tuple[int, ...]
     ) -> tuple[list[Selection], dict[str, Any]]:
         """Draw rows by q, in two passes, for the mean and the spread, and for the draws."""
         spread = _spread(rows, self.columns)
         how, M = {"size": CHUNK, "columns": self.columns}, sizes[-1]
-        draws = row_draws(key, rows, partial(_odds, spread=spread), M, **how)
+        draws = row_draws(key, rows, partial(_compute_odds, spread=spread), M, **how)
         chosen = draws.selections(rows, sizes)
         numbers = {"repeated_picks": M - chosen[-1].size, **told_entropy(draws.entropy)}
         numbers["spread"] = spread.squares
@@ -214,7 +214,7 @@ def lightweight_coreset(
         raise RequestError(f"columns is a list of names: write ['{columns}'], not '{columns}'.")
     method = LightweightCoreset(None if columns is None else tuple(columns), components, delta)
     table = as_rows(rows)
-    (picked,), numbers = method._drawn(jax.random.key(seed), table, (int(size),))
+    (picked,), numbers = method._draw(jax.random.key(seed), table, (int(size),))
     return WeightedRows(picked.indices, picked.weights, picked.rows, table.n_rows, numbers)
 
 
@@ -224,8 +224,8 @@ def importance(rows: Rows, columns: Sequence[str] | None = None) -> Importance:
     ``columns`` are those that make up x; None for all of them.
     """
     spread = _spread(rows, columns)
-    odds, how = partial(_odds, spread=spread), {"size": CHUNK, "columns": columns}
-    q = np.concatenate(rows.map_reduce(listed, operator.add, odds, **how))
+    odds, how = partial(_compute_odds, spread=spread), {"size": CHUNK, "columns": columns}
+    q = np.concatenate(rows.map_reduce(list_scores, operator.add, odds, **how))
     q /= q.sum()  # of rounding alone
     return Importance(q, spread.mean, spread.squares)
 
@@ -297,7 +297,7 @@ def _together(one: Spread, two: Spread) -> Spread:
     return one + two
 
 
-def _odds(chunk: Chunk, spread: Spread) -> Float[np.ndarray, " n"]:
+def _compute_odds(chunk: Chunk, spread: Spread) -> Float[np.ndarray, " n"]:
     """Return q_n of a chunk's rows (Alg. 1)."""
     if spread.squares == 0.0:  # all rows are one row, and count alike
         return np.full(chunk.n_rows, 1.0 / spread.count)

@@ -39,7 +39,7 @@ from decoct.constructions.sampling.weighted_sampling import (
     CHUNK,
     Spread,
     held_bytes,
-    listed,
+    list_scores,
     row_draws,
     squares_from,
 )
@@ -134,7 +134,7 @@ class Sensitivity(OneStep):
         The key seeds the clustering.
         """
         bound, numbers = self._bound(key, problem)
-        values = np.concatenate(_walk(problem, listed, bound))
+        values = np.concatenate(_walk(problem, list_scores, bound))
         return Sensitivities(values, numbers)
 
     def _bound(self, key: jax.Array, problem: Problem) -> tuple[_Bound, dict[str, Any]]:
@@ -143,9 +143,9 @@ class Sensitivity(OneStep):
         if isinstance(model, GaussianMean):
             chol = np.linalg.cholesky(model.covariance)
             spread = _walk(problem, _spread_of, chol)
-            return partial(_gaussian_shares, chol=chol, spread=spread), {}
+            return partial(_bound_gaussian, chol=chol, spread=spread), {}
         centres = _centres(key, problem, self.clusters)
-        found, N = _walk(problem, _clusters_of, centres), problem.n_rows
+        found, N = _walk(problem, _cluster, centres), problem.n_rows
         counts = found.counts
         means = found.sums / np.maximum(counts, 1)[:, None]  # an empty cluster counts for nothing
         within = (found.squares - counts * np.square(means - centres).sum(axis=1)).sum()
@@ -153,7 +153,7 @@ class Sensitivity(OneStep):
         touching = 1e-12 * float(np.sqrt(found.total / N))  # distances below are rounding
         radius = self.radius or (self.scale / spread if spread > touching else np.inf)
         bound = partial(
-            _logistic_bounds,
+            _bound_logistic,
             centres=centres,
             counts=counts,
             means=means,
@@ -189,7 +189,7 @@ def _spread_of(chunk: Chunk, chol: Float[np.ndarray, "d d"]) -> Spread:
     return Spread.of(_white(chol, chunk))
 
 
-def _gaussian_shares(
+def _bound_gaussian(
     chunk: Chunk, chol: Float[np.ndarray, "d d"], spread: Spread
 ) -> Float[np.ndarray, " n"]:
     """Return Nσ_n = 1 + ‖y_n − ȳ‖²/mean_m ‖y_m − ȳ‖² (Eq. 6.3), y whitened."""
@@ -255,7 +255,7 @@ class _Clusters:
         )
 
 
-def _clusters_of(chunk: Chunk, centres: Float[np.ndarray, "K D"]) -> _Clusters:
+def _cluster(chunk: Chunk, centres: Float[np.ndarray, "K D"]) -> _Clusters:
     """Put each row into the cluster of its nearest centre."""
     signed = _signed(chunk.columns)
     distances = _distances(signed, centres)
@@ -268,7 +268,7 @@ def _clusters_of(chunk: Chunk, centres: Float[np.ndarray, "K D"]) -> _Clusters:
     )
 
 
-def _logistic_bounds(
+def _bound_logistic(
     chunk: Chunk,
     centres: Float[np.ndarray, "K D"],
     counts: Int[np.ndarray, " K"],

@@ -12,7 +12,7 @@ import jax
 
 from decoct.constructions.base import OneStep, OneStepState, Plan, Problem, SizedSelection, StepInfo
 from decoct.constructions.registry import register
-from decoct.constructions.sampling.weighted_sampling import selections_of
+from decoct.constructions.sampling.weighted_sampling import select_rows
 from decoct.runtime.randomness import host_rng
 
 
@@ -28,7 +28,7 @@ class Uniform(OneStep):
     ) -> tuple[OneStepState, StepInfo]:
         n = problem.n_rows
         picks = host_rng(key).integers(n, size=problem.size)
-        chosen = selections_of(
+        chosen = select_rows(
             problem.potentials.rows, picks, problem.sizes, lambda size, times, _: times * (n / size)
         )
         size = chosen[-1].size

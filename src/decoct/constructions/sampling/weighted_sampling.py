@@ -72,10 +72,10 @@ class RowDraws(NamedTuple):
         def weigh(size: int, times: np.ndarray, first: np.ndarray) -> np.ndarray:
             return times / (size * odds[first])
 
-        return selections_of(rows, self.picks, sizes, weigh)
+        return select_rows(rows, self.picks, sizes, weigh)
 
 
-def selections_of(
+def select_rows(
     rows: Rows,
     picks: Int[np.ndarray, " M"],
     sizes: Sequence[int],
@@ -124,7 +124,7 @@ def row_draws(
     seed = tuple(int(word) for word in np.ravel(np.asarray(jax.random.key_data(key))))
     how = {"size": size, "columns": columns}
     lots = _Clocks(seed, n_draws)
-    race = rows.map_reduce(_settled_blocks, Associative(), scores, lots, **how).finished()
+    race = rows.map_reduce(_settle_blocks, Associative(), scores, lots, **how).finished()
     total, N = float(race.total.rounded()), rows.n_rows
     nats = np.log(total) - float(race.by_log.rounded()) / total
     return RowDraws(race.picks, race.scores, total, float(nats / np.log(N)) if N > 1 else 1.0)
@@ -203,7 +203,7 @@ class _BlockResult:
 
     def __add__(self, other: _BlockResult) -> _BlockResult:
         races = [one for one in (self.race, other.race) if one is not None]
-        return _joined(self.lots, races, [*self.pieces, *other.pieces])
+        return _join_pieces(self.lots, races, [*self.pieces, *other.pieces])
 
     def finished(self) -> _Race:
         """Return the race of all blocks; the last one of a table may be short."""
@@ -211,7 +211,7 @@ class _BlockResult:
         return reduce(operator.add, [*races, *(self.lots.race(piece) for piece in self.pieces)])
 
 
-def _joined(lots: _Clocks, races: list[_Race], pieces: Sequence[_Piece]) -> _BlockResult:
+def _join_pieces(lots: _Clocks, races: list[_Race], pieces: Sequence[_Piece]) -> _BlockResult:
     """Join neighbouring pieces of a block, and settle the blocks that are whole."""
     left: list[_Piece] = []
     for piece in pieces:
@@ -224,17 +224,17 @@ def _joined(lots: _Clocks, races: list[_Race], pieces: Sequence[_Piece]) -> _Blo
     return _BlockResult(lots, reduce(operator.add, races) if races else None, tuple(left))
 
 
-def _settled_blocks(
+def _settle_blocks(
     chunk: Chunk, scores: Callable[[Chunk], Float[np.ndarray, " n"]], lots: _Clocks
 ) -> _BlockResult:
     values, start = np.asarray(scores(chunk)), chunk.start
     end = start + len(values)
     cuts = [start, *range((start // BLOCK + 1) * BLOCK, end, BLOCK), end]
     pieces = [_Piece(a, values[a - start : b - start]) for a, b in pairwise(cuts)]
-    return _joined(lots, [], pieces)
+    return _join_pieces(lots, [], pieces)
 
 
-def listed(
+def list_scores(
     chunk: Chunk, scores: Callable[[Chunk], Float[np.ndarray, " n"]]
 ) -> list[Float[np.ndarray, " n"]]:
     """Return the scores of a chunk in a list of one: + makes a longer list, that of all rows."""

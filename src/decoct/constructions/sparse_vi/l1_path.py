@@ -14,7 +14,6 @@ potential that is c times as large, and needs 1/c of the weight, would pay c tim
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -158,7 +157,8 @@ class L1Path(ManifoldConstruction):
     ) -> tuple[L1PathState, StepInfo]:
         if not state.stages:
             return self._opened(key, problem, state)
-        size = _next_size(problem, state.chosen)
+        # the largest first: its stages are of use to the smaller ones
+        size = problem.sizes[-1 - len(state.chosen)]
         bounds = Bounds.of(state.stages, size)
         start, penalty = bounds.start, bounds.middle(state.searched)
         every, view = self._start(key, problem, state, start)
@@ -183,9 +183,9 @@ class L1Path(ManifoldConstruction):
         """One set of draws at least; at most one for every step of every stage and its polish."""
         polish = 0 if self.update is None else 2 * self.update.steps
         most = len(problem.sizes) * (self.searches * (1 + self.iterations) + 1 + polish)
-        return self.plan_of_sets(problem, most)
+        return self.plan_sets(problem, most)
 
-    def n_draws(self, problem: Problem) -> int:
+    def count_draws(self, problem: Problem) -> int:
         return self.draws or max(500, 5 * problem.size)
 
     def _opened(
@@ -195,31 +195,29 @@ class L1Path(ManifoldConstruction):
         candidates = np.arange(problem.n_rows)
         if self.subsample is not None and not (self.exact and has_closed_form(problem)):
             candidates = uniform_sample(jax.random.fold_in(key, 1), len(candidates), self.subsample)
-        every = self._all_candidates(problem, candidates, np.zeros(len(candidates)))
-        nothing = every.selection(np.zeros(len(candidates)))
-        view = every.manifold.at(jax.random.fold_in(key, 0), nothing)
+        nothing = np.zeros(len(candidates))
+        state = state._replace(candidates=candidates, scales=nothing)
+        every = self._find_candidates(problem, state)
+        view = every.manifold.at(jax.random.fold_in(key, 0), every.selection(nothing))
         vectors, target = view.full_tangent()
         scales = row_norms(vectors)
         varies = scales > np.finfo(float).tiny
         largest = float(np.abs((vectors[varies] @ target) / scales[varies]).max(initial=0.0))
         prior = Stage(largest, 0.0, 0, True, True, view.selection, 1.0, view.origin)
-        state = state._replace(
-            candidates=candidates,
-            scales=scales,
-            stages=(prior,),
-            last=(replace(every, scales=scales), prior, view),
-        )
+        last = replace(every, scales=scales), prior, view
+        state = state._replace(scales=scales, stages=(prior,), last=last)
         if largest == 0.0:  # no potential varies
             state = self._decided(jax.random.fold_in(key, 2), problem, state)
         info = StepInfo(f"w = 0 from λ = {largest:.3g}", _numbers(prior, problem.size, ()))
         return state, info
 
-    def _all_candidates(
-        self, problem: Problem, candidates: np.ndarray, scales: np.ndarray
-    ) -> CandidateSet:
-        """Return the rows to choose from: all, as closed forms need, or those given."""
+    def _find_candidates(self, problem: Problem, state: L1PathState) -> CandidateSet:
+        """Return the rows to choose from, as the last stage had them or anew."""
+        if state.last is not None:
+            return state.last[0]
+        candidates = state.candidates
         few = candidates if len(candidates) < problem.n_rows else None
-        manifold = self.manifold(problem, None, few)
+        manifold = self.make_manifold(problem, None, few)
         if self.exact and has_closed_form(problem):
             require_room(
                 4 * problem.n_rows * problem.dim * (problem.dim + 3),
@@ -227,16 +225,13 @@ class L1Path(ManifoldConstruction):
                 "take draws instead: exact=False",
             )
         rows = problem.potentials.rows.take(candidates)
-        return CandidateSet(manifold, candidates, rows, scales)
+        return CandidateSet(manifold, candidates, rows, state.scales)
 
     def _start(
         self, key: jax.Array, problem: Problem, state: L1PathState, start: Stage
     ) -> tuple[CandidateSet, LocalView]:
         """Return the view a stage starts from: in memory, made again, or of fresh draws."""
-        if state.last is None:
-            every = self._all_candidates(problem, state.candidates, state.scales)
-        else:
-            every = state.last[0]
+        every = self._find_candidates(problem, state)
         every = replace(every, manifold=every.manifold.warm_started(start.origin))
         if not self.reuse:
             return every, every.manifold.at(jax.random.fold_in(key, 0), start.selection)
@@ -284,7 +279,7 @@ class L1Path(ManifoldConstruction):
         assert state.last is not None
         every, chosen = state.last[0], list(state.chosen)
         while len(chosen) < len(problem.sizes):
-            size = _next_size(problem, chosen)
+            size = problem.sizes[-1 - len(chosen)]
             settled = Bounds.of(state.stages, size).settled(size, self.tolerance)
             if len(chosen) > len(state.chosen) and not settled:
                 break
@@ -346,11 +341,6 @@ def _without_search(
     weights = every.dense(min(crowded, key=lambda stage: stage.rows).selection)
     weights[np.argsort(-weights * every.scales, kind="stable")[size:]] = 0.0
     return every.selection(weights)
-
-
-def _next_size(problem: Problem, chosen: Sequence[SizedSelection]) -> int:
-    """Return the largest size without an answer: its stages are of use to the smaller ones."""
-    return problem.sizes[-1 - len(chosen)]
 
 
 def _numbers(stage: Stage, size: int, chosen: tuple[SizedSelection, ...]) -> dict[str, Any]:

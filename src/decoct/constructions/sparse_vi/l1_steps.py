@@ -86,7 +86,7 @@ class CandidateSet:
 
     def spanning(self, view: Any, which: np.ndarray) -> Any:
         """Return the view at the same weights with the candidates of a mask for its support."""
-        return view.supported_by(self.selection(self.dense(view.selection), which))
+        return view.with_support(self.selection(self.dense(view.selection), which))
 
 
 class Step(NamedTuple):

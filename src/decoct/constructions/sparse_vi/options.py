@@ -55,17 +55,17 @@ class ManifoldConstruction:
     def status(self, problem: Problem, state: Any) -> Status:
         return Status[state.outcome]
 
-    def n_draws(self, problem: Problem) -> int:
+    def count_draws(self, problem: Problem) -> int:
         """Return S."""
         raise NotImplementedError
 
-    def manifold(
+    def make_manifold(
         self, problem: Problem, subsample: int | None, candidates: Int[np.ndarray, " C"] | None
     ) -> Manifold:
         """Return the manifold, with rows to choose from that are drawn at every view, or fixed."""
         return manifold_of(
             problem,
-            self.n_draws(problem),
+            self.count_draws(problem),
             exact=self.exact,
             subsample=subsample,
             subsample_totals=self.subsample_totals,
@@ -74,14 +74,14 @@ class ManifoldConstruction:
             control_variates=self.control_variates,
         )
 
-    def plan_of_sets(self, problem: Problem, most: int) -> Plan:
+    def plan_sets(self, problem: Problem, most: int) -> Plan:
         """Return the cost of one set of S draws, at least, and at most of so many.
 
         A set sees the candidates and the support; for the totals it passes over all rows at S
         draws, or, with a subsample and control variates, at 1 + 2 d potentials a row. Closed forms
         evaluate none of it and are counted as if they did.
         """
-        n, draws = problem.n_rows, self.n_draws(problem)
+        n, draws = problem.n_rows, self.count_draws(problem)
         seen = min(n, self.subsample or n)
         a_set = float(draws * (seen + problem.size))
         passes = 1

@@ -172,9 +172,9 @@ class SparseVI(ManifoldConstruction):
     def plan(self, problem: Problem) -> Plan:
         """One set of draws at least; at most one a pick and two for every step of its update."""
         most = (self.steps(problem) + len(problem.sizes)) * (1 + 2 * self.update.steps)
-        return self.plan_of_sets(problem, most)
+        return self.plan_sets(problem, most)
 
-    def n_draws(self, problem: Problem) -> int:
+    def count_draws(self, problem: Problem) -> int:
         return self.draws or max(100, 8 * problem.size)
 
     def _start(
@@ -182,7 +182,7 @@ class SparseVI(ManifoldConstruction):
     ) -> tuple[Manifold, LocalView]:
         """Return the manifold and the view of the last pick, made again after a resume, or anew."""
         if state.view is None:
-            manifold = self.manifold(problem, self.subsample, None).warm_started(state.origin)
+            manifold = self.make_manifold(problem, self.subsample, None).warm_started(state.origin)
         else:
             manifold, view = state.view
             if not state.stale:

@@ -101,7 +101,7 @@ class LocalView(abc.ABC):
     def full_tangent(self) -> Tangent:
         """Return the vectors of every candidate row, and the target."""
 
-    def supported_by(self, selection: Selection) -> Any:
+    def with_support(self, selection: Selection) -> Any:
         """Return the view at the same weights, with other candidates for its support."""
         return replace(self, selection=selection)  # pyright: ignore
 
@@ -140,7 +140,7 @@ class Manifold(abc.ABC):
         if has_row(view.selection, row):
             return view
         columns = self.problem.potentials.rows.take(np.array([row]))
-        return view.supported_by(_with_row(view.selection, row, columns))
+        return view.with_support(_with_row(view.selection, row, columns))
 
     def moved(self, key: jax.Array, view: Any, weights: Float[np.ndarray, " m"]) -> Any:
         """Return the view at other weights of the same support."""
@@ -148,7 +148,7 @@ class Manifold(abc.ABC):
 
     def pruned(self, view: Any) -> Any:
         """Return the view without the support's rows that have no weight."""
-        return view.supported_by(pruned(view.selection))
+        return view.with_support(pruned(view.selection))
 
     def restored(self, origin: Origin, selection: Selection) -> Any:
         """Return the view at these weights from the draws of ``origin``."""
@@ -171,7 +171,7 @@ def row_bytes(problem: Problem) -> int:
     return sum(column.nbytes for column in one.values())
 
 
-def all_rows(problem: Problem) -> Columns:
+def take_all_rows(problem: Problem) -> Columns:
     """Return every encoded row, for a closed form that keeps its coordinates as well."""
     require_room(
         problem.n_rows * (row_bytes(problem) + 8 * (problem.dim + 1)),

@@ -22,7 +22,7 @@ from jaxtyping import Float
 from scipy.linalg import eigh
 
 from decoct.constructions.base import Problem, Selection
-from decoct.constructions.sparse_vi.manifold.base import LocalView, Manifold, all_rows
+from decoct.constructions.sparse_vi.manifold.base import LocalView, Manifold, take_all_rows
 from decoct.models.gaussian import GaussianMean
 from decoct.stats.tangent import Tangent
 
@@ -73,7 +73,7 @@ class GaussianManifold(Manifold):
         inverse_prior = np.linalg.inv(np.asarray(model.prior_covariance))
         self.scales, basis = eigh(inverse, inverse_prior)
         super().__init__(problem)
-        self.y = all_rows(problem)["x"] @ (inverse @ basis)
+        self.y = take_all_rows(problem)["x"] @ (inverse @ basis)
         self.sum_of_rows = self.y.sum(axis=0)
         self.prior_shift = basis.T @ (inverse_prior @ np.asarray(model.prior_mean))
         self.full = self._moments(float(self.n_rows), self.sum_of_rows)

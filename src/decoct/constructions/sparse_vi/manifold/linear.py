@@ -32,7 +32,7 @@ from scipy.linalg import LinAlgError, cholesky, eigh, eigvalsh, solve_triangular
 from scipy.linalg.lapack import get_lapack_funcs
 
 from decoct.constructions.base import Problem, Selection
-from decoct.constructions.sparse_vi.manifold.base import LocalView, Manifold, all_rows
+from decoct.constructions.sparse_vi.manifold.base import LocalView, Manifold, take_all_rows
 from decoct.errors import ModelError
 from decoct.models.linear import LinearRegression
 from decoct.stats.tangent import Tangent
@@ -133,7 +133,7 @@ class LinearManifold(Manifold):
         assert isinstance(model, LinearRegression)
         assert model.noise_scale is not None
         super().__init__(problem)
-        self.rows = all_rows(problem)
+        self.rows = take_all_rows(problem)
         x, y = self.rows["x"], self.rows["y"]
         self.precision = float(1.0 / np.square(model.noise_scale))
         scales = np.broadcast_to(np.asarray(model.prior_scale), (problem.potentials.dim,))

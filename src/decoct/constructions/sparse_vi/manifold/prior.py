@@ -37,7 +37,7 @@ def require_proper_prior(potentials: Potentials, name: str) -> None:
     pairs = np.concatenate([unit[first] + unit[second], unit[first] - unit[second]])
     signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(15, dim))
     generic = np.concatenate([np.ones((1, dim)), signs]) / np.sqrt(dim)
-    curved = _curvature_axes(potentials, start)
+    curved = _find_curvature_axes(potentials, start)
     axes = np.concatenate([unit, curved, pairs / np.sqrt(2.0), generic])
     dims = np.concatenate([np.ones(len(axes) - len(generic)), np.full(len(generic), dim)])
     there = potentials.log_prior(start + FAR * np.concatenate([axes, -axes]))
@@ -58,7 +58,7 @@ def require_proper_prior(potentials: Potentials, name: str) -> None:
 
 
 @float64
-def _curvature_axes(potentials: Potentials, start: np.ndarray) -> Float[np.ndarray, "d d"]:
+def _find_curvature_axes(potentials: Potentials, start: np.ndarray) -> Float[np.ndarray, "d d"]:
     """Return the eigenvectors of the prior's Hessian at the start, one a row."""
     model, space = potentials.model, potentials.space
     hessian = np.asarray(

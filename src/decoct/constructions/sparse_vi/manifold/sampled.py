@@ -102,7 +102,7 @@ class SampledView(LocalView):
         _, potentials = self.manifold.choice(self.cloud)
         return replace(self, support=potentials).tangent()
 
-    def supported_by(self, selection: Selection) -> SampledView:
+    def with_support(self, selection: Selection) -> SampledView:
         candidates, potentials = self.manifold.choice(self.cloud)
         support = potentials[np.searchsorted(candidates, selection.indices)]
         return replace(self, selection=selection, support=support)
