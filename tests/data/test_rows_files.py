@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decoct.data import ArrowRows, rows
-from decoct.data.arrow_groups import IpcPart
+from decoct.data.arrow_parts import IpcPart
 from decoct.errors import BadValueError, PotentialError, RowsError
 
 

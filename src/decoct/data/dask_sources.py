@@ -15,13 +15,12 @@ from dask.delayed import delayed
 
 from decoct.data.arrays import ArrayRows
 from decoct.data.arrow import ArrowRows
-from decoct.data.arrow_schema import explain_errors
 from decoct.data.base import Columns
 from decoct.data.dask_cluster import Cluster
 from decoct.data.dask_layout import Layout, coalesce
 from decoct.data.dask_tasks import Failed, guard, pack, pick, unpack
 from decoct.data.dask_types import ColumnType, cast, find_common_types
-from decoct.data.file_version import FileVersion, find_version
+from decoct.data.file_faults import explain_errors, find_version
 from decoct.errors import RowsError
 
 PARTITION_ROWS = 1 << 20
@@ -365,9 +364,7 @@ def _open_partition(n_rows: int, packed: bytes) -> ArrowRows:
     return files
 
 
-def _find_versions(
-    filesystem: fs.FileSystem, paths: Sequence[str]
-) -> dict[str, FileVersion | None]:
+def _find_versions(filesystem: fs.FileSystem, paths: Sequence[str]) -> dict[str, str | None]:
     with explain_errors(paths[0], "Parquet"):
         return {path: find_version(filesystem, path) for path in paths}
 

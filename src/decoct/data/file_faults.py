@@ -1,8 +1,10 @@
-"""The version of a file: another one means that the file has changed."""
+"""What can go wrong with a file in use: it cannot be read, or it changes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import re
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,11 +12,64 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.fs as fs
 
-from decoct.data.arrow_schema import explain_errors
 from decoct.errors import RowsError
 
-FileVersion = str
-"""Differs between two states of a file."""
+_CHANGE = re.compile(
+    r"CSV column #(?P<column>\d+): (?:Row #(?P<row>\d+): )?"
+    r"CSV conversion error to (?P<type>.+): invalid value '(?P<value>.*)'"
+)
+_DOUBLE = re.compile(r"Unable to merge: Field (?P<name>.+) has incompatible types")
+_PREAMBLE = re.compile(r"^.*Could not open \w+ input source '.*?': (?:\w+: )?", re.DOTALL)
+
+
+@contextmanager
+def explain_errors(path: str, kind: str, names: Sequence[str] = ()) -> Iterator[None]:
+    """Turn a reader's failure into one sentence that names the file."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, UnicodeError) as error:
+        raise RowsError(_explain(path, kind, names, error)) from error
+
+
+def _explain(path: str, kind: str, names: Sequence[str], error: Exception) -> str:
+    if isinstance(error, PermissionError):
+        return f"{path} may not be read (permission denied); ask its owner for the right to."
+    if isinstance(error, FileNotFoundError):
+        return f"{path} is gone since the table was opened; open it again."
+    if isinstance(error, OSError) and error.errno:
+        return f"{path} cannot be read ({os.strerror(error.errno)}); fix that and try again."
+    message = str(error)
+    if "Empty CSV file" in message:
+        return f"The table is empty: {path} has no rows."
+    if "duplicate field names" in message:
+        return f"{path} has two columns of the same name; rename one."
+    double = _DOUBLE.search(message)
+    if double:
+        return (
+            f"Column '{double['name']}' is in the files and in the names of their folders, in two "
+            "types; take it out of the files, or name the files themselves."
+        )
+    column, change = find_changed_column(error, names), _CHANGE.search(message)
+    if column and change:
+        line = f" in line {change['row']}" if change["row"] else ""
+        return (
+            f"Column '{column}' of {path} looked like {change['type']} in its first rows but has "
+            f"'{change['value']}'{line}; fix the value, or convert the file to Parquet with one "
+            "type."
+        )
+    reason = (_PREAMBLE.sub("", message).splitlines() or ["no reason given"])[0][:200]
+    reason = "".join(c if c.isprintable() and c != "\ufffd" else "?" for c in reason)
+    return (
+        f"{path} could not be read as {kind} ({reason.rstrip('. ')}); "
+        "check that the file is complete and really of that kind."
+    )
+
+
+def find_changed_column(error: BaseException | None, names: Sequence[str]) -> str | None:
+    """Return the CSV column whose type changed midway, if that is what went wrong."""
+    change = _CHANGE.search(str(error))
+    return names[int(change["column"])] if change and int(change["column"]) < len(names) else None
+
 
 _HEADERS = ("size", "ETag", "Content-MD5", "Digest", "Last-Modified")
 _WRITTEN = ("size", "mtime")
@@ -27,8 +82,8 @@ _PROPERTIES = {
 """By protocol: the properties of a file that make its version where fsspec's ``ukey`` does not."""
 
 
-def find_version(filesystem: fs.FileSystem, path: str) -> FileVersion | None:
-    """Return the version of a file as it is now, or None if there is no such file."""
+def find_version(filesystem: fs.FileSystem, path: str) -> str | None:
+    """Return what differs between two states of a file, as it is now; None if it is not there."""
     if isinstance(filesystem, fs.SubTreeFileSystem):
         return find_version(filesystem.base_fs, filesystem.base_path + path)
     handler = getattr(filesystem, "handler", None)
@@ -40,7 +95,7 @@ def find_version(filesystem: fs.FileSystem, path: str) -> FileVersion | None:
     return f"{found.size} bytes, {found.mtime_ns} ns"
 
 
-def _find_remote_version(remote: Any, path: str) -> FileVersion | None:
+def _find_remote_version(remote: Any, path: str) -> str | None:
     for known in (path, remote._parent(path)):  # it may have cached earlier listings
         remote.invalidate_cache(known)
     protocols = [remote.protocol] if isinstance(remote.protocol, str) else remote.protocol
@@ -54,15 +109,15 @@ def _find_remote_version(remote: Any, path: str) -> FileVersion | None:
     return repr([info.get(name) for name in names])
 
 
-def list_files(source: ds.Dataset | ds.Fragment) -> list[tuple[fs.FileSystem, str]]:
+def _list_files(source: ds.Dataset | ds.Fragment) -> list[tuple[fs.FileSystem, str]]:
     """Return the files that a data set reads, filtered or not, each with its file system."""
     found: Any = source
     if isinstance(source, ds.UnionDataset):
-        return [file for child in found.children for file in list_files(child)]
+        return [file for child in found.children for file in _list_files(child)]
     if isinstance(source, ds.FileSystemDataset):
         # as the child of another it has lost its filter, with which it would name no fragments
         (bare,) = ds.UnionDataset(source.schema, [source]).children
-        return [file for one in bare.get_fragments() for file in list_files(one)]
+        return [file for one in bare.get_fragments() for file in _list_files(one)]
     if isinstance(source, ds.FileFragment) and found.filesystem is not None:
         return [(found.filesystem, found.path)]
     return []
@@ -81,7 +136,7 @@ class ChangeGuard:
 
     def __init__(self, source: ds.Dataset | ds.Fragment, kind: str) -> None:
         self._kind = kind
-        self._files = [(*file, self._find_version(*file)) for file in list_files(source)]
+        self._files = [(*file, self._find_version(*file)) for file in _list_files(source)]
 
     @property
     def n_bytes(self) -> int:
@@ -113,6 +168,6 @@ class ChangeGuard:
                     f"{path} changed while it was in use; open the table again and start afresh."
                 )
 
-    def _find_version(self, filesystem: fs.FileSystem, path: str) -> FileVersion | None:
+    def _find_version(self, filesystem: fs.FileSystem, path: str) -> str | None:
         with explain_errors(path, self._kind):
             return find_version(filesystem, path)
