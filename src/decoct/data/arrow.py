@@ -80,12 +80,12 @@ class ArrowRows(Rows):
     """
 
     def __init__(self, source: str | Path | Sequence[str | Path] | ds.Dataset) -> None:
-        self.dataset, self._parts = open_dataset(source)
+        self.dataset, self.parts = open_dataset(source)
         self._schema = pa.schema(unwrap_fields(self.dataset.schema))
         self._widths: dict[str, int] = {}
-        check_unique(self._parts[0].path, self._schema.names)
-        if not any(part.has_rows(self._schema) for part in self._parts):
-            raise RowsError(f"The table is empty: {self._parts[0].path} has no rows.")
+        check_unique(self.parts[0].path, self._schema.names)
+        if not any(part.has_rows(self._schema) for part in self.parts):
+            raise RowsError(f"The table is empty: {self.parts[0].path} has no rows.")
 
     @property
     def n_rows(self) -> int:
@@ -106,10 +106,10 @@ class ArrowRows(Rows):
 
     def survey(self) -> None:
         """Count the rows of files that do not store their number, such as CSV; once."""
-        unread = sum(part.unread for part in self._parts)
+        unread = sum(part.unread for part in self.parts)
         if unread:
             progress.begin("counting rows", unread, "B")
-        for part in self._parts:
+        for part in self.parts:
             if part.unread:
                 part.survey(self._schema, partial(progress.advance, unit="B"))
 
@@ -117,11 +117,11 @@ class ArrowRows(Rows):
         """Return the file of a row, and its number in that file, from 0."""
         (place,) = checked_indices([row], self.n_rows)
         part = int(np.searchsorted(self._ends, place, side="right"))
-        return self._parts[part].path, int(place - (self._ends[part - 1] if part else 0))
+        return self.parts[part].path, int(place - (self._ends[part - 1] if part else 0))
 
     def find_file(self, row: int) -> tuple[str, int] | None:
         """Return what `locate` does if there are several files, one of which has the row."""
-        return self.locate(row) if len(self._parts) > 1 and row < self.n_rows else None
+        return self.locate(row) if len(self.parts) > 1 and row < self.n_rows else None
 
     def take(
         self, indices: np.ndarray | Sequence[int], columns: Sequence[str] | None = None
@@ -145,12 +145,12 @@ class ArrowRows(Rows):
     @cached_property
     def _ends(self) -> np.ndarray:
         """The number of rows up to the end of every part."""
-        return np.cumsum([sum(part.count_rows(self._schema)) for part in self._parts])
+        return np.cumsum([sum(part.count_rows(self._schema)) for part in self.parts])
 
     @cached_property
     def _missing(self) -> frozenset[str]:
         """Integer and boolean columns with a missing value somewhere: float64 everywhere."""
-        return frozenset().union(*(part.find_missing(self._schema) for part in self._parts))
+        return frozenset().union(*(part.find_missing(self._schema) for part in self.parts))
 
     def _find(self, schema: pa.Schema, rows: np.ndarray) -> Iterator[pa.RecordBatch]:
         """Yield rows, given their ascending numbers; as many files or groups at once as cores."""
@@ -158,7 +158,7 @@ class ArrowRows(Rows):
         numbers, workers = np.flatnonzero(np.diff(first)), min(cores(), MOST_READERS)
         jobs: list[Callable[[], list[pa.RecordBatch]]] = []
         for number in numbers:
-            part = self._parts[number]
+            part = self.parts[number]
             counts = np.asarray(part.count_rows(self._schema), dtype=np.int64)
             ends = np.cumsum(counts)
             inside = rows[first[number] : first[number + 1]] - (self._ends[number] - ends[-1])
@@ -178,7 +178,7 @@ class ArrowRows(Rows):
         # a multiple of the size, so that cutting a batch needs no copy
         batch_size = size * -(-SMALLEST_BATCH // size)
         start, held, kept = 0, 0, []
-        for part in self._parts:
+        for part in self.parts:
             for batch in part.read_batches(schema, batch_size):
                 while held + len(batch) >= size:
                     kept.append(batch.slice(0, size - held))

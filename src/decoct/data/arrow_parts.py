@@ -157,7 +157,7 @@ class FilePart(Part):
 
     def __init__(self, fragment: ds.FileFragment, kind: str) -> None:
         super().__init__(fragment.path, kind, fragment)
-        self._fragment = fragment
+        self.fragment = fragment
         self._constants = ds.get_partition_keys(fragment.partition_expression)
 
     def read_batches(
@@ -222,7 +222,7 @@ class CsvPart(FilePart):
     ) -> Iterator[tuple[pa.NativeFile, pc.CSVStreamingReader]]:
         """Open the file, which knows its position, and a reader of these columns ([]: all)."""
         packed = self.path.lower().endswith(".gz")
-        with self._fragment.open() as file:
+        with self.fragment.open() as file:
             stream = pa.CompressedInputStream(file, "gzip") if packed else file
             # one thread: a parallel reader cannot give the number of a bad row
             with pc.open_csv(
@@ -274,7 +274,7 @@ class IpcPart(FilePart):
         # one thread: none of them can outlive this reader
         options = pa.ipc.IpcReadOptions(included_fields=places, use_threads=False)
         with (
-            self._fragment.open() as handle,
+            self.fragment.open() as handle,
             pa.ipc.open_file(handle, options=options) as file,
         ):
             yield file
@@ -288,8 +288,8 @@ class ParquetPart(FilePart):
         with explain_errors(self.path, self.kind), self._open() as file:
             meta = file.metadata
             self.schema = file.schema_arrow
-            self._groups = list(range(meta.num_row_groups)) if groups is None else groups
-            self._counts = [meta.row_group(group).num_rows for group in self._groups]
+            self.groups = list(range(meta.num_row_groups)) if groups is None else groups
+            self.counts = [meta.row_group(group).num_rows for group in self.groups]
             self._holes, self._unknown = self._find_nulls(meta)
 
     @property
@@ -297,10 +297,10 @@ class ParquetPart(FilePart):
         return 0
 
     def has_rows(self, schema: pa.Schema) -> bool:
-        return sum(self._counts) > 0
+        return sum(self.counts) > 0
 
     def count_rows(self, schema: pa.Schema) -> Sequence[int]:
-        return self._counts
+        return self.counts
 
     def find_missing(self, schema: pa.Schema) -> set[str]:
         names = set(list_countable(schema))
@@ -312,7 +312,7 @@ class ParquetPart(FilePart):
     def read_batches(
         self, schema: pa.Schema, size: int, groups: Sequence[int] | None = None
     ) -> Batches:
-        read = self._groups if groups is None else [self._groups[group] for group in groups]
+        read = self.groups if groups is None else [self.groups[group] for group in groups]
         with (
             explain_errors(self.path, self.kind),
             self.guard.require_unchanged(),
@@ -325,7 +325,7 @@ class ParquetPart(FilePart):
     def _open(self) -> Iterator[pq.ParquetFile]:
         # pre_buffer would keep the whole file in memory, an unbuffered stream a whole row group
         with (
-            self._fragment.open() as handle,
+            self.fragment.open() as handle,
             pq.ParquetFile(
                 handle,
                 buffer_size=PAGE_BUFFER,
@@ -345,7 +345,7 @@ class ParquetPart(FilePart):
         leaves: list[Any] = [meta.schema.column(i) for i in range(meta.num_columns)]
         asked = [(i, leaf) for i, leaf in enumerate(leaves) if leaf.path in names]
         holes, unknown = set(), set()
-        for group in map(meta.row_group, self._groups):
+        for group in map(meta.row_group, self.groups):
             for i, leaf in asked:
                 column = group.column(i)
                 if leaf.max_definition_level == 0:  # it cannot be missing

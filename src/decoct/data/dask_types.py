@@ -58,9 +58,9 @@ class ColumnType:
             return np.full(values.shape, "NaT", dtype=self.dtype)
         return values.astype(self.dtype)
 
-    @property
-    def name(self) -> str:
-        return _NAMES.get(self.dtype.kind, "text")
+    def describe(self) -> str:
+        name = _NAMES.get(self.dtype.kind, "text")
+        return f"{name} of shape {self.shape}" if self.shape else name
 
 
 def cast(columns: Columns, types: Mapping[str, ColumnType]) -> Columns:
@@ -101,8 +101,8 @@ def _find_common(name: str, types: Sequence[tuple[int, ColumnType]]) -> ColumnTy
     for i, one in typed[1:]:
         if one.shape != common.shape or not _is_compatible(one.dtype, common.dtype):
             raise RowsError(
-                f"Column '{name}' is {_describe(common)} in partition {first} but "
-                f"{_describe(one)} in partition {i}; make it of one kind."
+                f"Column '{name}' is {common.describe()} in partition {first} but "
+                f"{one.describe()} in partition {i}; make it of one kind."
             )
         common = ColumnType(np.result_type(common.dtype, one.dtype), common.shape)
     if len(typed) < len(types) and common.dtype.kind in "biu":
@@ -112,7 +112,3 @@ def _find_common(name: str, types: Sequence[tuple[int, ColumnType]]) -> ColumnTy
 
 def _is_compatible(one: np.dtype, two: np.dtype) -> bool:
     return one.kind == two.kind or any({one.kind, two.kind} <= set(k) for k in (_NUMBERS, _OTHER))
-
-
-def _describe(kind: ColumnType) -> str:
-    return f"{kind.name} of shape {kind.shape}" if kind.shape else kind.name

@@ -136,13 +136,13 @@ class ChangeGuard:
 
     def __init__(self, source: ds.Dataset | ds.Fragment, kind: str) -> None:
         self._kind = kind
-        self._files = [(*file, self._find_version(*file)) for file in _list_files(source)]
+        self.files = [(*file, self._find_version(*file)) for file in _list_files(source)]
 
     @property
     def n_bytes(self) -> int:
         """Size of all files together, where it is known."""
         total = 0
-        for filesystem, path, _ in self._files:
+        for filesystem, path, _ in self.files:
             with explain_errors(path, self._kind):
                 total += filesystem.get_file_info(path).size or 0
         return total
@@ -162,7 +162,7 @@ class ChangeGuard:
         self._require_same()
 
     def _require_same(self) -> None:
-        for filesystem, path, version in self._files:
+        for filesystem, path, version in self.files:
             if self._find_version(filesystem, path) not in (version, None):
                 raise RowsError(
                     f"{path} changed while it was in use; open the table again and start afresh."
