@@ -25,20 +25,9 @@ _READERS = 16
 def open_dataset(
     source: str | Path | Sequence[str | Path] | ds.Dataset,
 ) -> tuple[ds.Dataset, list[Part]]:
-    """Return a source of rows as a data set, and its parts in order.
+    """Return a source of rows as a data set, and its parts in order; see `ArrowRows`.
 
     Columns of several files must agree: numbers are widened to a type that holds them all.
-    Sub-folders ``key=value`` of a folder or pattern add a column.
-
-    Parameters
-    ----------
-    source
-        A data set, returned as it is; or what `decoct.data.discovery.find_files` takes.
-
-    Raises
-    ------
-    RowsError
-        There are no such files, they cannot be read, or their columns differ.
     """
     if isinstance(source, ds.Dataset):
         return source, _list_parts(source)

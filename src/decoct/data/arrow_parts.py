@@ -29,23 +29,18 @@ PAGE_BUFFER = 1 << 18
 """Bytes of a Parquet column read at a time."""
 
 Batches = Generator[pa.RecordBatch, None, None]
-OnBytes = Callable[[float], None]
+OnBytes = Callable[[float], None] | None
+Groups = Sequence[int] | None
 
 
 class Part(abc.ABC):
     """A file, or a fragment of a data set, in one or more groups of rows.
 
-    Attributes
-    ----------
-    path
-        The file, for messages.
-    schema
-        The columns that the file itself declares.
-    has_groups
-        Whether every batch of `walk` is a group; else all rows are one.
+    Its ``schema`` has the columns that the file itself declares.
     """
 
     has_groups = False
+    """Whether every batch of `walk` is a group; else all rows are one."""
 
     def __init__(self, path: str, kind: str, source: ds.Dataset | ds.Fragment) -> None:
         self.path = path
@@ -55,20 +50,13 @@ class Part(abc.ABC):
         self._surveyed: tuple[list[int], set[str]] | None = None
 
     @abc.abstractmethod
-    def read_batches(
-        self, schema: pa.Schema, size: int, groups: Sequence[int] | None = None
-    ) -> Batches:
+    def read_batches(self, schema: pa.Schema, size: int, groups: Groups = None) -> Batches:
         """Yield the columns of ``schema``, cast to it, in batches of at most ``size`` rows.
 
         Only of these groups, if the part has several and they are given.
         """
 
-    def walk(
-        self,
-        schema: pa.Schema,
-        on_bytes: OnBytes | None = None,
-        groups: Sequence[int] | None = None,
-    ) -> Batches:
+    def walk(self, schema: pa.Schema, on_bytes: OnBytes = None, groups: Groups = None) -> Batches:
         """Yield batches as they are stored; report the bytes read where they are known."""
         return self.read_batches(schema, DEFAULT_CHUNK, groups)
 
@@ -77,9 +65,7 @@ class Part(abc.ABC):
         """Bytes that `survey` reports; 0 if the number of rows is known."""
         return 0 if self._surveyed else self.guard.n_bytes
 
-    def survey(
-        self, schema: pa.Schema, on_bytes: OnBytes | None = None
-    ) -> tuple[list[int], set[str]]:
+    def survey(self, schema: pa.Schema, on_bytes: OnBytes = None) -> tuple[list[int], set[str]]:
         """Return what `count_rows` and `find_missing` do; a pass, the first time."""
         if self._surveyed is None:
             asked = list_countable(schema)
@@ -101,7 +87,7 @@ class Part(abc.ABC):
         return self.survey(schema)[1]
 
     def _count(
-        self, schema: pa.Schema, names: Sequence[str], on_bytes: OnBytes | None
+        self, schema: pa.Schema, names: Sequence[str], on_bytes: OnBytes
     ) -> tuple[list[int], set[str]]:
         """Return the number of rows of every batch, and the columns with missing values."""
         counts, holes = [], set()
@@ -137,9 +123,7 @@ class ScannedPart(Part):
     def unread(self) -> int:
         return 0
 
-    def read_batches(
-        self, schema: pa.Schema, size: int, groups: Sequence[int] | None = None
-    ) -> Batches:
+    def read_batches(self, schema: pa.Schema, size: int, groups: Groups = None) -> Batches:
         with explain_errors(self.path, "data", self.schema.names), self.guard.require_unchanged():
             scanner = self._scan(
                 columns=schema.names,
@@ -160,9 +144,7 @@ class FilePart(Part):
         self.fragment = fragment
         self._constants = ds.get_partition_keys(fragment.partition_expression)
 
-    def read_batches(
-        self, schema: pa.Schema, size: int, groups: Sequence[int] | None = None
-    ) -> Batches:
+    def read_batches(self, schema: pa.Schema, size: int, groups: Groups = None) -> Batches:
         with closing(self.walk(schema, None, groups)) as batches:
             for batch in batches:
                 for begin in range(0, len(batch), size):
@@ -196,12 +178,7 @@ class CsvPart(FilePart):
             self.schema = reader.schema
             list(self.schema.names)  # names that are not text raise here
 
-    def walk(
-        self,
-        schema: pa.Schema,
-        on_bytes: OnBytes | None = None,
-        groups: Sequence[int] | None = None,
-    ) -> Batches:
+    def walk(self, schema: pa.Schema, on_bytes: OnBytes = None, groups: Groups = None) -> Batches:
         own = self.list_own(schema)
         types = {name: schema.field(name).type for name in own}
         position = 0
@@ -249,12 +226,7 @@ class IpcPart(FilePart):
         with explain_errors(self.path, self.kind), self._open([]) as file:
             self.schema = file.schema
 
-    def walk(
-        self,
-        schema: pa.Schema,
-        on_bytes: OnBytes | None = None,
-        groups: Sequence[int] | None = None,
-    ) -> Batches:
+    def walk(self, schema: pa.Schema, on_bytes: OnBytes = None, groups: Groups = None) -> Batches:
         n_bytes = self.guard.n_bytes if on_bytes else 0
         with (
             explain_errors(self.path, self.kind),
@@ -309,9 +281,7 @@ class ParquetPart(FilePart):
         counted = self._count(schema, sorted(unknown), None)[1] if unknown else set()
         return names & (self._holes | absent | counted)
 
-    def read_batches(
-        self, schema: pa.Schema, size: int, groups: Sequence[int] | None = None
-    ) -> Batches:
+    def read_batches(self, schema: pa.Schema, size: int, groups: Groups = None) -> Batches:
         read = self.groups if groups is None else [self.groups[group] for group in groups]
         with (
             explain_errors(self.path, self.kind),

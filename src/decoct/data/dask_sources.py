@@ -37,24 +37,13 @@ Found = Mapping[str, ColumnType | Failed]
 
 
 class View(NamedTuple):
-    """Some columns of a table.
-
-    Attributes
-    ----------
-    types
-        Their types.
-    partitions
-        A delayed `Columns` per partition.
-    layout
-        How many rows are in each.
-    files
-        What a worker needs to open the files of each partition, if they are in files.
-    """
+    """Some columns of a table: their types, and a delayed `Columns` per partition."""
 
     types: dict[str, ColumnType]
     partitions: list[Any]
     layout: Layout
     files: list[bytes] | None = None
+    """What a worker needs to open the files of each partition, if they are in files."""
 
     def pick(self, partition: int, rows: np.ndarray) -> Any:
         """Return delayed `Columns` of some rows, by their ascending numbers in the partition.
@@ -160,14 +149,9 @@ class ArraySource(Source):
 
 
 class FileSource(Source):
-    """Parquet files, read by the workers; lengths and types come from the files' footers.
+    """Parquet files, as `ArrowRows` takes them, unfiltered, which the workers can open too.
 
-    Parameters
-    ----------
-    source
-        Parquet files the workers can open too: as `ArrowRows` takes them, unfiltered.
-    cluster
-        The workers.
+    Lengths and types come from the files' footers.
     """
 
     def __init__(

@@ -16,21 +16,12 @@ _NAMES = {**dict.fromkeys("iuf", "numbers"), "b": "booleans", "M": "dates", "m":
 
 @dataclass(frozen=True)
 class ColumnType:
-    """The type of a column's entries.
-
-    Attributes
-    ----------
-    dtype
-        NumPy type.
-    shape
-        Shape of one entry: () for a plain column.
-    is_missing
-        Only missing values were found, which fit every type.
-    """
+    """The type of a column's entries, each of this shape: () for a plain column."""
 
     dtype: np.dtype
     shape: tuple[int, ...] = ()
     is_missing: bool = False
+    """Only missing values were found, which fit every type."""
 
     @classmethod
     def of(cls, values: np.ndarray) -> ColumnType:
@@ -43,10 +34,7 @@ class ColumnType:
     def cast(self, values: np.ndarray) -> np.ndarray:
         """Return values of a partition in the type of the whole column.
 
-        Raises
-        ------
-        ValueError
-            Values are missing, which the type cannot hold.
+        A ValueError says that some are missing, which the type cannot hold.
         """
         if values.dtype == self.dtype:
             return values
@@ -64,13 +52,7 @@ class ColumnType:
 
 
 def cast(columns: Columns, types: Mapping[str, ColumnType]) -> Columns:
-    """Return a partition's columns in the types of the whole table.
-
-    Raises
-    ------
-    RowsError
-        Values are missing where none were when the table was opened.
-    """
+    """Return a partition's columns in the types of the whole table."""
     found = {}
     for name, kind in types.items():
         try:
@@ -86,10 +68,7 @@ def cast(columns: Columns, types: Mapping[str, ColumnType]) -> Columns:
 def find_common_types(partitions: Sequence[Mapping[str, ColumnType]]) -> dict[str, ColumnType]:
     """Return the type of every column from those in the partitions that have rows.
 
-    Raises
-    ------
-    RowsError
-        A column is, say, text in one partition and numbers in another.
+    A column that is, say, text in one partition and numbers in another is refused.
     """
     known = [(i, types) for i, types in enumerate(partitions) if types]
     return {name: _find_common(name, [(i, one[name]) for i, one in known]) for name in known[0][1]}

@@ -16,16 +16,9 @@ CSV = (".csv", ".csv.gz")
 
 
 class FoundFiles(NamedTuple):
-    """The data files that a source means.
+    """The sorted paths that a source means, and the folder that was searched, if there was one.
 
-    Attributes
-    ----------
-    files
-        Their paths, sorted.
-    base
-        The folder that was searched, if there was one.
-    filesystem
-        The fsspec file system of the paths; None for local files.
+    ``filesystem`` is that of fsspec; None for local files.
     """
 
     files: list[str]
@@ -43,13 +36,8 @@ def is_remote(source: object) -> bool:
 def find_files(source: str | Path | Sequence[str | Path]) -> FoundFiles:
     """Return the data files of a path, a folder, a pattern, a URL, or a list of these.
 
-    URLs mean Parquet files alone, all of one protocol.
-
-    Raises
-    ------
-    RowsError
-        There is no such path, no data file in it, or files of two kinds; a place behind a URL
-        cannot be listed, or the package for its protocol is not installed (the message names it).
+    URLs mean Parquet files alone, all of one protocol. Refused are paths without data files, files
+    of two kinds, and URLs that cannot be listed or whose protocol needs a package.
     """
     if is_remote(source):
         return _find_remote(source)

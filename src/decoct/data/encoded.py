@@ -37,17 +37,10 @@ class EncodedRows:
     Rows in memory are encoded once and kept; any others are encoded chunk by chunk, where
     they are, on every pass.
 
-    Parameters
-    ----------
-    raw
-        The table as the user gave it.
-    model
-        Anything with ``encode(columns, start)`` and ``columns``.
-
     Attributes
     ----------
     raw
-        The original rows.
+        The table as the user gave it.
 
     Raises
     ------

@@ -124,15 +124,7 @@ def _list_files(source: ds.Dataset | ds.Fragment) -> list[tuple[fs.FileSystem, s
 
 
 class ChangeGuard:
-    """Files in the versions that they have when this is made.
-
-    Parameters
-    ----------
-    source
-        What reads them; rows that are in no file are not guarded.
-    kind
-        What they are, for messages.
-    """
+    """The files that ``source`` reads, in the versions that they have when this is made."""
 
     def __init__(self, source: ds.Dataset | ds.Fragment, kind: str) -> None:
         self._kind = kind
