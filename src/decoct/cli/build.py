@@ -118,11 +118,11 @@ def build(
             (coreset,) = run(model, rows, request, shown, checkpoint, save)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(_interrupted(checkpoint)) from None
-    status = coreset.report.status
+    status, figures = coreset.report.status, _figures(coreset)
     if json:
-        out.put_json({**_figures(coreset), "file": str(output), "family": family})
+        out.put_json({**figures, "file": str(output), "family": family})
     elif not quiet:
-        out.put(_summary(coreset, output))
+        out.put(_summary(figures, output))
     if not status.ok:
         out.complain(status.value)
     return out.DONE if status.ok else out.SHORT
@@ -147,7 +147,7 @@ def _interrupted(checkpoint: Path | None) -> str:
 
 
 def _figures(coreset: Coreset) -> dict[str, Any]:
-    report, design = coreset.report, getattr(coreset.model, "design", None)
+    report, design = coreset.report, coreset.model.design  # type: ignore[attr-defined]
     return {
         "size": coreset.size,
         "n_rows": coreset.n_rows,
@@ -158,8 +158,8 @@ def _figures(coreset: Coreset) -> dict[str, Any]:
         "status": report.status.name,
         "ok": report.status.ok,
         "message": report.status.value,
-        "formula": getattr(design, "formula", None),
-        "coefficients": list(getattr(design, "names", ())),
+        "formula": design.formula,
+        "coefficients": list(design.names),
         "size_asked": report.size_asked,
         "kl_asked": report.kl_asked,
         "seed": report.seed,
@@ -171,8 +171,7 @@ def _figures(coreset: Coreset) -> dict[str, Any]:
     }
 
 
-def _summary(coreset: Coreset, output: Path) -> str:
-    f = _figures(coreset)
+def _summary(f: dict[str, Any], output: Path) -> str:
     kl = "not predicted" if f["predicted_kl"] is None else f"{f['predicted_kl']:.2g} nats"
     rest = ", a site for all others" if f["site"] else ""
     lines = [

@@ -100,15 +100,12 @@ def _unify_schemas(schemas: Mapping[str, pa.Schema]) -> pa.Schema:
     common = {field.name: field for field in unwrap_fields(schema)}
     for path, other in schemas.items():
         check_unique(path, other.names)
-        for one, two, names in (
-            (first, path, set(common) - set(other.names)),
-            (path, first, set(other.names) - set(common)),
-        ):
-            if names:
-                raise RowsError(
-                    f"The files differ in their columns: '{min(names)}' is in {one} but not in "
-                    f"{two}; give every file the same columns."
-                )
+        for name in sorted(set(common) ^ set(other.names)):
+            one, two = (first, path) if name in common else (path, first)
+            raise RowsError(
+                f"The files differ in their columns: '{name}' is in {one} but not in {two}; give "
+                "every file the same columns."
+            )
         for field in unwrap_fields(other):
             common[field.name] = _widen(common[field.name], field, first, path)
     return pa.schema(list(common.values()))

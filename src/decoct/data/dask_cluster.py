@@ -153,10 +153,14 @@ class Cluster:
         """Cancel started tasks whose results are no longer needed."""
         self._end(futures, list(futures))
 
+    def wait(self, futures: Sequence[Future]) -> list[Any]:
+        """Return the results of started tasks, in their order."""
+        results = dict(self.collect(futures))
+        return [results[i] for i in range(len(futures))]
+
     def gather(self, tasks: Sequence[Any]) -> list[Any]:
         """Return the results of delayed tasks, in their order."""
-        results = dict(self.collect(self.start(tasks)))
-        return [results[i] for i in range(len(tasks))]
+        return self.wait(self.start(tasks))
 
     def close(self) -> None:
         """Close the connection, if it was opened here."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,7 +32,7 @@ from decoct.data.dask_tasks import (
     evaluate,
     join,
     join_pieces,
-    list_chunk_lengths,
+    mark_done,
     merge,
     pack,
     pack_value,
@@ -163,11 +164,20 @@ class DaskRows(Rows):
         draws = delayed(pack(broadcast))
         blocks = list(view.layout.cut_blocks(step))
         parts = [
-            call(evaluate, head, draws, is_associative, *_gather(view, block), block.start, step)
+            call(evaluate, head, draws, is_associative, *_place(view, block), block.start, step)
             for block in blocks
         ]
+        count = count_rows_of(self)
+
+        def tell(i: int) -> None:
+            for begin in range(0, blocks[i].n_rows, step):
+                count(min(step, blocks[i].n_rows - begin))
+
         with name_files(self):
-            total = self._merge(parts, head) if is_associative else self._fold(parts, reduce)
+            if is_associative:
+                total = self._merge(parts, head, tell)
+            else:
+                total = self._fold(parts, reduce, tell)
         self.traffic.passes += 1
         self.traffic.rows_moved += sum(one.rows_moved for one in blocks)
         return total
@@ -191,31 +201,31 @@ class DaskRows(Rows):
             self._views[names] = self._source.view(names)
         return self._views[names]
 
-    def _merge(self, parts: list[Any], head: Any) -> Any:
-        """Add up on the workers; of every part, only its numbers of rows come here."""
-        done = [call(list_chunk_lengths, part) for part in parts]
+    def _merge(self, parts: list[Any], head: Any, tell: Callable[[int], None]) -> Any:
+        """Add up on the workers; only the total comes here, and which parts are done."""
+        marks = [call(mark_done, part) for part in parts]
         while len(parts) > 1:
             groups = [parts[i : i + FAN_IN] for i in range(0, len(parts), FAN_IN)]
             parts = [call(merge, head, *group) if len(group) > 1 else group[0] for group in groups]
-        tell, packed = count_rows_of(self), b""
-        futures = self._cluster.start([*done, call(pack_value, parts[0])])
+        packed = b""
+        futures = self._cluster.start([*marks, call(pack_value, parts[0])])
         for i, result in self._cluster.collect(futures):
-            if i == len(done):
-                packed = result
+            if i < len(marks):
+                tell(i)
             else:
-                for n_rows in result:
-                    tell(n_rows)
+                packed = result
         return unpack(packed)
 
-    def _fold(self, parts: list[Any], reduce: Callable[[T, T], T]) -> T:
+    def _fold(
+        self, parts: list[Any], reduce: Callable[[T, T], T], tell: Callable[[int], None]
+    ) -> T:
         """Add up here, in row order, the results of single chunks."""
-        waiting: dict[int, Any] = {}
+        waiting: dict[int, bytes] = {}
         total: list[T] = []
-        tell, upto = count_rows_of(self), 0
-        for i, part in self._cluster.collect(self._cluster.start(parts)):
-            for n_rows in part.rows:
-                tell(n_rows)
-            waiting[i] = part.value
+        upto = 0
+        for i, packed in self._cluster.collect(self._cluster.start(parts)):
+            tell(i)
+            waiting[i] = packed
             while upto in waiting:
                 for result in unpack(waiting.pop(upto)):
                     total = [reduce(total[0], result)] if total else [result]
@@ -223,41 +233,34 @@ class DaskRows(Rows):
         return total[0]
 
     def _stream(self, view: View, size: int) -> Generator[Chunk, None, None]:
-        held: dict[int, Any] = {}
-        ahead: deque[tuple[Block, list[Any]]] = deque()
+        blocks = view.layout.cut_blocks(size)
+        held: dict[int, Any] = {}  # the partitions that blocks are being cut from, and no others
+        ahead: deque[tuple[int, list[Any]]] = deque()
         try:
-            for block in view.layout.cut_blocks(size):
-                ahead.append((block, self._request(view, block, held)))
-                if len(ahead) > 2:
-                    yield from self._receive(*ahead.popleft(), size)
-            while ahead:
-                yield from self._receive(*ahead.popleft(), size)
+            while True:
+                for block in islice(blocks, 3 - len(ahead)):
+                    for one in block.slices:
+                        if one.partition not in held:
+                            held[one.partition] = self._cluster.hold(view.partitions[one.partition])
+                    ahead.append((block.start, self._cluster.start(_cut_pieces(held, block))))
+                    for partition in [p for p in held if p < block.slices[-1].partition]:
+                        del held[partition]
+                if not ahead:
+                    return
+                start, futures = ahead.popleft()
+                whole = Chunk(start, join_pieces(self._cluster.wait(futures)))
+                for begin in range(0, whole.n_rows, size):
+                    yield whole.piece(begin, begin + size)
         finally:  # closed before the end, or an error
             for _, futures in ahead:
                 self._cluster.drop(futures)
-
-    def _request(self, view: View, block: Block, held: dict[int, Any]) -> list[Any]:
-        """Ask for the pieces of a block; hold the partitions they are cut from, and no others."""
-        for one in block.slices:
-            if one.partition not in held:
-                held[one.partition] = self._cluster.hold(view.partitions[one.partition])
-        futures = self._cluster.start(_cut_pieces(held, block))
-        for partition in [p for p in held if p < block.slices[-1].partition]:
-            del held[partition]
-        return futures
-
-    def _receive(self, block: Block, futures: list[Any], size: int) -> Iterator[Chunk]:
-        found = dict(self._cluster.collect(futures))
-        whole = Chunk(block.start, join_pieces([found[i] for i in range(len(futures))]))
-        for begin in range(0, whole.n_rows, size):
-            yield whole.piece(begin, begin + size)
 
 
 def _cut_pieces(partitions: Any, block: Block) -> list[Any]:
     return [call(cut_piece, partitions[one.partition], one.begin, one.end) for one in block.slices]
 
 
-def _gather(view: View, block: Block) -> tuple[Any, int, int]:
+def _place(view: View, block: Block) -> tuple[Any, int, int]:
     """Return delayed columns that have the rows of a block, and its first and last there.
 
     A worker makes them where (most of) the rows are.
@@ -266,4 +269,4 @@ def _gather(view: View, block: Block) -> tuple[Any, int, int]:
     if len(block.slices) == 1:
         return view.partitions[first.partition], first.begin, first.end
     pieces = _cut_pieces(view.partitions, block)
-    return call(join, *pieces), 0, sum(one.n_rows for one in block.slices)
+    return call(join, *pieces), 0, block.n_rows

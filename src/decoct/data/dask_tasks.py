@@ -12,7 +12,7 @@ import pickle
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import cloudpickle
 import jax
@@ -51,13 +51,6 @@ class Failed:
 
     def error(self) -> BaseException:
         return pickle.loads(self.packed)
-
-
-class Done(NamedTuple):
-    """A partial result, and the number of rows of each chunk in it."""
-
-    value: Any
-    rows: tuple[int, ...]
 
 
 def guard(function: F) -> F:
@@ -123,7 +116,7 @@ def evaluate(
     end: int,
     start: int,
     size: int,
-) -> Done:
+) -> Any:
     """Return ``fn`` of the chunks of ``size`` rows in rows ``begin:end`` of a partition.
 
     Their results are reduced here if they are folded; else they come back in a list. ``packed`` and
@@ -132,31 +125,28 @@ def evaluate(
     fn, reduce = _unpack_once(packed)
     broadcast = _unpack_once(draws)
     whole = Chunk(start, {name: values[begin:end] for name, values in columns.items()})
-    results, rows = [], []
+    results = []
     for a in range(0, end - begin, size):
-        chunk = whole.piece(a, min(a + size, end - begin))
-        result = fn(chunk, *broadcast)
-        rows.append(chunk.n_rows)
+        result = fn(whole.piece(a, min(a + size, end - begin)), *broadcast)
         results = [reduce(results[0], result)] if is_folded and results else [*results, result]
-    return Done(results[0] if is_folded else pack(results), tuple(rows))
+    return results[0] if is_folded else pack(results)
 
 
 @guard
-def merge(packed: bytes, *parts: Done) -> Done:
+def merge(packed: bytes, *parts: Any) -> Any:
     """Return neighbouring partial results as one."""
     _, reduce = _unpack_once(packed)
-    return Done(functools.reduce(reduce, [part.value for part in parts]), ())
+    return functools.reduce(reduce, parts)
 
 
 @guard
-def list_chunk_lengths(part: Done) -> tuple[int, ...]:
-    """Return the number of rows of each chunk done, for progress."""
-    return part.rows
+def mark_done(part: Any) -> None:
+    """Return nothing: that this task is done tells the progress."""
 
 
 @guard
-def pack_value(part: Done) -> bytes:
-    return pack(part.value)
+def pack_value(value: Any) -> bytes:
+    return pack(value)
 
 
 @guard
