@@ -62,16 +62,12 @@ def log_normaliser(dim: int, concentration: float) -> float:
         log_bessel = _log_bessel_far_out(order, tau)
     else:
         log_area = np.log(2.0) + 0.5 * dim * np.log(np.pi) - gammaln(0.5 * dim)
-        return float(-log_area - _log_power_series(order, tau))
+        peak = 0.5 * (np.hypot(order, tau) - order)
+        m = np.arange(int(peak + 12.0 * np.sqrt(peak) + 60.0))
+        rising = gammaln(m + order + 1.0) - gammaln(order + 1.0)
+        terms = 2.0 * m * np.log(0.5 * tau) - gammaln(m + 1.0) - rising
+        return float(-log_area - float(np.asarray(logsumexp(terms))))
     return float(order * np.log(tau) - 0.5 * dim * np.log(2.0 * np.pi) - log_bessel)
-
-
-def _log_power_series(order: float, tau: float) -> float:
-    peak = 0.5 * (np.hypot(order, tau) - order)
-    m = np.arange(int(peak + 12.0 * np.sqrt(peak) + 60.0))
-    rising = gammaln(m + order + 1.0) - gammaln(order + 1.0)
-    terms = 2.0 * m * np.log(0.5 * tau) - gammaln(m + 1.0) - rising
-    return float(np.asarray(logsumexp(terms)))
 
 
 def _log_bessel_far_out(order: float, tau: float) -> float:
