@@ -91,17 +91,9 @@ BROKEN_DOWN = (
 
 
 class Mixture(NamedTuple):
-    """q(π) Π_t q(μ_t, Λ_t).
+    """q(π) Π_t q(μ_t, Λ_t)."""
 
-    Attributes
-    ----------
-    shares : (2, T) or (1, T)
-        Parameters of q(π).
-    components
-        Normal-Wishart parameters.
-    """
-
-    shares: Shares
+    shares: Shares  # (2, T) or (1, T)
     components: NormalWishart
 
     def moved(self, by: Float[np.ndarray, " D"]) -> Mixture:

@@ -51,16 +51,13 @@ from decoct.runtime.randomness import host_rng
 from decoct.samplers.base import Sampler, WeightedDensity
 from decoct.status import Status
 
-PRIORS = [
-    f"{name}_prior_"
-    for name in (
-        "weight_concentration",
-        "mean_precision",
-        "degrees_of_freedom",
-        "mean",
-        "covariance",
-    )
-]
+PRIORS = (
+    "weight_concentration_prior_",
+    "mean_precision_prior_",
+    "degrees_of_freedom_prior_",
+    "mean_prior_",
+    "covariance_prior_",
+)
 
 
 class MixtureCoreset(Coreset):
@@ -222,33 +219,26 @@ class FittedOnCoresets:
         X: Float[np.ndarray, "N D"],
         where: Int[np.ndarray, " n"],
         gamma: Float[np.ndarray, " n"],
-    ) -> tuple[Coreset, Int[np.ndarray, " m"], Float[np.ndarray, " m"]]:
-        """Return the coreset of distinct rows X[where] that count γ times; also unsorted.
-
-        Its model is still to be fitted: `_become_model_of`.
-        """
+    ) -> Coreset:
+        """Return the coreset of distinct rows X[where] that count γ times, yet without a fit."""
         began = time.perf_counter()
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         size = int(self.coreset_size)
         places, weights, numbers = draw_weighted_rows(X[where], gamma, size, seed)
-        chosen = where[places]
         method = LightweightCoreset(components=int(self.n_components))
         if size < len(where):
             numbers["epsilon"] = theorem_3_1(size, X.shape[1], int(self.n_components), method.delta)
         if self.verbose:
-            print(f"Coreset: {described_draws(len(chosen), numbers)}")
-        order = np.argsort(chosen)
-        indices = chosen[order].astype(np.int64)
-        names = getattr(self, "feature_names_in_", None)
-        rows: Columns = {"x": X[indices]}
-        if names is not None:
-            rows = {str(name): X[indices, j] for j, name in enumerate(names)}
+            print(f"Coreset: {described_draws(len(places), numbers)}")
+        order = np.argsort(where[places])
+        indices = where[places][order].astype(np.int64)
+        names = getattr(self, "feature_names_in_", ())
+        rows: Columns = {str(name): X[indices, j] for j, name in enumerate(names)}
         report = Report(
             described(method), seed, Status.DONE, size, None,
             [numbers], 2, 0, {"coreset": round(time.perf_counter() - began, 3)},
         )  # fmt: skip
-        model: Any = self
-        return Coreset(indices, weights[order], rows, len(X), model, report), chosen, weights
+        return Coreset(indices, weights[order], rows or {"x": X[indices]}, len(X), self, report)
 
 
 class WeightedDraws(NamedTuple):

@@ -48,7 +48,11 @@ except ImportError as error:
 from decoct.mixture import estimator_input
 from decoct.mixture.coreset_fit import FittedOnCoresets
 from decoct.mixture.estimator_input import Moments
-from decoct.mixture.initialization import compute_start_statistics, find_representatives
+from decoct.mixture.initialization import (
+    compute_start_statistics,
+    find_representatives,
+    merge_equal_rows,
+)
 
 
 class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
@@ -231,10 +235,11 @@ class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
             weights = estimator_input.validate_weights(sample_weight, X)
             where, gamma = find_representatives(X, weights)
             priors = self._set_priors(X.shape[1], lambda: Moments.of(X[where], gamma))
-            coreset = None
+            coreset, x = None, X[where]
             if self.coreset_size is not None:
-                coreset, where, gamma = self._make_own_coreset(X, where, gamma)
-            self._fit_rows(X[where], gamma, priors)
+                coreset = self._make_own_coreset(X, where, gamma)
+                x, gamma = merge_equal_rows(X[coreset.indices], coreset.weights)
+            self._fit_rows(x, gamma, priors)
             # its model is a copy, which shares the arrays: the next fit must not change it
             self.coreset_ = None if coreset is None else copy(self)._become_model_of(coreset)
         return self

@@ -20,8 +20,8 @@ from scipy.special import logsumexp
 from decoct.errors import ModelError, RowsError
 from decoct.mixture.vmf.vmf_mixture import VonMisesFisherMixture
 from decoct.mixture.vmf.von_mises_fisher import (
-    UNIT,
     checked_concentration,
+    find_off_sphere,
     log_normaliser,
     sample_vmf,
 )
@@ -291,18 +291,17 @@ def _checked_rows(
     x = np.asarray(x, dtype=np.float64)
     if x.ndim != 2 or x.shape[1] < 2:
         raise RowsError(f"x has the shape {x.shape}; it must be (N, D) with D ≥ 2.")
-    norms = np.linalg.norm(x, axis=1)
-    on_sphere = np.abs(norms - 1.0) <= UNIT
-    if not on_sphere.all():
-        bad = int(np.argmin(on_sphere))
+    off = find_off_sphere(x)
+    if off is not None:
         raise RowsError(
-            f"Row {bad} of x has the norm {norms[bad]:.8g}; directions have the norm 1, so divide "
+            f"Row {off[0]} of x has the norm {off[1]:.8g}; directions have the norm 1, so divide "
             "every row by its norm."
         )
     w = np.ones(len(x)) if weights is None else np.asarray(weights, dtype=np.float64)
     if w.shape != (len(x),):
         raise RowsError(f"weights has the shape {w.shape}; there are {len(x)} rows.")
-    if not (np.isfinite(w).all() and (w >= 0.0).all()):
-        bad = int(np.argmin(np.isfinite(w) & (w >= 0.0)))
+    good = np.isfinite(w) & (w >= 0.0)
+    if not good.all():
+        bad = int(np.argmin(good))
         raise RowsError(f"weights[{bad}] is {w[bad]}; weights are finite and not negative.")
     return x, w

@@ -25,9 +25,9 @@ from scipy.special import logsumexp
 from decoct.data.base import Rows
 from decoct.errors import BadValueError, ModelError, RowsError
 from decoct.mixture.vmf.von_mises_fisher import (
-    UNIT,
     check_dimension,
     checked_concentration,
+    find_off_sphere,
     log_normaliser,
 )
 from decoct.models.base import AbstractModel, EncodedColumns, Params, RawRows
@@ -121,13 +121,11 @@ class VonMisesFisherMixture(AbstractModel):
             raise RowsError(
                 f"Column 'x' has the shape {x.shape}; the model wants {self.dim} numbers per row."
             )
-        norms = np.linalg.norm(x, axis=1)
-        on_sphere = np.abs(norms - 1.0) <= UNIT
-        if not on_sphere.all():
-            bad = int(np.argmin(on_sphere))
+        off = find_off_sphere(x)
+        if off is not None:
             raise BadValueError(
-                f"has the norm {norms[bad]:.8g}",
-                row_number(start, bad),
+                f"has the norm {off[1]:.8g}",
+                row_number(start, off[0]),
                 "; directions have the norm 1, so divide every row by its norm.",
                 "x",
             )

@@ -80,6 +80,13 @@ def _log_bessel_far_out(order: float, tau: float) -> float:
     return s + log_power - 0.5 * np.log(2.0 * np.pi * s) + np.log1p(first + second)
 
 
+def find_off_sphere(x: Float[np.ndarray, "n D"]) -> tuple[int, float] | None:
+    """Return the place of a row that is no unit vector, and its norm; None if there is none."""
+    norms = np.linalg.norm(x, axis=1)
+    off = ~(np.abs(norms - 1.0) <= UNIT)
+    return (int(np.argmax(off)), float(norms[off][0])) if off.any() else None
+
+
 def check_dimension(dim: int) -> None:
     """Refuse a dimension without a sphere."""
     if dim < 2:
@@ -140,10 +147,9 @@ def sample_vmf(
             f"concentrations has the shape {taus.shape}; the mean directions want () or "
             f"{means.shape[:-1]}."
         )
-    norms = np.linalg.norm(means, axis=-1)
-    if not (np.abs(norms - 1.0) <= UNIT).all():
-        raise ModelError("A mean direction is not a unit vector; divide it by its norm.")
     flat = means.reshape(-1, means.shape[-1])
+    if find_off_sphere(flat) is not None:
+        raise ModelError("A mean direction is not a unit vector; divide it by its norm.")
     gaps = _sample_gaps(rng, flat.shape[1], np.broadcast_to(taus, means.shape[:-1]).ravel())
     return _at_gap(np, flat, gaps, rng.standard_normal(flat.shape)).reshape(means.shape)
 
