@@ -12,6 +12,7 @@ promise either (a model may standardise its covariates or centre a prior at the 
 
 from __future__ import annotations
 
+import abc
 import importlib
 import importlib.metadata
 import re
@@ -25,9 +26,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from decoct.bridges.index_bounds import check_indices
+from decoct.bridges.likelihood_params import LikelihoodParams
 from decoct.bridges.per_row_latents import check_latents
 from decoct.data.base import Columns, Rows
 from decoct.errors import ModelError, RequestError
@@ -94,6 +96,10 @@ class BridgeModel(AbstractModel):
         Constrained names, and the name of each of their axes.
     held
         The rows the model was made with.
+    likelihood_params
+        What of the parameters the rows depend on, in which a site is a quadratic: names and shapes.
+    template
+        A few encoded rows, beside which is evaluated what depends on no row.
     """
 
     kind: ClassVar[str]
@@ -103,6 +109,12 @@ class BridgeModel(AbstractModel):
     inputs: tuple[str, ...] = eqx.field(static=True)
     axes: tuple[tuple[str, tuple[str, ...]], ...] = eqx.field(static=True)
     held: HeldRows
+    likelihood_params: LikelihoodParams = eqx.field(static=True)
+    template: dict[str, np.ndarray]
+
+    @abc.abstractmethod
+    def potentials(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
+        """Return the potential f_n(θ) of every row, in nats; pure JAX."""
 
     @property
     def rows(self) -> Rows:
@@ -120,6 +132,16 @@ class BridgeModel(AbstractModel):
 
     def init(self, rows: RawRows) -> Params:
         return self.start
+
+    def to_likelihood_params(self, params: Params) -> Params:
+        """Return φ(θ), a mapping of the names in `likelihood_params` -> array; pure JAX."""
+        return self.likelihood_params.compute(self.potentials, params, as_arrays(self.template))
+
+    def log_likelihood(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
+        """Return the potential f_n of every row at likelihood parameters φ, in nats; pure JAX."""
+        if params.keys() == self.start.keys():  # TODO: until passes evaluate at φ
+            return self.potentials(params, rows)
+        return self.likelihood_params.evaluate(self.potentials, params, self.start, dict(rows))
 
     def encode(self, rows: RawRows, start: int | np.ndarray = 0) -> EncodedColumns:
         """Return the inputs as numbers: float64, integers and booleans as they are."""

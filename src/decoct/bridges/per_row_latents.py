@@ -134,7 +134,7 @@ def _derivatives(
     model: AbstractModel, params: Params, rows: Mapping[str, Array], name: str, directions: Any
 ) -> Array:
     def potentials(value: Array) -> Array:
-        return model.log_likelihood({**params, name: value}, rows)
+        return model.potentials({**params, name: value}, rows)
 
     value = jnp.asarray(params[name])
     return jax.vmap(lambda direction: jax.jvp(potentials, (value,), (direction,))[1])(directions)
