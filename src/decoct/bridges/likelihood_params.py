@@ -38,7 +38,8 @@ CONVERSION = "convert_element_type"
 """The operation of which there are more or fewer in another floating-point precision."""
 
 MOVES = frozenset(
-    ["broadcast_in_dim", "concatenate", "dynamic_slice", "dynamic_update_slice", "gather", "pad", "reshape", "rev", "scatter", "slice", "split", "squeeze", "transpose"]
+    {"broadcast_in_dim", "concatenate", "dynamic_slice", "dynamic_update_slice", "gather", "pad"}
+    | {"reshape", "rev", "scatter", "slice", "split", "squeeze", "transpose"}
 )
 """Operations that put arrays together or take them apart, and compute nothing."""
 
