@@ -13,6 +13,7 @@ promise either (a model may standardise its covariates or centre a prior at the 
 from __future__ import annotations
 
 import abc
+import copy
 import importlib
 import importlib.metadata
 import re
@@ -34,6 +35,7 @@ from decoct.bridges.per_row_latents import check_latents
 from decoct.data.base import Columns, Rows
 from decoct.errors import ModelError, RequestError
 from decoct.models.base import AbstractModel, EncodedColumns, Params, RawRows
+from decoct.models.site import GaussianSite
 from decoct.models.validation import column, numeric_columns
 
 PROBES = (3, 5)
@@ -137,6 +139,11 @@ class BridgeModel(AbstractModel):
         """Return φ(θ), a mapping of the names in `likelihood_params` -> array; pure JAX."""
         return self.likelihood_params.compute(self.potentials, params, as_arrays(self.template))
 
+    def flat_likelihood_params(self, params: Params) -> Float[Array, " k"]:
+        """Return φ(θ) as the vector that a site is a quadratic in; pure JAX."""
+        leaves = jax.tree.leaves(self.to_likelihood_params(params))
+        return jnp.concatenate([jnp.ravel(leaf) for leaf in leaves])
+
     def log_likelihood(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
         """Return the potential f_n of every row at likelihood parameters φ, in nats; pure JAX."""
         if params.keys() == self.start.keys():  # TODO: until passes evaluate at φ
@@ -163,6 +170,25 @@ class BridgeModel(AbstractModel):
         """Return the name and the parameters' shapes: a file cannot hold the model itself."""
         shapes = {name: list(np.shape(value)) for name, value in self.start.items()}
         return {"kind": self.kind, "name": self.name, "parameters": shapes}
+
+
+class SiteDensity:
+    """The log density of a coreset's site as a function of θ: name -> array, to a number; pure JAX.
+
+    Parameters
+    ----------
+    model
+        Gives φ(θ).
+    site
+        A quadratic in the flat φ.
+    """
+
+    def __init__(self, model: BridgeModel, site: GaussianSite) -> None:
+        # a copy: JAX remembers arrays that a function closes over, in the framework's precision
+        self.model, self.site = model, copy.deepcopy(site)
+
+    def __call__(self, params: Params) -> Float[Array, ""]:
+        return self.site.log_density(self.model.flat_likelihood_params(params))
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 from decoct.bridges.rewrites import compute_equation, rewrite
+from decoct.errors import ModelError
 from decoct.models.base import Params
 
 Potentials = Callable[[Params, Mapping[str, Any]], Float[Array, " n"]]
@@ -97,6 +98,12 @@ class LikelihoodParams:
         if self.is_identity:
             return params
         program = _Program(potentials, params, rows)
+        if not self._fits(program):
+            raise ModelError(
+                "The model's operations on its parameters are not those of the time when decoct "
+                "read it; make it again. Python's if and sizes must not depend on global values "
+                "or on the floating-point precision."
+            )
         variables = [program.find(place) for place in self._places]
         values = program.compute(variables, program.given(params))
         return dict(zip(self.names, values, strict=True))
@@ -201,7 +208,7 @@ def find_likelihood_params(
         return found.evaluate(potentials, phi, start, some), potentials(point, some)
 
     for some in few:
-        for point in _points(start):
+        for point in random_points(start):
             if not _are_equal(*map(np.asarray, both(point, some))):
                 return identity(start, "the potentials computed from them were not the model's")
     return found
@@ -212,7 +219,7 @@ def _are_equal(first: np.ndarray, second: np.ndarray) -> bool:
     return np.allclose(first, second, rtol=TOLERANCE, atol=TOLERANCE * scale, equal_nan=True)
 
 
-def _points(start: Mapping[str, Any]) -> list[Params]:
+def random_points(start: Mapping[str, Any]) -> list[Params]:
     """Return two random points about the start."""
     rng = np.random.default_rng(0)
     return [
@@ -407,7 +414,7 @@ def _named(
     An array is called as the part of θ that it is, or else as the model's own quantity of the same
     values, or else as a function of parts of θ: ``f(tau, z)``.
     """
-    points = _points(start)
+    points = random_points(start)
 
     @jax.jit
     def compute(params: Params) -> list[Array]:

@@ -24,6 +24,7 @@ from decoct.bridges.base import (
     BridgeModel,
     HeldRows,
     InputColumns,
+    SiteDensity,
     as_arrays,
     check_row_by_row,
     chosen_start,
@@ -83,7 +84,8 @@ class NumPyroModel(BridgeModel):
         kept = {name: jnp.asarray(np.asarray(rows[name])) for name in self.inputs}
         given = positional(self.program.model, {**self.program.constants, **kept})
         names, latents = tuple(given), tuple(sorted(self.start))
-        weighted = WeightedModel(self.program, self.inputs, names, weights, coreset.site, latents)
+        site = None if coreset.site is None else SiteDensity(self, coreset.site)
+        weighted = WeightedModel(self.program, self.inputs, names, weights, site, latents)
         return weighted, tuple(given.values())
 
     def constrain(self, params: Params) -> dict[str, Array]:

@@ -36,6 +36,7 @@ from decoct.bridges.pymc_graph import (
     quoted,
 )
 from decoct.bridges.pymc_layout import Layout, layout_of
+from decoct.bridges.pymc_site import make_site
 from decoct.bridges.pymc_weighted import weighted_model
 from decoct.bridges.rewrites import rewrite
 from decoct.coreset import Coreset
@@ -123,8 +124,10 @@ class PyMCModel(BridgeModel):
         """Return the posterior of weighted rows as a PyMC model; see `Coreset.to_pymc`."""
         given = {name: coreset.rows[name] for name in self.inputs}
         rows = self.encode(given, coreset.indices)
-        indices, weights = coreset.indices, coreset.weights
-        return weighted_model(self.model, rows, indices, weights, coreset.n_rows, coreset.site)
+        site = coreset.site and partial(make_site, self, coreset.site)
+        return weighted_model(
+            self.model, rows, coreset.indices, coreset.weights, coreset.n_rows, site
+        )
 
     @property
     def model(self) -> pm.Model:
