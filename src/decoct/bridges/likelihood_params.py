@@ -94,18 +94,11 @@ class LikelihoodParams:
         return not self._places
 
     def compute(self, potentials: Potentials, params: Params, rows: Mapping[str, Any]) -> Params:
-        """Return φ(θ); any rows will do. Pure JAX."""
+        """Return φ(θ); any few rows will do. Pure JAX."""
         if self.is_identity:
             return params
         program = _Program(potentials, params, rows)
-        if not self._fits(program):
-            raise ModelError(
-                "The model's operations on its parameters are not those of the time when decoct "
-                "read it; make it again. Python's if and sizes must not depend on global values "
-                "or on the floating-point precision."
-            )
-        variables = [program.find(place) for place in self._places]
-        values = program.compute(variables, program.given(params))
+        values = program.compute(self._variables(program), program.given(params))
         return dict(zip(self.names, values, strict=True))
 
     def evaluate(
@@ -137,18 +130,27 @@ class LikelihoodParams:
 
         return jax.vmap(one)({name: jnp.asarray(values) for name, values in rows.items()})
 
+    def _evaluate(self, program: _Program, phi: Params, rows: Mapping[str, Any]) -> Array:
+        given = {v: phi[k] for v, k in zip(self._variables(program), self.names, strict=True)}
+        given |= dict(zip(program.rows, jax.tree.leaves(rows), strict=True))
+        (values,) = program.compute(program.outputs, given)
+        return values
+
+    def _variables(self, program: _Program) -> list[Any]:
+        """Return where a program holds φ."""
+        if not self._fits(program):
+            raise ModelError(
+                "The model no longer computes what it did when decoct read it; make the decoct "
+                "model again. Which operations there are on parameters must not depend on global "
+                "values, nor on the floating-point precision."
+            )
+        return [program.find(place) for place in self._places]
+
     def _fits(self, program: _Program) -> bool:
         if program.operations != self._operations:
             return False
         found = [np.shape(program.find(place).aval) for place in self._places]
         return found == list(self.shapes)
-
-    def _evaluate(self, program: _Program, phi: Params, rows: Mapping[str, Any]) -> Array:
-        variables = [program.find(place) for place in self._places]
-        given = {v: phi[name] for v, name in zip(variables, self.names, strict=True)}
-        given |= dict(zip(program.rows, jax.tree.leaves(rows), strict=True))
-        (values,) = program.compute(program.outputs, given)
-        return values
 
     def __repr__(self) -> str:
         shapes = ["scalar" if not shape else str(shape) for shape in self.shapes]
