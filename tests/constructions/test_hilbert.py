@@ -96,7 +96,7 @@ def test_the_closed_form_is_what_projections_estimate(gaussian, norm):
         rng = np.random.default_rng(seed)
         draws = wide.sample(rng, 2000)
         with jax.enable_x64(True):
-            at = Scores.at(draws, rng) if norm == "fisher" else as_embedding(draws)
+            at = Scores.at(potentials.space, draws, rng) if norm == "fisher" else as_embedding(draws)
         estimates.append(gram(potentials, at))
     error = np.std(estimates, axis=0, ddof=1) / np.sqrt(len(estimates))
     assert np.abs((np.mean(estimates, axis=0) - exact) / error).max() < 4.5
@@ -117,7 +117,7 @@ def test_one_coordinate_of_the_gradient_per_draw(gaussian):
     _, rows, potentials, posterior = gaussian
     draws = posterior.sample(np.random.default_rng(0), 40)
     with jax.enable_x64(True):
-        at = Scores.at(draws, np.random.default_rng(5))
+        at = Scores.at(potentials.space, draws, np.random.default_rng(5))
         values = potentials.vectors({"x": rows["x"][:7]}, at)
     gradients = (rows["x"][:7, None, :] - draws[None]) @ np.linalg.inv(SIGMA)
     picked = np.asarray(at.coordinates)

@@ -37,8 +37,8 @@ def test_the_numbers_are_whitened_derivatives():
     rows = {"x": rng.normal(size=(5, 3)), "y": np.array([1.0, -1.0, 1.0, 1.0, -1.0])}
     model = LogisticRegression()
     with jax.enable_x64(True):
-        at = Moments.of(where)
         space = ParameterSpace.of(model.init(rows))
+        at = Moments.of(space, where)
         found = np.asarray(at.evaluate(model, space, jax.tree.map(jnp.asarray, rows)))
     C = np.linalg.cholesky(where.cov)
     for n in range(5):
@@ -57,7 +57,7 @@ def test_squared_length_is_the_variance_of_a_quadratic():
     rows = {"x": rng.normal(size=(4, 2)), "y": rng.normal(size=4)}
     potentials = Potentials(model, encoded(decoct.rows(rows), model))
     with jax.enable_x64(True):
-        found = potentials.vectors(potentials.rows.take(np.arange(4)), Moments.of(where))
+        found = potentials.vectors(potentials.rows.take(np.arange(4)), Moments.of(potentials.space, where))
     # Gauss-Hermite integrates a quartic exactly
     nodes, weights = np.polynomial.hermite_e.hermegauss(5)
     u = np.array([(a, b) for a in nodes for b in nodes])

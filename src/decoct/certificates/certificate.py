@@ -339,7 +339,7 @@ def check(
         begin("checking against all rows", source.n_rows)
         potentials = Potentials(coreset.model, encoded(VerifiedRows(source, known), coreset.model))
         estimate = None
-        exact = not potentials.has_predictor if exact is None else exact
+        exact = not potentials.has_predictors if exact is None else exact
         if not exact and is_cheaper(potentials, len(flat)):
             estimate = _from_sample(coreset, potentials, z, seed)
         if estimate is not None:
@@ -386,7 +386,7 @@ def log_ratios_at(
         kept = coreset.model.encode(coreset.rows, coreset.indices)
         totals = totals - coreset.weights @ potentials.vectors(kept, flat)
     if coreset.site is not None:
-        totals = totals - coreset.site.log_density(flat)
+        totals = totals - coreset.site.log_density(potentials.to_likelihood(flat))
     return totals.reshape(draws.shape[:2])
 
 

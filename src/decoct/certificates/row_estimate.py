@@ -24,7 +24,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from decoct.passes.expansions import NODES, Expansion
+from decoct.passes.expansions import Expansion
 from decoct.passes.potentials import Potentials
 from decoct.passes.row_samples import DRAWS, SCALE_ROWS, sample_rows
 from decoct.stats.chains import GOOD_KHAT
@@ -99,7 +99,7 @@ def is_cheaper(potentials: Potentials, draws: int) -> bool:
 
     A potential of the sample takes longer than one of a plain sum, and all rows may follow.
     """
-    a_row = NODES + potentials.dim if potentials.has_predictor else 1 + 2 * potentials.dim
+    a_row = potentials.expansion_cost(1)
     cost = potentials.n_rows * (a_row + 2 * DRAWS) + 4 * SAMPLE * draws
     return 5 * cost < potentials.n_rows * draws
 
@@ -112,12 +112,11 @@ def estimate_totals(
     It brings exact totals at `DRAWS` of the draws, half of them those furthest from the mean, half
     evenly spaced.
     """
-    centre = draws.mean(axis=0)
-    factor = np.asarray(np.linalg.qr(draws - centre, mode="r")).T / np.sqrt(len(draws) - 1)
-    if not potentials.has_predictor:
-        factor = np.zeros_like(factor)
-    at = Expansion.over(centre, factor, np.zeros((1, potentials.dim)))
-    few = draws[_some(draws - centre, DRAWS)]
+    phi = potentials.to_likelihood(draws)
+    at = Expansion.taylor(phi.mean(axis=0))
+    if potentials.has_predictors:
+        at = at._replace(covariance=np.atleast_2d(np.cov(phi, rowvar=False)))
+    few = draws[_some(phi - at.centre, DRAWS)]
     places = np.linspace(0, potentials.n_rows - 1, SCALE_ROWS).astype(np.int64)
     some = potentials.rows.take(places)
     expanded, sample, exact = sample_rows(potentials, at, SAMPLE, some, key, few)
@@ -127,7 +126,9 @@ def estimate_totals(
     weights = np.concatenate([half.weights for half in sample])
     everywhere = np.concatenate([draws, few])
     remainders = potentials.vectors(rows, everywhere) - potentials.quadratics(rows, at, everywhere)
-    totals = expanded.at(everywhere - centre) + 0.5 * weights @ remainders
+    totals = (
+        expanded.at(potentials.to_likelihood(everywhere) - at.centre) + 0.5 * weights @ remainders
+    )
     totals, at_few = np.split(totals, [len(draws)])
     remainders = remainders[:, : len(draws)]
     remainders -= remainders.mean(axis=1, keepdims=True)

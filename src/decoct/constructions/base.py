@@ -99,6 +99,11 @@ class Problem:
     def dim(self) -> int:
         return self.potentials.dim
 
+    @property
+    def likelihood_dim(self) -> int:
+        """d, the number of likelihood parameters φ."""
+        return self.potentials.likelihood_dim
+
     def density(self, selection: Selection, padded_as: int = 0) -> WeightedDensity:
         """Return π_w for these weighted rows, padded as if there were at least ``padded_as``."""
         model = self.potentials.model
@@ -113,7 +118,9 @@ class Problem:
         total = np.zeros(len(at))
         if selection.size:
             total = selection.weights @ self.potentials.vectors(selection.rows, at)
-        return total if selection.site is None else total + selection.site.log_density(at)
+        if selection.site is None:
+            return total
+        return total + selection.site.log_density(self.potentials.to_likelihood(at))
 
     def draw(
         self,

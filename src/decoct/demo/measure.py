@@ -85,7 +85,7 @@ def time_gradient(potentials: Potentials, z: Float[np.ndarray, " d"]) -> float:
     def compute(columns: Any, z: Any) -> Any:
         def log_density(z: Any) -> Any:
             params = space.unflatten(z)
-            return model.log_likelihood(params, columns).sum() + model.log_prior(params)
+            return model.potentials(params, columns).sum() + model.log_prior(params)
 
         return jax.value_and_grad(log_density)(z)
 

@@ -90,7 +90,7 @@ def _values(
     params = [space.unflatten(jnp.asarray(z)) for z in points]
     return {
         "log_likelihood": [
-            float(factors @ np.asarray(model.log_likelihood(one, columns))) for one in params
+            float(factors @ np.asarray(model.potentials(one, columns))) for one in params
         ],
         "log_prior": [float(model.log_prior(one)) for one in params],
     }

@@ -45,6 +45,11 @@ class ParameterSpace(eqx.Module):
         leaves = jax.tree.leaves(params)
         return np.concatenate([np.ravel(np.asarray(leaf, dtype=np.float64)) for leaf in leaves])
 
+    @staticmethod
+    def ravel(params: Any) -> Float[Array, " d"]:
+        """Return the pytree as one vector; pure JAX."""
+        return jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(params)])
+
     def unflatten(self, z: Float[Array, " d"]) -> Any:
         """Return the vector as a pytree; pure JAX."""
         leaves, begin = [], 0

@@ -26,9 +26,7 @@ from decoct.passes.expansions import (
     Expansion,
     expand_chunk,
     quadratics_of,
-    remainder_variances,
-    sum_expansions,
-    to_second_order,
+    sums_and_variances,
 )
 from decoct.passes.pools import Reservoir, row_exponentials
 from decoct.runtime.precision import compiled_quickly
@@ -104,13 +102,13 @@ class SampleOf:
     places: int
     scale: float
     cut: float
-    has_predictor: bool
+    has_predictors: bool
     size: int = 0
 
     def __call__(self, chunk: Chunk, at: Values, key: jax.Array, expansion: Expansion) -> Partial:
         with jax.enable_x64(True):
             rows, mask = pad(chunk, self.size)
-            draws = at.draws[:0] if self.has_predictor else at.draws  # one program for all counts
+            draws = at.draws[:0] if self.has_predictors else at.draws  # one program for all counts
             sums, variances = expand_and_measure(
                 self.model, self.space, expansion, rows, mask, draws
             )
@@ -142,21 +140,18 @@ class GradientOf:
 
 
 @dataclass(frozen=True)
-class CurvatureOf:
-    """Chunk -> value, gradient, Hessian of Σ f_n at one point."""
+class ExpansionOf:
+    """Chunk -> value, gradient, Hessian of Σ q_n."""
 
     model: AbstractModel
     space: ParameterSpace
     strict: bool = True
     size: int = 0
 
-    def __call__(self, chunk: Chunk, at: Values, expansion: Expansion | None = None) -> Partial:
+    def __call__(self, chunk: Chunk, at: Values, expansion: Expansion) -> Partial:
         with jax.enable_x64(True):
             rows, mask = pad(chunk, self.size)
-            if expansion is None:
-                parts = _chunk_curvature(self.model, self.space, at.draws[0], rows, mask)
-            else:
-                parts = expand_chunk(self.model, self.space, expansion, rows, mask)
+            parts = expand_chunk(self.model, self.space, expansion, rows, mask)
             parts = tuple(np.asarray(part) for part in parts)
             if self.strict and not np.isfinite(parts[0]):
                 name_bad_potential(self.model, self.space, chunk, at)
@@ -250,8 +245,7 @@ def expand_and_measure(model, space, at: Expansion, rows, weights, draws):
 
     def of_block(block):
         rows, weights = block
-        sums = sum_expansions(model, space, at, rows, weights)
-        return sums, remainder_variances(model, space, at, rows, draws)
+        return sums_and_variances(model, space, at, rows, weights, draws)
 
     sums, variances = jax.lax.map(of_block, _blocks((rows, weights), len(weights)))
     return jax.tree.map(lambda part: part.sum(axis=0), sums), variances.reshape(-1)
@@ -261,14 +255,6 @@ def _blocks(columns: Any, n: int) -> Any:
     """Return columns of n rows as (blocks, rows of a block, ...)."""
     size = BLOCK if n % BLOCK == 0 else n
     return jax.tree.map(lambda column: column.reshape(n // size, size, *column.shape[1:]), columns)
-
-
-@compiled_quickly
-def _chunk_curvature(model, space, z, rows, weights):
-    def total(z):
-        return weights @ model.log_likelihood(space.unflatten(z), rows)
-
-    return to_second_order(total, z)
 
 
 @compiled_quickly

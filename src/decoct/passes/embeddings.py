@@ -20,6 +20,7 @@ from jaxtyping import Array, Float
 
 from decoct.models.base import AbstractModel
 from decoct.models.parameters import ParameterSpace
+from decoct.runtime.precision import float64
 
 ROUNDING = 8 * np.finfo(np.float64).eps
 """Spread of a potential over the draws, relative to its size, that is rounding alone."""
@@ -91,6 +92,7 @@ class Values(Embedding):
             return f"draw {coordinate} (parameters {np.asarray(self.draws[coordinate])})"
 
 
+@float64
 def as_embedding(at: Any) -> Embedding:
     """Return an embedding; an array of draws stands for potentials at them."""
     if isinstance(at, Embedding):

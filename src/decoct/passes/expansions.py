@@ -1,21 +1,24 @@
-"""Second-order expansions of potentials, smoothed over a Gaussian.
+"""Second-order expansions of potentials, smoothed over a Gaussian of likelihood parameters φ.
 
-    q_n(θ) = c_n + g_nᵀδ + ½ δᵀH_nδ,   δ = θ − μ,   g_n = E ∇f_n,  H_n = E ∇²f_n,
-    c_n = E f_n − ½ tr(C H_n),                       E over N(μ, C),  C = LLᵀ.
+    q_n(φ) = c_n + g_nᵀδ + ½ δᵀH_nδ,   δ = φ − μ,   g_n = E ∇f_n,  H_n = E ∇²f_n,
+    c_n = E f_n − ½ tr(C H_n),                       E over N(μ, C).
 
 By Stein's lemma g_n and H_n are the coefficients of f_n on the first two Hermite polynomials, so
 that q_n is the quadratic nearest to f_n in L2 under that Gaussian. Where q = Σ q_n and C is the
 inverse of −Σ H_n − ∇²log π₀, N(μ, C) is the Gaussian of least KL(·‖π): the fixed point of Gaussian
-variational inference (Opper & Archambeau 2009, Eq. 8). With L = 0 it is Taylor's expansion.
+variational inference (Opper & Archambeau 2009, Eq. 8). With C = 0 it is Taylor's expansion.
 
-Models with one linear predictor need a one-dimensional Gauss–Hermite rule of `NODES` nodes a row:
-f_n(θ) = ℓ_n(x_nᵀθ), x_nᵀθ ~ N(x_nᵀμ, ‖Lᵀx_n‖²). The same nodes give the variance of the remainder
-r_n = f_n − q_n. For others derivatives are averaged over points μ + L e_k, K of them in pairs ±e.
+Where potentials depend on φ through a few linear predictors, f_n(φ) = ℓ_n(o_n + B_n φ)
+(`passes.predictors`), averages are sums over a few nodes of N(o_n + B_n μ, B_n C B_nᵀ), and the
+same nodes give the variance of the remainder r_n = f_n − q_n. For others derivatives are averaged
+over points μ + L e_k, K of them in pairs ±e.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import jax
@@ -25,13 +28,11 @@ from jaxtyping import Array, Float
 
 from decoct.models.base import AbstractModel
 from decoct.models.parameters import ParameterSpace
+from decoct.passes.predictors import Predictors, find_predictors
 from decoct.runtime.precision import compiled_quickly
 
-NODES = 9
-"""Nodes of the Gauss–Hermite rule."""
-
-_AT, _WEIGHTS = np.polynomial.hermite_e.hermegauss(NODES)
-_WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
+NODES = {1: 9, 2: 5}
+"""Nodes of the Gauss–Hermite rule in each of so many dimensions."""
 
 
 class Expansion(NamedTuple):
@@ -41,14 +42,14 @@ class Expansion(NamedTuple):
     ----------
     centre : (d,)
         μ.
-    factor : (d, d)
-        L, lower triangular; zeros for Taylor's expansion.
+    covariance : (d, d)
+        C; None for Taylor's expansion.
     offsets : (K, d)
-        L e_k, for models without a linear predictor.
+        L e_k, for models without a few predictors; LLᵀ = C.
     """
 
     centre: Float[Any, " d"]
-    factor: Float[Any, "d d"]
+    covariance: Float[Any, "d d"] | None
     offsets: Float[Any, "K d"]
 
     @property
@@ -60,19 +61,56 @@ class Expansion(NamedTuple):
         """K."""
         return len(self.offsets)
 
+    @property
+    def factor(self) -> Float[np.ndarray, "d d"]:
+        """L, lower triangular with LLᵀ = C."""
+        return np.linalg.cholesky(np.asarray(self.covariance))
+
     @classmethod
     def over(
         cls, centre: np.ndarray, factor: np.ndarray, directions: Float[np.ndarray, "K d"]
     ) -> Expansion:
         """Return the expansion smoothed over N(centre, LLᵀ), at points L e_k away from it."""
-        return cls(np.asarray(centre), np.asarray(factor), directions @ np.asarray(factor).T)
+        centre, factor = np.asarray(centre), np.asarray(factor)
+        return cls(centre, factor @ factor.T, directions @ factor.T)
 
-    def moved(self, centre: np.ndarray, factor: np.ndarray) -> Expansion:
-        """Return the same expansion over another Gaussian N(centre, LLᵀ)."""
-        directions = np.zeros_like(self.offsets)
-        if np.any(self.offsets):
-            directions = np.linalg.solve(np.asarray(self.factor), np.asarray(self.offsets).T).T
-        return Expansion.over(centre, factor, directions)
+    @classmethod
+    def taylor(cls, centre: np.ndarray) -> Expansion:
+        """Return Taylor's expansion."""
+        return cls(np.asarray(centre), None, np.zeros((1, len(centre))))
+
+    def moved(self, centre: np.ndarray, covariance: np.ndarray) -> Expansion:
+        """Return the same expansion over another Gaussian."""
+        offsets = np.asarray(self.offsets)
+        if np.any(offsets):
+            offsets = np.linalg.solve(self.factor, offsets.T).T @ np.linalg.cholesky(covariance).T
+        return Expansion(np.asarray(centre), covariance, offsets)
+
+
+@cache
+def node_rule(k: int) -> tuple[Float[np.ndarray, "Q k"], Float[np.ndarray, " Q"]]:
+    """Return nodes and weights for averages over N(0, I) in k dimensions.
+
+    A product of Gauss–Hermite rules in one and two dimensions; from three on the rule of degree 5
+    of McNamee & Stenger (1967): the origin, ±√3 e_i, and √3 (±e_i ± e_j).
+    """
+    if k in NODES:
+        at, weights = np.polynomial.hermite_e.hermegauss(NODES[k])
+        weights = weights / weights.sum()
+        nodes = np.array(list(itertools.product(at, repeat=k)))
+        return nodes, np.prod(list(itertools.product(weights, repeat=k)), axis=1)
+    unit = np.sqrt(3.0) * np.eye(k)
+    signs = (1.0, -1.0)
+    axes = [s * one for one in unit for s in signs]
+    pairs = [
+        s * unit[i] + t * unit[j]
+        for i, j in itertools.combinations(range(k), 2)
+        for s in signs
+        for t in signs
+    ]
+    weights = [1.0 + (k * k - 7.0 * k) / 18.0]
+    weights += [(4.0 - k) / 18.0] * len(axes) + [1.0 / 36.0] * len(pairs)
+    return np.array([np.zeros(k), *axes, *pairs]), np.array(weights)
 
 
 def antithetic(rng: np.random.Generator, count: int, dim: int) -> Float[np.ndarray, "K d"]:
@@ -92,25 +130,21 @@ def sum_expansions(
     model: AbstractModel, space: ParameterSpace, at: Expansion, rows, weights
 ) -> tuple[Float[Array, ""], Float[Array, " d"], Float[Array, "d d"]]:
     """Return Σ w_n q_n over a chunk: constant, gradient and Hessian."""
-    x = model.design_matrix(rows)
-    if x is not None:
-        value, slope, bend = _along_predictor(model, at, x, rows)
-        hessian = x.T @ ((weights * bend)[:, None] * x)
-        value, gradient = weights @ value, x.T @ (weights * slope)
-        covariance = at.factor @ at.factor.T
-    else:
+    found = find_predictors(model, space, rows)
+    if found is not None:
+        return _sum_smoothed(found, _smooth(found, at), at, weights)
 
-        def total(z):
-            return weights @ model.log_likelihood(space.unflatten(z), rows)
+    def total(phi):
+        return weights @ model.log_likelihood(space.unflatten(phi), rows)
 
-        def at_point(offset):
-            return to_second_order(total, at.centre + offset)
+    def at_point(offset):
+        return to_second_order(total, at.centre + offset)
 
-        value, gradient, hessian = jax.tree.map(
-            lambda part: part.mean(axis=0), jax.lax.map(at_point, at.offsets)
-        )
-        # that of the points, so that a quadratic is its own expansion, constant included
-        covariance = at.offsets.T @ at.offsets / at.points
+    value, gradient, hessian = jax.tree.map(
+        lambda part: part.mean(axis=0), jax.lax.map(at_point, at.offsets)
+    )
+    # that of the points, so that a quadratic is its own expansion, constant included
+    covariance = at.offsets.T @ at.offsets / at.points
     return value - 0.5 * (covariance * hessian).sum(), gradient, hessian
 
 
@@ -118,47 +152,51 @@ expand_chunk = compiled_quickly(sum_expansions)
 """`sum_expansions`, compiled."""
 
 
-def remainder_variances(
-    model: AbstractModel, space: ParameterSpace, at: Expansion, rows, draws: Float[Array, "S d"]
-) -> Float[Array, " n"]:
-    """Return Var r_n of every row, under N(μ, C) where there is a predictor, else over draws."""
-    x = model.design_matrix(rows)
-    if x is None:
-        values = jax.vmap(lambda z: model.log_likelihood(space.unflatten(z), rows))(draws)
-        moved = draws - at.centre[None]
-        return jnp.var(values - quadratics_of(model, space, at, rows, moved).T, axis=0)
-    spread, values, slopes, bends = _at_nodes(model, at, x, rows)
-    weights = jnp.asarray(_WEIGHTS)
-    slope, bend = weights @ slopes, weights @ bends
+def sums_and_variances(
+    model: AbstractModel,
+    space: ParameterSpace,
+    at: Expansion,
+    rows,
+    weights,
+    draws: Float[Array, "S d"],
+) -> tuple[tuple[Array, Array, Array], Float[Array, " n"]]:
+    """Return `sum_expansions`, and Var r_n of every row.
 
-    def left_at(node, value):
-        moved = node * spread
-        return value - moved * (slope + 0.5 * bend * moved)
-
-    left = jax.vmap(left_at)(jnp.asarray(_AT), values)
-    mean = weights @ left
-    return weights @ jax.vmap(lambda one: jnp.square(one - mean))(left)
+    Under N(μ, C) where there are predictors, else over draws of φ.
+    """
+    found = find_predictors(model, space, rows)
+    if found is not None:
+        smoothed = _smooth(found, at)
+        return _sum_smoothed(found, smoothed, at, weights), smoothed.variance
+    values = jax.vmap(lambda phi: model.log_likelihood(space.unflatten(phi), rows))(draws)
+    moved = draws - at.centre[None]
+    variance = jnp.var(values - quadratics_of(model, space, at, rows, moved).T, axis=0)
+    return sum_expansions(model, space, at, rows, weights), variance
 
 
 def quadratics_of(
     model: AbstractModel, space: ParameterSpace, at: Expansion, rows, delta: Float[Array, "S d"]
 ) -> Float[Array, "n S"]:
     """Return q_n − c_n of every row at μ + δ_s: g_nᵀδ + ½ δᵀH_nδ."""
-    x = model.design_matrix(rows)
-    if x is not None:
-        _, slope, bend = _along_predictor(model, at, x, rows)
-        moved = x @ delta.T
-        return moved * (slope[:, None] + 0.5 * bend[:, None] * moved)
+    found = find_predictors(model, space, rows)
+    if found is not None:
+        smoothed, moved = _smooth(found, at), found.along(delta)
+        k = found.shape.count
+        total = jnp.zeros(moved.shape[:2])
+        for i in range(k):
+            bent = 0.5 * sum(smoothed.bends[:, i, j, None] * moved[:, :, j] for j in range(k))
+            total = total + moved[:, :, i] * (smoothed.slopes[:, i, None] + bent)
+        return total
 
-    def potentials(z):
-        return model.log_likelihood(space.unflatten(z), rows)
+    def potentials(phi):
+        return model.log_likelihood(space.unflatten(phi), rows)
 
     def at_point(total, offset):
-        z = at.centre + offset
+        phi = at.centre + offset
 
         def along(direction):
-            first = lambda z: jax.jvp(potentials, (z,), (direction,))[1]  # noqa: E731
-            slope, bend = jax.jvp(first, (z,), (direction,))
+            first = lambda phi: jax.jvp(potentials, (phi,), (direction,))[1]  # noqa: E731
+            slope, bend = jax.jvp(first, (phi,), (direction,))
             return slope + 0.5 * bend
 
         return total + jax.vmap(along)(delta), None
@@ -185,30 +223,81 @@ def bends_along(
     return both[0] + both[1]
 
 
-def _along_predictor(model, at: Expansion, x, rows) -> tuple[Array, Array, Array]:
-    """Return E ℓ_n, E ℓ_n' and E ℓ_n'' over x_nᵀθ, θ ~ N(μ, LLᵀ)."""
-    _, *at_nodes = _at_nodes(model, at, x, rows)
-    value, slope, bend = (jnp.asarray(_WEIGHTS) @ part for part in at_nodes)
-    return value, slope, bend
+class _Smoothed(NamedTuple):
+    """E ℓ_n − ½ tr(B_n C B_nᵀ E ∇²ℓ_n), E ∇ℓ_n, E ∇²ℓ_n in η, and Var r_n, of every row."""
+
+    constant: Float[Array, " n"]
+    slopes: Float[Array, "n k"]
+    bends: Float[Array, "n k k"]
+    variance: Float[Array, " n"]
 
 
-def _at_nodes(model, at: Expansion, x, rows) -> tuple[Array, Array, Array, Array]:
-    """Return the sd of x_nᵀθ, and ℓ_n, ℓ_n' and ℓ_n'' (`NODES`, n) at the nodes."""
-    centre = x @ at.centre
-    spread = jnp.sqrt(jnp.square(x @ at.factor).sum(axis=1))
+def _sum_smoothed(
+    found: Predictors, smoothed: _Smoothed, at: Expansion, weights: Float[Array, " n"]
+) -> tuple[Float[Array, ""], Float[Array, " d"], Float[Array, "d d"]]:
+    gradient = found.gradient(weights[:, None] * smoothed.slopes)
+    hessian = found.hessian(weights[:, None, None] * smoothed.bends)
+    return weights @ smoothed.constant, gradient, hessian
 
-    def potential(predictor):
-        return model.log_likelihood_at(predictor, rows)
 
-    def slope(predictor):
-        return jax.jvp(potential, (predictor,), (jnp.ones_like(predictor),))[1]
+def _smooth(found: Predictors, at: Expansion) -> _Smoothed:
+    """Average potentials and their derivatives in η over N(o_n + B_n μ, B_n C B_nᵀ)."""
+    centre, k = found.at(at.centre), found.shape.count
+    if at.covariance is None:
+        covariance = jnp.zeros((len(centre), k, k))
+        at_nodes, weights = np.zeros((1, k)), np.ones(1)
+    else:
+        covariance = found.covariances(at.covariance)
+        at_nodes, weights = node_rule(k)
+    factor = _row_factors(covariance)
+    nodes, weights = jnp.asarray(at_nodes), jnp.asarray(weights)
+    ones = [jnp.zeros_like(centre).at[:, i].set(1.0) for i in range(k)]
+
+    def slopes(eta):
+        return [jax.jvp(found.potentials, (eta,), (one,))[1] for one in ones]
+
+    def moved(node):
+        return [sum(factor[i][j] * node[j] for j in range(i + 1)) for i in range(k)]
 
     def at_node(node):
-        predictor = centre + node * spread
-        first, second = jax.jvp(slope, (predictor,), (jnp.ones_like(predictor),))
-        return potential(predictor), first, second
+        eta = centre + jnp.stack(moved(node), axis=1)
+        first, second = [], []
+        for i in range(k):
+            slope, bends = jax.jvp(slopes, (eta,), (ones[i],))
+            first, second = slope, [*second, jnp.stack(bends, axis=1)]
+        return found.potentials(eta), jnp.stack(first, axis=1), jnp.stack(second, axis=1)
 
-    return spread, *jax.vmap(at_node)(jnp.asarray(_AT))
+    values, first, second = jax.vmap(at_node)(nodes) if k == 1 else jax.lax.map(at_node, nodes)
+    value, slope, bend = (jnp.tensordot(weights, part, 1) for part in (values, first, second))
+
+    def left_at(node, value):
+        delta = moved(node)
+        for i in range(k):
+            bent = sum(bend[:, i, j] * delta[j] for j in range(k))
+            value = value - delta[i] * (slope[:, i] + 0.5 * bent)
+        return value
+
+    left = jax.vmap(left_at)(nodes, values)
+    mean = weights @ left
+    variance = weights @ jax.vmap(lambda one: jnp.square(one - mean))(left)
+    constant = value - 0.5 * (covariance * bend).sum(axis=(1, 2))
+    return _Smoothed(constant, slope, bend, jnp.maximum(variance, 0.0))
+
+
+def _row_factors(covariance: Float[Array, "n k k"]) -> list[list[Float[Array, " n"]]]:
+    """Return Cholesky factors of k × k matrices, some of which are 0 or all but singular."""
+    k = covariance.shape[1]
+    factor: list[list[Any]] = [[] for _ in range(k)]
+    for i in range(k):
+        for j in range(i + 1):
+            left = covariance[:, i, j] - sum(factor[i][m] * factor[j][m] for m in range(j))
+            if i == j:
+                factor[i].append(jnp.sqrt(jnp.maximum(left, 0.0)))
+            else:
+                pivot = factor[j][j]
+                found = left / jnp.where(pivot > 0.0, pivot, 1.0)
+                factor[i].append(jnp.where(pivot > 0.0, found, 0.0))
+    return factor
 
 
 def to_second_order(

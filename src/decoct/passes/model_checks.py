@@ -33,7 +33,7 @@ def check_shape(model: AbstractModel, space: ParameterSpace, example: Columns) -
     two = {name: jnp.asarray(np.repeat(column, 2, axis=0)) for name, column in example.items()}
     z = jnp.zeros(space.dim)
     shape = jax.eval_shape(
-        lambda z: jnp.asarray(model.log_likelihood(space.unflatten(z), two)), z
+        lambda z: jnp.asarray(model.potentials(space.unflatten(z), two)), z
     ).shape
     if shape != (2,):
         raise ModelError(
@@ -51,10 +51,10 @@ def _together_and_alone(model, space, z, rows):
     }
 
     def alone(row):
-        return model.log_likelihood(params, {name: value[None] for name, value in row.items()})[0]
+        return model.potentials(params, {name: value[None] for name, value in row.items()})[0]
 
-    together = model.log_likelihood(params, rows)
-    return together, model.log_likelihood(params, padded)[: len(together)], jax.vmap(alone)(rows)
+    together = model.potentials(params, rows)
+    return together, model.potentials(params, padded)[: len(together)], jax.vmap(alone)(rows)
 
 
 @float64

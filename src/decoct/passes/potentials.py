@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Array, Float, Int
 
 from decoct.data.arrays import ArrayRows
 from decoct.data.base import Chunk, Columns, Rows, columns_length
@@ -29,7 +29,7 @@ from decoct.models.parameters import ParameterSpace
 from decoct.passes.chunk_sums import (
     BLOCK,
     FEWEST,
-    CurvatureOf,
+    ExpansionOf,
     GradientOf,
     Partial,
     PassOf,
@@ -42,13 +42,14 @@ from decoct.passes.chunk_sums import (
     pad_weighted,
     row_potentials,
 )
-from decoct.passes.embeddings import Embedding, Values, as_embedding
+from decoct.passes.embeddings import Embedding, as_embedding
 from decoct.passes.expansions import (
-    NODES,
     Expansion,
     bends_along,
     expand_chunk,
+    node_rule,
     quadratics_at,
+    to_second_order,
 )
 from decoct.passes.model_checks import (
     EXAMPLES,
@@ -58,7 +59,8 @@ from decoct.passes.model_checks import (
     log_priors,
 )
 from decoct.passes.pools import EMPTY_POOL, Pool, Reservoir, merge_pools
-from decoct.runtime.precision import float64
+from decoct.passes.predictors import predictor_shape
+from decoct.runtime.precision import compiled_quickly, float64
 from decoct.runtime.progress import count_rows_of
 from decoct.stats.summation import Associative, Sum
 
@@ -152,8 +154,8 @@ class Potentials:
         self.initial = self.model.init(first)
         self.space = ParameterSpace.of(self.initial)
         check_shape(self.model, self.space, first)
-        arrays = {name: jnp.asarray(column) for name, column in first.items()}
-        self.has_predictor = self.model.design_matrix(arrays) is not None
+        self.likelihood_space = ParameterSpace.of(self.model.to_likelihood_params(self.initial))
+        self.predictors = predictor_shape(self.model, self.likelihood_space, examples)
         check_start(self.model, self.space, self.initial)
         if self.model.to_dict().get("kind") in OF_FUNCTIONS:
             check_rows_apart(self.model, self.space, self.initial, examples)
@@ -164,7 +166,30 @@ class Potentials:
 
     @property
     def dim(self) -> int:
+        """Number of parameters θ."""
         return self.space.dim
+
+    @property
+    def likelihood_dim(self) -> int:
+        """d, the number of likelihood parameters φ, in which expansions and sites are."""
+        return self.likelihood_space.dim
+
+    @property
+    def has_predictors(self) -> bool:
+        """Whether potentials depend on φ through a few linear predictors."""
+        return self.predictors is not None
+
+    @property
+    def has_likelihood_params(self) -> bool:
+        """Whether φ is anything else than θ."""
+        return self.model.to_likelihood_params(self.initial) is not self.initial
+
+    @float64
+    def to_likelihood(self, z: Float[np.ndarray, "S D"]) -> Float[np.ndarray, "S d"]:
+        """Return φ(θ_s), flat."""
+        if not self.has_likelihood_params:
+            return np.asarray(z, dtype=np.float64)
+        return np.asarray(to_likelihood(self.model, self.space, jnp.asarray(z)))
 
     def restricted(self, some: Pool) -> Potentials:
         """Return the potentials of some of the rows; what they cost counts here.
@@ -186,7 +211,8 @@ class Potentials:
         A total that is not finite is an error that names the row; with ``finite``, only one of the
         first so many is, for points after them that are no draws.
         """
-        return self._walk(TotalsOf(self.model, self.space, finite), at).rounded()
+        fn = TotalsOf(self.model, self.likelihood_space, finite)
+        return self._walk(fn, self._embedding(at)).rounded()
 
     def one_pass(
         self,
@@ -208,8 +234,8 @@ class Potentials:
         With an ``expansion`` the norms are those of the remainders f_n − q_n.
         """
         places = self.n_rows if pool_size >= self.n_rows else max(1, pool_size // 2)
-        fn = PassOf(self.model, self.space, places)
-        partial = self._walk(fn, at, key, expansion)
+        fn = PassOf(self.model, self.likelihood_space, places)
+        partial = self._walk(fn, self._embedding(at), key, expansion)
         totals, norm_sum = partial.rounded()
         pool = merge_pools(*(Pool(one.indices, one.rows) for one in partial.reservoirs))
         return PassResult(totals, pool, exact_draws=len(totals), norm_sum=float(norm_sum))
@@ -230,11 +256,11 @@ class Potentials:
         left for the caller to see.
         """
         places = min(size, self.n_rows)
-        fn = SampleOf(self.model, self.space, places, scale, cut, self.has_predictor)
+        fn = SampleOf(self.model, self.likelihood_space, places, scale, cut, self.has_predictors)
         cost = self._expansion_cost(expansion) + len(at)
-        if not self.has_predictor:
+        if not self.has_predictors:
             cost += len(at) * expansion.points
-        partial = self._walk(fn, at, key, expansion, evaluations=cost)
+        partial = self._walk(fn, self._embedding(at), key, expansion, evaluations=cost)
         totals, value, gradient, hessian = partial.rounded()
         return totals, Curvature(float(value), gradient, hessian), partial.reservoirs
 
@@ -248,8 +274,8 @@ class Potentials:
         """
         n = columns_length(rows)
         columns, mask = pad(Chunk(0, rows), n)
-        needed = jnp.asarray(draws[:0] if self.has_predictor else draws)
-        found = expand_and_measure(self.model, self.space, at, columns, mask, needed)
+        needed = jnp.asarray(self.to_likelihood(draws[:0] if self.has_predictors else draws))
+        found = expand_and_measure(self.model, self.likelihood_space, at, columns, mask, needed)
         self.counts.evaluations += n * self._expansion_cost(at)
         return np.sqrt(np.asarray(found[1])[:n])
 
@@ -258,12 +284,12 @@ class Potentials:
         self, rows: Columns, weights: Float[np.ndarray, " n"], draws: Float[np.ndarray, "S d"]
     ) -> Float[np.ndarray, " S"]:
         """Return Σ w_n f_n(θ_s) over a few encoded rows."""
-        n, at = columns_length(rows), as_embedding(draws)
+        n, at = columns_length(rows), self._embedding(draws)
         size, total = chunk_rows(at.size), Sum.of(np.zeros(at.size))
         for begin in range(0, n, size):
             piece = Chunk(begin, rows).piece(begin, min(begin + size, n))
             padded, mask = pad_weighted(piece, size, weights[begin : begin + size])
-            part = chunk_totals(self.model, self.space, at, padded, mask)
+            part = chunk_totals(self.model, self.likelihood_space, at, padded, mask)
             total = total + Sum.of(np.asarray(part))
         self.counts.evaluations += n * at.size
         return total.rounded()
@@ -273,13 +299,13 @@ class Potentials:
         self, rows: Columns, at: Float[np.ndarray, "S d"] | Embedding
     ) -> Float[np.ndarray, "n S"]:
         """Return the potentials of a few encoded rows at the draws, not centred."""
-        n, at = columns_length(rows), as_embedding(at)
+        n, at = columns_length(rows), self._embedding(at)
         size = chunk_rows(at.size)
         parts = []
         for begin in range(0, n, size):
             piece = Chunk(begin, rows).piece(begin, min(begin + size, n))
             padded, _ = pad(piece, size)
-            values = np.asarray(row_potentials(self.model, self.space, at, padded))
+            values = np.asarray(row_potentials(self.model, self.likelihood_space, at, padded))
             parts.append(values[: piece.n_rows])
         self.counts.evaluations += n * at.size
         return np.concatenate(parts)
@@ -296,18 +322,18 @@ class Potentials:
         Vectors are centred and scaled by the embedding, then stored as ``dtype``; the sum is in
         double precision.
         """
-        at = as_embedding(at)
+        at = self._embedding(at)
         size = chunk_rows(at.size)
         count = count_rows_of(self)
         vectors, total = np.empty((self.n_rows, at.size), dtype=dtype), np.zeros(at.size)
         with closing(self.rows.chunks(size)) as chunks, _renumbered(self.numbers):
             for chunk in chunks:
                 padded, _ = pad(chunk, size)
-                values = np.asarray(row_potentials(self.model, self.space, at, padded))
+                values = np.asarray(row_potentials(self.model, self.likelihood_space, at, padded))
                 values = at.vectors(values[: chunk.n_rows])
                 part = values.sum(axis=0)
                 if not np.isfinite(part).all():
-                    name_bad_potential(self.model, self.space, chunk, at)
+                    name_bad_potential(self.model, self.likelihood_space, chunk, at)
                 vectors[chunk.start : chunk.start + chunk.n_rows] = values
                 total += part
                 count(chunk.n_rows)
@@ -317,42 +343,43 @@ class Potentials:
 
     @float64
     def curvature(self, z: Float[np.ndarray, " d"], strict: bool = True) -> Curvature:
-        """Return value, gradient and Hessian of Σ_n f_n at ``z``, in one pass.
+        """Return value, gradient and Hessian of Σ_n f_n in θ at ``z``, in one pass.
 
         With ``strict`` a value that is not finite is an error that names the row.
         """
-        fn = CurvatureOf(self.model, self.space, strict)
-        return _curvature(self._walk(fn, np.asarray(z)[None], evaluations=1 + 2 * self.dim))
+        at = Expansion.taylor(self.to_likelihood(np.asarray(z)[None])[0])
+        return self._in_parameters(self.expand(at, strict), z)
 
     @float64
     def curvature_of(self, some: Pool, z: Float[np.ndarray, " d"]) -> Curvature:
-        """Return value, gradient and Hessian of the sum over a few encoded rows at ``z``."""
-        n, evaluations = len(some.indices), 1 + 2 * self.dim
-        size = chunk_rows(evaluations)
-        fn = CurvatureOf(self.model, self.space, size=size)
-        at = Values(jnp.asarray(np.asarray(z)[None], dtype=jnp.float64))
-        whole, total = Chunk(0, some.rows), None
-        with _renumbered(self.named(some.indices)):
-            for begin in range(0, n, size):
-                part = fn(whole.piece(begin, min(begin + size, n)), at)
-                total = part if total is None else total + part
-        if total is None:
-            raise ValueError("A sum of curvatures needs at least one row.")
-        self.counts.evaluations += n * evaluations
-        return _curvature(total)
+        """Return value, gradient and Hessian in θ of the sum over a few encoded rows at ``z``."""
+        at = Expansion.taylor(self.to_likelihood(np.asarray(z)[None])[0])
+        found = self.expand_rows(some.rows, np.ones(len(some.indices)), at)
+        if not np.isfinite(found.value):
+            with _renumbered(self.named(some.indices)):
+                whole, draw = Chunk(0, some.rows), self._embedding(np.asarray(z)[None])
+                name_bad_potential(self.model, self.likelihood_space, whole, draw)
+        return self._in_parameters(found, z)
+
+    def _in_parameters(self, found: Curvature, z: Float[np.ndarray, " d"]) -> Curvature:
+        """Return value, gradient and Hessian in θ of what has these in φ at φ(z)."""
+        if not self.has_likelihood_params:
+            return found
+        value, gradient, hessian = compose(self.model, self.space, found, jnp.asarray(z))
+        return Curvature(float(value), np.asarray(gradient), np.asarray(hessian))
 
     def value_and_gradient(
-        self, z: Float[np.ndarray, " d"]
+        self, phi: Float[np.ndarray, " d"]
     ) -> tuple[float, Float[np.ndarray, " d"]]:
-        """Return Σ_n f_n(z) and Σ_n ∇f_n(z), in one pass; not finite where a row's is not."""
-        fn = GradientOf(self.model, self.space)
-        value, gradient = self._walk(fn, np.asarray(z)[None], evaluations=2).rounded()
+        """Return Σ_n f_n and its gradient at φ, in one pass; not finite where a row's is not."""
+        fn = GradientOf(self.model, self.likelihood_space)
+        value, gradient = self._walk(fn, as_embedding(phi[None]), evaluations=2).rounded()
         return float(value), gradient
 
     def expand(self, at: Expansion, strict: bool = True) -> Curvature:
         """Return Σ_n q_n over all rows, in one pass; ``strict`` as for `curvature`."""
-        fn = CurvatureOf(self.model, self.space, strict)
-        centre = np.asarray(at.centre)[None]
+        fn = ExpansionOf(self.model, self.likelihood_space, strict)
+        centre = as_embedding(np.asarray(at.centre)[None])
         cost = self._expansion_cost(at)
         return _curvature(self._walk(fn, centre, at, evaluations=cost))
 
@@ -367,11 +394,11 @@ class Potentials:
         for begin in range(0, n, size):
             piece = Chunk(begin, rows).piece(begin, min(begin + size, n))
             padded, mask = pad_weighted(piece, size, weights[begin : begin + size])
-            parts = expand_chunk(self.model, self.space, at, padded, mask)
+            parts = expand_chunk(self.model, self.likelihood_space, at, padded, mask)
             part = Partial.of(parts)
             total = part if total is None else total + part
         self.counts.evaluations += n * self._expansion_cost(at)
-        d = self.dim
+        d = self.likelihood_dim
         return _curvature(total) if total else Curvature(0.0, np.zeros(d), np.zeros((d, d)))
 
     @float64
@@ -379,7 +406,7 @@ class Potentials:
         self, rows: Columns, at: Expansion, draws: Float[np.ndarray, "S d"]
     ) -> Float[np.ndarray, "n S"]:
         """Return q_n − c_n of a few encoded rows at the draws."""
-        return self._of_rows(quadratics_at, rows, at, np.asarray(draws) - at.centre)
+        return self._of_rows(quadratics_at, rows, at, self.to_likelihood(draws) - at.centre)
 
     @float64
     def bends(
@@ -387,7 +414,7 @@ class Potentials:
     ) -> Float[np.ndarray, "n k"]:
         """Return vᵀH_nv of a few encoded rows for each direction v."""
         k = len(directions)
-        padded = np.concatenate([directions, np.zeros((-k % DIRECTIONS, self.dim))])
+        padded = np.concatenate([directions, np.zeros((-k % DIRECTIONS, self.likelihood_dim))])
         return self._of_rows(bends_along, rows, at, padded)[:, :k]
 
     def _of_rows(self, kernel: Any, rows: Columns, at: Expansion, points: np.ndarray) -> np.ndarray:
@@ -396,31 +423,48 @@ class Potentials:
         for begin in range(0, n, size):
             piece = Chunk(begin, rows).piece(begin, min(begin + size, n))
             padded, _ = pad(piece, size)
-            values = np.asarray(kernel(self.model, self.space, at, padded, points))
+            values = np.asarray(kernel(self.model, self.likelihood_space, at, padded, points))
             parts.append(values[: piece.n_rows])
         self.counts.evaluations += n * len(points) * at.points
         return np.concatenate(parts) if parts else np.zeros((0, len(points)))
 
     def _expansion_cost(self, at: Expansion) -> int:
-        """Return what an expansion of a row costs, in potentials."""
-        if self.has_predictor:
-            return NODES + self.dim
-        return at.points * (1 + 2 * self.dim)
+        return self.expansion_cost(at.points, at.covariance is not None)
+
+    def expansion_cost(self, points: int, smoothed: bool = True) -> int:
+        """Return what an expansion of a row costs, in potentials.
+
+        Averaged over so many points, where there are no predictors.
+        """
+        if self.predictors is None:
+            return points * (1 + 2 * self.likelihood_dim)
+        k = self.predictors.count
+        nodes = len(node_rule(k)[1]) if smoothed else 1
+        return nodes * (k * k + 1) // 2 + self.predictors.width
 
     @float64
     def log_prior(self, draws: Float[np.ndarray, "S d"]) -> Float[np.ndarray, " S"]:
         """Return log π₀ at the draws."""
         return np.asarray(log_priors(self.model, self.space, jnp.asarray(draws)))
 
-    def _walk(self, fn: Any, at: Any, *broadcast: Any, evaluations: int | None = None) -> Any:
+    def _embedding(self, at: Float[np.ndarray, "S D"] | Embedding) -> Embedding:
+        """Return an embedding; draws of θ stand for potentials at their φ."""
+        return at if isinstance(at, Embedding) else as_embedding(self.to_likelihood(at))
+
+    @property
+    def _row_width(self) -> int:
+        """Numbers of φ that a row depends on, more or less."""
+        return self.likelihood_dim if self.predictors is None else self.predictors.width
+
+    def _walk(self, fn: Any, at: Embedding, *broadcast: Any, evaluations: int | None = None) -> Any:
         """One pass: ``fn(chunk, at, *broadcast)`` over all chunks, added up in any order."""
         with jax.enable_x64(True), _renumbered(self.numbers):
-            at = as_embedding(at)
             # wide rows are large themselves, however few potentials are evaluated of each
-            size = chunk_rows(max(at.size, evaluations or 1, self.dim))
-            if evaluations is not None and evaluations > self.dim:
+            size = chunk_rows(max(at.size, evaluations or 1, self._row_width))
+            if evaluations is not None and evaluations > self._row_width:
                 # d × d sums of a chunk take as long as 16 d rows
-                size = max(size, min(MOST_ROWS, 2 ** int(np.ceil(np.log2(16 * self.dim)))))
+                d = self.likelihood_dim
+                size = max(size, min(MOST_ROWS, 2 ** int(np.ceil(np.log2(16 * d)))))
             size = even_size(self.n_rows, size)
             # The chunk's jitted function pads to ``size``; every engine may cut where it likes.
             fn = replace(fn, size=size)
@@ -440,6 +484,31 @@ def even_size(n: int, size: int) -> int:
     """Return at most ``size`` rows, for n of them to make chunks alike: one program for all."""
     count, unit = -(-n // size), min(BLOCK, FEWEST if size <= BLOCK else BLOCK)
     return size if count == 1 else min(size, -(-n // (count * unit)) * unit)
+
+
+def flat_likelihood_params(
+    model: AbstractModel, space: ParameterSpace, z: Float[Array, " D"]
+) -> Float[Array, " d"]:
+    """Return φ(θ) as one vector, of flat θ; pure JAX."""
+    return space.ravel(model.to_likelihood_params(space.unflatten(z)))
+
+
+@compiled_quickly
+def to_likelihood(model: AbstractModel, space: ParameterSpace, z: Float[Array, "S D"]):
+    """Return φ(θ_s), flat."""
+    return jax.vmap(lambda one: flat_likelihood_params(model, space, one))(z)
+
+
+@compiled_quickly
+def compose(model: AbstractModel, space: ParameterSpace, outer: Curvature, z: Float[Array, " D"]):
+    """Return value, gradient and Hessian of F(φ(θ)) at z, given those of F at φ(z)."""
+    centre = flat_likelihood_params(model, space, z)
+
+    def total(z):
+        delta = flat_likelihood_params(model, space, z) - centre
+        return outer.value + delta @ outer.gradient + 0.5 * delta @ outer.hessian @ delta
+
+    return to_second_order(total, z)
 
 
 @contextmanager

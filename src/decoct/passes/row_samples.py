@@ -78,7 +78,7 @@ class RowSample(NamedTuple):
         for half in self:
             quadratic = potentials.expand_rows(half.rows, half.weights, at)
             totals = potentials.totals_of(half.rows, half.weights, draws)
-            sums.append(totals - quadratic.at(draws - at.centre))
+            sums.append(totals - quadratic.at(potentials.to_likelihood(draws) - at.centre))
         apart = 0.5 * (sums[0] - sums[1])
         return 0.5 * (sums[0] + sums[1]), 0.5 * float(np.var(apart, ddof=1))
 

@@ -23,7 +23,7 @@ FEWEST = 128
 
 
 class WeightedDensity(eqx.Module):
-    """log π_w(z) = log π₀(z) + s(z) + Σ w_n f_n(z), unnormalised, over a few encoded rows.
+    """log π_w(θ) = log π₀(θ) + s(φ(θ)) + Σ w_n f_n(φ(θ)), unnormalised, over a few encoded rows.
 
     Rows are padded with copies of the first kept row up to a power of two (in finer steps above
     1024 rows), so that one compilation serves many coresets. The copies share that row's weight:
@@ -40,7 +40,7 @@ class WeightedDensity(eqx.Module):
     shares
         The same weights, the first one shared by the padding; all zero only without any row.
     start : (d,)
-        The model's starting point; with a site its centre.
+        The model's starting point; with a site in its own parameters the site's centre.
     site
         s, the quadratic that stands for all other rows, if there is one.
     """
@@ -77,12 +77,14 @@ class WeightedDensity(eqx.Module):
         space = ParameterSpace.of(initial)
         start = space.flatten(initial)
         if site is not None:
-            if site.dim != space.dim:
+            phi = model.to_likelihood_params(initial)
+            if site.dim != ParameterSpace.of(phi).dim:
                 raise ModelError(
                     f"The site is a quadratic in {site.dim} parameters and the model has "
-                    f"{space.dim}; they do not belong together."
+                    f"{ParameterSpace.of(phi).dim}; they do not belong together."
                 )
-            start = site.centre
+            if phi is initial:
+                start = site.centre
         if not columns_length(rows):
             none = jnp.zeros(0)
             return cls(model, space, {}, none, none, start, site)
@@ -115,14 +117,14 @@ class WeightedDensity(eqx.Module):
     def log_density(self, z: Float[Array, " d"]) -> Float[Array, ""]:
         """Return log π_w(z) up to a constant; pure JAX."""
         params = self.space.unflatten(z)
-        total = 0.0
+        phi, total = self.model.to_likelihood_params(params), 0.0
         if len(self.shares):
-            values = self.model.log_likelihood(params, self.rows)
+            values = self.model.log_likelihood(phi, self.rows)
             # Without any row this is the prior, also where the row kept for its shapes is
             # impossible.
             total = jnp.where(self.shares[0] > 0.0, (self.shares * values).sum(), 0.0)
         total = total + self.model.log_prior(params)
-        return total if self.site is None else total + self.site.log_density(z)
+        return total if self.site is None else total + self.site.log_density(self.space.ravel(phi))
 
 
 def _capacity(n: int) -> int:

@@ -16,7 +16,6 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from decoct.constructions.base import Construction, Problem, Selection
@@ -24,6 +23,7 @@ from decoct.constructions.iterated_hilbert.iterated_hilbert import IteratedHilbe
 from decoct.coreset import Coreset
 from decoct.data.arrays import ArrayRows
 from decoct.models.base import AbstractModel, Params, RawRows
+from decoct.models.parameters import ParameterSpace
 from decoct.models.site import GaussianSite
 from decoct.passes.potentials import Potentials
 from decoct.runtime import progress
@@ -48,12 +48,15 @@ class Reweighted(AbstractModel):
     def log_likelihood(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
         return rows[self.weight] * self.inner.log_likelihood(params, self.unweighted(rows))
 
+    def to_likelihood_params(self, params: Params) -> Params:
+        return self.inner.to_likelihood_params(params)
+
     def log_prior(self, params: Params) -> Float[Array, ""]:
         prior = self.inner.log_prior(params)
         if self.site is None:
             return prior
-        z = jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(params)])
-        return prior + self.site.log_density(z)
+        phi = ParameterSpace.ravel(self.to_likelihood_params(params))
+        return prior + self.site.log_density(phi)
 
     def design_matrix(self, rows: Mapping[str, Array]) -> Float[Array, "n d"] | None:
         return self.inner.design_matrix(self.unweighted(rows))

@@ -203,7 +203,8 @@ class Hilbert(OneStep):
             gaussian = self.weighting.gaussian(key, problem.potentials)
             return ExactGaussian.of(problem.potentials.model, gaussian, self.norm)
         if self.norm == "fisher":
-            return Scores.at(draws, host_rng(jax.random.fold_in(key, 2)))
+            rng = host_rng(jax.random.fold_in(key, 2))
+            return Scores.at(problem.potentials.space, draws, rng)
         return as_embedding(draws)
 
     def _embed(self, key: jax.Array, problem: Problem, at: Embedding) -> Space:

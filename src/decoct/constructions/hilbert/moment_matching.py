@@ -84,7 +84,7 @@ class MomentMatching(OneStep):
         mode_key, pool_key, draw_key = jax.random.split(key, 3)
         potentials = problem.potentials
         gaussian = self._laplace.gaussian(mode_key, potentials)
-        at = Moments.of(gaussian)
+        at = Moments.of(potentials.space, gaussian)
         found = potentials.one_pass(at, self._candidates(problem), pool_key)
         vectors = potentials.vectors(found.pool.rows, at)
         progress.begin("solving", problem.size, "picks")

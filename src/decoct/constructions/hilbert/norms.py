@@ -39,13 +39,20 @@ from decoct.stats.divergences import Gaussian
 class Scores(Embedding):
     """One coordinate of the gradient per draw: the weighted Fisher information norm (Eq. 5.7)."""
 
+    parameters: ParameterSpace
     draws: Float[Array, "S d"]
     coordinates: Int[Array, " S"]
 
     @classmethod
-    def at(cls, draws: Float[np.ndarray, "S d"], rng: np.random.Generator) -> Scores:
-        """Pick a uniform coordinate for every draw (Eq. 5.5)."""
-        return cls(jnp.asarray(draws), jnp.asarray(rng.integers(draws.shape[1], size=len(draws))))
+    def at(
+        cls,
+        parameters: ParameterSpace,
+        draws: Float[np.ndarray, "S d"],
+        rng: np.random.Generator,
+    ) -> Scores:
+        """Pick a uniform coordinate for every draw of θ (Eq. 5.5)."""
+        coordinates = rng.integers(draws.shape[1], size=len(draws))
+        return cls(parameters, jnp.asarray(draws), jnp.asarray(coordinates))
 
     @property
     def size(self) -> int:
@@ -58,13 +65,13 @@ class Scores(Embedding):
     def evaluate(self, model: AbstractModel, space: ParameterSpace, rows) -> Float[Array, "S n"]:
         def along(z, coordinate):
             direction = jnp.zeros_like(z).at[coordinate].set(1.0)
-            potentials = lambda z: model.log_likelihood(space.unflatten(z), rows)  # noqa: E731
+            potentials = lambda z: model.potentials(self.parameters.unflatten(z), rows)  # noqa: E731
             return jax.jvp(potentials, (z,), (direction,))[1]
 
         return jax.vmap(along)(self.draws, self.coordinates)
 
     def first(self, n: int) -> Scores:
-        return Scores(self.draws[:n], self.coordinates[:n])
+        return Scores(self.parameters, self.draws[:n], self.coordinates[:n])
 
     def describe(self, coordinate: int) -> str:
         with np.printoptions(precision=4, threshold=8):
@@ -115,14 +122,15 @@ class Moments(Embedding):
     second-order expansion under N(z, CCᵀ).
     """
 
+    parameters: ParameterSpace
     centre: Float[Array, " d"]
     factor: Float[Array, "d d"]
 
     @classmethod
-    def of(cls, gaussian: Gaussian) -> Moments:
-        """Return the embedding at the mean of a Gaussian, in units of its spread."""
+    def of(cls, parameters: ParameterSpace, gaussian: Gaussian) -> Moments:
+        """Return the embedding at the mean of a Gaussian of θ, in units of its spread."""
         factor = np.linalg.cholesky(np.asarray(gaussian.cov))
-        return cls(jnp.asarray(gaussian.mean), jnp.asarray(factor))
+        return cls(parameters, jnp.asarray(gaussian.mean), jnp.asarray(factor))
 
     @property
     def size(self) -> int:
@@ -131,7 +139,8 @@ class Moments(Embedding):
 
     def evaluate(self, model: AbstractModel, space: ParameterSpace, rows) -> Float[Array, "S n"]:
         def potentials(u):
-            return model.log_likelihood(space.unflatten(self.centre + self.factor @ u), rows)
+            z = self.centre + self.factor @ u
+            return model.potentials(self.parameters.unflatten(z), rows)
 
         at = jnp.zeros_like(self.centre)
         slopes = jax.jacfwd(potentials)(at)

@@ -87,19 +87,17 @@ class ExpandedTable(NamedTuple):
     sample: RowSample | None = None
 
     def quadratic(self, draws: Float[np.ndarray, "S d"]) -> Float[np.ndarray, " S"]:
-        """Return Σ_n q_n at the draws."""
-        delta = draws - self.at.centre
-        bent = ((delta @ self.sums.hessian) * delta).sum(axis=1)
-        return self.sums.value + delta @ self.sums.gradient + 0.5 * bent
+        """Return Σ_n q_n at draws of φ."""
+        return self.sums.at(draws - self.at.centre)
 
     def totals(
         self, potentials: Potentials, draws: Float[np.ndarray, "S d"]
     ) -> tuple[Float[np.ndarray, " S"], float]:
-        """Return Σ_n f_n at the draws, and ½Var in nats of its error: 0 where all rows are seen."""
+        """Return Σ_n f_n at draws of θ, and ½Var in nats of its error: 0 of all rows."""
         if self.sample is None:
             return potentials.totals(draws), 0.0
         left, error = self.sample.remainders(potentials, self.at, draws)
-        return self.quadratic(draws) + left, error
+        return self.quadratic(potentials.to_likelihood(draws)) + left, error
 
     def site(self, rows: Curvature) -> GaussianSite:
         """Return the site Σ_n q_n − Σ_m w_m q_m; ``rows`` is the latter.
@@ -149,7 +147,7 @@ def expand_table(
         raise NoExpansionError(f"no mode was found on a sample of rows: {mode.status.value}")
     potentials, rng = problem.potentials, host_rng(key)
     directions = np.zeros((1, problem.dim))
-    if not potentials.has_predictor:
+    if not potentials.has_predictors:
         directions = antithetic(rng, POINTS, problem.dim)
         _require_one_mode(problem, pilot, gaussian_at(mode), rng)
     search = _Search(problem, directions)
@@ -243,9 +241,9 @@ def expanded_at(
     if seen is None or key is None:
         return search.evaluated(search.over_all_rows, at)
     draws = np.zeros((0, problem.dim))
-    if not potentials.has_predictor:
+    if not potentials.has_predictors:
         normal = host_rng(key).standard_normal((DRAWS, problem.dim))
-        draws = np.asarray(at.centre) + normal @ np.asarray(at.factor).T
+        draws = np.asarray(at.centre) + normal @ at.factor.T
     few = {name: column[:SCALE_ROWS] for name, column in seen.rows.items()}
     sums, sample, _ = sample_rows(potentials, at, sampled_rows, few, key, draws)
     return search.evaluated(lambda _: sums, at)._replace(sample=sample)
@@ -312,8 +310,8 @@ class _Search:
         return here
 
     def _moved(self, here: ExpandedTable, step: np.ndarray, length: float) -> Expansion:
-        old = np.linalg.inv(np.asarray(here.at.factor))
-        precision = (1.0 - length) * old.T @ old + length * here.precision
+        old = np.linalg.inv(np.asarray(here.at.covariance))
+        precision = (1.0 - length) * old + length * here.precision
         return self.over(np.asarray(here.at.centre) + length * step, precision)
 
     def over(self, centre: np.ndarray, precision: np.ndarray) -> Expansion:
@@ -327,10 +325,9 @@ class _Search:
 
     def distance(self, here: ExpandedTable) -> float:
         """Return how far the Gaussian of the expansion is from that of its site, by coordinate."""
-        covariance, factor = np.linalg.inv(here.precision), np.asarray(here.at.factor)
-        variances = np.diag(covariance)
+        variances = np.diag(np.linalg.inv(here.precision))
         moved = np.abs(self.step(here)) / np.sqrt(variances)
-        wider = np.abs(np.square(factor).sum(axis=1) / variances - 1.0)
+        wider = np.abs(np.diag(np.asarray(here.at.covariance)) / variances - 1.0)
         return float(max(moved.max(), wider.max()))
 
     def step(self, here: ExpandedTable) -> Float[np.ndarray, " d"]:
@@ -340,14 +337,14 @@ class _Search:
     def _length(self, here: ExpandedTable, step: np.ndarray) -> float:
         """Return how far the fixed point is, in standard deviations, of its mean and its spread."""
         moved = float(np.sqrt(step @ here.precision @ step))
-        factor = np.asarray(here.at.factor)
+        factor = here.at.factor
         spread = factor.T @ here.precision @ factor - np.eye(len(step))
         return max(moved, float(np.abs(np.linalg.eigvalsh(spread)).max()))
 
     def bound(self, here: ExpandedTable) -> float:
         """Return the evidence lower bound up to a constant."""
-        prior, factor = self._prior(here.at), np.asarray(here.at.factor)
-        covariance = factor @ factor.T
+        prior, factor = self._prior(here.at), here.at.factor
+        covariance = np.asarray(here.at.covariance)
         bends = 0.5 * (covariance * (here.sums.hessian + prior.hessian)).sum()
         volume = np.log(np.abs(np.diag(factor))).sum()
         return float(here.sums.value + prior.value + bends + volume)

@@ -407,8 +407,7 @@ class IteratedHilbert:
         """Expand over the moments of draws that no Gaussian fits, if there are enough for them."""
         if len(draws) < DRAWS_A_PARAMETER * problem.dim:
             return state
-        factor = np.linalg.cholesky(np.atleast_2d(np.cov(draws, rowvar=False)))
-        at = expanded.at.moved(draws.mean(axis=0), factor)
+        at = expanded.at.moved(draws.mean(axis=0), np.atleast_2d(np.cov(draws, rowvar=False)))
         try:
             sampled = self.sampled_rows(problem)
             return state._replace(expanded=expanded_at(problem, at, state.subsample, key, sampled))

@@ -13,7 +13,6 @@ from decoct.constructions.iterated_hilbert.expansion import (
     POINTS,
 )
 from decoct.constructions.iterated_hilbert.tangent_problem import quadratic_size
-from decoct.passes.expansions import NODES
 from decoct.passes.row_samples import DRAWS
 
 if TYPE_CHECKING:
@@ -81,8 +80,8 @@ def plan(method: IteratedHilbert, problem: Problem) -> Plan:
     n, (S, P) = problem.n_rows, method.effort_for(problem, None)
     P = min(P, n)
     d, sizes, sampled = problem.dim, len(problem.sizes), method.subsample_size_for(problem)
-    has_predictor = problem.potentials.has_predictor
-    expansion = NODES + d if has_predictor else POINTS * (1 + 2 * d)
+    has_predictor = problem.potentials.has_predictors
+    expansion = problem.potentials.expansion_cost(POINTS)
     judged = method.certifying_draws * sizes
     pool = S * (P + 2 * problem.size) * (2 if has_predictor else 1 + POINTS)
     if sampled is None:

@@ -94,11 +94,12 @@ class SplitTangent:
         at_reference = np.searchsorted(pool.indices, reference.indices)
         approximate = reference.weights @ values[at_reference]
         vectors, target = values, totals
+        phi = problem.potentials.to_likelihood(draws)
         if reference.site is not None:
-            approximate = approximate + reference.site.log_density(draws)
+            approximate = approximate + reference.site.log_density(phi)
         if expanded is not None:
             vectors = values - problem.potentials.quadratics(pool.rows, expanded.at, draws)
-            target = totals - expanded.quadratic(draws)
+            target = totals - expanded.quadratic(phi)
         kl = kl_from_log_ratios(totals - approximate)
         fit = max(2, (4 * len(draws)) // 5)
         return cls(
@@ -242,7 +243,9 @@ class PathFit:
         kept = tangent.pool.some(places)
         site = expanded.site(potentials.expand_rows(kept.rows, weights, at))
         held = slice(tangent.fitted_draws, None)
-        left = tangent.totals[held] - site.log_density(tangent.draws[held])
+        left = tangent.totals[held] - site.log_density(
+            potentials.to_likelihood(tangent.draws[held])
+        )
         left = left - weights @ tangent.potentials[places, held]
         selection = Selection(kept.indices, weights, kept.rows, site)
         return SizedSelection(selection, 0.5 * float(np.var(left, ddof=1)) + tangent.error)

@@ -139,7 +139,7 @@ class FreshDraws(eqx.Module):
         return Fresh(slope, mean, found)
 
     def _potentials(self, rows: dict[str, Array], z: Float[Array, "S d"]) -> Float[Array, "S n"]:
-        return jax.vmap(lambda one: self.model.log_likelihood(self.space.unflatten(one), rows))(z)
+        return jax.vmap(lambda one: self.model.potentials(self.space.unflatten(one), rows))(z)
 
     def _fit(
         self, weights: Float[Array, " m"], start: Float[Array, " d"]
@@ -166,7 +166,7 @@ class _ZeroWeights(WeightedDensity):
 
     def log_density(self, z: Float[Array, " d"]) -> Float[Array, ""]:
         params = self.space.unflatten(z)
-        values = self.model.log_likelihood(params, self.rows)
+        values = self.model.potentials(params, self.rows)
         return (self.weights * values).sum() + self.model.log_prior(params)
 
 
