@@ -146,8 +146,6 @@ class BridgeModel(AbstractModel):
 
     def log_likelihood(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
         """Return the potential f_n of every row at likelihood parameters φ, in nats; pure JAX."""
-        if params.keys() == self.start.keys():  # TODO: until passes evaluate at φ
-            return self.potentials(params, rows)
         return self.likelihood_params.evaluate(self.potentials, params, self.start, dict(rows))
 
     def encode(self, rows: RawRows, start: int | np.ndarray = 0) -> EncodedColumns:
