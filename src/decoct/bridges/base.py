@@ -35,6 +35,7 @@ from decoct.bridges.per_row_latents import check_latents
 from decoct.data.base import Columns, Rows
 from decoct.errors import ModelError, RequestError
 from decoct.models.base import AbstractModel, EncodedColumns, Params, RawRows
+from decoct.models.parameters import ParameterSpace
 from decoct.models.site import GaussianSite
 from decoct.models.validation import column, numeric_columns
 
@@ -139,11 +140,6 @@ class BridgeModel(AbstractModel):
         """Return φ(θ), a mapping of the names in `likelihood_params` -> array; pure JAX."""
         return self.likelihood_params.compute(self.potentials, params, as_arrays(self.template))
 
-    def flat_likelihood_params(self, params: Params) -> Float[Array, " k"]:
-        """Return φ(θ) as the vector that a site is a quadratic in; pure JAX."""
-        leaves = jax.tree.leaves(self.to_likelihood_params(params))
-        return jnp.concatenate([jnp.ravel(leaf) for leaf in leaves])
-
     def log_likelihood(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
         """Return the potential f_n of every row at likelihood parameters φ, in nats; pure JAX."""
         return self.likelihood_params.evaluate(self.potentials, params, self.start, dict(rows))
@@ -186,7 +182,8 @@ class SiteDensity:
         self.model, self.site = model, copy.deepcopy(site)
 
     def __call__(self, params: Params) -> Float[Array, ""]:
-        return self.site.log_density(self.model.flat_likelihood_params(params))
+        phi = self.model.to_likelihood_params(params)
+        return self.site.log_density(ParameterSpace.ravel(phi))
 
 
 @dataclass(frozen=True)
