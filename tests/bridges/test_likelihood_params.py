@@ -78,6 +78,13 @@ def test_it_is_finite_where_a_scale_is_all_but_zero():
     np.testing.assert_allclose(from_phi, values, rtol=1e-10)
 
 
+def test_numpy_arrays_are_taken_in_float64_whatever_the_flag():
+    bridge = from_numpyro(varying_intercepts, {"g": G, "x": X, "y": Y})
+    with jax.enable_x64(False):
+        phi = bridge.to_likelihood_params(bridge.start)
+    assert {str(value.dtype) for value in phi.values()} == {"float64"}
+
+
 def test_a_table_of_them():
     bridge = from_numpyro(varying_intercepts, {"g": G, "x": X, "y": Y})
     assert repr(bridge.likelihood_params).splitlines() == [

@@ -18,7 +18,7 @@ import importlib
 import importlib.metadata
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, ClassVar, NamedTuple
@@ -137,8 +137,14 @@ class BridgeModel(AbstractModel):
         return self.start
 
     def to_likelihood_params(self, params: Params) -> Params:
-        """Return φ(θ), a mapping of the names in `likelihood_params` -> array; pure JAX."""
-        return self.likelihood_params.compute(self.potentials, params, as_arrays(self.template))
+        """Return φ(θ), a mapping of the names in `likelihood_params` -> array; pure JAX.
+
+        In float64 for arrays of NumPy's; JAX's have the precision that JAX is set to.
+        """
+        is_numpy = not any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(params))
+        with jax.enable_x64(True) if is_numpy else nullcontext():
+            rows = as_arrays(self.template)
+            return self.likelihood_params.compute(self.potentials, params, rows)
 
     def log_likelihood(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
         """Return the potential f_n of every row at likelihood parameters φ, in nats; pure JAX."""
