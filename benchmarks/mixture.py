@@ -41,7 +41,7 @@ MEMORY_STARTS = ("k-means++", "kmeans", "random")
 
 def groups(N: int, D: int, seed: int = 0) -> np.ndarray:
     """Return rows of twenty groups, in the order in which `DPGaussianMixture` fits them."""
-    from decoct.mixture.distinct_rows import merge_equal_rows
+    from decoct.mixture.initialization import merge_equal_rows
 
     rng = np.random.default_rng(seed)
     centres = 3.0 * rng.normal(size=(20, D))

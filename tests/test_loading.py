@@ -8,6 +8,7 @@ import equinox as eqx
 import numpy as np
 import pytest
 
+import decoct
 from decoct.data.arrays import ArrayRows
 from decoct.errors import CoresetFileError
 from decoct.loading import KINDS, model_from_dict
@@ -79,10 +80,12 @@ def test_unknown_kinds_are_refused():
         model_from_dict({"kind": ["logistic_regression"]})
 
 
-def test_a_custom_model_cannot_come_from_a_file():
-    spec = Model(lambda p, r: r["x"], lambda p: 0.0, np.zeros(2)).to_dict()
-    with pytest.raises(CoresetFileError, match="custom model 'Model'"):
-        model_from_dict(json.loads(json.dumps(spec)))
+def test_a_custom_model_cannot_come_from_a_file(tmp_path):
+    model = Model(lambda p, r: -((r["x"] - p) ** 2), lambda p: 0.0, np.zeros(()))
+    rows = {"x": np.arange(9.0)}
+    decoct.build(model, rows, size=3, method=decoct.constructions.Uniform()).save(tmp_path / "c")
+    with pytest.raises(CoresetFileError, match=r"model of your own functions \(Model\)"):
+        decoct.load(tmp_path / "c")
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     )
     from decoct.loading import load
     from decoct.models.base import Model
-    from decoct.plots.report_file import write_report
+    from decoct.plots.page import write_report
     from decoct.samplers import laplace
     from decoct.stats import kl_gaussian
     from decoct.status import Status
@@ -120,6 +120,6 @@ __getattr__, __dir__ = lazy_names(
         "stats": "",
         "theory": "",
         "weighting": "constructions.hilbert",
-        "write_report": "plots.report_file",
+        "write_report": "plots.page",
     },
 )

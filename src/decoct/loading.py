@@ -97,17 +97,12 @@ def _check_same_model(coreset: Coreset, description: dict[str, Any], path: objec
 
 
 def model_from_dict(spec: Mapping[str, Any]) -> AbstractModel:
-    """Rebuild a model from its ``to_dict()``.
-
-    Parameters
-    ----------
-    spec
-        ``{"kind": ..., hyper-parameter: value, ...}``, straight from JSON.
+    """Rebuild a model from its ``to_dict()``, straight from JSON.
 
     Raises
     ------
     CoresetFileError
-        The kind is unknown or that of a model of functions, or the hyper-parameters do not fit it.
+        The kind is unknown, or the hyper-parameters do not fit it.
     ModelError
         A formula holds an expression that it may not have.
     """
@@ -116,11 +111,6 @@ def model_from_dict(spec: Mapping[str, Any]) -> AbstractModel:
 
 def _class_of(spec: Mapping[str, Any]) -> Any:
     kind = spec.get("kind")
-    if kind in OF_FUNCTIONS:
-        raise CoresetFileError(
-            f"The coreset was built with the {kind} model '{spec.get('name')}', "
-            "whose functions a file cannot hold; give the model again."
-        )
     if not isinstance(kind, str) or kind not in KINDS:
         raise CoresetFileError(
             f"The file's model is of the unknown kind {kind!r}; it may come from a newer decoct. "

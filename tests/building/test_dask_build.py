@@ -366,7 +366,7 @@ def test_a_worker_killed_while_it_reads_costs_a_retry_and_no_bit(
     armed, died = [], tmp_path / "died"
 
     def one_dies_at_the_next_batch(died=str(died)):
-        from decoct.data.arrow_groups import ParquetPart
+        from decoct.data.arrow_parts import ParquetPart
 
         batches = ParquetPart.read_batches
 
@@ -384,7 +384,7 @@ def test_a_worker_killed_while_it_reads_costs_a_retry_and_no_bit(
         ParquetPart.read_batches = dying
 
     def none_dies():
-        from decoct.data.arrow_groups import ParquetPart
+        from decoct.data.arrow_parts import ParquetPart
 
         read = ParquetPart.read_batches
         ParquetPart.read_batches = getattr(read, "usual", read)

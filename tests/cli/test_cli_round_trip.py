@@ -9,9 +9,10 @@ import pytest
 import xarray as xr
 
 import decoct as package
-from decoct.cli import summary
+from decoct.cli.sample import find_warnings
 from decoct.constructions import IteratedHilbert
 from decoct.samplers import Laplace
+from decoct.samplers.summary import parameters
 
 
 @pytest.fixture(scope="module")
@@ -154,16 +155,16 @@ def draws(values, diverging):
 def test_divergences_and_unmixed_chains_are_said_plainly():
     values = np.random.default_rng(0).normal(size=(2, 100)) + np.array([[0.0], [5.0]])
     tree = draws(values, np.arange(200).reshape(2, 100) < 3)
-    diverged, unmixed = summary.warnings(tree, summary.lines(tree))
+    diverged, unmixed = find_warnings(tree, parameters(tree))
     assert diverged.startswith("3 of 200 draws diverged")
     assert "R-hat is above 1.01 for 1 of 1 parameters (a: " in unmixed
 
 
 def test_one_chain_has_no_rhat():
     tree = draws(np.random.default_rng(0).normal(size=(1, 100)), np.zeros((1, 100), dtype=bool))
-    (line,) = summary.lines(tree)
+    (line,) = parameters(tree)
     assert np.isnan(line.rhat)
     assert 20 < line.ess < 300
-    assert summary.warnings(tree, [line]) == [
+    assert find_warnings(tree, [line]) == [
         "R-hat is unknown: it needs at least 2 chains of 4 draws."
     ]

@@ -12,7 +12,7 @@ from decoct.constructions import L1Path
 from decoct.constructions.base import Problem, Selection
 from decoct.constructions.sparse_vi import l1_steps
 from decoct.constructions.sparse_vi.l1_steps import minimiser, proximal
-from decoct.constructions.sparse_vi.manifold import full_table as everything
+from decoct.constructions.sparse_vi.manifold import base
 from decoct.constructions.sparse_vi.weight_updates import Quadratic
 from decoct.data import encoded
 from decoct.errors import ModelError, RequestError
@@ -356,7 +356,7 @@ def test_linear_vectors_have_the_inner_products_of_the_manifold():
     rng = np.random.default_rng(3)
     view = every.spanning(view, np.arange(60) % 4 == 0)
     view = every.manifold.moved(jax.random.key(0), view, rng.gamma(2.0, size=15))
-    mine, theirs = every.tangent(view), view.tangent()
+    mine, theirs = view.full_tangent(), view.tangent()
     picked = mine.vectors[::4]
     np.testing.assert_allclose(picked @ picked.T, theirs.vectors @ theirs.vectors.T, rtol=1e-9)
     np.testing.assert_allclose(picked @ mine.target, theirs.vectors @ theirs.target, rtol=1e-9)
@@ -445,10 +445,10 @@ def test_rows_that_say_nothing_leave_the_prior():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"searches": 0}, "searches must be at least 1"),
-        ({"iterations": 0}, "iterations must be at least 1"),
-        ({"draws": 1}, "draws must be at least 2"),
-        ({"subsample": 0}, "subsample must be at least 1"),
+        ({"searches": 0}, "searches must be a whole number, at least 1"),
+        ({"iterations": 0}, "iterations must be a whole number, at least 1"),
+        ({"draws": 1}, "draws must be a whole number, at least 2"),
+        ({"subsample": 0}, "subsample must be a whole number, at least 1"),
         ({"update": Quadratic}, r"update must be Quadratic\(\)"),
         ({"rate": 0.0}, "rate γ must be positive"),
         ({"rate": np.nan}, "rate γ must be positive"),
@@ -476,6 +476,6 @@ def test_an_improper_prior_is_refused_before_any_work(logistic_rows):  # noqa: F
 
 
 def test_a_closed_form_that_does_not_fit_asks_for_draws(monkeypatch):
-    monkeypatch.setattr(everything, "WHOLE_BYTES", 1000)
+    monkeypatch.setattr(base, "WHOLE_BYTES", 1000)
     with pytest.raises(RequestError, match="exact=False"):
         decoct.build(LINEAR, LINEAR_ROWS, size=3, method=L1Path())

@@ -15,9 +15,9 @@ from decoct.constructions.sparse_vi.manifold import (
     GaussianManifold,
     LinearManifold,
     SampledManifold,
+    base,
     manifold_of,
     require_proper_prior,
-    warm_started,
 )
 from decoct.constructions.sparse_vi.weight_updates import Gradient, Quadratic
 from decoct.data import encoded
@@ -329,7 +329,7 @@ def test_given_candidates_are_what_there_is_to_choose_from():
 def test_closed_forms_are_taken_where_there_are_any(case, exact, kind):
     manifold = manifold_of(problem_of(*case), 50, exact=exact)
     assert type(manifold) is kind
-    assert (warm_started(manifold, None)) is manifold
+    assert manifold.warm_started(None) is manifold
 
 
 def test_poisson_counts_from_draws_of_the_prior():
@@ -357,10 +357,10 @@ def test_poisson_counts_from_draws_of_the_prior():
         (lambda: SparseVI(update=Quadratic), r"update must be Quadratic\(\)"),
         (lambda: Quadratic(heaviest=np.nan), "heaviest must be positive"),
         (lambda: Gradient(rate=True), "rate γ must be positive"),
-        (lambda: SparseVI(picks=True), "picks must be at least 1"),
-        (lambda: SparseVI(draws=1), "draws must be at least 2"),
-        (lambda: SparseVI(picks=0), "picks must be at least 1"),
-        (lambda: SparseVI(subsample=0), "subsample must be at least 1"),
+        (lambda: SparseVI(picks=True), "picks must be a whole number, at least 1"),
+        (lambda: SparseVI(draws=1), "draws must be a whole number, at least 2"),
+        (lambda: SparseVI(picks=0), "picks must be a whole number, at least 1"),
+        (lambda: SparseVI(subsample=0), "subsample must be a whole number, at least 1"),
         (lambda: SparseVI(subsample_totals=True), "needs subsample="),
     ],
 )
@@ -584,9 +584,7 @@ def test_draws_that_turn_bad_later_are_refused_too(logistic_rows, method, bad): 
 
 
 def test_a_table_too_large_for_one_look_asks_for_a_subsample(logistic_rows, monkeypatch):  # noqa: F811
-    from decoct.constructions.sparse_vi.manifold import sampled
-
-    monkeypatch.setattr(sampled, "WHOLE_BYTES", 1000)
+    monkeypatch.setattr(base, "WHOLE_BYTES", 1000)
     with pytest.raises(RequestError, match="give subsample="):
         decoct.build(LogisticRegression(), logistic_rows, size=3, method=SparseVI())
 
@@ -607,11 +605,9 @@ def taken(monkeypatch):
 
 @pytest.mark.parametrize("case", [GAUSSIAN, LINEAR], ids=["mean", "regression"])
 def test_a_closed_form_of_too_many_rows_asks_for_draws(case, taken, monkeypatch):
-    from decoct.constructions.sparse_vi.manifold import exact
-
     model, rows = case
     numbers = sum(np.size(column) for column in rows.values()) + 60 * (rows["x"].shape[1] + 1)
-    monkeypatch.setattr(exact, "WHOLE_BYTES", 8 * numbers - 1)
+    monkeypatch.setattr(base, "WHOLE_BYTES", 8 * numbers - 1)
     for method in (SparseVI(), SparseVI(subsample=10), L1Path()):
         with pytest.raises(
             RequestError, match=r"all 60 rows in this process.*exact=False with sub"
@@ -622,7 +618,7 @@ def test_a_closed_form_of_too_many_rows_asks_for_draws(case, taken, monkeypatch)
         chosen = method(exact=False, subsample=10, draws=50)
         assert 1 <= decoct.build(model, rows, size=3, method=chosen).size <= 3
     assert max(taken) < 60
-    monkeypatch.setattr(exact, "WHOLE_BYTES", 8 * numbers)
+    monkeypatch.setattr(base, "WHOLE_BYTES", 8 * numbers)
     decoct.build(model, rows, size=3, method=SparseVI())
     assert max(taken) == 60
 
@@ -635,11 +631,9 @@ def test_rows_that_are_too_large_for_one_look_ask_for_a_subsample(
     monkeypatch,
 ):
     """Rows wider than the draws are many count as well as their potentials."""
-    from decoct.constructions.sparse_vi.manifold import sampled
-
     n, numbers = 200, 1 + logistic_rows["x"].shape[1] + 20
     rows = {name: column[:n] for name, column in logistic_rows.items()}
-    monkeypatch.setattr(sampled, "WHOLE_BYTES", 8 * n * numbers - 1)
+    monkeypatch.setattr(base, "WHOLE_BYTES", 8 * n * numbers - 1)
     with pytest.raises(RequestError, match="All 200 rows and their potentials at 20 draws"):
         decoct.build(LogisticRegression(), rows, size=2, method=method(draws=20))
     assert max(taken) < n

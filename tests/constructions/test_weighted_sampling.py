@@ -95,8 +95,8 @@ def _in_a_tree(scores, n, size):
 class TreeRows(ArrayRows):
     """As on a cluster: neighbours are added up first, then neighbours of those."""
 
-    def map_reduce(self, fn, reduce, *, size, **_):
-        parts = [fn(chunk) for chunk in self.chunks(size)]
+    def map_reduce(self, fn, reduce, *broadcast, size, **_):
+        parts = [fn(chunk, *broadcast) for chunk in self.chunks(size)]
         while len(parts) > 1:
             groups = [parts[i : i + 3] for i in range(0, len(parts), 3)]
             parts = [functools.reduce(reduce, group) for group in groups]

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from decoct.data import rows
-from decoct.data.file_version import find_version
+from decoct.data.file_faults import find_version
 from decoct.errors import RequestError, RowsError
 from tests.data.test_rows_contract import TABLE, N, RowsContract
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from decoct.data import encoded, rows
-from decoct.data.base import SequentialRows
+from decoct.data.base import Rows
 from decoct.data.encoded import EncodedRows
 from decoct.errors import ModelError, RowsError
 
@@ -141,7 +141,7 @@ def _count(chunk):
 def test_the_function_an_engine_gets_can_be_sent_to_workers():
     sent = []
 
-    class Far(SequentialRows):
+    class Far(Rows):
         n_rows = N
         columns = tuple(RAW)
 

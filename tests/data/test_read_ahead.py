@@ -20,7 +20,7 @@ def interruptible():
 
 
 def readers() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "decoct-reader"]
+    return [thread for thread in threading.enumerate() if thread.name.startswith("decoct-reader")]
 
 
 def test_items_come_in_order():

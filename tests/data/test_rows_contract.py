@@ -68,7 +68,7 @@ def assert_columns(actual: dict[str, np.ndarray], expected: dict[str, np.ndarray
 
 
 def readers() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "decoct-reader"]
+    return [thread for thread in threading.enumerate() if thread.name.startswith("decoct-reader")]
 
 
 @pytest.fixture(scope="class")

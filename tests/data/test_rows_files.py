@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decoct.data import ArrowRows, rows
-from decoct.data.arrow_groups import IpcPart
+from decoct.data.arrow_parts import IpcPart
 from decoct.errors import BadValueError, PotentialError, RowsError
 
 
@@ -338,7 +338,7 @@ def test_a_filtered_data_set_waits_for_whoever_reads_it(tmp_path):
 def test_an_early_end_of_a_csv_file_reads_no_further(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("y\n" + "1\n" * 4_000_000 + "no number\n")
-    chunks = ArrowRows(path)._parts[0].read_batches(pa.schema([("y", pa.int64())]), 100)
+    chunks = ArrowRows(path).parts[0].read_batches(pa.schema([("y", pa.int64())]), 100)
     assert len(next(chunks)) == 100
     chunks.close()
 

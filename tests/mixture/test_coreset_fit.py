@@ -23,7 +23,7 @@ from decoct.constructions.sampling.lightweight import importance, theorem_3_1
 from decoct.data.arrays import ArrayRows
 from decoct.errors import CoresetFileError, DecoctError, RequestError, RowsError
 from decoct.mixture import DPGaussianMixture
-from decoct.mixture.weighted_draws import draw_weighted_rows
+from decoct.mixture.coreset_fit import draw_weighted_rows
 from decoct.status import Status
 
 ATTRIBUTES = (

@@ -23,9 +23,9 @@ from sklearn.utils.estimator_checks import (
 )
 
 from decoct.errors import DecoctError
-from decoct.mixture.distinct_rows import merge_equal_rows
 from decoct.mixture.dp_gaussian_mixture import DPGaussianMixture
 from decoct.mixture.estimator_input import STARTS
+from decoct.mixture.initialization import merge_equal_rows
 
 
 @parametrize_with_checks([DPGaussianMixture()])

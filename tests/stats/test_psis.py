@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from arviz_stats.base import array_stats
 
-from decoct.stats.psis import fit_pareto, smooth_log_weights
+from decoct.stats.chains import fit_pareto, smoothed_log_weights
 
 
 @pytest.mark.parametrize("n", [25, 100, 1000, 4000])
@@ -12,7 +12,7 @@ from decoct.stats.psis import fit_pareto, smooth_log_weights
 def test_weights_and_khat_are_those_of_arviz(n, freedom, scale):
     log_ratios = scale * np.random.default_rng(n + freedom).standard_t(freedom, n)
     expected, khat = array_stats.psislw(-(log_ratios - log_ratios.max()))
-    found = smooth_log_weights(log_ratios)
+    found = smoothed_log_weights(log_ratios)
     np.testing.assert_allclose(found[0], expected, atol=1e-10)
     assert found[1] == pytest.approx(float(khat), abs=1e-10)
     assert np.exp(found[0]).sum() == pytest.approx(1.0)
@@ -33,6 +33,6 @@ def test_a_pareto_tail_is_recovered(k):
 
 def test_a_tail_without_exceedances_is_not_fitted():
     log_ratios = np.concatenate([np.zeros(996), np.full(4, 50.0)])
-    weights, khat = smooth_log_weights(log_ratios)
+    weights, khat = smoothed_log_weights(log_ratios)
     assert khat == np.inf
     assert np.isfinite(weights).all()

@@ -16,16 +16,16 @@ from decoct.samplers import Draws, Exact, Laplace
 from decoct.samplers.base import log_densities
 from decoct.stats import kl_gaussian
 from decoct.theory.closed_form_metric import exact_metric
-from decoct.theory.hilbert_constant import hilbert_bound
+from decoct.theory.hilbert_constant import hilbert_bound, hilbert_bound_from_draws
 from decoct.theory.information_geometry import hilbert_objective
-from decoct.theory.path_constant import hilbert_bound_from_draws
 from decoct.theory.path_divergence import (
     FACTOR,
     coreset_path_divergences,
+    paired_error,
     path_divergence,
     path_divergences,
+    path_times,
 )
-from decoct.theory.posterior_path import paired_error, path_times
 
 N, D = 30, 3
 KINDS = ("reverse", "forward", "symmetrised")

@@ -10,11 +10,11 @@ from typing import Any
 
 from cyclopts import App, CycloptsError, MissingArgumentError
 
+from decoct.cli import options as opt
 from decoct.cli import output as out
 from decoct.cli.build import build
 from decoct.cli.check import check
 from decoct.cli.compare import compare
-from decoct.cli.options import Flag, MaybeWhole, OutputPath, Whole
 from decoct.cli.plot import plot
 from decoct.cli.report import report
 from decoct.cli.sample import sample
@@ -42,10 +42,10 @@ interrupted or terminated goes on from its --checkpoint when the same command is
 
 def demo(
     *,
-    output: OutputPath = Path("decoct-demo"),
-    rows: MaybeWhole = None,
-    seed: Whole = 0,
-    json: Flag = False,
+    output: opt.OutputPath = Path("decoct-demo"),
+    rows: opt.MaybeWhole = None,
+    seed: opt.Whole = 0,
+    json: opt.Json = False,
 ) -> int:
     """Show it all on 291,140 real flights out of New York: build, sample, check, pictures.
 
@@ -57,8 +57,6 @@ def demo(
         Use only so many flights, chosen at random.
     seed
         Seed of everything random.
-    json
-        Print one JSON object on stdout instead of the report.
     """
     from decoct.demo.run import demo as run_demo
 

@@ -3,43 +3,34 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
+from decoct.cli import options as opt
 from decoct.cli import output as out
-from decoct.cli.options import (
-    Flag,
-    MaybeWhole,
-    OutputPath,
-    Quiet,
-    Whole,
-    opened,
-    require_apart,
-    require_different,
-    seed_in_range,
-)
+from decoct.runtime.files import require_writable
 
 if TYPE_CHECKING:
     from decoct.coreset import Coreset
 
 
 def build(
-    table: list[str],
+    table: opt.Table,
     /,
     *,
-    formula: str,
-    output: OutputPath,
-    family: Literal["gaussian", "bernoulli", "poisson", "student"] = "gaussian",
-    size: MaybeWhole = None,
+    formula: opt.Formula,
+    output: opt.OutputPath,
+    family: opt.Family = "gaussian",
+    size: opt.MaybeWhole = None,
     kl: float | None = None,
     method: str = "iterated-hilbert",
     site: bool = True,
-    seed: Whole = 0,
-    prior_scale: float = 1.0,
-    standardize: bool = True,
+    seed: opt.Whole = 0,
+    prior_scale: opt.PriorScale = 1.0,
+    standardize: opt.Standardize = True,
     checkpoint: Path | None = None,
-    dask: str | None = None,
-    json: Flag = False,
-    quiet: Quiet = False,
+    dask: opt.Dask = None,
+    json: opt.Json = False,
+    quiet: opt.Quiet = False,
 ) -> int:
     """Compress a table to a few weighted rows that carry its posterior.
 
@@ -62,15 +53,8 @@ def build(
 
     Parameters
     ----------
-    table
-        Parquet or CSV: a file, several files, a folder, or a quoted pattern. Parquet also behind a
-        URL such as s3://bucket/folder.
-    formula
-        Such as "late ~ temp + C(origin)"; columns of text are categories.
     output
         The coreset file to write.
-    family
-        Distribution of the response; poisson has a log link.
     size
         Most rows to keep; 0 is a site alone.
     kl
@@ -85,26 +69,23 @@ def build(
         With --no-site, and by every method but iterated-hilbert, the weighted rows stand alone.
     seed
         The same seed on the same table gives the same coreset.
-    prior_scale
-        Prior standard deviation of every coefficient.
-    standardize
-        Shift and scale numeric columns to mean 0 and standard deviation 1, where the prior applies.
     checkpoint
         A file written after every round; if the build is interrupted, the same command goes on
         behind the last round that was finished. All methods but iterated-hilbert and sparse-vi are
         done in one round, so that theirs begins again. Removed at the end. Without it, Ctrl-C
         leaves nothing.
-    dask
-        Address of a Dask scheduler, such as tcp://host:8786, whose workers read the table (Parquet)
-        and make the passes over it. The coreset is the same.
-    json
-        Print one JSON object on stdout instead of the summary.
     quiet
         Show no progress and no summary.
     """
-    _check_request(size, kl)
-    seed_in_range(seed)
-    _check_paths(table, output, checkpoint)
+    if size is not None and kl is not None:
+        raise out.UsageError("Give either --size or --kl, not both.")
+    opt.require_seed(seed)
+    opt.require_apart(output, table)
+    require_writable(output, "--output")
+    if checkpoint is not None:
+        opt.require_apart(checkpoint, table, "--checkpoint")
+        opt.require_different(checkpoint, output, "the output", "--checkpoint")
+        require_writable(checkpoint, "--checkpoint")
 
     from dataclasses import replace
     from functools import partial
@@ -124,7 +105,7 @@ def build(
         construction = replace(construction, site=False)
     request = Request.checked(size=size, kl=kl, method=construction, sampler=None, seed=seed)
     try:
-        with opened(table, dask) as rows:
+        with opt.opened(table, dask) as rows:
             with ProgressBar(shown):
                 n_rows = counted_rows(rows)
             if size is not None and size > n_rows:
@@ -137,30 +118,14 @@ def build(
             (coreset,) = run(model, rows, request, shown, checkpoint, save)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(_interrupted(checkpoint)) from None
-    status = coreset.report.status
+    status, figures = coreset.report.status, _figures(coreset)
     if json:
-        out.put_json({**_figures(coreset), "file": str(output), "family": family})
+        out.put_json({**figures, "file": str(output), "family": family})
     elif not quiet:
-        out.put(_summary(coreset, output))
+        out.put(_summary(figures, output))
     if not status.ok:
         out.complain(status.value)
     return out.DONE if status.ok else out.SHORT
-
-
-def _check_request(size: int | None, kl: float | None) -> None:
-    if size is not None and kl is not None:
-        raise out.UsageError("Give either --size or --kl, not both.")
-
-
-def _check_paths(table: list[str], output: Path, checkpoint: Path | None) -> None:
-    from decoct.runtime.files import require_writable
-
-    require_apart(output, table)
-    require_writable(output, "--output")
-    if checkpoint is not None:
-        require_apart(checkpoint, table, "--checkpoint")
-        require_different(checkpoint, output, "the output", "--checkpoint")
-        require_writable(checkpoint, "--checkpoint")
 
 
 def _interrupted(checkpoint: Path | None) -> str:
@@ -182,7 +147,7 @@ def _interrupted(checkpoint: Path | None) -> str:
 
 
 def _figures(coreset: Coreset) -> dict[str, Any]:
-    report, design = coreset.report, getattr(coreset.model, "design", None)
+    report, design = coreset.report, coreset.model.design  # type: ignore[attr-defined]
     return {
         "size": coreset.size,
         "n_rows": coreset.n_rows,
@@ -193,8 +158,8 @@ def _figures(coreset: Coreset) -> dict[str, Any]:
         "status": report.status.name,
         "ok": report.status.ok,
         "message": report.status.value,
-        "formula": getattr(design, "formula", None),
-        "coefficients": list(getattr(design, "names", ())),
+        "formula": design.formula,
+        "coefficients": list(design.names),
         "size_asked": report.size_asked,
         "kl_asked": report.kl_asked,
         "seed": report.seed,
@@ -206,8 +171,7 @@ def _figures(coreset: Coreset) -> dict[str, Any]:
     }
 
 
-def _summary(coreset: Coreset, output: Path) -> str:
-    f = _figures(coreset)
+def _summary(f: dict[str, Any], output: Path) -> str:
     kl = "not predicted" if f["predicted_kl"] is None else f"{f['predicted_kl']:.2g} nats"
     rest = ", a site for all others" if f["site"] else ""
     lines = [

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
+from decoct.cli import options as opt
 from decoct.cli import output as out
-from decoct.cli.options import Flag, opened
 
 
 def check(
-    file: Path,
-    table: list[str],
+    file: opt.CoresetPath,
+    table: opt.BuiltFrom,
     /,
     *,
-    posterior: Path | None = None,
-    dask: str | None = None,
-    exact: Flag = False,
-    json: Flag = False,
+    posterior: opt.Posterior = None,
+    dask: opt.Dask = None,
+    exact: opt.Flag = False,
+    json: opt.Json = False,
 ) -> int:
     """Measure how far the coreset posterior is from the full-data posterior, in nats.
 
@@ -37,20 +35,8 @@ def check(
 
     Parameters
     ----------
-    file
-        The coreset file that 'decoct build' wrote.
-    table
-        The table it was built from: a file, several files, a folder, a quoted pattern, or a URL
-        such as s3://bucket/folder.
-    posterior
-        Draws that 'decoct sample' wrote for this coreset.
-    dask
-        Address of a Dask scheduler, such as tcp://host:8786, whose workers read the table (Parquet)
-        and do the passes.
     exact
         Evaluate all rows at all draws.
-    json
-        Print one JSON object on stdout instead of the verdict.
     """
     import decoct
     from decoct.cli.posterior_file import read_posterior
@@ -58,7 +44,7 @@ def check(
 
     coreset = decoct.load(file)
     draws = None if posterior is None else read_posterior(posterior, coreset)
-    with opened(table, dask) as rows:
+    with opt.opened(table, dask) as rows:
         result = decoct.check(coreset, rows, draws, exact=exact or None)
     moved = traffic(rows)
     if json:

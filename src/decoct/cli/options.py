@@ -8,11 +8,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from decoct.cli.output import UsageError
+from decoct.runtime.files import require_writable
 
 if TYPE_CHECKING:
     from decoct.data import Rows
@@ -32,13 +33,51 @@ def _whole(type_: Any, tokens: Sequence[Any]) -> int:
 Whole = Annotated[int, Parameter(converter=_whole)]
 MaybeWhole = Annotated[int | None, Parameter(converter=_whole)]
 Flag = Annotated[bool, Parameter(negative=())]
+Json = Annotated[
+    bool, Parameter(negative=(), help="Print one JSON object on stdout instead of text.")
+]
 Quiet = Annotated[bool, Parameter(alias="-q", negative=())]
 OutputPath = Annotated[Path, Parameter(alias="-o")]
-
-
-def source(table: Sequence[str]) -> str | list[str]:
-    """Return what ``decoct.rows`` takes: one path, folder or pattern, or a list of files."""
-    return table[0] if len(table) == 1 else list(table)
+CoresetPath = Annotated[Path, Parameter(help="The coreset file that 'decoct build' wrote.")]
+Posterior = Annotated[
+    Path | None, Parameter(help="Draws that 'decoct sample' wrote for this coreset.")
+]
+Table = Annotated[
+    list[str],
+    Parameter(
+        help="Parquet or CSV: a file, several files, a folder, or a quoted pattern. Parquet also "
+        "behind a URL such as s3://bucket/folder."
+    ),
+]
+BuiltFrom = Annotated[
+    list[str],
+    Parameter(
+        help="The table it was built from: a file, several files, a folder, a quoted pattern, or a "
+        "URL such as s3://bucket/folder."
+    ),
+]
+Dask = Annotated[
+    str | None,
+    Parameter(
+        help="Address of a Dask scheduler, such as tcp://host:8786, whose workers read the table "
+        "(Parquet) and make the passes over it. Results are the same."
+    ),
+]
+Formula = Annotated[
+    str, Parameter(help='Such as "late ~ temp + C(origin)"; columns of text are categories.')
+]
+Family = Annotated[
+    Literal["gaussian", "bernoulli", "poisson", "student"],
+    Parameter(help="Distribution of the response; poisson has a log link."),
+]
+PriorScale = Annotated[float, Parameter(help="Prior standard deviation of every coefficient.")]
+Standardize = Annotated[
+    bool,
+    Parameter(
+        help="Shift and scale numeric columns to mean 0 and standard deviation 1, where the prior "
+        "applies."
+    ),
+]
 
 
 @contextmanager
@@ -46,20 +85,47 @@ def opened(table: Sequence[str], dask: str | None) -> Iterator[Rows]:
     """Open the table, read here or by the workers of the Dask cluster at this address."""
     import decoct
 
-    rows = decoct.rows(source(table), dask=dask)
+    rows = decoct.rows(table[0] if len(table) == 1 else list(table), dask=dask)
     try:
         yield rows
     finally:
-        close = getattr(rows, "close", None)
-        if close is not None:
-            close()
+        if hasattr(rows, "close"):
+            rows.close()  # type: ignore[attr-defined]
 
 
-def seed_in_range(seed: int) -> int:
+@contextmanager
+def interruption(what_is_left: str) -> Iterator[None]:
+    """Say after a Ctrl-C what was written."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"interrupted; {what_is_left}.") from None
+
+
+def require_seed(seed: int) -> None:
     """Refuse a seed that does not fit the random number generators."""
     if not 0 <= seed < 2**32:
         raise UsageError(f"--seed must be between 0 and {2**32 - 1}, not {seed}.")
-    return seed
+
+
+def require_output(output: Path, coreset: Path) -> None:
+    """Refuse an output that is the coreset file, or that cannot be written."""
+    require_different(output, coreset, "the coreset file")
+    require_writable(output, "--output")
+
+
+def require_folder(folder: Path, names: Sequence[str]) -> list[Path]:
+    """Return files in a folder for pictures; refuse what is none, or cannot be written."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise UsageError("Pictures need matplotlib; install decoct[plots].") from None
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"--output {folder} is a file; give a folder.")
+    files = [folder / name for name in names]
+    for path in files if folder.is_dir() else (folder,):
+        require_writable(path, "--output")
+    return files
 
 
 def require_apart(output: Path, table: Sequence[str], option: str = "--output") -> None:
@@ -68,14 +134,14 @@ def require_apart(output: Path, table: Sequence[str], option: str = "--output") 
     for one in table:
         path = Path(one)
         if not one:
-            clash = False  # refused when the table is opened
-        elif path.is_dir():
+            continue  # refused when the table is opened
+        if path.is_dir():
             inside = path.resolve() in target.resolve().parents
             clash = inside and target.name.lower().endswith(DATA)
         elif path.exists():
             clash = target.exists() and target.samefile(path)
         else:
-            clash = glob.has_magic(one) and _matches(str(target), os.path.abspath(one))
+            clash = glob.has_magic(one) and _matches(target, os.path.abspath(one))
         if clash:
             raise UsageError(
                 f"{option} {output} would be part of the table {one}; put it elsewhere."
@@ -90,8 +156,8 @@ def require_different(output: Path, other: Path, what: str, option: str = "--out
         raise UsageError(f"{option} {output} is {what}; give another name.")
 
 
-def _matches(path: str, pattern: str) -> bool:
+def _matches(path: Path, pattern: str) -> bool:
     if "**" in pattern:
-        return fnmatch(path, pattern.replace("**/", "*"))
-    have, want = Path(path).parts, Path(pattern).parts
-    return len(have) == len(want) and all(map(fnmatch, have, want))
+        return fnmatch(str(path), pattern.replace("**/", "*"))
+    want = Path(pattern).parts
+    return len(path.parts) == len(want) and all(map(fnmatch, path.parts, want))

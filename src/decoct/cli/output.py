@@ -23,11 +23,23 @@ class UsageError(DecoctError):
 
 def put(text: str) -> None:
     """Write lines to stdout; a reader who has gone, as in ``| head``, is no error."""
+    _write(text + "\n")
+
+
+def finish(code: int) -> int:
+    """Flush stdout, so that a closed pipe is met here and not at the interpreter's exit."""
+    _write("")
+    return code
+
+
+def _write(text: str) -> None:
     try:
-        sys.stdout.write(text + "\n")
+        sys.stdout.write(text)
         sys.stdout.flush()
     except BrokenPipeError:
-        _forget_stdout()
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
 
 
 def put_json(content: Mapping[str, Any]) -> None:
@@ -85,21 +97,6 @@ def sentence(error: Exception) -> str:
     text = " ".join(str(error).split()) or type(error).__name__
     text = re.sub(r"[.!?] ([A-Z])(?=[a-z ])", lambda m: f"; {m[1].lower()}", text)
     return text if text.endswith((".", "!", "?")) else f"{text}."
-
-
-def finish(code: int) -> int:
-    """Flush stdout, so that a closed pipe is met here and not at the interpreter's exit."""
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        _forget_stdout()
-    return code
-
-
-def _forget_stdout() -> None:
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, sys.stdout.fileno())
-    os.close(null)
 
 
 def _strict(value: Any) -> Any:

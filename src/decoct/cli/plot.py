@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from decoct.cli import options as opt
 from decoct.cli import output as out
-from decoct.cli.options import Flag, OutputPath, opened
+from decoct.runtime.files import write_atomically
 
 if TYPE_CHECKING:
     from decoct.coreset import Coreset
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 ROUND_OFF = 1e-16
 """Where a KL of 0 is drawn on the logarithmic axis."""
 
-NAMES = ("kept_rows", "kl_against_size", "intervals")
+NAMES: tuple[str, ...] = ("kept_rows", "kl_against_size", "intervals")
 
 
 def plot(
-    file: Path,
-    table: list[str],
+    file: opt.CoresetPath,
+    table: opt.BuiltFrom,
     /,
     *,
-    output: OutputPath,
-    dask: str | None = None,
-    json: Flag = False,
+    output: opt.OutputPath,
+    dask: opt.Dask = None,
+    json: opt.Json = False,
 ) -> int:
     """Draw the kept rows, KL against size, and coreset against full-data posterior.
 
@@ -40,60 +40,33 @@ def plot(
 
     Parameters
     ----------
-    file
-        The coreset file that 'decoct build' wrote.
-    table
-        The table it was built from: a file, several files, a folder, a quoted pattern, or a URL
-        such as s3://bucket/folder.
     output
         The folder for the pictures; made if it is not there.
-    dask
-        Address of a Dask scheduler, such as tcp://host:8786, whose workers read the table (Parquet)
-        and do the passes.
-    json
-        Print one JSON object on stdout: picture -> file.
     """
-    files = _check_folder(output)
+    paths = opt.require_folder(output, [f"{name}.png" for name in NAMES])
+    files = dict(zip(NAMES, paths, strict=True))
 
     import decoct
-
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise out.UsageError("Pictures need matplotlib; install decoct[plots].") from None
     from decoct import plots
 
     coreset = decoct.load(file)
-    try:
-        with opened(table, dask) as rows:
+    with opt.interruption("not all pictures were written"):
+        with opt.opened(table, dask) as rows:
             _require_same_table(coreset, rows)
-            pictures = {"kept_rows": plots.kept_rows(coreset, rows)} if coreset.size else {}
-            pictures |= {
-                "kl_against_size": plots.kl_against_size({"coreset": _curve(coreset, rows)}),
-                "intervals": plots.intervals(_posteriors(coreset, rows)),
-            }
-        _save(pictures, files)
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt("interrupted; not all pictures were written.") from None
+            pictures: dict[str, Any] = {}
+            if coreset.size:
+                pictures["kept_rows"] = plots.kept_rows(coreset, rows)
+            curve = {"coreset": _curve(coreset, rows)}
+            pictures["kl_against_size"] = plots.kl_against_size(curve)
+            pictures["intervals"] = plots.intervals(_posteriors(coreset, rows))
+        output.mkdir(exist_ok=True)
+        for name, picture in pictures.items():
+            write_atomically(files[name], picture.savefig)
     if json:
         out.put_json({name: str(files[name]) for name in pictures})
     else:
         out.put("\n".join(str(files[name]) for name in pictures))
     return out.DONE
-
-
-def _check_folder(folder: Path) -> dict[str, Path]:
-    from decoct.runtime.files import require_writable
-
-    files = {name: folder / f"{name}.png" for name in NAMES}
-    if folder.is_dir():
-        for path in files.values():
-            require_writable(path, "--output")
-    elif folder.exists():
-        raise out.UsageError(f"--output {folder} is a file; give a folder.")
-    else:
-        require_writable(folder, "--output")
-    return files
 
 
 def _require_same_table(coreset: Coreset, rows: Rows) -> None:
@@ -108,14 +81,6 @@ def _require_same_table(coreset: Coreset, rows: Rows) -> None:
         what = f"it has {rows.n_rows} rows, not {coreset.n_rows}"
     if what:
         raise CoresetFileError(other_table(what))
-
-
-def _save(pictures: dict[str, Any], files: dict[str, Path]) -> None:
-    from decoct.runtime.files import write_atomically
-
-    for name, picture in pictures.items():
-        files[name].parent.mkdir(exist_ok=True)
-        write_atomically(files[name], lambda path, picture=picture: picture.savefig(path))
 
 
 def _curve(coreset: Coreset, rows: Any) -> tuple[list[int], list[float]]:
@@ -141,12 +106,11 @@ def _posteriors(coreset: Coreset, rows: Any) -> dict[str, Any]:
     import decoct
 
     names = _names(coreset)
-    full = decoct.laplace(coreset.model, rows)
-    kept = coreset.laplace()
-    return {
-        name: (names, fit.mean, np.sqrt(np.diag(fit.cov)))
-        for name, fit in (("full data", full), (f"{coreset.size} rows kept", kept))
+    fits = {
+        "full data": decoct.laplace(coreset.model, rows),
+        f"{coreset.size} rows kept": coreset.laplace(),
     }
+    return {key: (names, fit.mean, np.sqrt(np.diag(fit.cov))) for key, fit in fits.items()}
 
 
 def _names(coreset: Coreset) -> list[str]:

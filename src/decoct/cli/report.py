@@ -7,22 +7,22 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from decoct.cli import options as opt
 from decoct.cli import output as out
-from decoct.cli.options import OutputPath, Whole, opened, require_different, seed_in_range
 
 if TYPE_CHECKING:
     from decoct.coreset import Coreset
 
 
 def report(
-    file: Path,
-    table: list[str] | None = None,
+    file: opt.CoresetPath,
+    table: opt.BuiltFrom | None = None,
     /,
     *,
-    output: OutputPath,
-    posterior: Path | None = None,
-    dask: str | None = None,
-    seed: Whole = 0,
+    output: opt.OutputPath,
+    posterior: opt.Posterior = None,
+    dask: opt.Dask = None,
+    seed: opt.Whole = 0,
 ) -> int:
     """Write one self-contained HTML page about a coreset: verdict, figures, pictures, provenance.
 
@@ -41,48 +41,34 @@ def report(
 
     Parameters
     ----------
-    file
-        The coreset file that 'decoct build' wrote.
-    table
-        The table it was built from: a file, several files, a folder, a quoted pattern, or a URL
-        such as s3://bucket/folder.
     output
         The HTML file to write.
-    posterior
-        Draws that 'decoct sample' wrote for this coreset.
-    dask
-        Address of a Dask scheduler, such as tcp://host:8786, whose workers read the table (Parquet)
-        and do the passes.
     seed
         Seed of the sampler, without --posterior.
     """
-    seed_in_range(seed)
+    opt.require_seed(seed)
     if dask is not None and not table:
         raise out.UsageError("--dask is for the workers to read a table; give the table too.")
-    require_different(output, file, "the coreset file")
-
-    from decoct.runtime.files import require_writable
-
-    require_writable(output, "--output")
+    opt.require_output(output, file)
 
     import decoct
     from decoct.cli.posterior_file import read_posterior
 
     coreset = _loaded(file, output)
     draws = None if posterior is None else read_posterior(posterior, coreset)
-    try:
-        with opened(table, dask) if table else nullcontext() as rows:
-            check = decoct.write_report(
-                coreset,
-                rows,
-                draws,
-                path=output,
-                seed=seed,
-                title=f"Coreset {file.name}",
-                reproduce=_commands(coreset, file, table),
-            )
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt("interrupted; nothing was written.") from None
+    with (
+        opt.interruption("nothing was written"),
+        opt.opened(table, dask) if table else nullcontext() as rows,
+    ):
+        check = decoct.write_report(
+            coreset,
+            rows,
+            draws,
+            path=output,
+            seed=seed,
+            title=f"Coreset {file.name}",
+            reproduce=_commands(coreset, file, table),
+        )
     out.put(f"{output}: {'not certified' if check is None else check.verdict}")
     return out.DONE if check is None or check.ok else out.SHORT
 

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import math
+from typing import TYPE_CHECKING
 
+from decoct.cli import options as opt
 from decoct.cli import output as out
-from decoct.cli.options import Flag, OutputPath, Whole, require_different, seed_in_range
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from decoct.samplers.summary import Parameter
+
+MIXED = 1.01
+"""R-hat above which chains have not mixed (Vehtari et al. 2021)."""
+
+HEADINGS = ("parameter", "mean", "sd", "5 %", "95 %", "R-hat", "ESS")
 
 
 def sample(
-    file: Path,
+    file: opt.CoresetPath,
     /,
     *,
-    output: OutputPath,
-    draws: Whole = 1000,
-    chains: Whole = 4,
-    warmup: Whole = 1000,
-    seed: Whole = 0,
-    json: Flag = False,
+    output: opt.OutputPath,
+    draws: opt.Whole = 1000,
+    chains: opt.Whole = 4,
+    warmup: opt.Whole = 1000,
+    seed: opt.Whole = 0,
+    json: opt.Json = False,
 ) -> int:
     """Draw from the posterior of a coreset with NUTS.
 
@@ -34,8 +45,6 @@ def sample(
 
     Parameters
     ----------
-    file
-        The coreset file that 'decoct build' wrote.
     output
         The netCDF file to write.
     draws
@@ -46,33 +55,25 @@ def sample(
         Adaptation steps per chain, thrown away.
     seed
         Seed of the sampler.
-    json
-        Print one JSON object on stdout instead of the table.
     """
-    seed_in_range(seed)
+    opt.require_seed(seed)
     for option, value in (("--draws", draws), ("--chains", chains), ("--warmup", warmup)):
         if value < 1:
             raise out.UsageError(f"{option} must be at least 1, not {value}.")
-    require_different(output, file, "the coreset file")
-
-    from decoct.runtime.files import require_writable
-
-    require_writable(output, "--output")
+    opt.require_output(output, file)
 
     import decoct
-    from decoct.cli import summary
     from decoct.cli.posterior_file import write_posterior
+    from decoct.samplers.summary import add_unscaled, parameters
 
     coreset = decoct.load(file)
-    try:
+    with opt.interruption("nothing was written"):
         drawn = coreset.sample(draws, chains, seed=seed, warmup=warmup)
-        unscaled = summary.add_unscaled(drawn, coreset.model)
-        lines = summary.lines(drawn)
-        warnings = summary.warnings(drawn, lines)
+        unscaled = add_unscaled(drawn, coreset.model)
+        lines = parameters(drawn)
+        warnings = find_warnings(drawn, lines)
         write_posterior(drawn, coreset, output)
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt("interrupted; nothing was written.") from None
-    diverged = summary.divergences(drawn)
+    diverged = count_divergences(drawn)
     if json:
         out.put_json(
             {
@@ -91,7 +92,7 @@ def sample(
             }
         )
         return out.DONE
-    out.put_table(summary.HEADINGS, [line.cells() for line in lines])
+    out.put_table(HEADINGS, [line.cells() for line in lines])
     out.put("")
     out.put(f"{output}: {chains} chains of {draws:,} draws, {diverged or 0} divergences")
     if unscaled:
@@ -99,3 +100,33 @@ def sample(
     for warning in warnings:
         out.put(f"Warning: {warning}")
     return out.DONE
+
+
+def count_divergences(draws: xr.DataTree) -> int | None:
+    """Return how many draws diverged; None if the sampler does not record it."""
+    if "sample_stats" not in draws.children or "diverging" not in draws["sample_stats"]:
+        return None
+    return int(draws["sample_stats"].to_dataset()["diverging"].sum())
+
+
+def find_warnings(draws: xr.DataTree, summary: list[Parameter]) -> list[str]:
+    """Return what is wrong with the draws, one sentence each."""
+    said = []
+    diverged, total = count_divergences(draws), draws["posterior"]["chain"].size
+    total *= draws["posterior"]["draw"].size
+    if diverged:
+        said.append(
+            f"{diverged} of {total} draws diverged: the posterior has a shape that NUTS cannot "
+            "follow; more --warmup may help, a tighter --prior-scale at build time often does."
+        )
+    unmixed = [line for line in summary if line.rhat > MIXED]
+    if unmixed:
+        worst = max(unmixed, key=lambda line: line.rhat)
+        said.append(
+            f"R-hat is above {MIXED} for {len(unmixed)} of {len(summary)} parameters "
+            f"({worst.name}: {worst.rhat:.3f}): the chains have not mixed, so do not use these "
+            "draws; raise --warmup and --draws."
+        )
+    elif all(math.isnan(line.rhat) for line in summary):
+        said.append("R-hat is unknown: it needs at least 2 chains of 4 draws.")
+    return said

@@ -35,6 +35,9 @@ from decoct.runtime.randomness import uniform_sample
 from decoct.samplers.base import Draws, Sampler, WeightedDensity
 from decoct.status import Status
 
+NEAR = 16
+"""Draws of a posterior nearby that a sampler is given to learn from."""
+
 
 class Selection(NamedTuple):
     """Weighted rows: what a coreset is, before it is given to the user.
@@ -129,14 +132,19 @@ class Problem:
         n: int,
         start: Float[np.ndarray, " d"] | None = None,
         padded_as: int = 0,
+        near: Float[np.ndarray, "k d"] | None = None,
     ) -> Draws:
         """Return n draws from π_w; ``start`` is near its mode, for samplers that look for it.
 
-        With ``padded_as`` rows of an earlier selection, the programs compiled for it serve again.
+        ``near`` are draws of a posterior nearby, for samplers that learn from them. With
+        ``padded_as`` rows of an earlier selection, the programs compiled for it serve again.
         """
         density = self.density(selection, padded_as)
         if start is not None:
             density = dataclasses.replace(density, start=start)
+        if near is not None:
+            places = np.linspace(0, len(near) - 1, NEAR).astype(np.int64)
+            density = dataclasses.replace(density, draws=near[places])
         return self.sampler.draw(key, density, n)
 
 

@@ -1,4 +1,4 @@
-"""Rows in memory: mappings of arrays and DataFrames, and how an Arrow column becomes NumPy."""
+"""Rows in memory: mappings of arrays, and DataFrames."""
 
 from __future__ import annotations
 
@@ -10,19 +10,18 @@ import numpy as np
 from decoct.data.base import (
     Chunk,
     Columns,
-    SequentialRows,
+    Rows,
     checked_columns,
     checked_indices,
     checked_size,
 )
-from decoct.errors import BadValueError, RowsError
+from decoct.errors import RowsError
 
 if TYPE_CHECKING:
     import narwhals as nw
-    import pyarrow as pa
 
 
-class ArrayRows(SequentialRows):
+class ArrayRows(Rows):
     """Rows held in memory, one array a column.
 
     Parameters
@@ -50,8 +49,8 @@ class ArrayRows(SequentialRows):
 
     def __init__(self, columns: Mapping[Any, Any], start: int = 0) -> None:
         self._start = start
-        self._columns = {_check_name(k): _convert_array(k, v) for k, v in columns.items()}
-        _check_lengths({name: len(values) for name, values in self._columns.items()})
+        self._columns = {k: _convert_array(k, v) for k, v in columns.items()}
+        check_lengths({name: len(values) for name, values in self._columns.items()})
 
     @classmethod
     def from_table(cls, table: Any) -> ArrayRows:
@@ -110,166 +109,12 @@ class ArrayRows(SequentialRows):
         return {name: self._columns[name][rows] for name in names}
 
 
-def unwrap_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type behind dictionary encoding, an extension, a decimal or a view."""
-    import pyarrow as pa
-
-    if isinstance(kind, pa.BaseExtensionType):
-        return unwrap_type(kind.storage_type)
-    if pa.types.is_dictionary(kind):
-        return unwrap_type(kind.value_type)
-    if kind == getattr(pa, "string_view", pa.string)():
-        return pa.string()
-    return pa.float64() if pa.types.is_decimal(kind) else kind
-
-
-def convert_column(
-    name: str,
-    values: pa.Array | pa.ChunkedArray,
-    has_missing: bool = False,
-    start: int = 0,
-    width: int | None = None,
-) -> np.ndarray:
-    """Turn an Arrow column into NumPy, without a copy where it can be had.
-
-    Parameters
-    ----------
-    name
-        The column, for messages.
-    values
-        One piece of the column.
-    has_missing
-        Whether integers or booleans are missing in some piece of this column: then every piece
-        is float64, so that a column has one type wherever it is cut.
-    start
-        The number of the first row, for messages.
-    width
-        How long the lists of earlier pieces are, if there were any.
-    """
-    import pyarrow as pa
-
-    if values.type != unwrap_type(values.type):
-        values = values.cast(unwrap_type(values.type))
-    if _is_list(values.type) and _is_number(values.type.value_type):
-        values = _cast_to_one_length(name, values, start, width)
-    kind = values.type
-    if pa.types.is_fixed_size_list(kind) and _is_number(kind.value_type):
-        return _convert_to_matrix(name, values)
-    if pa.types.is_null(kind):
-        return np.full(len(values), np.nan)
-    if (has_missing or values.null_count) and _is_count(kind):
-        values = values.cast(pa.float64(), safe=False)
-    elif not (_is_number(kind) or _is_text(kind) or _is_date(kind)):
-        _refuse_other_encodings(name, values, start)
-        raise RowsError(
-            f"Column '{name}' has type {kind}; make it numbers, strings, dates or "
-            "lists of numbers, or leave it out."
-        )
-    return values.to_numpy(zero_copy_only=False)
-
-
-def _refuse_other_encodings(name: str, values: pa.Array | pa.ChunkedArray, start: int) -> None:
-    """Name the first byte of text that is not UTF-8, which Arrow reads as binary."""
-    import pyarrow as pa
-
-    if not (pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type)):
-        return
-    for row, value in enumerate(values, start):
-        try:
-            (value.as_py() or b"").decode()
-        except UnicodeDecodeError as error:
-            byte = f"byte {error.start} is 0x{error.object[error.start]:02x}"
-            raise BadValueError(
-                f"has type {values.type}, for it is not UTF-8",
-                row,
-                f" ({byte}); save text as UTF-8.",
-                name,
-            ) from None
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    import pyarrow as pa
-
-    return pa.types.is_list(kind) or pa.types.is_large_list(kind)
-
-
-def _cast_to_one_length(
-    name: str, values: pa.Array | pa.ChunkedArray, start: int, width: int | None
-) -> pa.Array | pa.ChunkedArray:
-    """Return lists as fixed-size lists; refuse those of several lengths."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    lengths = pc.list_value_length(values)  # pyright: ignore[reportAttributeAccessIssue]
-    known = lengths.drop_null().to_numpy()
-    if width is None:
-        width = int(known[0]) if len(known) else 0
-    if (known != width).any():
-        other = pc.fill_null(pc.not_equal(lengths, width), False)  # pyright: ignore
-        row = int(np.argmax(other.to_numpy(zero_copy_only=False)))
-        raise BadValueError(
-            f"has a list of {lengths[row]} numbers",
-            start + row,
-            f" and of {width} before; give all lists one length.",
-            name,
-        )
-    return values.cast(pa.list_(values.type.value_type, width))
-
-
-def _convert_to_matrix(name: str, values: pa.Array | pa.ChunkedArray) -> np.ndarray:
-    import pyarrow as pa
-
-    parts = values.chunks if isinstance(values, pa.ChunkedArray) else [values]
-    width = values.type.list_size
-    if not parts:
-        return np.empty((0, width), values.type.value_type.to_pandas_dtype())
-    arrays = [_convert_part_to_matrix(name, part, width) for part in parts]
-    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
-
-
-def _convert_part_to_matrix(name: str, part: pa.FixedSizeListArray, width: int) -> np.ndarray:
-    # not flatten(): it leaves missing lists out
-    import pyarrow as pa
-
-    inside = part.values.slice(part.offset * width, len(part) * width)
-    if (part.null_count or inside.null_count) and not pa.types.is_floating(inside.type):
-        raise RowsError(f"Column '{name}' has missing values in lists of {inside.type}; use float.")
-    matrix = inside.to_numpy(zero_copy_only=False).reshape(len(part), width)
-    if part.null_count:
-        missing = part.is_null().to_numpy(zero_copy_only=False)
-        matrix = np.where(missing[:, None], np.nan, matrix).astype(matrix.dtype)
-    return matrix
-
-
-def _is_count(kind: pa.DataType) -> bool:
-    import pyarrow as pa
-
-    return pa.types.is_integer(kind) or pa.types.is_boolean(kind)
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    import pyarrow as pa
-
-    return _is_count(kind) or pa.types.is_floating(kind)
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    import pyarrow as pa
-
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
-
-
-def _is_date(kind: pa.DataType) -> bool:
-    import pyarrow as pa
-
-    return pa.types.is_date(kind) or pa.types.is_timestamp(kind) or pa.types.is_duration(kind)
-
-
 def _convert_series(series: nw.Series[Any], name: str) -> np.ndarray:
     import pyarrow as pa
 
-    native = series.to_native()
-    dtype = getattr(native, "dtype", None)
+    from decoct.data.arrow_columns import convert_column
+
+    dtype = getattr(series.to_native(), "dtype", None)
     if isinstance(dtype, np.dtype) and dtype.kind in "fiub":
         return series.to_numpy()
     try:
@@ -280,21 +125,17 @@ def _convert_series(series: nw.Series[Any], name: str) -> np.ndarray:
     return convert_column(name, values)
 
 
-def _check_name(name: object) -> str:
-    if not isinstance(name, str):
-        raise RowsError(f"Column names are strings; {name!r} is not.")
-    return name
-
-
-def _convert_array(name: str, values: Any) -> np.ndarray:
+def _convert_array(name: object, values: Any) -> np.ndarray:
     import narwhals as nw
     import pyarrow as pa
 
+    if not isinstance(name, str):
+        raise RowsError(f"Column names are strings; {name!r} is not.")
+    if isinstance(values, pa.Array):
+        values = pa.chunked_array([values])
     series = nw.from_native(values, series_only=True, pass_through=True)
     if isinstance(series, nw.Series):
         return _convert_series(series, name)
-    if isinstance(values, (pa.Array, pa.ChunkedArray)):
-        return convert_column(name, values)
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         if values.dtype.kind in "fiub":
             return np.ma.filled(values.astype(np.float64), np.nan)
@@ -313,7 +154,8 @@ def _convert_array(name: str, values: Any) -> np.ndarray:
     return array
 
 
-def _check_lengths(lengths: Mapping[str, int]) -> None:
+def check_lengths(lengths: Mapping[str, int]) -> None:
+    """Refuse a table without columns or rows, or with columns of several lengths."""
     if not lengths:
         raise RowsError("The table has no columns; give at least one.")
     if len(set(lengths.values())) > 1:

@@ -7,21 +7,19 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from decoct.data.arrays import convert_column
-from decoct.data.arrow_open import open_dataset
+from decoct.data.arrow_columns import convert_column
+from decoct.data.arrow_open import check_unique, open_dataset, unwrap_fields
 from decoct.data.arrow_parts import SMALLEST_BATCH, Part
-from decoct.data.arrow_schema import check_unique, unwrap_fields
 from decoct.data.base import (
     DEFAULT_CHUNK,
     Chunk,
     Columns,
-    SequentialRows,
+    Rows,
     checked_columns,
     checked_indices,
     checked_size,
@@ -31,15 +29,11 @@ from decoct.errors import RowsError
 from decoct.runtime import progress
 from decoct.runtime.resources import cores
 
-T = TypeVar("T")
-
-_READ_AHEAD = 2
-
 MOST_READERS = 4
 """Files or row groups that `take` reads at once, each a batch of rows at a time."""
 
 
-class ArrowRows(SequentialRows):
+class ArrowRows(Rows):
     """Rows of Parquet or CSV files, read in chunks by a thread ahead of the consumer.
 
     Memory stays at a few chunks whatever the number of rows and however large the row groups.
@@ -86,16 +80,16 @@ class ArrowRows(SequentialRows):
     """
 
     def __init__(self, source: str | Path | Sequence[str | Path] | ds.Dataset) -> None:
-        self.dataset, self._parts = open_dataset(source)
+        self.dataset, self.parts = open_dataset(source)
         self._schema = pa.schema(unwrap_fields(self.dataset.schema))
         self._widths: dict[str, int] = {}
-        check_unique(self._parts[0].path, self._schema.names)
-        if not any(part.has_rows(self._schema) for part in self._parts):
-            raise RowsError(f"The table is empty: {self._parts[0].path} has no rows.")
+        check_unique(self.parts[0].path, self._schema.names)
+        if not any(part.has_rows(self._schema) for part in self.parts):
+            raise RowsError(f"The table is empty: {self.parts[0].path} has no rows.")
 
     @property
     def n_rows(self) -> int:
-        return self._total
+        return int(self._ends[-1])
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -107,27 +101,27 @@ class ArrowRows(SequentialRows):
         """Yield consecutive chunks of ``size`` rows; only these columns are read."""
         step = checked_size(size)
         schema = self._select(columns)
-        return read_ahead(partial(self._cut, schema, step, self._missing), _READ_AHEAD)
+        _ = self._missing  # found out here, not in the thread, which shows no progress
+        return read_ahead(lambda: self._cut(schema, step), 2)
 
     def survey(self) -> None:
         """Count the rows of files that do not store their number, such as CSV; once."""
-        unread = sum(part.unread for part in self._parts)
+        unread = sum(part.unread for part in self.parts)
         if unread:
             progress.begin("counting rows", unread, "B")
-        for part in self._parts:
-            part.survey(self._schema, _count_bytes)
+        for part in self.parts:
+            if part.unread:
+                part.survey(self._schema, partial(progress.advance, unit="B"))
 
     def locate(self, row: int) -> tuple[str, int]:
         """Return the file of a row, and its number in that file, from 0."""
         (place,) = checked_indices([row], self.n_rows)
         part = int(np.searchsorted(self._ends, place, side="right"))
-        return self._parts[part].path, int(place - (self._ends[part - 1] if part else 0))
+        return self.parts[part].path, int(place - (self._ends[part - 1] if part else 0))
 
     def find_file(self, row: int) -> tuple[str, int] | None:
         """Return what `locate` does if there are several files, one of which has the row."""
-        if len(self._parts) == 1 or row >= self.n_rows:
-            return None
-        return self.locate(row)
+        return self.locate(row) if len(self.parts) > 1 and row < self.n_rows else None
 
     def take(
         self, indices: np.ndarray | Sequence[int], columns: Sequence[str] | None = None
@@ -142,8 +136,7 @@ class ArrowRows(SequentialRows):
         found = pa.Table.from_batches(list(self._find(schema, rows)), schema=schema)
         if len(found) < len(rows):
             raise RowsError("A file lost rows while it was being read; read the table again.")
-        values = self._convert(found, self._missing)
-        return {name: column[places] for name, column in values.items()}
+        return {name: column[places] for name, column in self._convert(found).items()}
 
     def _select(self, columns: Sequence[str] | None) -> pa.Schema:
         names = checked_columns(columns, self.columns)
@@ -152,91 +145,73 @@ class ArrowRows(SequentialRows):
     @cached_property
     def _ends(self) -> np.ndarray:
         """The number of rows up to the end of every part."""
-        return np.cumsum([sum(part.count_rows(self._schema)) for part in self._parts])
-
-    @property
-    def _total(self) -> int:
-        return int(self._ends[-1])
+        return np.cumsum([sum(part.count_rows(self._schema)) for part in self.parts])
 
     @cached_property
     def _missing(self) -> frozenset[str]:
         """Integer and boolean columns with a missing value somewhere: float64 everywhere."""
-        return frozenset().union(*(part.find_missing(self._schema) for part in self._parts))
+        return frozenset().union(*(part.find_missing(self._schema) for part in self.parts))
 
     def _find(self, schema: pa.Schema, rows: np.ndarray) -> Iterator[pa.RecordBatch]:
         """Yield rows, given their ascending numbers; as many files or groups at once as cores."""
-        first = np.searchsorted(rows, np.concatenate([[0], self._ends]))
+        first = np.searchsorted(rows, [0, *self._ends])
         numbers, workers = np.flatnonzero(np.diff(first)), min(cores(), MOST_READERS)
-        runs = -(-workers // max(1, len(numbers)))
         jobs: list[Callable[[], list[pa.RecordBatch]]] = []
         for number in numbers:
-            part, start = self._parts[number], self._ends[number - 1] if number else 0
+            part = self.parts[number]
             counts = np.asarray(part.count_rows(self._schema), dtype=np.int64)
-            of_part = rows[first[number] : first[number + 1]] - start
-            jobs += [
-                partial(_pick_rows, part, schema, counts, some)
-                for some in _split_by_groups(counts, of_part, runs)
-            ]
-        if len(jobs) == 1 or workers == 1:
-            for job in jobs:
-                yield from job()
-            return
+            ends = np.cumsum(counts)
+            inside = rows[first[number] : first[number + 1]] - (self._ends[number] - ends[-1])
+            group = np.searchsorted(ends, inside, side="right")
+            for groups in np.array_split(np.unique(group), -(-workers // len(numbers))):
+                among = np.isin(group, groups)
+                # their numbers when only these groups are read
+                left_out = ends[groups] - np.cumsum(counts[groups])
+                wanted = inside[among] - left_out[np.searchsorted(groups, group[among])]
+                if len(groups):
+                    jobs.append(partial(_pick_rows, part, schema, groups.tolist(), wanted))
         with ThreadPoolExecutor(workers, "decoct-take") as pool:
             for batches in pool.map(lambda job: job(), jobs):
                 yield from batches
 
-    def _cut(self, schema: pa.Schema, size: int, missing: frozenset[str]) -> Iterator[Chunk]:
+    def _cut(self, schema: pa.Schema, size: int) -> Iterator[Chunk]:
         # a multiple of the size, so that cutting a batch needs no copy
         batch_size = size * -(-SMALLEST_BATCH // size)
         start, held, kept = 0, 0, []
-        for part in self._parts:
+        for part in self.parts:
             for batch in part.read_batches(schema, batch_size):
                 while held + len(batch) >= size:
                     kept.append(batch.slice(0, size - held))
                     batch = batch.slice(size - held)
-                    yield self._chunk(start, kept, missing)
+                    yield Chunk(start, self._convert(pa.Table.from_batches(kept), start))
                     start, held, kept = start + size, 0, []
-                if len(batch):
+                if len(batch):  # an empty one would cost the next chunk its zero copies
                     held += len(batch)
                     kept.append(batch)
         if kept:
-            yield self._chunk(start, kept, missing)
+            yield Chunk(start, self._convert(pa.Table.from_batches(kept), start))
         if start + held != self.n_rows:
             raise RowsError(
                 f"The files had {self.n_rows} rows and now have {start + held}: they changed "
                 "while they were being read; read the table again."
             )
 
-    def _chunk(self, start: int, batches: list[pa.RecordBatch], missing: frozenset[str]) -> Chunk:
-        return Chunk(start, self._convert(pa.Table.from_batches(batches), missing, start))
-
-    def _convert(self, table: pa.Table, missing: frozenset[str], start: int = 0) -> Columns:
+    def _convert(self, table: pa.Table, start: int = 0) -> Columns:
         columns = {}
         for name in table.column_names:
             values, width = table.column(name), self._widths.get(name)
-            columns[name] = convert_column(name, values, name in missing, start, width)
+            columns[name] = convert_column(name, values, name in self._missing, start, width)
             if columns[name].ndim == 2:
                 self._widths[name] = columns[name].shape[1]
         return columns
 
 
-def _split_by_groups(counts: np.ndarray, rows: np.ndarray, most: int) -> list[np.ndarray]:
-    """Cut ascending row numbers of a part into at most so many runs, of whole groups each."""
-    group = np.searchsorted(np.cumsum(counts), rows, side="right")
-    runs = np.array_split(np.unique(group), most)
-    return np.split(rows, np.searchsorted(group, [run[0] for run in runs[1:] if len(run)]))
-
-
 def _pick_rows(
-    part: Part, schema: pa.Schema, counts: np.ndarray, rows: np.ndarray
+    part: Part, schema: pa.Schema, groups: list[int], rows: np.ndarray
 ) -> list[pa.RecordBatch]:
-    """Return rows of a part, given their ascending numbers in it, reading only their groups."""
-    ends = np.cumsum(counts)
-    groups, place = np.unique(np.searchsorted(ends, rows, side="right"), return_inverse=True)
-    left_out = ends[groups] - np.cumsum(counts[groups])
-    rows = rows - left_out[place]
+    """Return some rows of these groups, given their ascending numbers among them."""
     found, start = [], 0
-    with closing(part.read_batches(schema, DEFAULT_CHUNK, groups.tolist())) as batches:
+    with closing(part.read_batches(schema, DEFAULT_CHUNK, groups)) as batches:
         for batch in batches:
             first, last = np.searchsorted(rows, [start, start + len(batch)])
             if last > first:
@@ -245,7 +220,3 @@ def _pick_rows(
                 break
             start += len(batch)
     return found
-
-
-def _count_bytes(units: float) -> None:
-    progress.advance(units, "B")

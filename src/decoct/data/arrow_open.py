@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -12,11 +12,10 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.fs as fs
 
-from decoct.data.arrow_groups import IpcPart, ParquetPart
-from decoct.data.arrow_parts import PAGE_BUFFER, Part
-from decoct.data.arrow_scans import CsvPart, ScannedPart
-from decoct.data.arrow_schema import explain_errors, unify_schemas, unwrap_fields
-from decoct.data.discovery import PARQUET, FoundFiles, find_files
+from decoct.data.arrow_columns import unwrap_type
+from decoct.data.arrow_parts import PAGE_BUFFER, CsvPart, IpcPart, ParquetPart, Part, ScannedPart
+from decoct.data.discovery import PARQUET, find_files
+from decoct.data.file_faults import explain_errors
 from decoct.errors import RowsError
 
 _READERS = 16
@@ -26,28 +25,13 @@ _READERS = 16
 def open_dataset(
     source: str | Path | Sequence[str | Path] | ds.Dataset,
 ) -> tuple[ds.Dataset, list[Part]]:
-    """Return a source of rows as a data set, and its parts in order.
+    """Return a source of rows as a data set, and its parts in order; see `ArrowRows`.
 
     Columns of several files must agree: numbers are widened to a type that holds them all.
-    Sub-folders ``key=value`` of a folder or pattern add a column.
-
-    Parameters
-    ----------
-    source
-        A data set, returned as it is; or what `decoct.data.discovery.find_files` takes.
-
-    Raises
-    ------
-    RowsError
-        There are no such files, they cannot be read, or their columns differ.
     """
     if isinstance(source, ds.Dataset):
         return source, _list_parts(source)
-    return _open_files(find_files(source))
-
-
-def _open_files(found: FoundFiles) -> tuple[ds.Dataset, list[Part]]:
-    files, base, remote = found
+    files, base, remote = find_files(source)
     filesystem: fs.FileSystem = fs.LocalFileSystem()
     if remote is not None:
         filesystem = fs.PyFileSystem(fs.FSSpecHandler(remote))
@@ -60,7 +44,7 @@ def _open_files(found: FoundFiles) -> tuple[ds.Dataset, list[Part]]:
     fragments = list(dataset.get_fragments())
     with ThreadPoolExecutor(_READERS, "decoct-open") as readers:
         parts: list[Part] = list(readers.map(make, fragments))
-    schema = unify_schemas({part.path: part.schema for part in parts})
+    schema = _unify_schemas({part.path: part.schema for part in parts})
     partitions = [field for field in dataset.schema if field.name not in schema.names]
     schema = pa.schema([*schema, *unwrap_fields(partitions)])
     return ds.FileSystemDataset(fragments, schema, kind, filesystem), parts
@@ -98,3 +82,45 @@ def _choose_scan(dataset: ds.Dataset) -> Callable[..., ds.Scanner]:
         use_buffered_stream=True, buffer_size=PAGE_BUFFER, pre_buffer=False
     )
     return partial(dataset.scanner, fragment_scan_options=options)
+
+
+def unwrap_fields(fields: Iterable[pa.Field]) -> list[pa.Field]:
+    return [pa.field(field.name, unwrap_type(field.type)) for field in fields]
+
+
+def check_unique(path: str, names: list[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise RowsError(f"{path} has two columns '{name}'; rename one.")
+
+
+def _unify_schemas(schemas: Mapping[str, pa.Schema]) -> pa.Schema:
+    """Return the columns of all files, numbers widened, or say which two files disagree."""
+    first, schema = next(iter(schemas.items()))
+    common = {field.name: field for field in unwrap_fields(schema)}
+    for path, other in schemas.items():
+        check_unique(path, other.names)
+        for name in sorted(set(common) ^ set(other.names)):
+            one, two = (first, path) if name in common else (path, first)
+            raise RowsError(
+                f"The files differ in their columns: '{name}' is in {one} but not in {two}; give "
+                "every file the same columns."
+            )
+        for field in unwrap_fields(other):
+            common[field.name] = _widen(common[field.name], field, first, path)
+    return pa.schema(list(common.values()))
+
+
+def _widen(one: pa.Field, two: pa.Field, first: str, path: str) -> pa.Field:
+    if one.type == two.type:
+        return one
+    try:
+        merged = pa.unify_schemas(
+            [pa.schema([one]), pa.schema([two])], promote_options="permissive"
+        )
+    except pa.ArrowException as error:
+        raise RowsError(
+            f"Column '{one.name}' is {one.type} in {first} but {two.type} in {path}; "
+            "write it with one type."
+        ) from error
+    return merged.field(0)

@@ -7,17 +7,14 @@ in where ``fn`` runs, so everything above this layer is written once.
 
 from __future__ import annotations
 
-import abc
-import atexit
 import hashlib
 import operator
-import threading
-import weakref
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from queue import SimpleQueue
-from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -105,37 +102,8 @@ class Rows(Protocol):
     ) -> T:
         """Return the reduction of ``fn(chunk, *broadcast)`` over all chunks.
 
-        ``reduce`` must be associative; results are combined in row order.
-
-        """
-        ...
-
-
-class SequentialRows(abc.ABC):
-    """Base of the engines whose chunks come to this process: `map_reduce` takes them in order."""
-
-    @property
-    @abc.abstractmethod
-    def n_rows(self) -> int:
-        """N, the number of rows."""
-
-    @abc.abstractmethod
-    def chunks(
-        self, size: int | None = None, columns: Sequence[str] | None = None
-    ) -> Generator[Chunk, None, None]:
-        """Yield consecutive chunks in row order; see `Rows.chunks`."""
-
-    def map_reduce(
-        self,
-        fn: Callable[..., T],
-        reduce: Callable[[T, T], T],
-        *broadcast: object,
-        size: int | None = None,
-        columns: Sequence[str] | None = None,
-    ) -> T:
-        """Return the reduction of ``fn(chunk, *broadcast)`` over all chunks, in row order.
-
-        An error of ``fn`` about a row says in which file the row is.
+        ``reduce`` must be associative; results are combined in row order. An error of ``fn`` about
+        a row says in which file the row is. Engines whose chunks come to this process inherit this.
         """
         # closing: a failing fn must end a reader thread now, not when its traceback is collected
         count = count_rows_of(self)
@@ -149,14 +117,32 @@ class SequentialRows(abc.ABC):
         return total
 
 
+class RowsProxy(Rows):
+    """The rows of another table; a derived class says what its `map_reduce` adds."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+
+    @property
+    def n_rows(self) -> int:
+        return self._rows.n_rows
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self._rows.columns
+
+    def chunks(self, *args: Any, **options: Any) -> Generator[Chunk, None, None]:
+        return self._rows.chunks(*args, **options)
+
+    def take(self, *args: Any, **options: Any) -> Columns:
+        return self._rows.take(*args, **options)
+
+
 @contextmanager
 def name_files(rows: object) -> Iterator[None]:
-    """Within this, an error about a row says in which file the row is.
+    """Within this, an error about a row says in which file of ``rows`` the row is.
 
-    Parameters
-    ----------
-    rows
-        The table. Errors stay as they are if it is not in several files, or if it has no such row.
+    Errors stay as they are if the table is not in several files, or if it has no such row.
     """
     try:
         yield
@@ -214,22 +200,11 @@ def checked_indices(indices: np.ndarray | Sequence[int], n_rows: int) -> np.ndar
     return rows.astype(np.int64)
 
 
-def fingerprint(
-    rows: Rows,
-    columns: Sequence[str] | None = None,
-) -> str:
-    """Return a digest that identifies a table.
+def fingerprint(rows: Rows, columns: Sequence[str] | None = None) -> str:
+    """Return a digest of a table's values in these columns (None: all), which takes a pass.
 
-    A resumed build compares it with the one in its checkpoint. Every value counts, which takes a
-    pass: sizes, times and ends of files stay the same under changes that matter. Of the same values
-    it is the same in memory, streamed and on a cluster.
-
-    Parameters
-    ----------
-    rows
-        The table.
-    columns
-        Only these columns count (None: all).
+    Sizes, times and ends of files stay the same under changes that matter. Of the same values it is
+    the same in memory, streamed and on a cluster.
     """
     names = checked_columns(columns, rows.columns)
     digest = hashlib.sha256(repr((rows.n_rows, names)).encode())
@@ -250,74 +225,25 @@ def read_ahead(source: Callable[[], Iterable[T]], depth: int) -> Generator[T, No
     """Iterate ``source()`` in a thread, at most ``depth`` items ahead of the consumer.
 
     What the thread raises is raised here. The thread ends with this generator, however that ends:
-    by exhaustion, an error, a Ctrl-C (or several), or the end of the interpreter.
+    by exhaustion, an error, a Ctrl-C (or several), or the end of the interpreter. One that is still
+    inside a native reader while the interpreter shuts down can crash the process.
     """
-    reader = _Reader(source, depth)
+    pool, items = ThreadPoolExecutor(1, "decoct-reader"), iter(source())
+    end: Any = object()
+    interrupt: KeyboardInterrupt | None = None
     try:
-        reader.thread.start()
-        while True:
-            more, item = reader.ready.get()
-            if more:
-                reader.room.release()
-                yield item
-            elif item is None:
-                return
-            else:
-                raise item
+        ahead = deque(pool.submit(next, items, end) for _ in range(depth))
+        while (item := ahead.popleft().result()) is not end:
+            ahead.append(pool.submit(next, items, end))
+            yield item
     finally:
-        reader.end()
-
-
-class _Reader(Generic[T]):
-    """A thread that iterates ahead of the consumer of its queue."""
-
-    def __init__(self, source: Callable[[], Iterable[T]], depth: int) -> None:
-        self.ready: SimpleQueue[tuple[bool, Any]] = SimpleQueue()
-        self.room = threading.Semaphore(depth)
-        self.thread = threading.Thread(target=self._read, name="decoct-reader", daemon=True)
-        self._source = source
-        self._stop = threading.Event()
-        _READERS.add(self)
-
-    def _read(self) -> None:
-        try:
-            items = iter(self._source())
-            while True:
-                self.room.acquire()
-                if self._stop.is_set():
-                    # in this thread: it closes the files that the source has open
-                    if isinstance(items, Generator):
-                        items.close()
-                    return
-                self.ready.put((True, next(items)))
-        except StopIteration:
-            self.ready.put((False, None))
-        except BaseException as error:
-            self.ready.put((False, error))
-
-    def end(self) -> None:
-        """Stop the thread and wait for it, also after an interrupt.
-
-        A thread that is still inside a native reader while the interpreter shuts down can crash the
-        process.
-        """
-        self._stop.set()
-        self.room.release()
-        interrupt: KeyboardInterrupt | None = None
-        while self.thread.is_alive():
+        while True:
             try:
-                self.thread.join()
+                pool.shutdown(cancel_futures=True)
+                break
             except KeyboardInterrupt as error:
                 interrupt = error
+        if isinstance(items, Generator):
+            items.close()
         if interrupt is not None:
             raise interrupt
-
-
-_READERS: weakref.WeakSet[_Reader] = weakref.WeakSet()
-
-
-@atexit.register
-def _end_readers() -> None:
-    """End the readers of passes that were begun and never finished or closed."""
-    for reader in list(_READERS):
-        reader.end()

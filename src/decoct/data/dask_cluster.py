@@ -50,19 +50,12 @@ class Traffic:
 
 
 class Cluster:
-    """A client of a Dask cluster.
-
-    Parameters
-    ----------
-    client
-        A synchronous client, connected.
-    is_owned
-        Whether `close` closes it.
+    """A synchronous client of a Dask cluster, which `close` closes if it is owned.
 
     Attributes
     ----------
     traffic
-        Bytes sent and got by this object.
+        What this object has sent and received.
     """
 
     def __init__(self, client: Client, is_owned: bool = False) -> None:
@@ -121,10 +114,7 @@ class Cluster:
             future.add_done_callback(Future.release)
 
     def start(self, tasks: Sequence[Any]) -> list[Future]:
-        """Start delayed tasks; what they share is computed once.
-
-        `collect` returns their results, or `drop` cancels them.
-        """
+        """Start delayed tasks, whose results `collect` returns, or which `drop` cancels."""
         futures = self._compute(tasks)
         self._running += 1
         return futures
@@ -157,18 +147,20 @@ class Cluster:
                 if error is not None and min(left, default=failed) >= failed:
                     raise error
         finally:
-            self._cancel([futures[i] for i in left])
-            self._end(futures)
+            self._end(futures, [futures[i] for i in left])
 
     def drop(self, futures: Sequence[Future]) -> None:
         """Cancel started tasks whose results are no longer needed."""
-        self._cancel(list(futures))
-        self._end(futures)
+        self._end(futures, list(futures))
+
+    def wait(self, futures: Sequence[Future]) -> list[Any]:
+        """Return the results of started tasks, in their order."""
+        results = dict(self.collect(futures))
+        return [results[i] for i in range(len(futures))]
 
     def gather(self, tasks: Sequence[Any]) -> list[Any]:
         """Return the results of delayed tasks, in their order."""
-        results = dict(self.collect(self.start(tasks)))
-        return [results[i] for i in range(len(tasks))]
+        return self.wait(self.start(tasks))
 
     def close(self) -> None:
         """Close the connection, if it was opened here."""
@@ -177,8 +169,7 @@ class Cluster:
         log = logging.getLogger("distributed.client")
         level = log.level
         if self.client.status != "running":
-            # it would log its attempts to connect again, with tracebacks
-            log.setLevel(logging.CRITICAL)
+            log.setLevel(logging.CRITICAL)  # not its attempts to connect again, with tracebacks
         try:
             self.client.close()
         finally:
@@ -196,7 +187,9 @@ class Cluster:
                 raise
             raise self._explain_loss() from error
 
-    def _end(self, futures: Sequence[Future]) -> None:
+    def _end(self, futures: Sequence[Future], unfinished: list[Future]) -> None:
+        if unfinished and self.client.status == "running":
+            self.client.cancel(unfinished, force=True)
         for future in futures:  # a traceback that is kept would keep them alive
             future.release()
         self._running -= 1
@@ -209,10 +202,6 @@ class Cluster:
     def _count_bytes_out(self) -> int:
         comm = self.client.scheduler_comm
         return 0 if comm is None else comm.byte_count
-
-    def _cancel(self, futures: list[Future]) -> None:
-        if futures and self.client.status == "running":
-            self.client.cancel(futures, force=True)
 
     def _find_error(self, future: Future, result: Any) -> BaseException | None:
         if isinstance(result, Failed):

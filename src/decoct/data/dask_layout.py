@@ -37,10 +37,13 @@ class Block:
     slices: tuple[Slice, ...]
 
     @property
+    def n_rows(self) -> int:
+        return sum(one.n_rows for one in self.slices)
+
+    @property
     def rows_moved(self) -> int:
         """Rows that have to leave their partition: all but the largest slice."""
-        sizes = [one.n_rows for one in self.slices]
-        return sum(sizes) - max(sizes)
+        return self.n_rows - max(one.n_rows for one in self.slices)
 
 
 @dataclass(frozen=True)

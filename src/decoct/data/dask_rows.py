@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,6 +17,7 @@ from dask.utils import is_dataframe_like
 from decoct.data.base import (
     Chunk,
     Columns,
+    Rows,
     checked_columns,
     checked_indices,
     checked_size,
@@ -26,11 +27,12 @@ from decoct.data.dask_cluster import Cluster, Traffic
 from decoct.data.dask_layout import Block
 from decoct.data.dask_sources import ArraySource, FileSource, FrameSource, Source, View
 from decoct.data.dask_tasks import (
+    call,
     cut_piece,
     evaluate,
     join,
     join_pieces,
-    list_chunk_lengths,
+    mark_done,
     merge,
     pack,
     pack_value,
@@ -45,10 +47,8 @@ T = TypeVar("T")
 FAN_IN = 8
 """Partial results merged at a time."""
 
-_STREAMED_AHEAD = 2
 
-
-class DaskRows:
+class DaskRows(Rows):
     """Rows of a Dask DataFrame, of Dask arrays, or of Parquet files that the workers read.
 
     `map_reduce` runs where the partitions are; only the function, the draws and the results
@@ -59,8 +59,6 @@ class DaskRows:
     ----------
     source
         The table in partitions; see `of_collection` and `of_files`.
-    cluster
-        The workers.
 
     Attributes
     ----------
@@ -80,21 +78,21 @@ class DaskRows:
     pass over it, those of Parquet files in their footers.
     """
 
-    def __init__(self, source: Source, cluster: Cluster) -> None:
+    def __init__(self, source: Source) -> None:
         self._source = source
-        self._cluster = cluster
+        self._cluster = cluster = source.cluster
         self._views: dict[tuple[str, ...], View] = {}
         cluster.warm_up()
 
     @classmethod
     def of_collection(cls, collection: Any, cluster: Cluster) -> DaskRows:
         """Return the rows of a Dask DataFrame, a Dask matrix, or a mapping of Dask arrays."""
-        if isinstance(collection, Mapping):
-            return cls(ArraySource(collection), cluster)
         if isinstance(collection, Array) and collection.ndim == 2:
-            return cls(ArraySource({"x": collection}), cluster)
+            collection = {"x": collection}
+        if isinstance(collection, Mapping):
+            return cls(ArraySource(collection, cluster))
         if is_dataframe_like(collection):
-            return cls(FrameSource(collection), cluster)
+            return cls(FrameSource(collection, cluster))
         raise RowsError(
             f"A Dask object of type {type(collection).__qualname__} is not a table; give a "
             "dask.dataframe, a matrix, or a dict of Dask arrays."
@@ -105,7 +103,7 @@ class DaskRows:
         cls, source: str | Path | Sequence[str | Path] | ds.Dataset, cluster: Cluster
     ) -> DaskRows:
         """Return the rows of Parquet files that the workers read."""
-        return _FileRows(FileSource(source), cluster)
+        return cls(FileSource(source, cluster))
 
     @property
     def traffic(self) -> Traffic:
@@ -113,7 +111,7 @@ class DaskRows:
 
     @property
     def n_rows(self) -> int:
-        return self._source.n_rows(self._cluster)
+        return self._source.n_rows
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -165,12 +163,28 @@ class DaskRows:
         head = delayed(pack((fn, reduce if is_associative else None)))
         draws = delayed(pack(broadcast))
         blocks = list(view.layout.cut_blocks(step))
-        parts = [self._evaluate(view, one, step, head, draws, is_associative) for one in blocks]
-        tell = count_rows_of(self)
-        walk = self._merge(parts, head, tell) if is_associative else self._fold(parts, reduce, tell)
+        parts = [
+            call(evaluate, head, draws, is_associative, *_place(view, block), block.start, step)
+            for block in blocks
+        ]
+        count = count_rows_of(self)
+
+        def tell(i: int) -> None:
+            for begin in range(0, blocks[i].n_rows, step):
+                count(min(step, blocks[i].n_rows - begin))
+
+        with name_files(self):
+            if is_associative:
+                total = self._merge(parts, head, tell)
+            else:
+                total = self._fold(parts, reduce, tell)
         self.traffic.passes += 1
         self.traffic.rows_moved += sum(one.rows_moved for one in blocks)
-        return walk
+        return total
+
+    def find_file(self, row: int) -> tuple[str, int] | None:
+        """Return the file of a row, and its number in that file, if there are several files."""
+        return self._source.find_file(row)
 
     def close(self) -> None:
         """Close the connection to the cluster, if it was opened for these rows."""
@@ -179,63 +193,39 @@ class DaskRows:
     def __enter__(self) -> DaskRows:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _get_view(self, names: tuple[str, ...]) -> View:
         if names not in self._views:
-            self._views[names] = self._source.view(names, self._cluster)
+            self._views[names] = self._source.view(names)
         return self._views[names]
 
-    def _evaluate(
-        self, view: View, block: Block, size: int, head: Any, draws: Any, is_associative: bool
-    ) -> Any:
-        """Return the task that evaluates a block, where (most of) its rows are."""
-        first = block.slices[0]
-        if len(block.slices) == 1:
-            columns, begin, end = view.partitions[first.partition], first.begin, first.end
-        else:
-            pieces = [
-                _make_task(cut_piece)(view.partitions[one.partition], one.begin, one.end)
-                for one in block.slices
-            ]
-            columns, begin, end = _make_task(join)(*pieces), 0, sum(s.n_rows for s in block.slices)
-        return _make_task(evaluate)(
-            head, draws, is_associative, columns, begin, end, block.start, size
-        )
-
-    def _merge(self, parts: list[Any], head: Any, tell: Callable[[int], Any]) -> Any:
-        """Add up on the workers; of every part, only its numbers of rows come here."""
-        done = [_make_task(list_chunk_lengths)(part) for part in parts]
+    def _merge(self, parts: list[Any], head: Any, tell: Callable[[int], None]) -> Any:
+        """Add up on the workers; only the total comes here, and which parts are done."""
+        marks = [call(mark_done, part) for part in parts]
         while len(parts) > 1:
             groups = [parts[i : i + FAN_IN] for i in range(0, len(parts), FAN_IN)]
-            parts = [
-                _make_task(merge)(head, *group) if len(group) > 1 else group[0] for group in groups
-            ]
-        futures = self._cluster.start([*done, _make_task(pack_value)(parts[0])])
+            parts = [call(merge, head, *group) if len(group) > 1 else group[0] for group in groups]
         packed = b""
+        futures = self._cluster.start([*marks, call(pack_value, parts[0])])
         for i, result in self._cluster.collect(futures):
-            if i == len(done):
-                packed = result
+            if i < len(marks):
+                tell(i)
             else:
-                for n_rows in result:
-                    tell(n_rows)
+                packed = result
         return unpack(packed)
 
-    def _fold(self, parts: list[Any], reduce: Callable[[T, T], T], tell: Callable[[int], Any]) -> T:
+    def _fold(
+        self, parts: list[Any], reduce: Callable[[T, T], T], tell: Callable[[int], None]
+    ) -> T:
         """Add up here, in row order, the results of single chunks."""
-        waiting: dict[int, Any] = {}
+        waiting: dict[int, bytes] = {}
         total: list[T] = []
         upto = 0
-        for i, part in self._cluster.collect(self._cluster.start(parts)):
-            for n_rows in part.rows:
-                tell(n_rows)
-            waiting[i] = part.value
+        for i, packed in self._cluster.collect(self._cluster.start(parts)):
+            tell(i)
+            waiting[i] = packed
             while upto in waiting:
                 for result in unpack(waiting.pop(upto)):
                     total = [reduce(total[0], result)] if total else [result]
@@ -243,62 +233,40 @@ class DaskRows:
         return total[0]
 
     def _stream(self, view: View, size: int) -> Generator[Chunk, None, None]:
-        held: dict[int, Any] = {}
-        ahead: deque[tuple[Block, list[Any]]] = deque()
+        blocks = view.layout.cut_blocks(size)
+        held: dict[int, Any] = {}  # the partitions that blocks are being cut from, and no others
+        ahead: deque[tuple[int, list[Any]]] = deque()
         try:
-            for block in view.layout.cut_blocks(size):
-                ahead.append((block, self._request(view, block, held)))
-                if len(ahead) > _STREAMED_AHEAD:
-                    yield from self._receive(*ahead.popleft(), size)
-            while ahead:
-                yield from self._receive(*ahead.popleft(), size)
+            while True:
+                for block in islice(blocks, 3 - len(ahead)):
+                    for one in block.slices:
+                        if one.partition not in held:
+                            held[one.partition] = self._cluster.hold(view.partitions[one.partition])
+                    ahead.append((block.start, self._cluster.start(_cut_pieces(held, block))))
+                    for partition in [p for p in held if p < block.slices[-1].partition]:
+                        del held[partition]
+                if not ahead:
+                    return
+                start, futures = ahead.popleft()
+                whole = Chunk(start, join_pieces(self._cluster.wait(futures)))
+                for begin in range(0, whole.n_rows, size):
+                    yield whole.piece(begin, begin + size)
         finally:  # closed before the end, or an error
             for _, futures in ahead:
                 self._cluster.drop(futures)
 
-    def _request(self, view: View, block: Block, held: dict[int, Any]) -> list[Any]:
-        """Ask for the pieces of a block; hold the partitions they are cut from, and no others."""
-        for one in block.slices:
-            if one.partition not in held:
-                held[one.partition] = self._cluster.hold(view.partitions[one.partition])
-        pieces = [
-            _make_task(cut_piece)(held[one.partition], one.begin, one.end) for one in block.slices
-        ]
-        futures = self._cluster.start(pieces)
-        for partition in [p for p in held if p < block.slices[-1].partition]:
-            del held[partition]
-        return futures
 
-    def _receive(self, block: Block, futures: list[Any], size: int) -> Iterator[Chunk]:
-        found = dict(self._cluster.collect(futures))
-        whole = Chunk(block.start, join_pieces([found[i] for i in range(len(futures))]))
-        for begin in range(0, whole.n_rows, size):
-            yield whole.piece(begin, begin + size)
+def _cut_pieces(partitions: Any, block: Block) -> list[Any]:
+    return [call(cut_piece, partitions[one.partition], one.begin, one.end) for one in block.slices]
 
 
-class _FileRows(DaskRows):
-    """Rows in files, which errors name."""
+def _place(view: View, block: Block) -> tuple[Any, int, int]:
+    """Return delayed columns that have the rows of a block, and its first and last there.
 
-    def __init__(self, source: FileSource, cluster: Cluster) -> None:
-        super().__init__(source, cluster)
-        self._files = source.files
-
-    def find_file(self, row: int) -> tuple[str, int] | None:
-        """Return the file of a row, and its number in that file, if there are several files."""
-        return self._files.find_file(row)
-
-    def map_reduce(
-        self,
-        fn: Callable[..., T],
-        reduce: Callable[[T, T], T],
-        *broadcast: object,
-        size: int | None = None,
-        columns: Sequence[str] | None = None,
-    ) -> T:
-        """As `DaskRows.map_reduce`; an error about a row says in which file the row is."""
-        with name_files(self):
-            return super().map_reduce(fn, reduce, *broadcast, size=size, columns=columns)
-
-
-def _make_task(function: Callable[..., Any]) -> Callable[..., Any]:
-    return delayed(function, pure=False)
+    A worker makes them where (most of) the rows are.
+    """
+    first = block.slices[0]
+    if len(block.slices) == 1:
+        return view.partitions[first.partition], first.begin, first.end
+    pieces = _cut_pieces(view.partitions, block)
+    return call(join, *pieces), 0, block.n_rows

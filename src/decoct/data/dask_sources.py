@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
+from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import dask.array as da
 import numpy as np
 import pyarrow.dataset as ds
-import pyarrow.fs as fs
-from dask.delayed import delayed
 
-from decoct.data.arrays import ArrayRows
+from decoct.data.arrays import ArrayRows, check_lengths
 from decoct.data.arrow import ArrowRows
-from decoct.data.arrow_schema import explain_errors
+from decoct.data.arrow_parts import ParquetPart
 from decoct.data.base import Columns
 from decoct.data.dask_cluster import Cluster
 from decoct.data.dask_layout import Layout, coalesce
-from decoct.data.dask_tasks import Failed, guard, pack, pick, unpack
+from decoct.data.dask_tasks import Failed, call, guard, pack, pick, unpack
 from decoct.data.dask_types import ColumnType, cast, find_common_types
-from decoct.data.file_version import FileVersion, find_version
+from decoct.data.file_faults import explain_errors, find_version
 from decoct.errors import RowsError
 
 PARTITION_ROWS = 1 << 20
@@ -37,24 +37,13 @@ Found = Mapping[str, ColumnType | Failed]
 
 
 class View(NamedTuple):
-    """Some columns of a table.
-
-    Attributes
-    ----------
-    types
-        Their types.
-    partitions
-        A delayed `Columns` per partition.
-    layout
-        How many rows are in each.
-    files
-        What a worker needs to open the files of each partition, if they are in files.
-    """
+    """Some columns of a table: their types, and a delayed `Columns` per partition."""
 
     types: dict[str, ColumnType]
     partitions: list[Any]
     layout: Layout
     files: list[bytes] | None = None
+    """What a worker needs to open the files of each partition, if they are in files."""
 
     def pick(self, partition: int, rows: np.ndarray) -> Any:
         """Return delayed `Columns` of some rows, by their ascending numbers in the partition.
@@ -62,133 +51,118 @@ class View(NamedTuple):
         Of files, only the row groups that hold such rows are read.
         """
         if self.files is None:
-            return _make_task(pick)(self.partitions[partition], rows)
+            return call(pick, self.partitions[partition], rows)
         n_rows = self.layout.lengths[partition]
-        return _make_task(_take_from_files)(self.types, n_rows, self.files[partition], rows)
+        return call(_take_from_files, self.types, n_rows, self.files[partition], rows)
 
 
 class Source(Protocol):
     """A table in partitions."""
 
+    cluster: Cluster
     columns: tuple[str, ...]
 
-    def n_rows(self, cluster: Cluster) -> int: ...
+    @property
+    def n_rows(self) -> int: ...
 
-    def view(self, names: tuple[str, ...], cluster: Cluster) -> View: ...
+    def view(self, names: tuple[str, ...]) -> View: ...
+
+    def find_file(self, row: int) -> tuple[str, int] | None:
+        """Return the file of a row, and its number in that file, if there are several files."""
+        return None
 
 
-class FrameSource:
+class FrameSource(Source):
     """A Dask DataFrame. Lengths and types of its partitions are asked for in one pass, once.
 
     A column without a usable type is refused by the first view that has it; other views work.
-
-    Parameters
-    ----------
-    frame
-        The DataFrame.
     """
 
-    def __init__(self, frame: Any) -> None:
+    def __init__(self, frame: Any, cluster: Cluster) -> None:
+        self.cluster = cluster
         self.columns = tuple(frame.columns)
         for name in self.columns:
-            if not isinstance(name, str):
-                raise RowsError(f"Column names are strings; {name!r} is not.")
+            _check_name(name)
         if len(set(self.columns)) < len(self.columns):
             raise RowsError("The table has two columns of the same name; rename one.")
         if not self.columns:
             raise RowsError("The table has no columns; give at least one.")
         self._frame = frame
-        self._surveyed: tuple[tuple[int, ...], list[Found]] | None = None
 
-    def n_rows(self, cluster: Cluster) -> int:
-        return sum(self._survey(cluster)[0])
+    @property
+    def n_rows(self) -> int:
+        return sum(self._survey[0])
 
-    def view(self, names: tuple[str, ...], cluster: Cluster) -> View:
-        lengths, found = self._survey(cluster)
+    def view(self, names: tuple[str, ...]) -> View:
+        lengths, found = self._survey
         chosen = find_common_types([_require_types(one, names) for one in found])
         frames = self._frame[list(names)].to_delayed()
         if len(frames) != len(lengths):
             # Dask joins partitions of files of which few columns are read
-            lengths = tuple(cluster.gather([_make_task(_count_rows)(one) for one in frames]))
-        load = _make_task(_load_frame)
-        partitions = [load(one, chosen, n) for one, n in zip(frames, lengths, strict=True)]
-        return View(chosen, partitions, Layout(lengths))
+            lengths = self.cluster.gather([call(_count_rows, one) for one in frames])
+        partitions = [
+            call(_load_frame, one, chosen, n) for one, n in zip(frames, lengths, strict=True)
+        ]
+        return View(chosen, partitions, Layout(tuple(lengths)))
 
-    def _survey(self, cluster: Cluster) -> tuple[tuple[int, ...], list[Found]]:
-        if self._surveyed is None:
-            frames = self._frame.to_delayed()
-            found = cluster.gather([_make_task(_survey_frame)(one) for one in frames])
-            lengths = tuple(n for n, _ in found)
-            if not sum(lengths):
-                raise RowsError("The table is empty; give at least one row.")
-            self._surveyed = lengths, [types for _, types in found]
-        return self._surveyed
+    @cached_property
+    def _survey(self) -> tuple[list[int], list[Found]]:
+        frames = self._frame.to_delayed()
+        found = self.cluster.gather([call(_survey_frame, one) for one in frames])
+        lengths = [n for n, _ in found]
+        if not sum(lengths):
+            raise RowsError("The table is empty; give at least one row.")
+        return lengths, [types for _, types in found]
 
 
-class ArraySource:
-    """Dask arrays of equal length, rows on axis 0.
+class ArraySource(Source):
+    """Dask arrays of equal length, rows on axis 0; all are cut like the first one."""
 
-    Parameters
-    ----------
-    columns
-        Name -> array. Where the arrays are cut differently, they are cut like the first one.
-    """
-
-    def __init__(self, columns: Mapping[Any, Any]) -> None:
+    def __init__(self, columns: Mapping[Any, Any], cluster: Cluster) -> None:
+        self.cluster = cluster
         for name, array in columns.items():
+            _check_name(name)
             _check_array(name, array)
         self.columns = tuple(columns)
-        self._arrays: dict[str, Any] = dict(columns)
-        self._cut: dict[str, Any] | None = None
+        self._given: dict[str, Any] = dict(columns)
 
-    def n_rows(self, cluster: Cluster) -> int:
-        return len(self._align(cluster)[self.columns[0]])
+    @property
+    def n_rows(self) -> int:
+        return len(self._arrays[self.columns[0]])
 
-    def view(self, names: tuple[str, ...], cluster: Cluster) -> View:
-        arrays = self._align(cluster)
-        types = {name: ColumnType(arrays[name].dtype, arrays[name].shape[1:]) for name in names}
-        lengths = tuple(map(int, arrays[names[0]].chunks[0]))
-        blocks = [arrays[name].to_delayed().reshape(len(lengths)) for name in names]
-        load = _make_task(_load_blocks)
-        partitions = [load(types, n, *parts) for n, *parts in zip(lengths, *blocks, strict=True)]
+    def view(self, names: tuple[str, ...]) -> View:
+        arrays = [self._arrays[name] for name in names]
+        types = {k: ColumnType(v.dtype, v.shape[1:]) for k, v in zip(names, arrays, strict=True)}
+        lengths = tuple(map(int, arrays[0].chunks[0]))
+        blocks = [array.to_delayed().reshape(len(lengths)) for array in arrays]
+        partitions = [
+            call(_load_blocks, types, n, *parts) for n, *parts in zip(lengths, *blocks, strict=True)
+        ]
         return View(types, partitions, Layout(lengths))
 
-    def _align(self, cluster: Cluster) -> dict[str, Any]:
-        if self._cut is None:
-            known = {k: _find_lengths(v, cluster) for k, v in self._arrays.items()}
-            lengths = {name: len(array) for name, array in known.items()}
-            if len(set(lengths.values())) > 1:
-                what = ", ".join(f"'{name}' {length}" for name, length in lengths.items())
-                raise RowsError(f"The columns differ in length ({what}); make them equally long.")
-            if not next(iter(lengths.values())):
-                raise RowsError("The table is empty; give at least one row.")
-            rows = next(iter(known.values())).chunks[0]
-            self._cut = {
-                name: array.rechunk((rows, *array.shape[1:])) for name, array in known.items()
-            }
-        return self._cut
+    @cached_property
+    def _arrays(self) -> dict[str, Any]:
+        known = {k: _find_lengths(v, self.cluster) for k, v in self._given.items()}
+        check_lengths({name: len(array) for name, array in known.items()})
+        rows = known[self.columns[0]].chunks[0]
+        return {name: array.rechunk((rows, *array.shape[1:])) for name, array in known.items()}
 
 
-class FileSource:
-    """Parquet files, read by the workers; lengths and types come from the files' footers.
+class FileSource(Source):
+    """Parquet files, as `ArrowRows` takes them, unfiltered, which the workers can open too.
 
-    Parameters
-    ----------
-    source
-        Parquet files the workers can open too: as `ArrowRows` takes them, unfiltered.
-
-    Attributes
-    ----------
-    files
-        The same rows, read here.
+    Lengths and types come from the files' footers.
     """
 
-    def __init__(self, source: str | Path | Sequence[str | Path] | ds.Dataset) -> None:
+    def __init__(
+        self, source: str | Path | Sequence[str | Path] | ds.Dataset, cluster: Cluster
+    ) -> None:
         if isinstance(source, ds.Dataset) and not _is_unfiltered_parquet(source):
             raise RowsError(
                 "The workers read unfiltered Parquet data sets alone; give the files' paths, or "
                 "filter with dask.dataframe."
             )
+        self.cluster = cluster
         self.files = ArrowRows(source)
         dataset: Any = self.files.dataset
         if not _is_unfiltered_parquet(dataset):
@@ -197,79 +171,74 @@ class FileSource:
                 "alone; convert it, or open it with dask.dataframe.read_csv."
             )
         self.columns = self.files.columns
-        self._where = dataset.schema, dataset.filesystem
-        self._groups = list(_list_row_groups(dataset))
-        self._versions = _find_versions(dataset.filesystem, dataset.files)
-        self._parts: list[tuple[list[_Groups], int]] | None = None
 
-    def n_rows(self, cluster: Cluster) -> int:
+    @property
+    def n_rows(self) -> int:
         return self.files.n_rows
 
-    def view(self, names: tuple[str, ...], cluster: Cluster) -> View:
+    def find_file(self, row: int) -> tuple[str, int] | None:
+        return self.files.find_file(row)
+
+    def view(self, names: tuple[str, ...]) -> View:
         nothing = self.files.take(np.empty(0, dtype=np.int64), names)
         types = {name: ColumnType(v.dtype, v.shape[1:]) for name, v in nothing.items()}
-        parts = self._cut(cluster.n_threads)
-        load, packed = _make_task(_load_files), [self._pack(groups) for groups, _ in parts]
-        lengths = tuple(n for _, n in parts)
-        partitions = [load(types, n, files) for n, files in zip(lengths, packed, strict=True)]
+        lengths = tuple(n for _, n in self._partitions)
+        packed = [files for files, _ in self._partitions]
+        partitions = [call(_load_files, types, n, files) for files, n in self._partitions]
         return View(types, partitions, Layout(lengths), packed)
 
-    def _pack(self, groups: Sequence[_Groups]) -> bytes:
-        paths = [one.fragment.path for one in groups]
-        versions = {path: self._versions[path] for path in paths}
-        # twice: a fragment looks into its file when it is unpacked, which may have changed
-        return pack((*self._where, versions, pack(groups)))
-
-    def _cut(self, n_threads: int) -> list[tuple[list[_Groups], int]]:
-        """Return neighbouring row groups by partition, with the partition's number of rows."""
-        if self._parts is None:
-            counts = [n for *_, n in self._groups]
-            share = -(-sum(counts) // (PARTITIONS_PER_THREAD * n_threads))
-            most = min(PARTITION_ROWS, max(FEWEST_ROWS, share))
-            self._parts = [
-                (_group_by_file([self._groups[i][:2] for i in run]), sum(counts[i] for i in run))
-                for run in coalesce(counts, most)
+    @cached_property
+    def _partitions(self) -> list[tuple[bytes, int]]:
+        """Neighbouring row groups by partition, packed for a worker, and their number of rows."""
+        parts = [part for part in self.files.parts if isinstance(part, ParquetPart)]
+        groups = [(part, i) for part in parts for i in range(len(part.groups))]
+        counts = [part.counts[i] for part, i in groups]
+        share = -(-sum(counts) // (PARTITIONS_PER_THREAD * self.cluster.n_threads))
+        most = min(PARTITION_ROWS, max(FEWEST_ROWS, share))
+        partitions = []
+        for run in coalesce(counts, most):
+            by_file = groupby((groups[i] for i in run), key=lambda group: group[0])
+            files = [
+                _FileGroups.of(part, [part.groups[i] for _, i in some]) for part, some in by_file
             ]
-        return self._parts
+            packed = pack((self.files.dataset.schema, files))
+            partitions.append((packed, sum(counts[i] for i in run)))
+        return partitions
 
 
-class _Groups(NamedTuple):
-    """Row groups of a file, in the order of their rows: a fragment that travels forgets it."""
+class _FileGroups(NamedTuple):
+    """Row groups of a file, in the version that it had when the table was opened."""
 
-    fragment: Any
-    ids: list[int]
+    filesystem: Any
+    path: str
+    version: str | None
+    format: Any
+    partition: Any
+    groups: list[int]
+
+    @classmethod
+    def of(cls, part: ParquetPart, groups: list[int]) -> _FileGroups:
+        ((filesystem, path, version),) = part.guard.files
+        fragment = part.fragment
+        return cls(
+            filesystem, path, version, fragment.format, fragment.partition_expression, groups
+        )
 
     def open(self) -> ds.ParquetFileFragment:
-        return self.fragment.subset(row_group_ids=self.ids)
+        """Return the groups, on a worker, if the file is still that of the table."""
+        with explain_errors(self.path, "Parquet"):
+            if find_version(self.filesystem, self.path) != self.version:
+                raise RowsError(
+                    f"{self.path} changed while it was in use, or is another file where the "
+                    "workers are; open the table again and start afresh."
+                )
+            whole = self.format.make_fragment(self.path, self.filesystem, self.partition)
+            return whole.subset(row_group_ids=self.groups)  # make_fragment would not keep the order
 
 
 def _is_unfiltered_parquet(dataset: ds.Dataset) -> bool:
     is_parquet = isinstance(getattr(dataset, "format", None), ds.ParquetFileFormat)
     return is_parquet and not getattr(dataset, "_scan_options", None)
-
-
-def _list_row_groups(dataset: ds.Dataset) -> Iterator[tuple[Any, int, int]]:
-    """Yield every row group: its fragment, its number there, and how many rows it has."""
-    fragment: Any
-    for fragment in dataset.get_fragments():
-        with explain_errors(fragment.path, "Parquet"):
-            groups = fragment.row_groups
-        for group in groups:
-            yield fragment, group.id, group.num_rows
-
-
-def _group_by_file(groups: Sequence[tuple[Any, int]]) -> list[_Groups]:
-    """Return neighbouring row groups of the same file together."""
-    found: list[_Groups] = []
-    for fragment, group in groups:
-        if not found or found[-1].fragment is not fragment:
-            found.append(_Groups(fragment, []))
-        found[-1].ids.append(group)
-    return [_Groups(one.open(), one.ids) for one in found]
-
-
-def _make_task(function: Callable[..., Any]) -> Callable[..., Any]:
-    return delayed(function, pure=False)
 
 
 @guard
@@ -279,16 +248,13 @@ def _count_rows(frame: Any) -> int:
 
 @guard
 def _survey_frame(frame: Any) -> tuple[int, Found]:
-    if not len(frame):
-        return 0, {}
-    return len(frame), {name: _find_type(frame, name) for name in frame.columns}
-
-
-def _find_type(frame: Any, name: str) -> ColumnType | Failed:
-    try:
-        return ColumnType.of(_convert_frame(frame[[name]])[name])
-    except Exception as error:
-        return Failed.of(error)
+    found: dict[str, ColumnType | Failed] = {}
+    for name in frame.columns if len(frame) else ():
+        try:
+            found[name] = ColumnType.of(_convert_frame(frame[[name]])[name])
+        except Exception as error:
+            found[name] = Failed.of(error)
+    return len(frame), found
 
 
 def _require_types(found: Found, names: Sequence[str]) -> dict[str, ColumnType]:
@@ -311,8 +277,7 @@ def _load_frame(frame: Any, types: Mapping[str, ColumnType], n_rows: int) -> Col
     _check_length(len(frame), n_rows)
     if not n_rows:
         return {name: kind.empty() for name, kind in types.items()}
-    columns = _convert_frame(frame)
-    return cast(columns, types)
+    return cast(_convert_frame(frame), types)
 
 
 @guard
@@ -335,41 +300,24 @@ def _load_blocks(types: Mapping[str, ColumnType], n_rows: int, *blocks: Any) -> 
 
 @guard
 def _load_files(types: Mapping[str, ColumnType], n_rows: int, packed: bytes) -> Columns:
-    files = _open_partition(n_rows, packed)
-    with closing(files.chunks(n_rows, tuple(types))) as chunks:
-        columns = next(chunks).columns
-    return cast(columns, types)
+    with closing(_open_partition(n_rows, packed).chunks(n_rows, tuple(types))) as chunks:
+        return cast(next(chunks).columns, types)
 
 
 @guard
 def _take_from_files(
     types: Mapping[str, ColumnType], n_rows: int, packed: bytes, rows: np.ndarray
 ) -> Columns:
-    columns = _open_partition(n_rows, packed).take(rows, tuple(types))
-    return cast(columns, types)
+    return cast(_open_partition(n_rows, packed).take(rows, tuple(types)), types)
 
 
 def _open_partition(n_rows: int, packed: bytes) -> ArrowRows:
-    """Return the rows of a partition, on a worker, if its files are still those of the table."""
-    schema, filesystem, versions, groups = unpack(packed)
-    for path, found in _find_versions(filesystem, list(versions)).items():
-        if found != versions[path]:
-            raise RowsError(
-                f"{path} changed while it was in use, or is another file where the workers are; "
-                "open the table again and start afresh."
-            )
-    form = ds.ParquetFileFormat()
-    fragments = [one.open() for one in unpack(groups)]
-    files = ArrowRows(ds.FileSystemDataset(fragments, schema, form, filesystem))
-    _check_length(files.n_rows, n_rows)
-    return files
-
-
-def _find_versions(
-    filesystem: fs.FileSystem, paths: Sequence[str]
-) -> dict[str, FileVersion | None]:
-    with explain_errors(paths[0], "Parquet"):
-        return {path: find_version(filesystem, path) for path in paths}
+    schema, files = unpack(packed)
+    fragments = [one.open() for one in files]
+    first = files[0]
+    rows = ArrowRows(ds.FileSystemDataset(fragments, schema, first.format, first.filesystem))
+    _check_length(rows.n_rows, n_rows)
+    return rows
 
 
 def _check_length(have: int, want: int) -> None:
@@ -380,9 +328,12 @@ def _check_length(have: int, want: int) -> None:
         )
 
 
-def _check_array(name: object, array: Any) -> None:
+def _check_name(name: object) -> None:
     if not isinstance(name, str):
         raise RowsError(f"Column names are strings; {name!r} is not.")
+
+
+def _check_array(name: str, array: Any) -> None:
     if not isinstance(array, da.Array):
         raise RowsError(
             f"Column '{name}' is of type {type(array).__qualname__} beside Dask arrays; make it "
@@ -400,7 +351,7 @@ def _find_lengths(array: Any, cluster: Cluster) -> Any:
         return array
     whole = array.rechunk((array.chunks[0], *array.shape[1:]))
     blocks = whole.to_delayed().reshape(-1)
-    lengths = cluster.gather([_make_task(_count_rows)(block) for block in blocks])
+    lengths = cluster.gather([call(_count_rows, block) for block in blocks])
     return da.concatenate(
         [
             da.from_delayed(block, (n, *whole.shape[1:]), dtype=array.dtype)

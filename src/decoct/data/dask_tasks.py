@@ -12,11 +12,12 @@ import pickle
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import cloudpickle
 import jax
 import numpy as np
+from dask.delayed import delayed
 from dask.sizeof import sizeof
 
 from decoct.data.base import Chunk, Columns
@@ -26,8 +27,9 @@ from decoct.runtime.resources import keep_buffers, use_compilation_cache
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-EXPECTED = ("decoct.passes.potentials", "decoct.models")
-"""Modules that the functions of a pass come from."""
+def call(function: Callable[..., Any], *args: Any) -> Any:
+    """Return the delayed call of a function of this package."""
+    return delayed(function, pure=False)(*args)
 
 
 @dataclass(frozen=True)
@@ -44,19 +46,11 @@ class Failed:
             packed = cloudpickle.dumps(error)
             pickle.loads(packed)
         except Exception:
-            stand_in = RuntimeError(f"{type(error).__name__}: {error}")
-            packed = cloudpickle.dumps(stand_in)
+            packed = cloudpickle.dumps(RuntimeError(f"{type(error).__name__}: {error}"))
         return cls(packed)
 
     def error(self) -> BaseException:
         return pickle.loads(self.packed)
-
-
-class Done(NamedTuple):
-    """A partial result, and the number of rows of each chunk in it."""
-
-    value: Any
-    rows: tuple[int, ...]
 
 
 def guard(function: F) -> F:
@@ -96,7 +90,7 @@ def _unpack_once(packed: bytes) -> Any:
 
 def get_ready() -> None:
     """Import and start what a pass needs, before one comes."""
-    for name in EXPECTED:
+    for name in ("decoct.passes.potentials", "decoct.models"):  # whose functions passes run
         importlib.import_module(name)
     use_compilation_cache()
     keep_buffers()
@@ -122,49 +116,37 @@ def evaluate(
     end: int,
     start: int,
     size: int,
-) -> Done:
-    """Return ``fn`` of the chunks in rows ``begin:end`` of a partition.
+) -> Any:
+    """Return ``fn`` of the chunks of ``size`` rows in rows ``begin:end`` of a partition.
 
-    Parameters
-    ----------
-    packed, draws
-        (fn, reduce), and the broadcast.
-    is_folded
-        Reduce the results here; else return them one by one, in a list.
-    columns
-        The partition.
-    start
-        Global number of row ``begin``.
-    size
-        Rows in a chunk.
+    Their results are reduced here if they are folded; else they come back in a list. ``packed`` and
+    ``draws`` are (fn, reduce) and the broadcast; ``start`` is the global number of row ``begin``.
     """
     fn, reduce = _unpack_once(packed)
     broadcast = _unpack_once(draws)
-    results, rows = [], []
-    for a in range(begin, end, size):
-        b = min(a + size, end)
-        result = fn(Chunk(start + a - begin, {k: v[a:b] for k, v in columns.items()}), *broadcast)
-        rows.append(b - a)
+    whole = Chunk(start, {name: values[begin:end] for name, values in columns.items()})
+    results = []
+    for a in range(0, end - begin, size):
+        result = fn(whole.piece(a, min(a + size, end - begin)), *broadcast)
         results = [reduce(results[0], result)] if is_folded and results else [*results, result]
-    return Done(results[0] if is_folded else pack(results), tuple(rows))
+    return results[0] if is_folded else pack(results)
 
 
 @guard
-def merge(packed: bytes, *parts: Done) -> Done:
+def merge(packed: bytes, *parts: Any) -> Any:
     """Return neighbouring partial results as one."""
     _, reduce = _unpack_once(packed)
-    return Done(functools.reduce(reduce, [part.value for part in parts]), ())
+    return functools.reduce(reduce, parts)
 
 
 @guard
-def list_chunk_lengths(part: Done) -> tuple[int, ...]:
-    """Return the number of rows of each chunk done, for progress."""
-    return part.rows
+def mark_done(part: Any) -> None:
+    """Return nothing: that this task is done tells the progress."""
 
 
 @guard
-def pack_value(part: Done) -> bytes:
-    return pack(part.value)
+def pack_value(value: Any) -> bytes:
+    return pack(value)
 
 
 @guard
@@ -179,13 +161,13 @@ def pick(columns: Columns, rows: np.ndarray) -> Columns:
     return {name: values[rows] for name, values in columns.items()}
 
 
-@guard
-def join(*pieces: Columns) -> Columns:
-    """Return consecutive pieces as one."""
-    return join_pieces(pieces)
-
-
 def join_pieces(pieces: Sequence[Columns]) -> Columns:
+    """Return consecutive pieces as one."""
     if len(pieces) == 1:
         return pieces[0]
     return {name: np.concatenate([one[name] for one in pieces]) for name in pieces[0]}
+
+
+@guard
+def join(*pieces: Columns) -> Columns:
+    return join_pieces(pieces)

@@ -16,21 +16,12 @@ _NAMES = {**dict.fromkeys("iuf", "numbers"), "b": "booleans", "M": "dates", "m":
 
 @dataclass(frozen=True)
 class ColumnType:
-    """The type of a column's entries.
-
-    Attributes
-    ----------
-    dtype
-        NumPy type.
-    shape
-        Shape of one entry: () for a plain column.
-    is_missing
-        Only missing values were found, which fit every type.
-    """
+    """The type of a column's entries, each of this shape: () for a plain column."""
 
     dtype: np.dtype
     shape: tuple[int, ...] = ()
     is_missing: bool = False
+    """Only missing values were found, which fit every type."""
 
     @classmethod
     def of(cls, values: np.ndarray) -> ColumnType:
@@ -43,10 +34,7 @@ class ColumnType:
     def cast(self, values: np.ndarray) -> np.ndarray:
         """Return values of a partition in the type of the whole column.
 
-        Raises
-        ------
-        ValueError
-            Values are missing, which the type cannot hold.
+        A ValueError says that some are missing, which the type cannot hold.
         """
         if values.dtype == self.dtype:
             return values
@@ -58,19 +46,13 @@ class ColumnType:
             return np.full(values.shape, "NaT", dtype=self.dtype)
         return values.astype(self.dtype)
 
-    @property
-    def name(self) -> str:
-        return _NAMES.get(self.dtype.kind, "text")
+    def describe(self) -> str:
+        name = _NAMES.get(self.dtype.kind, "text")
+        return f"{name} of shape {self.shape}" if self.shape else name
 
 
 def cast(columns: Columns, types: Mapping[str, ColumnType]) -> Columns:
-    """Return a partition's columns in the types of the whole table.
-
-    Raises
-    ------
-    RowsError
-        Values are missing where none were when the table was opened.
-    """
+    """Return a partition's columns in the types of the whole table."""
     found = {}
     for name, kind in types.items():
         try:
@@ -86,10 +68,7 @@ def cast(columns: Columns, types: Mapping[str, ColumnType]) -> Columns:
 def find_common_types(partitions: Sequence[Mapping[str, ColumnType]]) -> dict[str, ColumnType]:
     """Return the type of every column from those in the partitions that have rows.
 
-    Raises
-    ------
-    RowsError
-        A column is, say, text in one partition and numbers in another.
+    A column that is, say, text in one partition and numbers in another is refused.
     """
     known = [(i, types) for i, types in enumerate(partitions) if types]
     return {name: _find_common(name, [(i, one[name]) for i, one in known]) for name in known[0][1]}
@@ -101,8 +80,8 @@ def _find_common(name: str, types: Sequence[tuple[int, ColumnType]]) -> ColumnTy
     for i, one in typed[1:]:
         if one.shape != common.shape or not _is_compatible(one.dtype, common.dtype):
             raise RowsError(
-                f"Column '{name}' is {_describe(common)} in partition {first} but "
-                f"{_describe(one)} in partition {i}; make it of one kind."
+                f"Column '{name}' is {common.describe()} in partition {first} but "
+                f"{one.describe()} in partition {i}; make it of one kind."
             )
         common = ColumnType(np.result_type(common.dtype, one.dtype), common.shape)
     if len(typed) < len(types) and common.dtype.kind in "biu":
@@ -112,7 +91,3 @@ def _find_common(name: str, types: Sequence[tuple[int, ColumnType]]) -> ColumnTy
 
 def _is_compatible(one: np.dtype, two: np.dtype) -> bool:
     return one.kind == two.kind or any({one.kind, two.kind} <= set(k) for k in (_NUMBERS, _OTHER))
-
-
-def _describe(kind: ColumnType) -> str:
-    return f"{kind.name} of shape {kind.shape}" if kind.shape else kind.name

@@ -16,16 +16,9 @@ CSV = (".csv", ".csv.gz")
 
 
 class FoundFiles(NamedTuple):
-    """The data files that a source means.
+    """The sorted paths that a source means, and the folder that was searched, if there was one.
 
-    Attributes
-    ----------
-    files
-        Their paths, sorted.
-    base
-        The folder that was searched, if there was one.
-    filesystem
-        The fsspec file system of the paths; None for local files.
+    ``filesystem`` is that of fsspec; None for local files.
     """
 
     files: list[str]
@@ -43,13 +36,8 @@ def is_remote(source: object) -> bool:
 def find_files(source: str | Path | Sequence[str | Path]) -> FoundFiles:
     """Return the data files of a path, a folder, a pattern, a URL, or a list of these.
 
-    URLs mean Parquet files alone, all of one protocol.
-
-    Raises
-    ------
-    RowsError
-        There is no such path, no data file in it, or files of two kinds; a place behind a URL
-        cannot be listed, or the package for its protocol is not installed (the message names it).
+    URLs mean Parquet files alone, all of one protocol. Refused are paths without data files, files
+    of two kinds, and URLs that cannot be listed or whose protocol needs a package.
     """
     if is_remote(source):
         return _find_remote(source)
@@ -60,17 +48,14 @@ def find_files(source: str | Path | Sequence[str | Path]) -> FoundFiles:
         if not files:
             raise RowsError("The list of files is empty; name at least one.")
     files = sorted(files)
-    _check_names(files)
-    _check_distinct(files)
-    _check_links(files)
+    _check_local(files)
     if len({file.lower().endswith(PARQUET) for file in files}) > 1:
         raise RowsError(f"{source} mixes Parquet and CSV files; name those of one kind.")
     return FoundFiles(files, base)
 
 
 def _find_remote(source: str | Path | Sequence[str | Path]) -> FoundFiles:
-    urls = [source] if isinstance(source, (str, Path)) else list(source)
-    urls = [str(url) for url in urls]
+    urls = [str(url) for url in ([source] if isinstance(source, (str, Path)) else source)]
     protocols = {url.partition("://")[0] if is_remote(url) else "" for url in urls}
     if len(protocols) > 1:
         raise RowsError(
@@ -87,8 +72,9 @@ def _expand_url(url: str) -> FoundFiles:
     filesystem, path = _open_url(url)
     try:
         filesystem.invalidate_cache()
-        if _is_remote_pattern(path):
-            found, base = _match_remote(filesystem, path), _cut_at_pattern(path)
+        if _is_pattern(path, "*["):  # not "?", which begins a query
+            found = _match_remote(filesystem, path)
+            base = "/".join(takewhile(lambda piece: not _is_pattern(piece, "*["), path.split("/")))
         elif filesystem.isdir(path):
             found, base = filesystem.find(path), path
         else:
@@ -141,18 +127,10 @@ def _open_url(url: str) -> tuple[Any, str]:
         ) from error
 
 
-def _is_remote_pattern(path: str) -> bool:
-    return any(sign in path for sign in "*[")  # not "?", which begins a query
-
-
-def _cut_at_pattern(path: str) -> str:
-    return "/".join(takewhile(lambda piece: not _is_remote_pattern(piece), path.split("/")))
-
-
 def _is_note(file: str, folder: str) -> bool:
     """Whether a file, or a folder above it, is a writer's note such as ``_SUCCESS``."""
     inside = file.strip("/").removeprefix(folder.strip("/")).strip("/")
-    return any(piece.startswith((".", "_")) for piece in inside.split("/"))
+    return any(_is_hidden(piece) for piece in inside.split("/"))
 
 
 def _check_distinct(files: Sequence[str]) -> None:
@@ -161,18 +139,16 @@ def _check_distinct(files: Sequence[str]) -> None:
             raise RowsError(f"{one} is listed twice: its rows would count double.")
 
 
-def _check_names(files: Sequence[str]) -> None:
+def _check_local(files: Sequence[str]) -> None:
+    """Refuse names that are not UTF-8, links that lead nowhere, and two names of one file."""
+    names: dict[tuple[int, int | str], str] = {}
     for file in files:
         try:
             file.encode()
         except UnicodeEncodeError as error:
             name = os.fsencode(file).decode(errors="replace")
             raise RowsError(f"The name of {name} is not UTF-8; rename the file.") from error
-
-
-def _check_links(files: Sequence[str]) -> None:
-    """Refuse links that lead nowhere, and two names of one file."""
-    names: dict[tuple[int, int | str], str] = {}
+    _check_distinct(files)
     for file in files:
         if not os.path.exists(file):
             raise RowsError(f"{file} is a link that leads to no file; fix or remove it.")
@@ -221,7 +197,7 @@ def _list_folder(folder: Path) -> list[str]:
 
 
 def _refuse(error: OSError) -> None:
-    """What cannot be listed may hold rows: leaving it out would be another table."""
+    # what cannot be listed may hold rows: leaving it out would be another table
     raise RowsError(
         f"The folder {error.filename} cannot be listed ({error.strerror}); ask for the right to."
     )
@@ -248,8 +224,8 @@ def _is_hidden(name: str) -> bool:
     return name.startswith((".", "_"))
 
 
-def _is_pattern(text: str) -> bool:
-    return any(sign in text for sign in "*?[")
+def _is_pattern(text: str, signs: str = "*?[") -> bool:
+    return any(sign in text for sign in signs)
 
 
 def _is_data(name: str) -> bool:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
 from decoct.data.arrays import ArrayRows
-from decoct.data.base import Chunk, Columns, Rows, checked_columns, checked_size
+from decoct.data.base import Chunk, Columns, Rows, checked_columns, checked_size, columns_length
 from decoct.errors import ModelError
 from decoct.stats.summation import Associative
 
@@ -35,17 +37,10 @@ class EncodedRows:
     Rows in memory are encoded once and kept; any others are encoded chunk by chunk, where
     they are, on every pass.
 
-    Parameters
-    ----------
-    raw
-        The table as the user gave it.
-    model
-        Anything with ``encode(columns, start)`` and ``columns``.
-
     Attributes
     ----------
     raw
-        The original rows.
+        The table as the user gave it.
 
     Raises
     ------
@@ -60,7 +55,6 @@ class EncodedRows:
         self._needs = checked_columns(model.columns or None, raw.columns)
         self._encode = _Encode(model)
         self._kept: ArrayRows | None = None
-        self._columns: tuple[str, ...] | None = None
         if isinstance(raw, ArrayRows):
             whole = next(raw.chunks(raw.n_rows, self._needs))
             self._kept = ArrayRows(self._encode.chunk(whole).columns)
@@ -71,13 +65,10 @@ class EncodedRows:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        if self._kept is not None:
-            return self._kept.columns
-        if self._columns is None:
-            self._columns = self._find_columns()
-        return self._columns
+        return self._kept.columns if self._kept is not None else self._found_columns
 
-    def _find_columns(self) -> tuple[str, ...]:
+    @cached_property
+    def _found_columns(self) -> tuple[str, ...]:
         # not the first chunk: on a cluster it would have to travel
         return tuple(self._encode(self.take_raw([0]), 0))
 
@@ -87,8 +78,14 @@ class EncodedRows:
         """Yield consecutive chunks of encoded rows."""
         if self._kept is not None:
             return self._kept.chunks(size, columns)
-        encode = self._select(columns)
-        return _map_chunks(encode.chunk, self.raw.chunks(size, self._needs))
+        return self._encode_chunks(self._select(columns), self.raw.chunks(size, self._needs))
+
+    def _encode_chunks(
+        self, encode: _Encode, chunks: Generator[Chunk, None, None]
+    ) -> Generator[Chunk, None, None]:
+        with closing(chunks):
+            for chunk in chunks:
+                yield encode.chunk(chunk)
 
     def take(
         self, indices: np.ndarray | Sequence[int], columns: Sequence[str] | None = None
@@ -97,8 +94,7 @@ class EncodedRows:
         if self._kept is not None:
             return self._kept.take(np.asarray(indices), columns)
         encode = self._select(columns)
-        raw = self.take_raw(indices)
-        return encode(raw, np.asarray(indices, dtype=np.int64))
+        return encode(self.take_raw(indices), np.asarray(indices, dtype=np.int64))
 
     def take_raw(self, indices: np.ndarray | Sequence[int]) -> Columns:
         """Return rows as the user gave them: every column that the model needs."""
@@ -131,12 +127,7 @@ class EncodedRows:
 def encoded(rows: Rows, model: Encoder) -> EncodedRows:
     """Return rows as numbers: each chunk seen through ``model.encode``.
 
-    Parameters
-    ----------
-    rows
-        Raw rows; rows already encoded are encoded again from their raw ones.
-    model
-        The model whose ``encode`` and ``columns`` are used.
+    Rows already encoded are encoded again from their raw ones.
     """
     return EncodedRows(rows.raw if isinstance(rows, EncodedRows) else rows, model)
 
@@ -149,9 +140,17 @@ class _Encode:
     keep: tuple[str, ...] | None = None
 
     def __call__(self, columns: Columns, numbers: int | np.ndarray) -> Columns:
-        n_rows = len(next(iter(columns.values())))
+        n_rows, model = columns_length(columns), type(self.model).__name__
         result = self.model.encode(columns, numbers)
-        _check(result, n_rows, type(self.model).__name__)
+        if not isinstance(result, Mapping) or not result:
+            raise ModelError(f"{model}.encode returned no columns; it must return name -> array.")
+        for name, values in result.items():
+            shape = np.shape(values)
+            if not shape or shape[0] != n_rows:
+                raise ModelError(
+                    f"{model}.encode returned column '{name}' of shape {shape} for {n_rows} rows; "
+                    "it must return one entry per row."
+                )
         return {name: np.asarray(result[name]) for name in self.keep or result}
 
     def chunk(self, chunk: Chunk) -> Chunk:
@@ -176,26 +175,3 @@ class _Then:
             part = self.fn(whole.piece(i, min(i + self.size, whole.n_rows)), *broadcast)
             total = part if total is None else self.reduce(total, part)
         return total
-
-
-def _map_chunks(
-    fn: Callable[[Chunk], Chunk], chunks: Iterator[Chunk]
-) -> Generator[Chunk, None, None]:
-    try:
-        for chunk in chunks:
-            yield fn(chunk)
-    finally:
-        if isinstance(chunks, Generator):
-            chunks.close()
-
-
-def _check(result: object, n_rows: int, model: str) -> None:
-    if not isinstance(result, Mapping) or not result:
-        raise ModelError(f"{model}.encode returned no columns; it must return name -> array.")
-    for name, values in result.items():
-        shape = np.shape(values)
-        if not shape or shape[0] != n_rows:
-            raise ModelError(
-                f"{model}.encode returned column '{name}' of shape {shape} for {n_rows} rows; "
-                "it must return one entry per row."
-            )

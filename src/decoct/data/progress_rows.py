@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from typing import TypeVar
+from collections.abc import Generator
+from typing import Any
 
 from decoct.data.arrays import ArrayRows
-from decoct.data.base import Chunk, Rows
-from decoct.data.rows_proxy import RowsProxy
+from decoct.data.base import Chunk, Rows, RowsProxy
 from decoct.runtime import progress
-
-T = TypeVar("T")
 
 
 def counted_rows(rows: Rows) -> int:
@@ -28,16 +25,9 @@ def traffic(rows: Rows) -> dict[str, int] | None:
 
 
 def watched(rows: Rows, label: str) -> Rows:
-    """Return the same rows, with a task announced for every pass.
+    """Return the same rows, with a task of this label announced for every pass.
 
     Rows in memory come back as they are: a pass over them takes no time.
-
-    Parameters
-    ----------
-    rows
-        The table.
-    label
-        What the passes are for.
     """
     if isinstance(rows, ArrayRows):
         return rows
@@ -50,10 +40,8 @@ class _WatchedRows(RowsProxy):
         super().__init__(rows)
         self._label = label
 
-    def chunks(
-        self, size: int | None = None, columns: Sequence[str] | None = None
-    ) -> Generator[Chunk, None, None]:
-        return self._counted(self._rows.chunks(size, columns))
+    def chunks(self, *args: Any, **options: Any) -> Generator[Chunk, None, None]:
+        return self._counted(super().chunks(*args, **options))
 
     def _counted(self, chunks: Generator[Chunk, None, None]) -> Generator[Chunk, None, None]:
         progress.begin(self._label, self.n_rows)
@@ -64,13 +52,6 @@ class _WatchedRows(RowsProxy):
         finally:
             chunks.close()
 
-    def map_reduce(
-        self,
-        fn: Callable[..., T],
-        reduce: Callable[[T, T], T],
-        *broadcast: object,
-        size: int | None = None,
-        columns: Sequence[str] | None = None,
-    ) -> T:
+    def map_reduce(self, *args: Any, **options: Any) -> Any:
         progress.begin(self._label, self.n_rows)
-        return self._rows.map_reduce(fn, reduce, *broadcast, size=size, columns=columns)
+        return self._rows.map_reduce(*args, **options)

@@ -72,7 +72,7 @@ def rows(source: Any, *, dask: Any = None) -> Rows:
         return source
     if dask is not None:
         return _on_dask(source, dask)
-    if isinstance(source, (str, Path)) or _is_dataset(source) or _is_list_of_paths(source):
+    if _is_files(source):
         from decoct.data.arrow import ArrowRows  # with it come pyarrow.dataset and pandas
 
         return ArrowRows(source)
@@ -106,7 +106,7 @@ def _on_dask(source: Any, dask: Any) -> Rows:
         raise RequestError("Rows on a cluster need Dask: pip install 'decoct[dask]'.") from error
     if _is_dask(source):
         return DaskRows.of_collection(source, Cluster.of(dask))
-    if isinstance(source, (str, Path)) or _is_dataset(source) or _is_list_of_paths(source):
+    if _is_files(source):
         return DaskRows.of_files(source, Cluster.of(dask))
     raise RequestError(
         f"dask= is for files and Dask collections; an object of type {type(source).__qualname__} "
@@ -114,28 +114,21 @@ def _on_dask(source: Any, dask: Any) -> Rows:
     )
 
 
-def _is_dataset(source: object) -> bool:
-    """Whether a source is a `pyarrow.dataset.Dataset`, which only that module makes."""
-    dataset = sys.modules.get("pyarrow.dataset")
-    return dataset is not None and isinstance(source, dataset.Dataset)
-
-
-def _is_list_of_paths(source: object) -> bool:
-    return (
-        isinstance(source, (list, tuple))
-        and bool(source)
-        and all(isinstance(entry, (str, Path)) for entry in source)
-    )
+def _is_files(source: object) -> bool:
+    """Whether a source is a path, a list of paths, or a `pyarrow.dataset.Dataset`."""
+    dataset = sys.modules.get("pyarrow.dataset")  # only that module makes one
+    if dataset is not None and isinstance(source, dataset.Dataset):
+        return True
+    paths = source if isinstance(source, (list, tuple)) else [source]
+    return bool(paths) and all(isinstance(path, (str, Path)) for path in paths)
 
 
 def _is_table(source: object) -> bool:
     import narwhals as nw
     import pyarrow as pa
 
-    if isinstance(source, pa.RecordBatch):
-        return True
     try:
         known = nw.from_native(source, pass_through=True)
     except nw.exceptions.DuplicateError:
         return True
-    return isinstance(known, (nw.DataFrame, nw.LazyFrame))
+    return isinstance(known, (nw.DataFrame, nw.LazyFrame, pa.RecordBatch))

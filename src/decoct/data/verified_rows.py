@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from decoct.data.base import Chunk, Columns, Rows
-from decoct.data.rows_proxy import RowsProxy
+from decoct.data.base import Chunk, Columns, Rows, RowsProxy
 from decoct.errors import RowsError
-
-T = TypeVar("T")
 
 
 class KnownRows(NamedTuple):
@@ -50,32 +47,16 @@ class OtherTableError(RowsError):
 
 
 class VerifiedRows(RowsProxy):
-    """The same rows; `map_reduce` stops at the first chunk whose rows are not the known ones.
-
-    Parameters
-    ----------
-    rows
-        The table.
-    known
-        Rows that it must have.
-    """
+    """The same rows; `map_reduce` stops at the first chunk whose rows are not the known ones."""
 
     def __init__(self, rows: Rows, known: KnownRows) -> None:
         super().__init__(rows)
         self._known = known
 
     def map_reduce(
-        self,
-        fn: Callable[..., T],
-        reduce: Callable[[T, T], T],
-        *broadcast: object,
-        size: int | None = None,
-        columns: Sequence[str] | None = None,
-    ) -> T:
-        return self._rows.map_reduce(
-            _Verified(fn), reduce, self._known, *broadcast,
-            size=size, columns=columns,
-        )  # fmt: skip
+        self, fn: Callable[..., Any], reduce: Callable[..., Any], *broadcast: object, **options: Any
+    ) -> Any:
+        return self._rows.map_reduce(_Verified(fn), reduce, self._known, *broadcast, **options)
 
 
 @dataclass(frozen=True)
@@ -109,12 +90,11 @@ def differs(column: str) -> str:
 def differing_column(kept: Columns, found: Columns) -> str | None:
     """Return the name of a column of ``kept`` in which ``found`` differs, or None."""
     for name, column in kept.items():
-        if not _same(np.asarray(column), np.asarray(found[name])):
+        have, want = np.asarray(found[name]), np.asarray(column)
+        if want.dtype.kind in "fc":
+            same = np.array_equal(have.astype(np.float64), want.astype(np.float64), equal_nan=True)
+        else:
+            same = have.shape == want.shape and bool((have == want).all())
+        if not same:
             return name
     return None
-
-
-def _same(kept: np.ndarray, found: np.ndarray) -> bool:
-    if kept.dtype.kind in "fc":
-        return np.array_equal(found.astype(np.float64), kept.astype(np.float64), equal_nan=True)
-    return found.shape == kept.shape and bool((found == kept).all())

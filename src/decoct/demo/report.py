@@ -11,27 +11,16 @@ from rich.table import Table
 
 
 def show(figures: Mapping[str, Any], output: Path, console: Console) -> None:
-    """Print what `decoct.demo.run` measured.
-
-    Parameters
-    ----------
-    figures
-        The content of ``demo.json``.
-    output
-        Where the files are.
-    console
-        Where to print.
-    """
+    """Print the content of ``demo.json`` and where the files are."""
     data, coreset, seconds = figures["data"], figures["coreset"], figures["seconds"]
     console.print(
         f"\n[bold]{data['rows']:,} flights, {data['coefficients']} coefficients[/bold]: "
         "logistic regression of arriving late\n"
     )
-    uniform = [("uniform subsample", one["rows"], one) for one in figures["uniform"]]
     fits = [
         ("coreset and its site", coreset["rows"], coreset),
         ("Laplace fit to all rows", data["rows"], figures["full_laplace"]),
-        *uniform,
+        *(("uniform subsample", one["rows"], one) for one in figures["uniform"]),
     ]
     errors = [
         (name, f"{rows:,}", _format(one["kl"]), _format(one["worst_mean_error"]),

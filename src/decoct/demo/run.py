@@ -20,15 +20,9 @@ from decoct.constructions import Uniform
 from decoct.data.arrays import ArrayRows
 from decoct.data.encoded import encoded
 from decoct.demo.flights import FORMULA, LATE, load_flights, to_readable
-from decoct.demo.measure import (
-    compare_fits,
-    fit_all_rows,
-    time_gradient,
-    weigh_draws,
-    weigh_fit,
-)
+from decoct.demo.measure import compare_fits, time_gradient, weigh_draws, weigh_fit
 from decoct.demo.report import show
-from decoct.errors import RequestError
+from decoct.errors import ModelError, RequestError
 from decoct.models.formula.model import from_formula
 from decoct.passes.potentials import Potentials
 from decoct.plots import intervals, kept_rows, kl_against_size
@@ -36,6 +30,7 @@ from decoct.plots.style import figure
 from decoct.runtime.files import require_writable, write_atomically
 from decoct.runtime.resources import use_compilation_cache
 from decoct.samplers.datatree import unconstrained
+from decoct.samplers.laplace import find_full_mode, gaussian_at
 
 SIZES = (0, 5, 10, 20, 50, 100)
 """Sizes of the curve, filled by one build."""
@@ -112,8 +107,10 @@ def _measure(output: Path, rows: int | None, seed: int, clock: _Clock) -> dict[s
         certificate = check(coreset, table, draws)
     with clock.phase("full-data Laplace fit"):
         potentials = Potentials(model, encoded(table, model))
-        full = fit_all_rows(potentials)
-        fit_passes = potentials.counts.passes
+        mode = find_full_mode(potentials)
+        if not mode.status.ok:
+            raise ModelError(mode.status.value)
+        full, fit_passes = gaussian_at(mode), potentials.counts.passes
     with clock.phase("its distance from the posterior"):
         fit_errors = weigh_fit(full, potentials, seed)
     with clock.phase("uniform subsamples"):
@@ -123,10 +120,11 @@ def _measure(output: Path, rows: int | None, seed: int, clock: _Clock) -> dict[s
     with clock.phase("one gradient on all rows"):
         gradient = time_gradient(potentials, full.mean)
     z = unconstrained(draws, full.dim)
-    errors = weigh_draws(
-        z[:, certificate.picked].reshape(-1, full.dim), certificate.log_ratios.ravel()
-    )
-    uniform_errors = [compare_fits(fit, full) for fit in uniform]
+    certified = z[:, certificate.picked].reshape(-1, full.dim)
+    errors = weigh_draws(certified, certificate.log_ratios.ravel())
+    uniform_errors = [
+        {"rows": size, **compare_fits(fit, full)} for size, fit in zip(sizes, uniform, strict=True)
+    ]
     curves = {
         "coreset, predicted": (
             [one.size for one in coresets], [one.report.predicted_kl for one in coresets],
@@ -140,15 +138,15 @@ def _measure(output: Path, rows: int | None, seed: int, clock: _Clock) -> dict[s
             output / "posterior.nc", lambda part: draws.to_netcdf(part, engine="h5netcdf")
         )
         names = [to_readable(name) for name in model.design.names]
-        flat = z.reshape(-1, full.dim)
+        flat, few = z.reshape(-1, full.dim), uniform[0]
         compared = {
-            f"all {table.n_rows:,} rows, Laplace fit": (full.mean, full.sd),
-            f"{coreset.size} rows and a site, NUTS": (flat.mean(axis=0), flat.std(axis=0)),
-            f"{SIZE} uniform rows, Laplace fit": (uniform[0].mean, uniform[0].sd),
+            f"all {table.n_rows:,} rows, Laplace fit": (names, full.mean, full.sd),
+            f"{coreset.size} rows and a site, NUTS": (names, flat.mean(axis=0), flat.std(axis=0)),
+            f"{SIZE} uniform rows, Laplace fit": (names, few.mean, few.sd),
         }
         pictures = {
             "intervals.png": intervals(
-                {label: (names, *moments) for label, moments in compared.items()},
+                compared,
                 unit="coefficient, log odds (of numbers: per sd)",
                 title="95 % posterior intervals",
             ),
@@ -195,11 +193,7 @@ def _measure(output: Path, rows: int | None, seed: int, clock: _Clock) -> dict[s
             "rhat": sampled["rhat"],
             "ess": sampled["ess"],
         },
-        "uniform": [
-            {"rows": size, **one}
-            for size, one in zip(sizes, uniform_errors, strict=True)
-            if size in COMPARED
-        ],
+        "uniform": uniform_errors,
         "full_laplace": {"passes": fit_passes, **fit_errors},
         "nuts_on_all_rows": {
             "kind": "EXTRAPOLATED",

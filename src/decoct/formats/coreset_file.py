@@ -61,16 +61,7 @@ def write_coreset(
     rows: Mapping[str, np.ndarray],
     description: Mapping[str, Any],
 ) -> None:
-    """Write a coreset; see `Coreset.save`.
-
-    Parameters
-    ----------
-    path
-        The file.
-    indices, weights, rows
-        Row numbers, weights and the kept rows.
-    description
-        What becomes JSON in the file's metadata.
+    """Write row numbers, weights, kept rows, and a description as JSON; see `Coreset.save`.
 
     Raises
     ------
@@ -105,7 +96,14 @@ def read_coreset(path: str | os.PathLike[str]) -> StoredCoreset:
     """
     table, metadata = _read(Path(path))
     with naming_damage(path):
-        description = _description(metadata, path)
+        description = json.loads(metadata)
+        version = description["format"]
+        if not isinstance(version, int):
+            raise CoresetFileError(f"{path} has damaged coreset metadata (format {version!r}).")
+        if version > FORMAT:
+            raise CoresetFileError(
+                f"{path} has format {version}; this decoct reads up to {FORMAT}: upgrade decoct."
+            )
         stored = description.get("stored", {})
         rows = {
             name: _from_arrow(table[stored.get(name, name)], shape, description["dtypes"][name])
@@ -133,18 +131,6 @@ def naming_damage(path: object) -> Iterator[None]:
         raise
     except Exception as error:
         raise CoresetFileError(f"{path} is a damaged coreset file ({error!r}).") from error
-
-
-def _description(metadata: bytes, path: object) -> dict[str, Any]:
-    description = json.loads(metadata)
-    version = description["format"]
-    if not isinstance(version, int):
-        raise CoresetFileError(f"{path} has damaged coreset metadata (format {version!r}).")
-    if version > FORMAT:
-        raise CoresetFileError(
-            f"{path} has format {version}; this decoct reads up to {FORMAT}: upgrade decoct."
-        )
-    return description
 
 
 def _stored_names(rows: Iterable[str]) -> dict[str, str]:
@@ -239,12 +225,8 @@ def _to_arrow(column: np.ndarray) -> pa.Array:
 
 def _from_arrow(column: pa.ChunkedArray, shape: list[int], dtype: str) -> np.ndarray:
     array = column.combine_chunks()
-    if isinstance(array, pa.ChunkedArray):
-        array = pa.concat_arrays(array.chunks)
-    if shape:
-        flat = array.flatten().to_numpy(zero_copy_only=False)
-        return flat.reshape(-1, *shape).astype(dtype, copy=False)
-    return array.to_numpy(zero_copy_only=False).astype(dtype, copy=False)
+    flat = (array.flatten() if shape else array).to_numpy(zero_copy_only=False)
+    return flat.reshape(-1, *shape).astype(dtype, copy=False)
 
 
 def _plain(value: Any) -> Any:

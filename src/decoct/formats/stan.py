@@ -11,10 +11,12 @@ and ``site_precision``. Stan itself is not needed.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -106,12 +108,7 @@ def write_stan(
     _check_names([name for name, _ in entries])
     written = {name: value if name == ROWS else value.tolist() for name, value in entries}
     text = json.dumps(written, allow_nan=False)
-
-    def write(temporary: str) -> None:
-        with open(temporary, "w", encoding="utf-8") as file:
-            file.write(text + "\n")
-
-    write_atomically(target, write)
+    write_atomically(target, lambda part: Path(part).write_text(text + "\n", encoding="utf-8"))
 
 
 def _wanted(
@@ -133,7 +130,8 @@ def _wanted(
 def _numbers(values: np.ndarray, what: str, column: str | None) -> np.ndarray:
     """Return values that JSON and Stan can hold, or refuse them."""
     if values.dtype == object and values.ndim == 1:
-        values = _stacked(values)
+        with contextlib.suppress(ValueError, TypeError):  # equally long lists become a matrix
+            values = np.stack([np.asarray(one) for one in values])
     if values.dtype.kind == "b":
         return values.astype(np.int64)
     if values.dtype.kind not in "iuf":
@@ -146,14 +144,6 @@ def _numbers(values: np.ndarray, what: str, column: str | None) -> np.ndarray:
         where = "" if column is None else f" in kept row {int(np.argwhere(bad)[0][0])}"
         raise RequestError(f"{what} has a value that is not finite{where}; Stan takes none.")
     return values
-
-
-def _stacked(values: np.ndarray) -> np.ndarray:
-    """Return a column of equally long lists as a matrix; anything else as it is."""
-    try:
-        return np.stack([np.asarray(one) for one in values])
-    except (ValueError, TypeError):
-        return values
 
 
 def _from_one(values: np.ndarray, column: str) -> np.ndarray:

@@ -12,9 +12,8 @@ if TYPE_CHECKING:
     from decoct.mixture.building import build, estimate, path
     from decoct.mixture.coreset_fit import MixtureCoreset
     from decoct.mixture.dp_gaussian_mixture import DPGaussianMixture
-    from decoct.mixture.vmf.conditionals import Conditionals
     from decoct.mixture.vmf.gibbs import Gibbs
-    from decoct.mixture.vmf.vmf_fit import EMResult, independent_conditionals, vmf_em
+    from decoct.mixture.vmf.vmf_fit import Conditionals, EMResult, independent_conditionals, vmf_em
     from decoct.mixture.vmf.vmf_mixture import VonMisesFisherMixture
     from decoct.mixture.vmf.von_mises_fisher import log_normaliser, sample_vmf, vmf_draws
 
@@ -43,7 +42,7 @@ __getattr__, __dir__ = lazy_names(
         "estimate": "building",
         "path": "building",
         "DPGaussianMixture": "dp_gaussian_mixture",
-        "Conditionals": "vmf.conditionals",
+        "Conditionals": "vmf.vmf_fit",
         "EMResult": "vmf.vmf_fit",
         "Gibbs": "vmf.gibbs",
         "VonMisesFisherMixture": "vmf.vmf_mixture",

@@ -11,7 +11,6 @@ from decoct.building import costs, driver
 from decoct.constructions.base import Construction
 from decoct.constructions.sampling.lightweight import LightweightCoreset
 from decoct.constructions.sampling.uniform import Uniform
-from decoct.coreset import Coreset
 from decoct.data.base import Rows
 from decoct.data.encoded import encoded
 from decoct.data.tables import rows as as_rows
@@ -67,13 +66,13 @@ def build(
     >>> coreset.model.means_.shape
     (3, 2)
     """
-    method = _choose_method(estimator, method)
+    table, method = _check_request(estimator, method)
     source = as_rows(rows)
     coreset = driver.build(
-        _make_table_model(estimator, method), source, size=size, method=method, seed=seed,
+        table, source, size=size, method=method, seed=seed,
         progress=progress, checkpoint=checkpoint,
     )  # fmt: skip
-    return _fit_coreset(estimator, coreset, source)
+    return estimator.fit_to_coreset(coreset, encoded(source, table))
 
 
 def path(
@@ -86,17 +85,10 @@ def path(
     progress: bool | None = None,
 ) -> list[MixtureCoreset]:
     """Return one coreset per size, each with a mixture fitted to it; see `decoct.path`."""
-    method = _choose_method(estimator, method)
+    table, method = _check_request(estimator, method)
     source = as_rows(rows)
-    coresets = driver.path(
-        _make_table_model(estimator, method),
-        source,
-        sizes,
-        method=method,
-        seed=seed,
-        progress=progress,
-    )
-    return [_fit_coreset(estimator, one, source) for one in coresets]
+    coresets = driver.path(table, source, sizes, method=method, seed=seed, progress=progress)
+    return [estimator.fit_to_coreset(one, encoded(source, table)) for one in coresets]
 
 
 def estimate(
@@ -110,8 +102,8 @@ def estimate(
 
     Default priors take the moments of the whole table, which costs a pass more.
     """
-    method = _choose_method(estimator, method)
-    cost = costs.estimate(_make_table_model(estimator, method), rows, size=size, method=method)
+    table, method = _check_request(estimator, method)
+    cost = costs.estimate(table, rows, size=size, method=method)
     moments = int(estimator.mean_prior is None or estimator.covariance_prior is None)
     return dataclasses.replace(cost, passes=(cost.passes[0] + moments, cost.passes[1] + moments))
 
@@ -126,34 +118,29 @@ def coreset_from_file(stored: StoredCoreset) -> MixtureCoreset:
     return fitted.coreset_
 
 
-def _choose_method(estimator: Any, method: Construction | None) -> Construction:
-    """Return the construction asked for, or that of Borsos, Bachem & Krause (2017)."""
+def _check_request(
+    estimator: Any, method: Construction | None
+) -> tuple[NumericTable, Construction]:
+    """Return what turns rows into numbers, and what chooses among them.
+
+    By default that is the construction of Borsos, Bachem & Krause (2017).
+    """
     if not isinstance(estimator, DPGaussianMixture):
         raise RequestError(
             f"estimator is a decoct.mixture.DPGaussianMixture, not {estimator!r}; its parameters "
             "have scikit-learn's names."
         )
     check_parameters(estimator)
-    if method is None:
-        return LightweightCoreset(components=int(estimator.n_components))
+    components = int(estimator.n_components)
+    method = LightweightCoreset(components=components) if method is None else method
     if not isinstance(method, (LightweightCoreset, Uniform)):
         raise RequestError(
             f"{type(method).__name__} weighs rows by their log-likelihood at draws of parameters, "
             f"which {type(estimator).__name__} does not have; use LightweightCoreset() or "
             "Uniform()."
         )
-    return method
-
-
-def _make_table_model(estimator: Any, method: Construction) -> NumericTable:
-    """Return what turns rows into numbers while ``method`` chooses among them."""
     if estimator.coreset_size is not None:
         raise RequestError(
             f"The size is size=, but coreset_size is {estimator.coreset_size}; leave it None."
         )
-    return NumericTable(getattr(method, "columns", None), int(estimator.n_components))
-
-
-def _fit_coreset(estimator: Any, coreset: Coreset, source: Rows) -> MixtureCoreset:
-    table = encoded(source, coreset.model)
-    return estimator.fit_to_coreset(coreset, table)
+    return NumericTable(getattr(method, "columns", None), components), method

@@ -14,14 +14,17 @@ in nats, with every constant. Each update is the maximiser of (1) in its block:
     S_t = Σ_n γ_n r_nt (x_n − x̄_t)(x_n − x̄_t)ᵀ,                                                (4)
     q(μ_t, Λ_t) by (N1, N2),   q(π) by (S1) or (S6).                                             (5)
 
-An iteration is (3, 4) in one pass over the rows, then (5). As ℓ is linear in what (4) sums up, and
-(5) is conjugate, the bound after it needs neither r nor a second pass: with ℓ from before (5),
+An iteration is (3, 4) in one pass over the rows (`e_step`), then (5). As ℓ is linear in what (4)
+sums up, and (5) is conjugate, the bound after it needs neither r nor a second pass: with ℓ from
+before (5),
 
     L = Σ_n γ_n e_n − Σ_nt γ_n r_nt ℓ_nt + (ln Z of q(π)) + Σ_t (ln Z of q(μ_t, Λ_t)),          (6)
 
 where ln Z is that of posterior over prior: (N8), and Σ_t N_t E ln π_t − KL(q(π)‖p(π)).
 
-`coordinate_ascent` has the compiled iterations.
+Several iterations are one compiled call, as a pass over few rows takes less time than a call. A
+call ends early where the bound stands still, where features are no longer exact enough (7), and
+where the bound falls: an exact step cannot lower it, so then the numbers have too few digits.
 
 Source: Borsos, Bachem & Krause (2017), Alg. 2; Blei & Jordan (2006). The printed Alg. 2 differs
 from the maximiser of (1): there E ln|Λ_t| has the factor 1 for ½ and lacks D ln 2, and sticks
@@ -31,26 +34,53 @@ t = T are updated though v_T = 1.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Bool, Float, Int
 
 from decoct.errors import ModelError
-from decoct.mixture import coordinate_ascent as ascent
-from decoct.mixture.coordinate_ascent import (
-    Iterations,
-    Limits,
-    Mixture,
-    Priors,
-    prepare,
-    to_arrays,
-    update_mixture,
+from decoct.mixture.e_step import (
+    LARGEST_FEATURES,
+    LARGEST_REACH,
+    Table,
+    compute_reach,
+    find_occupied,
+    sum_rows,
+    sum_rows_of_occupied,
 )
-from decoct.mixture.e_step import LARGEST_FEATURES, LARGEST_REACH, Table
-from decoct.mixture.normal_wishart import Statistics
+from decoct.mixture.normal_wishart import (
+    Expected,
+    NormalWishart,
+    Statistics,
+    compute_expected,
+    divergence,
+    expected_log_likelihood,
+    log_evidence,
+    update_components,
+)
+from decoct.mixture.stick_breaking import Shares, WeightPrior
 from decoct.runtime.precision import float64
+
+BLOCK, BLOCK_WORK = 128, 2**30
+"""Most iterations and multiplications of a compiled call (at least one iteration); a call over
+many rows must stop on Ctrl-C."""
+
+LEAST_WORK = 2**32
+"""Multiplications of an E-step from which on a program for fewer components pays for itself."""
+
+ROUNDING = 1e-9
+"""Part of the terms of (6) by which the computed bound may be off."""
+
+LOG_GAMMA = 1e-15
+"""Part of ln Γ by which it may be off."""
+
+GOES_ON, CONVERGED, ESCAPED, FELL = 0, 1, 2, 3
+"""How a call ended: by the number of iterations, by the tolerance, as features cannot do the next
+iteration, or as the bound would be lower after it by more than the tolerance and rounding."""
 
 BROKEN_DOWN = (
     "Fitting the mixture model failed because some components have ill-defined empirical "
@@ -58,6 +88,25 @@ BROKEN_DOWN = (
     "number of components, increase covariance_prior, or scale the input data."
 )
 """scikit-learn's sentence, with our parameter."""
+
+
+class Mixture(NamedTuple):
+    """q(π) Π_t q(μ_t, Λ_t)."""
+
+    shares: Shares  # (2, T) or (1, T)
+    components: NormalWishart
+
+    def moved(self, by: Float[np.ndarray, " D"]) -> Mixture:
+        """Return the same mixture in coordinates x + by."""
+        mean = self.components.mean + by[None, :]
+        return Mixture(self.shares, self.components._replace(mean=mean))
+
+
+class Priors(NamedTuple):
+    """The two priors; the components' has no axis T."""
+
+    weights: WeightPrior
+    components: NormalWishart
 
 
 class Fit(NamedTuple):
@@ -82,21 +131,44 @@ class Fit(NamedTuple):
     fall: float = 0.0
 
 
+class _Known(NamedTuple):
+    """q and what the next pass needs of it."""
+
+    mixture: Mixture
+    components: Expected
+    log_shares: Float[Array, " T"]
+    reach: Float[Array, ""]
+
+
+class _Limits(NamedTuple):
+    """What ends a call."""
+
+    most: Int[Array, ""] | int  # iterations
+    tolerance: Float[Array, ""] | float  # a rise of the bound below this, in nats
+    reach: Float[Array, ""] | float  # κ (7) above which features are not exact enough
+    comparable: Bool[Array, ""] | bool  # the bound before is of the same rows: it may not fall
+
+
+class _Iterations(NamedTuple):
+    """The result of a call: of ``done`` iterations, and perhaps one more, not to be taken."""
+
+    known: _Known  # after all of them, ``excess`` included
+    bounds: Float[Array, " B"]  # after each, in the first places of `BLOCK`
+    done: Int[Array, ""]
+    end: Int[Array, ""]
+    excess: Bool[Array, ""]
+
+
 @float64
 def start_mixture(priors: Priors, statistics: Statistics) -> Mixture:
-    """Return q given N_t, x̄_t, S_t (5).
-
-    Parameters
-    ----------
-    priors, statistics
-        In the user's coordinates.
+    """Return q given N_t, x̄_t, S_t (5), all in the user's coordinates.
 
     Raises
     ------
     ModelError
         A component's scatter is not positive definite in float64.
     """
-    mixture = jax.device_get(update_mixture(*to_arrays((priors, statistics))))
+    mixture = jax.device_get(_update_mixture(*_to_arrays((priors, statistics))))
     if not np.isfinite(mixture.components.chol).all():
         raise ModelError(BROKEN_DOWN)
     return mixture
@@ -157,25 +229,27 @@ def ascend(
     ModelError
         The bound is not a number: a component's scatter is not positive definite in float64.
     """
-    moved, known = prepare(table.centre, *to_arrays((priors, start)))
+    moved, known = _prepare(table.centre, *_to_arrays((priors, start)))
     reach = LARGEST_REACH if table.x.shape[1] <= LARGEST_FEATURES else -np.inf
+    T, D = known.components.mean.shape
+    work = 2 * T * int(table.used) * table.x.shape[2] * (D * (D + 3) // 2 + 1)
+    block = 1 if on_iteration else int(np.clip(BLOCK_WORK // work, 1, BLOCK))
     bounds: list[float] = []
 
-    def run(most: int) -> Iterations:
-        limits = to_arrays(Limits(most, float(tolerance), reach, bool(bounds)))
-        places = ascent.find_occupied(table, known) if most == 1 else None
-        return ascent.iterate(table, moved, known, to_arrays(float(bound)), limits, exact, places)
+    def run(most: int) -> _Iterations:
+        limits = _to_arrays(_Limits(most, float(tolerance), reach, bool(bounds)))
+        fewer = most == 1 and work >= LEAST_WORK
+        places = find_occupied(known.mixture.components) if fewer else None
+        return _iterate(table, moved, known, _to_arrays(float(bound)), limits, exact, places)
 
-    block = 1 if on_iteration else ascent.choose_block(table, known)
-    end, fall, exact = ascent.GOES_ON, 0.0, not known.reach <= reach
-    while len(bounds) < max_iterations and end not in (ascent.CONVERGED, ascent.FELL):
+    end, fall, exact = GOES_ON, 0.0, not known.reach <= reach
+    while len(bounds) < max_iterations and end not in (CONVERGED, FELL):
         found = run(min(block, max_iterations - len(bounds)))
         done, end, heights = int(found.done), int(found.end), np.asarray(found.bounds).tolist()
-        if end == ascent.FELL:
+        if end == FELL:
             fall = (heights[done - 1] if done else bound) - heights[done]
         if done and found.excess:
-            # the same again without it
-            found = run(done)
+            found = run(done)  # the same again without it
         if done:
             known = found.known
         for height in heights[:done]:
@@ -185,14 +259,14 @@ def ascend(
             bounds.append(height)
             if on_iteration:
                 on_iteration(len(bounds), height, rise)
-        exact = end == ascent.ESCAPED or not known.reach <= reach
+        exact = end == ESCAPED or not known.reach <= reach
     mixture = jax.device_get(known.mixture).moved(table.centre)
-    return Fit(mixture, bounds, end == ascent.CONVERGED, fall)
+    return Fit(mixture, bounds, end == CONVERGED, fall)
 
 
 @float64
 def evidence_bound(table: Table, priors: Priors, mixture: Mixture) -> float:
-    """Return (1) at q with the best r, Σ_n γ_n e_n − KL(q(π)‖p(π)) − Σ_t KL_t, in nats.
+    """Return (1) at any q with the best r, Σ_n γ_n e_n − KL(q(π)‖p(π)) − Σ_t KL_t, in nats.
 
     Parameters
     ----------
@@ -201,5 +275,104 @@ def evidence_bound(table: Table, priors: Priors, mixture: Mixture) -> float:
     priors, mixture
         In the user's coordinates; any q, of another fit for example.
     """
-    moved, known = prepare(table.centre, *to_arrays((priors, mixture)))
-    return float(ascent.compute_bound(table, moved, known))
+    return float(_compute_bound(table, *_prepare(table.centre, *_to_arrays((priors, mixture)))))
+
+
+@eqx.filter_jit
+def _compute_bound(table: Table, priors: Priors, known: _Known) -> Float[Array, ""]:
+    evidence, _ = sum_rows(table, known.components, known.log_shares, exact=True)
+    away = divergence(priors.components, known.mixture.components, known.components).sum()
+    return evidence - away - priors.weights.divergence(known.mixture.shares)
+
+
+@eqx.filter_jit
+def _prepare(
+    centre: Float[np.ndarray, " D"], priors: Priors, mixture: Mixture
+) -> tuple[Priors, _Known]:
+    """Return both in coordinates x − centre."""
+    components = priors.components
+    components = components._replace(mean=components.mean - centre)
+    return Priors(priors.weights, components), _make_known(priors.weights, mixture.moved(-centre))
+
+
+@eqx.filter_jit
+def _update_mixture(priors: Priors, statistics: Statistics) -> Mixture:
+    """Return q given N_t, x̄_t, S_t (5)."""
+    shares = priors.weights.update(statistics.counts)
+    return Mixture(shares, update_components(priors.components, statistics))
+
+
+@eqx.filter_jit
+def _iterate(
+    table: Table,
+    priors: Priors,
+    known: _Known,
+    bound: Float[Array, ""],
+    limits: _Limits,
+    exact: bool,
+    places: Int[Any, " L"] | None = None,
+) -> _Iterations:
+    """Take iterations by features, or by factors if ``exact``, until the other is needed.
+
+    Parameters
+    ----------
+    priors, known
+        In the table's coordinates; ``bound`` is the one at ``known``.
+    places
+        From `find_occupied`, in a call of one iteration; None to evaluate all components.
+    """
+
+    def goes_on(at: _Iterations) -> Bool[Array, ""]:
+        fine = jnp.isfinite(at.bounds[at.done - 1])
+        if exact:
+            fine &= ~(at.known.reach <= limits.reach)
+        return (at.done < limits.most) & (at.end == GOES_ON) & ((at.done == 0) | fine)
+
+    def step(at: _Iterations) -> _Iterations:
+        now, height, terms = _iterate_once(table, priors, at.known, exact, places)
+        rise = height - jnp.where(at.done == 0, bound, at.bounds[at.done - 1])
+        fell = (rise < -ROUNDING * terms) & (limits.comparable | (at.done > 0))
+        end = jnp.where(fell, FELL, GOES_ON)
+        end = jnp.where(jnp.abs(rise) < limits.tolerance, CONVERGED, end)
+        if not exact:
+            # where the bound falls, factors may know better
+            fell |= ~(now.reach <= limits.reach)
+            end = jnp.where(fell, ESCAPED, end)
+        done = at.done + jnp.where(fell, 0, 1)
+        return _Iterations(now, at.bounds.at[at.done].set(height), done, end, fell)
+
+    none = jnp.asarray(0), jnp.asarray(GOES_ON), jnp.asarray(False)
+    start = _Iterations(known, jnp.full(BLOCK, -jnp.inf), *none)
+    return jax.lax.while_loop(goes_on, step, start)
+
+
+def _iterate_once(
+    table: Table, priors: Priors, before: _Known, exact: bool, places: Int[Any, " L"] | None
+) -> tuple[_Known, Float[Array, ""], Float[Array, ""]]:
+    """Take one step (3, 4, 5), and return the bound after it (6), and the sum of its |terms|."""
+    q = before.components, before.log_shares
+    if places is None:
+        evidence, statistics = sum_rows(table, *q, exact)
+    else:
+        evidence, statistics = sum_rows_of_occupied(table, *q, places, exact)
+    now = _make_known(priors.weights, _update_mixture(priors, statistics))
+    spent = expected_log_likelihood(before.components, statistics)
+    spent += statistics.counts * before.log_shares
+    gained = log_evidence(priors.components, now.mixture.components)
+    of_weights = priors.weights.log_evidence(now.mixture.shares)
+    shares = now.mixture.shares
+    terms = jnp.abs(evidence) + (jnp.abs(spent) + jnp.abs(gained)).sum()
+    # ln Γ(a) is about a ln a, and differences of such are left
+    terms += LOG_GAMMA / ROUNDING * (shares * jnp.log1p(shares)).sum()
+    return now, evidence + (gained - spent).sum() + of_weights, terms
+
+
+def _make_known(prior: WeightPrior, mixture: Mixture) -> _Known:
+    components = compute_expected(mixture.components)
+    largest = compute_reach(mixture.components, components)
+    return _Known(mixture, components, prior.expected_log(mixture.shares), largest)
+
+
+def _to_arrays(tree: Any) -> Any:
+    """Return numbers as arrays, which compiled functions take as arguments."""
+    return jax.tree.map(np.asarray, tree)

@@ -2,6 +2,15 @@
 
 A variational mixture has no potentials at parameters. A construction that needs none chooses among
 the rows, and the mixture is fitted to them (`decoct.mixture.build`).
+
+The estimator's own coreset is of rows that have weights already: Borsos, Bachem & Krause (2017),
+Alg. 1, of the table in which row n is there γ_n times. With Γ = Σγ_n, μ = Σγ_n x_n/Γ and the spread
+Σγ_n‖x_n − μ‖², M rows are drawn by
+
+    q_n = γ_n [1/(2Γ) + ‖x_n − μ‖²/(2Σ_m γ_m‖x_m − μ‖²)],   weight γ_n/(M q_n) each.          (W1)
+
+The normalised entropy −Σq_n ln(q_n/γ_n)/ln Γ is that of the repeated rows. All γ_n = 1 gives the
+algorithm as printed (`decoct.constructions.sampling.lightweight`).
 """
 
 from __future__ import annotations
@@ -11,8 +20,9 @@ import hashlib
 import json
 import time
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple, cast
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
@@ -24,19 +34,20 @@ from decoct.constructions.sampling.lightweight import (
     LightweightCoreset,
     described_draws,
     theorem_3_1,
+    told_entropy,
 )
 from decoct.coreset import Coreset
 from decoct.data.base import Chunk, Columns, Rows
 from decoct.errors import CoresetFileError, RequestError
 from decoct.mixture.cavi import Fit, Mixture
-from decoct.mixture.distinct_rows import merge_equal_rows
 from decoct.mixture.estimator_input import LARGEST_SEED, Moments, check_values
+from decoct.mixture.initialization import merge_equal_rows
 from decoct.mixture.normal_wishart import NormalWishart
-from decoct.mixture.posterior_draws import draw_parameters
-from decoct.mixture.weighted_draws import draw_weighted_rows
+from decoct.mixture.posterior import draw_parameters
 from decoct.models.base import AbstractModel, Params, RawRows
 from decoct.report import Report, described
 from decoct.runtime.checks import is_whole
+from decoct.runtime.randomness import host_rng
 from decoct.samplers.base import Sampler, WeightedDensity
 from decoct.status import Status
 
@@ -83,12 +94,10 @@ class MixtureCoreset(Coreset):
                 f"The draws of a {type(self.model).__name__} are of its variational posterior "
                 "and need no sampler; leave sampler=None."
             )
-        fitted: Any = self.model
-        return fitted.draw_posterior(draws, chains, seed)
+        return cast(Any, self.model).draw_posterior(draws, chains, seed)
 
     def description(self) -> dict[str, Any]:
-        fitted: Any = self.model
-        return {**super().description(), "fitted": fitted.fitted_state()}
+        return {**super().description(), "fitted": cast(Any, self.model).fitted_state()}
 
 
 class FittedOnCoresets:
@@ -96,7 +105,7 @@ class FittedOnCoresets:
 
     kind: ClassVar[str] = "dp_gaussian_mixture"
 
-    def fit_to_coreset(self: Any, coreset: Coreset, table: Rows) -> Coreset:
+    def fit_to_coreset(self: Any, coreset: Coreset, table: Rows) -> MixtureCoreset:
         """Return the coreset with a copy of this estimator, fitted on it, as its model.
 
         Default priors are those of the whole table, which costs a pass. Without a
@@ -133,19 +142,14 @@ class FittedOnCoresets:
         """
         from arviz_base import from_dict
 
-        mixture: Mixture = self._get_posterior()
-        drawn = draw_parameters(
-            np.random.default_rng(seed), mixture, self._make_weight_prior(), draws * chains
-        )
-        T, D = mixture.components.mean.shape
+        rng, prior = np.random.default_rng(seed), self._make_weight_prior()
+        drawn = draw_parameters(rng, self._get_posterior(), prior, draws * chains)
+        T, D = self.means_.shape
         features = getattr(self, "feature_names_in_", np.arange(D))
+        axes = ["component", "feature", "other_feature"]
         tree = from_dict(
             {"posterior": {k: v.reshape(chains, draws, *v.shape[1:]) for k, v in drawn.items()}},
-            dims={
-                "weights": ["component"],
-                "means": ["component", "feature"],
-                "covariances": ["component", "feature", "other_feature"],
-            },
+            dims={"weights": axes[:1], "means": axes[:2], "covariances": axes},
             coords={"component": np.arange(T), "feature": features, "other_feature": features},
         )
         tree["posterior"].attrs["sampler"] = "variational posterior"
@@ -186,30 +190,25 @@ class FittedOnCoresets:
     @classmethod
     def from_state(cls, spec: Mapping[str, Any], state: Mapping[str, Any]) -> Any:
         """Return the estimator that `to_dict` and `fitted_state` describe, fitted as it was."""
-        parameters = {name: value for name, value in spec.items() if name not in ("kind", "fit")}
-        mixture: Any = cls(**parameters)
-        arrays = {
-            name: np.asarray(state[name], dtype=np.float64)
-            for name in ("shares", *NormalWishart._fields)
-        }
-        T, D = arrays["mean"].shape
-        chol = np.zeros((T, D, D))
-        chol[:, *np.tril_indices(D)] = arrays["chol"]
+        mixture: Any = cls(**{name: spec[name] for name in spec if name not in ("kind", "fit")})
         components = NormalWishart(
-            **{**{k: arrays[k] for k in NormalWishart._fields}, "chol": chol}
+            **{name: np.asarray(state[name], np.float64) for name in NormalWishart._fields}
         )
+        T, D = components.mean.shape
+        chol = np.zeros((T, D, D))
+        chol[:, *np.tril_indices(D)] = components.chol
         for name in PRIORS:
             value = state[name]
             setattr(mixture, name, np.asarray(value) if isinstance(value, list) else value)
-        mixture._set_fit(
-            Fit(Mixture(arrays["shares"], components), list(state["bounds"]), state["converged"])
-        )
+        shares = np.asarray(state["shares"], np.float64)
+        posterior = Mixture(shares, components._replace(chol=chol))
+        mixture._set_fit(Fit(posterior, list(state["bounds"]), state["converged"]))
         mixture.n_features_in_ = D
         if state["feature_names"]:
             mixture.feature_names_in_ = np.asarray(state["feature_names"], dtype=object)
         return mixture
 
-    def _become_model_of(self: Any, coreset: Coreset) -> Coreset:
+    def _become_model_of(self: Any, coreset: Coreset) -> MixtureCoreset:
         """Return the coreset with this estimator as its model; no other fit will change it."""
         parts = (coreset.indices, coreset.weights, coreset.rows, coreset.n_rows)
         self.coreset_ = MixtureCoreset(*parts, self, coreset.report)
@@ -220,33 +219,59 @@ class FittedOnCoresets:
         X: Float[np.ndarray, "N D"],
         where: Int[np.ndarray, " n"],
         gamma: Float[np.ndarray, " n"],
-    ) -> tuple[Coreset, Int[np.ndarray, " m"], Float[np.ndarray, " m"]]:
-        """Return the coreset of distinct rows X[where] that count γ times; also unsorted.
-
-        Its model is still to be fitted: `_become_model_of`.
-        """
+    ) -> Coreset:
+        """Return the coreset of distinct rows X[where] that count γ times, yet without a fit."""
         began = time.perf_counter()
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        places, weights, numbers = draw_weighted_rows(X[where], gamma, self.coreset_size, seed)
-        chosen = where[places]
-        method = LightweightCoreset(components=int(self.n_components))
         size = int(self.coreset_size)
+        places, weights, numbers = draw_weighted_rows(X[where], gamma, size, seed)
+        method = LightweightCoreset(components=int(self.n_components))
         if size < len(where):
             numbers["epsilon"] = theorem_3_1(size, X.shape[1], int(self.n_components), method.delta)
         if self.verbose:
-            print(f"Coreset: {described_draws(len(chosen), numbers)}")
-        order = np.argsort(chosen)
-        indices = chosen[order].astype(np.int64)
-        names = getattr(self, "feature_names_in_", None)
-        rows: Columns = {"x": X[indices]}
-        if names is not None:
-            rows = {str(name): X[indices, j] for j, name in enumerate(names)}
+            print(f"Coreset: {described_draws(len(places), numbers)}")
+        order = np.argsort(where[places])
+        indices = where[places][order].astype(np.int64)
+        names = getattr(self, "feature_names_in_", ())
+        rows: Columns = {str(name): X[indices, j] for j, name in enumerate(names)}
         report = Report(
             described(method), seed, Status.DONE, size, None,
             [numbers], 2, 0, {"coreset": round(time.perf_counter() - began, 3)},
         )  # fmt: skip
-        model: Any = self
-        return Coreset(indices, weights[order], rows, len(X), model, report), chosen, weights
+        return Coreset(indices, weights[order], rows or {"x": X[indices]}, len(X), self, report)
+
+
+class WeightedDraws(NamedTuple):
+    """Rows drawn."""
+
+    places: Int[np.ndarray, " m"]  # their numbers, ascending
+    weights: Float[np.ndarray, " m"]  # c γ/(Mq) of a row drawn c times
+    numbers: dict[str, Any]  # repeated picks, entropy and spread, for the report
+
+
+def draw_weighted_rows(
+    x: Float[np.ndarray, "n D"], gamma: Float[np.ndarray, " n"], size: int, seed: int
+) -> WeightedDraws:
+    """Return M draws by (W1) of distinct rows, or all as they are if there are no more than M."""
+    total = gamma.sum()
+    away = x - (gamma / total) @ x
+    squares = np.einsum("nd,nd->n", away, away)
+    spread = float(gamma @ squares)
+    each = np.full(len(x), 0.5 / total)
+    each += 0.5 * squares / spread if spread > 0.0 else 0.5 / total
+    q = gamma * each
+    numbers: dict[str, Any] = {"repeated_picks": 0, "spread": spread}
+    if total > 1.0:
+        entropy = float(-(q @ np.log(each)) / np.log(total))
+        numbers |= told_entropy(entropy)
+    if len(x) <= size:
+        return WeightedDraws(np.arange(len(x)), gamma, numbers)
+    upto = np.cumsum(q)
+    rng = host_rng(jax.random.key(seed))
+    picks = np.searchsorted(upto, rng.random(size) * upto[-1], side="right")
+    places, counts = np.unique(picks, return_counts=True)
+    numbers["repeated_picks"] = size - len(places)
+    return WeightedDraws(places, counts / (size * each[places]), numbers)
 
 
 class NumericTable(AbstractModel):

@@ -27,11 +27,10 @@ from jaxtyping import Float
 from decoct.errors import RequestError
 from decoct.mixture import cavi
 from decoct.mixture.cavi import Fit, Mixture, Priors
-from decoct.mixture.distinct_rows import find_representatives
 from decoct.mixture.e_step import make_table
 from decoct.mixture.normal_wishart import NormalWishart
-from decoct.mixture.predictions import compute_log_predictive, compute_responsibilities
-from decoct.mixture.stick_breaking import FiniteDirichlet, StickBreaking
+from decoct.mixture.posterior import compute_log_predictive, compute_responsibilities
+from decoct.mixture.stick_breaking import FiniteDirichlet, StickBreaking, WeightPrior
 from decoct.runtime.checks import is_whole
 from decoct.runtime.resources import use_compilation_cache
 
@@ -49,7 +48,11 @@ except ImportError as error:
 from decoct.mixture import estimator_input
 from decoct.mixture.coreset_fit import FittedOnCoresets
 from decoct.mixture.estimator_input import Moments
-from decoct.mixture.initialization import compute_start_statistics
+from decoct.mixture.initialization import (
+    compute_start_statistics,
+    find_representatives,
+    merge_equal_rows,
+)
 
 
 class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
@@ -227,110 +230,40 @@ class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
         estimator_input.check_parameters(self)
         estimator_input.check_unbound(self)
         with estimator_input.restore_on_failure(self):
-            return self._fit(X, sample_weight)
-
-    def _fit(self, X, sample_weight):
-        X = self._validate(X, ensure_min_samples=2)
-        estimator_input.check_values(X)
-        weights = estimator_input.validate_weights(sample_weight, X)
-        where, gamma = find_representatives(X, weights)
-        priors = self._set_priors(X.shape[1], lambda: Moments.of(X[where], gamma))
-        coreset = None
-        if self.coreset_size is not None:
-            coreset, where, gamma = self._make_own_coreset(X, where, gamma)
-        self._fit_rows(X[where], gamma, priors)
-        # its model is a copy, which shares the arrays: the next fit must not change it
-        self.coreset_ = None if coreset is None else copy(self)._become_model_of(coreset)
+            X = self._validate(X, ensure_min_samples=2)
+            estimator_input.check_values(X)
+            weights = estimator_input.validate_weights(sample_weight, X)
+            where, gamma = find_representatives(X, weights)
+            priors = self._set_priors(X.shape[1], lambda: Moments.of(X[where], gamma))
+            coreset, x = None, X[where]
+            if self.coreset_size is not None:
+                coreset = self._make_own_coreset(X, where, gamma)
+                x, gamma = merge_equal_rows(X[coreset.indices], coreset.weights)
+            self._fit_rows(x, gamma, priors)
+            # its model is a copy, which shares the arrays: the next fit must not change it
+            self.coreset_ = None if coreset is None else copy(self)._become_model_of(coreset)
         return self
 
-    def _fit_rows(
-        self, x: Float[np.ndarray, "n D"], gamma: Float[np.ndarray, " n"], priors: Priors
-    ) -> None:
-        """Fit distinct rows that count γ times."""
-        use_compilation_cache()
-        again = self.warm_start and hasattr(self, "converged_")
-        if again:
-            estimator_input.check_warm(self, x.shape[1])
-        best = self._fit_starts(x, gamma, priors, again)
-        self._set_fit(best, self.lower_bound_ if again else -np.inf)
-        if best.fall:
-            warnings.warn(
-                f"The evidence bound would have fallen by {best.fall:.3g} nats in iteration "
-                f"{len(best.bounds) + 1}, so that the fit ends before it: some component's "
-                "covariance has more digits than float64. Scale the input data, or increase "
-                "covariance_prior.",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
-        elif not best.converged and self.max_iter > 0:
-            warnings.warn(
-                "Best performing initialization did not converge. Try different init parameters, "
-                "or increase max_iter, tol, or check for degenerate data.",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
-
     def fit_predict(self, X, y=None, sample_weight=None):
-        """Fit, and return the most probable component of every row.
-
-        Parameters are those of `fit`.
-        """
+        """Fit, and return `predict` of the same rows; parameters are those of `fit`."""
         return self.fit(X, sample_weight=sample_weight).predict(X)
 
     def predict(self, X):
-        """Return the most probable component of every row.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-        """
+        """Return the most probable component of every row of X, shape (n_samples,)."""
         return self.predict_proba(X).argmax(axis=1)
 
     def predict_proba(self, X):
-        """Return q(z = t) of every row: its responsibilities as in the fit.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_components)
-        """
-        return compute_responsibilities(
-            self._get_posterior(), self._make_weight_prior(), self._validate_rows(X)
-        )
+        """Return q(z = t) of every row, its responsibilities, shape (n_samples, n_components)."""
+        q = self._get_posterior(), self._make_weight_prior()
+        return compute_responsibilities(*q, self._validate(X, reset=False))
 
     def score_samples(self, X):
-        """Return the log posterior predictive density of every row, in nats.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-        """
-        return compute_log_predictive(
-            self._get_posterior(), self._make_weight_prior(), self._validate_rows(X)
-        )
+        """Return the log posterior predictive density of every row of X (N7), in nats."""
+        q = self._get_posterior(), self._make_weight_prior()
+        return compute_log_predictive(*q, self._validate(X, reset=False))
 
     def score(self, X, y=None, sample_weight=None):  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Return the weighted mean of `score_samples`.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-        y : None
-            Ignored.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights ≥ 0, not all 0. All ones if None.
-        """
+        """Return the mean of `score_samples`, weighted by ``sample_weight`` where it is given."""
         scores = self.score_samples(X)
         if sample_weight is None:
             return float(scores.mean())
@@ -351,7 +284,7 @@ class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
         y : ndarray of shape (n_samples,)
             The component of each.
         """
-        check_is_fitted(self)
+        factors = self._get_posterior().components.chol
         if not is_whole(n_samples, 1):
             raise RequestError(
                 f"Invalid value for 'n_samples': {n_samples!r} . The sampling requires at least "
@@ -360,22 +293,17 @@ class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
         rng = check_random_state(self.random_state)
         y = np.repeat(np.arange(len(self.weights_)), rng.multinomial(n_samples, self.weights_))
         D = self.means_.shape[1]
-        factors = self._get_posterior().components.chol
         beta = self.mean_precision_[y]
         dof = self.degrees_of_freedom_[y] + 1.0 - D
         scale = np.sqrt((1.0 + beta) / beta / rng.chisquare(dof))
         normal = np.einsum("nij,nj->ni", factors[y], rng.standard_normal((len(y), D)))
         return self.means_[y] + scale[:, None] * normal, y
 
-    def _validate_rows(self, X) -> Float[np.ndarray, "N D"]:
-        check_is_fitted(self)
-        return self._validate(X, reset=False)
-
     def _validate(self, X, **how) -> Float[np.ndarray, "N D"]:
         found = validate_data(self, X, dtype=[np.float64, np.float32], **how)
         return np.asarray(found, dtype=np.float64)
 
-    def _make_weight_prior(self) -> StickBreaking | FiniteDirichlet:
+    def _make_weight_prior(self) -> WeightPrior:
         """Return the prior of the fit, whatever the parameters are now."""
         sticks = isinstance(self.weight_concentration_, tuple)
         kind = StickBreaking if sticks else FiniteDirichlet
@@ -387,32 +315,33 @@ class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
 
     def _set_priors(self, D: int, moments_of: Callable[[], Moments]) -> Priors:
         """Set the priors' attributes, and return them; rows are only looked at for defaults."""
-        given = self.weight_concentration_prior
-        self.weight_concentration_prior_ = 1.0 / self.n_components if given is None else given
-        given = self.mean_precision_prior
-        self.mean_precision_prior_ = 1.0 if given is None else given
-        given = self.degrees_of_freedom_prior
-        self.degrees_of_freedom_prior_ = D if given is None else given
+        alpha, beta = self.weight_concentration_prior, self.mean_precision_prior
+        nu = self.degrees_of_freedom_prior
+        self.weight_concentration_prior_ = 1.0 / self.n_components if alpha is None else alpha
+        self.mean_precision_prior_ = 1.0 if beta is None else beta
+        self.degrees_of_freedom_prior_ = D if nu is None else nu
         if not self.degrees_of_freedom_prior_ > D - 1.0:
             raise RequestError(
                 "The parameter 'degrees_of_freedom_prior' should be greater than "
                 f"{D - 1}, but got {self.degrees_of_freedom_prior_:.3f}."
             )
-        kind = estimator_input.WEIGHT_PRIORS[self.weight_concentration_prior_type]
         moments = None
         if self.mean_prior is None or self.covariance_prior is None:
             moments = moments_of()
-        if self.mean_prior is not None:
-            self.mean_prior_ = estimator_input.to_prior_array(self.mean_prior, (D,), "means")
-        elif moments is not None:
-            self.mean_prior_ = moments.mean
+        self.mean_prior_ = estimator_input.make_mean_prior(self.mean_prior, D, moments)
         self.covariance_prior_, chol = estimator_input.make_covariance_prior(
             self.covariance_prior, self.reg_covar, D, moments
         )
         if self.covariance_prior is None and moments is not None and moments.rows <= D:
             # no error: scikit-learn's check of weights fits 15 rows of 30 columns
-            message = estimator_input.describe_too_few_rows(moments.rows, D, self.reg_covar)
+            message = (
+                f"X has {moments.rows} distinct rows and {D} columns: its covariance, the default "
+                f"covariance_prior, has rank {moments.rows - 1} at most, and reg_covar "
+                f"({self.reg_covar:.3g}) is all that the prior has in the other directions. Give "
+                "covariance_prior, or set reg_covar to the variance expected there."
+            )
             warnings.warn(message, DataDimensionalityWarning, stacklevel=3)
+        kind = estimator_input.WEIGHT_PRIORS[self.weight_concentration_prior_type]
         components = NormalWishart(
             self.mean_prior_,
             np.asarray(self.mean_precision_prior_, dtype=np.float64),
@@ -421,17 +350,16 @@ class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
         )
         return Priors(kind(float(self.weight_concentration_prior_)), components)
 
-    def _fit_starts(
-        self,
-        x: Float[np.ndarray, "n D"],
-        gamma: Float[np.ndarray, " n"],
-        priors: Priors,
-        again: bool,
-    ) -> Fit:
-        """Return the best of the starts."""
-        rows = make_table(x, gamma)
+    def _fit_rows(
+        self, x: Float[np.ndarray, "n D"], gamma: Float[np.ndarray, " n"], priors: Priors
+    ) -> None:
+        """Fit distinct rows that count γ times: the best of the starts."""
+        use_compilation_cache()
+        again = self.warm_start and hasattr(self, "converged_")
+        if again:
+            estimator_input.check_warm(self, x.shape[1])
+        rows, fits, bound = make_table(x, gamma), [], -np.inf
         rng = check_random_state(self.random_state)
-        fits = []
         for number in range(1 if again else self.n_init):
             began = perf_counter()
             if self.verbose:
@@ -439,10 +367,9 @@ class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
             if again:
                 start, bound = self._get_posterior(), self.lower_bound_
             else:
-                statistics = compute_start_statistics(
-                    self.init_params, x, gamma, self.n_components, rng
-                )
-                start, bound = cavi.start_mixture(priors, statistics), -np.inf
+                how, T = self.init_params, self.n_components
+                statistics = compute_start_statistics(how, x, gamma, T, rng)
+                start = cavi.start_mixture(priors, statistics)
             fit = cavi.ascend(
                 rows,
                 priors,
@@ -455,7 +382,23 @@ class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
             if self.verbose:
                 self._print_end(fit, perf_counter() - began)
             fits.append(fit)
-        return max(fits, key=lambda fit: fit.bounds[-1] if fit.bounds else -np.inf)
+        best = max(fits, key=lambda fit: fit.bounds[-1] if fit.bounds else -np.inf)
+        self._set_fit(best, bound)
+        trouble = None
+        if best.fall:
+            trouble = (
+                f"The evidence bound would have fallen by {best.fall:.3g} nats in iteration "
+                f"{len(best.bounds) + 1}, so that the fit ends before it: some component's "
+                "covariance has more digits than float64. Scale the input data, or increase "
+                "covariance_prior."
+            )
+        elif not best.converged and self.max_iter > 0:
+            trouble = (
+                "Best performing initialization did not converge. Try different init parameters, "
+                "or increase max_iter, tol, or check for degenerate data."
+            )
+        if trouble:
+            warnings.warn(trouble, ConvergenceWarning, stacklevel=3)
 
     def _make_iteration_printer(self) -> Callable[[int, float, float], None]:
         """Return a function that prints iterations as scikit-learn's mixtures do."""

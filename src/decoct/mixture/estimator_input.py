@@ -94,15 +94,7 @@ def restore_on_failure(estimator: BaseEstimator) -> Iterator[None]:
 
 
 def check_values(x: Float[np.ndarray, "n D"], numbers: int | Int[np.ndarray, " n"] = 0) -> None:
-    """Refuse values whose squares overflow.
-
-    Parameters
-    ----------
-    x : (n, D)
-        Rows of a table.
-    numbers
-        Their numbers in it, or that of the first of consecutive rows.
-    """
+    """Refuse values whose squares overflow; ``numbers`` are the rows', or the first one's."""
     if max(x.max(), -x.min()) > LARGEST_VALUE:
         row, column = np.argwhere(np.abs(x) > LARGEST_VALUE)[0]
         raise BadValueError(
@@ -169,36 +161,14 @@ def validate_weights(sample_weight: Any, X: Float[np.ndarray, "N D"]) -> Float[n
     return gamma
 
 
-def to_prior_array(given: Any, shape: tuple[int, ...], name: str) -> Float[np.ndarray, "..."]:
-    """Return a prior's array as float64 of this shape."""
-    value = np.asarray(check_array(given, ensure_2d=False), dtype=np.float64)
-    if value.shape != shape:
-        raise RequestError(
-            f"The parameter '{name}' should have the shape of {shape}, but got {value.shape}"
-        )
-    return value
-
-
 class Moments(NamedTuple):
-    """What the default priors need of the rows.
-
-    Attributes
-    ----------
-    rows
-        Their number.
-    total
-        Σγ.
-    mean, scatter : (D,), (D, D)
-        x̄ and Σγ(x − x̄)(x − x̄)ᵀ.
-    low, high : (D,)
-        Smallest and largest values.
-    """
+    """What the default priors need of the rows."""
 
     rows: int
-    total: float
-    mean: Float[np.ndarray, " D"]
-    scatter: Float[np.ndarray, "D D"]
-    low: Float[np.ndarray, " D"]
+    total: float  # Σγ
+    mean: Float[np.ndarray, " D"]  # x̄
+    scatter: Float[np.ndarray, "D D"]  # Σγ(x − x̄)(x − x̄)ᵀ
+    low: Float[np.ndarray, " D"]  # smallest values
     high: Float[np.ndarray, " D"]
 
     @classmethod
@@ -225,6 +195,14 @@ class Moments(NamedTuple):
         )
 
 
+def make_mean_prior(given: Any, D: int, moments: Moments | None) -> Float[np.ndarray, " D"]:
+    """Return m₀; ``moments`` are needed where none is given."""
+    if given is None:
+        assert moments is not None
+        return moments.mean
+    return _to_prior_array(given, (D,), "means")
+
+
 def make_covariance_prior(
     given: Any, added: float, D: int, moments: Moments | None
 ) -> tuple[Float[np.ndarray, "D D"], Float[np.ndarray, "D D"]]:
@@ -235,30 +213,27 @@ def make_covariance_prior(
     elif isinstance(given, Real):
         prior = float(given) * np.eye(D)
     else:
-        prior = to_prior_array(given, (D, D), "full covariance_prior")
-        if not _is_definite(prior):
+        prior = _to_prior_array(given, (D, D), "full covariance_prior")
+        # whatever the columns' units
+        diagonal = np.diag(prior)
+        definite = (diagonal > 0.0).all()
+        if definite:
+            correlation = prior / np.sqrt(diagonal)[:, None] / np.sqrt(diagonal)
+            definite = np.allclose(correlation, correlation.T)
+            definite = definite and (np.linalg.eigvalsh(correlation) > 0.0).all()
+        if not definite:
             raise RequestError("'full covariance_prior' should be symmetric, positive-definite")
     return prior, np.linalg.cholesky(prior)
 
 
-def describe_too_few_rows(rows: int, D: int, added: float) -> str:
-    """Return what to say of a default ``covariance_prior`` that the rows leave open."""
-    return (
-        f"X has {rows} distinct rows and {D} columns: its covariance, the default "
-        f"covariance_prior, has rank {rows - 1} at most, and reg_covar ({added:.3g}) is all that "
-        "the prior has in the other directions. Give covariance_prior, or set reg_covar to the "
-        "variance expected there."
-    )
-
-
-def _is_definite(matrix: Float[np.ndarray, "D D"]) -> bool:
-    """Return whether a matrix is symmetric and positive definite, whatever the columns' units."""
-    diagonal = np.diag(matrix)
-    if not (diagonal > 0.0).all():
-        return False
-    correlation = matrix / np.sqrt(diagonal)[:, None] / np.sqrt(diagonal)
-    symmetric = np.allclose(correlation, correlation.T)
-    return bool(symmetric and (np.linalg.eigvalsh(correlation) > 0.0).all())
+def _to_prior_array(given: Any, shape: tuple[int, ...], name: str) -> Float[np.ndarray, "..."]:
+    """Return a prior's array as float64 of this shape."""
+    value = np.asarray(check_array(given, ensure_2d=False), dtype=np.float64)
+    if value.shape != shape:
+        raise RequestError(
+            f"The parameter '{name}' should have the shape of {shape}, but got {value.shape}"
+        )
+    return value
 
 
 def _compute_covariance(moments: Moments, added: float) -> Float[np.ndarray, "D D"]:

@@ -36,63 +36,29 @@ from jaxtyping import Array, Float
 
 
 class NormalWishart(NamedTuple):
-    """Posteriors of T components; a prior has no axis T.
+    """Posteriors of T components; a prior has no axis T."""
 
-    Attributes
-    ----------
-    mean : (T, D)
-        m.
-    mean_precision : (T,)
-        β > 0.
-    chol : (T, D, D)
-        L, lower triangular with positive diagonal; LLᵀ = W⁻¹.
-    dof : (T,)
-        ν > D − 1.
-    """
-
-    mean: Float[Any, "*T D"]
-    mean_precision: Float[Any, " *T"]
-    chol: Float[Any, "*T D D"]
-    dof: Float[Any, " *T"]
+    mean: Float[Any, "*T D"]  # m
+    mean_precision: Float[Any, " *T"]  # β > 0
+    chol: Float[Any, "*T D D"]  # L, lower triangular with positive diagonal; LLᵀ = W⁻¹
+    dof: Float[Any, " *T"]  # ν > D − 1
 
 
 class Statistics(NamedTuple):
-    """The sums (4) over the rows.
+    """The sums (4) over the rows."""
 
-    Attributes
-    ----------
-    counts : (T,)
-        N_t = Σ_n γ_n r_nt.
-    means : (T, D)
-        x̄_t, anything where N_t = 0.
-    scatters : (T, D, D)
-        S_t, about x̄_t.
-    """
-
-    counts: Float[Any, " T"]
-    means: Float[Any, "T D"]
-    scatters: Float[Any, "T D D"]
+    counts: Float[Any, " T"]  # N_t
+    means: Float[Any, "T D"]  # x̄_t, anything where N_t = 0
+    scatters: Float[Any, "T D D"]  # S_t
 
 
 class Expected(NamedTuple):
-    """What (N4) needs.
+    """What (N4) needs."""
 
-    Attributes
-    ----------
-    mean : (T, D)
-        m.
-    whiten : (T, D, D)
-        U, lower triangular; UᵀU = νW.
-    log_det : (T,)
-        E ln|Λ|.
-    offset : (T,)
-        (N4) at x = m.
-    """
-
-    mean: Float[Any, "T D"]
-    whiten: Float[Any, "T D D"]
-    log_det: Float[Any, " T"]
-    offset: Float[Any, " T"]
+    mean: Float[Any, "T D"]  # m
+    whiten: Float[Any, "T D D"]  # U, lower triangular; UᵀU = νW
+    log_det: Float[Any, " T"]  # E ln|Λ|
+    offset: Float[Any, " T"]  # (N4) at x = m
 
 
 def update_components(prior: NormalWishart, statistics: Statistics) -> NormalWishart:

@@ -11,20 +11,19 @@ v_T = 1. With N_t the expected (weighted) rows of component t, q(v_t) = Beta(a_t
 
 The last two terms of (S4) add up to Σ_t N_t E ln π_t, what the rows gain, over all t.
 
-Borsos, Bachem & Krause (2017), Alg. 2, prints (S1) and (S2) for t = T too; §3.3 has v_t for t < T.
-``closed=False`` is that other truncation, scikit-learn's: v_T stays free, and the stick beyond it
-belongs to components that no row may use. Its E π_t are divided by their sum.
+Borsos, Bachem & Krause (2017), Alg. 2, prints (S1) and (S2) for t = T too, as scikit-learn has it;
+§3.3 has v_t for t < T.
 
 The finite Dirichlet (§3.2): π ~ Dir(α, ..., α), q(π) = Dir(c), c_t = α + N_t,
 
     E ln π_t = ψ(c_t) − ψ(Σc),   KL = ln B(α) − ln B(c) + Σ_t N_t E ln π_t,   E π_t = c_t/Σc.   (S6)
 
-For both Σ_t N_t E ln π_t − KL is a difference of normalisers: `WeightPrior.log_evidence`.
+For both Σ_t N_t E ln π_t − KL is a difference of normalisers, ``log_evidence``.
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -36,80 +35,52 @@ Shares = Float[Any, "k T"]
 """Parameters of q(π): the rows (a, b) for sticks, one row c for the Dirichlet."""
 
 
-class WeightPrior(Protocol):
-    """A prior of the mixture weights with a conjugate q; all but `mean` and `draw` pure JAX."""
-
-    def update(self, counts: Float[Array, " T"]) -> Shares:
-        """Return the parameters of q(π) given N_t."""
-        ...
-
-    def expected_log(self, shares: Shares) -> Float[Array, " T"]:
-        """Return E ln π_t."""
-        ...
-
-    def divergence(self, shares: Shares) -> Float[Array, ""]:
-        """Return KL(q(π)‖p(π))."""
-        ...
-
-    def log_evidence(self, shares: Shares) -> Float[Array, ""]:
-        """Return Σ_t N_t E ln π_t − KL(q(π)‖p(π)), for the best q(π) given N_t."""
-        ...
-
-    def mean(self, shares: Shares) -> Float[np.ndarray, " T"]:
-        """Return E π_t; they sum to 1."""
-        ...
-
-    def draw(self, rng: np.random.Generator, shares: Shares, n: int) -> Float[np.ndarray, "n T"]:
-        """Return n draws of π from q(π); each sums to 1."""
-        ...
-
-
 class StickBreaking(eqx.Module):
-    """The Dirichlet process truncated at T components.
+    """The Dirichlet process truncated at T components; all but `mean` and `draw` is pure JAX.
 
     Parameters
     ----------
     concentration
         α > 0, fixed.
-    closed
-        v_T = 1; otherwise v_T has a posterior like the rest.
     """
 
     concentration: float
-    closed: bool = eqx.field(default=True, static=True)
 
     def update(self, counts: Float[Array, " T"]) -> Shares:
-        """Return (a, b) of (S1); the closed last stick is Beta(1 + N_T, 0), all at v_T = 1."""
+        """Return (a, b) of (S1) given N_t; the last stick is Beta(1 + N_T, 0), all at v_T = 1."""
         later = jnp.concatenate([jnp.cumsum(counts[::-1])[::-1][1:], jnp.zeros(1)])
-        b = self.concentration + later
-        if self.closed:
-            b = b.at[-1].set(0.0)
+        b = (self.concentration + later).at[-1].set(0.0)
         return jnp.stack([1.0 + counts, b])
 
     def expected_log(self, shares: Shares) -> Float[Array, " T"]:
+        """Return E ln π_t (S3)."""
         log_v, log_rest = self._compute_log_sticks(shares)
         before = jnp.concatenate([jnp.zeros(1), jnp.cumsum(log_rest)])
         last = jnp.zeros(shares.shape[1] - len(log_v))
         return jnp.concatenate([log_v, last]) + before[: shares.shape[1]]
 
     def divergence(self, shares: Shares) -> Float[Array, ""]:
+        """Return KL(q(π)‖p(π)) (S4)."""
         a, b = self._free(shares)
         log_v, log_rest = self._compute_log_sticks(shares)
         gained = (a - 1.0) @ log_v + (b - self.concentration) @ log_rest
         return gained - self.log_evidence(shares)
 
     def log_evidence(self, shares: Shares) -> Float[Array, ""]:
+        """Return Σ_t N_t E ln π_t − KL(q(π)‖p(π)), for the best q(π) given N_t."""
         a, b = self._free(shares)
         of_a, of_b, of_both = gammaln(jnp.stack([a, b, a + b]))
         return (of_a + of_b - of_both).sum() + len(a) * jnp.log(self.concentration)
 
     def mean(self, shares: Shares) -> Float[np.ndarray, " T"]:
+        """Return E π_t (S5); they sum to 1."""
         a, b = shares
         left = np.concatenate([np.ones(1), np.cumprod(b / (a + b))[:-1]])
         weights = a / (a + b) * left
         return weights / weights.sum()
 
     def draw(self, rng: np.random.Generator, shares: Shares, n: int) -> Float[np.ndarray, "n T"]:
+        """Return n draws of π from q(π); each sums to 1."""
         a, b = self._free(shares)
         sticks = np.ones((n, shares.shape[1]))
         sticks[:, : len(a)] = rng.beta(a, b, size=(n, len(a)))
@@ -118,7 +89,8 @@ class StickBreaking(eqx.Module):
         return weights / weights.sum(axis=1, keepdims=True)
 
     def _free(self, shares: Shares) -> Shares:
-        return shares[:, :-1] if self.closed else shares
+        """Return (a, b) of the sticks that are not fixed."""
+        return shares[:, :-1]
 
     def _compute_log_sticks(self, shares: Shares) -> tuple[Float[Array, " s"], Float[Array, " s"]]:
         """Return E ln v_t and E ln(1 − v_t) of the sticks that are free (S2)."""
@@ -128,7 +100,7 @@ class StickBreaking(eqx.Module):
 
 
 class FiniteDirichlet(eqx.Module):
-    """The finite mixture: π ~ Dir(α, ..., α).
+    """The finite mixture: π ~ Dir(α, ..., α), with the methods of `StickBreaking` (S6).
 
     Parameters
     ----------
@@ -158,3 +130,7 @@ class FiniteDirichlet(eqx.Module):
 
     def draw(self, rng: np.random.Generator, shares: Shares, n: int) -> Float[np.ndarray, "n T"]:
         return rng.dirichlet(shares[0], size=n)
+
+
+WeightPrior = StickBreaking | FiniteDirichlet
+"""A prior of the mixture weights."""

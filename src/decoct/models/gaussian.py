@@ -51,7 +51,13 @@ class GaussianMean(AbstractConjugate):
         sigma = _numbers(covariance, "covariance")
         self.covariance = _spd(np.atleast_2d(sigma) if sigma.ndim == 0 else sigma, "covariance")
         dim = len(self.covariance)
-        self.prior_mean = _mean(_numbers(prior_mean, "prior_mean"), dim)
+        mean = _numbers(prior_mean, "prior_mean")
+        if mean.shape not in ((), (dim,)):
+            raise ModelError(
+                f"prior_mean has the shape {mean.shape}; the {dim} x {dim} covariance wants "
+                f"({dim},)."
+            )
+        self.prior_mean = np.array(np.broadcast_to(mean, (dim,)))
         prior = _numbers(prior_covariance, "prior_covariance")
         prior = prior * np.eye(dim) if prior.ndim == 0 else prior
         self.prior_covariance = _spd(prior, "prior_covariance", dim)
@@ -121,12 +127,8 @@ class GaussianMean(AbstractConjugate):
 
     def to_dict(self) -> dict[str, Any]:
         """Return ``{"kind": ..., hyper-parameter: value, ...}``, ready for JSON."""
-        return {
-            "kind": self.kind,
-            "covariance": self.covariance.tolist(),
-            "prior_mean": self.prior_mean.tolist(),
-            "prior_covariance": self.prior_covariance.tolist(),
-        }
+        names = ("covariance", "prior_mean", "prior_covariance")
+        return {"kind": self.kind, **{name: getattr(self, name).tolist() for name in names}}
 
 
 def _log_normaliser(chol: Float[Array, "d d"]) -> Float[Array, ""]:
@@ -141,14 +143,6 @@ def _numbers(value: Any, name: str) -> np.ndarray:
     if not np.isfinite(array).all():
         raise ModelError(f"{name} has a value that is not finite.")
     return array
-
-
-def _mean(mean: np.ndarray, dim: int) -> Float[np.ndarray, " d"]:
-    if mean.shape not in ((), (dim,)):
-        raise ModelError(
-            f"prior_mean has the shape {mean.shape}; the {dim} x {dim} covariance wants ({dim},)."
-        )
-    return np.array(np.broadcast_to(mean, (dim,)))
 
 
 def _spd(matrix: np.ndarray, name: str, dim: int | None = None) -> Float[np.ndarray, "d d"]:

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from decoct.errors import ModelError
 from decoct.models.base import Params, RawRows
 from decoct.models.conjugate import AbstractConjugate, gaussian_from_information
-from decoct.models.regression import AbstractRegression, normal_log_density, positive_or_none
+from decoct.models.regression import AbstractRegression, normal_log_density, positive
 from decoct.stats.divergences import HALF_LOG_2PI
 
 
@@ -40,7 +40,7 @@ class LinearRegression(AbstractRegression, AbstractConjugate):
     """
 
     noise_scale: np.ndarray | None = eqx.field(
-        default=None, converter=positive_or_none("noise_scale"), kw_only=True
+        default=None, converter=positive("noise_scale", optional=True), kw_only=True
     )
 
     kind: ClassVar[str] = "linear_regression"
@@ -56,7 +56,8 @@ class LinearRegression(AbstractRegression, AbstractConjugate):
 
     def log_likelihood(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
         """Return log N(y_n | x_n·β, σ²), in nats."""
-        log_noise = self._log_noise(params)
+        noise = self.noise_scale
+        log_noise = params["log_noise"] if noise is None else jnp.log(noise)
         standard = (rows["y"] - rows["x"] @ params["beta"]) * jnp.exp(-log_noise)
         return -0.5 * standard**2 - log_noise - HALF_LOG_2PI
 
@@ -69,9 +70,6 @@ class LinearRegression(AbstractRegression, AbstractConjugate):
     ) -> Float[Array, " n"]:
         noise = self._known_noise()
         return -0.5 * ((rows["y"] - predictor) / noise) ** 2 - jnp.log(noise) - HALF_LOG_2PI
-
-    def _log_noise(self, params: Params) -> Float[Array, ""]:
-        return params["log_noise"] if self.noise_scale is None else jnp.log(self.noise_scale)
 
     def log_prior(self, params: Params) -> Float[Array, ""]:
         """Return Σ_d log N(β_d | 0, s_d²) and, for unknown noise, + log N(log σ | 0, 1)."""

@@ -11,7 +11,6 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from decoct.errors import BadValueError, RowsError
-from decoct.models.base import Params
 from decoct.models.regression import AbstractRegression, number_text
 
 LABELS = "a logistic regression needs the labels 0 and 1, or -1 and 1"
@@ -69,13 +68,6 @@ class LogisticRegression(AbstractRegression):
     """
 
     kind: ClassVar[str] = "logistic_regression"
-
-    def log_likelihood(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
-        """Return −log(1 + exp(−y_n x_n·β)), in nats."""
-        return self.log_likelihood_at(rows["x"] @ params["beta"], rows)
-
-    def design_matrix(self, rows: Mapping[str, Array]) -> Float[Array, "n d"]:
-        return rows["x"]
 
     def log_likelihood_at(
         self, predictor: Float[Array, " n"], rows: Mapping[str, Array]

@@ -14,11 +14,8 @@ from jax.scipy.special import gammaln
 from jaxtyping import Array, Bool, Float
 
 from decoct.errors import BadValueError, ModelError
-from decoct.models.base import Params
 from decoct.models.logistic import log_sigmoid
 from decoct.models.regression import AbstractRegression
-
-LINKS = ("softplus", "log")
 
 TINY = -37.0
 """Predictor below which softplus(η) is e^η in float64."""
@@ -42,8 +39,7 @@ def log_softplus(eta: Float[Array, "..."]) -> Float[Array, "..."]:
 
 @log_softplus.defjvp
 def _log_softplus_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    value, tangent = jax.jvp(_log_softplus_in_parts, primals, tangents)
-    return value, tangent
+    return jax.jvp(_log_softplus_in_parts, primals, tangents)
 
 
 def _log_softplus_in_parts(eta: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -79,15 +75,8 @@ class PoissonRegression(AbstractRegression):
     kind: ClassVar[str] = "poisson_regression"
 
     def __check_init__(self) -> None:
-        if self.link not in LINKS:
+        if self.link not in ("softplus", "log"):
             raise ModelError(f"The link {self.link!r} is unknown; use 'softplus' or 'log'.")
-
-    def log_likelihood(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
-        """Return y_n log r_n − r_n − log y_n!, in nats."""
-        return self.log_likelihood_at(rows["x"] @ params["beta"], rows)
-
-    def design_matrix(self, rows: Mapping[str, Array]) -> Float[Array, "n d"]:
-        return rows["x"]
 
     def log_likelihood_at(
         self, predictor: Float[Array, " n"], rows: Mapping[str, Array]

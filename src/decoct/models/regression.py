@@ -24,24 +24,21 @@ from decoct.stats.divergences import HALF_LOG_2PI
 FEW = 4
 """How many distinct values of the response `AbstractRegression.check` remembers."""
 
-
 SMALLEST = 1e-150
 """Least hyper-parameter whose square can be divided by."""
 
 
-def positive(name: str, max_ndim: int = 0) -> Callable[[Any], np.ndarray]:
+def positive(name: str, *, max_ndim: int = 0, optional: bool = False) -> Callable[[Any], Any]:
     """Return a converter of a hyper-parameter to positive finite float64.
 
-    Parameters
-    ----------
-    name
-        The hyper-parameter, for messages.
-    max_ndim
-        0 for a number, 1 to allow one number per coefficient.
+    ``max_ndim`` is 0 for a number, 1 to allow one number per coefficient; ``optional`` lets None
+    through.
     """
     shape = "a positive finite number" + (" or one per coefficient" if max_ndim else "")
 
-    def convert(value: Any) -> np.ndarray:
+    def convert(value: Any) -> np.ndarray | None:
+        if optional and value is None:
+            return None
         try:
             array = np.array(value, dtype=np.float64)
         except (TypeError, ValueError) as error:
@@ -56,21 +53,10 @@ def positive(name: str, max_ndim: int = 0) -> Callable[[Any], np.ndarray]:
     return convert
 
 
-def positive_or_none(name: str) -> Callable[[Any], np.ndarray | None]:
-    """Return a converter like that of `positive` which lets None through."""
-    convert = positive(name)
-    return lambda value: None if value is None else convert(value)
-
-
-def true_or_false(name: str) -> Callable[[Any], bool]:
-    """Return a converter of a hyper-parameter to bool that guesses nothing."""
-
-    def convert(value: Any) -> bool:
-        if not isinstance(value, bool | np.bool_):
-            raise ModelError(f"{name} must be True or False, not {value!r}.")
-        return bool(value)
-
-    return convert
+def _as_bool(intercept: Any) -> bool:
+    if not isinstance(intercept, bool | np.bool_):
+        raise ModelError(f"intercept must be True or False, not {intercept!r}.")
+    return bool(intercept)
 
 
 def normal_log_density(
@@ -102,9 +88,7 @@ class AbstractRegression(AbstractModel):
     prior_scale: np.ndarray = eqx.field(
         default=1.0, converter=positive("prior_scale", max_ndim=1), kw_only=True
     )
-    intercept: bool = eqx.field(
-        default=False, converter=true_or_false("intercept"), static=True, kw_only=True
-    )
+    intercept: bool = eqx.field(default=False, converter=_as_bool, static=True, kw_only=True)
 
     kind: ClassVar[str]
 
@@ -135,9 +119,6 @@ class AbstractRegression(AbstractModel):
         ModelError
             ``prior_scale`` has one entry per coefficient, but not as many as there are.
         """
-        return {"beta": np.zeros(self._n_coefficients(rows))}
-
-    def _n_coefficients(self, rows: Mapping[str, np.ndarray]) -> int:
         n = rows["x"].shape[1]
         if self.prior_scale.ndim and len(self.prior_scale) != n:
             last = " (the intercept is the last)" if self.intercept else ""
@@ -145,7 +126,15 @@ class AbstractRegression(AbstractModel):
                 f"prior_scale has {len(self.prior_scale)} entries, "
                 f"but the model has {n} coefficients{last}."
             )
-        return n
+        return {"beta": np.zeros(n)}
+
+    def log_likelihood(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
+        """Return f_n at x_n·β, in nats."""
+        return self.log_likelihood_at(rows["x"] @ params["beta"], rows)
+
+    def design_matrix(self, rows: Mapping[str, Array]) -> Float[Array, "n d"] | None:
+        """Return x."""
+        return rows["x"]
 
     def log_prior(self, params: Params) -> Float[Array, ""]:
         """Return Σ_d log N(β_d | 0, s_d²)."""
@@ -160,9 +149,6 @@ class AbstractRegression(AbstractModel):
             A column is missing, of the wrong shape or not numeric; a value is not finite or not a
             possible response. The message names column and row.
         """
-        return {"x": self._design(rows, start), "y": self.encode_response(rows, start)}
-
-    def _design(self, rows: RawRows, start: int | np.ndarray) -> Float[np.ndarray, "n D"]:
         x = numeric(rows, "x", start)
         if x.ndim == 1:
             x = x[:, None]
@@ -174,27 +160,12 @@ class AbstractRegression(AbstractModel):
             x = np.concatenate([x, np.ones((len(x), 1))], axis=1)
         if not x.shape[1]:
             raise RowsError("Column 'x' has no features; give some, or set intercept=True.")
-        return x.astype(np.float64, copy=False)
+        return {"x": x.astype(np.float64, copy=False), "y": self.encode_response(rows, start)}
 
     def encode_response(
         self, rows: RawRows, start: int | np.ndarray = 0, name: str = "y"
     ) -> Float[np.ndarray, " n"]:
-        """Return the response of a chunk as the potentials want it.
-
-        Parameters
-        ----------
-        rows
-            Raw columns.
-        start
-            As in `encode`.
-        name
-            The response's column.
-
-        Raises
-        ------
-        RowsError
-            As in `encode`.
-        """
+        """Return the response alone, the column ``name``; arguments and errors as in `encode`."""
         y = _response(rows, name)
         bad = self._bad(y)
         if bad.any():
@@ -210,19 +181,10 @@ class AbstractRegression(AbstractModel):
         raise self.refusal(name, number_text(value), row)
 
     def check(self, rows: Rows, name: str = "y") -> None:
-        """Refuse a response that no data set of this model could have; one pass over one column.
+        """Refuse a response, the column ``name``, that no data set of this model could have.
 
-        Parameters
-        ----------
-        rows
-            Raw rows.
-        name
-            The response's column.
-
-        Raises
-        ------
-        RowsError
-            The response is constant, or a value of it is impossible; the first such row is named.
+        One pass over that column. Raises `RowsError`: the response is constant, or a value of it is
+        impossible; the first such row is named.
         """
         summary = self._summary(rows, name)
         if summary.bad is not None:
@@ -281,14 +243,9 @@ class AbstractRegression(AbstractModel):
 
 @dataclasses.dataclass(frozen=True)
 class ResponseSummary:
-    """What `AbstractRegression.check` keeps of the response.
+    """The smallest few values of a response, ascending, and number and value of its first bad row.
 
-    Attributes
-    ----------
-    distinct
-        The smallest few values, ascending, bad ones left out.
-    bad
-        Global number and value of the first bad row.
+    Bad values are not among ``distinct``.
     """
 
     distinct: tuple[float, ...]

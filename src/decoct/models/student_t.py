@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 
 from decoct.errors import ModelError
 from decoct.models.base import Params, RawRows
-from decoct.models.regression import AbstractRegression, normal_log_density, positive_or_none
+from decoct.models.regression import AbstractRegression, normal_log_density, positive
 
 SCALES = ("constant", "log-linear")
 
@@ -77,7 +77,9 @@ class StudentTRegression(AbstractRegression):
         ``nu`` or a scale is not positive and finite, or ``scale`` is unknown.
     """
 
-    nu: np.ndarray | None = eqx.field(default=None, converter=positive_or_none("nu"), kw_only=True)
+    nu: np.ndarray | None = eqx.field(
+        default=None, converter=positive("nu", optional=True), kw_only=True
+    )
     scale: str = eqx.field(default="constant", static=True, kw_only=True)
 
     kind: ClassVar[str] = "student_t_regression"
@@ -107,6 +109,9 @@ class StudentTRegression(AbstractRegression):
         u = (rows["y"] - x @ params["beta"]) * jnp.exp(-log_scale) / jnp.sqrt(nu)
         peak = log_gamma_half_step(0.5 * nu) - 0.5 * jnp.log(math.pi * nu)
         return peak - log_scale - 0.5 * (nu + 1.0) * log_one_plus_square(u)
+
+    def design_matrix(self, rows: Mapping[str, Array]) -> None:
+        """Return None: the potentials depend on the scale too."""
 
     def _nu(self, params: Params) -> Float[Array, ""]:
         return jnp.exp(params["log_nu"]) if self.nu is None else jnp.asarray(self.nu)

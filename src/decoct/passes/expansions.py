@@ -181,7 +181,7 @@ def quadratics_of(
     found = find_predictors(model, space, rows)
     if found is not None:
         smoothed, moved = _smooth(found, at), found.along(delta)
-        k = found.shape.count
+        k = found.shape.predictors
         total = jnp.zeros(moved.shape[:2])
         for i in range(k):
             bent = 0.5 * sum(smoothed.bends[:, i, j, None] * moved[:, :, j] for j in range(k))
@@ -242,7 +242,7 @@ def _sum_smoothed(
 
 def _smooth(found: Predictors, at: Expansion) -> _Smoothed:
     """Average potentials and their derivatives in η over N(o_n + B_n μ, B_n C B_nᵀ)."""
-    centre, k = found.at(at.centre), found.shape.count
+    centre, k = found.at(at.centre), found.shape.predictors
     if at.covariance is None:
         covariance = jnp.zeros((len(centre), k, k))
         at_nodes, weights = np.zeros((1, k)), np.ones(1)

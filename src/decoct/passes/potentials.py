@@ -438,7 +438,7 @@ class Potentials:
         """
         if self.predictors is None:
             return points * (1 + 2 * self.likelihood_dim)
-        k = self.predictors.count
+        k = self.predictors.predictors
         nodes = len(node_rule(k)[1]) if smoothed else 1
         return nodes * (k * k + 1) // 2 + self.predictors.width
 

@@ -70,14 +70,14 @@ LINEAR = frozenset(
 class PredictorShape(NamedTuple):
     """k predictors, p shared parameters and K picked ones a row."""
 
-    count: int
+    predictors: int
     shared: int
     picked: int
 
     @property
     def width(self) -> int:
         """Numbers that B_n has for each row."""
-        return self.count * (self.shared + self.picked)
+        return self.predictors * (self.shared + self.picked)
 
 
 @dataclass(frozen=True)
@@ -278,7 +278,7 @@ class _Root(NamedTuple):
     """A value that is one predictor or several, and whether it differs between rows."""
 
     value: _Value
-    count: int
+    width: int
     of_rows: bool
     axis: int
 
@@ -321,9 +321,9 @@ class _Program:
         def potentials(eta: Float[Array, "n k"]) -> Float[Array, " n"]:
             values, begin = dict(given), 0
             for root in roots:
-                part = eta[:, begin : begin + root.count]
+                part = eta[:, begin : begin + root.width]
                 values[root.value] = _as_root(part, root)
-                begin += root.count
+                begin += root.width
             return self.evaluate([self.result], values)[0]
 
         return Predictors(self.phi.shape[0], *found, potentials)
@@ -379,7 +379,7 @@ class _Program:
         known.sort(key=lambda root: root.of_rows)  # stable: those that all rows share come first
         through = {root.value for root in known}
         left = self._dependent([self.phi] if self.phi not in through else [], but=through)
-        if sum(root.count for root in known) > MOST_PREDICTORS or self.result in left - through:
+        if sum(root.width for root in known) > MOST_PREDICTORS or self.result in left - through:
             return None
         return known
 
@@ -571,7 +571,7 @@ def _rows_first(values: Array, n: int) -> Float[Array, "n K"]:
 def _from_root(value: Array, root: _Root, n: int) -> Float[Array, "n j"]:
     if root.of_rows:
         return jnp.moveaxis(value, root.axis, 0).reshape(n, -1)
-    return jnp.broadcast_to(jnp.ravel(value)[None], (n, root.count))
+    return jnp.broadcast_to(jnp.ravel(value)[None], (n, root.width))
 
 
 def _as_root(part: Float[Array, "n j"], root: _Root) -> Array:

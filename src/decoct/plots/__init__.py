@@ -4,11 +4,9 @@ Every function returns a matplotlib ``Figure``: ``figure.savefig(path)``, or, af
 inline``, the last line of a notebook's cell.
 """
 
-from decoct.plots.coreset_scatter import kept_rows
 from decoct.plots.forest import intervals
-from decoct.plots.kl_curve import kl_against_size
-from decoct.plots.methods import comparison
+from decoct.plots.kept import kept_rows, kept_weights
+from decoct.plots.kl_curve import comparison, kl_against_size
 from decoct.plots.page import report_page
-from decoct.plots.weights import kept_weights
 
 __all__ = ["comparison", "intervals", "kept_rows", "kept_weights", "kl_against_size", "report_page"]

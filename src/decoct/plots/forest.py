@@ -10,6 +10,7 @@ import xarray as xr
 
 from decoct.errors import RequestError
 from decoct.plots.style import GREY, assign_styles, figure, style_axes
+from decoct.samplers.summary import scalars
 
 WIDTH = 1.96
 """Half the length of a drawn interval, in standard deviations: 95 % of a normal distribution."""
@@ -70,14 +71,17 @@ def intervals(
     names, centre, spread = checked[reference]
     n, k = len(names), len(checked)
     picture = figure(10.0, 1.6 + 0.1 * n * max(k, 2))
-    left, right = picture.subplots(1, 2, sharey=True, width_ratios=[1.0, 1.0])
+    left, right = picture.subplots(1, 2, sharey=True)
     lines = np.arange(n, dtype=np.float64)
     others = assign_styles(name for name in checked if name != reference)
     for i, name in enumerate(checked):
         colour, marker = others.get(name, ("#000000", "o"))
         _, mean, sd = checked[name]
         y = lines + 0.25 * (i - (k - 1) / 2)
-        _draw(left, y, mean, WIDTH * sd, colour, marker, name)
+        left.errorbar(
+            mean, y, xerr=WIDTH * sd, fmt=marker, markersize=3.5, color=colour, elinewidth=1.6,
+            label=name,
+        )  # fmt: skip
         _draw_clipped(right, y, (mean - centre) / spread, WIDTH * sd / spread, clip, colour, marker)
     style_axes(left, title, unit, "")
     style_axes(right, f"Relative to {reference}", "distance from its mean, posterior sd", "")
@@ -100,28 +104,8 @@ def intervals(
     return picture
 
 
-def _draw(
-    axes: Any,
-    y: np.ndarray,
-    mean: np.ndarray,
-    half: np.ndarray,
-    colour: str,
-    marker: str,
-    name: str,
-) -> None:
-    axes.errorbar(
-        mean, y, xerr=half, fmt=marker, markersize=3.5, color=colour, elinewidth=1.6, label=name
-    )
-
-
 def _draw_clipped(
-    axes: Any,
-    y: np.ndarray,
-    mean: np.ndarray,
-    half: np.ndarray,
-    clip: float,
-    colour: str,
-    marker: str,
+    axes: Any, y: Any, mean: np.ndarray, half: np.ndarray, clip: float, colour: str, marker: str
 ) -> None:
     """Draw intervals inside ± clip; an end beyond becomes an arrowhead at the edge."""
     low, high = mean - half, mean + half
@@ -131,14 +115,16 @@ def _draw_clipped(
     )
     inside = np.abs(mean) <= clip
     axes.plot(mean[inside], y[inside], marker, markersize=3.5, color=colour)
-    for side, beyond in (("<", low < -clip), (">", high > clip)):
-        edge = -clip if side == "<" else clip
+    for side, beyond, edge in (("<", low < -clip, -clip), (">", high > clip, clip)):
         axes.plot(np.full(beyond.sum(), edge), y[beyond], side, markersize=4.0, color=colour)
 
 
 def _check_posterior(name: str, posterior: Any) -> tuple[list[str], np.ndarray, np.ndarray]:
     if isinstance(posterior, xr.DataTree):
-        posterior = _summarise_draws(name, posterior)
+        if "posterior" not in posterior.children:
+            raise RequestError(f"The posterior '{name}' has no group 'posterior'.")
+        found = [(label, z.mean(), z.std(ddof=1)) for label, z in scalars(posterior)]
+        posterior = [[one[i] for one in found] for i in range(3)]
     try:
         labels, mean, sd = posterior
         mean, sd = np.asarray(mean, dtype=np.float64), np.asarray(sd, dtype=np.float64)
@@ -160,27 +146,6 @@ def _check_posterior(name: str, posterior: Any) -> tuple[list[str], np.ndarray, 
             f"'{labels[bad]}'; means are finite and sds positive."
         )
     return labels, mean, sd
-
-
-def _summarise_draws(name: str, draws: xr.DataTree) -> Posterior:
-    """Return names, means and sds of every scalar in the group ``posterior``."""
-    if "posterior" not in draws.children:
-        raise RequestError(f"The posterior '{name}' has no group 'posterior'.")
-    labels, means, sds = [], [], []
-    for variable, values in draws["posterior"].data_vars.items():
-        values = values.transpose("chain", "draw", ...)
-        flat = values.to_numpy().reshape(-1, *values.shape[2:])
-        for at in np.ndindex(*flat.shape[1:]):
-            where = [
-                values.coords[dim].values[i] if dim in values.coords else i
-                for dim, i in zip(values.dims[2:], at, strict=True)
-            ]
-            named = bool(where) and all(isinstance(one, str) for one in where)
-            inside = ", ".join(map(str, where))
-            labels.append(inside if named else f"{variable}[{inside}]" if where else str(variable))
-            means.append(float(flat[:, *at].mean()))
-            sds.append(float(flat[:, *at].std(ddof=1)))
-    return labels, means, sds
 
 
 def _find_reference(

@@ -1,14 +1,20 @@
-"""KL against coreset size, one curve a method."""
+"""KL against coreset size, one curve a method, and against what the build cost."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from decoct.errors import RequestError
-from decoct.plots.style import GREY, assign_styles, figure, style_axes
+from decoct.plots.style import assign_styles, figure, mark_level, style_axes
+
+if TYPE_CHECKING:
+    from decoct.building.comparison import Comparison, Line
+
+ROUNDING = 1e-16
+"""Where KLs of 0 are drawn if there are no others, in nats: what float64 cannot tell from 0."""
 
 
 def kl_against_size(
@@ -60,7 +66,7 @@ def kl_against_size(
     picture = figure(10.0, 6.0)
     axes = picture.add_subplot()
     axes.set(yscale="log")
-    scale_sizes(axes, np.concatenate([sizes for sizes, _ in checked.values()]))
+    _scale_sizes(axes, np.concatenate([sizes for sizes, _ in checked.values()]))
     for (name, (colour, marker)), (sizes, kls) in zip(
         assign_styles(checked).items(), checked.values(), strict=True
     ):
@@ -76,11 +82,7 @@ def kl_against_size(
     axes.relim()  # an error bar would stretch the axis to the logarithm of its place
     axes.autoscale_view()
     if target is not None:
-        axes.axhline(target, color=GREY, linestyle="--", linewidth=1.3)
-        axes.annotate(
-            f"{target:g} nats", (1.0, target), xycoords=("axes fraction", "data"),
-            xytext=(-4, 4), textcoords="offset points", ha="right", color=GREY, fontsize=11,
-        )  # fmt: skip
+        mark_level(axes, target, f"{target:g} nats", "--")
     style_axes(axes, title, "rows kept", "KL(coreset ‖ full), nats")
     axes.legend(fontsize=11, frameon=False)
     return picture
@@ -107,7 +109,7 @@ def _check_curve(name: str, sizes: Any, kls: Any) -> tuple[np.ndarray, np.ndarra
     return x[order], y[order]
 
 
-def scale_sizes(axes: Any, sizes: np.ndarray) -> None:
+def _scale_sizes(axes: Any, sizes: np.ndarray) -> None:
     """Make the axis of sizes logarithmic, from 0 if there is one, and label it in plain digits."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter
 
@@ -124,3 +126,69 @@ def scale_sizes(axes: Any, sizes: np.ndarray) -> None:
         axes.xaxis.set_major_locator(ticks)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     axes.xaxis.set_minor_formatter(NullFormatter())
+
+
+def comparison(result: Comparison) -> Any:
+    """Draw what `decoct.compare` returned.
+
+    Parameters
+    ----------
+    result
+        Methods at several sizes. A method without figures is left out. A KL of 0, which has no
+        place on a logarithmic axis, is drawn on a dotted line below the others, with a label. Where
+        only a lower bound is known (k-hat of 0.7 and more) it is drawn, as an open marker.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    RequestError
+        matplotlib is missing.
+    """
+    picture = figure(11.0, 5.2)
+    left, right = picture.subplots(1, 2, sharey=True)
+    by_method: dict[str, list[Line]] = {}
+    for line in result.lines:
+        if line.kl is not None:
+            by_method.setdefault(line.method, []).append(line)
+    known = [_kl(line) for lines in by_method.values() for line in lines]
+    zero = None  # where KLs of 0 are drawn: a decade below the others
+    if any(kl <= 0.0 for kl in known):
+        zero = min((0.1 * kl for kl in known if kl > 0.0), default=ROUNDING)
+    named = assign_styles(name for name, lines in by_method.items() if lines[0].rows is not None)
+    for name, lines in by_method.items():
+        colour, marker = named.get(name, ("#000000", "*"))
+        sized = [line for line in lines if line.rows is not None]
+        kls = [kl if kl > 0.0 else zero for kl in map(_kl, lines)]
+        if sized:
+            left.plot([line.rows for line in sized], kls, color=colour, linewidth=1.8)
+        for line, kl in zip(lines, kls, strict=True):
+            fill = colour if line.kl_is_known else "none"
+            shape = {"marker": marker, "color": colour, "markerfacecolor": fill, "markersize": 8}
+            if line.rows is not None:
+                left.plot([line.rows], [kl], **shape)
+            right.plot([line.seconds], [kl], **shape, linestyle="none")
+        if not sized:
+            left.axhline(kls[0], color=colour, linestyle="--", linewidth=1.5)
+        right.plot([], [], color=colour, marker=marker, linestyle="none", label=name)
+    right.set_xscale("log")
+    for axes in (left, right):
+        axes.set_yscale("log")
+        if zero is not None:
+            mark_level(axes, zero, "0 (rounding)", ":")
+    _scale_sizes(left, np.array([one.rows for one in result.lines if one.rows is not None]))
+    style_axes(left, f"Of {result.n_rows:,} rows", "rows kept", "KL(coreset ‖ full), nats")
+    style_axes(right, "What the build cost (open: lower bounds of KL)", "seconds of the build", "")
+    picture.legend(
+        *right.get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False
+    )
+    return picture
+
+
+def _kl(line: Line) -> float:
+    """Return the KL of a line with figures, or its lower bound where that is all that is known."""
+    kl = line.kl if line.kl_is_known else line.kl_low
+    assert kl is not None
+    return kl

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from decoct.coreset import Coreset
 from decoct.errors import RequestError
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -17,14 +16,6 @@ GREY = "#6e6e6e"
 
 DPI = 120
 """Ten inches make 1200 pixels."""
-
-
-def require_rows(coreset: Coreset) -> None:
-    """Refuse to draw the rows of a coreset that is a site alone."""
-    if not coreset.size:
-        raise RequestError(
-            "The coreset keeps no row, so there are none to draw: its site stands for all of them."
-        )
 
 
 def figure(width: float = 10.0, height: float = 6.0) -> Any:
@@ -64,3 +55,12 @@ def assign_styles(names: Iterable[str]) -> dict[str, tuple[str, str]]:
     return {
         name: (COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]) for i, name in enumerate(names)
     }
+
+
+def mark_level(axes: Any, level: float, text: str, linestyle: str) -> None:
+    """Draw a grey line at a height, with a label at its right end."""
+    axes.axhline(level, color=GREY, linestyle=linestyle, linewidth=1.3)
+    axes.annotate(
+        text, (1.0, level), xycoords=("axes fraction", "data"),
+        xytext=(-4, 4), textcoords="offset points", ha="right", color=GREY, fontsize=11,
+    )  # fmt: skip

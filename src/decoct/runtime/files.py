@@ -12,9 +12,6 @@ from pathlib import Path
 
 from decoct.errors import RequestError
 
-_RANDOM = "[a-z0-9_]" * 8
-"""Pattern of the characters that `tempfile.mkstemp` puts between its prefix and its suffix."""
-
 _PART = ".part"
 """Ending of a file that is being written, before the suffix of the file it shall become."""
 
@@ -57,7 +54,7 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[str], object
         something is there that is no regular file.
     """
     target = _resolved(Path(path), "The output")
-    temporary: str | None = None
+    temporary = ""
     try:
         handle, temporary = tempfile.mkstemp(
             prefix=f".{target.name}-", suffix=_PART + target.suffix, dir=target.parent
@@ -66,22 +63,26 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[str], object
         write(temporary)
         _settle(temporary)
         os.replace(temporary, target)
-    except OSError as error:
-        _discard(temporary)
-        raise RequestError(_unwritten(target, error)) from error
-    except BaseException:
-        _discard(temporary)
-        raise
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        if not isinstance(error, OSError):
+            raise
+        older = "; the older file is as it was" if target.exists() else ""
+        raise RequestError(
+            f"{target} could not be written ({unwritable(error)}){older}; make room or choose "
+            "another place, then try again."
+        ) from error
 
 
 def remove_parts(path: str | os.PathLike[str]) -> None:
     """Remove what writers of ``path`` left behind who were killed while they wrote.
 
-    Only where no other process is writing. What a writer of ``path-2`` has in
-    hand beside it stays.
+    Only where no other process is writing. What a writer of ``path-2`` has in hand beside it stays.
     """
     target = Path(path)
-    name = f".{glob.escape(target.name)}-{_RANDOM}{_PART}{glob.escape(target.suffix)}"
+    random = "[a-z0-9_]" * 8  # what `tempfile.mkstemp` puts between its prefix and its suffix
+    name = f".{glob.escape(target.name)}-{random}{_PART}{glob.escape(target.suffix)}"
     for part in target.parent.glob(name):
         part.unlink(missing_ok=True)
 
@@ -121,17 +122,3 @@ def _settle(path: str) -> None:
     finally:
         os.close(handle)
     os.chmod(path, 0o666 & ~umask)
-
-
-def _discard(path: str | None) -> None:
-    if path is not None:
-        with contextlib.suppress(OSError):
-            os.unlink(path)
-
-
-def _unwritten(target: Path, error: OSError) -> str:
-    older = "; the older file is as it was" if target.exists() else ""
-    return (
-        f"{target} could not be written ({unwritable(error)}){older}; make room or choose another "
-        "place, then try again."
-    )

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextvars import ContextVar, Token
-from typing import Any, Protocol
+from typing import Any
 
 from decoct.runtime.interrupts import Interrupts
 
@@ -35,24 +35,13 @@ def advance(units: float, unit: str = "rows") -> None:
         bar.advance(units, unit)
 
 
-class HasRows(Protocol):
-    """A table."""
-
-    @property
-    def n_rows(self) -> int: ...
-
-
-def count_rows_of(table: HasRows) -> Callable[[int], None]:
+def count_rows_of(table: Any) -> Callable[[int], None]:
     """Return what counts the rows of a table as they go by.
 
     Those of other tables than the task's, such as a subsample, do not count.
     """
     bar = _open_bar.get()
-    return _ignore if bar is None or bar.total != table.n_rows else bar.advance
-
-
-def _ignore(units: float) -> None:
-    pass
+    return (lambda _: None) if bar is None or bar.total != table.n_rows else bar.advance
 
 
 def clock_time(seconds: float) -> str:
@@ -80,7 +69,7 @@ class ProgressBar:
         self._started = time.monotonic()
         self._progress: Any = None
         self._task: Any = None
-        self._label, self._unit, self._total = "", "rows", 0.0
+        self._label, self._unit, self.total = "", "rows", 0.0
         self._done, self._passes = 0.0, 0
         self._interrupts = Interrupts()
         self._outer: Token[ProgressBar | None] | None = None
@@ -100,15 +89,10 @@ class ProgressBar:
         if kind is None:
             self._interrupts.check()
 
-    @property
-    def total(self) -> float:
-        """Units of the task."""
-        return self._total
-
     def begin(self, label: str, total: float, unit: str = "rows") -> None:
         """Start a new task; see `begin`."""
         self._interrupts.check()
-        self._label, self._total, self._unit = label, total, unit
+        self._label, self.total, self._unit = label, total, unit
         self._done, self._passes = 0.0, 0
         self._renew()
 
@@ -119,9 +103,9 @@ class ProgressBar:
             return
         before = self._done
         self._done += units
-        if self._progress is None or (before == 0.0 and self._done < self._total):
+        if self._progress is None or (before == 0.0 and self._done < self.total):
             self._renew()
-        if self._done >= self._total:
+        if self._done >= self.total:
             self._passes += 1
             self._done = 0.0
             self._renew()
@@ -143,7 +127,7 @@ class ProgressBar:
         number = self._passes + 1 if moving else self._passes
         self._task = self._progress.add_task(
             self._label if number < 2 else f"{self._label}, pass {number}",
-            total=self._total if moving else None,
+            total=self.total if moving else None,
             unit=self._unit,
         )
         self._progress.update(self._task, completed=self._done)

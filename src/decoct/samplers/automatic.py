@@ -22,7 +22,8 @@ MISFIT = 1.0
 class Automatic:
     """Exact, else Laplace q while its k-hat is at most 0.7 and KL(q‖π_w) at most 1 nat, else NUTS.
 
-    Draws of q are resampled in proportion to π_w/q where that KL is above 0.02 nats.
+    Draws of q are resampled in proportion to π_w/q where that KL is above 0.02 nats. Models with
+    likelihood parameters, whose joint mode says little, have NUTS at once.
 
     Attributes
     ----------
@@ -34,6 +35,8 @@ class Automatic:
 
     def draw(self, key: jax.Array, density: WeightedDensity, n: int) -> Draws:
         model = density.model
+        if density.has_likelihood_params:
+            return self.nuts.draw(key, density, n)
         try:
             if isinstance(model, AbstractConjugate) and model.is_conjugate:
                 return Exact().draw(key, density, n)

@@ -43,6 +43,8 @@ class WeightedDensity(eqx.Module):
         The model's starting point; with a site in its own parameters the site's centre.
     site
         s, the quadratic that stands for all other rows, if there is one.
+    draws : (n, D)
+        Draws of a posterior nearby, if there are any, that samplers may learn from.
     """
 
     model: AbstractModel
@@ -52,6 +54,7 @@ class WeightedDensity(eqx.Module):
     shares: Float[Array, " m"]
     start: Float[np.ndarray, " d"]
     site: GaussianSite | None = None
+    draws: Float[np.ndarray, "n D"] | None = None
 
     @classmethod
     @float64
@@ -113,6 +116,12 @@ class WeightedDensity(eqx.Module):
     @property
     def dim(self) -> int:
         return self.space.dim
+
+    @property
+    def has_likelihood_params(self) -> bool:
+        """Whether rows and site depend on φ(θ) other than θ."""
+        params = self.space.unflatten(jnp.asarray(self.start))
+        return self.model.to_likelihood_params(params) is not params
 
     def log_density(self, z: Float[Array, " d"]) -> Float[Array, ""]:
         """Return log π_w(z) up to a constant; pure JAX."""

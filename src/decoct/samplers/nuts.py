@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Float
@@ -15,7 +15,9 @@ from decoct.passes.newton import Mode
 from decoct.runtime.precision import float64
 from decoct.runtime.randomness import host_rng
 from decoct.samplers.base import Draws, WeightedDensity
+from decoct.samplers.centring import Centring
 from decoct.samplers.laplace import JUDGED_AT, Laplace, find_mode, gaussian_at
+from decoct.samplers.units import Units, start_of, units_at
 from decoct.stats.chains import GOOD_KHAT, convergence
 
 FITS = 0.1
@@ -28,6 +30,10 @@ The last window, half of the warm-up, then has five draws a parameter. With fewe
 parameters the matrix is all but singular, and every trajectory runs into the depth limit."""
 
 
+SHORT_RUNS, SHORT_STEPS = 2, 100
+"""Runs that learn the units of a multilevel posterior, and their steps."""
+
+
 @dataclass(frozen=True)
 class NUTS:
     """Hamiltonian Monte Carlo without turns, all chains at once.
@@ -35,7 +41,9 @@ class NUTS:
     Chains start from draws of the Laplace approximation, spread twice as wide, or around the
     model's init where there is none; the mass matrix and step size are adapted in warm-up, as by
     Stan. With a site the parameters are measured in units of that approximation, and where it fits
-    the mass matrix is diagonal.
+    the mass matrix is diagonal. With a site in likelihood parameters units come from short runs,
+    and effects of groups that data say much of are sampled in place of standardised ones
+    (`decoct.samplers.units`); draws are given back in the model's own parameters.
 
     Attributes
     ----------
@@ -80,27 +88,13 @@ class NUTS:
             Told the number of steps done, warm-up included, after every block.
         """
         # here, because importing BlackJAX puts arrays on a device
-        from decoct.samplers.nuts_program import BLOCK, SAMPLING, begin, plan_stages, run
+        from decoct.samplers.nuts_program import BLOCK, SAMPLING, run
 
         start_key, warm_key, run_key = jax.random.split(key, 3)
-        mode = find_mode(density)
-        starts = self._starts(start_key, density, mode)
-        space, is_dense = density, self._is_dense(density.dim)
-        if density.site is not None and mode.status.ok:
-            factor = np.linalg.cholesky(gaussian_at(mode).cov)
-            space = _Whitened(density, mode.z, factor)
-            found = Laplace().draw(start_key, density, JUDGED_AT).info
-            if found["khat"] <= GOOD_KHAT and found["kl"] <= FITS:
-                is_dense = bool(self.dense_mass)
-            starts = np.linalg.solve(factor, (starts - mode.z).T).T
+        space, starts, is_dense = self._begin(start_key, density)
         target, diagonal = self.target_acceptance, not is_dense
-        states, adapted = begin(space, starts, target, diagonal)
-        stages, positions, infos = plan_stages(self.warmup), [], []
-        for first in range(0, len(stages), BLOCK):
-            keys = jax.random.split(jax.random.fold_in(warm_key, first), self.chains)
-            block = stages[first : first + BLOCK]
-            states, adapted, _ = run(space, keys, states, adapted, block, target, diagonal)
-        adapted = adapted.finished()
+        states, adapted, _ = self._adapt(warm_key, space, starts, self.warmup, is_dense)
+        positions, infos = [], []
         if on_block is not None:
             on_block(self.warmup)
         sampling = np.full((BLOCK, 2), [SAMPLING, 0])
@@ -114,8 +108,8 @@ class NUTS:
             if on_block is not None:
                 on_block(min(BLOCK, draws - first))
         z = np.concatenate(positions, axis=1)[:, :draws]
-        if isinstance(space, _Whitened):
-            z = space.centre + z @ space.factor.T
+        if isinstance(space, Units):
+            z = space.parameters_of(z)
         stats = {k: np.concatenate([i[k] for i in infos], axis=1)[:, :draws] for k in infos[0]}
         if not np.isfinite(z).all():
             raise ModelError(
@@ -123,6 +117,66 @@ class NUTS:
                 "and the prior for parameters it does not bound."
             )
         return Draws(z, "nuts", {**convergence(z), **stats})
+
+    def _begin(
+        self, key: jax.Array, density: WeightedDensity
+    ) -> tuple[WeightedDensity | Units, Float[np.ndarray, "chains D"], bool]:
+        """Return the density to sample, where its chains start, and if a full mass matrix pays."""
+        if density.site is not None and density.has_likelihood_params:
+            return (*self._learn_units(key, density), bool(self.dense_mass))
+        mode, is_dense = find_mode(density), self._is_dense(density.dim)
+        starts = self._starts(key, density, mode)
+        if density.site is None or not mode.status.ok:
+            return density, starts, is_dense
+        units = Units(density, mode.z, np.linalg.cholesky(gaussian_at(mode).cov))
+        found = Laplace().draw(key, density, JUDGED_AT).info
+        if found["khat"] <= GOOD_KHAT and found["kl"] <= FITS:
+            is_dense = bool(self.dense_mass)
+        return units, units.units_of(starts), is_dense
+
+    def _learn_units(
+        self, key: jax.Array, density: WeightedDensity
+    ) -> tuple[Units, Float[np.ndarray, "chains D"]]:
+        """Return units learnt from short runs, and where these ended."""
+        centring = Centring.of(density.model, density.space, density.start)
+        if density.draws is not None:
+            units, v = units_at(density, centring, density.draws, len(density.draws))
+            return units, v[np.arange(self.chains) % len(v)]
+        z = start_of(density, centring)[None]
+        units, v = units_at(density, centring, z, 1)
+        v = v + 0.1 * host_rng(key).standard_normal((self.chains, density.dim))
+        for short in range(SHORT_RUNS):
+            run_key = jax.random.fold_in(key, short + 1)
+            _, _, found = self._adapt(run_key, units, v, SHORT_STEPS, False)
+            last = units.parameters_of(found[:, SHORT_STEPS // 2 :: 10])
+            ends = last[:, -1]
+            flat = last.reshape(-1, density.dim)
+            units, _ = units_at(density, centring, flat, len(flat))
+            v = units.units_of(units.coordinates_of(ends))
+        return units, v
+
+    def _adapt(
+        self,
+        key: jax.Array,
+        space: WeightedDensity | Units,
+        starts: Float[np.ndarray, "chains D"],
+        steps: int,
+        is_dense: bool,
+    ) -> tuple[Any, Any, Float[np.ndarray, "chains steps D"]]:
+        """Return states, what was adapted, and the positions of a warm-up."""
+        from decoct.samplers.nuts_program import BLOCK, begin, plan_stages, run
+
+        target, diagonal = self.target_acceptance, not is_dense
+        states, adapted = begin(space, starts, target, diagonal)
+        stages, positions = plan_stages(steps), []
+        for first in range(0, len(stages), BLOCK):
+            keys = jax.random.split(jax.random.fold_in(key, first), self.chains)
+            block = stages[first : first + BLOCK]
+            states, adapted, (position, _) = run(
+                space, keys, states, adapted, block, target, diagonal
+            )
+            positions.append(np.asarray(position))
+        return states, adapted.finished(), np.concatenate(positions, axis=1)[:, :steps]
 
     def _is_dense(self, dim: int) -> bool:
         if self.dense_mass is None:
@@ -138,17 +192,3 @@ class NUTS:
             return density.start + 0.1 * noise
         factor = np.linalg.cholesky(gaussian_at(mode).cov)
         return mode.z + 2.0 * noise @ factor.T
-
-
-class _Whitened(eqx.Module):
-    """A density in units of its Laplace approximation: z = centre + L u.
-
-    With a site the posterior is near that Gaussian, so that trajectories are short in u.
-    """
-
-    density: WeightedDensity
-    centre: Float[np.ndarray, " d"]
-    factor: Float[np.ndarray, "d d"]
-
-    def log_density(self, u):
-        return self.density.log_density(self.centre + self.factor @ u)

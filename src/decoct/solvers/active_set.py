@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from scipy.linalg import qr_delete, solve_triangular  # pyright: ignore[reportAttributeAccessIssue]
 
 INDEPENDENT = 1e-11
@@ -115,7 +115,8 @@ class ActiveSet:
         self.problem = problem
         self.support: list[int] = []
         self.weights = np.zeros(0)
-        self.q = np.zeros((len(problem.target), 0))
+        self._store = np.empty((len(problem.target), 16), order="F")  # Q and room to grow
+        self.q = self._store[:, :0]
         self.r = np.zeros((0, 0))
         self.target = np.zeros(0)
         self.blocked: set[int] = set()
@@ -123,10 +124,6 @@ class ActiveSet:
     @property
     def size(self) -> int:
         return len(self.support)
-
-    @property
-    def vectors(self) -> Float[np.ndarray, "m S"]:
-        return self.problem.unit(self.support)
 
     def residual(self) -> Float[np.ndarray, " S"]:
         """Return b − Vᵀw = b − QQᵀb; the weights are always least squares on the support.
@@ -168,13 +165,6 @@ class ActiveSet:
         self.blocked = set()
         return True
 
-    def result(self) -> tuple[Int[np.ndarray, " m"], Float[np.ndarray, " m"]]:
-        """Return the support in ascending order and its weights in the caller's units."""
-        support = np.array(self.support, dtype=np.int64)
-        order = np.argsort(support)
-        weights = self.weights / self.problem.norms[support] if self.size else self.weights
-        return support[order], weights[order]
-
     def _settle(self) -> None:
         """Lawson-Hanson inner loop: least squares on the support, dropping what turns negative."""
         while self.size:
@@ -205,7 +195,11 @@ class ActiveSet:
         m = self.size
         r = np.zeros((m + 1, m + 1), order="F")
         r[:m, :m], r[:m, m], r[m, m] = self.r, inside + again, distance
-        self.q, self.r = _with_column(self.q, direction), r
+        if self.q.base is not self._store or m == self._store.shape[1]:
+            self._store = np.empty((len(vector), max(16, 2 * m)), order="F")
+            self._store[:, :m] = self.q
+        self._store[:, m] = direction
+        self.q, self.r = self._store[:, : m + 1], r
         self.target = np.append(self.target, direction @ self.problem.target)
         self.support.append(row)
         self.weights = np.append(self.weights, 0.0)
@@ -221,23 +215,3 @@ class ActiveSet:
         self.target = self.q.T @ self.problem.target
         del self.support[position]
         self.weights = np.delete(self.weights, position)
-
-
-def _with_column(matrix: np.ndarray, column: np.ndarray) -> np.ndarray:
-    """Append a column, growing the memory behind a Fortran-ordered matrix by doubling."""
-    rows, m = matrix.shape
-    store = matrix.base
-    grows_in_place = (
-        store is not None
-        and store.ndim == 2
-        and store.flags.f_contiguous
-        and store.shape[0] == rows
-        and store.shape[1] > m
-        and store.ctypes.data == matrix.ctypes.data
-    )
-    if not grows_in_place:
-        store = np.empty((rows, max(16, 2 * m)), order="F")
-        store[:, :m] = matrix
-    assert store is not None
-    store[:, m] = column
-    return store[:, : m + 1]

@@ -7,8 +7,9 @@ row, so that the coreset has at most M rows; that is the default here too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -60,20 +61,6 @@ class Solver(Protocol):
         ...
 
 
-class Iterate(Protocol):
-    """Where an iterative solver stands."""
-
-    @property
-    def size(self) -> int: ...
-
-    @property
-    def loss(self) -> float:
-        """‖b − Σ w_n g_n‖."""
-        ...
-
-    def result(self) -> SparseWeights: ...
-
-
 def collect(steps: Iterable[Any], budget: Budget) -> Path:
     """Run the iterations and keep, for every size M, the best iterate that M allows.
 
@@ -82,7 +69,7 @@ def collect(steps: Iterable[Any], budget: Budget) -> Path:
     """
     kept: dict[int, tuple[float, Any]] = {}
     last = budget.iterations or budget.sizes[-1]
-    for number, iterate in enumerate(_limited(steps, last), start=1):
+    for number, iterate in enumerate(islice(steps, last), start=1):
         progress.advance(1, "picks")
         size, loss = iterate.size, iterate.loss
         allowed = [m for m in budget.sizes if size <= m and (budget.iterations or number <= m)]
@@ -90,13 +77,6 @@ def collect(steps: Iterable[Any], budget: Budget) -> Path:
         result = iterate.result() if better else None
         kept.update(dict.fromkeys(better, (loss, result)))
     return {m: result for m, (_, result) in kept.items()}
-
-
-def _limited(steps: Iterable[Any], count: int) -> Iterator[Any]:
-    for number, step in enumerate(steps, start=1):
-        yield step
-        if number >= count:
-            return
 
 
 class Combination:
@@ -111,14 +91,14 @@ class Combination:
     def __init__(self, problem: UnitVectors) -> None:
         self.problem = problem
         self.sum = np.zeros(len(problem.target))
-        self._place: dict[int, int] = {}
-        self._rows = np.zeros(16, dtype=np.int64)
-        self._alpha = np.zeros(16)
+        self._arrived: list[int] = []
+        self._alpha = np.zeros(len(problem.vectors))
 
     @property
     def rows(self) -> Int[np.ndarray, " m"]:
         """Rows with α > 0, in order of arrival."""
-        return self._rows[self._alpha > 0.0]
+        arrived = np.array(self._arrived, dtype=np.int64)
+        return arrived[self._alpha[arrived] > 0.0]
 
     @property
     def size(self) -> int:
@@ -133,13 +113,11 @@ class Combination:
         return float(np.linalg.norm(self.residual))
 
     def alpha(self, row: int) -> float:
-        return float(self._alpha[self._place[row]]) if row in self._place else 0.0
+        return float(self._alpha[row])
 
     def result(self) -> SparseWeights:
-        places = np.flatnonzero(self._alpha > 0.0)
-        places = places[np.argsort(self._rows[places])]
-        rows = self._rows[places]
-        return SparseWeights(rows, self._alpha[places] / self.problem.norms[rows], self.loss)
+        rows = np.sort(self.rows)
+        return SparseWeights(rows, self._alpha[rows] / self.problem.norms[rows], self.loss)
 
     def scale(self, factor: float) -> None:
         self._alpha *= factor
@@ -147,12 +125,9 @@ class Combination:
 
     def add(self, row: int, amount: float) -> None:
         """Add ``amount`` of a unit row."""
-        place = self._place.setdefault(row, len(self._place))
-        if place == len(self._rows):
-            self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
-            self._alpha = np.concatenate([self._alpha, np.zeros_like(self._alpha)])
-        self._rows[place] = row
-        self._alpha[place] += amount
+        if self._alpha[row] == 0.0 and row not in self._arrived:
+            self._arrived.append(row)
+        self._alpha[row] += amount
         self.sum = self.sum + amount * self.problem.unit(row)
 
     def drop(self, row: int) -> None:

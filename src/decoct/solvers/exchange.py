@@ -15,28 +15,21 @@ changes of H⁻¹, ⟨g_j, ·⟩ and ρ_j², made afresh at every sweep.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
 from decoct.solvers.active_set import ActiveSet, UnitVectors
-from decoct.solvers.nnls import best_row
+from decoct.solvers.nnls import fill
 
 IMPROVES = 3e-4
 """Relative fall of the squared residual below which a swap is not worth its product."""
-
-SWEEP_IMPROVES = 0.005
-"""Relative fall of the squared residual below which another sweep is not worth it."""
 
 DEPENDENT = 1e-9
 """Squared distance to the span of the rest below which a candidate is not considered."""
 
 BLOCK = 64
 """Places judged at once when looking for prospects."""
-
-RESOLVED = 1e-18
-"""Squared residual, relative to ‖b‖², below which rank-one changes are round-off."""
 
 
 def exchange(problem: UnitVectors, support: Sequence[int], sweeps: int) -> ActiveSet:
@@ -52,36 +45,26 @@ def exchange(problem: UnitVectors, support: Sequence[int], sweeps: int) -> Activ
         Most passes over the support.
     """
     best = ActiveSet.spanned_by(problem, support)
-    floor = RESOLVED * float(problem.target @ problem.target)
+    floor = 1e-18 * float(problem.target @ problem.target)  # rank-one changes are round-off below
     for _ in range(sweeps):
-        loss = _squared(best)
+        loss = _squared(best.residual())
         if loss <= floor or not best.size:
             break
         table = _SwapTable(best)
         for place in table.prospects():
             table.try_swap(place)
-        attempt = _filled(ActiveSet.spanned_by(problem, table.support), len(support))
-        if _squared(attempt) >= loss:
+        # places that rows with a vanished weight have left are used
+        attempt = fill(ActiveSet.spanned_by(problem, table.support), size=len(support))
+        if _squared(attempt.residual()) >= loss:
             break
         best = attempt
-        if _squared(best) >= (1.0 - SWEEP_IMPROVES) * loss:
+        if _squared(best.residual()) >= (1.0 - 0.005) * loss:  # another is not worth it
             break
     return best
 
 
-def _squared(active: ActiveSet) -> float:
-    residual = active.residual()
+def _squared(residual: Float[np.ndarray, " S"]) -> float:
     return float(residual @ residual)
-
-
-def _filled(active: ActiveSet, size: int) -> ActiveSet:
-    """Use the places that rows with a vanished weight have left."""
-    while active.size < size:
-        row = best_row(active)
-        if row is None:
-            break
-        active.add(row)
-    return active
 
 
 class _SwapTable:
@@ -94,7 +77,7 @@ class _SwapTable:
         self.problem = active.problem
         vectors = self.problem.vectors
         self.places = np.array(active.support)
-        self.products = np.asfortranarray(vectors @ active.vectors.T)
+        self.products = np.asfortranarray(vectors @ self.problem.unit(active.support).T)
         self.with_target = vectors @ self.problem.target
         self.inverse = active.inverse_gram()
         self.distances = 1.0 - np.square(vectors @ active.q).sum(axis=1)
@@ -105,26 +88,26 @@ class _SwapTable:
     def support(self) -> list[int]:
         return [int(row) for row in self.places if row >= 0]
 
-    def try_swap(self, place: int) -> bool:
+    def try_swap(self, place: int) -> None:
         """Swap the row at ``place`` for the best candidate if the residual falls."""
         if self.places[place] < 0 or not self.inverse[place, place] > 0.0:
-            return False  # emptied by an earlier swap, or round-off has eaten the pivot
+            return  # emptied by an earlier swap, or round-off has eaten the pivot
         along, loses = self._direction(place)
         score = self._scores(along[:, None], np.array([loses]))[:, 0]
         row = int(np.argmax(score))
-        falls = score[row] - loses**2
-        if falls <= IMPROVES * self.loss:
-            return False
-        before = _Snapshot(
-            self.places, self.inverse, self.distances, self.weights.copy(), self.loss
-        )
+        if score[row] - loses**2 <= IMPROVES * self.loss:
+            return
+        before = self.places, self.inverse, self.distances, self.weights.copy()
         self._empty(place, along)
         solved = self._occupy(place, row) and self._solve()
-        if not solved or self._squared_residual() >= before.loss * (1.0 - 0.1 * IMPROVES):
-            self._restore(before)
-            return False
-        self._correlate()
-        return True
+        if solved and _squared(self._residual()) < self.loss * (1.0 - 0.1 * IMPROVES):
+            self._correlate()
+            return
+        changed = np.flatnonzero(self.places != before[0])
+        self.places, self.inverse, self.distances, self.weights = before
+        vectors = self.problem.vectors
+        for one in changed:
+            self.products[:, one] = vectors @ vectors[self.places[one]]
 
     def prospects(self) -> list[int]:
         """Return the places where a swap would pay as things stand, the best first."""
@@ -203,26 +186,7 @@ class _SwapTable:
         taken = self.places >= 0
         return self.problem.target - self.weights[taken] @ self.problem.vectors[self.places[taken]]
 
-    def _squared_residual(self) -> float:
-        residual = self._residual()
-        return float(residual @ residual)
-
     def _correlate(self) -> None:
         residual = self._residual()
-        self.loss = float(residual @ residual)
+        self.loss = _squared(residual)
         self.correlation = self.problem.vectors @ residual
-
-    def _restore(self, before: _Snapshot) -> None:
-        changed = np.flatnonzero(self.places != before.places)
-        self.places, self.inverse, self.distances, self.weights, self.loss = before
-        vectors = self.problem.vectors
-        for place in changed:
-            self.products[:, place] = vectors @ vectors[self.places[place]]
-
-
-class _Snapshot(NamedTuple):
-    places: np.ndarray
-    inverse: np.ndarray
-    distances: np.ndarray
-    weights: np.ndarray
-    loss: float

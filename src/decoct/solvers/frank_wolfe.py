@@ -25,20 +25,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
 from decoct.solvers.active_set import ActiveSet, UnitVectors
 from decoct.solvers.base import STALLED, Budget, Combination, Path, collect
-from decoct.solvers.nnls import SparseWeights, best_row
+from decoct.solvers.nnls import SparseWeights, fill
 
 Variant = Literal["vanilla", "away", "pairwise", "fully_corrective"]
-VARIANTS = ("vanilla", "away", "pairwise", "fully_corrective")
-STEPS = ("exact", "fixed")
-
-ROUNDINGS = 64
-"""Products with the residual that differ by fewer rounding errors than these are equal."""
+VARIANTS = get_args(Variant)
 
 
 @dataclass(frozen=True)
@@ -59,8 +55,8 @@ class FrankWolfe:
     def __post_init__(self) -> None:
         if self.variant not in VARIANTS:
             raise ValueError(f"variant must be one of {', '.join(VARIANTS)}, not {self.variant!r}.")
-        if self.step not in STEPS:
-            raise ValueError(f"step must be one of {', '.join(STEPS)}, not {self.step!r}.")
+        if self.step not in ("exact", "fixed"):
+            raise ValueError(f"step must be one of exact, fixed, not {self.step!r}.")
         if self.step == "fixed" and self.variant != "vanilla":
             raise ValueError(f"The fixed step is for the vanilla variant, not {self.variant!r}.")
 
@@ -105,20 +101,29 @@ def _with_away_vertex(problem: UnitVectors, pairwise: bool) -> Iterator[Combinat
     while not _done(here):
         residual = here.residual
         products = problem.products(residual)
-        row = int(np.argmax(products))
-        away = _away_vertex(here, products, residual)
-        share = here.alpha(away) / sigma
+        enters = int(np.argmax(products))
+        leaves = _away_vertex(here, products, residual)
+        share = here.alpha(leaves) / sigma
+        towards = sigma * problem.unit(enters) - here.sum
+        backwards = here.sum - sigma * problem.unit(leaves)
         if pairwise:
-            towards = sigma * (problem.unit(row) - problem.unit(away))
-            step = min(_line_search(towards, residual), share)
-            moved = step > 0.0
-            if moved:
-                _take(here, away, step * sigma, all_of_it=step >= share)
-                here.add(row, step * sigma)
+            direction, most = sigma * (problem.unit(enters) - problem.unit(leaves)), share
+        elif here.size == 1 or towards @ residual >= backwards @ residual:
+            direction, most, leaves = towards, 1.0, None
         else:
-            moved = _away_or_towards(here, row, away, share, residual)
-        if not moved:
+            direction, most, enters = backwards, share / (1.0 - share), None
+        step = min(_line_search(direction, residual), most)
+        if step <= 0.0:
             return
+        if not pairwise:
+            here.scale(1.0 - step if leaves is None else 1.0 + step)
+        if leaves is not None:  # all of it where the step ends at the boundary
+            if step >= most or step * sigma >= here.alpha(leaves):
+                here.drop(leaves)
+            else:
+                here.add(leaves, -step * sigma)
+        if enters is not None:
+            here.add(enters, step * sigma)
         yield here
 
 
@@ -132,39 +137,8 @@ def _away_vertex(here: Combination, products: np.ndarray, residual: np.ndarray) 
     aligned = products[active]
     rounding = np.finfo(products.dtype).eps * float(np.linalg.norm(residual))
     rounding += np.finfo(np.float64).eps * here.problem.sum_of_norms
-    tied = active[aligned <= aligned.min() + ROUNDINGS * rounding]
+    tied = active[aligned <= aligned.min() + 64 * rounding]
     return int(tied[np.argmax([here.alpha(int(row)) for row in tied])])
-
-
-def _away_or_towards(
-    here: Combination, row: int, away: int, share: float, residual: np.ndarray
-) -> bool:
-    """Take the step with the larger slope; False if neither goes down."""
-    problem, sigma = here.problem, here.problem.sum_of_norms
-    towards = sigma * problem.unit(row) - here.sum
-    backwards = here.sum - sigma * problem.unit(away)
-    if here.size == 1 or towards @ residual >= backwards @ residual:
-        step = min(_line_search(towards, residual), 1.0)
-        if step <= 0.0:
-            return False
-        here.scale(1.0 - step)
-        here.add(row, step * sigma)
-        return True
-    most = share / (1.0 - share)
-    step = min(_line_search(backwards, residual), most)
-    if step <= 0.0:
-        return False
-    here.scale(1.0 + step)
-    _take(here, away, step * sigma, all_of_it=step >= most)
-    return True
-
-
-def _take(here: Combination, row: int, amount: float, all_of_it: bool) -> None:
-    """Take ``amount`` of a row away; exactly all of it where the step ends at the boundary."""
-    if all_of_it or amount >= here.alpha(row):
-        here.drop(row)
-    else:
-        here.add(row, -amount)
 
 
 def _line_search(direction: np.ndarray, residual: np.ndarray) -> float:
@@ -173,7 +147,7 @@ def _line_search(direction: np.ndarray, residual: np.ndarray) -> float:
     return float(direction @ residual) / square if square > 0.0 else 0.0
 
 
-def _done(here: Combination) -> bool:
+def _done(here: Combination | _Hull) -> bool:
     return here.loss <= STALLED * float(np.linalg.norm(here.problem.target))
 
 
@@ -224,16 +198,9 @@ class _Hull:
         )
         if not self.active.add(len(self.rows) - 1):
             return False
-        self._bring_back()
+        # vertices that were dropped on the way may come in again: the hull is that of all chosen
+        fill(self.active)
         return True
-
-    def _bring_back(self) -> None:
-        """Let vertices that were dropped on the way in again: the hull is that of all chosen."""
-        for _ in range(3 * len(self.rows)):
-            dropped = best_row(self.active)
-            if dropped is None:
-                return
-            self.active.add(dropped)
 
     def result(self) -> SparseWeights:
         chosen = np.array([self.rows[i] for i in self.active.support], dtype=np.int64)
@@ -252,6 +219,6 @@ def _fully_corrective(problem: UnitVectors) -> Iterator[_Hull]:
             return
         best = loss
         yield hull
-        if loss <= STALLED * float(np.linalg.norm(problem.target)):
+        if _done(hull):
             return
         row = int(np.argmax(problem.products(hull.residual)))

@@ -25,12 +25,6 @@ from decoct.solvers.active_set import UnitVectors
 from decoct.solvers.base import STALLED, Budget, Combination, Path, collect
 from decoct.solvers.nnls import SparseWeights
 
-STABLE = 1e-14
-"""1 − ⟨a, y⟩² below which the geodesic from y towards a has no direction in double precision."""
-
-NEAR = 0.1
-"""⟨b̂, y⟩ above which ⟨a_n, y⟩ may be had by division."""
-
 
 @dataclass(frozen=True)
 class GIGA:
@@ -50,7 +44,7 @@ class GIGA:
         if along_target[row] <= 0.0:
             return
         here = Geodesic(problem, target, length)
-        here.combination.add(row, 1.0)
+        here.add(row, 1.0)
         here.normalise()
         yield here
         while True:
@@ -58,20 +52,15 @@ class GIGA:
             if kappa <= STALLED:
                 return
             forward = problem.products(direction)
-            sideways = _along_current(problem, here, along_target, kappa, forward)
+            if here.cosine < 0.1:  # too small to divide by
+                sideways = problem.products(here.sum)
+            else:
+                with np.errstate(invalid="ignore"):  # −∞ + ∞ for zero rows, never usable
+                    sideways = (along_target - kappa * forward) / here.cosine
             row = int(np.argmax(_scores(forward, sideways)))
             if not here.step_towards(row):
                 return
             yield here
-
-
-def _along_current(problem, here: Geodesic, along_target, kappa: float, forward) -> np.ndarray:
-    """Return ⟨a_n, y⟩ for every row."""
-    cosine = here.cosine
-    if cosine < NEAR:
-        return problem.products(here.combination.sum)
-    with np.errstate(invalid="ignore"):  # −∞ + ∞ for zero rows, which are never usable
-        return (along_target - kappa * forward) / cosine
 
 
 def _scores(forward: np.ndarray, sideways: np.ndarray) -> np.ndarray:
@@ -81,7 +70,7 @@ def _scores(forward: np.ndarray, sideways: np.ndarray) -> np.ndarray:
     """
     left = np.square(sideways)
     np.subtract(1.0, left, out=left)
-    directionless = ~(left > STABLE)  # zero rows, whose products are −∞ or NaN, among them
+    directionless = ~(left > 1e-14)  # zero rows, whose products are −∞ or NaN, among them
     left[directionless] = np.inf
     np.sqrt(left, out=left)
     with np.errstate(invalid="ignore"):
@@ -90,21 +79,17 @@ def _scores(forward: np.ndarray, sideways: np.ndarray) -> np.ndarray:
     return left
 
 
-class Geodesic:
+class Geodesic(Combination):
     """A unit vector y = Σ α_n a_n, α > 0, on its way to the unit target."""
 
     def __init__(self, problem: UnitVectors, target: np.ndarray, length: float) -> None:
-        self.combination = Combination(problem)
+        super().__init__(problem)
         self.target, self.length = target, length
-
-    @property
-    def size(self) -> int:
-        return self.combination.size
 
     @property
     def cosine(self) -> float:
         """⟨b̂, y⟩."""
-        return float(self.target @ self.combination.sum)
+        return float(self.target @ self.sum)
 
     @property
     def loss(self) -> float:
@@ -113,7 +98,7 @@ class Geodesic:
 
     def geodesic(self) -> tuple[float, Float[np.ndarray, " S"]]:
         """Return κ and the unit tangent c at y towards the target."""
-        y = self.combination.sum
+        y = self.sum
         offset = self.target - (self.target @ y) * y
         offset -= (offset @ y) * y  # twice, for the digits of κ
         kappa = float(np.linalg.norm(offset))
@@ -121,22 +106,22 @@ class Geodesic:
 
     def step_towards(self, row: int) -> bool:
         """Go to the point nearest to the target on the geodesic to a row; False if it is here."""
-        unit, y = self.combination.problem.unit(row), self.combination.sum
+        unit, y = self.problem.unit(row), self.sum
         a_b, y_b, a_y = float(unit @ self.target), self.cosine, float(unit @ y)
         kappa, direction = self.geodesic()
         gain = kappa * float(unit @ direction)  # = ⟨b̂, a⟩ − ⟨b̂, y⟩⟨y, a⟩, without cancellation
         keep = y_b - a_b * a_y
         if gain <= 0.0 or keep < 0.0:
             return False
-        self.combination.scale(keep / (keep + gain))
-        self.combination.add(row, gain / (keep + gain))
+        self.scale(keep / (keep + gain))
+        self.add(row, gain / (keep + gain))
         self.normalise()
         return self.geodesic()[0] < kappa
 
     def normalise(self) -> None:
-        self.combination.scale(1.0 / float(np.linalg.norm(self.combination.sum)))
+        self.scale(1.0 / float(np.linalg.norm(self.sum)))
 
     def result(self) -> SparseWeights:
-        direction = self.combination.result()
+        direction = super().result()
         scale = self.length * self.cosine
-        return SparseWeights(direction.indices, scale * direction.weights, self.loss)
+        return SparseWeights(direction.indices, scale * direction.weights, direction.residual_norm)

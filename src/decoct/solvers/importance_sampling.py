@@ -28,15 +28,13 @@ class ImportanceSampling:
         usable = np.flatnonzero(problem.usable)
         if not len(usable):
             return {}
-        total = problem.sum_of_norms
-        picks = usable[
-            rng.choice(len(usable), size=budget.sizes[-1], p=problem.norms[usable] / total)
-        ]
-        return {m: _weighted(problem, picks[:m], total) for m in budget.sizes}
-
-
-def _weighted(problem: UnitVectors, picks: np.ndarray, total: float) -> SparseWeights:
-    rows, counts = np.unique(picks, return_counts=True)
-    alpha = total * counts / len(picks)
-    residual = problem.target - alpha @ problem.unit(rows)
-    return SparseWeights(rows, alpha / problem.norms[rows], float(np.linalg.norm(residual)))
+        total, largest = problem.sum_of_norms, budget.sizes[-1]
+        odds = problem.norms[usable] / total
+        picks = usable[rng.choice(len(usable), size=largest, p=odds)]
+        path: Path = {}
+        for m in budget.sizes:
+            rows, counts = np.unique(picks[:m], return_counts=True)
+            alpha = total * counts / m
+            residual = float(np.linalg.norm(problem.target - alpha @ problem.unit(rows)))
+            path[m] = SparseWeights(rows, alpha / problem.norms[rows], residual)
+        return path

@@ -71,7 +71,7 @@ class IterativeThresholding:
             if self.debias:
                 new = _debiased(new)
             yield SparseWeights(new.rows, new.weights, float(np.linalg.norm(new.residual)))
-            change = new.minus(now)
+            change = new.plus(now, -1.0)
             length = float(np.linalg.norm(change.weights))
             if length <= self.tolerance * float(np.linalg.norm(new.weights)):
                 return
@@ -101,13 +101,11 @@ class _Sparse:
         weights[np.searchsorted(rows, other.rows)] += factor * other.weights
         return _Sparse(self.problem, rows, weights)
 
-    def minus(self, other: _Sparse) -> _Sparse:
-        return self.plus(other, -1.0)
-
 
 def _stepped(problem: UnitVectors, here: _Sparse, size: int) -> Float[np.ndarray, " n"]:
-    """Return z + μu as a dense vector."""
-    slope = _slope(problem, here.residual)
+    """Return z + μu as a dense vector; u is in the caller's units, 0 for zero rows."""
+    products = problem.products(here.residual)
+    slope = np.where(problem.usable, products, 0.0) * problem.norms
     outside = np.abs(slope)
     outside[here.rows] = -1.0
     count = min(size, len(slope) - len(here.rows))
@@ -116,11 +114,6 @@ def _stepped(problem: UnitVectors, here: _Sparse, size: int) -> Float[np.ndarray
     stepped = _line_search(_Sparse(problem, active, slope[active])) * slope
     stepped[here.rows] += here.weights
     return stepped
-
-
-def _slope(problem: UnitVectors, residual: np.ndarray) -> Float[np.ndarray, " n"]:
-    """Return u = G residual in the caller's units, 0 for zero rows."""
-    return np.where(problem.usable, problem.products(residual), 0.0) * problem.norms
 
 
 def _line_search(direction: _Sparse) -> float:

@@ -18,12 +18,6 @@ from jaxtyping import Float, Int
 
 from decoct.solvers.active_set import ActiveSet, UnitVectors
 
-OPTIMAL = 1e-13
-"""Cosine with the residual below which a row cannot improve the fit."""
-
-EXACT = 1e-15
-"""Residual, relative to the target, below which there is nothing left to fit."""
-
 
 @dataclass(frozen=True)
 class SparseWeights:
@@ -45,8 +39,10 @@ class SparseWeights:
 
     @classmethod
     def of(cls, active: ActiveSet) -> SparseWeights:
-        indices, weights = active.result()
-        return cls(indices, weights, float(np.linalg.norm(active.residual())))
+        """Return an active set's weights in the units of the vectors as they were given."""
+        support = np.array(active.support, dtype=np.int64)
+        order, weights = np.argsort(support), active.weights / active.problem.norms[support]
+        return cls(support[order], weights[order], float(np.linalg.norm(active.residual())))
 
     def dense(self, n: int) -> Float[np.ndarray, " n"]:
         """Return the weights as a vector of length n."""
@@ -62,13 +58,23 @@ def best_row(active: ActiveSet) -> int | None:
     """
     residual = active.residual()
     norm = float(np.linalg.norm(residual))
-    if norm <= EXACT * float(np.linalg.norm(active.problem.target)):
+    if norm <= 1e-15 * float(np.linalg.norm(active.problem.target)):  # nothing is left to fit
         return None
     correlation = active.problem.products(residual)
     correlation[active.support] = -np.inf
     correlation[list(active.blocked)] = -np.inf
     row = int(np.argmax(correlation))
-    return row if correlation[row] > OPTIMAL * norm else None
+    return row if correlation[row] > 1e-13 * norm else None  # by its cosine with the residual
+
+
+def fill(active: ActiveSet, most: int | None = None, size: float = np.inf) -> ActiveSet:
+    """Bring in the best row until none helps, there are ``size``, or ``most`` have come (3 n)."""
+    for _ in range(most or 3 * len(active.problem.vectors)):
+        row = best_row(active) if active.size < size else None
+        if row is None:
+            break
+        active.add(row)
+    return active
 
 
 def nnls(
@@ -96,9 +102,4 @@ def nnls(
         Shapes do not fit, or a number is not finite.
     """
     active = ActiveSet.spanned_by(UnitVectors.scaled(vectors, target), support)
-    for _ in range(max_iterations or 3 * len(vectors)):
-        row = best_row(active)
-        if row is None:
-            break
-        active.add(row)
-    return SparseWeights.of(active)
+    return SparseWeights.of(fill(active, max_iterations))

@@ -7,7 +7,7 @@ asked for can be refined by exchanges (`decoct.solvers.exchange`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,9 +19,6 @@ from decoct.solvers.active_set import ActiveSet, UnitVectors
 from decoct.solvers.base import Budget, Path
 from decoct.solvers.exchange import exchange
 from decoct.solvers.nnls import SparseWeights, best_row
-
-STALLED = 10
-"""Picks in a row without any fall of the residual after which the pursuit ends."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +34,7 @@ class OrthogonalPursuit:
     exchanges: int = 0
 
     def solve(self, problem: UnitVectors, budget: Budget, rng: np.random.Generator) -> Path:
-        largest = budget.sizes[-1]
-        counted = 0
+        counted, largest = 0, budget.sizes[-1]
 
         def count(solution: SparseWeights) -> bool:
             nonlocal counted
@@ -94,9 +90,8 @@ def orthogonal_pursuit(
     """
     if size < 1:
         raise ValueError(f"The size must be at least 1, not {size}.")
-    return pursue(
-        UnitVectors.scaled(vectors, target), size, sizes=sizes, stop=stop, exchanges=exchanges
-    )
+    problem = UnitVectors.scaled(vectors, target)
+    return pursue(problem, size, sizes=sizes, stop=stop, exchanges=exchanges)
 
 
 def pursue(
@@ -108,46 +103,30 @@ def pursue(
     exchanges: int = 0,
 ) -> dict[int, SparseWeights]:
     """Do what `orthogonal_pursuit` does, on rows that are scaled already."""
-    with few_threads(problem.vectors.nbytes):
-        return _pursued(problem, size, sizes, stop, exchanges)
-
-
-def _pursued(
-    problem: UnitVectors,
-    size: int,
-    sizes: Iterable[int],
-    stop: Callable[[SparseWeights], bool] | None,
-    exchanges: int,
-) -> dict[int, SparseWeights]:
     wanted = set(sizes)
     snapshots: dict[int, list[int]] = {}
     path: dict[int, SparseWeights] = {}
-    for active in pursuit_steps(ActiveSet(problem), size):
-        solution = SparseWeights.of(active)
-        known = path.get(active.size)
-        if known is None or solution.residual_norm < known.residual_norm:
-            path[active.size] = solution
-            if active.size in wanted:
-                snapshots[active.size] = list(active.support)
-        if stop is not None and known is None and stop(solution):
-            break
-    for m, support in snapshots.items() if exchanges else ():
-        refined = SparseWeights.of(exchange(problem, support, exchanges))
-        if refined.residual_norm < path[m].residual_norm:
-            path[m] = refined
+    active, stalls, best = ActiveSet(problem), 0, np.inf
+    with few_threads(problem.vectors.nbytes):
+        while active.size < size and stalls < 10:  # picks in a row without a fall
+            row = best_row(active)
+            if row is None:
+                break
+            if not active.add(row):
+                continue
+            solution = SparseWeights.of(active)
+            norm = solution.residual_norm
+            stalls = 0 if norm < best * (1 - 1e-12) else stalls + 1
+            best = min(best, norm)
+            known = path.get(active.size)
+            if known is None or norm < known.residual_norm:
+                path[active.size] = solution
+                if active.size in wanted:
+                    snapshots[active.size] = list(active.support)
+            if stop is not None and known is None and stop(solution):
+                break
+        for m, support in snapshots.items() if exchanges else ():
+            refined = SparseWeights.of(exchange(problem, support, exchanges))
+            if refined.residual_norm < path[m].residual_norm:
+                path[m] = refined
     return path
-
-
-def pursuit_steps(active: ActiveSet, size: int) -> Iterator[ActiveSet]:
-    """Grow ``active`` to ``size`` rows, yielding it after each pick; end when no row helps."""
-    stalls, best = 0, np.inf
-    while active.size < size and stalls < STALLED:
-        row = best_row(active)
-        if row is None:
-            return
-        if not active.add(row):
-            continue
-        norm = float(np.linalg.norm(active.residual()))
-        stalls = 0 if norm < best * (1 - 1e-12) else stalls + 1
-        best = min(best, norm)
-        yield active

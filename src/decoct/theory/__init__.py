@@ -8,9 +8,12 @@ if TYPE_CHECKING:
     from decoct.theory.alignment import Geometry, geometry
     from decoct.theory.bounds import BoundsTable, bounds_report
     from decoct.theory.bounds_for_rows import hilbert_bounds
-    from decoct.theory.hilbert_constant import HilbertBound, hilbert_bound
+    from decoct.theory.hilbert_constant import (
+        HilbertBound,
+        hilbert_bound,
+        hilbert_bound_from_draws,
+    )
     from decoct.theory.information_geometry import Metric, metric
-    from decoct.theory.path_constant import hilbert_bound_from_draws
     from decoct.theory.path_divergence import coreset_path_divergences, path_divergences
     from decoct.theory.predictive import best_log_likelihood, negative_log_likelihood
 
@@ -43,7 +46,7 @@ __getattr__, __dir__ = lazy_names(
         "coreset_path_divergences": "path_divergence",
         "geometry": "alignment",
         "hilbert_bound": "hilbert_constant",
-        "hilbert_bound_from_draws": "path_constant",
+        "hilbert_bound_from_draws": "hilbert_constant",
         "hilbert_bounds": "bounds_for_rows",
         "metric": "information_geometry",
         "negative_log_likelihood": "predictive",

@@ -38,9 +38,7 @@ SAME_SUM = 1e-8
 
 @dataclass(frozen=True, eq=False)
 class Geometry:
-    """The constants that the bounds are made of.
-
-    A vector that is zero has no direction: it is left out of everything but `n_vectors`.
+    """The constants that the bounds are made of; zero vectors enter `n_vectors` alone.
 
     Attributes
     ----------
@@ -127,20 +125,13 @@ def geometry(
     points = units - shares @ units
     squares = np.square(points).sum(axis=1)
     etabar, exact = _diameter(points, np.sqrt(squares))
-    eta = min(
-        float(np.sqrt(shares @ squares)), etabar / np.sqrt(2.0)
-    )  # Lemma A.4, but for rounding
-    nu, whole = _nu(points, etabar)
-    return Geometry(
-        len(vectors), norms, sigma, eta, etabar, exact, nu, whole and exact, _dim(units)
-    )
-
-
-def _nu(points: Float[np.ndarray, "n S"], etabar: float) -> tuple[float | None, bool]:
+    # Lemma A.4, but for rounding
+    eta = min(float(np.sqrt(shares @ squares)), etabar / np.sqrt(2.0))
     radius, whole = _inner_radius(points)
-    if radius is None or etabar == 0.0:
-        return None, False
-    return float(np.sqrt(1.0 - (radius / etabar) ** 2)), whole
+    nu, nu_exact = None, False
+    if radius is not None and etabar > 0.0:
+        nu, nu_exact = float(np.sqrt(1.0 - (radius / etabar) ** 2)), whole and exact
+    return Geometry(len(vectors), norms, sigma, eta, etabar, exact, nu, nu_exact, _dim(units))
 
 
 def _diameter(
@@ -184,14 +175,19 @@ def _inner_radius(points: Float[np.ndarray, "n S"]) -> tuple[float | None, bool]
         return None, False
     inside = points @ axes[:rank].T
     if rank == 1:
-        return _non_negative(min(inside.max(), -inside.min())), True
-    try:
-        return _hull_radius(np.unique(inside, axis=0))
-    except QhullError:
+        radius, whole = float(min(inside.max(), -inside.min())), True
+    else:
+        try:
+            radius, whole = _hull_radius(np.unique(inside, axis=0))
+        except QhullError:
+            return None, False
+    if not whole and radius <= 0.0:
         return None, False
+    # L is inside the hull (Lemma A.5): a negative distance is rounding
+    return max(0.0, radius), whole
 
 
-def _hull_radius(points: Float[np.ndarray, "n k"]) -> tuple[float | None, bool]:
+def _hull_radius(points: Float[np.ndarray, "n k"]) -> tuple[float, bool]:
     """Grow the hull point by point, in an order without pattern, until it is whole or too large."""
     order = np.random.default_rng(0).permutation(len(points))
     done = min(len(points), 4 * points.shape[1])
@@ -202,15 +198,7 @@ def _hull_radius(points: Float[np.ndarray, "n k"]) -> tuple[float | None, bool]:
         done += len(more)
     radius = float(-hull.equations[:, -1].max())
     hull.close()
-    whole = done == len(points)
-    if not whole and radius <= 0.0:
-        return None, False
-    return _non_negative(radius), whole
-
-
-def _non_negative(radius: float) -> float:
-    """L is inside the hull (Lemma A.5): a negative distance is rounding."""
-    return max(0.0, float(radius))
+    return radius, done == len(points)
 
 
 def _dim(units: Float[np.ndarray, "n S"]) -> int:

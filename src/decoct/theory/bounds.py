@@ -1,14 +1,7 @@
 """What theory promises for a Hilbert coreset, as numbers next to the error achieved.
 
-For vectors L_n with sum L, norms σ_n = ‖L_n‖, σ = Σσ_n and L(w) = Σ w_n L_n, the equations are
-those of Campbell & Broderick (2019):
-
-    η̄ = max_{n,m} ‖L_n/σ_n − L_m/σ_m‖                                        (Eq. 3.3)
-    dim, the approximate dimension                                           (Eq. 3.4)
-    η² = 1 − ‖L‖²/σ²,   E‖L(W) − L‖² = σ²η²/M for importance sampling        (Eq. 4.1)
-    ν² = 1 − r²/(σ²η̄²), r the distance from L to the boundary of
-         the convex hull of {σ L_n/σ_n}                                      (Eq. 4.10)
-
+The equations are those of Campbell & Broderick (2019), in the constants σ, η, η̄, ν and dim of
+`alignment`: E‖L(W) − L‖² = σ²η²/M for importance sampling (Eq. 4.1), L(w) = Σ w_n L_n,
 and the bounds on ‖L(w) − L‖ of Theorems 3.2, 4.1, 4.4 and 5.2 and Corollaries 4.2, 4.5 and 4.6,
 each with its equation number below. M counts draws or greedy steps: the coreset has at most M rows.
 
@@ -72,16 +65,8 @@ def inverse_bennett(x: float | np.ndarray) -> Bound:
 def eta_m(geometry: Geometry, size: Sizes, delta: float = 0.05) -> Bound:
     """Return η_M (Eq. 4.3), which falls from at most η̄ to √2 η as M grows.
 
-    η_M = min(η̄, η x^(−½) H⁻¹(x)) with x = η̄² log(1/δ)/(2Mη²).
-
-    Parameters
-    ----------
-    geometry
-        From `geometry`.
-    size
-        M, one or several.
-    delta
-        δ.
+    η_M = min(η̄, η x^(−½) H⁻¹(x)) with x = η̄² log(1/δ)/(2Mη²). Parameters and errors as in
+    `uniform_coreset_bound`.
     """
     sizes, log_odds = _sizes(size), _log_inverse(delta)
     if geometry.eta == 0.0:
@@ -141,19 +126,7 @@ def frank_wolfe_bound(geometry: Geometry, size: Sizes) -> Bound:
     """Return the bound on Frank-Wolfe with exact line search (Theorem 4.4, Eq. 4.11, left side).
 
     σηη̄ν / √(η̄²ν^(−2(M−2)) + η²(M−1)). It grows with ν, so that 1 can stand in for a ν that is not
-    known.
-
-    Parameters
-    ----------
-    geometry
-        From `geometry`.
-    size
-        M ≥ 1, one or several.
-
-    Raises
-    ------
-    RequestError
-        M below 1 or no whole number.
+    known. Parameters and errors as in `uniform_coreset_bound`.
     """
     sizes = _sizes(size)
     if geometry.eta == 0.0:
@@ -290,9 +263,11 @@ class BoundsTable:
     rows: tuple[BoundRow, ...]
 
     def __str__(self) -> str:
-        head = ("M", "method", "bound", "at most", "achieved")
-        cells = [head, *(_cells(row) for row in self.rows)]
-        widths = [max(len(line[column]) for line in cells) for column in range(len(head))]
+        cells = [("M", "method", "bound", "at most", "achieved")]
+        for row in self.rows:
+            achieved = "" if row.achieved is None else f"{row.achieved:.4g}"
+            cells.append((str(row.size), row.method, row.name, f"{row.bound:.4g}", achieved))
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         lines = [
             f"{M:>{widths[0]}}  {method:<{widths[1]}}  {name:<{widths[2]}}  "
             f"{bound:>{widths[3]}}  {achieved:>{widths[4]}}"
@@ -332,65 +307,51 @@ def bounds_report(
     """
     whole = [int(size) for size in np.atleast_1d(_sizes(sizes))]
     table = _bounds(geometry, delta, _count("parts", parts))
-    given = _checked_achieved(achieved or {}, sorted({method for method, _, _ in table}), whole)
-    rows = (
-        BoundRow(M, method, name, float(bound(M)), given[method][at] if method in given else None)
-        for at, M in enumerate(whole)
-        for method, name, bound in table
-    )
-    return BoundsTable(geometry, delta, tuple(rows))
-
-
-def _bounds(g: Geometry, delta: float, parts: int) -> list[tuple[str, str, Callable[[int], Bound]]]:
-    sampling, merged = "importance_sampling", f"{parts} parts"
-    table: list[tuple[str, str, Callable[[int], Bound]]] = [
-        (sampling, "Theorem 3.2 (Eq. 3.5)", lambda M: uniform_coreset_bound(g, M, delta)),
-        (sampling, "expected (Eq. 4.1)", lambda M: expected_importance_sampling_error(g, M)),
-        (sampling, "Theorem 4.1 (Eq. 4.2)", lambda M: importance_sampling_bound(g, M, delta)),
-        (
-            sampling,
-            "Corollary 4.2 (Eq. 4.5)",
-            lambda M: importance_sampling_simple_bound(g, M, delta),
-        ),
-        ("frank_wolfe", "Theorem 4.4 (Eq. 4.11 left)", lambda M: frank_wolfe_bound(g, M)),
-        ("frank_wolfe", "Theorem 4.4 (Eq. 4.11 right)", lambda M: frank_wolfe_simple_bound(g, M)),
-        ("fixed_step", "fixed steps (Eq. 4.12)", lambda M: fixed_step_bound(g, M)),
-    ]
-    if parts > 1:
-        table += [
-            (
-                f"merged_{sampling}",
-                f"Corollary 4.5 (Eq. 4.13), {merged}",
-                lambda M: merged_importance_sampling_bound(g, M, parts, delta),
-            ),
-            (
-                "merged_frank_wolfe",
-                f"Corollary 4.6 (Eq. 4.14), {merged}",
-                lambda M: merged_frank_wolfe_bound(g, M),
-            ),
-        ]
-    return table
-
-
-def _checked_achieved(
-    achieved: Mapping[str, Sequence[float] | np.ndarray], known: Sequence[str], sizes: Sequence[int]
-) -> dict[str, list[float]]:
+    achieved = achieved or {}
     for method, errors in achieved.items():
+        known = sorted({method for method, _, _ in table})
         if method not in known:
             raise RequestError(
                 f"There is no bound for the method '{method}'; choose from {', '.join(known)}."
             )
-        if np.shape(errors) != (len(sizes),):
+        if np.shape(errors) != (len(whole),):
             raise RequestError(
-                f"'{method}' has errors of shape {np.shape(errors)} for {len(sizes)} sizes; "
+                f"'{method}' has errors of shape {np.shape(errors)} for {len(whole)} sizes; "
                 "give one error per size."
             )
-    return {method: [float(error) for error in errors] for method, errors in achieved.items()}
+    rows = (
+        BoundRow(
+            M, method, name, float(bound(M)),
+            float(achieved[method][at]) if method in achieved else None,
+        )
+        for at, M in enumerate(whole)
+        for method, name, bound in table
+    )  # fmt: skip
+    return BoundsTable(geometry, delta, tuple(rows))
 
 
-def _cells(row: BoundRow) -> tuple[str, ...]:
-    achieved = "" if row.achieved is None else f"{row.achieved:.4g}"
-    return (str(row.size), row.method, row.name, f"{row.bound:.4g}", achieved)
+def _bounds(g: Geometry, delta: float, parts: int) -> list[tuple[str, str, Callable[[int], Bound]]]:
+    sampling, greedy, simple = (
+        "importance_sampling",
+        "frank_wolfe",
+        importance_sampling_simple_bound,
+    )
+    table: list[tuple[str, str, Callable[[int], Bound]]] = [
+        (sampling, "Theorem 3.2 (Eq. 3.5)", lambda M: uniform_coreset_bound(g, M, delta)),
+        (sampling, "expected (Eq. 4.1)", lambda M: expected_importance_sampling_error(g, M)),
+        (sampling, "Theorem 4.1 (Eq. 4.2)", lambda M: importance_sampling_bound(g, M, delta)),
+        (sampling, "Corollary 4.2 (Eq. 4.5)", lambda M: simple(g, M, delta)),
+        (greedy, "Theorem 4.4 (Eq. 4.11 left)", lambda M: frank_wolfe_bound(g, M)),
+        (greedy, "Theorem 4.4 (Eq. 4.11 right)", lambda M: frank_wolfe_simple_bound(g, M)),
+        ("fixed_step", "fixed steps (Eq. 4.12)", lambda M: fixed_step_bound(g, M)),
+    ]
+    if parts > 1:
+        name = f"Corollary 4.5 (Eq. 4.13), {parts} parts"
+        merged = merged_importance_sampling_bound
+        table.append((f"merged_{sampling}", name, lambda M: merged(g, M, parts, delta)))
+        name = f"Corollary 4.6 (Eq. 4.14), {parts} parts"
+        table.append((f"merged_{greedy}", name, lambda M: merged_frank_wolfe_bound(g, M)))
+    return table
 
 
 def _sizes(size: Sizes) -> np.ndarray:

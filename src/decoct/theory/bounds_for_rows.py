@@ -76,9 +76,12 @@ def hilbert_bounds(
     >>> all(row.achieved <= row.bound for row in table.rows if row.achieved is not None)
     True
     """
-    kind = _kind(method)
+    kind = _name_method(method)
     potentials = Potentials(model, encoded(as_rows(rows), model))
-    wanted = _checked_sizes(sizes)
+    whole = np.asarray(sizes)
+    if whole.ndim != 1 or not whole.size or whole.dtype.kind not in "iu" or whole.min() < 1:
+        raise RequestError(f"sizes must be whole numbers, each at least 1, not {sizes!r}.")
+    wanted = tuple(int(m) for m in np.unique(whole))
     if not 1 <= parts <= potentials.n_rows:
         raise RequestError(f"parts must be between 1 and {potentials.n_rows}, not {parts}.")
     key = jax.random.fold_in(jax.random.key(seed), 1)  # the driver's first step
@@ -101,14 +104,7 @@ def hilbert_bounds(
     return bounds_report(geometry(space.vectors), wanted, {kind: achieved}, delta, parts)
 
 
-def _checked_sizes(sizes: Sequence[int]) -> tuple[int, ...]:
-    whole = np.asarray(sizes)
-    if whole.ndim != 1 or not whole.size or whole.dtype.kind not in "iu" or whole.min() < 1:
-        raise RequestError(f"sizes must be whole numbers, each at least 1, not {sizes!r}.")
-    return tuple(int(m) for m in np.unique(whole))
-
-
-def _kind(method: Hilbert) -> str:
+def _name_method(method: Hilbert) -> str:
     solver = getattr(method, "solver", None)
     if getattr(method, "iterations", None) is not None:
         raise RequestError("The bounds are for M iterations; leave out iterations=.")

@@ -120,14 +120,8 @@ class ConjugateFamily:
         return Metric(self.factor(self.model, self.columns, at), np.zeros(self.n_rows))
 
 
-@eqx.filter_jit
-def _sufficient(model: AbstractConjugate, columns, weights):
-    return model.sufficient(columns, weights)
-
-
-@eqx.filter_jit
-def _posterior(model: AbstractConjugate, statistics):
-    return model.exact_posterior(statistics)
+_sufficient = eqx.filter_jit(lambda model, columns, weights: model.sufficient(columns, weights))
+_posterior = eqx.filter_jit(lambda model, statistics: model.exact_posterior(statistics))
 
 
 def _gaussian_mean_factor(model: GaussianMean, columns: Columns, at: Gaussian) -> np.ndarray:

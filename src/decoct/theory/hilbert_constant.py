@@ -7,13 +7,15 @@ G has N rows, but a rank r that is often far smaller (D + 1 for `GaussianMean`),
 inverse. λ_max is therefore the largest vᵀG(γ(U))v/vᵀG(ŵ)v over the v with vᵀG(ŵ)v > 0. Where some
 v has vᵀG(ŵ)v = 0 < vᵀG(γ(U))v, no multiple of J bounds anything, and C is infinite. For two members
 of the family this cannot be: π_ŵ and π_γ are positive where the prior is, so that a combination of
-potentials which is constant under one is constant under the other.
+potentials which is constant under one is constant under the other. C is in closed form for some
+models, and is otherwise estimated from draws of π̂ and of the π_γ(U).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import jax
 import numpy as np
 from jaxtyping import Float
 from scipy.integrate import quad
@@ -22,9 +24,17 @@ from decoct.data.base import Rows
 from decoct.errors import RequestError
 from decoct.models.base import AbstractModel
 from decoct.runtime.precision import float64
+from decoct.samplers.base import Sampler
 from decoct.stats.divergences import Gaussian
 from decoct.theory.closed_form_metric import ConjugateFamily
-from decoct.theory.information_geometry import EPS, Metric, hilbert_objective, nonnegative_weights
+from decoct.theory.information_geometry import (
+    EPS,
+    Metric,
+    hilbert_objective,
+    metric,
+    nonnegative_weights,
+)
+from decoct.theory.path_divergence import PosteriorPath, paired_error
 
 OUTSIDE = 1e-8
 """Share of a metric that may lie outside the range of another one by rounding alone."""
@@ -137,6 +147,61 @@ def hilbert_bound(
             "is too far from the path."
         )
     return HilbertBound(float(constant), float(error), objective, True)
+
+
+@float64
+def hilbert_bound_from_draws(
+    model: AbstractModel,
+    rows: Rows | object,
+    weights: np.ndarray,
+    reference: Float[np.ndarray, "..."],
+    *,
+    key: jax.Array,
+    sampler: Sampler | None = None,
+    points: int = 20,
+    draws: int = 1000,
+) -> HilbertBound:
+    """Estimate C and J of Proposition 2 from draws: KL(π_w‖π) + KL(π‖π_w) ≤ C J.
+
+    Both metrics are over all N rows, N × S numbers each. C comes out too large when S is not many
+    times the rank of the metric: see `largest_ratio`. `hilbert_bound` is exact where there are
+    closed forms.
+
+    Parameters
+    ----------
+    reference : (S, d)
+        Draws of the weighting distribution π̂ in unconstrained space, more of them than rows.
+
+    Other parameters as for `path_divergences`, with ``points`` in all.
+
+    Raises
+    ------
+    RequestError
+        As for `path_divergences`; or the reference draws do not fit the model, or are too few to
+        see the range of their metric.
+    ModelError, RowsError
+        As for `path_divergences`.
+    """
+    path = PosteriorPath.of(model, rows, weights, sampler)
+    draws_of_reference, dim = np.asarray(reference, dtype=np.float64), path.potentials.dim
+    shape = draws_of_reference.shape
+    if len(shape) != 2 or shape[0] < 2 or shape[1] != dim:
+        raise RequestError(
+            f"The reference draws have the shape {shape}; (S, {dim}) is wanted, with at "
+            "least two draws."
+        )
+    at_reference = metric(path.vectors(draws_of_reference))
+    seen = MetricRange.of(at_reference)
+    ratios = np.array(
+        [
+            seen.largest_ratio(metric(path.vectors(drawn.flat[:draws])))
+            for _, drawn in path.points("symmetrised", key, points, draws)
+        ]
+    )
+    objective = hilbert_objective(at_reference, path.weights)
+    if not np.isfinite(ratios).all():
+        return HilbertBound(np.inf, 0.0, objective, False)
+    return HilbertBound(float(ratios.mean()), paired_error(ratios), objective, False)
 
 
 @dataclass(frozen=True, eq=False)

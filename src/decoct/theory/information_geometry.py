@@ -136,12 +136,11 @@ def metric(vectors: Float[np.ndarray, "..."]) -> Metric:
     if not np.isfinite(vectors).all():
         row, draw = np.argwhere(~np.isfinite(vectors))[0]
         raise RequestError(f"The potential of row {row} at draw {draw} is {vectors[row, draw]}.")
-    n_draws = vectors.shape[1]
+    S = vectors.shape[1]
     # From the first draw, so that a constant potential is exactly 0.
     centred = vectors - vectors[:, :1]
     centred -= centred.mean(axis=1, keepdims=True)
-    largest = np.abs(vectors).max(axis=1)
-    return Metric(centred / np.sqrt(n_draws - 1), ROUNDING * largest, n_draws)
+    return Metric(centred / np.sqrt(S - 1), ROUNDING * np.abs(vectors).max(axis=1), S)
 
 
 def residual_correlations(at: Metric, weights: np.ndarray) -> Float[np.ndarray, " n"]:
@@ -170,25 +169,14 @@ def residual_correlations(at: Metric, weights: np.ndarray) -> Float[np.ndarray, 
 def hilbert_objective(reference: Metric, weights: np.ndarray) -> float:
     """Return J_ŵ(w) = Var_ŵ[Σ(1 − w_n)f_n] = ‖1 − w‖²_ŵ, in nats² (Eq. 3, 16).
 
-    Parameters
-    ----------
-    reference
-        G(ŵ) over all rows.
-    weights : (n,)
-        w.
+    The reference is G(ŵ) over all n rows, the weights (n,) are w.
     """
     weights = per_row("The vector of weights", weights, reference.n_rows)
     return reference.norm(1.0 - weights) ** 2
 
 
 def per_row(what: str, values: np.ndarray, n_rows: int) -> Float[np.ndarray, " n"]:
-    """Return one finite number per row.
-
-    Raises
-    ------
-    RequestError
-        The shape is another, or a number is not finite; the message names it.
-    """
+    """Return one finite number per row, or say what is wrong with ``what``."""
     values = np.asarray(values, dtype=np.float64)
     if values.shape != (n_rows,):
         raise RequestError(

@@ -15,31 +15,40 @@ and by Taylor's theorem with the remainder as an integral
 refute. No factor belongs to the third (Eq. 49), as printed.
 
 h″ is estimated by the sample variance of D at draws of π_γ(t), so that every estimate is ≥ 0, and
-unbiased where the draws are independent and exact. Every π_γ(t) is a posterior over all N rows:
-this is for tables where sampling from it is affordable. Unlike estimates from draws of π_w alone,
-it needs no importance weights, and so works however far π_w is from π.
+unbiased where the draws are independent and exact. Times are drawn two in each of P/2 strata of
+equal probability. Every π_γ(t) is a posterior over all N rows: this is for tables where sampling
+from it is affordable. Unlike estimates from draws of π_w alone, it needs no importance weights, and
+so works however far π_w is from π.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Literal
 
 import jax
 import numpy as np
 from jaxtyping import Float
 
-from decoct.data.base import Rows
+from decoct.coreset import Coreset
+from decoct.data.arrays import ArrayRows
+from decoct.data.base import Columns, Rows
 from decoct.data.encoded import encoded
 from decoct.data.tables import rows as as_rows
-from decoct.data.verified_rows import differs, other_table
+from decoct.data.verified_rows import differing_column, differs, other_table
 from decoct.errors import RequestError
 from decoct.models.base import AbstractModel
+from decoct.passes.potentials import Potentials
 from decoct.runtime.precision import float64
-from decoct.samplers.base import Sampler
+from decoct.runtime.randomness import host_rng
+from decoct.samplers.automatic import Automatic
+from decoct.samplers.base import Draws, Sampler, WeightedDensity
 from decoct.stats.chains import MIXED_RHAT, USABLE_KHAT
-from decoct.theory.posterior_path import Kind, PosteriorPath, paired_error
+from decoct.theory.information_geometry import nonnegative_weights
+
+Kind = Literal["reverse", "forward", "symmetrised"]
+"""Of times: Beta(1, 2), Beta(2, 1) and Unif[0, 1]."""
 
 FACTOR: dict[Kind, float] = {"reverse": 0.5, "forward": 0.5, "symmetrised": 1.0}
 """What E Var_γ(T)[D] is multiplied by: the mass of 1 − t, t and 1 on [0, 1]."""
@@ -90,7 +99,7 @@ class PathEstimate:
         return None
 
     def __str__(self) -> str:
-        return f"{self.value:.4g} ± {self.se:.2g} nats{_doubt(self)}"
+        return f"{self.value:.4g} ± {self.se:.2g} nats{_tell_doubt(self)}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,58 +118,24 @@ class PathDivergences:
         Where they come from, by name.
     """
 
+    reverse: float
+    reverse_se: float
+    forward: float
+    forward_se: float
+    symmetrised: float
+    symmetrised_se: float
     estimates: Mapping[Kind, PathEstimate]
 
-    @property
-    def reverse(self) -> float:
-        return self.estimates["reverse"].value
-
-    @property
-    def reverse_se(self) -> float:
-        return self.estimates["reverse"].se
-
-    @property
-    def forward(self) -> float:
-        return self.estimates["forward"].value
-
-    @property
-    def forward_se(self) -> float:
-        return self.estimates["forward"].se
-
-    @property
-    def symmetrised(self) -> float:
-        return self.estimates["symmetrised"].value
-
-    @property
-    def symmetrised_se(self) -> float:
-        return self.estimates["symmetrised"].se
-
     def __str__(self) -> str:
-        parts = self.estimates
-        doubts = {_doubt(part) for part in parts.values()} - {""}
+        one = self.estimates["reverse"]
+        doubts = {_tell_doubt(each) for each in self.estimates.values()}
         return (
             f"KL(coreset‖full) = {self.reverse:.4g} ± {self.reverse_se:.2g} nats, "
             f"KL(full‖coreset) = {self.forward:.4g} ± {self.forward_se:.2g}, "
             f"their sum = {self.symmetrised:.4g} ± {self.symmetrised_se:.2g} "
-            f"({parts['reverse'].points} points of the path each, {parts['reverse'].draws} draws "
-            f"a point){''.join(sorted(doubts))}"
+            f"({one.points} points of the path each, {one.draws} draws a point)"
+            f"{''.join(sorted(doubts))}"
         )
-
-
-@runtime_checkable
-class WeightedRows(Protocol):
-    """What is asked of a `decoct.Coreset` here (it lives a floor above)."""
-
-    @property
-    def model(self) -> AbstractModel: ...
-    @property
-    def indices(self) -> Any: ...
-    @property
-    def weights(self) -> Any: ...
-    @property
-    def rows(self) -> Mapping[str, Any]: ...
-    @property
-    def n_rows(self) -> int: ...
 
 
 @float64
@@ -228,7 +203,7 @@ def path_divergences(
     True
     """
     path = PosteriorPath.of(model, rows, weights, sampler)
-    return _divergences(path, key, points, draws)
+    return _estimate_all(path, key, points, draws)
 
 
 @float64
@@ -259,7 +234,7 @@ def path_divergence(
 
 @float64
 def coreset_path_divergences(
-    coreset: WeightedRows,
+    coreset: Coreset,
     rows: Rows | object,
     *,
     key: jax.Array,
@@ -280,56 +255,131 @@ def coreset_path_divergences(
     rows is a `RequestError`.
     """
     table = encoded(as_rows(rows), coreset.model)
-    _require_same_rows(coreset, table)
+    if coreset.n_rows != table.n_rows:
+        raise RequestError(
+            f"The coreset was built from {coreset.n_rows} rows, this table has {table.n_rows}."
+        )
+    kept = coreset.model.encode(coreset.rows, coreset.indices)
+    differing = differing_column(kept, table.take(coreset.indices))
+    if differing is not None:
+        raise RequestError(other_table(differs(differing)))
     weights = np.zeros(table.n_rows)
     weights[coreset.indices] = coreset.weights
-    return _divergences(
-        PosteriorPath.of(coreset.model, table, weights, sampler), key, points, draws
-    )
+    path = PosteriorPath.of(coreset.model, table, weights, sampler)
+    return _estimate_all(path, key, points, draws)
 
 
-def _divergences(path: PosteriorPath, key: jax.Array, points: int, draws: int) -> PathDivergences:
+def _estimate_all(path: PosteriorPath, key: jax.Array, points: int, draws: int) -> PathDivergences:
     keys = zip(FACTOR, jax.random.split(key, len(FACTOR)), strict=True)
-    return PathDivergences({kind: _estimate(path, kind, k, points, draws) for kind, k in keys})
+    found: dict[Kind, PathEstimate] = {
+        kind: _estimate(path, kind, k, points, draws) for kind, k in keys
+    }
+    back, ahead, both = found["reverse"], found["forward"], found["symmetrised"]
+    return PathDivergences(back.value, back.se, ahead.value, ahead.se, both.value, both.se, found)
 
 
 def _estimate(
     path: PosteriorPath, kind: Kind, key: jax.Array, points: int, draws: int
 ) -> PathEstimate:
-    times, variances, names, infos = [], [], set(), []
-    for t, drawn in path.points(kind, key, points, draws):
+    times, variances, drawn = [], [], []
+    for t, here in path.points(kind, key, points, draws):
         times.append(t)
-        variances.append(path.difference(drawn.flat[:draws]).var(ddof=1))
-        names.add(drawn.sampler)
-        infos.append(drawn.info)
+        variances.append(path.difference(here.flat[:draws]).var(ddof=1))
+        drawn.append(here)
     found = np.array(variances)
+    khat, rhat = (
+        max((float(one.info[name]) for one in drawn if name in one.info), default=None)
+        for name in ("khat", "rhat")
+    )
     return PathEstimate(
         FACTOR[kind] * float(found.mean()),
         FACTOR[kind] * paired_error(found),
         np.array(times),
         found,
         draws,
-        tuple(sorted(names)),
-        _worst(infos, "khat"),
-        _worst(infos, "rhat"),
+        tuple(sorted({one.sampler for one in drawn})),
+        khat,
+        rhat,
     )
 
 
-def _worst(infos: list[dict[str, Any]], name: str) -> float | None:
-    reported = [float(info[name]) for info in infos if name in info]
-    return max(reported, default=None)
-
-
-def _doubt(estimate: PathEstimate) -> str:
+def _tell_doubt(estimate: PathEstimate) -> str:
     return "" if estimate.doubt is None else f"; doubtful: {estimate.doubt}"
 
 
-def _require_same_rows(coreset: WeightedRows, table: Rows) -> None:
-    if coreset.n_rows != table.n_rows:
-        raise RequestError(
-            f"The coreset was built from {coreset.n_rows} rows, this table has {table.n_rows}."
+@dataclass(frozen=True, eq=False)
+class PosteriorPath:
+    """The posteriors between a coreset and all rows, γ(t) = (1 − t)w + t 1."""
+
+    potentials: Potentials
+    columns: Columns
+    weights: Float[np.ndarray, " N"]
+    kept: Columns
+    sampler: Sampler
+
+    @classmethod
+    def of(
+        cls,
+        model: AbstractModel,
+        rows: Rows | object,
+        weights: np.ndarray,
+        sampler: Sampler | None,
+    ) -> PosteriorPath:
+        table = encoded(as_rows(rows), model)
+        weights = nonnegative_weights(weights, table.n_rows)
+        columns = table.take(np.arange(table.n_rows))
+        kept = np.flatnonzero(weights)
+        return cls(
+            Potentials(model, ArrayRows(columns)),
+            columns,
+            weights,
+            {name: column[kept] for name, column in columns.items()},
+            Automatic() if sampler is None else sampler,
         )
-    kept = coreset.model.encode(coreset.rows, coreset.indices)
-    for name, column in table.take(coreset.indices).items():
-        if not np.array_equal(column, kept[name]):
-            raise RequestError(other_table(differs(name)))
+
+    def points(
+        self, kind: Kind, key: jax.Array, points: int, draws: int
+    ) -> Iterator[tuple[float, Draws]]:
+        """Yield each time and draws of π_γ(t)."""
+        if draws < 2:
+            raise RequestError(f"draws is {draws}; a variance needs at least 2 at each point.")
+        time_key, draw_key = jax.random.split(key)
+        for i, t in enumerate(path_times(kind, points, host_rng(time_key))):
+            weights = (1.0 - t) * self.weights + t
+            density = WeightedDensity.of(self.potentials.model, self.columns, weights)
+            yield float(t), self.sampler.draw(jax.random.fold_in(draw_key, i), density, draws)
+
+    def difference(self, z: Float[np.ndarray, "S d"]) -> Float[np.ndarray, " S"]:
+        """Return D = Σ (1 − w_n) f_n at draws."""
+        totals = self.potentials.totals(z)
+        weights = self.weights[self.weights > 0.0]
+        return totals - weights @ self.potentials.vectors(self.kept, z) if len(weights) else totals
+
+    def vectors(self, z: Float[np.ndarray, "S d"]) -> Float[np.ndarray, "N S"]:
+        return self.potentials.vectors(self.columns, z)
+
+
+def path_times(kind: Kind, points: int, rng: np.random.Generator) -> Float[np.ndarray, " P"]:
+    """Return times of Beta(1, 2), Beta(2, 1) or Unif[0, 1], two in each of P/2 equal strata.
+
+    Each is uniform in its stratum of the distribution function, so that averages over the times
+    are unbiased.
+    """
+    if points < 4 or points % 2:
+        raise RequestError(
+            f"points is {points}; an even number is wanted, at least 4: two in each stratum."
+        )
+    strata = points // 2
+    u = ((np.arange(strata)[:, None] + rng.random((strata, 2))) / strata).ravel()
+    if kind == "reverse":
+        return 1.0 - np.sqrt(1.0 - u)
+    return np.sqrt(u) if kind == "forward" else u
+
+
+def paired_error(values: Float[np.ndarray, " P"]) -> float:
+    """Return the standard error of the mean of a stratified sample, two values a stratum.
+
+    √(Σ_k (a_k − b_k)²/4)/K over K strata; its square is unbiased.
+    """
+    differences = values[0::2] - values[1::2]
+    return float(np.linalg.norm(differences)) / len(values)

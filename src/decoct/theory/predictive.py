@@ -112,10 +112,12 @@ def best_log_likelihood(
     """
     potentials = Potentials(model, encoded(as_rows(rows), model))
     n, start = potentials.n_rows, potentials.space.flatten(potentials.initial)
-    scale = _curvature_scale(potentials.curvature(start))
+    diagonal = np.abs(np.diag(potentials.curvature(start).hessian))
+    # any positive number where the likelihood is flat
+    scale = np.where(diagonal > 0.0, diagonal, float(diagonal.max()) or 1.0)
     z, reached = start, []
     for ridge in RIDGES:
-        z = _ridge_mode(potentials, start, ridge * scale, z)
+        z = _find_ridge_mode(potentials, start, ridge * scale, z)
         reached.append(float(potentials.totals(z[None])[0]) / n)
         gains = np.diff(reached[-3:])
         if len(gains) == 2 and gains.max() < tolerance:
@@ -126,13 +128,7 @@ def best_log_likelihood(
     )
 
 
-def _curvature_scale(at_start: Curvature) -> Float[np.ndarray, " d"]:
-    """Return |diag ∇²L|, and any positive number where the likelihood is flat."""
-    diagonal = np.abs(np.diag(at_start.hessian))
-    return np.where(diagonal > 0.0, diagonal, float(diagonal.max()) or 1.0)
-
-
-def _ridge_mode(
+def _find_ridge_mode(
     potentials: Potentials,
     centre: Float[np.ndarray, " d"],
     ridge: Float[np.ndarray, " d"],

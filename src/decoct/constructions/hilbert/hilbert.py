@@ -36,7 +36,7 @@ from decoct.errors import RequestError
 from decoct.passes.embeddings import Embedding, as_embedding
 from decoct.passes.pools import Pool
 from decoct.runtime import progress
-from decoct.runtime.checks import is_whole
+from decoct.runtime.checks import checked_whole
 from decoct.runtime.precision import float64
 from decoct.runtime.randomness import host_rng
 from decoct.solvers.active_set import UnitVectors
@@ -56,11 +56,9 @@ DOUBLE_BYTES = 2**30
 HELD_OUT = 100
 """Fewest draws at which the KL is predicted."""
 
-NORMS = ("l2", "fisher")
-
 
 class Space(NamedTuple):
-    """The candidate rows as vectors, and the sum over all rows.
+    """The candidate rows as vectors v_n, and the sum over all rows.
 
     Attributes
     ----------
@@ -71,7 +69,7 @@ class Space(NamedTuple):
     target : (S,)
         Σ_n v_n over all N rows.
     sum_of_norms
-        Σ_n ‖v_n‖ over all rows where ``vectors`` has only some of them, else None.
+        Σ_n ‖v_n‖ over all rows where ``vectors`` has only some of them.
     """
 
     pool: Pool
@@ -120,16 +118,12 @@ class Hilbert(OneStep):
     def __post_init__(self) -> None:
         if isinstance(self.solver, type) or not hasattr(self.solver, "solve"):
             raise RequestError(f"solver must be one of decoct.solvers, not {self.solver!r}.")
-        if self.norm not in NORMS:
-            raise RequestError(f"norm must be one of {', '.join(NORMS)}, not {self.norm!r}.")
-        for name, least in (("draws", 2), ("pool", 1), ("iterations", 1)):
-            value = getattr(self, name)
-            if value is None and name != "draws":
-                continue
-            if not is_whole(value, least):
-                raise RequestError(
-                    f"{name} must be a whole number, at least {least}, not {value!r}."
-                )
+        if self.norm not in ("l2", "fisher"):
+            raise RequestError(f"norm must be one of l2, fisher, not {self.norm!r}.")
+        checked_whole("draws", self.draws, 2)
+        for name in ("pool", "iterations"):
+            if getattr(self, name) is not None:
+                checked_whole(name, getattr(self, name), 1)
         object.__setattr__(self, "weighting", as_weighting(self.weighting))
         if self.exact and not isinstance(self.weighting, FullLaplace):
             raise RequestError(
@@ -146,14 +140,15 @@ class Hilbert(OneStep):
         progress.begin("solving", self.iterations or problem.size, "picks")
         budget = Budget(problem.sizes, self.iterations)
         path = self.solver.solve(unit, budget, host_rng(jax.random.fold_in(key, 1)))
-        chosen = self._chosen(problem, space.pool, path)
-        chosen = predicted(problem, chosen, held_out)
-        last = chosen[-1]
+        chosen = judge(problem, space.pool, path, held_out)
+        last, length = chosen[-1], float(np.linalg.norm(space.target))
+        known = problem.size in path and length > 0.0
         numbers = {
             "draws": space.vectors.shape[1],
             "pool": len(space.pool.indices),
             "rows": last.selection.size,
-            "relative_error": self._relative_error(problem, path, space.target),
+            # ‖Σ f_n − Σ w_n f_n‖/‖Σ f_n‖ in the norm, for the largest size
+            "relative_error": path[problem.size].residual_norm / length if known else None,
             "predicted_kl": last.predicted_kl,
         }
         return OneStepState(chosen), StepInfo(f"{last.selection.size} rows", numbers)
@@ -178,22 +173,17 @@ class Hilbert(OneStep):
     ) -> tuple[Space, Float[np.ndarray, "T d"] | None]:
         """Return the rows as vectors, and draws that had no part in it to judge by."""
         weighting_key, pool_key = jax.random.split(key)
-        fit, held_out = self._draws(weighting_key, problem)
-        at = self._embedding(weighting_key, problem, fit)
-        return self._embed(pool_key, problem, at), held_out
-
-    def _draws(
-        self, key: jax.Array, problem: Problem
-    ) -> tuple[Float[np.ndarray, "S d"], Float[np.ndarray, "T d"] | None]:
-        """Return draws to fit at, and draws to judge at where π̂ can supply more."""
         weighting: Weighting = self.weighting
         if isinstance(weighting, Given):
-            return weighting.draw(key, problem.potentials, self.draws), None
-        extra = max(HELD_OUT, self.draws // 5)
-        draws = weighting.draw(key, problem.potentials, self.draws + extra)
-        # Chains come one after the other; mixed up, both parts see all of them.
-        order = host_rng(jax.random.fold_in(key, 1)).permutation(len(draws))
-        return draws[order[: self.draws]], draws[order[self.draws :]]
+            fit, held_out = weighting.draw(weighting_key, problem.potentials, self.draws), None
+        else:
+            extra = max(HELD_OUT, self.draws // 5)
+            draws = weighting.draw(weighting_key, problem.potentials, self.draws + extra)
+            # Chains come one after the other; mixed up, both parts see all of them.
+            order = host_rng(jax.random.fold_in(weighting_key, 1)).permutation(len(draws))
+            fit, held_out = draws[order[: self.draws]], draws[order[self.draws :]]
+        at = self._embedding(weighting_key, problem, fit)
+        return self._embed(pool_key, problem, at), held_out
 
     @float64
     def _embedding(
@@ -222,50 +212,34 @@ class Hilbert(OneStep):
             )
         found = potentials.one_pass(at, most, key)
         vectors = at.vectors(potentials.vectors(found.pool.rows, at)).astype(dtype, copy=False)
-        norms = found.norm_sum * at.scale
-        return Space(found.pool, vectors, at.vectors(found.totals), norms)
-
-    def _chosen(self, problem: Problem, pool: Pool, path: Path) -> tuple[SizedSelection, ...]:
-        if not path:
-            everything = Pool(pool.indices, problem.potentials.rows.take(pool.indices))
-            return tuple(
-                SizedSelection(equal_weight_rows(problem, everything, m), None)
-                for m in problem.sizes
-            )
-        smallest = min(path)
-        chosen = []
-        for m in problem.sizes:
-            # A size no iterate fits into is left to the smallest that has one.
-            solution = path.get(m, path[smallest])
-            indices = pool.indices[solution.indices]
-            rows = problem.potentials.rows.take(indices)
-            chosen.append(SizedSelection(Selection(indices, solution.weights, rows), None))
-        return tuple(chosen)
-
-    def _relative_error(
-        self, problem: Problem, path: Path, target: Float[np.ndarray, " S"]
-    ) -> float | None:
-        """Return ‖Σ f_n − Σ w_n f_n‖/‖Σ f_n‖ in the norm, for the largest size."""
-        length = float(np.linalg.norm(target))
-        if problem.size not in path or length == 0.0:
-            return None
-        return path[problem.size].residual_norm / length
+        return Space(found.pool, vectors, at.vectors(found.totals), found.norm_sum * at.scale)
 
 
-def predicted(
-    problem: Problem, chosen: tuple[SizedSelection, ...], held_out: Float[np.ndarray, "T d"] | None
+def judge(
+    problem: Problem, pool: Pool, path: Path, held_out: Float[np.ndarray, "T d"] | None
 ) -> tuple[SizedSelection, ...]:
-    """Add ½Var[Σ(1 − w_n)f_n] at held-out draws, in nats."""
+    """Return the rows of a solver's path, with ½Var[Σ(1 − w_n)f_n] at held-out draws, in nats.
+
+    A size that no iterate fits into is left to the smallest that has one; without any, rows have
+    equal weight.
+    """
+    potentials, chosen = problem.potentials, []
+    if not path:
+        pool = Pool(pool.indices, pool.rows or potentials.rows.take(pool.indices))
+        chosen = [equal_weight_rows(problem, pool, m) for m in problem.sizes]
+    for solution in [path.get(m, path[min(path)]) for m in problem.sizes] if path else []:
+        places = solution.indices
+        indices = pool.indices[places]
+        rows = {name: column[places] for name, column in pool.rows.items()}
+        rows = rows or potentials.rows.take(indices)
+        chosen.append(Selection(indices, solution.weights, rows))
     if held_out is None:
-        return chosen
-    potentials = problem.potentials
-    totals = potentials.totals(held_out)
-    judged = []
+        return tuple(SizedSelection(one, None) for one in chosen)
+    totals, sized = potentials.totals(held_out), []
     for one in chosen:
-        at = tangent(potentials.vectors(one.selection.rows, held_out), totals)
-        kl = at.predicted_kl(np.arange(one.selection.size), one.selection.weights)
-        judged.append(SizedSelection(one.selection, kl))
-    return tuple(judged)
+        at = tangent(potentials.vectors(one.rows, held_out), totals)
+        sized.append(SizedSelection(one, at.predicted_kl(np.arange(one.size), one.weights)))
+    return tuple(sized)
 
 
 register("pursuit", lambda: Hilbert(OrthogonalPursuit()))

@@ -14,33 +14,23 @@ does not see skewness, heavy tails or a second mode.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import jax
-import numpy as np
 
-from decoct.constructions.base import (
-    OneStep,
-    OneStepState,
-    Plan,
-    Problem,
-    Selection,
-    SizedSelection,
-    StepInfo,
-    equal_weight_rows,
-)
-from decoct.constructions.hilbert.hilbert import HELD_OUT, predicted
+from decoct.constructions.base import OneStep, OneStepState, Plan, Problem, StepInfo
+from decoct.constructions.hilbert.hilbert import HELD_OUT, judge
 from decoct.constructions.hilbert.norms import Moments
 from decoct.constructions.hilbert.weighting import FullLaplace
 from decoct.constructions.registry import register
 from decoct.errors import RequestError
 from decoct.runtime import progress
+from decoct.runtime.checks import checked_whole
 from decoct.runtime.precision import float64
 from decoct.runtime.randomness import host_rng
-from decoct.solvers.orthogonal_pursuit import orthogonal_pursuit
-
-MOST_BYTES = 2**31
-"""Most memory the pool's derivatives may take."""
+from decoct.solvers.active_set import UnitVectors
+from decoct.solvers.base import Budget
+from decoct.solvers.orthogonal_pursuit import OrthogonalPursuit
 
 
 @dataclass(frozen=True)
@@ -57,19 +47,15 @@ class MomentMatching(OneStep):
 
     pool: int | None = None
     exchanges: int = 40
-    _laplace: FullLaplace = field(default_factory=FullLaplace, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        for name, least in (("pool", 1), ("exchanges", 0)):
-            value = getattr(self, name)
-            if value is not None and not (isinstance(value, int | np.integer) and value >= least):
-                raise RequestError(
-                    f"{name} must be a whole number, at least {least}, not {value!r}."
-                )
+        checked_whole("exchanges", self.exchanges, 0)
+        if self.pool is not None:
+            checked_whole("pool", self.pool, 1)
 
     def init(self, key: jax.Array, problem: Problem) -> OneStepState:
         needed = 8 * self._candidates(problem) * _moments(problem)
-        if needed > MOST_BYTES:
+        if needed > 2**31:
             raise RequestError(
                 f"{problem.dim} parameters have {_moments(problem):,} first and second "
                 f"derivatives; those of {self._candidates(problem):,} candidate rows take "
@@ -83,41 +69,24 @@ class MomentMatching(OneStep):
     ) -> tuple[OneStepState, StepInfo]:
         mode_key, pool_key, draw_key = jax.random.split(key, 3)
         potentials = problem.potentials
-        gaussian = self._laplace.gaussian(mode_key, potentials)
+        gaussian = FullLaplace().gaussian(mode_key, potentials)
         at = Moments.of(potentials.space, gaussian)
         found = potentials.one_pass(at, self._candidates(problem), pool_key)
-        vectors = potentials.vectors(found.pool.rows, at)
+        unit = UnitVectors.scaled(potentials.vectors(found.pool.rows, at), found.totals)
         progress.begin("solving", problem.size, "picks")
-        path = orthogonal_pursuit(
-            vectors,
-            found.totals,
-            problem.size,
-            sizes=problem.sizes,
-            stop=lambda solution: bool(progress.advance(1, "picks")),
-            exchanges=self.exchanges,
-        )
-        chosen = []
-        for size in problem.sizes:
-            fitting = [m for m in path if m <= size]
-            if not fitting:
-                chosen.append(SizedSelection(equal_weight_rows(problem, found.pool, size), None))
-                continue
-            best = path[min(fitting, key=lambda m: path[m].residual_norm)]
-            rows = {name: column[best.indices] for name, column in found.pool.rows.items()}
-            picked = Selection(found.pool.indices[best.indices], best.weights, rows)
-            chosen.append(SizedSelection(picked, None))
-        draws = gaussian.sample(host_rng(draw_key), HELD_OUT)
-        judged = predicted(problem, tuple(chosen), draws)
-        last = judged[-1]
-        residual = min((one.residual_norm for one in path.values()), default=0.0)
+        rng = host_rng(draw_key)
+        path = OrthogonalPursuit(self.exchanges).solve(unit, Budget(problem.sizes), rng)
+        chosen = judge(problem, found.pool, path, gaussian.sample(rng, HELD_OUT))
+        last = chosen[-1]
+        residual = path[problem.size].residual_norm if path else 0.0
         numbers = {
             "moments": at.size,
             "pool": len(found.pool.indices),
             "rows": last.selection.size,
-            "second_order_kl": 0.5 * float(residual) ** 2,
+            "second_order_kl": 0.5 * residual**2,
             "predicted_kl": last.predicted_kl,
         }
-        return OneStepState(judged), StepInfo(f"{last.selection.size} rows", numbers)
+        return OneStepState(chosen), StepInfo(f"{last.selection.size} rows", numbers)
 
     def plan(self, problem: Problem) -> Plan:
         """Newton steps of 1 + 2 d potentials a row, one pass of K, one that judges."""

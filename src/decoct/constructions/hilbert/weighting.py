@@ -158,12 +158,9 @@ NAMED = {
 
 def as_weighting(value: Any) -> Weighting:
     """Return a weighting distribution from its name, an array of draws, or itself."""
-    if isinstance(value, str):
-        if value not in NAMED:
-            raise RequestError(f"weighting must be one of {', '.join(NAMED)}, not {value!r}.")
-        return NAMED[value]
-    if hasattr(value, "draw"):
-        return value
+    weighting: Any = NAMED.get(value) if isinstance(value, str) else value
+    if hasattr(weighting, "draw"):
+        return weighting
     if isinstance(value, (np.ndarray, jax.Array, list)):
         return Given(np.asarray(value, dtype=np.float64))
     raise RequestError(

@@ -66,6 +66,9 @@ SMALLEST = 1e-10
 """Least eigenvalue of the precision, over its largest in units of the diagonal, that counts."""
 
 
+NOT_FINITE = "second derivatives of the log-likelihood are not finite"
+
+
 class ExpandedTable(NamedTuple):
     """Σ_n q_n over all rows.
 
@@ -76,15 +79,19 @@ class ExpandedTable(NamedTuple):
     sums
         Constant, gradient and Hessian of Σ_n q_n.
     precision : (d, d)
-        Λ, that of the posterior: minus the Hessian of Σ_n q_n + log π₀.
+        Λ, that of the posterior: minus the Hessian of Σ_n q_n + log π₀; of likelihood parameters,
+        whose prior is anything, minus the Hessian of Σ_n q_n + ½ Σ_i φ_i²/C_ii.
     sample
         Rows of a large table, drawn by remainder, that totals are estimated from.
+    draws : (n, D)
+        Draws of θ that the Gaussian of likelihood parameters has its moments from.
     """
 
     at: Expansion
     sums: Curvature
     precision: Float[np.ndarray, "d d"]
     sample: RowSample | None = None
+    draws: Float[np.ndarray, "n D"] | None = None
 
     def quadratic(self, draws: Float[np.ndarray, "S d"]) -> Float[np.ndarray, " S"]:
         """Return Σ_n q_n at draws of φ."""
@@ -105,14 +112,26 @@ class ExpandedTable(NamedTuple):
         Negative eigenvalues of its precision are set to 0, for a site is a Gaussian.
         """
         precision = rows.hessian - self.sums.hessian
-        values, basis = np.linalg.eigh(0.5 * (precision + precision.T))
-        precision = (basis * np.maximum(values, 0.0)) @ basis.T
+        precision = 0.5 * (precision + precision.T)
+        scale = np.sqrt(np.maximum(np.diag(precision), 1e-300))
+        if not is_positive(precision / np.outer(scale, scale)):
+            values, basis = np.linalg.eigh(precision)
+            precision = (basis * np.maximum(values, 0.0)) @ basis.T
         return GaussianSite(
             np.asarray(self.at.centre),
             self.sums.gradient - rows.gradient,
             0.5 * (precision + precision.T),
             float(self.sums.value - rows.value),
         )
+
+
+def is_positive(matrix: Float[np.ndarray, "d d"]) -> bool:
+    """Return whether a symmetric matrix has a Cholesky factor."""
+    try:
+        np.linalg.cholesky(matrix)
+    except np.linalg.LinAlgError:
+        return False
+    return True
 
 
 class NoExpansionError(Exception):
@@ -235,18 +254,38 @@ def expanded_at(
     seen: Selection | None = None,
     key: jax.Array | None = None,
     sampled_rows: int = 0,
+    draws: Float[np.ndarray, "S D"] | None = None,
 ) -> ExpandedTable:
-    """Return the expansion of all rows there; parameters and errors are those of `expand_table`."""
-    search, potentials = _Search(problem, np.zeros((1, problem.dim))), problem.potentials
+    """Return the expansion of all rows there; parameters and errors are those of `expand_table`.
+
+    With ``draws`` of θ, of the posterior or from near it, the prior is not expanded.
+    """
+    potentials, sample = problem.potentials, None
     if seen is None or key is None:
-        return search.evaluated(search.over_all_rows, at)
-    draws = np.zeros((0, problem.dim))
-    if not potentials.has_predictors:
-        normal = host_rng(key).standard_normal((DRAWS, problem.dim))
-        draws = np.asarray(at.centre) + normal @ at.factor.T
-    few = {name: column[:SCALE_ROWS] for name, column in seen.rows.items()}
-    sums, sample, _ = sample_rows(potentials, at, sampled_rows, few, key, draws)
-    return search.evaluated(lambda _: sums, at)._replace(sample=sample)
+        sums = potentials.expand(at, strict=False)
+    else:
+        some = np.zeros((0, problem.dim))
+        if not potentials.has_predictors and draws is not None:
+            some = draws[:DRAWS]
+        elif not potentials.has_predictors:
+            normal = host_rng(key).standard_normal((DRAWS, problem.dim))
+            some = np.asarray(at.centre) + normal @ at.factor.T
+        few = {name: column[:SCALE_ROWS] for name, column in seen.rows.items()}
+        sums, sample, _ = sample_rows(potentials, at, sampled_rows, few, key, some)
+    if draws is None:
+        search = _Search(problem, np.zeros((1, problem.dim)))
+        return search.evaluated(lambda _: sums, at)._replace(sample=sample)
+    if not np.isfinite(np.append(sums.hessian, sums.gradient)).all():
+        raise NoExpansionError(NOT_FINITE)
+    precision = np.diag(1.0 / np.diag(np.asarray(at.covariance))) - sums.hessian
+    return ExpandedTable(at, sums, 0.5 * (precision + precision.T), sample, draws)
+
+
+def site_alone(problem: Problem, expanded: ExpandedTable) -> Selection:
+    """Return the site of all rows, without any row."""
+    d, none = problem.likelihood_dim, np.zeros(0, dtype=np.int64)
+    site = expanded.site(Curvature(0.0, np.zeros(d), np.zeros((d, d))))
+    return Selection(none, np.zeros(0), problem.potentials.rows.take(none), site)
 
 
 def _difference(
@@ -281,7 +320,7 @@ class _Search:
         precision = 0.5 * (precision + precision.T)
         finite = np.isfinite(precision).all() and np.isfinite(sums.gradient).all()
         if not (finite and np.isfinite(sums.value)):
-            raise NoExpansionError("second derivatives of the log-likelihood are not finite")
+            raise NoExpansionError(NOT_FINITE)
         scale = np.sqrt(np.maximum(np.diag(precision), 1e-300))
         if np.linalg.eigvalsh(precision / np.outer(scale, scale))[0] < SMALLEST:
             raise NoExpansionError("the log posterior is flat or not concave where it is largest")

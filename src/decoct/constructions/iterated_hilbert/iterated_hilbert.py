@@ -44,7 +44,9 @@ from decoct.constructions.iterated_hilbert.expansion import (
     NoExpansionError,
     expand_table,
     expanded_at,
+    site_alone,
 )
+from decoct.constructions.iterated_hilbert.multilevel import expand_by_draws
 from decoct.constructions.iterated_hilbert.plan import (
     FEWEST,
     ROWS,
@@ -65,7 +67,7 @@ from decoct.constructions.registry import register
 from decoct.errors import RequestError
 from decoct.passes.chunk_sums import NORM_DRAWS
 from decoct.passes.pools import merge_pools
-from decoct.passes.potentials import Curvature, PassResult
+from decoct.passes.potentials import PassResult
 from decoct.runtime.randomness import host_rng
 from decoct.runtime.resources import physical_memory
 from decoct.solvers.nnls import SparseWeights
@@ -197,7 +199,7 @@ class IteratedHilbert:
 
     def init(self, key: jax.Array, problem: Problem) -> IteratedHilbertState:
         if self.site:
-            require_memory_for_site(problem.dim)
+            require_memory_for_site(problem.likelihood_dim)
         size, n_seen, seen = self.pilot_size(problem), self.subsample_size_for(problem), None
         if n_seen is None:
             pilot = uniform_selection(key, problem, size)
@@ -305,7 +307,8 @@ class IteratedHilbert:
         """Draw from the reference posterior and make the one pass of this round."""
         draw_key, pass_key, split_key = jax.random.split(key, 3)
         S, P = self.effort_for(problem, state)
-        draws = problem.draw(draw_key, state.reference, S)
+        near = None if state.expanded is None else state.expanded.draws
+        draws = problem.draw(draw_key, state.reference, S, near=near)
         if state.expanded is not None and draws.sampler == "nuts":
             state = self._expanded_again(pass_key, problem, state, state.expanded, draws.flat[:S])
         # Chains come one after the other; mixed up, both parts see all of them.
@@ -383,14 +386,13 @@ class IteratedHilbert:
         sampled = self.sampled_rows(problem)
         try:
             key = jax.random.fold_in(key, 4)
-            expanded = expand_table(problem, state.reference, state.subsample, key, sampled)
+            if problem.potentials.has_likelihood_params:
+                expanded = expand_by_draws(problem, state.subsample, key, sampled)
+            else:
+                expanded = expand_table(problem, state.reference, state.subsample, key, sampled)
         except NoExpansionError as error:
             return state._replace(rows_only=str(error))
-        nothing = state.reference.pool.some(slice(0, 0))
-        d = problem.dim
-        site = expanded.site(Curvature(0.0, np.zeros(d), np.zeros((d, d))))
-        alone = Selection(nothing.indices, np.zeros(0), nothing.rows, site)
-        return state._replace(expanded=expanded, reference=alone)
+        return state._replace(expanded=expanded, reference=site_alone(problem, expanded))
 
     def sampled_rows(self, problem: Problem) -> int:
         """Return how many rows of a large table stand for the remainders of all, twice."""
@@ -405,12 +407,14 @@ class IteratedHilbert:
         draws: Float[np.ndarray, "S d"],
     ) -> IteratedHilbertState:
         """Expand over the moments of draws that no Gaussian fits, if there are enough for them."""
-        if len(draws) < DRAWS_A_PARAMETER * problem.dim:
+        if len(draws) < DRAWS_A_PARAMETER * problem.likelihood_dim:
             return state
-        at = expanded.at.moved(draws.mean(axis=0), np.atleast_2d(np.cov(draws, rowvar=False)))
+        phi, sampled = problem.potentials.to_likelihood(draws), self.sampled_rows(problem)
+        at = expanded.at.moved(phi.mean(axis=0), np.atleast_2d(np.cov(phi, rowvar=False)))
+        of_theta = draws if problem.potentials.has_likelihood_params else None
         try:
-            sampled = self.sampled_rows(problem)
-            return state._replace(expanded=expanded_at(problem, at, state.subsample, key, sampled))
+            again = expanded_at(problem, at, state.subsample, key, sampled, of_theta)
+            return state._replace(expanded=again)
         except NoExpansionError:
             return state
 
@@ -480,7 +484,8 @@ class IteratedHilbert:
                 for one, size in zip(chosen, problem.sizes, strict=True)
             )
             is_far = max(map(_nats, chosen)) > self.restart_above
-            if state.expanded is not None and is_far and problem.size:
+            multilevel = problem.potentials.has_likelihood_params
+            if state.expanded is not None and is_far and problem.size and not multilevel:
                 again = replace(self, site=False).init(jax.random.fold_in(key, 5), problem)
                 return again._replace(
                     rows_only=FAR, with_site=chosen, reference_kl=tangent.reference_kl
@@ -545,7 +550,8 @@ class IteratedHilbert:
         """Return KL(π_w‖π) at draws of π_w; None where chains disagree."""
         n = min(CERTIFYING_DRAWS, len(tangent.draws))
         padded_as = max(problem.size, state.reference.size)
-        drawn = problem.draw(key, selection, n, tangent.draws.mean(axis=0), padded_as)
+        start = tangent.draws.mean(axis=0)
+        drawn = problem.draw(key, selection, n, start, padded_as, tangent.draws)
         if drawn.info.get("rhat", 1.0) > MAX_RHAT:
             return None
         z = drawn.flat[:n]

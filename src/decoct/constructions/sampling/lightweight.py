@@ -21,6 +21,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -38,9 +39,9 @@ from decoct.constructions.base import (
 )
 from decoct.constructions.sampling.weighted_sampling import (
     CHUNK,
-    Listed,
     Spread,
     held_bytes,
+    list_scores,
     row_draws,
     squares_from,
 )
@@ -55,16 +56,9 @@ NEAR_UNIFORM = 0.98
 
 
 class Importance(NamedTuple):
-    """The distribution that rows are drawn from, for a look at it: a number for every row.
+    """The distribution that rows are drawn from, for a look at it.
 
-    Attributes
-    ----------
-    q : (N,)
-        Probabilities, summing to 1.
-    mean : (D,)
-        μ.
-    spread
-        Σ‖x_n − μ‖².
+    ``q`` (N,) are probabilities that sum to 1, ``mean`` is μ and ``spread`` Σ‖x_n − μ‖².
     """
 
     q: Float[np.ndarray, " N"]
@@ -121,26 +115,27 @@ class LightweightCoreset(OneStep):
         self, key: jax.Array, problem: Problem, state: OneStepState
     ) -> tuple[OneStepState, StepInfo]:
         potentials = problem.potentials
-        drawn, chosen = _drawn(key, potentials.rows, problem.sizes, self.columns)
-        potentials.counts.passes += 2
-        size = chosen[-1].size
         # what stands in for a mixture's rows knows how many components it will have
         components = self.components or getattr(potentials.model, "mixture_components", None)
-        figures = replace(self, components=components)._numbers(drawn, problem.size)
-        numbers = {"repeated_picks": problem.size - size, **figures}
+        method = replace(self, components=components)
+        chosen, numbers = method._draw(key, potentials.rows, problem.sizes)
+        potentials.counts.passes += 2
         picked = tuple(SizedSelection(one, None) for one in chosen)
-        return OneStepState(picked), StepInfo(described_draws(size, numbers), numbers)
+        return OneStepState(picked), StepInfo(described_draws(chosen[-1].size, numbers), numbers)
 
-    def _numbers(self, drawn: _Drawn, size: int) -> dict[str, Any]:
-        """Return the figures for the report: entropy, spread and Theorem 3.1's ε."""
-        numbers: dict[str, Any] = {
-            **told_entropy(drawn.entropy),
-            "spread": drawn.spread.squares,
-        }
+    def _draw(
+        self, key: jax.Array, rows: Rows, sizes: tuple[int, ...]
+    ) -> tuple[list[Selection], dict[str, Any]]:
+        """Draw rows by q, in two passes, for the mean and the spread, and for the draws."""
+        spread = _spread(rows, self.columns)
+        how, M = {"size": CHUNK, "columns": self.columns}, sizes[-1]
+        draws = row_draws(key, rows, partial(_compute_odds, spread=spread), M, **how)
+        chosen = draws.selections(rows, sizes)
+        numbers = {"repeated_picks": M - chosen[-1].size, **told_entropy(draws.entropy)}
+        numbers["spread"] = spread.squares
         if self.components is not None:
-            dim = len(drawn.spread.mean)
-            numbers["epsilon"] = theorem_3_1(size, dim, self.components, self.delta)
-        return numbers
+            numbers["epsilon"] = theorem_3_1(M, len(spread.mean), self.components, self.delta)
+        return chosen, numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,34 +208,24 @@ def lightweight_coreset(
     >>> coreset.size <= 500, coreset.numbers["near_uniform"]
     (True, True)
     """
-    whole = isinstance(size, (int, np.integer)) and not isinstance(size, bool)
-    if not whole or size < 1:
+    if not is_whole(size, 1):
         raise RequestError(f"size must be a whole number of rows, at least 1, not {size!r}.")
     if isinstance(columns, str):
         raise RequestError(f"columns is a list of names: write ['{columns}'], not '{columns}'.")
     method = LightweightCoreset(None if columns is None else tuple(columns), components, delta)
     table = as_rows(rows)
-    drawn, (picked,) = _drawn(jax.random.key(seed), table, (int(size),), method.columns)
-    numbers = {"repeated_picks": int(size) - picked.size, **method._numbers(drawn, int(size))}
+    (picked,), numbers = method._draw(jax.random.key(seed), table, (int(size),))
     return WeightedRows(picked.indices, picked.weights, picked.rows, table.n_rows, numbers)
 
 
-def importance(
-    rows: Rows,
-    columns: Sequence[str] | None = None,
-) -> Importance:
+def importance(rows: Rows, columns: Sequence[str] | None = None) -> Importance:
     """Return q of every row, in two passes; `LightweightCoreset` itself never holds it.
 
-    Parameters
-    ----------
-    rows
-        Rows of numbers.
-    columns
-        Columns that make up x; None for all of them.
+    ``columns`` are those that make up x; None for all of them.
     """
     spread = _spread(rows, columns)
-    how = {"size": CHUNK, "columns": columns}
-    q = np.concatenate(rows.map_reduce(Listed(_Odds(spread)), operator.add, **how))
+    odds, how = partial(_compute_odds, spread=spread), {"size": CHUNK, "columns": columns}
+    q = np.concatenate(rows.map_reduce(list_scores, operator.add, odds, **how))
     q /= q.sum()  # of rounding alone
     return Importance(q, spread.mean, spread.squares)
 
@@ -280,26 +265,6 @@ def described_draws(size: int, numbers: Mapping[str, Any]) -> str:
     return f"{size} rows, normalised entropy {numbers['normalised_entropy']:.3f}{near}"
 
 
-class _Drawn(NamedTuple):
-    """What the report tells of the draws."""
-
-    entropy: float
-    spread: Spread
-
-
-def _drawn(
-    key: jax.Array,
-    rows: Rows,
-    sizes: tuple[int, ...],
-    columns: Sequence[str] | None,
-) -> tuple[_Drawn, list[Selection]]:
-    """Draw rows by q, in two passes: for the mean and the spread, and for the draws."""
-    spread = _spread(rows, columns)
-    how = {"size": CHUNK, "columns": columns}
-    draws = row_draws(key, rows, _Odds(spread), sizes[-1], **how)
-    return _Drawn(draws.entropy, spread), draws.selections(rows, sizes)
-
-
 def _spread(rows: Rows, columns: Sequence[str] | None) -> Spread:
     spread = rows.map_reduce(_spread_of, _together, size=CHUNK, columns=columns)
     if not np.isfinite(spread.squares):
@@ -332,15 +297,8 @@ def _together(one: Spread, two: Spread) -> Spread:
     return one + two
 
 
-@dataclass(frozen=True)
-class _Odds:
-    """Chunk -> [q_n] (Alg. 1)."""
-
-    spread: Spread
-
-    def __call__(self, chunk: Chunk) -> Float[np.ndarray, " n"]:
-        N, spread = self.spread.count, self.spread.squares
-        if spread == 0.0:  # all rows are one row, and count alike
-            return np.full(chunk.n_rows, 1.0 / N)
-        squares = squares_from(_points(chunk), self.spread.mean)
-        return 0.5 / N + 0.5 * squares / spread
+def _compute_odds(chunk: Chunk, spread: Spread) -> Float[np.ndarray, " n"]:
+    """Return q_n of a chunk's rows (Alg. 1)."""
+    if spread.squares == 0.0:  # all rows are one row, and count alike
+        return np.full(chunk.n_rows, 1.0 / spread.count)
+    return 0.5 / spread.count + 0.5 * squares_from(_points(chunk), spread.mean) / spread.squares

@@ -24,6 +24,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -36,9 +37,9 @@ from decoct.constructions.base import OneStep, OneStepState, Plan, Problem, Size
 from decoct.constructions.registry import register
 from decoct.constructions.sampling.weighted_sampling import (
     CHUNK,
-    Listed,
     Spread,
     held_bytes,
+    list_scores,
     row_draws,
     squares_from,
 )
@@ -49,22 +50,11 @@ from decoct.models.gaussian import GaussianMean
 from decoct.models.logistic import LogisticRegression
 from decoct.runtime.randomness import host_rng, uniform_sample
 
-CLUSTER_ROWS = 1000
-"""Rows per cluster of the subsample that k-means sees; any clustering gives a valid bound."""
-
-TOUCHING = 1e-12
-"""Distances below this, relative to the length of the Z_n, are rounding."""
-
 
 class Sensitivities(NamedTuple):
-    """How much each row can matter, for a look at it: a number for every row.
+    """How much each row can matter, for a look at it.
 
-    Attributes
-    ----------
-    values : (N,)
-        Nσ_n, or its upper bound m_n; between 1 and N.
-    numbers
-        Figures for the report.
+    ``values`` (N,) are Nσ_n or its upper bound m_n, between 1 and N; ``numbers`` the report's.
     """
 
     values: Float[np.ndarray, " N"]
@@ -141,15 +131,10 @@ class Sensitivity(OneStep):
     def sensitivities(self, key: jax.Array, problem: Problem) -> Sensitivities:
         """Return Nσ_n or m_n of every row, in two passes; a build itself never holds them.
 
-        Parameters
-        ----------
-        key
-            Seeds the clustering.
-        problem
-            The model and its rows.
+        The key seeds the clustering.
         """
         bound, numbers = self._bound(key, problem)
-        values = np.concatenate(_walk(problem, Listed(bound), operator.add))
+        values = np.concatenate(_walk(problem, list_scores, bound))
         return Sensitivities(values, numbers)
 
     def _bound(self, key: jax.Array, problem: Problem) -> tuple[_Bound, dict[str, Any]]:
@@ -157,19 +142,26 @@ class Sensitivity(OneStep):
         model = _known(problem.potentials.model)
         if isinstance(model, GaussianMean):
             chol = np.linalg.cholesky(model.covariance)
-            return _GaussianShares(chol, _walk(problem, _SpreadOf(chol), operator.add)), {}
-        return self._logistic(key, problem)
-
-    def _logistic(self, key: jax.Array, problem: Problem) -> tuple[_Bound, dict[str, Any]]:
+            spread = _walk(problem, _spread_of, chol)
+            return partial(_bound_gaussian, chol=chol, spread=spread), {}
         centres = _centres(key, problem, self.clusters)
-        clusters = _walk(problem, _ClustersOf(centres), operator.add)
-        length, spread = clusters.length(), clusters.spread(centres)
-        radius = self.radius or (self.scale / spread if spread > TOUCHING * length else np.inf)
-        bound = _LogisticBound(
-            centres, clusters.counts, clusters.means(), radius, TOUCHING * length
+        found, N = _walk(problem, _cluster, centres), problem.n_rows
+        counts = found.counts
+        means = found.sums / np.maximum(counts, 1)[:, None]  # an empty cluster counts for nothing
+        within = (found.squares - counts * np.square(means - centres).sum(axis=1)).sum()
+        spread = float(np.sqrt(max(0.0, within) / N))  # √((1/N)Σ‖Z_n − Z̄_k(n)‖²)
+        touching = 1e-12 * float(np.sqrt(found.total / N))  # distances below are rounding
+        radius = self.radius or (self.scale / spread if spread > touching else np.inf)
+        bound = partial(
+            _bound_logistic,
+            centres=centres,
+            counts=counts,
+            means=means,
+            radius=radius,
+            touching=touching,
         )
         return bound, {
-            "clusters": int((clusters.counts > 0).sum()),
+            "clusters": int((counts > 0).sum()),
             "radius": float(radius) if np.isfinite(radius) else None,
         }
 
@@ -185,36 +177,26 @@ def _known(model: AbstractModel) -> GaussianMean | LogisticRegression:
     )
 
 
-def _walk(problem: Problem, fn: Callable[[Chunk], Any], reduce: Callable[[Any, Any], Any]) -> Any:
-    """One pass over the data, counted."""
+def _walk(problem: Problem, fn: Callable[..., Any], *broadcast: object) -> Any:
+    """Add up what the chunks give, in one pass over the data, counted."""
     potentials = problem.potentials
-    result = potentials.rows.map_reduce(fn, reduce, size=CHUNK)
+    result = potentials.rows.map_reduce(fn, operator.add, *broadcast, size=CHUNK)
     potentials.counts.passes += 1
     return result
 
 
-@dataclass(frozen=True)
-class _SpreadOf:
-    """Chunk -> number, mean and squares of its whitened rows."""
-
-    chol: Float[np.ndarray, "d d"]
-
-    def __call__(self, chunk: Chunk) -> Spread:
-        return Spread.of(_white(self.chol, chunk))
+def _spread_of(chunk: Chunk, chol: Float[np.ndarray, "d d"]) -> Spread:
+    return Spread.of(_white(chol, chunk))
 
 
-@dataclass(frozen=True)
-class _GaussianShares:
-    """Chunk -> [Nσ_n = 1 + ‖y_n − ȳ‖²/mean_m ‖y_m − ȳ‖²] (Eq. 6.3), y whitened."""
-
-    chol: Float[np.ndarray, "d d"]
-    spread: Spread
-
-    def __call__(self, chunk: Chunk) -> Float[np.ndarray, " n"]:
-        typical = self.spread.squares / self.spread.count
-        if typical == 0.0:  # all rows are one row: each can matter as much as its share
-            return np.ones(chunk.n_rows)
-        return 1.0 + squares_from(_white(self.chol, chunk), self.spread.mean) / typical
+def _bound_gaussian(
+    chunk: Chunk, chol: Float[np.ndarray, "d d"], spread: Spread
+) -> Float[np.ndarray, " n"]:
+    """Return Nσ_n = 1 + ‖y_n − ȳ‖²/mean_m ‖y_m − ȳ‖² (Eq. 6.3), y whitened."""
+    typical = spread.squares / spread.count
+    if typical == 0.0:  # all rows are one row: each can matter as much as its share
+        return np.ones(chunk.n_rows)
+    return 1.0 + squares_from(_white(chol, chunk), spread.mean) / typical
 
 
 def _white(chol: Float[np.ndarray, "d d"], chunk: Chunk) -> Float[np.ndarray, "n d"]:
@@ -224,26 +206,21 @@ def _white(chol: Float[np.ndarray, "d d"], chunk: Chunk) -> Float[np.ndarray, "n
 def _centres(key: jax.Array, problem: Problem, clusters: int) -> Float[np.ndarray, "K D"]:
     """Return at most ``clusters`` centres: k-means of a uniform subsample of the y_n x_n."""
     sample_key, start_key = jax.random.split(key)
-    rows = uniform_sample(sample_key, problem.n_rows, CLUSTER_ROWS * clusters)
+    # any clustering gives a valid bound
+    rows = uniform_sample(sample_key, problem.n_rows, 1000 * clusters)
     signed = _signed(problem.potentials.rows.take(rows))
     distinct = np.unique(signed, axis=0)
     if len(distinct) <= clusters:
         return distinct
+    # distinct starts: each a point drawn by its squared distance from those before (k-means++)
     rng = host_rng(start_key)
-    return kmeans(signed, _spread_out(rng, signed, clusters))[0]
-
-
-def _spread_out(
-    rng: np.random.Generator, points: Float[np.ndarray, "n D"], clusters: int
-) -> Float[np.ndarray, "K D"]:
-    """Return distinct starting centres: each a point drawn by its squared distance (k-means++)."""
-    chosen = [int(rng.integers(len(points)))]
-    nearest = np.full(len(points), np.inf)
-    while len(chosen) < clusters:
-        nearest = np.minimum(nearest, np.square(points - points[chosen[-1]]).sum(axis=1))
+    starts = [int(rng.integers(len(signed)))]
+    nearest = np.full(len(signed), np.inf)
+    while len(starts) < clusters:
+        nearest = np.minimum(nearest, squares_from(signed, signed[starts[-1]]))
         upto = np.cumsum(nearest)
-        chosen.append(int(np.searchsorted(upto, rng.random() * upto[-1], side="right")))
-    return points[chosen]
+        starts.append(int(np.searchsorted(upto, rng.random() * upto[-1], side="right")))
+    return kmeans(signed, signed[starts])[0]
 
 
 def _signed(columns: dict[str, np.ndarray]) -> Float[np.ndarray, "n D"]:
@@ -257,7 +234,7 @@ def _distances(
     """Return ‖Z_n − c_k‖, for each row alike however the rows are cut into chunks."""
     # A matrix product would round a row by its place in the block, and ties between clusters,
     # which tables of counts have, would fall by chance.
-    return np.stack([np.sqrt(np.square(points - centre).sum(axis=1)) for centre in centres])
+    return np.stack([np.sqrt(squares_from(points, centre)) for centre in centres])
 
 
 @dataclass(frozen=True)
@@ -277,64 +254,41 @@ class _Clusters:
             self.total + other.total,
         )
 
-    def means(self) -> Float[np.ndarray, "K D"]:
-        """Z̄_k; an empty cluster has none and counts for nothing."""
-        return self.sums / np.maximum(self.counts, 1)[:, None]
 
-    def spread(self, centres: Float[np.ndarray, "K D"]) -> float:
-        """√((1/N)Σ‖Z_n − Z̄_k(n)‖²)."""
-        moved = np.square(self.means() - centres).sum(axis=1)
-        within = (self.squares - self.counts * moved).sum()
-        return float(np.sqrt(max(0.0, within) / self.counts.sum()))
-
-    def length(self) -> float:
-        """√((1/N)Σ‖Z_n‖²)."""
-        return float(np.sqrt(self.total / self.counts.sum()))
-
-
-@dataclass(frozen=True)
-class _ClustersOf:
-    """Chunk -> `_Clusters`, each row with its nearest centre."""
-
-    centres: Float[np.ndarray, "K D"]
-
-    def __call__(self, chunk: Chunk) -> _Clusters:
-        signed = _signed(chunk.columns)
-        distances = _distances(signed, self.centres)
-        nearest = distances.argmin(axis=0)
-        member = np.arange(len(self.centres))[:, None] == nearest
-        return _Clusters(
-            member.sum(axis=1),
-            member.astype(np.float64) @ signed,
-            np.where(member, np.square(distances), 0.0).sum(axis=1),
-            float(np.square(signed).sum()),
-        )
+def _cluster(chunk: Chunk, centres: Float[np.ndarray, "K D"]) -> _Clusters:
+    """Put each row into the cluster of its nearest centre."""
+    signed = _signed(chunk.columns)
+    distances = _distances(signed, centres)
+    member = np.arange(len(centres))[:, None] == distances.argmin(axis=0)
+    return _Clusters(
+        member.sum(axis=1),
+        member.astype(np.float64) @ signed,
+        np.where(member, np.square(distances), 0.0).sum(axis=1),
+        float(np.square(signed).sum()),
+    )
 
 
-@dataclass(frozen=True)
-class _LogisticBound:
-    """Chunk -> [m_n] (Huggins et al. 2016, Lemma 3.1)."""
-
-    centres: Float[np.ndarray, "K D"]
-    counts: Int[np.ndarray, " K"]
-    means: Float[np.ndarray, "K D"]
-    radius: float
-    touching: float
-
-    def __call__(self, chunk: Chunk) -> Float[np.ndarray, " n"]:
-        signed = _signed(chunk.columns)
-        own = _distances(signed, self.centres).argmin(axis=0)
-        own = np.arange(len(self.centres))[:, None] == own
-        others = self.counts[:, None] - own
-        # Z̄^(−n) − Z_n = |G|/(|G| − 1) (Z̄ − Z_n) for the row's own cluster
-        stretch = np.where(own, self.counts[:, None] / np.maximum(others, 1), 1.0)
-        distances = stretch * _distances(signed, self.means)
-        reach = np.zeros_like(distances)
-        np.multiply(self.radius, distances, out=reach, where=distances > self.touching)
-        return self.counts.sum() / (1.0 + (others * np.exp(-reach)).sum(axis=0))
+def _bound_logistic(
+    chunk: Chunk,
+    centres: Float[np.ndarray, "K D"],
+    counts: Int[np.ndarray, " K"],
+    means: Float[np.ndarray, "K D"],
+    radius: float,
+    touching: float,
+) -> Float[np.ndarray, " n"]:
+    """Return m_n (Huggins et al. 2016, Lemma 3.1)."""
+    signed = _signed(chunk.columns)
+    own = np.arange(len(centres))[:, None] == _distances(signed, centres).argmin(axis=0)
+    others = counts[:, None] - own
+    # Z̄^(−n) − Z_n = |G|/(|G| − 1) (Z̄ − Z_n) for the row's own cluster
+    stretch = np.where(own, counts[:, None] / np.maximum(others, 1), 1.0)
+    distances = stretch * _distances(signed, means)
+    reach = np.zeros_like(distances)
+    np.multiply(radius, distances, out=reach, where=distances > touching)
+    return counts.sum() / (1.0 + (others * np.exp(-reach)).sum(axis=0))
 
 
-_Bound = _GaussianShares | _LogisticBound
+_Bound = Callable[[Chunk], Float[np.ndarray, " n"]]
 """What says of the rows of a chunk how much they can matter."""
 
 

@@ -9,18 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import jax
-import numpy as np
 
-from decoct.constructions.base import (
-    OneStep,
-    OneStepState,
-    Plan,
-    Problem,
-    Selection,
-    SizedSelection,
-    StepInfo,
-)
+from decoct.constructions.base import OneStep, OneStepState, Plan, Problem, SizedSelection, StepInfo
 from decoct.constructions.registry import register
+from decoct.constructions.sampling.weighted_sampling import select_rows
 from decoct.runtime.randomness import host_rng
 
 
@@ -34,20 +26,14 @@ class Uniform(OneStep):
     def step(
         self, key: jax.Array, problem: Problem, state: OneStepState
     ) -> tuple[OneStepState, StepInfo]:
-        rng = host_rng(key)
-        picks = rng.integers(problem.n_rows, size=problem.size)
-        kept, where = np.unique(picks, return_inverse=True)
-        rows = problem.potentials.rows.take(kept)
-        chosen = []
-        for size in problem.sizes:
-            counts = np.bincount(where[:size], minlength=len(kept))
-            used = np.flatnonzero(counts)
-            weights = counts[used] * (problem.n_rows / size)
-            columns = {name: column[used] for name, column in rows.items()}
-            chosen.append(SizedSelection(Selection(kept[used], weights, columns), None))
-        size = chosen[-1].selection.size
+        n = problem.n_rows
+        picks = host_rng(key).integers(n, size=problem.size)
+        chosen = select_rows(
+            problem.potentials.rows, picks, problem.sizes, lambda size, times, _: times * (n / size)
+        )
+        size = chosen[-1].size
         info = StepInfo(f"{size} rows", {"repeated_picks": problem.size - size})
-        return OneStepState(tuple(chosen)), info
+        return OneStepState(tuple(SizedSelection(one, None) for one in chosen)), info
 
     def plan(self, problem: Problem) -> Plan:
         """Nothing is evaluated; the rows drawn are read."""

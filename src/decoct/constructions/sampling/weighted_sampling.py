@@ -19,8 +19,10 @@ into chunks, nor on where they live. The same pass sums what the entropy of q = 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import reduce
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -65,17 +67,34 @@ class RowDraws(NamedTuple):
 
         A row drawn c times of M weighs (S/s_n)(c/M), so that E[Σw_n f_n] = Σf_n.
         """
-        kept, first, where = np.unique(self.picks, return_index=True, return_inverse=True)
-        odds = self.scores[first] / self.total
-        taken = rows.take(kept)
-        chosen = []
-        for size in sizes:
-            counts = np.bincount(where[:size], minlength=len(kept))
-            used = np.flatnonzero(counts)
-            weights = counts[used] / (size * odds[used])
-            columns = {name: column[used] for name, column in taken.items()}
-            chosen.append(Selection(kept[used], weights, columns))
-        return chosen
+        odds = self.scores / self.total
+
+        def weigh(size: int, times: np.ndarray, first: np.ndarray) -> np.ndarray:
+            return times / (size * odds[first])
+
+        return select_rows(rows, self.picks, sizes, weigh)
+
+
+def select_rows(
+    rows: Rows,
+    picks: Int[np.ndarray, " M"],
+    sizes: Sequence[int],
+    weigh: Callable[[int, np.ndarray, np.ndarray], np.ndarray],
+) -> list[Selection]:
+    """Return the rows of the first draws, for each of some numbers of them.
+
+    ``weigh`` returns weights, given how many draws there are, how often each row kept was drawn,
+    and which draw was its first.
+    """
+    kept, first, where = np.unique(picks, return_index=True, return_inverse=True)
+    taken = rows.take(kept)
+    chosen = []
+    for size in sizes:
+        times = np.bincount(where[:size], minlength=len(kept))
+        used = np.flatnonzero(times)
+        columns = {name: column[used] for name, column in taken.items()}
+        chosen.append(Selection(kept[used], weigh(size, times[used], first[used]), columns))
+    return chosen
 
 
 def row_draws(
@@ -103,9 +122,9 @@ def row_draws(
         Of `Rows.map_reduce`.
     """
     seed = tuple(int(word) for word in np.ravel(np.asarray(jax.random.key_data(key))))
-    fn = _BlocksOf(scores, _Clocks(seed, n_draws))
     how = {"size": size, "columns": columns}
-    race = rows.map_reduce(fn, Associative(), **how).finished()
+    lots = _Clocks(seed, n_draws)
+    race = rows.map_reduce(_settle_blocks, Associative(), scores, lots, **how).finished()
     total, N = float(race.total.rounded()), rows.n_rows
     nats = np.log(total) - float(race.by_log.rounded()) / total
     return RowDraws(race.picks, race.scores, total, float(nats / np.log(N)) if N > 1 else 1.0)
@@ -182,63 +201,44 @@ class _BlockResult:
     race: _Race | None
     pieces: tuple[_Piece, ...]
 
-    @classmethod
-    def of(cls, lots: _Clocks, start: int, scores: Float[np.ndarray, " n"]) -> _BlockResult:
-        end = start + len(scores)
-        cuts = [start, *range((start // BLOCK + 1) * BLOCK, end, BLOCK), end]
-        pieces = [_Piece(a, scores[a - start : b - start]) for a, b in pairwise(cuts)]
-        return cls(lots, None, ())._with(pieces)
-
     def __add__(self, other: _BlockResult) -> _BlockResult:
-        both = replace(self, race=_sooner(self.race, other.race), pieces=())
-        return both._with([*self.pieces, *other.pieces])
+        races = [one for one in (self.race, other.race) if one is not None]
+        return _join_pieces(self.lots, races, [*self.pieces, *other.pieces])
 
     def finished(self) -> _Race:
         """Return the race of all blocks; the last one of a table may be short."""
-        race = self.race
-        for piece in self.pieces:
-            race = _sooner(race, self.lots.race(piece))
-        assert race is not None
-        return race
-
-    def _with(self, pieces: Sequence[_Piece]) -> _BlockResult:
-        """Join neighbouring pieces of a block, and settle the blocks that are whole."""
-        race, left = self.race, list[_Piece]()
-        for piece in pieces:
-            if left and left[-1].end == piece.start and piece.start % BLOCK:
-                piece = _Piece(left[-1].start, np.concatenate([left.pop().scores, piece.scores]))
-            if len(piece.scores) == BLOCK:
-                race = _sooner(race, self.lots.race(piece))
-            else:
-                left.append(piece)
-        return replace(self, race=race, pieces=tuple(left))
+        races = [] if self.race is None else [self.race]
+        return reduce(operator.add, [*races, *(self.lots.race(piece) for piece in self.pieces)])
 
 
-def _sooner(one: _Race | None, two: _Race | None) -> _Race | None:
-    if one is None or two is None:
-        return two if one is None else one
-    return one + two
+def _join_pieces(lots: _Clocks, races: list[_Race], pieces: Sequence[_Piece]) -> _BlockResult:
+    """Join neighbouring pieces of a block, and settle the blocks that are whole."""
+    left: list[_Piece] = []
+    for piece in pieces:
+        if left and left[-1].end == piece.start and piece.start % BLOCK:
+            piece = _Piece(left[-1].start, np.concatenate([left.pop().scores, piece.scores]))
+        if len(piece.scores) == BLOCK:
+            races = [*races, lots.race(piece)]
+        else:
+            left.append(piece)
+    return _BlockResult(lots, reduce(operator.add, races) if races else None, tuple(left))
 
 
-@dataclass(frozen=True)
-class _BlocksOf:
-    """Chunk -> `_BlockResult`."""
+def _settle_blocks(
+    chunk: Chunk, scores: Callable[[Chunk], Float[np.ndarray, " n"]], lots: _Clocks
+) -> _BlockResult:
+    values, start = np.asarray(scores(chunk)), chunk.start
+    end = start + len(values)
+    cuts = [start, *range((start // BLOCK + 1) * BLOCK, end, BLOCK), end]
+    pieces = [_Piece(a, values[a - start : b - start]) for a, b in pairwise(cuts)]
+    return _join_pieces(lots, [], pieces)
 
-    scores: Callable[[Chunk], Float[np.ndarray, " n"]]
-    lots: _Clocks
 
-    def __call__(self, chunk: Chunk) -> _BlockResult:
-        return _BlockResult.of(self.lots, chunk.start, np.asarray(self.scores(chunk)))
-
-
-@dataclass(frozen=True)
-class Listed:
-    """Chunk -> a list of one array, so that + makes a longer list: the scores of all rows."""
-
-    scores: Callable[[Chunk], Float[np.ndarray, " n"]]
-
-    def __call__(self, chunk: Chunk) -> list[Float[np.ndarray, " n"]]:
-        return [self.scores(chunk)]
+def list_scores(
+    chunk: Chunk, scores: Callable[[Chunk], Float[np.ndarray, " n"]]
+) -> list[Float[np.ndarray, " n"]]:
+    """Return the scores of a chunk in a list of one: + makes a longer list, that of all rows."""
+    return [scores(chunk)]
 
 
 @dataclass(frozen=True)

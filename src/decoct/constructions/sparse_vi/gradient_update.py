@@ -12,7 +12,7 @@ same steps, at a twentieth of the price for a few hundred rows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -21,41 +21,22 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from decoct.constructions.sparse_vi.manifold import warm_started
-from decoct.constructions.sparse_vi.manifold.base import LocalView, Manifold
-from decoct.constructions.sparse_vi.manifold.resampled_gradient import (
-    FreshDraws,
-    draws_anew,
-    normals_of,
-)
+from decoct.constructions.sparse_vi.manifold import LocalView, Manifold
+from decoct.constructions.sparse_vi.manifold.resampled_gradient import FreshDraws, normals_of
 from decoct.errors import RequestError
-from decoct.runtime.checks import is_positive, is_whole
+from decoct.runtime.checks import checked_whole, is_positive
 from decoct.runtime.precision import float64
 from decoct.stats.tangent import Tangent
 
 FIRST_DECAY, SECOND_DECAY = 0.9, 0.999
 """β₁, β₂ of Adam."""
 
-MOST_STEPS = 128
-"""Steps whose random numbers are made at once."""
-
-MOST_NUMBERS = 2_000_000
-"""Random numbers that are made at once: 16 MB."""
-
 
 class OptimizerState(NamedTuple):
-    """Where a walk over the weights has come to.
+    """Where an optimizer over k numbers stands, after t steps.
 
-    Attributes
-    ----------
-    t
-        Steps done.
-    place : (k,)
-        The weights, or (β, α) of a single update.
-    first, second : (k,)
-        Adam's moments.
-    slope : (k,)
-        D at the place.
+    ``place`` is the weights, or (β, α) of a single update; ``first`` and ``second`` are Adam's
+    moments, and ``slope`` is D at the place.
     """
 
     t: Any
@@ -87,33 +68,29 @@ class Gradient:
     single: bool = False
 
     def __post_init__(self) -> None:
-        check_steps(self.steps, 2)
+        checked_whole("steps", self.steps, 2)
         if not is_positive(self.rate):
             raise RequestError(f"The rate γ must be positive, not {self.rate!r}.")
         if self.optimizer not in ("sgd", "adam"):
             raise RequestError(f"optimizer must be sgd or adam, not {self.optimizer!r}.")
 
     def run(self, key: jax.Array, manifold: Manifold, view: LocalView, picked: int) -> LocalView:
-        weights = view.selection.weights
-        basis = basis_of(weights, picked) if self.single else np.eye(len(weights))
-        place = np.array([1.0, 0.0]) if self.single else weights
-        nothing = np.zeros(len(place))
-        if draws_anew(manifold):  # the draws that chose the row have nothing new to say of it
-            view = manifold.at(jax.random.fold_in(key, self.steps), view.selection)
-        optimizer = OptimizerState(
-            0, place, nothing, nothing, basis @ slope_of(view.tangent(), weights)
-        )
+        place = weights = view.selection.weights
+        basis, adam = np.eye(len(weights)), self.optimizer == "adam"
+        if self.single:
+            place, basis = np.array([1.0, 0.0]), basis_of(weights, picked)
+        if not manifold.reuse:  # the draws that chose the row have nothing new to say of it
+            near = manifold.warm_started(view.origin)
+            view = near.at(jax.random.fold_in(key, self.steps), view.selection)
+        nothing, slope = np.zeros(len(place)), basis @ slope_of(view.tangent(), weights)
+        optimizer = OptimizerState(0, place, nothing, nothing, slope)
         fresh = FreshDraws.of(manifold, view)
         while optimizer.t < self.steps:
-            here = manifold
             if fresh is not None:
-                optimizer, here = self._ahead(key, fresh, manifold, view, optimizer, basis)
-            place, first, second = stepped(optimizer, self.rate, self.optimizer == "adam", np)
-            step_key, weights = jax.random.fold_in(key, optimizer.t), place @ basis
-            if fresh is None:
-                view = here.moved(step_key, view, weights)
-            else:
-                view = here.at(step_key, view.selection._replace(weights=weights))
+                optimizer, view = self._ahead(key, fresh, view, optimizer, basis)
+            place, first, second = stepped(optimizer, self.rate, adam, np)
+            weights = place @ basis
+            view = manifold.moved(jax.random.fold_in(key, optimizer.t), view, weights)
             slope = basis @ slope_of(view.tangent(), weights)
             optimizer = OptimizerState(optimizer.t + 1, place, first, second, slope)
         return view
@@ -123,49 +100,42 @@ class Gradient:
         self,
         key: jax.Array,
         fresh: FreshDraws,
-        manifold: Any,
-        view: LocalView,
+        view: Any,
         optimizer: OptimizerState,
         basis: Float[np.ndarray, "k m"],
-    ) -> tuple[OptimizerState, Manifold]:
+    ) -> tuple[OptimizerState, LocalView]:
         """Walk in compiled loops up to the last step, or one whose draws the loop cannot make.
 
-        The step that is left is the sampler's own, with its errors: the manifold that is returned
-        begins to look for its draws where those of the optimizer were.
+        The step that is left is the sampler's own, with its errors: from the view that is returned
+        it begins to look for its draws where those of the loop were.
         """
-        origin, k = view.origin, len(optimizer.place)
-        assert origin is not None
-        size = fresh.size
-        shape = manifold.draws, len(origin.centre)
-        block = int(np.clip(MOST_NUMBERS // (shape[0] * shape[1]), 1, MOST_STEPS))
+        k, size, last = len(optimizer.place), fresh.size, self.steps - 1
+        shape = view.manifold.draws, len(view.origin.centre)
+        # steps whose random numbers are made at once, at most 16 MB of them
+        block = int(np.clip(2_000_000 // (shape[0] * shape[1]), 1, 128))
         wide = np.zeros((2 if self.single else size, size))
         wide[:k, : basis.shape[1]] = basis
-        state = Loop(_padded(optimizer, len(wide)), jnp.asarray(origin.centre), jnp.asarray(True))
-        last = self.steps - 1
+        padded = (jnp.asarray(np.pad(part, (0, len(wide) - k))) for part in optimizer[1:])
+        start = OptimizerState(jnp.asarray(optimizer.t), *padded)
+        state = Loop(start, jnp.asarray(view.origin.centre), jnp.asarray(True))
         rate, adam = jnp.asarray(self.rate, dtype=jnp.float64), self.optimizer == "adam"
         while state.optimizer.t < last and state.found:
             first = int(state.optimizer.t)
             normals = jnp.asarray(normals_of(key, first, last, (block, *shape)))
             bounds = jnp.asarray([first, min(first + block, last)])
             state = _walked(fresh, state, jnp.asarray(wide), normals, bounds, rate, adam)
-        done = OptimizerState(
-            int(state.optimizer.t), *(np.asarray(part)[:k] for part in state.optimizer[1:])
-        )
-        manifold.count(done.t - optimizer.t, basis.shape[1])
-        return done, warm_started(manifold, origin._replace(centre=np.asarray(state.centre)))
+        parts = (np.asarray(part)[:k] for part in state.optimizer[1:])
+        done = OptimizerState(int(state.optimizer.t), *parts)
+        view.manifold.count(done.t - optimizer.t, basis.shape[1])
+        origin = view.origin._replace(centre=np.asarray(state.centre))
+        return done, replace(view, cloud=replace(view.cloud, origin=origin))
 
 
 class Loop(NamedTuple):
-    """What a compiled loop carries.
+    """What a compiled loop carries: the optimizer, padded with zeros, and what it draws from.
 
-    Attributes
-    ----------
-    walk
-        Padded with zeros.
-    centre : (d,)
-        Mean of the last Gaussian that was drawn from.
-    found
-        False once there were no draws at the end of a step, which is then not done.
+    ``centre`` (d,) is the mean of the last Gaussian; ``found`` is False once there were no draws at
+    the end of a step, which is then not done.
     """
 
     optimizer: OptimizerState
@@ -203,17 +173,6 @@ def _walked(fresh: FreshDraws, state: Loop, basis, normals, bounds, rate, adam: 
         return jax.tree.map(lambda a, b: jnp.where(seen.found, a, b), ahead, stopped)
 
     return jax.lax.while_loop(unfinished, step, state)
-
-
-def _padded(optimizer: OptimizerState, size: int) -> OptimizerState:
-    vectors = (np.pad(part, (0, size - len(part))) for part in optimizer[1:])
-    return OptimizerState(jnp.asarray(optimizer.t), *(jnp.asarray(part) for part in vectors))
-
-
-def check_steps(steps: int, least: int) -> None:
-    """Refuse a number of steps that is not whole, or too small."""
-    if not is_whole(steps, least):
-        raise RequestError(f"steps must be a whole number, at least {least}, not {steps!r}.")
 
 
 def slope_of(tangent: Tangent, weights: Float[np.ndarray, " m"]) -> Float[np.ndarray, " m"]:

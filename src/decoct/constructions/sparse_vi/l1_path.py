@@ -14,7 +14,6 @@ potential that is c times as large, and needs 1/c of the weight, would pay c tim
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -31,29 +30,18 @@ from decoct.constructions.base import (
     StepInfo,
     equal_weight_rows,
 )
-from decoct.constructions.sparse_vi.l1_search import Bounds, Stage, is_near
-from decoct.constructions.sparse_vi.l1_steps import by_expansions, by_gradients
-from decoct.constructions.sparse_vi.manifold import (
-    LocalView,
-    has_closed_form,
-    require_proper_prior,
-    warm_started,
-)
-from decoct.constructions.sparse_vi.manifold.base import pruned
-from decoct.constructions.sparse_vi.manifold.full_table import CandidateSet
-from decoct.constructions.sparse_vi.manifold.plan import draws_plan
-from decoct.constructions.sparse_vi.weight_updates import Quadratic, WeightUpdate, require_draws
+from decoct.constructions.sparse_vi.l1_search import DESCENT, Bounds, Stage
+from decoct.constructions.sparse_vi.l1_steps import CandidateSet, by_expansions, by_gradients
+from decoct.constructions.sparse_vi.manifold import LocalView, has_closed_form
+from decoct.constructions.sparse_vi.manifold.base import pruned, require_room
+from decoct.constructions.sparse_vi.options import ManifoldConstruction
+from decoct.constructions.sparse_vi.weight_updates import Quadratic, WeightUpdate
 from decoct.errors import RequestError
 from decoct.passes.pools import Pool
-from decoct.runtime.checks import is_finite, is_positive, is_whole
+from decoct.runtime.checks import checked_whole, is_finite, is_positive
 from decoct.runtime.randomness import uniform_sample
 from decoct.solvers.active_set import row_norms
 from decoct.status import Status
-
-SCHEMES = ("expansion", "plain")
-
-CROWDED = 2
-"""Supports of up to this many times M are tried for whether the update brings them to M."""
 
 
 class L1PathState(NamedTuple):
@@ -61,10 +49,8 @@ class L1PathState(NamedTuple):
 
     Attributes
     ----------
-    candidates : (C,)
-        Rows among which to choose; empty before the prior was looked at.
-    scales : (C,)
-        f̃_n.
+    candidates, scales : (C,)
+        Rows among which to choose, empty before the prior was looked at, and their f̃_n.
     stages
         Those done, whatever size they were for; the first is the prior, w = 0 at λ_max.
     searched
@@ -74,7 +60,7 @@ class L1PathState(NamedTuple):
     outcome
         `Status` by name.
     last
-        `CandidateSet`, the stage to start from, and the view at its end; never packed.
+        The candidates, the stage to start from, and the view at its end.
     """
 
     candidates: Int[np.ndarray, " C"]
@@ -87,7 +73,7 @@ class L1PathState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class L1Path:
+class L1Path(ManifoldConstruction):
     """Sparse variational inference with an ℓ1 penalty whose weight λ is searched for.
 
     Good where M exceeds the d(d + 3)/2 dimensions of quadratic potentials. With fewer rows no λ
@@ -146,26 +132,11 @@ class L1Path:
     exact: bool = True
 
     def __post_init__(self) -> None:
-        has_run = hasattr(self.update, "run") and not isinstance(self.update, type)
-        if self.update is not None and not has_run:
-            raise RequestError(
-                "update must be Quadratic() or Gradient() of weight_updates, or None, "
-                f"not {self.update!r}."
-            )
-        for name, least in (("searches", 1), ("iterations", 1), ("draws", 2), ("subsample", 1)):
-            value = getattr(self, name)
-            default = value is None and name in ("draws", "subsample")
-            if not default and not is_whole(value, least):
-                raise RequestError(
-                    f"{name} must be at least {least}, a whole number, not {value!r}."
-                )
-        if self.scheme not in SCHEMES:
-            raise RequestError(f"scheme must be one of {', '.join(SCHEMES)}, not {self.scheme!r}.")
-        if self.subsample_totals and self.subsample is None:
-            raise RequestError("subsample_totals=True needs subsample=, the rows to estimate from.")
-        self._check_rates()
-
-    def _check_rates(self) -> None:
+        self.check_options(", or None,")
+        checked_whole("searches", self.searches, 1)
+        checked_whole("iterations", self.iterations, 1)
+        if self.scheme not in ("expansion", "plain"):
+            raise RequestError(f"scheme must be one of expansion, plain, not {self.scheme!r}.")
         if not (is_finite(self.tolerance) and 0.0 <= self.tolerance < 1.0):
             raise RequestError(f"tolerance must be in [0, 1), not {self.tolerance!r}.")
         if self.early is not None and not (is_finite(self.early) and self.early > 1.0):
@@ -177,8 +148,7 @@ class L1Path:
             raise RequestError(f"The rate γ must be positive, not {self.rate!r}.")
 
     def init(self, key: jax.Array, problem: Problem) -> L1PathState:
-        require_draws(self.update, problem, self.exact)
-        require_proper_prior(problem.potentials, "L1Path")
+        self.require_start(problem)
         nothing = np.zeros(0, dtype=np.int64)
         return L1PathState(nothing, np.zeros(0), (), 0, (), Status.RUNNING.name, None)
 
@@ -187,24 +157,21 @@ class L1Path:
     ) -> tuple[L1PathState, StepInfo]:
         if not state.stages:
             return self._opened(key, problem, state)
-        size = _next_size(problem, state.chosen)
+        # the largest first: its stages are of use to the smaller ones
+        size = problem.sizes[-1 - len(state.chosen)]
         bounds = Bounds.of(state.stages, size)
-        penalty = bounds.middle(state.searched)
-        start = bounds.start
+        start, penalty = bounds.start, bounds.middle(state.searched)
         every, view = self._start(key, problem, state, start)
         stage, end = self._stage(jax.random.fold_in(key, 1), every, view, start, penalty, size)
         state = state._replace(stages=(*state.stages, stage), searched=state.searched + 1)
         bounds = Bounds.of(state.stages, size)
-        last = (every, stage, end) if bounds.start is stage else (every, start, view)
-        state = state._replace(last=last)
+        ahead = bounds.start is stage
+        state = state._replace(last=(every, stage, end) if ahead else (every, start, view))
         message = f"λ = {penalty:.3g}: {stage.rows} rows" + ("" if stage.complete else ", too many")
         if state.searched >= self.searches or bounds.settled(size, self.tolerance):
             state = self._decided(jax.random.fold_in(key, 2), problem, state)
             message += f"; {state.chosen[-1].selection.size} kept"
         return state, StepInfo(message, _numbers(stage, size, state.chosen))
-
-    def status(self, problem: Problem, state: L1PathState) -> Status:
-        return Status[state.outcome]
 
     def path(self, state: L1PathState) -> tuple[SizedSelection, ...]:
         return state.chosen[::-1]
@@ -216,14 +183,10 @@ class L1Path:
         """One set of draws at least; at most one for every step of every stage and its polish."""
         polish = 0 if self.update is None else 2 * self.update.steps
         most = len(problem.sizes) * (self.searches * (1 + self.iterations) + 1 + polish)
-        return draws_plan(
-            problem,
-            self.draws or max(500, 5 * problem.size),
-            (1, most),
-            subsample=self.subsample,
-            subsample_totals=self.subsample_totals,
-            control_variates=self.control_variates,
-        )
+        return self.plan_sets(problem, most)
+
+    def count_draws(self, problem: Problem) -> int:
+        return self.draws or max(500, 5 * problem.size)
 
     def _opened(
         self, key: jax.Array, problem: Problem, state: L1PathState
@@ -232,47 +195,44 @@ class L1Path:
         candidates = np.arange(problem.n_rows)
         if self.subsample is not None and not (self.exact and has_closed_form(problem)):
             candidates = uniform_sample(jax.random.fold_in(key, 1), len(candidates), self.subsample)
-        every = self._all_candidates(problem, candidates, np.zeros(len(candidates)))
-        view = every.manifold.at(jax.random.fold_in(key, 0), every.empty_selection())
-        vectors, target = every.tangent(view)
+        nothing = np.zeros(len(candidates))
+        state = state._replace(candidates=candidates, scales=nothing)
+        every = self._find_candidates(problem, state)
+        view = every.manifold.at(jax.random.fold_in(key, 0), every.selection(nothing))
+        vectors, target = view.full_tangent()
         scales = row_norms(vectors)
         varies = scales > np.finfo(float).tiny
         largest = float(np.abs((vectors[varies] @ target) / scales[varies]).max(initial=0.0))
         prior = Stage(largest, 0.0, 0, True, True, view.selection, 1.0, view.origin)
-        state = state._replace(
-            candidates=candidates,
-            scales=scales,
-            stages=(prior,),
-            last=(replace(every, scales=scales), prior, view),
-        )
+        last = replace(every, scales=scales), prior, view
+        state = state._replace(scales=scales, stages=(prior,), last=last)
         if largest == 0.0:  # no potential varies
             state = self._decided(jax.random.fold_in(key, 2), problem, state)
         info = StepInfo(f"w = 0 from λ = {largest:.3g}", _numbers(prior, problem.size, ()))
         return state, info
 
-    def _all_candidates(
-        self, problem: Problem, candidates: np.ndarray, scales: np.ndarray
-    ) -> CandidateSet:
-        return CandidateSet.of(
-            problem,
-            self.draws or max(500, 5 * problem.size),
-            candidates=candidates,
-            scales=scales,
-            subsample_totals=self.subsample_totals,
-            control_variates=self.control_variates,
-            reuse=self.reuse,
-            exact=self.exact,
-        )
+    def _find_candidates(self, problem: Problem, state: L1PathState) -> CandidateSet:
+        """Return the rows to choose from, as the last stage had them or anew."""
+        if state.last is not None:
+            return state.last[0]
+        candidates = state.candidates
+        few = candidates if len(candidates) < problem.n_rows else None
+        manifold = self.make_manifold(problem, None, few)
+        if self.exact and has_closed_form(problem):
+            require_room(
+                4 * problem.n_rows * problem.dim * (problem.dim + 3),
+                f"The closed form of {problem.n_rows} rows in {problem.dim} dimensions",
+                "take draws instead: exact=False",
+            )
+        rows = problem.potentials.rows.take(candidates)
+        return CandidateSet(manifold, candidates, rows, state.scales)
 
     def _start(
         self, key: jax.Array, problem: Problem, state: L1PathState, start: Stage
     ) -> tuple[CandidateSet, LocalView]:
         """Return the view a stage starts from: in memory, made again, or of fresh draws."""
-        if state.last is None:
-            every = self._all_candidates(problem, state.candidates, state.scales)
-        else:
-            every = state.last[0]
-        every = every.warm_started(start.origin)
+        every = self._find_candidates(problem, state)
+        every = replace(every, manifold=every.manifold.warm_started(start.origin))
         if not self.reuse:
             return every, every.manifold.at(jax.random.fold_in(key, 0), start.selection)
         if state.last is not None and state.last[1] is start:
@@ -292,20 +252,26 @@ class L1Path:
     ) -> tuple[Stage, LocalView]:
         """Minimise Eq. 95 at one λ."""
         limit = np.inf if self.early is None else self.early * size
+        steps, pace = by_gradients, self.rate
         if self.scheme == "expansion":
-            c = start.stiffness
-            end = by_expansions(key, every, view, penalty, limit, self.iterations, c)
-        else:
-            end = by_gradients(key, every, view, penalty, limit, self.iterations, self.rate)
+            steps, pace = by_expansions, start.stiffness
+        end = steps(key, every, view, penalty, limit, self.iterations, pace)
+        view = end.view
         if end.crowded is None:
-            view = every.manifold.pruned(end.view)
+            view = every.manifold.pruned(view)
             selection, origin = view.selection, view.origin
         else:
-            view, selection, origin = end.view, every.selection(end.crowded), None
-        cost = penalty * every.sum_of_scaled(selection)
-        rows = int(np.count_nonzero(selection.weights))
-        complete, close = end.crowded is None, is_near(start.penalty, penalty)
-        stage = Stage(penalty, cost, rows, complete, close, selection, end.stiffness, origin)
+            selection, origin = every.selection(end.crowded), None
+        stage = Stage(
+            penalty,
+            cost=penalty * every.sum_of_scaled(selection),
+            rows=int(np.count_nonzero(selection.weights)),
+            complete=end.crowded is None,
+            near=start.penalty <= 1.01 * DESCENT * penalty,
+            selection=selection,
+            stiffness=end.stiffness,
+            origin=origin,
+        )
         return stage, view
 
     def _decided(self, key: jax.Array, problem: Problem, state: L1PathState) -> L1PathState:
@@ -313,10 +279,9 @@ class L1Path:
         assert state.last is not None
         every, chosen = state.last[0], list(state.chosen)
         while len(chosen) < len(problem.sizes):
-            size = _next_size(problem, chosen)
-            bounds = Bounds.of(state.stages, size)
-            over = len(chosen) == len(state.chosen) or bounds.settled(size, self.tolerance)
-            if not over:
+            size = problem.sizes[-1 - len(chosen)]
+            settled = Bounds.of(state.stages, size).settled(size, self.tolerance)
+            if len(chosen) > len(state.chosen) and not settled:
                 break
             place = jax.random.fold_in(key, len(chosen))
             chosen.append(self._finished(place, problem, every, state.stages, size))
@@ -338,9 +303,11 @@ class L1Path:
         best = Bounds.of(stages, size).best
         first = best.selection if best.rows else _without_search(problem, every, stages, size)
         kept = self._polished(jax.random.fold_in(key, 0), every, first)
-        larger = [one for one in stages if one.complete and size < one.rows <= CROWDED * size]
-        larger = [one for one in larger if one.penalty < best.penalty]
-        larger.sort(key=lambda one: -one.penalty)
+        larger = [
+            one
+            for one in sorted(stages, key=lambda one: -one.penalty)
+            if one.complete and one.penalty < best.penalty and size < one.rows <= 2 * size
+        ]
         for place, stage in enumerate(larger if self.update is not None else []):
             if kept.selection.size >= (1.0 - self.tolerance) * size:
                 break
@@ -356,9 +323,8 @@ class L1Path:
         manifold = every.manifold
         if self.update is not None and every.scales.any():
             view = manifold.at(jax.random.fold_in(key, 0), selection)
-            manifold = warm_started(manifold, view.origin)
             view = self.update.run(jax.random.fold_in(key, 1), manifold, view, 0)
-            manifold = warm_started(manifold, view.origin)
+            manifold = manifold.warm_started(view.origin)
             if view.selection.weights.any():
                 selection = pruned(view.selection)
         fresh = manifold.at(jax.random.fold_in(key, 2), selection)
@@ -372,12 +338,9 @@ def _without_search(
     crowded = [stage for stage in stages if stage.rows]
     if not crowded:
         return equal_weight_rows(problem, Pool(every.candidates, every.rows), size)
-    return every.largest(min(crowded, key=lambda stage: stage.rows).selection, size)
-
-
-def _next_size(problem: Problem, chosen: Sequence[SizedSelection]) -> int:
-    """Return the largest size without an answer: its stages are of use to the smaller ones."""
-    return problem.sizes[-1 - len(chosen)]
+    weights = every.dense(min(crowded, key=lambda stage: stage.rows).selection)
+    weights[np.argsort(-weights * every.scales, kind="stable")[size:]] = 0.0
+    return every.selection(weights)
 
 
 def _numbers(stage: Stage, size: int, chosen: tuple[SizedSelection, ...]) -> dict[str, Any]:

@@ -18,28 +18,18 @@ from decoct.constructions.base import Selection
 from decoct.constructions.sparse_vi.manifold import Origin
 
 DESCENT = 4.0
-"""λ is divided by this, then by its square, fourth power, … as long as there are too few rows."""
-
-STEEPEST = 5
-"""λ is never divided by more than DESCENT to the power 2 to this."""
-
-NEGLIGIBLE = 1e-12
-"""Penalty λ Σu in nats below which no more rows can lower the KL by anything that counts."""
+"""λ is divided by this, then by its square, fourth power, … to the 2⁵th at most, as long as there
+are too few rows."""
 
 FAR = 1.0
 """Penalty λ Σu in nats above which π_w is far from π."""
 
-CLOSED = 1e-2
-"""log λ_u/λ_l below which there is nothing left to search."""
-
 
 class Stage(NamedTuple):
-    """What one λ led to.
+    """What one λ, the penalty, led to.
 
     Attributes
     ----------
-    penalty
-        λ.
     cost
         λ Σu at its end, in nats.
     rows
@@ -65,11 +55,6 @@ class Stage(NamedTuple):
     selection: Selection
     stiffness: float
     origin: Origin | None
-
-
-def is_near(upper: float, lower: float) -> bool:
-    """Whether one λ is not much larger than another, for `Stage.near`."""
-    return upper <= 1.01 * DESCENT * lower
 
 
 class Bounds(NamedTuple):
@@ -104,13 +89,13 @@ class Bounds(NamedTuple):
         whole = [stage for stage in stages if stage.complete]
         best = min((one for one in whole if one.rows <= size), key=lambda one: one.penalty)
         front = min(whole, key=lambda one: one.penalty)
-        left = [stage for stage in stages if not stage.complete and stage.rows > size]
+        many = [stage for stage in stages if stage.rows > size]
+        left = [stage for stage in many if not stage.complete]
         stuck = any(one.near and one.penalty < front.penalty for one in left)
         start = front if front.cost > FAR and not stuck else best
-        over = [one for one in whole if one.rows > size and one.penalty < start.penalty]
-        below = [one for one in left if one.penalty < start.penalty]
-        sure = [one.penalty for one in (*over, *below) if one.complete or one.near]
-        doubtful = [one.penalty for one in (*over, *below)]
+        below = [one for one in many if one.penalty < start.penalty]
+        doubtful = [one.penalty for one in below]
+        sure = [one.penalty for one in below if one.complete or one.near]
         refuted = any(not one.near for one in left if one.penalty >= start.penalty)
         return cls(best, start, max(sure, default=0.0), max(doubtful, default=0.0), refuted)
 
@@ -118,7 +103,7 @@ class Bounds(NamedTuple):
         """Return the next λ."""
         upper, below = self.start.penalty, max(self.lower, self.doubtful)
         if below == 0.0:
-            return upper / DESCENT ** (2 ** min(searched, 1 if self.refuted else STEEPEST))
+            return upper / DESCENT ** (2 ** min(searched, 1 if self.refuted else 5))
         if self.lower < below and upper <= below * DESCENT**2:
             return max(upper / DESCENT, float(np.sqrt(self.lower) * np.sqrt(upper)))
         return float(np.sqrt(below) * np.sqrt(upper))
@@ -130,5 +115,6 @@ class Bounds(NamedTuple):
         near = self.best.rows >= (1.0 - tolerance) * size
         if near and (self.lower > 0.0 or self.best.cost <= FAR):
             return True
-        closed = self.lower > 0.0 and np.log(self.best.penalty / self.lower) < CLOSED
-        return bool(closed or self.best.cost < NEGLIGIBLE)
+        # λ_l and λ_u are as good as one, or more rows cannot lower the KL by anything that counts
+        closed = self.lower > 0.0 and np.log(self.best.penalty / self.lower) < 1e-2
+        return bool(closed or self.best.cost < 1e-12)

@@ -18,42 +18,75 @@ penalised KL fall.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
-from decoct.constructions.sparse_vi.manifold import LocalView
-from decoct.constructions.sparse_vi.manifold.full_table import CandidateSet
-from decoct.errors import ModelError, SamplerError
+from decoct.constructions.base import Selection
+from decoct.constructions.sparse_vi.gradient_update import slope_of
+from decoct.constructions.sparse_vi.manifold import Manifold
+from decoct.constructions.sparse_vi.weight_updates import TRUSTED, try_step
+from decoct.data.base import Columns
 from decoct.solvers.active_set import ActiveSet, UnitVectors
-from decoct.solvers.nnls import best_row
+from decoct.solvers.nnls import SparseWeights, fill
 from decoct.stats.tangent import Tangent
-
-EXTRA = 2e-2
-"""ε‖b‖/λ; the penalty minimised is within EXTRA²‖r‖/‖b‖, relative to itself, of the one asked."""
-
-TRUSTED = 0.25
-"""Effective share of the draws that must stand behind the weights a step goes to."""
-
-OVERSHOT = 0.1
-"""Correlation of a step with the penalised slope at its end above which it went too far."""
-
-STIFFER = 4.0
-"""Factor of c after a step that did not lower the penalised KL."""
-
-PATIENCE = 3
-"""How often c is raised because a step has too many rows."""
-
-TRIALS = 16
-"""Most c that are tried."""
-
-EASED = 2.0
-"""c is divided by this after a step that did."""
 
 MIN_GAIN = 1e-2
 """Gain of a step, relative to the penalty λ Σu, below which the steps end."""
+
+Dense = Float[np.ndarray, " C"]
+"""A number for every candidate row."""
+
+
+@dataclass(frozen=True)
+class CandidateSet:
+    """The rows among which to choose, and dense weights of theirs.
+
+    Attributes
+    ----------
+    manifold
+        Supplies the views.
+    candidates : (C,)
+        Global row numbers, ascending.
+    rows
+        Their columns.
+    scales : (C,)
+        f̃_n, the lengths of their vectors under the prior; zero where a potential does not vary.
+    """
+
+    manifold: Manifold
+    candidates: Int[np.ndarray, " C"]
+    rows: Columns
+    scales: Dense
+
+    def selection(self, weights: Dense, which: np.ndarray | None = None) -> Selection:
+        """Return the candidates that have weight, or those of a mask; one, if that is none."""
+        used = np.flatnonzero(weights if which is None else which)
+        if not len(used):
+            used = np.zeros(1, dtype=np.int64)
+        rows = {name: column[used] for name, column in self.rows.items()}
+        return Selection(self.candidates[used], weights[used], rows)
+
+    def places(self, selection: Selection) -> Int[np.ndarray, " m"]:
+        """Return where a selection's rows are among the candidates."""
+        return np.searchsorted(self.candidates, selection.indices)
+
+    def dense(self, selection: Selection) -> Dense:
+        """Return the weights of all candidates."""
+        weights = np.zeros(len(self.candidates))
+        weights[self.places(selection)] = selection.weights
+        return weights
+
+    def sum_of_scaled(self, selection: Selection) -> float:
+        """Return Σ f̃_n w_n."""
+        return float(self.scales @ self.dense(selection))
+
+    def spanning(self, view: Any, which: np.ndarray) -> Any:
+        """Return the view at the same weights with the candidates of a mask for its support."""
+        return view.with_support(self.selection(self.dense(view.selection), which))
 
 
 class Step(NamedTuple):
@@ -65,20 +98,13 @@ class Step(NamedTuple):
 
 
 class End(NamedTuple):
-    """Where steps ended.
+    """Where steps ended, with the c to begin with from there.
 
-    Attributes
-    ----------
-    view
-        What was seen there, or last before there were too many rows.
-    crowded : (C,)
-        The weights that were too many; None if they never were.
-    stiffness
-        c to begin with from there.
+    ``crowded`` are the weights that were too many, if they ever were; the view is the last before.
     """
 
     view: Any
-    crowded: Float[np.ndarray, " C"] | None
+    crowded: Dense | None
     stiffness: float
 
 
@@ -93,25 +119,15 @@ def by_expansions(
 ) -> End:
     """Go to the minimiser of the penalised expansion until that is where it stands.
 
-    Parameters
-    ----------
-    penalty
-        λ.
-    limit
-        Most rows; with more the steps end early.
-    iterations
-        Most steps.
-    stiffness
-        c of the first step.
+    ``penalty`` is λ and ``stiffness`` the c of the first step. With more rows than ``limit`` the
+    steps end early.
     """
     for t in range(iterations):
         place = jax.random.fold_in(key, t)
         step = _expansion_step(place, every, view, penalty, stiffness, limit)
-        if isinstance(step, np.ndarray):
+        if not isinstance(step, Step):
             return End(view, step, stiffness)
-        if step is None:
-            break
-        view, stiffness = step.view, max(1.0, step.stiffness / EASED)
+        view, stiffness = step.view, max(1.0, step.stiffness / 2.0)
         if step.gain <= MIN_GAIN * penalty * every.sum_of_scaled(view.selection):
             break
     return End(view, None, stiffness)
@@ -128,9 +144,8 @@ def by_gradients(
 ) -> End:
     """Take the proximal gradient steps of Eq. 96 with γ_t = rate/(1 + t), t = 0, 1, …"""
     for t in range(iterations):
-        tangent, weights = every.tangent(view), every.dense(view.selection)
-        gamma = rate / (1.0 + t)
-        slope = -tangent.vectors @ (tangent.target - weights @ tangent.vectors)
+        weights, gamma = every.dense(view.selection), rate / (1.0 + t)
+        slope = slope_of(view.full_tangent(), weights)
         moved = proximal(weights - gamma * slope, gamma * penalty * every.scales)
         moved[every.scales <= 0.0] = 0.0
         if np.count_nonzero(moved) > limit:
@@ -142,107 +157,71 @@ def by_gradients(
     return End(view, None, 1.0)
 
 
-def proximal(
-    x: Float[np.ndarray, " n"], thresholds: Float[np.ndarray, " n"]
-) -> Float[np.ndarray, " n"]:
+def proximal(x: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
     """Return argmin_{w ≥ 0} ½‖w − x‖² + thresholdsᵀw (Eq. 96 where w ≥ 0)."""
     return np.maximum(x - thresholds, 0.0)
 
 
 def minimiser(
     tangent: Tangent,
-    scales: Float[np.ndarray, " C"],
+    scales: Dense,
     penalty: float,
-    here: Float[np.ndarray, " C"],
+    here: Dense,
     stiffness: float = 1.0,
     limit: float = np.inf,
-) -> Float[np.ndarray, " C"]:
+) -> Dense:
     """Return argmin_{v ≥ 0} (v − w)ᵀD + ½c‖Gᵀ(v − w)‖² + λ Σ f̃_n v_n, D = −G(b − Gᵀw).
 
-    Divided by c, that is the penalty λ/c with Gᵀw + (b − Gᵀw)/c for b.
-
-    Parameters
-    ----------
-    tangent
-        G and b.
-    scales : (C,)
-        f̃_n; a row without one takes no weight.
-    penalty
-        λ > 0.
-    here : (C,)
-        w; its support is tried first.
-    stiffness
-        c ≥ 1. With 1, w does not matter.
-    limit
-        A solution on its way to more rows than this is returned as it is.
+    Divided by c ≥ 1, that is the penalty λ/c with Gᵀw + (b − Gᵀw)/c for b; with c = 1 w matters
+    only as a start. A row without f̃_n takes no weight. A solution on its way to more rows than
+    ``limit`` is returned as it is.
     """
     now = here @ tangent.vectors
     target = now + (tangent.target - now) / stiffness
-    if np.linalg.norm(target) == 0.0:
+    length = float(np.linalg.norm(target))
+    if length == 0.0:
         return np.zeros(len(scales))
-    unit, units = _with_penalty(Tangent(tangent.vectors, target), scales, penalty / stiffness)
-    begin = np.flatnonzero((here > 0.0) & unit.usable)
-    active = ActiveSet.spanned_by(unit, begin.tolist()) if len(begin) else ActiveSet(unit)
-    for _ in range(3 * len(scales)):
-        row = best_row(active)
-        if row is None or active.size > limit:
-            break
-        active.add(row)
-    places, weights = active.result()
-    dense = np.zeros(len(scales))
-    dense[places] = weights / units[places]
-    return dense
-
-
-def _with_penalty(
-    tangent: Tangent, scales: Float[np.ndarray, " C"], penalty: float
-) -> tuple[UnitVectors, Float[np.ndarray, " C"]]:
-    """Return the problem in u with the coordinate of the penalty, and the units f̃_n of u."""
-    epsilon = EXTRA * penalty / float(np.linalg.norm(tangent.target))
+    penalty = penalty / stiffness
+    # the penalty minimised is within (ε‖b‖/λ)²‖r‖/‖b‖, relative to itself, of the one asked
+    epsilon = 2e-2 * penalty / length
     units = np.where(scales > 0.0, scales, 1.0)
     scaled = np.column_stack([tangent.vectors / units[:, None], np.full(len(scales), epsilon)])
     scaled[scales <= 0.0] = 0.0
-    target = np.append(tangent.target, -penalty / epsilon)
-    return UnitVectors.scaled(scaled, target, overwrite=True), units
+    unit = UnitVectors.scaled(scaled, np.append(target, -penalty / epsilon), overwrite=True)
+    begin = np.flatnonzero((here > 0.0) & unit.usable)
+    active = ActiveSet.spanned_by(unit, begin.tolist())
+    return SparseWeights.of(fill(active, size=np.floor(limit) + 1.0)).dense(len(scales)) / units
 
 
 def _expansion_step(
-    key: jax.Array,
-    every: CandidateSet,
-    view: Any,
-    penalty: float,
-    stiffness: float,
-    limit: float,
-) -> Step | Float[np.ndarray, " C"] | None:
+    key: jax.Array, every: CandidateSet, view: Any, penalty: float, stiffness: float, limit: float
+) -> Step | Dense | None:
     """Minimise the penalised expansion with curvature c, 4c, … until the penalised KL falls.
 
     None if it never does; the minimiser itself if it has more rows than ``limit`` and those of
     shorter steps have too.
     """
-    tangent, here = every.tangent(view), every.dense(view.selection)
+    tangent, here = view.full_tangent(), every.dense(view.selection)
     costs, crowded = penalty * every.scales, 0
-    for trial in range(TRIALS):
+    for trial in range(16):
         goal = minimiser(tangent, every.scales, penalty, here, stiffness, limit)
-        there = None
         if np.count_nonzero(goal) > limit:
             crowded += 1
-            if crowded > PATIENCE:
+            if crowded > 3:  # shorter steps have as many
                 return goal
         else:
             there = _tried(jax.random.fold_in(key, trial), every, view, here, goal, costs)
-        if there is not None:
-            return Step(there, stiffness, _promise(tangent, here, goal, costs, stiffness))
-        stiffness *= STIFFER
+            if there is not None:
+                along = (goal - here) @ tangent.vectors
+                falls = along @ (tangent.target - here @ tangent.vectors)
+                gain = falls - 0.5 * stiffness * along @ along - costs @ (goal - here)
+                return Step(there, stiffness, float(gain))
+        stiffness *= 4.0
     return None
 
 
 def _tried(
-    key: jax.Array,
-    every: CandidateSet,
-    view: Any,
-    here: Float[np.ndarray, " C"],
-    goal: Float[np.ndarray, " C"],
-    costs: Float[np.ndarray, " C"],
+    key: jax.Array, every: CandidateSet, view: Any, here: Dense, goal: Dense, costs: Dense
 ) -> Any | None:
     """Return the view at ``goal`` if the penalised KL is lower there, as far as can be told."""
     wide = every.spanning(view, (here > 0.0) | (goal > 0.0))
@@ -253,36 +232,5 @@ def _tried(
         if after.kl + costs @ goal >= before.kl + costs @ here:
             return None
         return every.manifold.pruned(every.manifold.moved(key, wide, goal))
-    try:
-        near = every.warm_started(view.origin).manifold
-        seen = near.at(key, wide.selection._replace(weights=goal))
-    except SamplerError:
-        raise
-    except ModelError:  # no posterior the sampler can draw from: a step too far
-        return None
-    far = _correlation(seen, goal - here, costs) > OVERSHOT
-    return None if far else every.manifold.pruned(seen)
-
-
-def _correlation(
-    view: LocalView, direction: Float[np.ndarray, " m"], costs: Float[np.ndarray, " m"]
-) -> float:
-    """Return the penalised slope along a direction, in units of ‖Gᵀd‖‖b − Gᵀw‖."""
-    tangent = view.tangent()
-    along = direction @ tangent.vectors
-    residual = tangent.target - view.selection.weights @ tangent.vectors
-    scale = float(np.linalg.norm(along) * np.linalg.norm(residual))
-    return float(costs @ direction - along @ residual) / scale if scale > 0.0 else 0.0
-
-
-def _promise(
-    tangent: Tangent,
-    here: Float[np.ndarray, " C"],
-    goal: Float[np.ndarray, " C"],
-    costs: Float[np.ndarray, " C"],
-    stiffness: float,
-) -> float:
-    """Return by how much the penalised expansion with curvature c falls."""
-    along = (goal - here) @ tangent.vectors
-    residual = tangent.target - here @ tangent.vectors
-    return float(along @ residual - 0.5 * stiffness * along @ along - costs @ (goal - here))
+    seen = try_step(key, every.manifold, wide, goal, goal - here, float(costs @ (goal - here)))
+    return None if seen is None else every.manifold.pruned(seen)

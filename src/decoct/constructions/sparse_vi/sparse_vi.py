@@ -32,32 +32,13 @@ from decoct.constructions.base import (
     equal_weight_rows,
 )
 from decoct.constructions.registry import register
-from decoct.constructions.sparse_vi.manifold import (
-    LocalView,
-    Manifold,
-    Origin,
-    manifold_of,
-    require_proper_prior,
-    warm_started,
-)
+from decoct.constructions.sparse_vi.manifold import LocalView, Manifold, Origin
 from decoct.constructions.sparse_vi.manifold.base import has_row, pruned
-from decoct.constructions.sparse_vi.manifold.plan import draws_plan
-from decoct.constructions.sparse_vi.weight_updates import (
-    Quadratic,
-    WeightUpdate,
-    least_missed,
-    require_draws,
-)
-from decoct.errors import RequestError
+from decoct.constructions.sparse_vi.options import ManifoldConstruction
+from decoct.constructions.sparse_vi.weight_updates import Quadratic, WeightUpdate, least_missed
 from decoct.passes.pools import Pool
-from decoct.runtime.checks import is_whole
+from decoct.runtime.checks import checked_whole
 from decoct.status import Status
-
-UNMOVED = 1e-6
-"""Change of a weight, relative to the largest, below which it counts as none."""
-
-RUN_AWAY = 4.0
-"""Σ w, in units of N, above which weights count as run away; `Quadratic` allows 2."""
 
 
 class SparseVIState(NamedTuple):
@@ -65,8 +46,6 @@ class SparseVIState(NamedTuple):
 
     Attributes
     ----------
-    picks
-        Picks done.
     selection
         Rows with a positive weight.
     blocked
@@ -81,7 +60,7 @@ class SparseVIState(NamedTuple):
     stale
         Whether the next pick needs draws of its own.
     view
-        The manifold and, unless stale, the draws themselves; never packed.
+        The manifold and, unless stale, the draws themselves.
     """
 
     picks: int
@@ -95,7 +74,7 @@ class SparseVIState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SparseVI:
+class SparseVI(ManifoldConstruction):
     """Greedy sparse variational inference.
 
     Attributes
@@ -137,22 +116,12 @@ class SparseVI:
     exact: bool = True
 
     def __post_init__(self) -> None:
-        if isinstance(self.update, type) or not hasattr(self.update, "run"):
-            raise RequestError(
-                f"update must be Quadratic() or Gradient() of weight_updates, not {self.update!r}."
-            )
-        for name, least in (("draws", 2), ("picks", 1), ("subsample", 1)):
-            value = getattr(self, name)
-            if value is not None and not is_whole(value, least):
-                raise RequestError(
-                    f"{name} must be at least {least}, a whole number, not {value!r}."
-                )
-        if self.subsample_totals and self.subsample is None:
-            raise RequestError("subsample_totals=True needs subsample=, the rows to estimate from.")
+        self.check_options()
+        if self.picks is not None:
+            checked_whole("picks", self.picks, 1)
 
     def init(self, key: jax.Array, problem: Problem) -> SparseVIState:
-        require_draws(self.update, problem, self.exact)
-        require_proper_prior(problem.potentials, "SparseVI")
+        self.require_start(problem)
         one = problem.potentials.rows.take(np.zeros(1, dtype=np.int64))
         # One row without weight gives the prior its shapes.
         prior = Selection(np.zeros(1, dtype=np.int64), np.zeros(1), one)
@@ -162,27 +131,25 @@ class SparseVI:
     def step(
         self, key: jax.Array, problem: Problem, state: SparseVIState
     ) -> tuple[SparseVIState, StepInfo]:
-        manifold = self._manifold(problem, state)
-        view = self._view(key, manifold, state)
+        manifold, view = self._start(key, problem, state)
         row = view.best_row(state.blocked)
         if row is None and state.picks:  # these draws are fitted as well as can be
             view = manifold.at(jax.random.fold_in(key, 4), state.selection)
             row = view.best_row(state.blocked)
         if row is None:
             return self._finished(key, problem, manifold, state)
-        before = state.selection
         view = manifold.with_row(view, row)
         picked = int(np.searchsorted(view.selection.indices, row))
-        manifold = warm_started(manifold, view.origin)
         view = self.update.run(jax.random.fold_in(key, 1), manifold, view, picked)
         if _rows(view.selection) > problem.size:
             view = self._made_room(key, manifold, view)
-        manifold, view = warm_started(manifold, view.origin), manifold.pruned(view)
+        manifold, view = manifold.warm_started(view.origin), manifold.pruned(view)
         selection = view.selection
-        moved = not _same(before, selection) and not has_row(before, row)
-        blocked = np.zeros(0, dtype=np.int64) if moved else np.append(state.blocked, row)
+        moved = not (_same(state.selection, selection) or has_row(state.selection, row))
+        blocked = np.zeros(0, dtype=np.int64)
         if not moved:
-            blocked = np.union1d(blocked, selection.indices[selection.weights > 0.0])
+            active = selection.indices[selection.weights > 0.0]
+            blocked = np.union1d(np.append(state.blocked, row), active)
         state = state._replace(
             picks=state.picks + 1,
             selection=selection,
@@ -196,9 +163,6 @@ class SparseVI:
             return self._finished(key, problem, manifold, state)
         return state, _info(problem, selection, {"row": row})
 
-    def status(self, problem: Problem, state: SparseVIState) -> Status:
-        return Status[state.outcome]
-
     def path(self, state: SparseVIState) -> tuple[SizedSelection, ...]:
         return tuple(state.chosen[size] for size in sorted(state.chosen))
 
@@ -208,42 +172,30 @@ class SparseVI:
     def plan(self, problem: Problem) -> Plan:
         """One set of draws at least; at most one a pick and two for every step of its update."""
         most = (self.steps(problem) + len(problem.sizes)) * (1 + 2 * self.update.steps)
-        return draws_plan(
-            problem,
-            self.draws or max(100, 8 * problem.size),
-            (1, most),
-            subsample=self.subsample,
-            subsample_totals=self.subsample_totals,
-            control_variates=self.control_variates,
-        )
+        return self.plan_sets(problem, most)
 
-    def _manifold(self, problem: Problem, state: SparseVIState) -> Manifold:
-        if state.view is not None:
-            return state.view[0]
-        manifold = manifold_of(
-            problem,
-            self.draws or max(100, 8 * problem.size),
-            exact=self.exact,
-            subsample=self.subsample,
-            subsample_totals=self.subsample_totals,
-            control_variates=self.control_variates,
-            reuse=self.reuse,
-        )
-        return warm_started(manifold, state.origin)
+    def count_draws(self, problem: Problem) -> int:
+        return self.draws or max(100, 8 * problem.size)
 
-    def _view(self, key: jax.Array, manifold: Manifold, state: SparseVIState) -> LocalView:
-        if not state.stale and state.view is not None:
-            return state.view[1]
+    def _start(
+        self, key: jax.Array, problem: Problem, state: SparseVIState
+    ) -> tuple[Manifold, LocalView]:
+        """Return the manifold and the view of the last pick, made again after a resume, or anew."""
+        if state.view is None:
+            manifold = self.make_manifold(problem, self.subsample, None).warm_started(state.origin)
+        else:
+            manifold, view = state.view
+            if not state.stale:
+                return manifold, view
         if not state.stale and state.origin is not None:
-            return manifold.restored(state.origin, state.selection)
-        return manifold.at(jax.random.fold_in(key, 0), state.selection)
+            return manifold, manifold.restored(state.origin, state.selection)
+        return manifold, manifold.at(jax.random.fold_in(key, 0), state.selection)
 
     def _made_room(self, key: jax.Array, manifold: Manifold, view: LocalView) -> LocalView:
         """Leave out the row that is missed least, and move the other weights again."""
         weights = view.selection.weights.copy()
         weights[least_missed(view.tangent(), weights)] = 0.0
         view = manifold.pruned(manifold.moved(jax.random.fold_in(key, 2), view, weights))
-        manifold = warm_started(manifold, view.origin)
         return self.update.run(jax.random.fold_in(key, 3), manifold, view, 0)
 
     def _recorded(
@@ -269,18 +221,21 @@ class SparseVI:
         self, key: jax.Array, problem: Problem, manifold: Manifold, state: SparseVIState
     ) -> tuple[SparseVIState, StepInfo]:
         """Fill the sizes that were not reached, and predict KL for all from draws of their own."""
-        chosen = dict(state.chosen)
-        if _rows(state.selection):
-            for m in problem.sizes:
-                if m not in chosen and _rows(state.selection) <= m:
-                    chosen[m] = SizedSelection(state.selection, None)
-        smallest = chosen[min(chosen)] if chosen else SizedSelection(_anything(problem), None)
+        chosen = {m: one.selection for m, one in state.chosen.items()}
+        for m in problem.sizes:
+            if 0 < _rows(state.selection) <= m:
+                chosen.setdefault(m, state.selection)
+        if not chosen:
+            few = np.arange(min(problem.n_rows, 10 * problem.size))
+            pool = Pool(few, problem.potentials.rows.take(few))
+            chosen[problem.size] = equal_weight_rows(problem, pool, problem.size)
+        smallest, judged = chosen[min(chosen)], {}
         for place, m in enumerate(problem.sizes):
-            selection = chosen.get(m, smallest).selection
+            selection = chosen.get(m, smallest)
             view = manifold.at(jax.random.fold_in(key, 1000 + place), selection)
-            chosen[m] = SizedSelection(selection, view.predicted_kl())
-        last = chosen[problem.size]
-        state = state._replace(chosen=chosen, outcome=Status.DONE.name, view=None)
+            judged[m] = SizedSelection(selection, view.predicted_kl())
+        last = judged[problem.size]
+        state = state._replace(chosen=judged, outcome=Status.DONE.name, view=None)
         return state, _info(problem, last.selection, {"predicted_kl": last.predicted_kl})
 
 
@@ -288,7 +243,7 @@ def _info(problem: Problem, selection: Selection, numbers: dict[str, Any]) -> St
     """Return what a person wants to know of a selection, a warning of weights without end too."""
     rows, share = _rows(selection), float(selection.weights.sum()) / problem.n_rows
     message, numbers = f"{rows} rows", {**numbers, "rows": rows}
-    if share > RUN_AWAY:
+    if share > 4.0:  # `Quadratic` allows 2
         numbers["warning"] = (
             f"The weights add up to {share:.3g} times the number of rows: they have run away to a "
             "posterior far too narrow, from which there is no way back. Plain gradient steps have "
@@ -303,22 +258,13 @@ def _rows(selection: Selection) -> int:
 
 
 def _same(before: Selection, after: Selection) -> bool:
-    """Whether a pick left the weights where they were."""
+    """Whether a pick left the weights where they were, to a part of 10⁻⁶ of the largest."""
     if not (before.weights.any() or after.weights.any()):
         return True  # each has some row, for the shapes
     mine, theirs = pruned(before), pruned(after)
     return np.array_equal(mine.indices, theirs.indices) and bool(
-        np.abs(mine.weights - theirs.weights).max() <= UNMOVED * theirs.weights.max()
+        np.abs(mine.weights - theirs.weights).max() <= 1e-6 * theirs.weights.max()
     )
 
 
-def _anything(problem: Problem) -> Selection:
-    everything = np.arange(min(problem.n_rows, 10 * problem.size))
-    pool = Pool(everything, problem.potentials.rows.take(everything))
-    return equal_weight_rows(problem, pool, problem.size)
-
-
-REGISTERED_SUBSAMPLE = 2000
-"""Rows among which the registered SparseVI chooses at a time."""
-
-register("sparse-vi", lambda: SparseVI(subsample=REGISTERED_SUBSAMPLE), compared_as="SparseVI")
+register("sparse-vi", lambda: SparseVI(subsample=2000), compared_as="SparseVI")

@@ -1,6 +1,6 @@
 """Weight updates of SparseVI: how the active weights move towards min KL(π_w‖π) after a pick.
 
-At a view of the manifold (`constructions.manifold`) with vectors g_n and target b whose inner
+At a view of the manifold (`sparse_vi.manifold`) with vectors g_n and target b whose inner
 products are covariances under π_w (Campbell & Beronov 2019):
 
     gradient        D = −G(b − Gᵀw) on the support,  w ← max(0, w − γ_t D)    (Eq. 9, 13; Alg. 1)
@@ -25,41 +25,18 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from decoct.constructions.base import Problem
-from decoct.constructions.sparse_vi.gradient_update import Gradient, basis_of, check_steps, slope_of
-from decoct.constructions.sparse_vi.manifold import has_closed_form, warm_started
-from decoct.constructions.sparse_vi.manifold.base import LocalView, Manifold
+from decoct.constructions.sparse_vi.gradient_update import Gradient, basis_of, slope_of
+from decoct.constructions.sparse_vi.manifold import LocalView, Manifold
 from decoct.errors import ModelError, RequestError, SamplerError
-from decoct.runtime.checks import is_positive
+from decoct.runtime.checks import checked_whole, is_positive
 from decoct.solvers.active_set import ActiveSet, UnitVectors
-from decoct.solvers.nnls import best_row
+from decoct.solvers.nnls import SparseWeights, fill
 from decoct.stats.tangent import Tangent
 
-__all__ = ["Gradient", "Quadratic", "WeightUpdate", "least_missed", "require_draws"]
+__all__ = ["Gradient", "Quadratic", "WeightUpdate", "least_missed"]
 
 TRUSTED = 0.25
 """Effective share of the draws that must stand behind the weights a step goes to."""
-
-HOLD = 1e-3
-"""How much of ‖b‖ it costs to move a weight by N."""
-
-TRIALS = 8
-"""Most lengths of a step that are tried with draws made at its end."""
-
-OVERSHOT = -0.1
-"""Correlation of a step with what is left below which it went too far; above it is noise."""
-
-SMALLEST_STEP = 1e-8
-"""γ below which a direction counts as not descending."""
-
-MIN_GAIN = 0.1
-"""Gain of a full step, relative to the KL that is left, below which the update ends."""
-
-STIFF = 1e3
-"""How much of ‖b‖ it costs to miss a sum of weights altogether."""
-
-FLOOR = 1e-6
-"""Smallest eigenvalue of a Hessian with its third-order term, relative to the largest."""
 
 
 @runtime_checkable
@@ -105,7 +82,7 @@ class Quadratic:
     heaviest: float | None = 2.0
 
     def __post_init__(self) -> None:
-        check_steps(self.steps, 1)
+        checked_whole("steps", self.steps, 1)
         if self.heaviest is not None and not is_positive(self.heaviest):
             raise RequestError(f"heaviest must be positive or None, not {self.heaviest!r}.")
 
@@ -124,7 +101,7 @@ class Quadratic:
                 return view
             left = tangent.predicted_kl(np.arange(len(goal)), goal)
             view, longest = moved.view, min(1.0, 4.0 * moved.gamma)
-            if moved.gain <= MIN_GAIN * left:
+            if moved.gain <= 0.1 * left:  # of the KL that is left: not worth another
                 return view
         return view
 
@@ -132,29 +109,25 @@ class Quadratic:
         self, manifold: Manifold, view: LocalView, tangent: Tangent, picked: int
     ) -> Float[np.ndarray, " m"]:
         """Return v, the minimiser of the quadratic expansion over v ≥ 0 (Eq. 94)."""
-        weights = view.selection.weights
+        weights, n = view.selection.weights, manifold.n_rows
         if self.third_order:
             tangent = _with_third_order(view, tangent, weights)
-        if not self.single:
-            held = _held(tangent, weights, manifold.n_rows)
-            goal = _nnls(held, weights)
-            most = np.inf if self.heaviest is None else self.heaviest * manifold.n_rows
-            return goal if goal.sum() <= most else _nnls(_of_sum(held, most), weights)
-        basis = basis_of(view.selection.weights, picked)
-        scales = _nnls(Tangent(basis @ tangent.vectors, tangent.target), np.array([1.0, 0.0]))
-        return scales @ basis
-
-
-def require_draws(update: object, problem: Problem, exact: bool) -> None:
-    """Refuse an update that needs draws where the manifold is in closed form.
-
-    Raises
-    ------
-    RequestError
-        ``third_order`` is set, and ``exact`` of a model with closed forms.
-    """
-    if isinstance(update, Quadratic) and update.third_order and exact and has_closed_form(problem):
-        raise RequestError("third_order=True needs draws; set exact=False on the construction.")
+        vectors, target = tangent
+        if self.single:
+            basis = basis_of(weights, picked)
+            return _nnls(basis @ vectors, target, np.array([1.0, 0.0])) @ basis
+        # (10⁻³‖b‖/N)²‖v − w‖² keeps v near w where draws say little: a potential that hardly
+        # varies over them would otherwise take a weight without bound. The minimum KL stays.
+        hold = 1e-3 * float(np.linalg.norm(target)) / n
+        vectors = np.hstack([vectors, hold * np.eye(len(weights))])
+        target = np.append(target, hold * weights)
+        goal = _nnls(vectors, target, weights)
+        if self.heaviest is None or goal.sum() <= self.heaviest * n:
+            return goal
+        # Σv is held at its bound, where the minimum lies, as the KL is convex, by 10³‖b‖
+        stiff = 1e3 * float(np.linalg.norm(target)) / (self.heaviest * n)
+        vectors = np.column_stack([vectors, np.full(len(vectors), stiff)])
+        return _nnls(vectors, np.append(target, stiff * (self.heaviest * n)), weights)
 
 
 def least_missed(tangent: Tangent, weights: Float[np.ndarray, " m"]) -> int:
@@ -172,48 +145,21 @@ def least_missed(tangent: Tangent, weights: Float[np.ndarray, " m"]) -> int:
     return int(used[active.support[int(np.argmin(missed))]])
 
 
-def _nnls(tangent: Tangent, start: np.ndarray) -> Float[np.ndarray, " m"]:
+def _nnls(vectors: np.ndarray, target: np.ndarray, start: np.ndarray) -> np.ndarray:
     """Return argmin_{v ≥ 0} ‖b − Gᵀv‖, from the support that ``start`` has."""
-    unit = UnitVectors.scaled(tangent.vectors, tangent.target)
+    unit = UnitVectors.scaled(vectors, target)
     begin = np.flatnonzero((start > 0.0) & unit.usable)
-    active = ActiveSet.spanned_by(unit, begin.tolist()) if len(begin) else ActiveSet(unit)
-    for _ in range(3 * len(start)):
-        row = best_row(active)
-        if row is None:
-            break
-        active.add(row)
-    rows, weights = active.result()
-    dense = np.zeros(len(start))
-    dense[rows] = weights
-    return dense
-
-
-def _held(tangent: Tangent, weights: np.ndarray, n_rows: int) -> Tangent:
-    """Add (HOLD ‖b‖/N)²‖v − w‖² to what is minimised: v stays near w where draws say little.
-
-    A potential that hardly varies over the draws would otherwise take a weight without bound. The
-    minimum KL is where it was: the pull is towards w itself.
-    """
-    hold = HOLD * float(np.linalg.norm(tangent.target)) / n_rows
-    vectors = np.hstack([tangent.vectors, hold * np.eye(len(weights))])
-    return Tangent(vectors, np.append(tangent.target, hold * weights))
-
-
-def _of_sum(tangent: Tangent, total: float) -> Tangent:
-    """Add a term that holds Σv at ``total``: where a bound on it is met, as the KL is convex."""
-    stiff = STIFF * float(np.linalg.norm(tangent.target)) / total
-    vectors = np.column_stack([tangent.vectors, np.full(len(tangent.vectors), stiff)])
-    return Tangent(vectors, np.append(tangent.target, stiff * total))
+    return SparseWeights.of(fill(ActiveSet.spanned_by(unit, begin.tolist()))).dense(len(start))
 
 
 def _with_third_order(view: LocalView, tangent: Tangent, weights: np.ndarray) -> Tangent:
     """Return vectors whose Gram matrix is H of Eq. 91, and the target of Eq. 94."""
     moments = view.third_moments()
-    assert moments is not None, "require_draws comes before any work"
+    assert moments is not None  # `require_start` comes before any work
     vectors, left = moments
     hessian = (vectors * (1.0 - left)) @ vectors.T
     values, basis = np.linalg.eigh(hessian)
-    root = np.sqrt(np.maximum(values, FLOOR * np.abs(values).max()))
+    root = np.sqrt(np.maximum(values, 1e-6 * np.abs(values).max()))
     slope = slope_of(tangent, weights)
     lower = basis * root
     return Tangent(lower, weights @ lower - (basis.T @ slope) / root)
@@ -240,7 +186,7 @@ def _stepped(
         if far is not None:
             return far
     gamma = 0.5
-    while gamma >= SMALLEST_STEP:
+    while gamma >= 1e-8:  # below, the direction counts as not descending
         closer = weights + gamma * (goal - weights)
         there = view.local_kl(closer)
         if there.share >= TRUSTED * here.share and there.kl < here.kl:
@@ -255,30 +201,41 @@ def _leap(
     """Try γ = ``longest``, a quarter of it, … until KL still falls there along the step.
 
     Draws are made at every trial; those of the one that is taken are the next view's.
-
-    The slope along the step is −Cov[(v − w)ᵀf, fᵀ(1 − w)]; as a correlation it has no scale, and
-    turns negative once the step has gone too far.
     """
     weights, gamma = view.selection.weights, longest
-    manifold = warm_started(manifold, view.origin)
-    for trial in range(TRIALS):
-        there = view.selection._replace(weights=weights + gamma * (goal - weights))
-        try:
-            seen = manifold.at(jax.random.fold_in(key, trial), there)
-        except SamplerError:
-            raise
-        except ModelError:  # no posterior the sampler can draw from: a step too far
-            seen = None
-        if seen is not None and _correlation(seen, goal - weights) >= OVERSHOT:
+    for trial in range(8):
+        there, trial_key = weights + gamma * (goal - weights), jax.random.fold_in(key, trial)
+        seen = try_step(trial_key, manifold, view, there, goal - weights)
+        if seen is not None:
             return Step(seen, gamma, np.inf)
         gamma *= 0.25
     return None
 
 
-def _correlation(view: LocalView, direction: np.ndarray) -> float:
-    """Return Corr_w[directionᵀf, fᵀ(1 − w)]."""
-    tangent = view.tangent()
+def try_step(
+    key: jax.Array,
+    manifold: Manifold,
+    view: LocalView,
+    weights: Float[np.ndarray, " m"],
+    direction: Float[np.ndarray, " m"],
+    penalty: float = 0.0,
+) -> LocalView | None:
+    """Return the view from new draws at other weights; None where the way there was too long.
+
+    The slope along a direction d is −Cov_w[dᵀf, fᵀ(1 − w)], and the penalty's rise; divided by the
+    standard deviations it has no scale, and turns positive once the step has gone too far; below
+    0.1 it is noise.
+    """
+    try:
+        near = manifold.warm_started(view.origin)
+        seen = near.at(key, view.selection._replace(weights=weights))
+    except SamplerError:
+        raise
+    except ModelError:  # no posterior the sampler can draw from: a step too far
+        return None
+    tangent = seen.tangent()
     along = direction @ tangent.vectors
-    residual = tangent.target - view.selection.weights @ tangent.vectors
+    residual = tangent.target - weights @ tangent.vectors
     scale = float(np.linalg.norm(along) * np.linalg.norm(residual))
-    return float(along @ residual) / scale if scale > 0.0 else 0.0
+    slope = float(penalty - along @ residual)
+    return None if scale > 0.0 and slope / scale > 0.1 else seen

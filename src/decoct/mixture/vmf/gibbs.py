@@ -13,9 +13,9 @@ converges to is near π_w where weights are large or rows clearly belong to one 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -28,6 +28,7 @@ from decoct.mixture.vmf.vmf_fit import independent_conditionals, vmf_em
 from decoct.mixture.vmf.vmf_mixture import VonMisesFisherMixture
 from decoct.mixture.vmf.von_mises_fisher import vmf_draws
 from decoct.runtime.precision import float64
+from decoct.runtime.randomness import host_rng
 from decoct.samplers.base import Draws, WeightedDensity
 from decoct.stats.chains import convergence
 
@@ -123,36 +124,31 @@ class Gibbs:
         draws = self.steps // self.thin if draws is None else draws
         start_key, run_key, norm_key = jax.random.split(key, 3)
         rows = _Replicas.of(density)
-        states = _starts(_generator(start_key), model, rows, self.chains)
+        states = _start_chains(host_rng(start_key), model, rows, self.chains)
         keys = jax.random.split(run_key, self.chains)
         tick = on_block or (lambda done: None)
-        for steps in _portions(self.warmup, BLOCK * self.thin):
-            states, _ = self._advance(model, rows, keys, states, steps)
-            tick(steps)
-        modes, weights = [], []
-        for count in _portions(draws, BLOCK):
-            states, kept = self._advance(model, rows, keys, states, count * self.thin)
-            modes.append(np.stack([np.asarray(m)[:count] for m, _ in kept]))
-            weights.append(np.stack([np.asarray(w)[:count] for _, w in kept]))
-            tick(count)
-        found = _Mixtures(np.concatenate(modes, axis=1), np.concatenate(weights, axis=1))
-        return _as_draws(_generator(norm_key), model, found)
 
-    def _advance(
-        self,
-        model: VonMisesFisherMixture,
-        rows: _Replicas,
-        keys: Array,
-        states: list[_State],
-        steps: int,
-    ) -> tuple[list[_State], list[tuple[Array, Array]]]:
-        steps_per_draw = np.clip(steps - self.thin * np.arange(BLOCK), 0, self.thin)
-        # one chain after another: side by side, rare branches would be taken at every step
-        done = [
-            _run(model, rows, one, state, jnp.asarray(steps_per_draw))
-            for one, state in zip(keys, states, strict=True)
-        ]
-        return [state for state, _ in done], [kept for _, kept in done]
+        def advance(steps: int) -> list[tuple[Array, Array]]:
+            steps_per_draw = np.clip(steps - self.thin * np.arange(BLOCK), 0, self.thin)
+            kept = []
+            # one chain after another: side by side, rare branches would be taken at every step
+            for i, one in enumerate(keys):
+                states[i], mixtures = _run(model, rows, one, states[i], jnp.asarray(steps_per_draw))
+                kept.append(mixtures)
+            return kept
+
+        for begin in range(0, self.warmup, BLOCK * self.thin):
+            steps = min(BLOCK * self.thin, self.warmup - begin)
+            advance(steps)
+            tick(steps)
+        blocks = []
+        for begin in range(0, draws, BLOCK):
+            count = min(BLOCK, draws - begin)
+            chains = advance(count * self.thin)
+            blocks.append([np.stack(parts)[:, :count] for parts in zip(*chains, strict=True)])
+            tick(count)
+        modes, weights = (np.concatenate(parts, axis=1) for parts in zip(*blocks, strict=True))
+        return _as_draws(host_rng(norm_key), model, modes, weights)
 
 
 class _State(NamedTuple):
@@ -163,28 +159,13 @@ class _State(NamedTuple):
     logits: Float[Array, " K"]
 
 
-class _Mixtures(NamedTuple):
-    modes: Float[np.ndarray, "chains draws K D"]
-    weights: Float[np.ndarray, "chains draws K"]
-
-
 class _Replicas(eqx.Module):
-    """Weighted rows as ⌈w_n⌉ replicas of the weight w_n/⌈w_n⌉ each, padded with none.
+    """Weighted rows as ⌈w_n⌉ replicas of the weight w_n/⌈w_n⌉ each, padded with none."""
 
-    Attributes
-    ----------
-    columns
-        The rows as columns: side by side in memory a step runs over them four times as fast.
-    count, scale
-        ⌈w_n⌉ and w_n/⌈w_n⌉.
-    single
-        No row has more than one replica.
-    """
-
-    columns: Float[Array, "D n"]
-    count: Float[Array, " n"]
-    scale: Float[Array, " n"]
-    single: bool = eqx.field(static=True)
+    columns: Float[Array, "D n"]  # side by side in memory a step runs four times as fast
+    count: Float[Array, " n"]  # ⌈w_n⌉
+    scale: Float[Array, " n"]  # w_n/⌈w_n⌉
+    single: bool = eqx.field(static=True)  # no row has more than one replica
 
     @classmethod
     def of(cls, density: WeightedDensity) -> _Replicas:
@@ -202,16 +183,7 @@ class _Replicas(eqx.Module):
         return cls(*arrays, single=bool((count <= 1.0).all()))
 
 
-def _generator(key: jax.Array) -> np.random.Generator:
-    return np.random.default_rng(np.asarray(jax.random.key_data(key)))
-
-
-def _portions(total: int, size: int) -> Iterator[int]:
-    for begin in range(0, total, size):
-        yield min(size, total - begin)
-
-
-def _starts(
+def _start_chains(
     rng: np.random.Generator, model: VonMisesFisherMixture, rows: _Replicas, chains: int
 ) -> list[_State]:
     x, w = np.asarray(rows.columns).T, np.asarray(rows.count * rows.scale)
@@ -231,20 +203,23 @@ def _starts(
     ]
 
 
-def _as_draws(rng: np.random.Generator, model: VonMisesFisherMixture, found: _Mixtures) -> Draws:
-    chains, draws, K, D = found.modes.shape
-    z = model.to_unconstrained(
-        found.modes.reshape(-1, K, D), found.weights.reshape(-1, K), rng
-    ).reshape(chains, draws, -1)
+def _as_draws(
+    rng: np.random.Generator,
+    model: VonMisesFisherMixture,
+    modes: Float[np.ndarray, "chains draws K D"],
+    weights: Float[np.ndarray, "chains draws K"],
+) -> Draws:
+    chains, draws, K, D = modes.shape
+    flat = modes.reshape(-1, K, D), weights.reshape(-1, K)
+    z = model.to_unconstrained(*flat, rng).reshape(chains, draws, -1)
     if not np.isfinite(z).all():
         raise ModelError(
             "Gibbs sampling came upon a value that is not finite; check the rows and the weights."
         )
-    seen = found.modes.reshape(chains, draws, -1)
+    seen = modes.reshape(chains, draws, -1)
     # a single cluster has the weight 1, and a constant has no ESS
-    seen = np.concatenate([seen, found.weights], axis=2) if K > 1 else seen
-    info: dict[str, Any] = {"modes": found.modes, "weights": found.weights}
-    return Draws(z, "gibbs", {**convergence(seen), **info})
+    seen = np.concatenate([seen, weights], axis=2) if K > 1 else seen
+    return Draws(z, "gibbs", {**convergence(seen), "modes": modes, "weights": weights})
 
 
 @eqx.filter_jit
@@ -299,14 +274,7 @@ def multinomial(
 ) -> Float[Array, "K n"]:
     """Return counts of Multi(counts_n, p_n/Σ_k p_kn), by K − 1 conditional binomials; pure JAX.
 
-    Parameters
-    ----------
-    key
-        A typed JAX key.
-    counts : (n,)
-        Whole numbers ≥ 0.
-    p : (K, n)
-        Probabilities ≥ 0 up to a factor for each n; not all 0.
+    Counts are whole numbers ≥ 0; the p ≥ 0 of each n are not all 0.
     """
     binomial_key, uniform_key = jax.random.split(key)
     uniforms = jax.random.uniform(uniform_key, (len(p) - 1, len(counts)), p.dtype)

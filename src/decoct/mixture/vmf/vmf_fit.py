@@ -10,19 +10,23 @@ distribution, a product of independent conditionals: μ_k ~ vMF(x̄_k/‖x̄_k�
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import jax
 import numpy as np
 from jaxtyping import Float
 from scipy.special import logsumexp
 
 from decoct.errors import ModelError, RowsError
+from decoct.mixture.vmf.vmf_mixture import VonMisesFisherMixture
 from decoct.mixture.vmf.von_mises_fisher import (
-    UNIT,
     checked_concentration,
+    find_off_sphere,
     log_normaliser,
     sample_vmf,
 )
+from decoct.passes.potentials import Potentials
+from decoct.runtime.randomness import host_rng
 
 EMPTY = 1e-8
 """A cluster with less than this share of a row is empty."""
@@ -113,12 +117,9 @@ def vmf_em(
         _climb(problem, _spread_modes(rng, problem, n_components), tolerance, max_iterations)
         for _ in range(restarts)
     ]
-    best = max(fits, key=lambda fit: fit.trace[-1])
-    everything = _Problem(x, w, tau, problem.log_c)
-    z = everything.assign(best.modes, best.weights)[0]
-    return EMResult(
-        best.modes, best.weights, z, best.trace[-1], len(best.trace) - 1, best.converged
-    )
+    best = max(fits, key=lambda fit: fit.log_likelihood)
+    z, _ = _Problem(x, w, tau, problem.log_c).assign(best.modes, best.weights)
+    return replace(best, responsibilities=z)
 
 
 def independent_conditionals(
@@ -131,8 +132,7 @@ def independent_conditionals(
 ) -> tuple[Float[np.ndarray, "n K D"], Float[np.ndarray, "n K"]]:
     """Return n draws of modes and weights from the product of conditionals of Eq. 7.6.
 
-    μ_k ~ vMF(x̄_k/‖x̄_k‖, τ‖x̄_k‖) and ω ~ Dir(1 + z̄), with x̄_k = Σ_n w_n z_nk x_n and
-    z̄_k = Σ_n w_n z_nk.
+    μ_k ~ vMF(x̄_k/‖x̄_k‖, τ‖x̄_k‖) and ω ~ Dir(1 + z̄).
 
     Parameters
     ----------
@@ -184,6 +184,37 @@ def _directions(
     return np.where(some[:, None], sums / safe[:, None], axis), lengths
 
 
+@dataclass(frozen=True)
+class Conditionals:
+    """Independent posterior conditionals of a von Mises–Fisher mixture at the EM fit (Eq. 7.6).
+
+    A weighting distribution for `Hilbert`.
+
+    Attributes
+    ----------
+    restarts
+        Starts of EM.
+    """
+
+    restarts: int = 10
+
+    def draw(self, key: jax.Array, potentials: Potentials, n: int) -> Float[np.ndarray, "n d"]:
+        model = potentials.model
+        if not isinstance(model, VonMisesFisherMixture):
+            raise ModelError(
+                f"{type(model).__name__} has no independent conditionals; they are for "
+                "VonMisesFisherMixture. Use weighting='laplace' or 'subsample'."
+            )
+        rng = host_rng(key)
+        x = potentials.rows.take(np.arange(potentials.n_rows))["x"]
+        potentials.counts.passes += 1
+        K, tau = model.n_components, float(model.concentration)
+        seed = int(rng.integers(2**31))
+        fit = vmf_em(x, n_components=K, concentration=tau, restarts=self.restarts, seed=seed)
+        modes, weights = independent_conditionals(rng, x, fit.responsibilities, tau, n)
+        return model.to_unconstrained(modes, weights)
+
+
 @dataclass(frozen=True, eq=False)
 class _Problem:
     """Rows of positive weight, and the density."""
@@ -193,52 +224,31 @@ class _Problem:
     tau: float
     log_c: float
 
-    def log_densities(self, modes, weights) -> Float[np.ndarray, "n K"]:
-        with np.errstate(divide="ignore"):  # the logarithm of an empty cluster's weight is −inf
-            return np.log(weights) + self.log_c + self.tau * (self.x @ modes.T)
-
     def assign(self, modes, weights) -> tuple[Float[np.ndarray, "n K"], Float[np.ndarray, " n"]]:
         """Return responsibilities, and the log density of every row."""
-        joint = self.log_densities(modes, weights)
+        with np.errstate(divide="ignore"):  # the logarithm of an empty cluster's weight is −inf
+            joint = np.log(weights) + self.log_c + self.tau * (self.x @ modes.T)
         totals = np.asarray(logsumexp(joint, axis=1))
         return np.exp(joint - totals[:, None]), totals
-
-    def log_likelihood(self, modes, weights) -> float:
-        return float(self.w @ logsumexp(self.log_densities(modes, weights), axis=1))
-
-
-@dataclass(frozen=True, eq=False)
-class _Fit:
-    modes: Float[np.ndarray, "K D"]
-    weights: Float[np.ndarray, " K"]
-    trace: list[float]
-    converged: bool
 
 
 def _climb(
     problem: _Problem, modes: Float[np.ndarray, "K D"], tolerance: float, max_iterations: int
-) -> _Fit:
+) -> EMResult:
     weights = np.full(len(modes), 1.0 / len(modes))
     z, totals = problem.assign(modes, weights)
-    trace = [float(problem.w @ totals)]
+    height, rise, steps = float(problem.w @ totals), np.inf, 0
     enough = tolerance * problem.w.sum()
-    while len(trace) <= max_iterations:
-        modes, weights = _maximise(problem, z, modes)
-        modes, weights = _reseeded(problem, modes, weights)
+    while rise >= enough and steps < max_iterations:
+        weighted = problem.w[:, None] * z
+        found, lengths = _directions(weighted.T @ problem.x)
+        # where the sum vanishes every direction is as good: the old one stays
+        modes = np.where(lengths[:, None] > 0.0, found, modes)
+        modes, weights = _reseeded(problem, modes, weighted.sum(0) / problem.w.sum())
         z, totals = problem.assign(modes, weights)
-        trace.append(float(problem.w @ totals))
-        if trace[-1] - trace[-2] < enough:
-            return _Fit(modes, weights, trace, True)
-    return _Fit(modes, weights, trace, False)
-
-
-def _maximise(
-    problem: _Problem, z: Float[np.ndarray, "n K"], modes: Float[np.ndarray, "K D"]
-) -> tuple[Float[np.ndarray, "K D"], Float[np.ndarray, " K"]]:
-    weighted = problem.w[:, None] * z
-    found, lengths = _directions(weighted.T @ problem.x)
-    # where the sum vanishes every direction is as good: the old one stays
-    return np.where(lengths[:, None] > 0.0, found, modes), weighted.sum(0) / problem.w.sum()
+        before, height = height, float(problem.w @ totals)
+        rise, steps = height - before, steps + 1
+    return EMResult(modes, weights, z, height, steps, bool(rise < enough))
 
 
 def _reseeded(
@@ -252,7 +262,7 @@ def _reseeded(
         moved, shared = modes.copy(), (1.0 - share) * weights
         moved[k], shared[k] = problem.x[worst], share
         shared /= shared.sum()
-        if problem.log_likelihood(moved, shared) > problem.w @ totals:
+        if problem.w @ problem.assign(moved, shared)[1] > problem.w @ totals:
             modes, weights = moved, shared
     return modes, weights
 
@@ -281,18 +291,17 @@ def _checked_rows(
     x = np.asarray(x, dtype=np.float64)
     if x.ndim != 2 or x.shape[1] < 2:
         raise RowsError(f"x has the shape {x.shape}; it must be (N, D) with D ≥ 2.")
-    norms = np.linalg.norm(x, axis=1)
-    on_sphere = np.abs(norms - 1.0) <= UNIT
-    if not on_sphere.all():
-        bad = int(np.argmin(on_sphere))
+    off = find_off_sphere(x)
+    if off is not None:
         raise RowsError(
-            f"Row {bad} of x has the norm {norms[bad]:.8g}; directions have the norm 1, so divide "
+            f"Row {off[0]} of x has the norm {off[1]:.8g}; directions have the norm 1, so divide "
             "every row by its norm."
         )
     w = np.ones(len(x)) if weights is None else np.asarray(weights, dtype=np.float64)
     if w.shape != (len(x),):
         raise RowsError(f"weights has the shape {w.shape}; there are {len(x)} rows.")
-    if not (np.isfinite(w).all() and (w >= 0.0).all()):
-        bad = int(np.argmin(np.isfinite(w) & (w >= 0.0)))
+    good = np.isfinite(w) & (w >= 0.0)
+    if not good.all():
+        bad = int(np.argmin(good))
         raise RowsError(f"weights[{bad}] is {w[bad]}; weights are finite and not negative.")
     return x, w

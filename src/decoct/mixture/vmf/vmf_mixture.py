@@ -25,9 +25,9 @@ from scipy.special import logsumexp
 from decoct.data.base import Rows
 from decoct.errors import BadValueError, ModelError, RowsError
 from decoct.mixture.vmf.von_mises_fisher import (
-    UNIT,
     check_dimension,
     checked_concentration,
+    find_off_sphere,
     log_normaliser,
 )
 from decoct.models.base import AbstractModel, EncodedColumns, Params, RawRows
@@ -65,8 +65,10 @@ class VonMisesFisherMixture(AbstractModel):
     kind: ClassVar[str] = "vmf_mixture"
 
     def __init__(self, n_components: int, dim: int, concentration: float = 50.0) -> None:
-        self.n_components = _integer(n_components, "n_components")
-        self.dim = _integer(dim, "dim")
+        for name, value in {"n_components": n_components, "dim": dim}.items():
+            if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+                raise ModelError(f"{name} must be a whole number, not {value!r}.")
+        self.n_components, self.dim = int(n_components), int(dim)
         if self.n_components < 1:
             raise ModelError(f"n_components is {n_components}; a mixture has at least 1.")
         check_dimension(self.dim)
@@ -102,10 +104,8 @@ class VonMisesFisherMixture(AbstractModel):
 
     def constrain(self, params: Params) -> dict[str, Array]:
         """Return ``{"modes": (K, D) unit vectors, "weights": (K,) summing to 1}``."""
-        return {
-            "modes": _directions(params["modes"]),
-            "weights": jax.nn.softmax(params["logits"]),
-        }
+        weights = jax.nn.softmax(params["logits"])
+        return {"modes": _directions(params["modes"]), "weights": weights}
 
     def encode(self, rows: RawRows, start: int | np.ndarray = 0) -> EncodedColumns:
         """Return ``{"x": (n, D) float64}``.
@@ -121,13 +121,11 @@ class VonMisesFisherMixture(AbstractModel):
             raise RowsError(
                 f"Column 'x' has the shape {x.shape}; the model wants {self.dim} numbers per row."
             )
-        norms = np.linalg.norm(x, axis=1)
-        on_sphere = np.abs(norms - 1.0) <= UNIT
-        if not on_sphere.all():
-            bad = int(np.argmin(on_sphere))
+        off = find_off_sphere(x)
+        if off is not None:
             raise BadValueError(
-                f"has the norm {norms[bad]:.8g}",
-                row_number(start, bad),
+                f"has the norm {off[1]:.8g}",
+                row_number(start, off[0]),
                 "; directions have the norm 1, so divide every row by its norm.",
                 "x",
             )
@@ -148,31 +146,22 @@ class VonMisesFisherMixture(AbstractModel):
 
         One order for all draws: the one by which the mean directions are closest in all.
         """
-        logits, modes = self._parts(z)
-        _, there = self._parts(like[None])
+        # logits, then modes: the order in which `ParameterSpace` flattens `init`
+        K = self.n_components
+        logits, modes = z[:, :K], z[:, K:].reshape(len(z), K, self.dim)
+        there = like[K:].reshape(K, self.dim)
         means = (modes / np.linalg.norm(modes, axis=2, keepdims=True)).mean(axis=0)
-        closeness = there[0] / np.linalg.norm(there[0], axis=1, keepdims=True) @ means.T
+        closeness = there / np.linalg.norm(there, axis=1, keepdims=True) @ means.T
         order = linear_sum_assignment(-closeness)[1]
         return np.concatenate([logits[:, order], modes[:, order].reshape(len(z), -1)], axis=1)
-
-    def _parts(
-        self, z: Float[np.ndarray, "S d"]
-    ) -> tuple[Float[np.ndarray, "S K"], Float[np.ndarray, "S K D"]]:
-        """Return logits and modes: the order in which `ParameterSpace` flattens `init`."""
-        K = self.n_components
-        return z[:, :K], z[:, K:].reshape(len(z), K, self.dim)
 
     def coords(self, rows: RawRows) -> dict[str, tuple[str, list[str]]]:
         return {"weights": ("cluster", [str(k + 1) for k in range(self.n_components)])}
 
     def to_dict(self) -> dict[str, Any]:
         """Return ``{"kind": ..., hyper-parameter: value, ...}``, ready for JSON."""
-        return {
-            "kind": self.kind,
-            "n_components": self.n_components,
-            "dim": self.dim,
-            "concentration": float(self.concentration),
-        }
+        sizes = {"n_components": self.n_components, "dim": self.dim}
+        return {"kind": self.kind, **sizes, "concentration": float(self.concentration)}
 
     def to_unconstrained(
         self,
@@ -212,16 +201,9 @@ class VonMisesFisherMixture(AbstractModel):
         if rng is not None:
             modes = modes * np.sqrt(rng.chisquare(D, size=(S, K, 1)))
             logits = logits + np.log(rng.gamma(K, size=(S, 1)))
-        # leaves in the order in which ParameterSpace flattens init
-        leaves = jax.tree.leaves({"modes": modes, "logits": logits})
-        return np.concatenate([leaf.reshape(S, -1) for leaf in leaves], axis=1)
+        # in the order in which `ParameterSpace` flattens `init`
+        return np.concatenate([logits, modes.reshape(S, -1)], axis=1)
 
 
 def _directions(modes: Float[Array, "K D"]) -> Float[Array, "K D"]:
     return modes / jnp.linalg.norm(modes, axis=1, keepdims=True)
-
-
-def _integer(value: Any, name: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise ModelError(f"{name} must be a whole number, not {value!r}.")
-    return int(value)

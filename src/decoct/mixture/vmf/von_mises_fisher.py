@@ -62,16 +62,12 @@ def log_normaliser(dim: int, concentration: float) -> float:
         log_bessel = _log_bessel_far_out(order, tau)
     else:
         log_area = np.log(2.0) + 0.5 * dim * np.log(np.pi) - gammaln(0.5 * dim)
-        return float(-log_area - _log_power_series(order, tau))
+        peak = 0.5 * (np.hypot(order, tau) - order)
+        m = np.arange(int(peak + 12.0 * np.sqrt(peak) + 60.0))
+        rising = gammaln(m + order + 1.0) - gammaln(order + 1.0)
+        terms = 2.0 * m * np.log(0.5 * tau) - gammaln(m + 1.0) - rising
+        return float(-log_area - float(np.asarray(logsumexp(terms))))
     return float(order * np.log(tau) - 0.5 * dim * np.log(2.0 * np.pi) - log_bessel)
-
-
-def _log_power_series(order: float, tau: float) -> float:
-    peak = 0.5 * (np.hypot(order, tau) - order)
-    m = np.arange(int(peak + 12.0 * np.sqrt(peak) + 60.0))
-    rising = gammaln(m + order + 1.0) - gammaln(order + 1.0)
-    terms = 2.0 * m * np.log(0.5 * tau) - gammaln(m + 1.0) - rising
-    return float(np.asarray(logsumexp(terms)))
 
 
 def _log_bessel_far_out(order: float, tau: float) -> float:
@@ -82,6 +78,13 @@ def _log_bessel_far_out(order: float, tau: float) -> float:
     second = (81.0 - 462.0 * p2 + 385.0 * p2**2) / (1152.0 * s**2)
     log_power = order * np.log(tau / (order + s))
     return s + log_power - 0.5 * np.log(2.0 * np.pi * s) + np.log1p(first + second)
+
+
+def find_off_sphere(x: Float[np.ndarray, "n D"]) -> tuple[int, float] | None:
+    """Return the place of a row that is no unit vector, and its norm; None if there is none."""
+    norms = np.linalg.norm(x, axis=1)
+    off = ~(np.abs(norms - 1.0) <= UNIT)
+    return (int(np.argmax(off)), float(norms[off][0])) if off.any() else None
 
 
 def check_dimension(dim: int) -> None:
@@ -144,10 +147,9 @@ def sample_vmf(
             f"concentrations has the shape {taus.shape}; the mean directions want () or "
             f"{means.shape[:-1]}."
         )
-    norms = np.linalg.norm(means, axis=-1)
-    if not (np.abs(norms - 1.0) <= UNIT).all():
-        raise ModelError("A mean direction is not a unit vector; divide it by its norm.")
     flat = means.reshape(-1, means.shape[-1])
+    if find_off_sphere(flat) is not None:
+        raise ModelError("A mean direction is not a unit vector; divide it by its norm.")
     gaps = _sample_gaps(rng, flat.shape[1], np.broadcast_to(taus, means.shape[:-1]).ravel())
     return _at_gap(np, flat, gaps, rng.standard_normal(flat.shape)).reshape(means.shape)
 

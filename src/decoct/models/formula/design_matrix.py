@@ -105,14 +105,12 @@ class LevelFactor:
         if (known >= 0).all() and (codes >= 0).all():
             return known[codes]
         bad = int(np.argmax((codes < 0) | (known < 0)[codes]))
-        raise self._unknown_level(values[bad], row_number(start, bad))
-
-    def _unknown_level(self, value: Any, row: int) -> BadValueError:
-        problem = f"has the value '{value}'"
-        rest = f", which is not one of the levels of the formula's data: {_few(self.levels)}."
+        problem, row = f"has the value '{values[bad]}'", row_number(start, bad)
+        few = ", ".join(map(str, self.levels[:8])) + (", …" if len(self.levels) > 8 else "")
+        rest = f", which is not one of the levels of the formula's data: {few}."
         if self.expression.code == "_0":
-            return BadValueError(problem, row, rest, self.expression.inputs[0])
-        return BadValueError(f"The formula's term '{self.expression.label}' {problem}", row, rest)
+            raise BadValueError(problem, row, rest, self.expression.inputs[0])
+        raise BadValueError(f"The formula's term '{self.expression.label}' {problem}", row, rest)
 
     def encode(
         self, raw: Mapping[str, np.ndarray], start: int | np.ndarray = 0
@@ -120,10 +118,6 @@ class LevelFactor:
         """Return ``{reduced: (n, k) numbers}``."""
         codes = self.codes(raw, start)
         return {reduced: coding[codes] for reduced, coding in self.codings.items()}
-
-
-def _few(levels: Sequence[Any], most: int = 8) -> str:
-    return ", ".join(map(str, levels[:most])) + (", …" if len(levels) > most else "")
 
 
 @dataclass(frozen=True)
@@ -184,17 +178,6 @@ class Design:
             A missing column, a missing or infinite value, a level never seen; names the row.
         """
         raw = {name: raw_column(rows, name, start) for name in self.columns}
-        return {"x": self._matrix(raw, start), "y": self.response.encode(raw, start)[False][:, 0]}
-
-    def encode_response(
-        self, rows: Mapping[str, np.ndarray], start: int | np.ndarray = 0
-    ) -> np.ndarray:
-        """Return the response (n,) alone, which needs none of the other columns."""
-        names = self.response.expression.inputs
-        raw = {name: raw_column(rows, name, start) for name in names}
-        return self.response.encode(raw, start)[False][:, 0]
-
-    def _matrix(self, raw: Mapping[str, np.ndarray], start: int | np.ndarray) -> np.ndarray:
         n, end = columns_length(raw), 0
         encoded = [factor.encode(raw, start) for factor in self.factors]
         x = np.empty((n, len(self.names)))
@@ -204,7 +187,15 @@ class Design:
             if self._standardized[at].any():
                 block = (block - self.shift[at]) / self.scale[at]
             x[:, at] = block
-        return x
+        return {"x": x, "y": self.encode_response(raw, start)}
+
+    def encode_response(
+        self, rows: Mapping[str, np.ndarray], start: int | np.ndarray = 0
+    ) -> np.ndarray:
+        """Return the response (n,) alone, which needs none of the other columns."""
+        names = self.response.expression.inputs
+        raw = {name: raw_column(rows, name, start) for name in names}
+        return self.response.encode(raw, start)[False][:, 0]
 
     @cached_property
     def _standardized(self) -> np.ndarray:

@@ -44,10 +44,20 @@ def raw_column(
         raise RowsError(f"Column '{name}' is not one value per row, which a formula needs.")
     if values.dtype.kind in "OUT":
         values = values.astype(object, copy=False)
-        found = pd.api.types.infer_dtype(values, skipna=False)
-        if found in ("string", "empty"):
+        if pd.api.types.infer_dtype(values, skipna=False) in ("string", "empty"):
             return values
-        values = _from_objects(values, name, start)
+        null = pd.isna(values)
+        if null.any():
+            number = row_number(start, int(np.argmax(null)))
+            raise BadValueError("has no value", number, "; drop or impute such rows.", name)
+        found = pd.api.types.infer_dtype(values)
+        types = {"integer": np.int64, "boolean": np.bool_, "floating": np.float64}
+        if found not in types:
+            raise RowsError(
+                f"Column '{name}' holds values of the kind '{found}', which a formula cannot use; "
+                "make it all numbers or all text."
+            )
+        values = values.astype(types[found])
     if values.dtype.kind not in "fiub":
         raise RowsError(
             f"Column '{name}' has the type {values.dtype}, which a formula cannot use; "
@@ -56,21 +66,6 @@ def raw_column(
     values = numeric({name: values}, name, start)
     small = values.dtype.kind in "iu" and values.dtype.itemsize < 8
     return values.astype(np.int64) if small else values
-
-
-def _from_objects(values: np.ndarray, name: str, start: int | np.ndarray) -> np.ndarray:
-    null = pd.isna(values)
-    if null.any():
-        number = row_number(start, int(np.argmax(null)))
-        raise BadValueError("has no value", number, "; drop or impute such rows.", name)
-    found = pd.api.types.infer_dtype(values)
-    types = {"integer": np.int64, "boolean": np.bool_, "floating": np.float64}
-    if found not in types:
-        raise RowsError(
-            f"Column '{name}' holds values of the kind '{found}', which a formula cannot use; "
-            "make it all numbers or all text."
-        )
-    return values.astype(types[found])
 
 
 @dataclass(frozen=True)
@@ -105,22 +100,21 @@ class Expression:
     ) -> Any:
         """Return the value on raw columns; ``state`` is that of the stateful functions."""
         code = self.code if code is None else code
-        columns = {f"_{i}": self._operand(raw[name]) for i, name in enumerate(self.inputs)}
+        columns = {}
+        for i, name in enumerate(self.inputs):
+            values = raw[name]
+            # integer powers overflow silently; levels keep their type, for their labels
+            whole = values.dtype.kind in "iu" and not self.coding
+            columns[f"_{i}"] = values.astype(np.float64) if whole else values
         if code in columns:
             return columns[code]
         try:
             with np.errstate(all="ignore"):
                 return stateful_eval(code, LayeredMapping(columns, TRANSFORMS), {}, state, None)  # pyright: ignore[reportArgumentType]
         except Exception as error:
-            why = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
             raise RowsError(
-                f"The formula's term '{self.label}' cannot be evaluated: {why}."
+                f"The formula's term '{self.label}' cannot be evaluated: {reason(error)}."
             ) from error
-
-    def _operand(self, values: np.ndarray) -> np.ndarray:
-        # integer powers overflow silently; levels keep their type, for their labels
-        whole = values.dtype.kind in "iu" and not self.coding
-        return values.astype(np.float64) if whole else values
 
 
 def compile_expression(label: str, lookup: bool = False) -> Expression:
@@ -133,6 +127,10 @@ def compile_expression(label: str, lookup: bool = False) -> Expression:
     if lookup:
         return Expression(label, True, "_0", "", (label,))
     quoted: dict[str, str] = {}
+    too_deep = (
+        f"The formula's term '{shortened(label)}' is nested more than {DEEPEST} deep; make it a "
+        "column of the table."
+    )
     try:
         source = sanitize_variable_names(label, {}, quoted, template="quoted_{}")
         tree = ast.parse(source, mode="eval").body
@@ -141,19 +139,21 @@ def compile_expression(label: str, lookup: bool = False) -> Expression:
             f"The formula's term '{shortened(label)}' is not an expression."
         ) from error
     except (RecursionError, MemoryError) as error:
-        raise ModelError(_too_deep(label)) from error
+        raise ModelError(too_deep) from error
     if not _is_shallow(tree):
-        raise ModelError(_too_deep(label))
+        raise ModelError(too_deep)
     visitor = _Visitor(label, quoted, [])
+    inner, coding = tree, ""
     if isinstance(tree, ast.Call) and ast.unparse(tree.func) == "C" and tree.args:
-        visitor.visit(tree.args[0])
+        inner = tree.args[0]
+        visitor.visit(inner)
         visitor.check_coding(tree)
-        visitor.check_used()
-        inner, coding = ast.unparse(tree.args[0]), ast.unparse(tree)
-        return Expression(label, False, inner, coding, tuple(visitor.inputs))
-    visitor.visit(tree)
-    visitor.check_used()
-    return Expression(label, False, ast.unparse(tree), "", tuple(visitor.inputs))
+        coding = ast.unparse(tree)
+    else:
+        visitor.visit(tree)
+    if not visitor.inputs:
+        visitor.refuse("names no column")
+    return Expression(label, False, ast.unparse(inner), coding, tuple(visitor.inputs))
 
 
 @dataclass
@@ -177,16 +177,17 @@ class _Visitor:
                 _without_whole_powers(node)
             for child in ast.iter_child_nodes(node):
                 self.visit(child)
-        elif not isinstance(node, (*OPERATORS, ast.Constant)) and not _is_numpy_constant(node):
+        elif not (isinstance(node, (*OPERATORS, ast.Constant)) or _is_pi_or_e(node)):
             self.refuse(f"uses '{ast.unparse(node)}', which is not a function of one row")
 
     def call(self, node: ast.Call) -> None:
         name = ast.unparse(node.func)
         if name in (*STATEFUL, "np.isin") and node.args:
             self.visit(node.args[0])
-            if not all(_is_constant(value) for value in _other_arguments(node)):
+            others = _other_arguments(node)
+            if not all(map(_is_constant, others)):
                 self.refuse(f"gives {name}(...) an argument that is not a constant")
-            if any(_is_large(value) for value in _other_arguments(node) if name in STATEFUL):
+            if name in STATEFUL and any(map(_is_large, others)):
                 self.refuse(f"gives {name}(...) a whole number above {LARGEST}")
             return
         most = _most_arguments(name)
@@ -203,15 +204,11 @@ class _Visitor:
 
     def check_coding(self, node: ast.Call) -> None:
         for value in _other_arguments(node):
-            call = value.func if isinstance(value, ast.Call) else value
-            name = ast.unparse(call)
-            inner = _other_arguments(value, 0) if isinstance(value, ast.Call) else []
+            called = isinstance(value, ast.Call)
+            name = ast.unparse(value.func if called else value)
+            inner = _other_arguments(value, 0) if called else []
             if not (_is_constant(value) or (name in CODINGS and all(map(_is_constant, inner)))):
                 self.refuse(f"gives C(...) the argument '{ast.unparse(value)}'")
-
-    def check_used(self) -> None:
-        if not self.inputs:
-            self.refuse("names no column")
 
     def refuse(self, why: str) -> None:
         raise ModelError(f"The formula's term '{shortened(self.label)}' {why}.")
@@ -220,13 +217,6 @@ class _Visitor:
 def shortened(text: str) -> str:
     """Return a formula or a term for a message, a long one without its middle."""
     return text if len(text) <= 200 else f"{text[:100]} … {text[-100:]}"
-
-
-def _too_deep(label: str) -> str:
-    return (
-        f"The formula's term '{shortened(label)}' is nested more than {DEEPEST} deep; make it a "
-        "column of the table."
-    )
 
 
 def _is_shallow(tree: ast.AST) -> bool:
@@ -240,8 +230,7 @@ def _is_shallow(tree: ast.AST) -> bool:
 
 def _without_whole_powers(node: ast.BinOp) -> None:
     """Turn the whole numbers of constant arithmetic into floats: 9**9**9 then overflows at once."""
-    names = (ast.Name, ast.Attribute)
-    if any(isinstance(inside, names) for inside in ast.walk(node)):
+    if any(isinstance(inside, ast.Name | ast.Attribute) for inside in ast.walk(node)):
         return
     for inside in ast.walk(node):
         if isinstance(inside, ast.Constant) and type(inside.value) is int:
@@ -276,7 +265,7 @@ def _is_constant(node: ast.AST) -> bool:
     return True
 
 
-def _is_numpy_constant(node: ast.AST) -> bool:
+def _is_pi_or_e(node: ast.AST) -> bool:
     return isinstance(node, ast.Attribute) and ast.unparse(node) in ("np.pi", "np.e")
 
 

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from formulaic import Formula, SimpleFormula
+import pandas as pd
+from formulaic import Formula, ModelSpec, SimpleFormula
 from formulaic.parser import DefaultFormulaParser
 from formulaic.parser.types import ASTNode
+from formulaic.parser.types import Factor as FormulaicFactor
 from formulaic.parser.types import Term as FormulaicTerm
 
 from decoct.data.base import Chunk, Rows, columns_length
 from decoct.errors import ModelError, RowsError
 from decoct.models.base import RawRows
-from decoct.models.formula.design_matrix import Design, NumberFactor
+from decoct.models.formula.design_matrix import Design, LevelFactor, NumberFactor, Term
 from decoct.models.formula.expression import (
     Expression,
     compile_expression,
@@ -24,14 +27,16 @@ from decoct.models.formula.expression import (
     reason,
     shortened,
 )
-from decoct.models.formula.layout import lay_out
-from decoct.models.formula.learn import Moments, learn
+from decoct.models.formula.learn import Learnt, Moments, learn
 
 MAX_TERMS = 10_000
 """Most products of columns in a formula; (a + b)**n goes through 2ⁿ of them."""
 
 MAX_POWER = 64
 """Largest power of a sum of columns."""
+
+MAX_COLUMNS = 2000
+"""A wider design is refused: it is dense, and a coreset of it would hold the data anyway."""
 
 SAMPLE = 8
 """Rows on which formulaic lays out the columns; no constant comes from them."""
@@ -42,7 +47,12 @@ def fit_design(formula: str, rows: Rows, standardize: bool = True) -> Design:
     response, terms = _parse(formula, rows.columns)
     expressions = _expressions([response, *terms])
     names = tuple(dict.fromkeys(n for e in expressions.values() for n in e.inputs))
-    _check_known(names, rows.columns)
+    for name in names:
+        if name not in rows.columns:
+            raise RowsError(
+                f"The formula uses '{name}', but the table has no such column; "
+                f"its columns are: {', '.join(sorted(rows.columns))}."
+            )
     head = rows.take(np.arange(min(SAMPLE, rows.n_rows)), names)
     sample = {name: raw_column(head, name) for name in names}
     text = {name for name in names if sample[name].dtype == object}
@@ -61,37 +71,32 @@ def fit_design(formula: str, rows: Rows, standardize: bool = True) -> Design:
     if numbers.encode(sample)[False].shape[1] != 1:
         raise ModelError(f"The response '{label}' is more than one number per row.")
     right = _expressions(terms)
-    design = lay_out(formula, numbers, terms, right, learnt, sample)
+    design = _lay_out(formula, numbers, terms, right, learnt, sample)
     return _standardized(design, rows, sample) if standardize else design
 
 
 def _parse(formula: str, columns: Sequence[str]) -> tuple[FormulaicTerm, list[FormulaicTerm]]:
     """Return the term of the response and those of the right-hand side."""
+    said = f"The formula '{shortened(formula)}'"
     try:
         available = {"__formulaic_variables_available__": list(columns)}
-        if _count_products(DefaultFormulaParser().get_ast(formula), len(columns)) > MAX_TERMS:
-            raise ModelError(
-                f"The formula '{shortened(formula)}' multiplies out to more than {MAX_TERMS:,} "
-                "terms; leave out interactions or lower the power."
-            )
-        parsed = Formula.from_spec(formula, context=available)
-    except ModelError:
-        raise
+        products = _count_products(DefaultFormulaParser().get_ast(formula), len(columns))
+        parsed = Formula.from_spec(formula, context=available) if products <= MAX_TERMS else None
     except Exception as error:
+        raise ModelError(f"{said} cannot be read: {shortened(reason(error))}.") from error
+    if parsed is None:
         raise ModelError(
-            f"The formula '{shortened(formula)}' cannot be read: {shortened(reason(error))}."
-        ) from error
+            f"{said} multiplies out to more than {MAX_TERMS:,} terms; leave out interactions or "
+            "lower the power."
+        )
     left, right = getattr(parsed, "lhs", None), getattr(parsed, "rhs", None)
     if not isinstance(left, SimpleFormula) or not isinstance(right, SimpleFormula):
-        raise ModelError(
-            f"The formula '{shortened(formula)}' is not of the form 'response ~ terms'."
-        )
+        raise ModelError(f"{said} is not of the form 'response ~ terms'.")
     if len(left) != 1 or len(left[0].factors) != 1 or not _expressions(left):
-        raise ModelError(f"The formula '{shortened(formula)}' needs one response on its left side.")
+        raise ModelError(f"{said} needs one response on its left side.")
     if not len(right) or formula.rstrip().endswith("~"):
         raise ModelError(
-            f"The formula '{shortened(formula)}' has no terms on its right side; "
-            "write '1' there for an intercept alone."
+            f"{said} has no terms on its right side; write '1' there for an intercept alone."
         )
     return left[0], list(right)
 
@@ -135,13 +140,85 @@ def _expressions(terms: Iterable[FormulaicTerm]) -> dict[str, Expression]:
     }
 
 
-def _check_known(names: Sequence[str], columns: Sequence[str]) -> None:
-    for name in names:
-        if name not in columns:
-            raise RowsError(
-                f"The formula uses '{name}', but the table has no such column; "
-                f"its columns are: {', '.join(sorted(columns))}."
-            )
+def _lay_out(
+    formula: str,
+    response: NumberFactor,
+    terms: Sequence[FormulaicTerm],
+    expressions: Mapping[str, Expression],
+    learnt: Learnt,
+    sample: RawRows,
+) -> Design:
+    """Let formulaic choose columns, codings and names, and keep them as plain data."""
+    matrix = _formulaic_matrix(terms, expressions, learnt, sample)
+    spec = matrix.model_spec
+    products = [scoped for layout in spec.structure for scoped in layout.scoped_terms]
+    used = {(f.factor.expr, f.reduced) for product in products for f in product.factors}
+    factors, at = [], {}
+    for label, expression in expressions.items():
+        at[label] = len(at)
+        if label not in learnt.levels:
+            factors.append(NumberFactor(expression, learnt.states[label]))
+            continue
+        coding = spec.encoder_state[label][1]["contrasts"]
+        codings = {
+            reduced: coding.get_coding_matrix(reduced_rank=reduced).to_numpy(dtype=np.float64)
+            for reduced in (False, True)
+            if (label, reduced) in used
+        }
+        levels = tuple(coding.levels)
+        factors.append(LevelFactor(expression, levels, codings, learnt.states[label]))
+    laid = tuple(
+        Term(float(p.scale), tuple((at[f.factor.expr], f.reduced) for f in p.factors))
+        for p in products
+    )
+    names = tuple(map(str, spec.column_names))
+    if len(names) > MAX_COLUMNS:
+        raise ModelError(
+            f"The formula '{formula}' makes {len(names)} columns, more than {MAX_COLUMNS}; "
+            "leave out interactions or group rare levels."
+        )
+    shift, scale = np.zeros(len(names)), np.ones(len(names))
+    design = Design(formula, response, tuple(factors), laid, names, shift, scale)
+    x, known = design.encode(sample)["x"], np.asarray(matrix)
+    if x.shape != known.shape or not np.allclose(x, known.astype(np.float64)):
+        raise ModelError(f"The formula '{formula}' cannot be frozen; write its terms more plainly.")
+    return design
+
+
+def _formulaic_matrix(
+    terms: Sequence[FormulaicTerm],
+    expressions: Mapping[str, Expression],
+    learnt: Learnt,
+    sample: RawRows,
+) -> Any:
+    """Return formulaic's model matrix of the sample, from factors evaluated here.
+
+    It is told the values and the levels, so that it has nothing to evaluate or to learn.
+    """
+    values, known = {}, {}
+    for label, e in expressions.items():
+        values[label] = e.evaluate(sample, learnt.states[label], e.coding or e.code)
+        if label not in learnt.levels:
+            NumberFactor(e, learnt.states[label]).encode(sample)
+            continue
+        state = {"categories": list(learnt.levels[label])}
+        known[label] = (FormulaicFactor.Kind.CATEGORICAL, state)
+        values[label] = pd.Series(values[label]) if e.lookup else values[label]
+    looked_up: list[str | FormulaicTerm] = [
+        FormulaicTerm(
+            f if f.eval_method.value == "literal" else FormulaicFactor(f.expr, eval_method="lookup")
+            for f in term.factors
+        )
+        for term in terms
+    ]
+    spec = ModelSpec.from_spec(looked_up, na_action="ignore", output="numpy", encoder_state=known)
+    rows = pd.DataFrame(index=range(columns_length(sample)))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return spec.get_model_matrix(rows, context=values)
+    except Exception as error:
+        raise ModelError(f"The formula cannot be laid out: {reason(error)}.") from error
 
 
 def _standardized(design: Design, rows: Rows, sample: RawRows) -> Design:
@@ -150,7 +227,11 @@ def _standardized(design: Design, rows: Rows, sample: RawRows) -> Design:
     Indicators, other codings of categories, and constant columns stay as they are. Columns are
     shifted only beside an intercept, where that leaves the model the same.
     """
-    numeric = _numeric_columns(design, sample)
+    n, coded, flags = columns_length(sample), [f.encode(sample) for f in design.factors], []
+    for term in design.terms:
+        number = any(isinstance(design.factors[i], NumberFactor) for i, _ in term.parts)
+        flags += [number] * term.columns(coded, n).shape[1]
+    numeric = np.array(flags, dtype=bool)
     if not numeric.any():
         return design
     found = rows.map_reduce(_column_moments, Moments.merge, design, numeric, columns=design.columns)
@@ -161,17 +242,6 @@ def _standardized(design: Design, rows: Rows, sample: RawRows) -> Design:
         shift[numeric] = np.where(moved, found.mean, 0.0)
     scale[numeric] = np.where(moved, spread, 1.0)
     return replace(design, shift=shift, scale=scale)
-
-
-def _numeric_columns(design: Design, sample: RawRows) -> np.ndarray:
-    """Return, for each column of the design, whether a number enters it."""
-    n = columns_length(sample)
-    coded = [factor.encode(sample) for factor in design.factors]
-    flags = []
-    for term in design.terms:
-        number = any(isinstance(design.factors[i], NumberFactor) for i, _ in term.parts)
-        flags += [number] * term.columns(coded, n).shape[1]
-    return np.array(flags, dtype=bool)
 
 
 def _column_moments(chunk: Chunk, design: Design, numeric: np.ndarray) -> Moments:

@@ -7,6 +7,7 @@ import inspect
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,6 @@ from decoct.errors import BadValueError, ModelError, RequestError, RowsError
 from decoct.models.base import RawRows
 from decoct.models.formula.design_matrix import NumberFactor, State
 from decoct.models.formula.expression import STATEFUL, Expression, raw_column, reason, shortened
-from decoct.models.validation import row_number
 
 MAX_LEVELS = 1000
 """A category with more levels is refused: it is an identifier, and the design is dense."""
@@ -29,6 +29,10 @@ MANY_LEVELS = 50
 
 MOMENTS = ("center", "scale", "standardize")
 """The stateful functions whose states follow from moments, so that they can be streamed."""
+
+
+Levels = dict[Any, int]
+"""Level of a term -> the first row that has it."""
 
 
 @dataclass(frozen=True)
@@ -72,32 +76,6 @@ class Moments:
         )
 
 
-@dataclass(frozen=True)
-class _Levels:
-    """The levels of a term, and the first row whose level is no number, -1 for none."""
-
-    values: frozenset[Any]
-    row: int = -1
-    word: str = ""
-
-    @classmethod
-    def of(cls, values: np.ndarray, start: int | np.ndarray) -> _Levels:
-        levels = pd.unique(values)
-        words = [level for level in levels if isinstance(level, str) and not _is_number(level)]
-        if not words:
-            return cls(frozenset(levels.tolist()))
-        first = int(np.argmax(values == words[0]))
-        return cls(frozenset(levels.tolist()), row_number(start, first), words[0])
-
-    def merge(self, other: _Levels) -> _Levels:
-        first = min((one for one in (self, other) if one.row >= 0), key=_row, default=self)
-        return _Levels(self.values | other.values, first.row, first.word)
-
-
-def _row(levels: _Levels) -> int:
-    return levels.row
-
-
 def _is_number(text: str) -> bool:
     try:
         float(text)
@@ -118,65 +96,58 @@ class _Need:
     call: str = ""
     function: str = ""
 
-    def measure(self, raw: RawRows, start: int, state: State) -> Moments | _Levels:
+    def measure(self, raw: RawRows, start: int, state: State) -> Moments | Levels:
         inner = replace(self.expression, code=self.code)
-        if not self.call:
-            return self._levels(np.asarray(inner.evaluate(raw, state)), start)
-        values = NumberFactor(inner, state).encode(raw, start)[False]
-        if values.shape[1] != 1:
-            raise ModelError(f"The formula's {self.function}(...) takes one number per row.")
-        return Moments.of(values)
-
-    def _levels(self, values: np.ndarray, start: int) -> _Levels:
+        if self.call:
+            numbers = NumberFactor(inner, state).encode(raw, start)[False]
+            if numbers.shape[1] != 1:
+                raise ModelError(f"The formula's {self.function}(...) takes one number per row.")
+            return Moments.of(numbers)
+        values = np.asarray(inner.evaluate(raw, state))
         if values.dtype.kind == "f" and not np.isfinite(values).all():
             bad = int(np.argmin(np.isfinite(values)))
             raise BadValueError(
                 f"The formula's term '{self.expression.label}' has the level {values[bad]}",
-                row_number(start, bad),
+                start + bad,
                 "; drop such rows.",
             )
-        return self._few(_Levels.of(values, start))
+        codes, levels = pd.factorize(values, use_na_sentinel=False)
+        first = start + np.unique(codes, return_index=True)[1]
+        return self._few(dict(zip(levels.tolist(), first.tolist(), strict=True)))
 
-    def _few(self, levels: _Levels) -> _Levels:
-        self._refuse_numbers(levels)
-        if len(levels.values) > MAX_LEVELS:
+    def merge(self, a: Any, b: Any) -> Any:
+        return a.merge(b) if isinstance(a, Moments) else self._few(b | a)
+
+    def _few(self, levels: Levels) -> Levels:
+        """Refuse too many levels, and numbers that are text because of a few values among them."""
+        label = self.expression.label
+        texts = [level for level in levels if isinstance(level, str)]
+        words = [text for text in texts if not _is_number(text)]
+        mostly_numbers = 2 * len(words) < len(texts)
+        if self.expression.lookup and mostly_numbers and (words or len(levels) > MAX_LEVELS):
+            problem = "is text, but most of its values are numbers"
+            instead = f"or write C({label}) in the formula if these are categories."
+            if not words:
+                raise RowsError(
+                    f"Column '{label}' {problem}; look for the first that is none, {instead}"
+                )
+            first = min(words, key=levels.__getitem__)
+            raise BadValueError(
+                f"{problem}; the first that is none is {shortened(first)!r}",
+                levels[first],
+                f": correct it, {instead}",
+                label,
+            )
+        if len(levels) > MAX_LEVELS:
             raise RowsError(
-                f"The formula's term '{self.expression.label}' has more than {MAX_LEVELS} levels; "
+                f"The formula's term '{label}' has more than {MAX_LEVELS} levels; "
                 "group the rare ones, or leave it out if it identifies rows."
             )
         return levels
 
-    def _refuse_numbers(self, levels: _Levels) -> None:
-        """Refuse a column of numbers that is text because of a few values that are none."""
-        words = [level for level in levels.values if isinstance(level, str)]
-        mostly_numbers = 2 * sum(map(_is_number, words)) > len(words)
-        found = levels.row >= 0 or len(levels.values) > MAX_LEVELS
-        if not (self.expression.lookup and mostly_numbers and found):
-            return
-        label = self.expression.label
-        problem = "is text, but most of its values are numbers"
-        instead = f"or write C({label}) in the formula if these are categories."
-        if levels.row < 0:
-            raise RowsError(
-                f"Column '{label}' {problem}; look for the first that is none, {instead}"
-            )
-        raise BadValueError(
-            f"{problem}; the first that is none is {shortened(levels.word)!r}",
-            levels.row,
-            f": correct it, {instead}",
-            label,
-        )
 
-    def merge(self, a: Any, b: Any) -> Any:
-        return a.merge(b) if isinstance(a, Moments) else self._few(a.merge(b))
-
-
-@dataclass(frozen=True)
-class _Merge:
-    needs: Sequence[_Need]
-
-    def __call__(self, a: Sequence[Any], b: Sequence[Any]) -> list[Any]:
-        return [need.merge(x, y) for need, x, y in zip(self.needs, a, b, strict=True)]
+def _merge(needs: Sequence[_Need], a: Sequence[Any], b: Sequence[Any]) -> list[Any]:
+    return [need.merge(x, y) for need, x, y in zip(needs, a, b, strict=True)]
 
 
 def _measure(chunk: Chunk, needs: Sequence[_Need], states: Mapping[str, State]) -> list[Any]:
@@ -192,24 +163,24 @@ def learn(
     learnt = Learnt({label: {} for label in expressions}, {})
     for needs in _rounds(expressions, grouped):
         streamed = [n for n in needs if not n.call or n.function in MOMENTS]
-        names = tuple(dict.fromkeys(name for n in streamed for name in n.expression.inputs))
         found = []
         if streamed:
-            merge = _Merge(streamed)
+            names = tuple(dict.fromkeys(name for n in streamed for name in n.expression.inputs))
+            merge = partial(_merge, streamed)
             found = rows.map_reduce(_measure, merge, streamed, learnt.states, columns=names)
         for need, what in zip(streamed, found, strict=True):
             label = need.expression.label
             if isinstance(what, Moments):
                 learnt.states[label][need.call] = _moment_state(need, what)
             else:
-                learnt.levels[label] = _in_order(label, what.values)
+                learnt.levels[label] = _in_order(label, what)
         for need in needs:
             if need.call and need.function not in MOMENTS:
                 _fit_whole(rows, need, sample, learnt.states[need.expression.label])
     return learnt
 
 
-def _in_order(label: str, levels: frozenset[Any]) -> tuple[Any, ...]:
+def _in_order(label: str, levels: Levels) -> tuple[Any, ...]:
     try:
         ordered = tuple(sorted(levels))
     except TypeError as error:

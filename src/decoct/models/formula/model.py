@@ -39,9 +39,6 @@ FAMILIES: dict[str, type[AbstractRegression]] = {
     "student": StudentTRegression,
 }
 
-DEFAULTS: dict[str, dict[str, Any]] = {"poisson": {"link": "log"}}
-"""Options that a formula sets differently from the family's class."""
-
 
 class FormulaModel(AbstractConjugate):
     """A regression on named raw columns: a frozen design in front of a base model.
@@ -249,8 +246,10 @@ def from_formula(
         raise RequestError(f"The family '{family}' is unknown; choose from {', '.join(FAMILIES)}.")
     if "intercept" in options:
         raise ModelError("Leave the option intercept out; the formula says if there is one.")
+    if family == "poisson":
+        options.setdefault("link", "log")
     try:
-        base = FAMILIES[family](prior_scale=prior_scale, **DEFAULTS.get(family, {}) | options)
+        base = FAMILIES[family](prior_scale=prior_scale, **options)
     except TypeError as error:
         raise ModelError(f"The family '{family}' cannot be used so: {reason(error)}.") from error
     with ProgressBar(progress):

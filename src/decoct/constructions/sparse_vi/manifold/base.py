@@ -6,21 +6,27 @@ A `LocalView` answers, at one point w with a small support, all that Riemannian 
     vectors g_n of the support and b = Σ_n g_n whose inner products are covariances under π_w,
         so that ∇KL = −G(b − Gᵀw) (Eq. 9, 13)           the weight updates (Eq. 12, 94)
     KL(π_v‖π) for other weights v of the support (Eq. 6, up to a constant)
+
+What the base classes do not leave open is the answer of the closed forms.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+import abc
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from jaxtyping import Float, Int
 
 from decoct.constructions.base import Problem, Selection
+from decoct.data.base import Columns
+from decoct.errors import RequestError
 from decoct.stats.tangent import Tangent
 
-NOISE = 1e-10
-"""Correlation with the residual, relative to ‖b‖, below which a row promises nothing."""
+WHOLE_BYTES = 2**30
+"""Most memory that all rows may take, with what is kept of each."""
 
 
 class Origin(NamedTuple):
@@ -45,83 +51,118 @@ class Origin(NamedTuple):
 
 
 class LocalKL(NamedTuple):
-    """KL(π_v‖π) up to a constant that all v at one view share, and how far it can be trusted.
+    """KL(π_v‖π) in nats up to a constant that all v at one view share.
 
-    Attributes
-    ----------
-    kl
-        In nats.
-    share
-        Effective share of the draws that stand behind it; 1 in closed form.
+    ``share`` is the effective share of the draws that stand behind it; 1 in closed form.
     """
 
     kl: float
     share: float
 
 
-@runtime_checkable
-class LocalView(Protocol):
-    """The manifold at w, seen from the rows of a support."""
+class LocalView(abc.ABC):
+    """The manifold at w, seen from the rows of a support; some of them may have no weight."""
 
-    @property
-    def selection(self) -> Selection:
-        """The support with its weights; a weight may be 0."""
-        ...
+    manifold: Any
+    selection: Selection
 
     @property
     def origin(self) -> Origin | None:
-        """Return what the draws came from; None in closed form."""
-        ...
+        """What the draws came from."""
+        return None
+
+    @abc.abstractmethod
+    def covariances(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+        """Return the candidates, their Cov_w[f_n, fᵀ(1 − w)] and Var_w[f_n], and ‖b‖."""
 
     def best_row(self, blocked: Int[np.ndarray, " k"]) -> int | None:
-        """Return the row of Eq. 10, not one of ``blocked``; None if no row promises anything."""
-        ...
+        """Return the row of Eq. 10, not one of ``blocked``; None if no row promises anything.
 
+        On rows that have weight the absolute value of the correlation counts.
+        """
+        if self.origin is None and self.predicted_kl() <= 1e-12:  # exact, in nats
+            return None
+        candidates, products, variances, length = self.covariances()
+        varies = variances > np.finfo(float).tiny
+        scores = np.full(len(products), -np.inf)
+        scores[varies] = products[varies] / np.sqrt(variances[varies])
+        active = self.selection.indices[self.selection.weights > 0.0]
+        scores = np.where(np.isin(candidates, active) & varies, np.abs(scores), scores)
+        scores[np.isin(candidates, blocked)] = -np.inf
+        best = int(np.argmax(scores))
+        promising = scores[best] > 1e-10 * length  # above round-off
+        return int(candidates[best]) if promising else None
+
+    @abc.abstractmethod
     def tangent(self) -> Tangent:
         """Return the support's vectors and the target; inner products are Cov_w."""
-        ...
+
+    @abc.abstractmethod
+    def full_tangent(self) -> Tangent:
+        """Return the vectors of every candidate row, and the target."""
+
+    def with_support(self, selection: Selection) -> Any:
+        """Return the view at the same weights, with other candidates for its support."""
+        return replace(self, selection=selection)  # pyright: ignore
 
     def local_kl(self, weights: Float[np.ndarray, " m"]) -> LocalKL:
-        """Return KL(π_v‖π) for other weights of the support, up to a constant."""
-        ...
+        """Return KL(π_v‖π) for other weights of the support."""
+        return LocalKL(self.manifold.kl(self.selection._replace(weights=weights)), 1.0)
 
     def third_moments(self) -> tuple[Float[np.ndarray, "m S"], Float[np.ndarray, " S"]] | None:
-        """Return √r_s g_n(θ_s) and (1 − w)ᵀg(θ_s), one entry per draw; None in closed form."""
-        ...
+        """Return √r_s g_n(θ_s) and (1 − w)ᵀg(θ_s), one entry per draw."""
+        return None
 
     def predicted_kl(self) -> float:
         """Return KL(π_w‖π) in nats: exact, or ½Var_w[fᵀ(1 − w)] from the draws."""
-        ...
+        return self.manifold.kl(self.selection)
 
 
-@runtime_checkable
-class Manifold(Protocol):
+class Manifold(abc.ABC):
     """Supplies views; holds the problem, never a weight. It is asked about its own views only."""
+
+    reuse = True
+    """Whether a view may be made from the draws of another."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
 
     @property
     def n_rows(self) -> int:
-        """N."""
-        ...
+        return self.problem.n_rows
 
-    def at(self, key: jax.Array, selection: Selection) -> LocalView:
-        """Return the view at these weights."""
-        ...
+    @abc.abstractmethod
+    def at(self, key: jax.Array, selection: Selection) -> Any:
+        """Return the view at these weights; in closed form the key decides nothing."""
 
-    def with_row(self, view: Any, row: int) -> LocalView:
+    def with_row(self, view: Any, row: int) -> Any:
         """Return the view at the same weights with one more row in the support, at weight 0."""
-        ...
+        if has_row(view.selection, row):
+            return view
+        columns = self.problem.potentials.rows.take(np.array([row]))
+        return view.with_support(_with_row(view.selection, row, columns))
 
-    def moved(self, key: jax.Array, view: Any, weights: Float[np.ndarray, " m"]) -> LocalView:
+    def moved(self, key: jax.Array, view: Any, weights: Float[np.ndarray, " m"]) -> Any:
         """Return the view at other weights of the same support."""
-        ...
+        return self.at(key, view.selection._replace(weights=weights))
 
-    def pruned(self, view: Any) -> LocalView:
+    def pruned(self, view: Any) -> Any:
         """Return the view without the support's rows that have no weight."""
-        ...
+        return view.with_support(pruned(view.selection))
 
-    def restored(self, origin: Origin, selection: Selection) -> LocalView:
+    def restored(self, origin: Origin, selection: Selection) -> Any:
         """Return the view at these weights from the draws of ``origin``."""
-        ...
+        return self.at(jax.random.key(0), selection)
+
+    def warm_started(self, origin: Origin | None) -> Manifold:
+        """Return the manifold whose sampler begins to look where the draws of ``origin`` lie."""
+        return self
+
+
+def require_room(size: float, what: str, instead: str) -> None:
+    """Refuse what would take more than `WHOLE_BYTES`."""
+    if size > WHOLE_BYTES:
+        raise RequestError(f"{what} would take {size / 2**30:.1f} GB; {instead}.")
 
 
 def row_bytes(problem: Problem) -> int:
@@ -130,7 +171,19 @@ def row_bytes(problem: Problem) -> int:
     return sum(column.nbytes for column in one.values())
 
 
-def with_row(selection: Selection, row: int, columns: dict[str, np.ndarray]) -> Selection:
+def take_all_rows(problem: Problem) -> Columns:
+    """Return every encoded row, for a closed form that keeps its coordinates as well."""
+    require_room(
+        problem.n_rows * (row_bytes(problem) + 8 * (problem.dim + 1)),
+        f"The closed form needs all {problem.n_rows} rows in this process, where they",
+        "choose among some of them at draws instead: exact=False with subsample=, the number of "
+        "rows to choose from",
+    )
+    problem.potentials.counts.passes += 1
+    return problem.potentials.rows.take(np.arange(problem.n_rows))
+
+
+def _with_row(selection: Selection, row: int, columns: Columns) -> Selection:
     """Return the rows that have weight and one more, at weight 0."""
     kept = selection.weights > 0.0
     indices, weights = selection.indices[kept], selection.weights[kept]
@@ -154,28 +207,3 @@ def pruned(selection: Selection) -> Selection:
 def has_row(selection: Selection, row: int) -> bool:
     """Whether the row has weight already."""
     return bool((selection.weights[selection.indices == row] > 0.0).any())
-
-
-def correlations(
-    products: Float[np.ndarray, " C"], variances: Float[np.ndarray, " C"]
-) -> Float[np.ndarray, " C"]:
-    """Return products/√variances, −∞ where a potential does not vary."""
-    varies = variances > np.finfo(float).tiny
-    scores = np.full(len(products), -np.inf)
-    scores[varies] = products[varies] / np.sqrt(variances[varies])
-    return scores
-
-
-def greedy_row(
-    scores: Float[np.ndarray, " C"],
-    candidates: Int[np.ndarray, " C"],
-    selection: Selection,
-    blocked: Int[np.ndarray, " k"],
-    least: float,
-) -> int | None:
-    """Return the candidate of Eq. 10: |score| counts on active rows, the score itself on others."""
-    active = selection.indices[selection.weights > 0.0]
-    scores = np.where(np.isin(candidates, active) & np.isfinite(scores), np.abs(scores), scores)
-    scores[np.isin(candidates, blocked)] = -np.inf
-    best = int(np.argmax(scores))
-    return int(candidates[best]) if scores[best] > least else None

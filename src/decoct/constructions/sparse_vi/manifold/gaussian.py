@@ -18,21 +18,17 @@ from dataclasses import dataclass
 
 import jax
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from scipy.linalg import eigh
 
 from decoct.constructions.base import Problem, Selection
-from decoct.constructions.sparse_vi.manifold.base import NOISE, LocalKL, correlations, greedy_row
-from decoct.constructions.sparse_vi.manifold.exact import CONVERGED, ExactManifold
+from decoct.constructions.sparse_vi.manifold.base import LocalView, Manifold, take_all_rows
 from decoct.models.gaussian import GaussianMean
 from decoct.stats.tangent import Tangent
 
-Moments = tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]
-"""Means and variances of φ."""
-
 
 @dataclass(frozen=True)
-class GaussianView:
+class GaussianView(LocalView):
     """π_w as a product of Gaussians: means (d,) and variances (d,) of φ."""
 
     manifold: GaussianManifold
@@ -54,35 +50,20 @@ class GaussianView:
         offset = (manifold.sum_of_rows - n * manifold.scales * self.means) * np.sqrt(self.variances)
         return np.append(offset, n * self.shared)
 
-    @property
-    def origin(self) -> None:
-        return None
-
-    def best_row(self, blocked: Int[np.ndarray, " k"]) -> int | None:
-        if self.predicted_kl() <= CONVERGED:
-            return None
-        vectors = self.vectors(self.manifold.y)
-        target = self.target
-        residual = target - self.selection.weights @ vectors[self.selection.indices]
-        scores = correlations(vectors @ residual, np.square(vectors).sum(axis=1))
-        least = NOISE * float(np.linalg.norm(target))
-        everything = np.arange(len(vectors))
-        return greedy_row(scores, everything, self.selection, blocked, least)
+    def covariances(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+        vectors, target = self.full_tangent()
+        products = vectors @ (target - self.selection.weights @ vectors[self.selection.indices])
+        variances = np.square(vectors).sum(axis=1)
+        return np.arange(len(vectors)), products, variances, float(np.linalg.norm(target))
 
     def tangent(self) -> Tangent:
         return Tangent(self.vectors(self.manifold.y[self.selection.indices]), self.target)
 
-    def local_kl(self, weights: Float[np.ndarray, " m"]) -> LocalKL:
-        return self.manifold.local_kl(self.selection._replace(weights=weights))
-
-    def third_moments(self) -> None:
-        return None
-
-    def predicted_kl(self) -> float:
-        return self.manifold.local_kl(self.selection).kl
+    def full_tangent(self) -> Tangent:
+        return Tangent(self.vectors(self.manifold.y), self.target)
 
 
-class GaussianManifold(ExactManifold):
+class GaussianManifold(Manifold):
     """Exact views of `GaussianMean`."""
 
     def __init__(self, problem: Problem) -> None:
@@ -92,28 +73,28 @@ class GaussianManifold(ExactManifold):
         inverse_prior = np.linalg.inv(np.asarray(model.prior_covariance))
         self.scales, basis = eigh(inverse, inverse_prior)
         super().__init__(problem)
-        self.y = self.rows["x"] @ (inverse @ basis)
+        self.y = take_all_rows(problem)["x"] @ (inverse @ basis)
         self.sum_of_rows = self.y.sum(axis=0)
         self.prior_shift = basis.T @ (inverse_prior @ np.asarray(model.prior_mean))
         self.full = self._moments(float(self.n_rows), self.sum_of_rows)
 
-    def local_kl(self, selection: Selection) -> LocalKL:
+    def kl(self, selection: Selection) -> float:
+        """Return KL(π_w‖π)."""
         means, variances = self._posterior(selection)
         full_means, full_variances = self.full
         # c/c₁ − 1, from the sums of weights: close to 0 it keeps its digits
         excess = (self.n_rows - selection.weights.sum()) * self.scales * variances
         spread = (excess - np.log1p(excess)).sum()
-        return LocalKL(
-            0.5 * float(spread + ((means - full_means) ** 2 / full_variances).sum()), 1.0
-        )
+        return 0.5 * float(spread + ((means - full_means) ** 2 / full_variances).sum())
 
     def at(self, key: jax.Array, selection: Selection) -> GaussianView:
         return GaussianView(self, selection, *self._posterior(selection))
 
-    def _posterior(self, selection: Selection) -> Moments:
+    def _posterior(self, selection: Selection) -> tuple[np.ndarray, np.ndarray]:
         weights = selection.weights
         return self._moments(float(weights.sum()), weights @ self.y[selection.indices])
 
-    def _moments(self, weight: float, total: Float[np.ndarray, " d"]) -> Moments:
+    def _moments(self, weight: float, total: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the means and variances of φ."""
         variances = 1.0 / (1.0 + weight * self.scales)
         return variances * (self.prior_shift + total), variances

@@ -32,42 +32,20 @@ from scipy.linalg import LinAlgError, cholesky, eigh, eigvalsh, solve_triangular
 from scipy.linalg.lapack import get_lapack_funcs
 
 from decoct.constructions.base import Problem, Selection
-from decoct.constructions.sparse_vi.manifold.base import NOISE, LocalKL, correlations, greedy_row
-from decoct.constructions.sparse_vi.manifold.exact import CONVERGED, ExactManifold
+from decoct.constructions.sparse_vi.manifold.base import LocalView, Manifold, take_all_rows
 from decoct.errors import ModelError
 from decoct.models.linear import LinearRegression
 from decoct.stats.tangent import Tangent
 
-RANK = 1e-14
-"""Eigenvalue of the support's Gram matrix, relative to the largest, below which it is round-off."""
-
-CLOSE = 1e-3
-"""KL in nats below which tr C − D − log det C would lose its digits; eigenvalues keep them."""
-
-Directions = tuple[Float[np.ndarray, "n d"], Float[np.ndarray, "n d"], Float[np.ndarray, " n"]]
-"""x̃_n, u_n and ν_n."""
-
-Posterior = tuple[
-    Float[np.ndarray, "d d"],
-    Float[np.ndarray, "d d"],
-    Float[np.ndarray, "d d"],
-    Float[np.ndarray, " d"],
-]
-"""C⁻¹, its lower Cholesky factor, C and m."""
-
 
 @dataclass(frozen=True)
-class LinearView:
+class LinearView(LocalView):
     """π_w as N(m, C) of φ: offset m (d,) and cov C (d, d)."""
 
     manifold: LinearManifold
     selection: Selection
     offset: Float[np.ndarray, " d"]
     cov: Float[np.ndarray, "d d"]
-
-    @property
-    def origin(self) -> None:
-        return None
 
     @property
     def mean(self) -> Float[np.ndarray, " d"]:
@@ -80,15 +58,12 @@ class LinearView:
         """Return a matrix A with AAᵀ = Σ_w."""
         return solve_triangular(self.manifold.factor.T, cholesky(self.cov, lower=True))
 
-    def best_row(self, blocked: Int[np.ndarray, " k"]) -> int | None:
-        if self.predicted_kl() <= CONVERGED:
-            return None
+    def covariances(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
         x, u, nu = self._directions(slice(None))
         squares = np.einsum("nd,nd->n", x, u)
         variances = self.manifold.precision**2 * squares * (nu**2 + 0.5 * squares)
-        scores = correlations(self._with_residual(x, u, nu), variances)
-        least = NOISE * self._target_norm()
-        return greedy_row(scores, np.arange(len(x)), self.selection, blocked, least)
+        products = self._with_residual(x, u, nu)
+        return np.arange(len(x)), products, variances, self._target_norm()
 
     def tangent(self) -> Tangent:
         """Return vectors with the Gram matrix of Eq. 24, from its eigenvectors."""
@@ -96,29 +71,28 @@ class LinearView:
         inner = x @ u.T
         gram = self.manifold.precision**2 * inner * (np.outer(nu, nu) + 0.5 * inner)
         values, basis = eigh(gram)
-        kept = values > RANK * values[-1]
+        kept = values > 1e-14 * values[-1]  # the rest is round-off
         basis, root = basis[:, kept], np.sqrt(values[kept])
         with_target = gram @ self.selection.weights + self._with_residual(x, u, nu)
         return Tangent(basis * root, (basis.T @ with_target) / root)
 
-    def local_kl(self, weights: Float[np.ndarray, " m"]) -> LocalKL:
-        return self.manifold.local_kl(self.selection._replace(weights=weights))
+    def full_tangent(self) -> Tangent:
+        """Return σ⁻²(ν_nβ_n, β_nβ_nᵀ/√2) of every row, β_n = Aᵀx_n and AAᵀ = Σ_w, and their sum."""
+        x, y = self.manifold.rows["x"], self.manifold.rows["y"]
+        beta, nu = x @ self.root, y - x @ self.mean
+        first, second = np.triu_indices(beta.shape[1])
+        twice = np.where(first == second, np.sqrt(0.5), 1.0)  # a product off the diagonal is twice
+        vectors = np.hstack([nu[:, None] * beta, twice * beta[:, first] * beta[:, second]])
+        vectors *= self.manifold.precision
+        return Tangent(vectors, vectors.sum(axis=0))
 
-    def third_moments(self) -> None:
-        return None
-
-    def predicted_kl(self) -> float:
-        return self.manifold.local_kl(self.selection).kl
-
-    def _directions(self, which: Int[np.ndarray, " m"] | slice) -> Directions:
+    def _directions(self, which: Int[np.ndarray, " m"] | slice) -> tuple[np.ndarray, ...]:
+        """Return x̃_n, u_n and ν_n."""
         x = self.manifold.x[which]
         return x, x @ self.cov, self.manifold.y[which] - x @ self.offset
 
     def _with_residual(
-        self,
-        x: Float[np.ndarray, "n d"],
-        u: Float[np.ndarray, "n d"],
-        nu: Float[np.ndarray, " n"],
+        self, x: np.ndarray, u: np.ndarray, nu: np.ndarray
     ) -> Float[np.ndarray, " n"]:
         """Return Cov_w[f_n, fᵀ(1 − w)]."""
         quadratic = np.einsum("nd,nd->n", u, u) - np.einsum("nd,nd->n", u, x)
@@ -132,7 +106,7 @@ class LinearView:
         return float(np.sqrt(slope @ self.cov @ slope + 0.5 * (bent * bent.T).sum()))
 
 
-class LinearManifold(ExactManifold):
+class LinearManifold(Manifold):
     """Exact views of `LinearRegression` with known noise.
 
     Raises
@@ -142,6 +116,8 @@ class LinearManifold(ExactManifold):
 
     Attributes
     ----------
+    rows
+        All encoded rows.
     precision
         σ⁻².
     centre, factor
@@ -157,6 +133,7 @@ class LinearManifold(ExactManifold):
         assert isinstance(model, LinearRegression)
         assert model.noise_scale is not None
         super().__init__(problem)
+        self.rows = take_all_rows(problem)
         x, y = self.rows["x"], self.rows["y"]
         self.precision = float(1.0 / np.square(model.noise_scale))
         scales = np.broadcast_to(np.asarray(model.prior_scale), (problem.potentials.dim,))
@@ -168,19 +145,21 @@ class LinearManifold(ExactManifold):
         root = solve_triangular(self.factor, np.diag(1.0 / scales), lower=True)
         self.prior, self.prior_shift = root @ root.T, -root @ (self.centre / scales)
 
-    def local_kl(self, selection: Selection) -> LocalKL:
+    def kl(self, selection: Selection) -> float:
+        """Return KL(π_w‖π)."""
         information, factor, cov, mean = self._posterior(selection)
         kl = 0.5 * (np.trace(cov) - len(cov)) + np.log(np.diag(factor)).sum()
-        if kl < CLOSE:
+        if kl < 1e-3:  # tr C − D − log det C would lose its digits
             excess = 1.0 / eigvalsh(information) - 1.0
             kl = 0.5 * (excess - np.log1p(excess)).sum()
-        return LocalKL(float(kl + 0.5 * mean @ mean), 1.0)
+        return float(kl + 0.5 * mean @ mean)
 
     def at(self, key: jax.Array, selection: Selection) -> LinearView:
         _, _, cov, mean = self._posterior(selection)
         return LinearView(self, selection, mean, cov)
 
-    def _posterior(self, selection: Selection) -> Posterior:
+    def _posterior(self, selection: Selection) -> tuple[np.ndarray, ...]:
+        """Return C⁻¹, its lower Cholesky factor, C and m."""
         x, y = self.x[selection.indices], self.y[selection.indices]
         weights = self.precision * selection.weights
         scaled = np.sqrt(weights)[:, None] * x

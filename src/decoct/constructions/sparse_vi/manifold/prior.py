@@ -14,73 +14,51 @@ from decoct.runtime.precision import float64
 FAR = 1e9
 """How far from its start the prior is looked at for mass that never ends."""
 
-PAIRED = 40
-"""Most parameters whose pairs are looked at one by one."""
-
-GENERIC = 15
-"""Directions in which all parameters grow."""
-
 
 def require_proper_prior(potentials: Potentials, name: str) -> None:
     """Refuse a prior that does not fall fast enough along some direction.
 
-    Looked at are the axes, the eigenvectors of its curvature, and, up to `PAIRED` parameters, the
+    Looked at are the axes, the eigenvectors of its curvature, and, up to 40 parameters, the
     diagonals of all pairs, along each of which a proper density falls faster than 1/r; and
     directions in which all parameters grow, along which it falls faster than r^−d, whether its
     tails are round or a product.
-
-    Parameters
-    ----------
-    potentials
-        Of the model whose prior it is.
-    name
-        The construction that starts from the prior, for the message.
 
     Raises
     ------
     ModelError
         The log density, at a distance r = `FAR` from the model's start, is not below that at the
-        start by log r, or d log r.
+        start by log r, or d log r. The message names the construction.
     """
     start = potentials.space.flatten(potentials.initial)
     dim = len(start)
     here = float(potentials.log_prior(start[None])[0])
-    generic, pairs = _signs(dim), _pairs(dim)
-    axes = np.concatenate([np.eye(dim), _curved(potentials, start), pairs, generic])
+    unit = np.eye(dim)
+    first, second = np.triu_indices(dim if dim <= 40 else 0, 1)
+    pairs = np.concatenate([unit[first] + unit[second], unit[first] - unit[second]])
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(15, dim))
+    generic = np.concatenate([np.ones((1, dim)), signs]) / np.sqrt(dim)
+    curved = _find_curvature_axes(potentials, start)
+    axes = np.concatenate([unit, curved, pairs / np.sqrt(2.0), generic])
     dims = np.concatenate([np.ones(len(axes) - len(generic)), np.full(len(generic), dim)])
     there = potentials.log_prior(start + FAR * np.concatenate([axes, -axes]))
     # NaN, as of 0/0 where a scale has become 0, says nothing either way
     flat = there - here >= -np.log(FAR) * np.concatenate([dims, dims])
     if not flat.any():
         return
-    first = int(np.argmax(flat))
-    axis = first % len(axes)
+    worst = int(np.argmax(flat))
+    axis = worst % len(axes)
     along = f"parameter {axis}"
     if axis >= len(start):
         along = f"the direction {np.array2string(axes[axis], precision=2, threshold=8)}"
     raise ModelError(
         f"The prior does not fall along {along}: its log density is {here:.4g} at the start and "
-        f"{there[first]:.4g} at a distance of {FAR:g}. {name} starts from the prior, which must be "
+        f"{there[worst]:.4g} at a distance of {FAR:g}. {name} starts from the prior, which must be "
         "proper; give a proper prior, or use IteratedHilbert, which starts from a subsample."
     )
 
 
-def _pairs(dim: int) -> Float[np.ndarray, "k d"]:
-    """Return the diagonals (e_i ± e_j)/√2 of few parameters; none of many."""
-    first, second = np.triu_indices(dim if dim <= PAIRED else 0, 1)
-    unit = np.eye(dim)
-    both = np.concatenate([unit[first] + unit[second], unit[first] - unit[second]])
-    return both / np.sqrt(2.0)
-
-
-def _signs(dim: int) -> Float[np.ndarray, "k d"]:
-    """Return directions (±1, …, ±1)/√d: all ones, and some fixed at random."""
-    signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(GENERIC, dim))
-    return np.concatenate([np.ones((1, dim)), signs]) / np.sqrt(dim)
-
-
 @float64
-def _curved(potentials: Potentials, start: np.ndarray) -> Float[np.ndarray, "d d"]:
+def _find_curvature_axes(potentials: Potentials, start: np.ndarray) -> Float[np.ndarray, "d d"]:
     """Return the eigenvectors of the prior's Hessian at the start, one a row."""
     model, space = potentials.model, potentials.space
     hessian = np.asarray(

@@ -21,7 +21,6 @@ import numpy as np
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Bool, Float
 
-from decoct.constructions.sparse_vi.manifold.sampled import SampledManifold, SampledView
 from decoct.models.base import AbstractModel
 from decoct.models.conjugate import AbstractConjugate
 from decoct.models.parameters import ParameterSpace
@@ -33,26 +32,11 @@ from decoct.samplers.base import WeightedDensity
 from decoct.samplers.exact import Exact
 from decoct.samplers.laplace import Laplace, climb
 
-SMALLEST_SUPPORT = 32
-"""Supports are padded to this, and beyond it to powers of two, so that few loops are compiled."""
-
-
-def draws_anew(manifold: Any) -> bool:
-    """Return whether every view of the manifold has draws of its own."""
-    return isinstance(manifold, SampledManifold) and not manifold.reuse
-
 
 class Fresh(NamedTuple):
-    """What draws at some weights say.
+    """What draws at some weights say: D on the support, and μ_w.
 
-    Attributes
-    ----------
-    slope : (m,)
-        D, the gradient of KL on the support.
-    centre : (d,)
-        μ_w.
-    found
-        Whether the fit converged and everything is finite; nothing else holds without.
+    Neither holds unless ``found``: the fit converged and everything is finite.
     """
 
     slope: Float[Array, " m"]
@@ -82,31 +66,27 @@ class FreshDraws(eqx.Module):
     exact: bool = eqx.field(static=True)
 
     @classmethod
+    @float64
     def of(cls, manifold: Any, view: Any) -> FreshDraws | None:
         """Return the fresh draws of a manifold for a view's support; None where a loop has none.
 
         It has them where every view has draws of its own, all rows fit into one chunk in memory,
         and the sampler is `Laplace`, or `Exact` or `Automatic` of a conjugate model.
         """
-        if not draws_anew(manifold):
+        if manifold.reuse:
             return None
-        rows, problem = manifold.everything, manifold.problem
-        exact = _is_exact(problem.sampler, problem.potentials.model)
-        if exact is None or rows is None or manifold.n_rows > chunk_rows(manifold.draws):
+        rows, potentials = manifold.everything, manifold.problem.potentials
+        model, sampler = potentials.model, type(manifold.problem.sampler)
+        conjugate = isinstance(model, AbstractConjugate) and model.is_conjugate
+        exact = conjugate and sampler in (Exact, Automatic)
+        known = exact or sampler is Laplace
+        if not known or rows is None or manifold.n_rows > chunk_rows(manifold.draws):
             return None
-        assert isinstance(view, SampledView)
-        return cls._of(manifold, rows, view, exact)
-
-    @classmethod
-    @float64
-    def _of(
-        cls, manifold: SampledManifold, rows: Any, view: SampledView, exact: bool
-    ) -> FreshDraws:
-        potentials = manifold.problem.potentials
-        places = np.zeros(padded_size(len(view.selection.weights)), dtype=np.int64)
-        places[: len(view.selection.weights)] = np.arange(len(view.selection.weights))
+        m = len(view.selection.weights)
+        places = np.zeros(padded_size(m), dtype=np.int64)
+        places[:m] = np.arange(m)
         return cls(
-            potentials.model,
+            model,
             potentials.space,
             {name: jnp.asarray(column) for name, column in rows.items()},
             {name: jnp.asarray(column[places]) for name, column in view.selection.rows.items()},
@@ -171,21 +151,15 @@ class _ZeroWeights(WeightedDensity):
 
 
 def padded_size(m: int) -> int:
-    """Return how many rows a support of m is padded to."""
-    return max(SMALLEST_SUPPORT, 1 << (m - 1).bit_length())
+    """Return how many rows a support of m is padded to, so that few loops are compiled."""
+    return max(32, 1 << (m - 1).bit_length())
 
 
 @float64
 def normals_of(
     key: jax.Array, first: int, last: int, shape: tuple[int, int, int]
 ) -> Float[np.ndarray, "T S d"]:
-    """Return the ε of steps ``first`` to ``last`` − 1, and zeros after them.
-
-    Parameters
-    ----------
-    shape
-        Steps there is room for, S, and d.
-    """
+    """Return the ε of steps ``first`` to ``last`` − 1, and zeros where there is room for more."""
     seeds = np.asarray(_seeds_of(key, jnp.asarray(first + np.arange(shape[0]))))
     values = np.zeros(shape)
     for place in range(min(shape[0], last - first)):
@@ -201,11 +175,3 @@ def _seeds_of(key, steps):
         return jax.random.key_data(jax.random.fold_in(jax.random.fold_in(key, t), 0))
 
     return jax.vmap(seed)(steps)
-
-
-def _is_exact(sampler: Any, model: AbstractModel) -> bool | None:
-    """Return whether a sampler's draws are those of the closed form; None for unknown ones."""
-    conjugate = isinstance(model, AbstractConjugate) and model.is_conjugate
-    if conjugate and type(sampler) in (Exact, Automatic):
-        return True
-    return False if type(sampler) is Laplace else None

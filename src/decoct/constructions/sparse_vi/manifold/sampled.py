@@ -24,41 +24,29 @@ from scipy.special import logsumexp
 
 from decoct.constructions.base import Problem, Selection
 from decoct.constructions.sparse_vi.manifold.base import (
-    NOISE,
     LocalKL,
+    LocalView,
+    Manifold,
     Origin,
-    correlations,
-    greedy_row,
-    has_row,
     pruned,
+    require_room,
     row_bytes,
-    with_row,
 )
 from decoct.data.base import Columns
-from decoct.errors import ModelError, RequestError, SamplerError
+from decoct.errors import ModelError, SamplerError
 from decoct.passes.control_variates import subsampled_totals
 from decoct.passes.pools import Pool
 from decoct.runtime import progress
 from decoct.runtime.randomness import host_rng
 from decoct.stats.tangent import Tangent
 
-LASTS = 0.5
-"""Effective share of the draws below which new ones are made."""
-
-WHOLE_BYTES = 2**30
-"""Most memory that all rows may take, with what is kept of each."""
-
 
 @dataclass
 class Cloud:
-    """Draws of π_{w₀} and what is known at them.
+    """Draws z of π_{w₀} and what is known at them.
 
     Attributes
     ----------
-    z : (S, d)
-        The draws.
-    log_weights : (S,)
-        log r_s(w₀), normalised.
     total : (S,)
         Σ_n f_n(θ_s) over all rows, centred over the draws.
     origin
@@ -68,28 +56,16 @@ class Cloud:
     """
 
     z: Float[np.ndarray, "S d"]
-    log_weights: Float[np.ndarray, " S"]
     total: Float[np.ndarray, " S"]
     origin: Origin
     choice: tuple[Int[np.ndarray, " C"], Float[np.ndarray, "C S"]] | None = None
 
 
 @dataclass(frozen=True)
-class SampledView:
+class SampledView(LocalView):
     """Draws with importance weights at w, and the support's potentials at them.
 
-    Attributes
-    ----------
-    manifold
-        What the view is of.
-    cloud
-        The draws.
-    selection
-        The support with the weights w.
-    support : (m, S)
-        f_n(θ_s) of the support, centred over the draws.
-    log_weights : (S,)
-        log r_s(w), normalised.
+    ``support`` has f_n(θ_s), centred over the draws, and ``log_weights`` log r_s(w), normalised.
     """
 
     manifold: SampledManifold
@@ -107,7 +83,7 @@ class SampledView:
         """Effective share of the draws."""
         return float(1.0 / np.exp(2.0 * self.log_weights).sum() / len(self.log_weights))
 
-    def best_row(self, blocked: Int[np.ndarray, " k"]) -> int | None:
+    def covariances(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
         candidates, potentials = self.manifold.choice(self.cloud)
         r = np.exp(self.log_weights)
         residual = self.cloud.total - self.selection.weights @ self.support
@@ -115,14 +91,21 @@ class SampledView:
         means = potentials @ r
         variances = np.square(potentials) @ r - means**2
         target = self.cloud.total - r @ self.cloud.total
-        least = NOISE * float(np.sqrt(r @ target**2))
-        scores = correlations(potentials @ residual, variances)
-        return greedy_row(scores, candidates, self.selection, blocked, least)
+        return candidates, potentials @ residual, variances, float(np.sqrt(r @ target**2))
 
     def tangent(self) -> Tangent:
         r, root = np.exp(self.log_weights), np.exp(0.5 * self.log_weights)
         vectors = (self.support - (self.support @ r)[:, None]) * root
         return Tangent(vectors, (self.cloud.total - r @ self.cloud.total) * root)
+
+    def full_tangent(self) -> Tangent:
+        _, potentials = self.manifold.choice(self.cloud)
+        return replace(self, support=potentials).tangent()
+
+    def with_support(self, selection: Selection) -> SampledView:
+        candidates, potentials = self.manifold.choice(self.cloud)
+        support = potentials[np.searchsorted(candidates, selection.indices)]
+        return replace(self, selection=selection, support=support)
 
     def local_kl(self, weights: Float[np.ndarray, " m"]) -> LocalKL:
         logits = self.log_weights + (weights - self.selection.weights) @ self.support
@@ -142,13 +125,11 @@ class SampledView:
         return self.tangent().predicted_kl(np.arange(len(weights)), weights)
 
 
-class SampledManifold:
+class SampledManifold(Manifold):
     """Views from draws of the problem's sampler.
 
     Parameters
     ----------
-    problem
-        Potentials and sampler.
     draws
         S.
     subsample
@@ -168,26 +149,27 @@ class SampledManifold:
         self,
         problem: Problem,
         draws: int,
-        subsample: int | None,
-        subsample_totals: bool,
-        reuse: bool,
+        subsample: int | None = None,
+        subsample_totals: bool = False,
+        reuse: bool = True,
         candidates: Int[np.ndarray, " C"] | None = None,
         control_variates: bool = True,
     ) -> None:
-        self.problem, self.draws, self.reuse = problem, draws, reuse
+        super().__init__(problem)
+        self.draws, self.reuse = draws, reuse
         self.subsample = None if subsample is None else min(subsample, problem.n_rows)
         self.subsample_totals, self.control_variates = subsample_totals, control_variates
         self.start = problem.potentials.space.flatten(problem.potentials.initial)
         self._fixed: Pool | None = None
         if self.subsample is None:
             if candidates is None:
-                self._require_room()
+                require_room(
+                    problem.n_rows * (row_bytes(problem) + 8 * draws),
+                    f"All {problem.n_rows} rows and their potentials at {draws} draws",
+                    "give subsample=, the rows to choose from at each pick",
+                )
                 candidates = np.arange(problem.n_rows)
             self._fixed = Pool(candidates, problem.potentials.rows.take(candidates))
-
-    @property
-    def n_rows(self) -> int:
-        return self.problem.n_rows
 
     @property
     def everything(self) -> Columns | None:
@@ -196,19 +178,19 @@ class SampledManifold:
             return None
         return self._fixed.rows
 
-    def warm_started(self, origin: Origin) -> SampledManifold:
-        """Return the manifold whose sampler begins to look where the draws of ``origin`` lie."""
+    def warm_started(self, origin: Origin | None) -> SampledManifold:
+        if origin is None:
+            return self
         there = copy.copy(self)
         there.start = origin.centre
         return there
 
     def at(self, key: jax.Array, selection: Selection) -> SampledView:
-        """Return a view from fresh draws."""
         start = self.start
         return self._drawn(Origin(np.asarray(jax.random.key_data(key)), selection, start, start))
 
     def _drawn(self, origin: Origin) -> SampledView:
-        selection = origin.selection
+        selection, potentials = origin.selection, self.problem.potentials
         key = jax.random.fold_in(_key(origin), 0)
         drawn = self.problem.draw(key, selection, self.draws, origin.start)
         z = drawn.flat[: self.draws]
@@ -223,20 +205,18 @@ class SampledManifold:
                 f"Draw {bad} of the sampler '{drawn.sampler}' is not finite; use another sampler "
                 "(sampler=NUTS()), or check the prior."
             )
-        origin = origin._replace(centre=z.mean(axis=0))
-        cloud = Cloud(z, np.full(len(z), -np.log(len(z))), np.zeros(len(z)), origin)
+        cloud = Cloud(z, np.zeros(len(z)), origin._replace(centre=z.mean(axis=0)))
         if self.subsample_totals:
-            numbers, potentials = self.choice(cloud)
+            numbers, values = self.choice(cloud)
             chosen = np.isin(numbers, self._subset(origin))
-            few = numbers[chosen]
-            rows = Pool(few, self.problem.potentials.rows.take(few))
+            few = Pool(numbers[chosen], potentials.rows.take(numbers[chosen]))
             cloud.total = subsampled_totals(
-                self.problem.potentials, z, rows, potentials[chosen], self.control_variates
+                potentials, z, few, values[chosen], self.control_variates
             ).totals
         else:
-            total = self.problem.potentials.totals(z)
+            total = potentials.totals(z)
             cloud.total = total - total.mean()
-        support = _centred(self.problem.potentials.vectors(selection.rows, z))
+        support = _centred(potentials.vectors(selection.rows, z))
         seen = np.square(cloud.total) + np.square(support).sum(axis=0)
         if not np.isfinite(seen).all():
             bad = int(np.argmax(np.abs(z).max(axis=1)))
@@ -245,7 +225,7 @@ class SampledManifold:
                 f"to be squared ({z[bad]} …); use another sampler (sampler=NUTS()), or a "
                 "narrower prior."
             )
-        return SampledView(self, cloud, selection, support, cloud.log_weights)
+        return SampledView(self, cloud, selection, support, np.full(len(z), -np.log(len(z))))
 
     def choice(self, cloud: Cloud) -> tuple[Int[np.ndarray, " C"], Float[np.ndarray, "C S"]]:
         """Return the rows to choose from and their potentials at the draws.
@@ -254,37 +234,25 @@ class SampledManifold:
         build that goes on from a checkpoint has the same.
         """
         if cloud.choice is None:
-            potentials = self.problem.potentials
-            numbers, rows = self._pool(cloud.origin)
-            if len(numbers) == self.n_rows:
+            potentials, used = self.problem.potentials, cloud.origin.selection.indices
+            pool = self._fixed
+            if pool is None or not np.isin(used, pool.indices).all():
+                numbers = np.union1d(self._subset(cloud.origin), used)
+                pool = Pool(numbers, potentials.rows.take(numbers))
+            if len(pool.indices) == self.n_rows:
                 potentials.counts.passes += 1
-            cloud.choice = numbers, _centred(potentials.vectors(rows, cloud.z))
+            cloud.choice = pool.indices, _centred(potentials.vectors(pool.rows, cloud.z))
         return cloud.choice
-
-    def _pool(self, origin: Origin) -> Pool:
-        used = origin.selection.indices
-        if self._fixed is not None and np.isin(used, self._fixed.indices).all():
-            return self._fixed
-        numbers = np.union1d(self._subset(origin), used)
-        return Pool(numbers, self.problem.potentials.rows.take(numbers))
-
-    def with_row(self, view: SampledView, row: int) -> SampledView:
-        if has_row(view.selection, row):
-            return view
-        columns = self.problem.potentials.rows.take(np.array([row]))
-        selection = with_row(view.selection, row, columns)
-        candidates, potentials = self.choice(view.cloud)
-        support = potentials[np.searchsorted(candidates, selection.indices)]
-        return replace(view, selection=selection, support=support)
 
     def moved(
         self, key: jax.Array, view: SampledView, weights: Float[np.ndarray, " m"]
     ) -> SampledView:
         selection = view.selection._replace(weights=weights)
-        logits = view.log_weights + (weights - view.selection.weights) @ view.support
-        there = replace(view, selection=selection, log_weights=logits - logsumexp(logits))
-        if self.reuse and there.share >= LASTS:
-            return there
+        if self.reuse:
+            logits = view.log_weights + (weights - view.selection.weights) @ view.support
+            there = replace(view, selection=selection, log_weights=logits - logsumexp(logits))
+            if there.share >= 0.5:
+                return there
         return self.warm_started(view.origin).at(key, selection)
 
     def count(self, views: int, support: int) -> None:
@@ -304,9 +272,8 @@ class SampledManifold:
         support = _centred(self.problem.potentials.vectors(selection.rows, view.cloud.z))
         logits = view.log_weights + selection.weights @ support
         logits = logits - origin.selection.weights @ view.support
-        return replace(
-            view, selection=selection, support=support, log_weights=logits - logsumexp(logits)
-        )
+        logits = logits - logsumexp(logits)
+        return replace(view, selection=selection, support=support, log_weights=logits)
 
     def _subset(self, origin: Origin) -> Int[np.ndarray, " u"]:
         """Return U, the same for the same draws."""
@@ -315,14 +282,6 @@ class SampledManifold:
         assert self.subsample is not None
         key = jax.random.fold_in(_key(origin), 1)
         return np.unique(host_rng(key).integers(self.problem.n_rows, size=self.subsample))
-
-    def _require_room(self) -> None:
-        size = self.n_rows * (row_bytes(self.problem) + 8 * self.draws)
-        if size > WHOLE_BYTES:
-            raise RequestError(
-                f"All {self.n_rows} rows and their potentials at {self.draws} draws would take "
-                f"{size / 2**30:.1f} GB; give subsample=, the rows to choose from at each pick."
-            )
 
 
 def _key(origin: Origin) -> jax.Array:

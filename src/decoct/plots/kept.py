@@ -1,4 +1,4 @@
-"""The kept rows among all rows."""
+"""The kept rows among all rows, and how the weight is spread over them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from decoct.coreset import Coreset
 from decoct.data.base import Rows
 from decoct.data.tables import rows as as_rows
 from decoct.errors import CoresetFileError, RequestError
-from decoct.plots.style import COLOURS, figure, require_rows, style_axes
+from decoct.plots.style import COLOURS, GREY, figure, style_axes
 
 FEW = 6
 """A response with at most this many values gets a colour each; others a colour bar."""
@@ -74,7 +74,7 @@ def kept_rows(
     >>> decoct.plots.kept_rows(coreset, rows).axes[0].get_xlabel()[:25]
     '1st principal direction ('
     """
-    require_rows(coreset)
+    _require_rows(coreset)
     table = as_rows(rows)
     if table.n_rows != coreset.n_rows:
         raise CoresetFileError(
@@ -133,8 +133,25 @@ def kept_rows(
     shown = f"{n:,} of {table.n_rows:,}" if n < table.n_rows else "all"
     title = title or f"{coreset.size:,} rows kept, over {shown} rows; area of a disc = weight"
     style_axes(axes, title, x, y)
-    _draw_legend(axes, float(coreset.weights.max()))
+    largest = float(coreset.weights.max())
+    for share in (0.1, 0.4, 1.0):  # three round weights say what the areas mean
+        weight = float(f"{share * largest:.1g}")
+        axes.scatter(
+            [], [], s=LARGEST * weight / largest, color="white", edgecolors="black",
+            linewidths=0.9, label=f"weight {weight:,.6g}",
+        )  # fmt: skip
+    axes.legend(
+        fontsize=11, frameon=True, framealpha=0.9, edgecolor="none", labelspacing=0.9,
+        loc="upper left", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.0,
+    )  # fmt: skip
     return picture
+
+
+def _require_rows(coreset: Coreset) -> None:
+    if not coreset.size:
+        raise RequestError(
+            "The coreset keeps no row, so there are none to draw: its site stands for all of them."
+        )
 
 
 def _is_numeric(values: np.ndarray) -> bool:
@@ -145,21 +162,17 @@ def _principal_directions(
     coreset: Coreset, raw: dict[str, np.ndarray], behind: np.ndarray, label: Callable[[str], str]
 ) -> list[tuple[str, np.ndarray]]:
     """Project the encoded design on at most two principal directions of the background."""
-    model = coreset.model
-    encoded = (model.encode(raw, behind), model.encode(coreset.rows, coreset.indices))
-    design, kept = (
-        [np.reshape(v, (len(v), -1)).astype(float) for k, v in one.items() if k != "y"]
-        for one in encoded
-    )
-    if not design:
+    model, n = coreset.model, len(behind)
+    encoded, kept = model.encode(raw, behind), model.encode(coreset.rows, coreset.indices)
+    columns = [np.concatenate([encoded[name], kept[name]]) for name in encoded if name != "y"]
+    if not columns:
         raise RequestError("The model has nothing but a response to draw; give x= and y=.")
-    design, kept = np.concatenate(design, axis=1), np.concatenate(kept, axis=1)
-    centre = design.mean(axis=0)
-    _, spread, directions = np.linalg.svd(design - centre, full_matrices=False)
+    both = np.concatenate([np.reshape(one, (len(one), -1)) for one in columns], axis=1, dtype=float)
+    both -= both[:n].mean(axis=0)
+    _, spread, directions = np.linalg.svd(both[:n], full_matrices=False)
     share = np.square(spread) / max(float(np.square(spread).sum()), np.finfo(float).tiny)
-    named = [found for _, found in model.coords(raw).values() if len(found) == design.shape[1]]
+    named = [found for _, found in model.coords(raw).values() if len(found) == both.shape[1]]
     labels = [label(name) for name in named[0]] if named else []
-    both = np.concatenate([design, kept]) - centre
     found = []
     for i, direction in enumerate(directions[:2]):
         if share[i] >= 1e-12:
@@ -201,15 +214,46 @@ def _colour(
     return values, {"vmin": float(low), "vmax": float(high), "cmap": "viridis"}
 
 
-def _draw_legend(axes: Any, largest: float) -> None:
-    """Say what the areas mean with three round weights."""
-    for share in (0.1, 0.4, 1.0):
-        weight = float(f"{share * largest:.1g}")
-        axes.scatter(
-            [], [], s=LARGEST * weight / largest, color="white", edgecolors="black",
-            linewidths=0.9, label=f"weight {weight:,.6g}",
-        )  # fmt: skip
-    axes.legend(
-        fontsize=11, frameon=True, framealpha=0.9, edgecolor="none", labelspacing=0.9,
-        loc="upper left", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.0,
-    )  # fmt: skip
+def kept_weights(coreset: Coreset, *, title: str = "Weights of the kept rows") -> Any:
+    """Draw the weights, largest first, and the share of Σw that the heaviest rows carry.
+
+    A weight says how many rows of the table one kept row stands for.
+
+    Parameters
+    ----------
+    coreset
+        The coreset.
+    title
+        Title of the picture.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    RequestError
+        No row is kept, or matplotlib is missing.
+
+    Examples
+    --------
+    >>> import decoct, decoct.plots, numpy as np
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+    >>> coreset = decoct.build(decoct.models.GaussianMean(np.eye(2)), rows, size=10)
+    >>> decoct.plots.kept_weights(coreset).axes[0].get_ylabel()
+    'weight, rows stood for'
+    """
+    _require_rows(coreset)
+    weights = np.sort(coreset.weights)[::-1]
+    rank = np.arange(1, len(weights) + 1)
+    picture = figure(10.0, 4.2)
+    left, right = picture.subplots(1, 2)
+    left.vlines(rank, weights.min() / 2.0, weights, color=COLOURS[0], linewidth=1.2)
+    left.plot(rank, weights, "o", markersize=3.5, color=COLOURS[0])
+    left.set_yscale("log")
+    style_axes(left, title, "rank of the row", "weight, rows stood for")
+    right.plot(rank, 100.0 * np.cumsum(weights) / weights.sum(), color=COLOURS[1], linewidth=2.0)
+    right.axline((0.0, 0.0), (len(weights), 100.0), color=GREY, linestyle=":", linewidth=1.0)
+    right.set_ylim(0.0, 102.0)
+    style_axes(right, "Share of the weight", "heaviest rows", "share of all weight, %")
+    return picture

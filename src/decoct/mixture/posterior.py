@@ -1,4 +1,11 @@
-"""What a fitted mixture says of rows: responsibilities (3) and the predictive density (N7)."""
+"""What a fitted mixture says: responsibilities (3), the predictive density (N7), and draws.
+
+Draws from the variational posterior are exact and independent: weights by their sticks or
+Dirichlet, and for a component, with A Bartlett's triangular factor of a standard Wishart
+(A_ii² ~ χ²(ν + 1 − i), A_ij ~ N(0, 1) for i > j) and LLᵀ = W⁻¹,
+
+    Λ⁻¹ = KKᵀ,  K = LA⁻ᵀ,     μ = m + Kz/√β,  z ~ N(0, I).                                     (D1)
+"""
 
 from __future__ import annotations
 
@@ -11,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from decoct.errors import RowsError
+from decoct.errors import RequestError, RowsError
 from decoct.mixture.cavi import Mixture
 from decoct.mixture.e_step import choose_chunk_rows, compute_squares
 from decoct.mixture.normal_wishart import (
@@ -26,6 +33,9 @@ from decoct.runtime.precision import float64
 FARTHEST = 1e150
 """Most standard deviations whose square float64 can hold, with room for sums."""
 
+LARGEST = 2**29
+"""Most numbers in the covariances of one request: 4 GB."""
+
 
 @float64
 def compute_responsibilities(
@@ -33,8 +43,7 @@ def compute_responsibilities(
 ) -> Float[np.ndarray, "N T"]:
     """Return r_nt (3) of rows, seen or new."""
     components, at = _compute_log_joint(*jax.tree.map(np.asarray, (mixture, prior)))
-    _check_reach(x, components)
-    pieces = _map_chunks(x, lambda chunk: _compute_responsibilities(components, at, chunk))
+    pieces = _map_chunks(x, components, lambda chunk: _normalise(components, at, chunk))
     return np.concatenate([piece.T for piece in pieces])
 
 
@@ -44,9 +53,42 @@ def compute_log_predictive(
 ) -> Float[np.ndarray, " N"]:
     """Return ln Σ_t E π_t E p(x | μ_t, Λ_t), a mixture of Student's t (N7), in nats."""
     students = _compute_students(mixture.components, np.log(prior.mean(mixture.shares)))
-    _check_reach(x, students[0])
-    pieces = _map_chunks(x, lambda chunk: _compute_log_students(*students, chunk))
-    return np.concatenate(pieces)
+    return np.concatenate(
+        _map_chunks(x, students[0], lambda chunk: _mix_students(*students, chunk))
+    )
+
+
+def draw_parameters(
+    rng: np.random.Generator, mixture: Mixture, prior: WeightPrior, n: int
+) -> dict[str, Float[np.ndarray, "n T ..."]]:
+    """Return ``weights`` (n, T), ``means`` (n, T, D) and ``covariances`` Λ⁻¹ (n, T, D, D).
+
+    Raises
+    ------
+    RequestError
+        They would not fit in a few gigabytes.
+    """
+    m, beta, chol, nu = mixture.components
+    T, D = m.shape
+    if n * T * D * D > LARGEST:
+        raise RequestError(
+            f"{n:,} draws of {T} covariances of {D} columns take {n * T * D * D * 8e-9:.1f} GB; "
+            f"ask for at most {LARGEST // (T * D * D):,} draws in all chains."
+        )
+    below = np.tril_indices(D, -1)
+    means, covariances = np.empty((n, T, D)), np.empty((n, T, D, D))
+    for t in range(T):
+        bartlett = np.zeros((n, D, D))
+        bartlett[:, *below] = rng.standard_normal((n, len(below[0])))
+        bartlett[:, range(D), range(D)] = np.sqrt(rng.chisquare(nu[t] - np.arange(D), size=(n, D)))
+        # A⁻¹Lᵀ = Kᵀ
+        factor = np.linalg.solve(bartlett, np.broadcast_to(chol[t].T, bartlett.shape))
+        factor = factor.transpose(0, 2, 1)
+        covariances[:, t] = factor @ factor.transpose(0, 2, 1)
+        normal = np.einsum("nij,nj->ni", factor, rng.standard_normal((n, D)))
+        means[:, t] = m[t] + normal / np.sqrt(beta[t])
+    weights = prior.draw(rng, mixture.shares, n)
+    return {"weights": weights, "means": means, "covariances": covariances}
 
 
 @eqx.filter_jit
@@ -54,6 +96,13 @@ def _compute_log_joint(mixture: Mixture, prior: WeightPrior) -> tuple[Expected, 
     """Return what (2) needs, and it at x = m."""
     components = compute_expected(mixture.components)
     return components, prior.expected_log(mixture.shares) + components.offset
+
+
+@eqx.filter_jit
+def _normalise(
+    components: Expected, at: Float[Array, " T"], x: Float[Array, "D n"]
+) -> Float[Array, "T n"]:
+    return jax.nn.softmax(at[:, None] - 0.5 * compute_squares(x, components), axis=0)
 
 
 @eqx.filter_jit
@@ -65,14 +114,7 @@ def _compute_students(
 
 
 @eqx.filter_jit
-def _compute_responsibilities(
-    components: Expected, at: Float[Array, " T"], x: Float[Array, "D n"]
-) -> Float[Array, "T n"]:
-    return jax.nn.softmax(at[:, None] - 0.5 * compute_squares(x, components), axis=0)
-
-
-@eqx.filter_jit
-def _compute_log_students(
+def _mix_students(
     components: Expected,
     at: Float[Array, " T"],
     shrink: Float[Array, " T"],
@@ -83,8 +125,10 @@ def _compute_log_students(
     return jax.nn.logsumexp(at[:, None] - power[:, None] * away, axis=0)
 
 
-def _check_reach(x: Float[np.ndarray, "N D"], components: Expected) -> None:
-    """Refuse rows so far from a component that the squared distance overflows."""
+def _map_chunks(
+    x: Float[np.ndarray, "N D"], components: Expected, fn: Callable[[Array], Array]
+) -> list[Float[np.ndarray, "*T n"]]:
+    """Return ``fn`` of chunks (D, n) of rows, or refuse rows too far from a component to square."""
     deviation = 1.0 / np.abs(components.whiten).sum(axis=2).max()
     farthest = FARTHEST * deviation - np.abs(components.mean).max()
     if max(x.max(), -x.min()) > farthest:
@@ -93,12 +137,6 @@ def _check_reach(x: Float[np.ndarray, "N D"], components: Expected) -> None:
             f"Row {int(np.argmax(away))} of X is {away.max():.3g} from the origin, too many "
             f"standard deviations of a component ({deviation:.3g}) for their square."
         )
-
-
-def _map_chunks(
-    x: Float[np.ndarray, "N D"], fn: Callable[[Array], Array]
-) -> list[Float[np.ndarray, "*T n"]]:
-    """Return ``fn`` of chunks (D, n) of the rows, the last one padded."""
     N, D = x.shape
     size = choose_chunk_rows(N, D)
     pieces = []

@@ -1,0 +1,151 @@
+"""Expansions for multilevel models, whose site lives in likelihood parameters φ(θ).
+
+The posterior of θ has funnels and no mode that says much, but that of φ is near a Gaussian N(m, C).
+So the search goes back and forth between
+
+    all rows: Σ q_n expanded over N(m, C),     and     draws of π₀(θ) exp(Σ q_n(φ(θ))): m, C of φ,
+
+which needs no row, and ends where the quadratic moves no more at the draws. It begins at the mode
+of π given the parameters that φ does not depend on, such as scales, at their start.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from decoct.constructions.base import Problem, Selection
+from decoct.constructions.iterated_hilbert.expansion import ExpandedTable, expanded_at, site_alone
+from decoct.passes.expansions import Expansion, antithetic, to_second_order
+from decoct.passes.newton import maximise
+from decoct.passes.potentials import Curvature
+from decoct.runtime.precision import compiled_quickly, float64
+from decoct.runtime.randomness import host_rng
+from decoct.samplers.base import WeightedDensity
+from decoct.samplers.centring import Centring
+from decoct.samplers.units import factor_of, from_parameters, to_parameters
+from decoct.stats.divergences import Gaussian
+
+POINTS = 16
+"""Points that derivatives of a model without few predictors are averaged over."""
+
+ROUNDS, DRAWS = 4, 400
+"""Most rounds, and draws of each: moments of so many are as good as exact ones to smooth over."""
+
+SETTLED = 1e-3
+"""½Var in nats, over the draws, of what a round changes, below which it was the last."""
+
+MODE_EVALUATIONS, MODE_DECREMENT = 30, 0.1
+"""Most evaluations of the first search, and where it ends: twice the nats to the maximum."""
+
+
+def expand_by_draws(
+    problem: Problem, seen: Selection | None, key: jax.Array, sampled_rows: int
+) -> ExpandedTable:
+    """Return the expansion of all rows over the Gaussian with the moments of the posterior of φ.
+
+    Parameters
+    ----------
+    seen
+        A uniform subsample of a large table, for the first search.
+    sampled_rows
+        Rows to draw by remainder, twice, from a large table.
+
+    Raises
+    ------
+    NoExpansionError
+        Derivatives are not finite.
+    """
+    potentials, d = problem.potentials, problem.likelihood_dim
+    z, gaussian = _find_start(problem, seen)
+    directions = np.zeros((1, d))
+    if not potentials.has_predictors:
+        directions = antithetic(host_rng(key), POINTS, d)
+    at = Expansion.over(gaussian.mean, np.linalg.cholesky(gaussian.cov), directions)
+    found = expanded_at(problem, at, seen, key, sampled_rows, z[None])
+    near = None
+    for number in range(ROUNDS):
+        round_key = jax.random.fold_in(key, number + 1)
+        drawn = problem.draw(round_key, site_alone(problem, found), DRAWS, z, near=near)
+        draws = near = drawn.flat
+        phi = potentials.to_likelihood(draws)
+        covariance = np.atleast_2d(np.cov(phi, rowvar=False))
+        at = Expansion(phi.mean(axis=0), covariance, at.offsets)
+        before = found
+        found = expanded_at(problem, at, seen, round_key, sampled_rows, draws)
+        if 0.5 * float(np.var(found.quadratic(phi) - before.quadratic(phi))) <= SETTLED:
+            break
+    return found
+
+
+@float64
+def _find_start(problem: Problem, seen: Selection | None) -> tuple[np.ndarray, Gaussian]:
+    """Return θ at the mode of π given what φ does not depend on, and the Gaussian of φ there."""
+    potentials = problem.potentials
+    model, space = potentials.model, potentials.space
+    start = space.flatten(potentials.initial)
+    centring = Centring.of(model, space, start)
+    one = np.zeros(1, dtype=np.int64)
+    prior = problem.density(Selection(one, np.zeros(1), potentials.rows.take(one)))
+    everywhere = centring.everywhere
+    x = np.array(from_parameters(centring, jnp.asarray(start)[None], everywhere)[0])
+    _, slopes = _linearised(centring, jnp.asarray(x), everywhere)
+    free = np.flatnonzero(np.abs(np.asarray(slopes)).max(axis=0))
+
+    def evaluate(y: np.ndarray, rows: Selection | None = None) -> Curvature:
+        x[free] = y
+        phi, _ = _linearised(centring, jnp.asarray(x), everywhere)
+        at = Expansion.taylor(np.asarray(phi))
+        if rows is None:
+            outer = potentials.expand(at, strict=False)
+        else:
+            weights = np.full(rows.size, problem.n_rows / rows.size)
+            outer = potentials.expand_rows(rows.rows, weights, at)
+        parts = _posterior(prior, centring, outer, jnp.asarray(x), everywhere)
+        value, gradient, hessian = (np.asarray(part) for part in parts)
+        return Curvature(float(value), gradient[free], hessian[np.ix_(free, free)])
+
+    if seen is not None:
+        of_seen = partial(evaluate, rows=seen)
+        x[free] = maximise(of_seen, x[free], MODE_EVALUATIONS, MODE_DECREMENT).z
+    found = maximise(evaluate, x[free], MODE_EVALUATIONS, MODE_DECREMENT)
+    x[free] = found.z
+    phi, slopes = (np.asarray(part) for part in _linearised(centring, jnp.asarray(x), everywhere))
+    spread = slopes[:, free] @ factor_of(-found.curvature.hessian)
+    covariance = spread @ spread.T
+    floor = 1e-12 * np.diag(np.diag(covariance) + 1.0)
+    z = np.asarray(to_parameters(centring, jnp.asarray(x)[None], everywhere)[0])
+    return z, Gaussian(phi, covariance + floor)
+
+
+@eqx.filter_jit
+def _linearised(
+    centring: Centring, x: Float[Array, " D"], mask
+) -> tuple[Float[Array, " d"], Float[Array, "d D"]]:
+    """Return φ and its derivatives in x."""
+
+    def likelihood(x):
+        return centring.likelihood(centring.to_parameters(x, mask)[0])
+
+    return likelihood(x), jax.jacfwd(likelihood)(x)
+
+
+@compiled_quickly
+def _posterior(
+    prior: WeightedDensity, centring: Centring, outer: Curvature, x: Float[Array, " D"], mask
+) -> tuple[Float[Array, ""], Float[Array, " D"], Float[Array, "D D"]]:
+    """Return value, gradient and Hessian in x of the log prior and a quadratic in φ about φ(x)."""
+    centre = centring.likelihood(centring.to_parameters(x, mask)[0])
+
+    def total(x):
+        z, volume = centring.to_parameters(x, mask)
+        delta = centring.likelihood(z) - centre
+        quadratic = outer.value + delta @ outer.gradient + 0.5 * delta @ outer.hessian @ delta
+        return prior.log_density(z) + volume + quadratic
+
+    return to_second_order(total, x)

@@ -1,0 +1,145 @@
+"""Effects of groups in place of standardised ones: parameters x in which the likelihood is plain.
+
+Multilevel models are often written with z_j ~ N(0, 1) and u_j = a + b z_j, b the scale of the
+effects: where data say much of u_j, (z_j, log b) is a curved ridge. So x holds u_j in place of z_j,
+
+    z_j = (u_j − a)/b,    log π(x) = log π(z) − Σ_j log|b|,
+
+for the entries j of a mask. What is found from the map θ → φ alone: an entry of φ that is an affine
+function of one parameter, given the parameters that are no such effect.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from decoct.models.base import AbstractModel
+from decoct.models.parameters import ParameterSpace
+from decoct.runtime.precision import float64
+
+NEAR = 1e-9
+"""Relative error that counts as rounding."""
+
+
+class Effects(NamedTuple):
+    """Parameters and the entries of φ that they determine: u = a + b z.
+
+    Attributes
+    ----------
+    places : (m,)
+        In θ, of z.
+    entries : (m,)
+        In φ, of u.
+    """
+
+    places: Int[np.ndarray, " m"]
+    entries: Int[np.ndarray, " m"]
+
+
+class Centring(eqx.Module):
+    """The map between θ and x.
+
+    Attributes
+    ----------
+    effects
+        Places in θ and in φ of all effects.
+    selection
+        Places in x of the entries of φ where all effects are centred, so that φ = x[selection];
+        None where φ has other entries.
+    """
+
+    model: AbstractModel
+    space: ParameterSpace
+    effects: Effects
+    selection: Int[np.ndarray, " d"] | None
+
+    @classmethod
+    @float64
+    def of(cls, model: AbstractModel, space: ParameterSpace, start: np.ndarray) -> Centring:
+        """Find the effects of a model, from what φ does at a few points."""
+        rng = np.random.default_rng(0)
+        points = start + 0.5 * rng.standard_normal((3, space.dim))
+        phi, slopes = (np.asarray(part) for part in _linearised(model, space, jnp.asarray(points)))
+        # entries that depend on a parameter that no other entry depends on, at all points
+        moves = np.abs(slopes).max(axis=0) > 0.0
+        moved = moves.sum(axis=0)
+        known, places, entries = {}, [], []
+        for entry in range(phi.shape[1]):
+            inside = np.flatnonzero(moves[entry])
+            alone = inside[moved[inside] == 1]
+            if len(inside) == 1 and np.ptp(slopes[:, entry, inside[0]]) == 0.0:
+                known[entry] = inside[0]
+            elif len(alone) == 1:
+                places.append(alone[0])
+                entries.append(entry)
+        effects = Effects(np.array(places, dtype=np.int64), np.array(entries, dtype=np.int64))
+        found = cls(model, space, effects, None)
+        if len(places):
+            shift, scale = (np.asarray(part) for part in _affine(found, jnp.asarray(points)))
+            expected = shift + scale * points[:, effects.places]
+            size = np.abs(phi[:, effects.entries]) + np.abs(shift) + 1e-300
+            good = (np.abs(phi[:, effects.entries] - expected) <= NEAR * size).all(axis=0)
+            good &= (scale != 0.0).all(axis=0)
+            effects = Effects(effects.places[good], effects.entries[good])
+            found = cls(model, space, effects, None)
+        selection = np.full(phi.shape[1], -1)
+        for entry, place in known.items():
+            if (np.abs(phi[:, entry] - points[:, place]) <= NEAR).all():
+                selection[entry] = place
+        selection[effects.entries] = effects.places
+        return cls(model, space, effects, None if (selection < 0).any() else selection)
+
+    @property
+    def everywhere(self) -> Bool[np.ndarray, " m"]:
+        """A mask of all effects."""
+        return np.ones(len(self.effects.places), dtype=bool)
+
+    def affine(self, z: Float[Array, " D"]) -> tuple[Float[Array, " m"], Float[Array, " m"]]:
+        """Return a and b of u = a + b z, which depend on the other parameters."""
+        places, entries = self.effects
+        at = [self.likelihood(z.at[places].set(value))[entries] for value in (0.0, 1.0)]
+        return at[0], at[1] - at[0]
+
+    def likelihood(self, z: Float[Array, " D"]) -> Float[Array, " d"]:
+        """Return φ(θ), flat; pure JAX."""
+        return self.space.ravel(self.model.to_likelihood_params(self.space.unflatten(z)))
+
+    def to_parameters(
+        self, x: Float[Array, " D"], mask: Bool[Array, " m"]
+    ) -> tuple[Float[Array, " D"], Float[Array, ""]]:
+        """Return θ and log |dθ/dx|; pure JAX."""
+        places = self.effects.places
+        if not len(places):
+            return x, jnp.zeros(())
+        shift, scale = self.affine(x)
+        z = x.at[places].set(jnp.where(mask, (x[places] - shift) / scale, x[places]))
+        return z, -jnp.where(mask, jnp.log(jnp.abs(scale)), 0.0).sum()
+
+    def from_parameters(self, z: Float[Array, " D"], mask: Bool[Array, " m"]) -> Float[Array, " D"]:
+        """Return x; pure JAX."""
+        places = self.effects.places
+        if not len(places):
+            return z
+        shift, scale = self.affine(z)
+        return z.at[places].set(jnp.where(mask, shift + scale * z[places], z[places]))
+
+
+@eqx.filter_jit
+def _linearised(model: AbstractModel, space: ParameterSpace, points: Float[Array, "n D"]):
+    """Return φ and its derivatives at several points."""
+
+    def likelihood(z):
+        return space.ravel(model.to_likelihood_params(space.unflatten(z)))
+
+    return jax.lax.map(lambda z: (likelihood(z), jax.jacfwd(likelihood)(z)), points)
+
+
+@eqx.filter_jit
+def _affine(centring: Centring, points: Float[Array, "n D"]):
+    return jax.vmap(centring.affine)(points)
