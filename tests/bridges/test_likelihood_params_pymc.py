@@ -96,7 +96,7 @@ def test_pymc(name):
 
 def test_pymc_group_numbers_out_of_range_are_refused():
     model = pymc_intercepts()
-    model["g"].set_value(np.where(np.arange(N) == 23, J, G))
+    model["g"].set_value(np.where(np.arange(N) == 23, J, G).astype(np.int32))
     bridge = from_pymc(model)
     with pytest.raises(decoct.RowsError, match="outside an array in row 23, "):
         bridge.check(bridge.rows)
@@ -162,6 +162,8 @@ def test_pymc_takes_the_site(name, size):
     assert worst < 1e-6
 
 
+@pytest.mark.filterwarnings("ignore:Numba will use object mode")
+@pytest.mark.filterwarnings("ignore:Skipping Check")
 @pytest.mark.parametrize("mode", ["FAST_COMPILE", "NUMBA", "JAX"])
 def test_pymc_takes_a_site_that_is_no_value_of_its_graph(monkeypatch, mode):
     """decoct's JAX function is then an operation with a gradient, on any backend."""
