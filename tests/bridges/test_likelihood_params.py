@@ -4,6 +4,8 @@ The oracle is the model itself: its potentials from θ are those from φ(θ). Na
 those that a person would write down.
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,6 +16,7 @@ pytest.importorskip("numpyro")
 import numpyro
 import numpyro.distributions as dist
 from numpyro import infer
+from numpyro.infer.util import potential_energy
 
 import decoct
 from decoct.bridges.likelihood_params import find_likelihood_params
@@ -21,12 +24,12 @@ from decoct.bridges.numpyro import from_numpyro
 from tests.bridges.phi import LEVEL, YES, G, H, J, K, N, X, Y, Z, at, by_hand, check, density, few
 
 
-def normal(name, *shape):
+def normal(name, *shape) -> Any:
     prior = dist.Normal(0.0, 1.0)
     return numpyro.sample(name, prior.expand(shape).to_event(len(shape)) if shape else prior)
 
 
-def scale(name, *shape):
+def scale(name, *shape) -> Any:
     prior = dist.HalfNormal(1.0)
     return numpyro.sample(name, prior.expand(shape).to_event(len(shape)) if shape else prior)
 
@@ -38,6 +41,7 @@ def observe(distribution, y, n):
 
 def varying_intercepts(g, x, y=None, *, centred=False):
     mu, tau, slope, sigma = normal("mu"), scale("tau"), normal("slope"), scale("sigma")
+    u: Any
     with numpyro.plate("groups", J):
         if centred:
             u = numpyro.sample("u", dist.Normal(mu, tau))
@@ -122,7 +126,7 @@ def test_correlated_slopes(apart):
     def model(g, x, y=None):
         mean, sd = normal("m", 2), scale("sd", 2)
         chol = numpyro.sample("L", dist.LKJCholesky(2, 1.0))
-        u = numpyro.deterministic("u", mean + normal("z", J, 2) @ (sd[:, None] * chol).T)
+        u: Any = numpyro.deterministic("u", mean + normal("z", J, 2) @ (sd[:, None] * chol).T)
         of_row = (u[:, 0][g], u[:, 1][g]) if apart else (u[g, 0], u[g, 1])
         observe(dist.Normal(of_row[0] + of_row[1] * x, 1.0), y, len(g))
 
@@ -175,7 +179,7 @@ def test_effects_of_all_levels_from_those_that_are_free():
     """A sum-to-zero effect has one number less than levels."""
 
     def model(g, y=None):
-        effect = numpyro.sample("u", dist.ZeroSumNormal(1.0, (J,)))
+        effect: Any = numpyro.sample("u", dist.ZeroSumNormal(1.0, (J,)))
         observe(dist.Normal(effect[g], 1.0), y, len(g))
 
     check(from_numpyro(model, {"g": G, "y": Y}), {"u": (J - 1,)})
@@ -300,7 +304,7 @@ def test_a_latent_per_row_is_refused():
 
 def numpyro_energy(coreset, params):
     model, args = coreset.to_numpyro()
-    return -float(infer.util.potential_energy(model, args, {}, params))
+    return -float(potential_energy(model, args, {}, params))
 
 
 @pytest.mark.parametrize("size", [0, 5])

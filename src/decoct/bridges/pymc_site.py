@@ -20,6 +20,7 @@ from pytensor.gradient import DisconnectedType
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
+from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.tensor.basic import as_tensor_variable, concatenate
 from pytensor.tensor.type import dscalar, dvector
 
@@ -33,7 +34,7 @@ from decoct.runtime.precision import float64
 CLOSE = 1e-10
 """How far apart, relatively, two values are that are the same but for rounding."""
 
-NO_REWRITES: Any = Mode(linker="py", optimizer=None)
+NO_REWRITES: Any = Mode(linker="py", optimizer=RewriteDatabaseQuery(include=[]))
 
 
 def make_site(bridge: BridgeModel, site: GaussianSite, model: pm.Model) -> Any:
@@ -55,7 +56,8 @@ def make_site(bridge: BridgeModel, site: GaussianSite, model: pm.Model) -> Any:
     if found is None:
         _teach_jax()
         flat = concatenate([leaf.ravel() for leaf in z.values()])
-        return SiteOp(SiteDensity(bridge, site), ParameterSpace.of(bridge.start))(flat)[0]
+        op: Any = SiteOp(SiteDensity(bridge, site), ParameterSpace.of(bridge.start))
+        return op(flat)[0]
     return site.log_density(concatenate([array.ravel() for array in found]))
 
 
