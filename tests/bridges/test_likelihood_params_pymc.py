@@ -149,7 +149,7 @@ def pymc_differences(coreset, mode):
             begin = sum(params[k].size for k in names[:i])
             ours = slopes[begin : begin + params[name].size].sum()
             worst = max(worst, abs(ours - numeric) / (1.0 + abs(numeric)))
-    return np.array(shift), worst
+    return np.array(shift), float(worst)
 
 
 @pytest.mark.parametrize("size", [0, 5])
