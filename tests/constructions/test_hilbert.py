@@ -96,7 +96,8 @@ def test_the_closed_form_is_what_projections_estimate(gaussian, norm):
         rng = np.random.default_rng(seed)
         draws = wide.sample(rng, 2000)
         with jax.enable_x64(True):
-            at = Scores.at(potentials.space, draws, rng) if norm == "fisher" else as_embedding(draws)
+            scores = Scores.at(potentials.space, draws, rng)
+            at = scores if norm == "fisher" else as_embedding(draws)
         estimates.append(gram(potentials, at))
     error = np.std(estimates, axis=0, ddof=1) / np.sqrt(len(estimates))
     assert np.abs((np.mean(estimates, axis=0) - exact) / error).max() < 4.5

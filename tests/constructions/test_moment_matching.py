@@ -57,7 +57,8 @@ def test_squared_length_is_the_variance_of_a_quadratic():
     rows = {"x": rng.normal(size=(4, 2)), "y": rng.normal(size=4)}
     potentials = Potentials(model, encoded(decoct.rows(rows), model))
     with jax.enable_x64(True):
-        found = potentials.vectors(potentials.rows.take(np.arange(4)), Moments.of(potentials.space, where))
+        at = Moments.of(potentials.space, where)
+        found = potentials.vectors(potentials.rows.take(np.arange(4)), at)
     # Gauss-Hermite integrates a quartic exactly
     nodes, weights = np.polynomial.hermite_e.hermegauss(5)
     u = np.array([(a, b) for a in nodes for b in nodes])

@@ -7,6 +7,7 @@ import pytest
 
 import decoct
 from decoct.data import encoded
+from decoct.passes import predictors
 from decoct.passes.expansions import Expansion, antithetic
 from decoct.passes.potentials import Potentials
 
@@ -97,8 +98,9 @@ def test_quadratic_potentials_are_their_own_expansion():
         np.testing.assert_allclose(found, ours.totals(draws), rtol=1e-10)
 
 
-def test_a_linear_predictor_and_averaged_points_agree():
+def test_a_linear_predictor_and_averaged_points_agree(monkeypatch):
     """Within four Monte Carlo errors, from sixteen independent averages."""
+    monkeypatch.setattr(predictors, "MOST_PREDICTORS", 0)
     rng, found = np.random.default_rng(2), []
     for _ in range(16):
         at = Expansion.over(CENTRE, FACTOR, antithetic(rng, 96, D))
@@ -121,8 +123,11 @@ def test_antithetic_points_integrate_quadratics():
     np.testing.assert_allclose(directions.T @ directions / (2 * D), np.eye(D), atol=1e-12)
 
 
-@pytest.mark.parametrize("model", [decoct.models.LogisticRegression(), own_logistic()])
-def test_expansions_of_rows_add_up_to_those_of_the_table(model):
+@pytest.mark.parametrize("kind", ["regression", "traced", "averaged"])
+def test_expansions_of_rows_add_up_to_those_of_the_table(kind, monkeypatch):
+    if kind == "averaged":
+        monkeypatch.setattr(predictors, "MOST_PREDICTORS", 0)
+    model = decoct.models.LogisticRegression() if kind == "regression" else own_logistic()
     ours = potentials_of(model, LOGISTIC)
     at = Expansion.over(CENTRE, FACTOR, antithetic(np.random.default_rng(3), 4, D))
     rows, weights = ours.rows.take(np.arange(N)), np.ones(N)

@@ -155,6 +155,8 @@ class Potentials:
         self.space = ParameterSpace.of(self.initial)
         check_shape(self.model, self.space, first)
         self.likelihood_space = ParameterSpace.of(self.model.to_likelihood_params(self.initial))
+        arrays = {name: jnp.asarray(column) for name, column in first.items()}
+        self.is_regression = self.model.design_matrix(arrays) is not None
         self.predictors = predictor_shape(self.model, self.likelihood_space, examples)
         check_start(self.model, self.space, self.initial)
         if self.model.to_dict().get("kind") in OF_FUNCTIONS:

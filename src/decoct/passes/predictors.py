@@ -326,7 +326,9 @@ class _Program:
                 begin += root.width
             return self.evaluate([self.result], values)[0]
 
-        return Predictors(self.phi.shape[0], *found, potentials)
+        shared, dense, picked, sparse, offset = found
+        d = self.phi.shape[0]
+        return Predictors(d, shared, dense, picked, sparse, offset, potentials)
 
     def evaluate(self, wanted: Sequence[_Value], given: dict[_Value, Any]) -> list[Any]:
         """Return values, given some of those that they are computed from."""

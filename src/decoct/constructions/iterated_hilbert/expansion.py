@@ -168,6 +168,7 @@ def expand_table(
     directions = np.zeros((1, problem.dim))
     if not potentials.has_predictors:
         directions = antithetic(rng, POINTS, problem.dim)
+    if not potentials.is_regression:
         _require_one_mode(problem, pilot, gaussian_at(mode), rng)
     search = _Search(problem, directions)
     start = Expansion.over(mode.z, np.linalg.cholesky(gaussian_at(mode).cov), directions)
