@@ -7,7 +7,7 @@ import pytest
 
 import decoct
 from decoct.data import encoded
-from decoct.passes import predictors
+from decoct.passes import traced_predictors
 from decoct.passes.expansions import Expansion, antithetic
 from decoct.passes.potentials import Potentials
 
@@ -100,7 +100,7 @@ def test_quadratic_potentials_are_their_own_expansion():
 
 def test_a_linear_predictor_and_averaged_points_agree(monkeypatch):
     """Within four Monte Carlo errors, from sixteen independent averages."""
-    monkeypatch.setattr(predictors, "MOST_PREDICTORS", 0)
+    monkeypatch.setattr(traced_predictors, "MOST_PREDICTORS", 0)
     rng, found = np.random.default_rng(2), []
     for _ in range(16):
         at = Expansion.over(CENTRE, FACTOR, antithetic(rng, 96, D))
@@ -126,7 +126,7 @@ def test_antithetic_points_integrate_quadratics():
 @pytest.mark.parametrize("kind", ["regression", "traced", "averaged"])
 def test_expansions_of_rows_add_up_to_those_of_the_table(kind, monkeypatch):
     if kind == "averaged":
-        monkeypatch.setattr(predictors, "MOST_PREDICTORS", 0)
+        monkeypatch.setattr(traced_predictors, "MOST_PREDICTORS", 0)
     model = decoct.models.LogisticRegression() if kind == "regression" else own_logistic()
     ours = potentials_of(model, LOGISTIC)
     at = Expansion.over(CENTRE, FACTOR, antithetic(np.random.default_rng(3), 4, D))

@@ -8,7 +8,7 @@ from jax.scipy.stats import norm, t
 
 import decoct
 from decoct.models.parameters import ParameterSpace
-from decoct.passes.predictors import find_predictors, predictor_shape
+from decoct.passes.expansions import find_predictors, predictor_shape
 
 N, G = 64, 7
 RNG = np.random.default_rng(0)

@@ -9,7 +9,7 @@ import pytest
 
 import decoct
 from decoct.data import encoded
-from decoct.passes import predictors
+from decoct.passes import traced_predictors
 from decoct.passes.expansions import Expansion
 from decoct.passes.potentials import Potentials
 from decoct.passes.row_samples import sample_rows
@@ -136,7 +136,7 @@ def test_the_deviation_of_a_remainder_is_the_integral(ours, at, table):
 
 
 def test_without_a_predictor_deviations_are_those_of_the_draws(table, draws, monkeypatch):
-    monkeypatch.setattr(predictors, "MOST_PREDICTORS", 0)
+    monkeypatch.setattr(traced_predictors, "MOST_PREDICTORS", 0)
     rows = {"x": table["x"], "y": 2.0 * table["y"] - 1.0}
     own = Potentials(own_logistic(), decoct.rows(rows))
     taylor = Expansion.over(draws.mean(axis=0), np.zeros((D, D)), np.zeros((1, D)))

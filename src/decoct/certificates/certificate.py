@@ -339,7 +339,7 @@ def check(
         begin("checking against all rows", source.n_rows)
         potentials = Potentials(coreset.model, encoded(VerifiedRows(source, known), coreset.model))
         estimate = None
-        exact = not potentials.has_predictors if exact is None else exact
+        exact = not potentials.is_regression if exact is None else exact
         if not exact and is_cheaper(potentials, len(flat)):
             estimate = _from_sample(coreset, potentials, z, seed)
         if estimate is not None:

@@ -17,7 +17,7 @@ over points μ + L e_k, K of them in pairs ±e.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -28,11 +28,14 @@ from jaxtyping import Array, Float
 
 from decoct.models.base import AbstractModel
 from decoct.models.parameters import ParameterSpace
-from decoct.passes.predictors import Predictors, find_predictors
-from decoct.runtime.precision import compiled_quickly
+from decoct.passes.predictors import Predictors, PredictorShape
+from decoct.runtime.precision import compiled_quickly, float64
 
 NODES = {1: 9, 2: 5}
 """Nodes of the Gauss–Hermite rule in each of so many dimensions."""
+
+TRACED = 128
+"""Rows that a likelihood is traced with to see what its predictors are."""
 
 
 class Expansion(NamedTuple):
@@ -124,6 +127,58 @@ def antithetic(rng: np.random.Generator, count: int, dim: int) -> Float[np.ndarr
         blocks.append((basis * np.sign(np.diag(triangular))).T)
     directions = np.sqrt(dim) * np.concatenate(blocks)[:half]
     return np.concatenate([directions, -directions])
+
+
+def find_predictors(
+    model: AbstractModel, space: ParameterSpace, rows: Mapping[str, Array]
+) -> Predictors | None:
+    """Return the predictors of a model's likelihood; None where there are no few of them.
+
+    Parameters
+    ----------
+    space
+        Shape of φ.
+    rows
+        Encoded rows; arrays or tracers.
+    """
+    x = model.design_matrix(rows)
+    if x is not None:
+        n, d = x.shape
+        none = jnp.zeros((n, 0), dtype=jnp.int32)
+        return Predictors(
+            d,
+            None,
+            x[:, None],
+            none,
+            jnp.zeros((n, 1, 0)),
+            jnp.zeros((n, 1)),
+            lambda eta: model.log_likelihood_at(eta[:, 0], rows),
+        )
+    from decoct.passes.traced_predictors import trace_predictors
+
+    def potentials(phi: Float[Array, " d"], rows: dict[str, Array]) -> Float[Array, " n"]:
+        return model.log_likelihood(space.unflatten(phi), rows)
+
+    return trace_predictors(potentials, jnp.zeros(space.dim), dict(rows))
+
+
+@float64
+def predictor_shape(
+    model: AbstractModel, space: ParameterSpace, examples: Mapping[str, Any]
+) -> PredictorShape | None:
+    """Return how many predictors a model has, and what they are of; None if there are none."""
+    found: list[PredictorShape | None] = [None]
+
+    def trace(rows: Mapping[str, Array]) -> Array:
+        predictors = find_predictors(model, space, rows)
+        if predictors is not None:
+            found[0] = predictors.shape
+        return jnp.zeros(())
+
+    n = len(next(iter(examples.values())))
+    places = np.arange(max(n, TRACED)) % n
+    jax.eval_shape(trace, {name: column[places] for name, column in examples.items()})
+    return found[0]
 
 
 def sum_expansions(

@@ -48,6 +48,7 @@ from decoct.passes.expansions import (
     bends_along,
     expand_chunk,
     node_rule,
+    predictor_shape,
     quadratics_at,
     to_second_order,
 )
@@ -59,7 +60,6 @@ from decoct.passes.model_checks import (
     log_priors,
 )
 from decoct.passes.pools import EMPTY_POOL, Pool, Reservoir, merge_pools
-from decoct.passes.predictors import predictor_shape
 from decoct.runtime.precision import compiled_quickly, float64
 from decoct.runtime.progress import count_rows_of
 from decoct.stats.summation import Associative, Sum

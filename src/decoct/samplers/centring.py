@@ -11,7 +11,7 @@ function of one parameter, given the parameters that are no such effect.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -111,7 +111,7 @@ class Centring(eqx.Module):
         return self.space.ravel(self.model.to_likelihood_params(self.space.unflatten(z)))
 
     def to_parameters(
-        self, x: Float[Array, " D"], mask: Bool[Array, " m"]
+        self, x: Float[Array, " D"], mask: Bool[Any, " m"]
     ) -> tuple[Float[Array, " D"], Float[Array, ""]]:
         """Return θ and log |dθ/dx|; pure JAX."""
         places = self.effects.places
@@ -121,7 +121,7 @@ class Centring(eqx.Module):
         z = x.at[places].set(jnp.where(mask, (x[places] - shift) / scale, x[places]))
         return z, -jnp.where(mask, jnp.log(jnp.abs(scale)), 0.0).sum()
 
-    def from_parameters(self, z: Float[Array, " D"], mask: Bool[Array, " m"]) -> Float[Array, " D"]:
+    def from_parameters(self, z: Float[Array, " D"], mask: Bool[Any, " m"]) -> Float[Array, " D"]:
         """Return x; pure JAX."""
         places = self.effects.places
         if not len(places):

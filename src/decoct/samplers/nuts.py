@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -15,10 +15,11 @@ from decoct.passes.newton import Mode
 from decoct.runtime.precision import float64
 from decoct.runtime.randomness import host_rng
 from decoct.samplers.base import Draws, WeightedDensity
-from decoct.samplers.centring import Centring
 from decoct.samplers.laplace import JUDGED_AT, Laplace, find_mode, gaussian_at
-from decoct.samplers.units import Units, start_of, units_at
 from decoct.stats.chains import GOOD_KHAT, convergence
+
+if TYPE_CHECKING:
+    from decoct.samplers.units import Units
 
 FITS = 0.1
 """KL in nats from the Laplace approximation, in whose units a full mass matrix learns nothing."""
@@ -108,7 +109,7 @@ class NUTS:
             if on_block is not None:
                 on_block(min(BLOCK, draws - first))
         z = np.concatenate(positions, axis=1)[:, :draws]
-        if isinstance(space, Units):
+        if not isinstance(space, WeightedDensity):
             z = space.parameters_of(z)
         stats = {k: np.concatenate([i[k] for i in infos], axis=1)[:, :draws] for k in infos[0]}
         if not np.isfinite(z).all():
@@ -128,6 +129,8 @@ class NUTS:
         starts = self._starts(key, density, mode)
         if density.site is None or not mode.status.ok:
             return density, starts, is_dense
+        from decoct.samplers.units import Units
+
         units = Units(density, mode.z, np.linalg.cholesky(gaussian_at(mode).cov))
         found = Laplace().draw(key, density, JUDGED_AT).info
         if found["khat"] <= GOOD_KHAT and found["kl"] <= FITS:
@@ -138,6 +141,9 @@ class NUTS:
         self, key: jax.Array, density: WeightedDensity
     ) -> tuple[Units, Float[np.ndarray, "chains D"]]:
         """Return units learnt from short runs, and where these ended."""
+        from decoct.samplers.centring import Centring
+        from decoct.samplers.units import start_of, units_at
+
         centring = Centring.of(density.model, density.space, density.start)
         if density.draws is not None:
             units, v = units_at(density, centring, density.draws, len(density.draws))

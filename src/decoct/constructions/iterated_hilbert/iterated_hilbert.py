@@ -46,7 +46,6 @@ from decoct.constructions.iterated_hilbert.expansion import (
     expanded_at,
     site_alone,
 )
-from decoct.constructions.iterated_hilbert.multilevel import expand_by_draws
 from decoct.constructions.iterated_hilbert.plan import (
     FEWEST,
     ROWS,
@@ -387,6 +386,8 @@ class IteratedHilbert:
         try:
             key = jax.random.fold_in(key, 4)
             if problem.potentials.has_likelihood_params:
+                from decoct.constructions.iterated_hilbert.multilevel import expand_by_draws
+
                 expanded = expand_by_draws(problem, state.subsample, key, sampled)
             else:
                 expanded = expand_table(problem, state.reference, state.subsample, key, sampled)

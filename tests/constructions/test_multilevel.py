@@ -1,0 +1,104 @@
+"""Multilevel models: a site in likelihood parameters, whatever the prior does with scales."""
+
+import functools
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import decoct
+
+N, G = 4000, 12
+RNG = np.random.default_rng(0)
+EFFECTS = 0.5 * RNG.normal(size=G)
+GROUP = RNG.integers(G, size=N)
+X = RNG.normal(size=N)
+ETA = -0.5 + 0.7 * X + EFFECTS[GROUP]
+BINARY = {"x": X, "g": GROUP, "y": (RNG.random(N) < 1.0 / (1.0 + np.exp(-ETA))).astype(float)}
+NORMAL = {"x": X, "g": GROUP, "y": ETA + RNG.normal(size=N)}
+
+
+def predictor(p, r):
+    return p["a"] + p["b"] * r["x"] + p["u"][r["g"]]
+
+
+def logistic(p, r):
+    eta = predictor(p, r)
+    return r["y"] * eta - jnp.logaddexp(0.0, eta)
+
+
+def normal(p, r):
+    return -0.5 * (r["y"] - predictor(p, r)) ** 2
+
+
+def prior_of_scale(s):
+    return -0.5 * jnp.exp(2.0 * s) + s
+
+
+def log_prior_centred(p):
+    of_effects = -0.5 * (p["u"] ** 2).sum() * jnp.exp(-2.0 * p["s"]) - G * p["s"]
+    return -0.5 * (p["a"] ** 2 + p["b"] ** 2) + of_effects + prior_of_scale(p["s"])
+
+
+def log_prior_standardised(p):
+    of_effects = -0.5 * (p["z"] ** 2).sum()
+    return -0.5 * (p["a"] ** 2 + p["b"] ** 2) + of_effects + prior_of_scale(p["s"])
+
+
+def made(log_likelihood, form):
+    start = {"a": np.zeros(()), "b": np.zeros(()), "s": np.zeros(())}
+    if form == "centred":
+        return decoct.Model(
+            log_likelihood,
+            log_prior_centred,
+            {**start, "u": np.zeros(G)},
+            likelihood_params=lambda p: {name: p[name] for name in ("a", "b", "u")},
+        )
+    return decoct.Model(
+        log_likelihood,
+        log_prior_standardised,
+        {**start, "z": np.zeros(G)},
+        likelihood_params=lambda p: {
+            "a": p["a"],
+            "b": p["b"],
+            "u": jnp.exp(p["s"]) * p["z"],
+        },
+    )
+
+
+@functools.cache
+def built(log_likelihood, form, size):
+    rows = BINARY if log_likelihood is logistic else NORMAL
+    return decoct.build(made(log_likelihood, form), rows, size=size, seed=0)
+
+
+@pytest.mark.parametrize("form", ["centred", "standardised"])
+def test_no_row_is_needed_where_the_likelihood_is_quadratic(form):
+    coreset = built(normal, form, 0)
+    assert coreset.site is not None
+    assert coreset.site.dim == 2 + G
+    assert coreset.dim == 3 + G
+    assert coreset.report.predicted_kl < 1e-9
+
+
+@pytest.mark.parametrize("form", ["centred", "standardised"])
+def test_few_rows_carry_a_logistic_model(form):
+    coreset = built(logistic, form, 10)
+    assert coreset.site is not None
+    assert coreset.report.status is decoct.Status.DONE
+    draws = coreset.sample(draws=500, chains=4, seed=1, warmup=300)
+    assert np.median(draws["sample_stats"]["n_steps"]) <= 31
+    check = decoct.check(coreset, BINARY, draws)
+    assert check.kl + 2.0 * check.kl_se < 0.02
+    assert check.ok
+
+
+def test_both_forms_have_the_same_posterior():
+    """Within Monte Carlo error: draws of each, of about 1,000 independent ones or more."""
+    means = []
+    for form in ("centred", "standardised"):
+        coreset = built(logistic, form, 10)
+        draws = coreset.sample(draws=500, chains=4, seed=2, warmup=300)["posterior"]
+        means.append([float(draws[name].mean()) for name in ("b", "s")])
+        sd = [float(draws[name].std()) for name in ("b", "s")]
+    assert (np.abs(np.subtract(*means)) < 0.2 * np.array(sd)).all()

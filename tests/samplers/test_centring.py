@@ -1,0 +1,71 @@
+"""Standardised effects and effects: the map, its volume, and what it finds of a model."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import decoct
+from decoct.models.parameters import ParameterSpace
+from decoct.samplers.centring import Centring
+
+G = 5
+START = {"b": np.zeros(2), "s": np.zeros(()), "z": np.zeros(G)}
+
+
+def made(to_likelihood):
+    model = decoct.Model(
+        lambda p, r: jnp.zeros(len(r["y"])), lambda p: 0.0, START, likelihood_params=to_likelihood
+    )
+    space = ParameterSpace.of(START)
+    return Centring.of(model, space, space.flatten(START)), space
+
+
+def standardised(p):
+    return {"b": p["b"], "u": p["b"][0] + jnp.exp(p["s"]) * p["z"]}
+
+
+def plain(p):
+    return {"b": p["b"], "z": p["z"]}
+
+
+def curved(p):
+    return {"b": p["b"], "u": jnp.exp(p["s"]) * jnp.sinh(p["z"])}
+
+
+def correlated(p):
+    return {"b": p["b"], "u": jnp.exp(p["s"]) * jnp.cumsum(p["z"])}
+
+
+def test_standardised_effects_are_found():
+    centring, _ = made(standardised)
+    np.testing.assert_array_equal(centring.effects.places, 3 + np.arange(G))
+    np.testing.assert_array_equal(centring.effects.entries, 2 + np.arange(G))
+    np.testing.assert_array_equal(centring.selection, [0, 1, *(3 + np.arange(G))])
+
+
+def test_parameters_that_the_rows_see_are_entries_as_they_are():
+    centring, _ = made(plain)
+    assert not len(centring.effects.places)
+    np.testing.assert_array_equal(centring.selection, [0, 1, *(3 + np.arange(G))])
+
+
+@pytest.mark.parametrize("to_likelihood", [curved, correlated])
+def test_what_is_no_affine_function_of_one_parameter_is_left(to_likelihood):
+    centring, _ = made(to_likelihood)
+    assert centring.selection is None
+
+
+@pytest.mark.parametrize("mask", [np.ones(G, bool), np.array([1, 0, 1, 0, 0], bool)])
+def test_there_and_back_and_the_volume(mask):
+    centring, space = made(standardised)
+    with jax.enable_x64(True):
+        z = jnp.asarray(np.random.default_rng(0).normal(size=space.dim))
+        x = centring.from_parameters(z, mask)
+        back, volume = centring.to_parameters(x, mask)
+        slope = jax.jacobian(lambda x: centring.to_parameters(x, mask)[0])(x)
+        effects = centring.likelihood(z)[2:]
+    np.testing.assert_allclose(back, z, rtol=1e-12)
+    np.testing.assert_allclose(x[3:][mask], effects[mask], rtol=1e-12)
+    np.testing.assert_allclose(x[3:][~mask], z[3:][~mask], rtol=1e-12)
+    np.testing.assert_allclose(volume, np.linalg.slogdet(np.asarray(slope))[1], rtol=1e-10)
