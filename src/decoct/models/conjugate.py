@@ -34,39 +34,18 @@ class AbstractConjugate(AbstractModel):
 
     @abc.abstractmethod
     def sufficient(self, rows: Mapping[str, Array], weights: Float[Array, " n"]) -> Statistics:
-        """Return the weighted sums that the posterior needs; pure JAX.
+        """Return the weighted sums over *encoded* rows that the posterior needs; pure JAX.
 
         Additive: the statistics of two chunks add up, leaf by leaf, to those of both, and a row of
-        weight 2 counts as two rows.
-
-        Parameters
-        ----------
-        rows
-            *Encoded* rows.
-        weights
-            (n,), one for each of them.
-
-        Raises
-        ------
-        ModelError
-            The model is not conjugate.
+        weight 2 counts as two rows. Raises `ModelError` where the model is not conjugate.
         """
 
     @abc.abstractmethod
     def exact_posterior(self, stats: Statistics) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
         """Return mean and covariance of π_w over the flat parameters; pure JAX.
 
-        The order is that of `jax.flatten_util.ravel_pytree`.
-
-        Parameters
-        ----------
-        stats
-            The sum of `sufficient` over all rows.
-
-        Raises
-        ------
-        ModelError
-            The model is not conjugate.
+        ``stats`` is the sum of `sufficient` over all rows; the order of the parameters is that of
+        `jax.flatten_util.ravel_pytree`. Raises `ModelError` where the model is not conjugate.
         """
 
 

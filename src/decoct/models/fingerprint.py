@@ -33,15 +33,7 @@ NAMES = {"log_likelihood": "log-likelihood of the rows", "log_prior": "log prior
 
 @float64
 def fingerprint(model: AbstractModel, rows: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Return the values of a model's functions, and the points they are at; JSON-ready.
-
-    Parameters
-    ----------
-    model
-        The model.
-    rows
-        Encoded rows, at least one.
-    """
+    """Return the values of a model's functions on encoded rows, and where they are; JSON-ready."""
     initial = model.init(rows)
     start = ParameterSpace.of(initial).flatten(initial)
     points = np.stack([start, start + 0.1 * np.cos(np.arange(len(start)))])
@@ -52,15 +44,9 @@ def fingerprint(model: AbstractModel, rows: Mapping[str, np.ndarray]) -> dict[st
 def find_difference(
     known: Mapping[str, Any], model: AbstractModel, rows: Mapping[str, np.ndarray]
 ) -> str | None:
-    """Return in what a model differs from the one of a fingerprint, or None.
+    """Return in what a model differs from the one that `fingerprint` was of, or None.
 
-    Parameters
-    ----------
-    known
-        What `fingerprint` returned of the other model, or some of it: what is left out is not
-        compared.
-    model, rows
-        As there.
+    What is left out of ``known`` is not compared.
     """
     points = np.asarray(known["at"], dtype=np.float64)
     dim = ParameterSpace.of(model.init(rows)).dim

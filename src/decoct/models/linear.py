@@ -87,13 +87,7 @@ class LinearRegression(AbstractRegression, AbstractConjugate):
     def sufficient(
         self, rows: Mapping[str, Array], weights: Float[Array, " n"]
     ) -> dict[str, Array]:
-        """Return ``{"gram": Σ_n w_n x_n x_nᵀ, "moment": Σ_n w_n y_n x_n}``.
-
-        Raises
-        ------
-        ModelError
-            The noise is unknown.
-        """
+        """Return ``{"gram": Σ_n w_n x_n x_nᵀ, "moment": Σ_n w_n y_n x_n}``."""
         self._known_noise()
         weighted = weights[:, None] * rows["x"]
         return {"gram": weighted.T @ rows["x"], "moment": rows["y"] @ weighted}
@@ -104,11 +98,6 @@ class LinearRegression(AbstractRegression, AbstractConjugate):
         """Return mean and covariance of π_w.
 
         Σ_w⁻¹ = diag(s⁻²) + σ⁻² Σ_n w_n x_n x_nᵀ and μ_w = Σ_w σ⁻² Σ_n w_n y_n x_n.
-
-        Raises
-        ------
-        ModelError
-            The noise is unknown.
         """
         precision = 1.0 / jnp.square(self._known_noise())
         dim = stats["moment"].shape[0]

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from decoct.errors import BadValueError, RowsError
+from decoct.errors import RowsError
 from decoct.models.regression import AbstractRegression, number_text
 
 LABELS = "a logistic regression needs the labels 0 and 1, or -1 and 1"
@@ -68,6 +68,7 @@ class LogisticRegression(AbstractRegression):
     """
 
     kind: ClassVar[str] = "logistic_regression"
+    refusal: ClassVar[tuple[str, str]] = ("has the label {}", f"; {LABELS}.")
 
     def log_likelihood_at(
         self, predictor: Float[Array, " n"], rows: Mapping[str, Array]
@@ -80,9 +81,6 @@ class LogisticRegression(AbstractRegression):
 
     def refused(self, y: Float[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
         return (y != 1) & (y != 0) & (y != -1)
-
-    def refusal(self, name: str, value: str, row: int) -> BadValueError:
-        return BadValueError(f"has the label {value}", row, f"; {LABELS}.", name)
 
     def check_distinct(self, name: str, distinct: Sequence[float]) -> None:
         if tuple(distinct) not in ((0.0, 1.0), (-1.0, 1.0)):

@@ -13,7 +13,7 @@ import numpy as np
 from jax.scipy.special import gammaln
 from jaxtyping import Array, Bool, Float
 
-from decoct.errors import BadValueError, ModelError
+from decoct.errors import ModelError
 from decoct.models.logistic import log_sigmoid
 from decoct.models.regression import AbstractRegression
 
@@ -73,6 +73,10 @@ class PoissonRegression(AbstractRegression):
     link: str = eqx.field(default="softplus", static=True, kw_only=True)
 
     kind: ClassVar[str] = "poisson_regression"
+    refusal: ClassVar[tuple[str, str]] = (
+        "is {}",
+        "; a Poisson regression needs the counts 0, 1, 2, …",
+    )
 
     def __check_init__(self) -> None:
         if self.link not in ("softplus", "log"):
@@ -89,7 +93,3 @@ class PoissonRegression(AbstractRegression):
 
     def refused(self, y: Float[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
         return (y < 0) | (y != np.floor(y))
-
-    def refusal(self, name: str, value: str, row: int) -> BadValueError:
-        needs = "; a Poisson regression needs the counts 0, 1, 2, …"
-        return BadValueError(f"is {value}", row, needs, name)

@@ -92,13 +92,12 @@ class AbstractRegression(AbstractModel):
 
     kind: ClassVar[str]
 
+    refusal: ClassVar[tuple[str, str]]
+    """Of a value that `refused` marks, the sentence before and after the row: "is {}"."""
+
     def refused(self, y: Float[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
         """Return which finite values of the response can never occur under this model."""
         return np.zeros(len(y), dtype=bool)
-
-    def refusal(self, name: str, value: str, row: int) -> BadValueError:
-        """Return the error about a value that `refused` marks."""
-        return BadValueError(f"has the value {value}", row, ", which this model excludes.", name)
 
     def code_response(self, y: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         """Return the response as the potentials want it."""
@@ -167,18 +166,19 @@ class AbstractRegression(AbstractModel):
     ) -> Float[np.ndarray, " n"]:
         """Return the response alone, the column ``name``; arguments and errors as in `encode`."""
         y = _response(rows, name)
-        bad = self._bad(y)
-        if bad.any():
-            first = int(np.argmax(bad))
-            self._refuse(name, float(y[first]), row_number(start, first))
+        bad = self.find_bad(y)
+        if bad.size:
+            self._refuse(name, float(y[bad[0]]), row_number(start, int(bad[0])))
         return self.code_response(y)
 
-    def _bad(self, y: Float[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
-        return ~np.isfinite(y) | self.refused(y)
+    def find_bad(self, y: Float[np.ndarray, " n"]) -> np.ndarray:
+        """Return the places of the values that are not finite or not possible."""
+        return np.flatnonzero(~np.isfinite(y) | self.refused(y))
 
     def _refuse(self, name: str, value: float, row: int) -> None:
         numeric({name: np.array([value])}, name, row)
-        raise self.refusal(name, number_text(value), row)
+        before, after = self.refusal
+        raise BadValueError(before.format(number_text(value)), row, after, name)
 
     def check(self, rows: Rows, name: str = "y") -> None:
         """Refuse a response, the column ``name``, that no data set of this model could have.
@@ -265,19 +265,9 @@ def few_values(*pieces: Sequence[float]) -> tuple[float, ...]:
 def summarise(chunk: Chunk, model: AbstractRegression, name: str) -> ResponseSummary:
     """Return the summary of one chunk."""
     y = _response(chunk.columns, name)
-    bad = model._bad(y)
-    if not bad.any():
-        return ResponseSummary(_smallest(y), None)
-    first = int(np.argmax(bad))
-    return ResponseSummary(_smallest(y[~bad]), (chunk.start + first, float(y[first])))
-
-
-def _smallest(values: Float[np.ndarray, " n"]) -> tuple[float, ...]:
-    found: list[float] = []
-    while values.size and len(found) < FEW:
-        found.append(float(values.min()))
-        values = values[values > found[-1]]
-    return tuple(found)
+    bad = model.find_bad(y)
+    first = (chunk.start + int(bad[0]), float(y[bad[0]])) if bad.size else None
+    return ResponseSummary(tuple(np.unique(np.delete(y, bad))[:FEW].tolist()), first)
 
 
 def _response(rows: Mapping[str, np.ndarray], name: str) -> Float[np.ndarray, " n"]:
