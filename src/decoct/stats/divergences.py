@@ -62,7 +62,7 @@ def kl_gaussian(p: Gaussian, q: Gaussian) -> float:
     Examples
     --------
     >>> import numpy as np
-    >>> from decoct.theory import Gaussian, kl_gaussian
+    >>> from decoct.stats import Gaussian, kl_gaussian
     >>> kl_gaussian(Gaussian(np.zeros(2), np.eye(2)), Gaussian(np.array([1.0, 0.0]), np.eye(2)))
     0.5
     """
