@@ -75,7 +75,7 @@ def test_numpyro(monkeypatch, tmp_path):
     monkeypatch.setattr(infer, "MCMC", Short)
     do_less(monkeypatch)
     names, blocks = run("numpyro.md", monkeypatch, tmp_path)
-    assert blocks == 5
+    assert blocks == 6
     assert names["check"].ok
     assert names["draws"]["posterior"]["alpha"].dims == ("chain", "draw", "county")
     assert names["predicted"]["y"].shape == (2, 800, 1)

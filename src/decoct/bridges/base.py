@@ -12,11 +12,13 @@ promise either (a model may standardise its covariates or centre a prior at the 
 
 from __future__ import annotations
 
+import abc
+import copy
 import importlib
 import importlib.metadata
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, ClassVar, NamedTuple
@@ -25,13 +27,16 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from decoct.bridges.index_bounds import check_indices
+from decoct.bridges.likelihood_params import LikelihoodParams
 from decoct.bridges.per_row_latents import check_latents
 from decoct.data.base import Columns, Rows
 from decoct.errors import ModelError, RequestError
 from decoct.models.base import AbstractModel, EncodedColumns, Params, RawRows
+from decoct.models.parameters import ParameterSpace
+from decoct.models.site import GaussianSite
 from decoct.models.validation import column, numeric_columns
 
 PROBES = (3, 5)
@@ -94,6 +99,10 @@ class BridgeModel(AbstractModel):
         Constrained names, and the name of each of their axes.
     held
         The rows the model was made with.
+    likelihood_params
+        What of the parameters the rows depend on, in which a site is a quadratic: names and shapes.
+    template
+        A few encoded rows, beside which is evaluated what depends on no row.
     """
 
     kind: ClassVar[str]
@@ -103,6 +112,12 @@ class BridgeModel(AbstractModel):
     inputs: tuple[str, ...] = eqx.field(static=True)
     axes: tuple[tuple[str, tuple[str, ...]], ...] = eqx.field(static=True)
     held: HeldRows
+    likelihood_params: LikelihoodParams = eqx.field(static=True)
+    template: dict[str, np.ndarray]
+
+    @abc.abstractmethod
+    def potentials(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
+        """Return the potential f_n(θ) of every row, in nats; pure JAX."""
 
     @property
     def rows(self) -> Rows:
@@ -120,6 +135,20 @@ class BridgeModel(AbstractModel):
 
     def init(self, rows: RawRows) -> Params:
         return self.start
+
+    def to_likelihood_params(self, params: Params) -> Params:
+        """Return φ(θ), a mapping of the names in `likelihood_params` -> array; pure JAX.
+
+        In float64 for arrays of NumPy's; JAX's have the precision that JAX is set to.
+        """
+        is_numpy = not any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(params))
+        with jax.enable_x64(True) if is_numpy else nullcontext():
+            rows = as_arrays(self.template)
+            return self.likelihood_params.compute(self.potentials, params, rows)
+
+    def log_likelihood(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
+        """Return the potential f_n of every row at likelihood parameters φ, in nats; pure JAX."""
+        return self.likelihood_params.evaluate(self.potentials, params, self.start, dict(rows))
 
     def encode(self, rows: RawRows, start: int | np.ndarray = 0) -> EncodedColumns:
         """Return the inputs as numbers: float64, integers and booleans as they are."""
@@ -141,6 +170,26 @@ class BridgeModel(AbstractModel):
         """Return the name and the parameters' shapes: a file cannot hold the model itself."""
         shapes = {name: list(np.shape(value)) for name, value in self.start.items()}
         return {"kind": self.kind, "name": self.name, "parameters": shapes}
+
+
+class SiteDensity:
+    """The log density of a coreset's site as a function of θ: name -> array, to a number; pure JAX.
+
+    Parameters
+    ----------
+    model
+        Gives φ(θ).
+    site
+        A quadratic in the flat φ.
+    """
+
+    def __init__(self, model: BridgeModel, site: GaussianSite) -> None:
+        # a copy: JAX remembers arrays that a function closes over, in the framework's precision
+        self.model, self.site = model, copy.deepcopy(site)
+
+    def __call__(self, params: Params) -> Float[Array, ""]:
+        phi = self.model.to_likelihood_params(params)
+        return self.site.log_density(ParameterSpace.ravel(phi))
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,7 @@ class _FirstProblem:
 
 @eqx.filter_jit
 def _checked(model: AbstractModel, params: Params, rows: Mapping[str, Any]) -> Any:
-    run = checkify.checkify(model.log_likelihood, errors=checkify.index_checks)
+    run = checkify.checkify(model.potentials, errors=checkify.index_checks)
     return run(params, rows)[0]
 
 

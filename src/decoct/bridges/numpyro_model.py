@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -23,6 +24,7 @@ from decoct.bridges.base import (
     BridgeModel,
     HeldRows,
     InputColumns,
+    SiteDensity,
     as_arrays,
     check_row_by_row,
     chosen_start,
@@ -31,6 +33,7 @@ from decoct.bridges.base import (
     starting_points,
     without_rows,
 )
+from decoct.bridges.likelihood_params import find_likelihood_params
 from decoct.bridges.numpyro_checks import axes, examine, latent_shapes, plate_size
 from decoct.bridges.numpyro_sites import CONSTANTS, Facts, facts_of, facts_of_all, quoted
 from decoct.bridges.numpyro_trace import Program, WeightedModel, make_bernoulli_forms
@@ -55,8 +58,6 @@ class NumPyroModel(BridgeModel):
     ----------
     program
         The model and its constants.
-    template
-        A few encoded rows, which the prior and the constrained values are evaluated beside.
     named
         Latent sites, and deterministic ones that do not depend on the rows.
     """
@@ -64,12 +65,11 @@ class NumPyroModel(BridgeModel):
     kind: ClassVar[str] = "numpyro"
 
     program: Program = eqx.field(static=True)
-    template: dict[str, np.ndarray]
     named: tuple[str, ...] = eqx.field(static=True)
 
-    def log_likelihood(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
-        """Return Σ over observed sites of log p(row n), in nats."""
-        return rewrite(self.program.potentials, make_bernoulli_forms(rows))(params, dict(rows))
+    def potentials(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
+        """Return Σ over observed sites of log p(row n), in nats; pure JAX."""
+        return _potentials(self.program, params, rows)
 
     def log_prior(self, params: Params) -> Float[Array, ""]:
         """Return the log density of everything outside the rows' plate, Jacobians included."""
@@ -84,7 +84,8 @@ class NumPyroModel(BridgeModel):
         kept = {name: jnp.asarray(np.asarray(rows[name])) for name in self.inputs}
         given = positional(self.program.model, {**self.program.constants, **kept})
         names, latents = tuple(given), tuple(sorted(self.start))
-        weighted = WeightedModel(self.program, self.inputs, names, weights, coreset.site, latents)
+        site = None if coreset.site is None else SiteDensity(self, coreset.site)
+        weighted = WeightedModel(self.program, self.inputs, names, weights, site, latents)
         return weighted, tuple(given.values())
 
     def constrain(self, params: Params) -> dict[str, Array]:
@@ -123,6 +124,10 @@ class NumPyroModel(BridgeModel):
     def to_dict(self) -> dict[str, Any]:
         constants = {k: described_constant(v) for k, v in self.program.constants.items()}
         return {**super().to_dict(), "plate": self.program.plate, "constants": constants}
+
+
+def _potentials(program: Program, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
+    return rewrite(program.potentials, make_bernoulli_forms(rows))(params, dict(rows))
 
 
 @eqx.filter_jit
@@ -184,14 +189,21 @@ def _assembled(program: Program, table: EncodedRows, whole: Facts | None) -> Num
     free = without_rows(probed)
     named = tuple(name for name in facts if name in free)
     dims = axes(facts, program.plate)
+    start = chosen_start(probed, points, program.evaluate, table)
+
+    def values(params: Params) -> dict[str, Array]:
+        found = program.values(params, as_arrays(few))
+        return {name: found[name] for name in named}
+
     made = NumPyroModel(
         name=getattr(program.model, "__name__", type(program.model).__name__),
-        start=chosen_start(probed, points, program.evaluate, table),
+        start=start,
         inputs=table.columns,
         axes=tuple((name, dims[name]) for name in named if name in dims),
         held=HeldRows(table.raw),
+        likelihood_params=find_likelihood_params(partial(_potentials, program), start, few, values),
+        template={name: column[: PROBES[0]] for name, column in few.items()},
         program=program,
-        template={name: values[: PROBES[0]] for name, values in few.items()},
         named=named,
     )
     check_latents(made, made.start, table.raw, made.inputs)

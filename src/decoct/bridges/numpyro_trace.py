@@ -11,7 +11,6 @@ A site's batch axes are aligned at the right, so that the plate's axis is its ``
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -32,7 +31,6 @@ from numpyro.primitives import Messenger
 from decoct.bridges.rewrites import PackageForm
 from decoct.errors import RequestError
 from decoct.models.base import Params
-from decoct.models.site import GaussianSite
 
 SITE = "coreset_site"
 """Name of the factor that stands for the rows that are not kept."""
@@ -129,12 +127,12 @@ class RowsPlate(Messenger):
 
 
 class LatentValues(Messenger):
-    """Keep the values of latent sites as a model runs, to give them as one unconstrained vector.
+    """Keep the values of latent sites as a model runs, to give them as unconstrained ones.
 
     Parameters
     ----------
     names
-        The sites, in the order of the flat parameters.
+        The sites.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -153,10 +151,9 @@ class LatentValues(Messenger):
             self.values[msg["name"]] = msg["value"]
 
     @property
-    def unconstrained(self) -> Float[Array, " d"]:
-        """z, flat, as `decoct.models.parameters.ParameterSpace` lays it out."""
-        leaves = (biject_to(self.supports[k]).inv(self.values[k]) for k in self.names)
-        return jnp.concatenate([jnp.ravel(leaf) for leaf in leaves])
+    def unconstrained(self) -> dict[str, Array]:
+        """z: name -> array."""
+        return {k: biject_to(self.supports[k]).inv(self.values[k]) for k in self.names}
 
 
 def make_bernoulli_forms(rows: Mapping[str, Array]) -> list[PackageForm]:
@@ -323,9 +320,10 @@ class WeightedModel:
     weights : (M,)
         One per row, ≥ 0.
     site
-        The quadratic in the unconstrained latent values that stands for all other rows.
+        The log density that stands for all other rows: unconstrained latent values, name -> array,
+        to a number; pure JAX.
     latents
-        Names of the latent sites, in the order of the site's parameters.
+        Names of the latent sites.
 
     Raises
     ------
@@ -339,14 +337,13 @@ class WeightedModel:
         inputs: tuple[str, ...],
         names: tuple[str, ...],
         weights: np.ndarray,
-        site: GaussianSite | None = None,
+        site: Callable[[Params], Array] | None = None,
         latents: Sequence[str] = (),
     ) -> None:
         self.__wrapped__ = program.model
         self.__name__ = getattr(program.model, "__name__", type(program.model).__name__)
         self.program, self.inputs, self.names = program, inputs, names
-        # a copy: JAX remembers arrays that a function closes over, in NumPyro's precision
-        self.weights, self.site, self.latents = Weights(weights), copy.deepcopy(site), latents
+        self.weights, self.site, self.latents = Weights(weights), site, latents
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         given = {**dict(zip(self.names, args, strict=False)), **kwargs}
@@ -364,7 +361,10 @@ class WeightedModel:
         with kept, RowsPlate(None, self.program.plate, n, self.weights if complete else None):
             returned = self.program.model(**given)
         if complete and self.site is not None:
-            numpyro.factor(SITE, self.site.log_density(kept.unconstrained))
+            z = kept.unconstrained
+            with handlers.block():  # the site may run the model once more
+                density = self.site(z)
+            numpyro.factor(SITE, density)
         return returned
 
 

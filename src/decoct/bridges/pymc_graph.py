@@ -64,7 +64,7 @@ class Graph:
         if check_bounds:
             mode = mode.including("local_check_parameter_to_ninf_switch")
         fgraph = FunctionGraph(inputs=list(inputs.values()), outputs=list(outputs), clone=True)
-        _load_backend()
+        load_backend()
         mode.optimizer.rewrite(fgraph)
         _without_checks.rewrite(fgraph)
         _wide_ranges.rewrite(fgraph)
@@ -230,7 +230,7 @@ def _check_one_value_a_row(names: Sequence[str], potentials: Sequence[Any]) -> N
 
 
 def _to_jax(fgraph: FunctionGraph) -> Callable[..., Any]:
-    _load_backend()
+    load_backend()
     from pytensor.link.jax.dispatch.basic import jax_funcify
 
     translate: Any = jax_funcify
@@ -251,7 +251,7 @@ def _to_jax(fgraph: FunctionGraph) -> Callable[..., Any]:
 
 def make_log_sigmoid_form() -> PackageForm:
     """Return how PyTensor writes log σ(−x): as the negative of its softplus(x)."""
-    _load_backend()
+    load_backend()
     from pytensor.link.jax.dispatch.basic import jax_funcify
 
     translate: Any = jax_funcify
@@ -264,7 +264,7 @@ def quoted(error: Exception) -> str:
     return (str(error).strip().split("\n") or [""])[0][:200]
 
 
-def _load_backend() -> None:
+def load_backend() -> None:
     """Load PyTensor's JAX backend, which sets the user's flag jax_enable_x64; put that back."""
     if "pytensor.link.jax.dispatch" not in sys.modules:
         # in a thread of its own, which sees the flag itself and not the scoped switch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -26,6 +27,7 @@ from decoct.bridges.base import (
     starting_points,
     without_rows,
 )
+from decoct.bridges.likelihood_params import find_likelihood_params
 from decoct.bridges.pymc_graph import (
     Program,
     constants_of_length,
@@ -34,6 +36,7 @@ from decoct.bridges.pymc_graph import (
     quoted,
 )
 from decoct.bridges.pymc_layout import Layout, layout_of
+from decoct.bridges.pymc_site import make_site
 from decoct.bridges.pymc_weighted import weighted_model
 from decoct.bridges.rewrites import rewrite
 from decoct.coreset import Coreset
@@ -103,8 +106,6 @@ class PyMCModel(BridgeModel):
         Its graphs.
     types
         Row-wise data, and their types.
-    template
-        A few encoded rows, which the prior and the constrained values are evaluated beside.
     named
         Free variables, and deterministic ones that do not depend on the rows.
     labels
@@ -116,7 +117,6 @@ class PyMCModel(BridgeModel):
 
     program: Program = eqx.field(static=True)
     types: tuple[tuple[str, str], ...] = eqx.field(static=True)
-    template: dict[str, np.ndarray]
     named: tuple[str, ...] = eqx.field(static=True)
     labels: tuple[tuple[str, tuple[str, tuple[str, ...]]], ...] = eqx.field(static=True)
 
@@ -124,8 +124,10 @@ class PyMCModel(BridgeModel):
         """Return the posterior of weighted rows as a PyMC model; see `Coreset.to_pymc`."""
         given = {name: coreset.rows[name] for name in self.inputs}
         rows = self.encode(given, coreset.indices)
-        indices, weights = coreset.indices, coreset.weights
-        return weighted_model(self.model, rows, indices, weights, coreset.n_rows, coreset.site)
+        site = coreset.site and partial(make_site, self, coreset.site)
+        return weighted_model(
+            self.model, rows, coreset.indices, coreset.weights, coreset.n_rows, site
+        )
 
     @property
     def model(self) -> pm.Model:
@@ -142,9 +144,9 @@ class PyMCModel(BridgeModel):
         """Return the row-wise data as numbers of the types that ``pm.Data`` gave them."""
         return DataColumns(dict(self.types)).encode(rows, start)
 
-    def log_likelihood(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
-        """Return Σ over observed variables of log p(row n), in nats."""
-        return rewrite(self.program.potentials, [make_log_sigmoid_form()])(params, dict(rows))
+    def potentials(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
+        """Return Σ over observed variables of log p(row n), in nats; pure JAX."""
+        return _potentials(self.program, params, rows)
 
     def log_prior(self, params: Params) -> Float[Array, ""]:
         """Return the log density of free variables and potentials, Jacobians included."""
@@ -188,6 +190,10 @@ class PyMCModel(BridgeModel):
         return {**super().to_dict(), "constants": dict(self.program.constants)}
 
 
+def _potentials(program: Program, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
+    return rewrite(program.potentials, [make_log_sigmoid_form()])(params, dict(rows))
+
+
 @eqx.filter_jit
 def _unconstrained(model: PyMCModel, values: Mapping[str, Any]) -> Float[Array, "chains S d"]:
     def one(values: Mapping[str, Array]) -> Float[Array, " d"]:
@@ -213,15 +219,22 @@ def bridge(model: pm.Model) -> PyMCModel:
     check_row_by_row(probed)
     free = without_rows(probed)
     named = tuple(name for name in program.values if name in free)
+    start = chosen_start(probed, points, program.evaluate, encoded, lambda: _own_start(model))
+
+    def values(params: Params) -> dict[str, Array]:
+        found = program.evaluate(params, as_arrays(few))[2]
+        return {name: found[name] for name in named}
+
     return PyMCModel(
         name=model.name,
-        start=chosen_start(probed, points, program.evaluate, encoded, lambda: _own_start(model)),
+        start=start,
         inputs=tuple(layout.rows),
         axes=_axes(model, named),
         held=HeldModel(encoded.raw, model),
+        likelihood_params=find_likelihood_params(partial(_potentials, program), start, few, values),
+        template=template,
         program=program,
         types=tuple(types.items()),
-        template=template,
         named=named,
         labels=_labels(model, named),
     )

@@ -5,13 +5,12 @@ The observed variables stay, with weight 1 each, and
     Σ_m (w_m − 1) f_m(θ)
 
 is added to them as a ``pm.Potential``, so that the whole is Σ_m w_m f_m(θ). Where f_m(θ) = −∞ the
-whole is −∞ whatever the weight. The coreset's site s(z) is another potential, of the variables'
-unconstrained values z.
+whole is −∞ whatever the weight. The coreset's site is another potential (`pymc_site`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,12 +20,11 @@ from pymc.model.fgraph import clone_model
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import graph_inputs
-from pytensor.tensor.basic import concatenate, switch
+from pytensor.tensor.basic import switch
 from pytensor.tensor.math import eq
 
 from decoct.bridges.pymc_layout import layout_of
 from decoct.errors import ModelError
-from decoct.models.site import GaussianSite
 
 WEIGHTS, POTENTIAL, SITE = "coreset_weights", "coreset_weighting", "coreset_site"
 """Names of the ``pm.Data`` with the weights, and of the potentials."""
@@ -38,7 +36,7 @@ def weighted_model(
     indices: np.ndarray,
     weights: np.ndarray,
     n_rows: int | None = None,
-    site: GaussianSite | None = None,
+    site: Callable[[pm.Model], Any] | None = None,
 ) -> pm.Model:
     """Return a copy of a model on some of its rows, each with a weight.
 
@@ -56,8 +54,7 @@ def weighted_model(
         Of the table that the rows are of; None: the model's own. Labels of the model's rows are
         those of the kept ones in its own table alone; else these have their row numbers.
     site
-        The quadratic that stands for all other rows, in the flat unconstrained values of the free
-        variables by name.
+        The log density that stands for all other rows, a PyTensor scalar, from the copy.
     """
     for name in (WEIGHTS, POTENTIAL, SITE):
         if name in model.named_vars:
@@ -73,14 +70,8 @@ def weighted_model(
         total: Any = sum(terms[1:], start=terms[0])
         pm.Potential(POTENTIAL, total)
         if site is not None:
-            pm.Potential(SITE, site.log_density(_unconstrained(copy)))
+            pm.Potential(SITE, site(copy))
     return copy
-
-
-def _unconstrained(model: pm.Model) -> Any:
-    """Return z as `decoct.models.parameters.ParameterSpace` lays it out: by name, flat."""
-    free = sorted(model.free_RVs, key=lambda rv: str(rv.name))
-    return concatenate([model.rvs_to_values[rv].ravel() for rv in free])
 
 
 def _weighting(w: Any, density: Any) -> Any:

@@ -124,14 +124,21 @@ def _compute(eqn: Any, inputs: list[_Term], known: Sequence[_Known]) -> list[_Te
     replaced = _replace(eqn, inputs)
     if replaced is not None:
         return [replaced]
+    values = compute_equation(eqn, [one.value for one in inputs])
+    if eqn.primitive.multiple_results:
+        return [_Term(value) for value in values]
+    made = _Term(values[0], eqn.primitive.name, eqn.params, inputs)
+    return [next((found for one in known if (found := _recognise(made, one))), made)]
+
+
+def compute_equation(eqn: Any, inputs: Sequence[Any]) -> list[Any]:
+    """Return what one operation of a traced program gives for other inputs."""
     bound = eqn.primitive.get_bind_params(eqn.params)
     # older JAX gives functions apart
     functions, params = bound if isinstance(bound, tuple) else ((), bound)
-    values = eqn.primitive.bind(*functions, *(one.value for one in inputs), **params)
-    if eqn.primitive.multiple_results:
-        return [_Term(value) for value in values]
-    made = _Term(values, eqn.primitive.name, eqn.params, inputs)
-    return [next((found for one in known if (found := _recognise(made, one))), made)]
+    with eqn.ctx.manager:
+        values = eqn.primitive.bind(*functions, *inputs, **params)
+    return list(values) if eqn.primitive.multiple_results else [values]
 
 
 def _replace(eqn: Any, inputs: list[_Term]) -> _Term | None:

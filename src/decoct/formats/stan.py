@@ -85,8 +85,11 @@ def write_stan(
         target += dot_product(site_linear, theta - site_centre)
                   - 0.5 * quad_form(site_precision, theta - site_centre);
 
-    where theta is the vector of the model's unconstrained parameters in decoct's order, by name and
-    flat: for regressions the coefficients. No Jacobian belongs to it.
+    where theta is the vector of the model's likelihood parameters in decoct's order, by name and
+    flat: for regressions the coefficients; for multilevel models what the rows depend on, effects
+    of groups and not their scales, on the unconstrained scale
+    (``coreset.model.likelihood_params`` of bridges has names and shapes). No Jacobian belongs to
+    it.
     """
     target = require_writable(path, "path")
     wanted = _wanted(rows, columns)

@@ -1,0 +1,498 @@
+"""Likelihood parameters of a model of another framework: what of its parameters the rows depend on.
+
+The potentials f(θ, rows) are traced, and every value in the program belongs to one of three kinds:
+constant, of the parameters alone, of the rows. The rows depend on θ through the values of the
+second kind that enter an operation of the third. Likelihood parameters φ are a set of values of the
+second kind that everything after them can be computed from, with as few numbers as possible: of
+u = μ + τ z, the effects of J groups, φ has the J numbers u, and neither μ and τ nor z. Of sets with
+equally few numbers the one nearest to the rows is taken, in which the likelihood is nearest to a
+quadratic. There are two exceptions. A value that can be computed from a single other one of no
+more numbers gives way to it: σ = exp(z) to z, cut points to the unbounded numbers behind them. And
+arrays that were put together or taken apart count as what they were made of.
+
+This is a smallest cut between θ and the rows, found as a maximum flow.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import Literal
+from jaxtyping import Array, Float
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import breadth_first_order, maximum_flow
+
+from decoct.bridges.rewrites import compute_equation, rewrite
+from decoct.errors import ModelError
+from decoct.models.base import Params
+
+Potentials = Callable[[Params, Mapping[str, Any]], Float[Array, " n"]]
+"""A pure JAX function of parameters and rows: one number per row."""
+
+CONVERSION = "convert_element_type"
+"""The operation of which there are more or fewer in another floating-point precision."""
+
+MOVES = frozenset(
+    {"broadcast_in_dim", "concatenate", "dynamic_slice", "dynamic_update_slice", "gather", "pad"}
+    | {"reshape", "rev", "scatter", "slice", "split", "squeeze", "transpose"}
+)
+"""Operations that put arrays together or take them apart, and compute nothing."""
+
+PARAMETERS, ROWS = 1, 2
+"""Kinds of values: of parameters alone, of rows; 0 is a constant."""
+
+FEW = (3, 5)
+"""Numbers of rows that a model is traced on: sizes that differ follow the rows."""
+
+TOLERANCE = 1e-10
+"""How far, relative to the largest, potentials computed from φ may be from those from θ."""
+
+
+class Place(NamedTuple):
+    """Where in a program a value is: which operation on parameters gives it, and which output.
+
+    Operation −1 is θ itself, and the output is the number of the leaf.
+    """
+
+    operation: int
+    output: int
+
+
+@dataclass(frozen=True)
+class LikelihoodParams:
+    """What of a model's parameters its rows depend on: φ, a mapping name -> array.
+
+    Attributes
+    ----------
+    names, shapes
+        Of the arrays, in the order in which flat likelihood parameters hold them.
+    is_identity
+        φ is θ, all of it.
+    reason
+        Why φ is θ although the structure of the model could not be read; None where it was.
+    """
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    reason: str | None = None
+    _places: tuple[Place, ...] = ()
+    _operations: tuple[str, ...] = ()
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """How many numbers each array has."""
+        return tuple(math.prod(shape) for shape in self.shapes)
+
+    @property
+    def is_identity(self) -> bool:
+        return not self._places
+
+    def compute(self, potentials: Potentials, params: Params, rows: Mapping[str, Any]) -> Params:
+        """Return φ(θ); any few rows will do. Pure JAX."""
+        if self.is_identity:
+            return params
+        program = _Program(potentials, params, rows)
+        values = program.compute(self._variables(program), program.given(params))
+        return dict(zip(self.names, values, strict=True))
+
+    def evaluate(
+        self, potentials: Potentials, phi: Params, start: Params, rows: Mapping[str, Any]
+    ) -> Float[Array, " n"]:
+        """Return the potential of every row from φ; pure JAX.
+
+        Parameters
+        ----------
+        potentials
+            Those from θ.
+        phi
+            Likelihood parameters.
+        start
+            Any θ, for its shapes.
+        rows
+            Encoded rows.
+        """
+        if self.is_identity:
+            return potentials(phi, rows)
+        program = _Program(potentials, start, rows)
+        if self._fits(program):
+            return self._evaluate(program, phi, rows)
+
+        # some numbers of rows, such as one, are computed by other operations
+        def one(row: Mapping[str, Array]) -> Array:
+            few = {name: jnp.stack([value] * FEW[0]) for name, value in row.items()}
+            return self._evaluate(_Program(potentials, start, few), phi, few)[0]
+
+        return jax.vmap(one)({name: jnp.asarray(values) for name, values in rows.items()})
+
+    def _evaluate(self, program: _Program, phi: Params, rows: Mapping[str, Any]) -> Array:
+        given = {v: phi[k] for v, k in zip(self._variables(program), self.names, strict=True)}
+        given |= dict(zip(program.rows, jax.tree.leaves(rows), strict=True))
+        (values,) = program.compute(program.outputs, given)
+        return values
+
+    def _variables(self, program: _Program) -> list[Any]:
+        """Return where a program holds φ."""
+        if not self._fits(program):
+            raise ModelError(
+                "The model no longer computes what it did when decoct read it; make the decoct "
+                "model again. Which operations there are on parameters must not depend on global "
+                "values, nor on the floating-point precision."
+            )
+        return [program.find(place) for place in self._places]
+
+    def _fits(self, program: _Program) -> bool:
+        if program.operations != self._operations:
+            return False
+        found = [np.shape(program.find(place).aval) for place in self._places]
+        return found == list(self.shapes)
+
+    def __repr__(self) -> str:
+        shapes = ["scalar" if not shape else str(shape) for shape in self.shapes]
+        cells = [("name", "shape", "size"), *zip(self.names, shapes, self.sizes, strict=True)]
+        cells.append(("all", "", sum(self.sizes)))
+        wide = [max(len(str(row[i])) for row in cells) for i in range(3)]
+        lines = [f"{a:<{wide[0]}}  {b:<{wide[1]}}  {c:>{wide[2]}}" for a, b, c in cells]
+        what = "the parameters themselves" if self.is_identity else "what the rows depend on"
+        if self.reason is not None:
+            what = f"{what}, because {self.reason}"
+        return "\n".join([f"Likelihood parameters: {what}.", *lines])
+
+
+def identity(params: Mapping[str, Any], reason: str | None = None) -> LikelihoodParams:
+    """Return θ as likelihood parameters."""
+    names = tuple(sorted(params))
+    return LikelihoodParams(names, tuple(np.shape(params[name]) for name in names), reason)
+
+
+def find_likelihood_params(
+    potentials: Potentials,
+    start: Mapping[str, Any],
+    rows: Mapping[str, Any],
+    values: Callable[[Params], Mapping[str, Any]],
+) -> LikelihoodParams:
+    """Return the likelihood parameters of a model; θ itself, with a reason, where that fails.
+
+    Parameters
+    ----------
+    potentials
+        Pure JAX.
+    start
+        Parameters at which the model can be evaluated: name -> array.
+    rows
+        At least five encoded rows.
+    values
+        Parameters -> named quantities of the model, from which φ takes its names.
+    """
+    few = [{name: jnp.asarray(v)[:n] for name, v in rows.items()} for n in FEW]
+    programs = [_Program(potentials, start, some) for some in few]
+    program, other = programs
+    if program.operations != other.operations or len(program.values) != len(other.values):
+        return identity(
+            start,
+            f"the model's operations on parameters differ between {FEW[0]} and {FEW[1]} rows",
+        )
+    chosen = _smallest_cut(program, other)
+    if not chosen:
+        return identity(start, "the log-likelihood of the rows depends on no parameter")
+    if {program.values[i] for i in chosen} == set(program.leaves):
+        return identity(start)
+    found = _named([program.values[i] for i in chosen], program, start, values)
+
+    @jax.jit
+    def both(point: Params, some: Mapping[str, Array]) -> tuple[Array, Array]:
+        phi = found.compute(potentials, point, few[0])
+        return found.evaluate(potentials, phi, start, some), potentials(point, some)
+
+    for some in few:
+        for point in random_points(start):
+            if not _are_equal(*map(np.asarray, both(point, some))):
+                return identity(start, "the potentials computed from them were not the model's")
+    return found
+
+
+def _are_equal(first: np.ndarray, second: np.ndarray) -> bool:
+    scale = np.max(np.abs(second), initial=0.0, where=np.isfinite(second))
+    return np.allclose(first, second, rtol=TOLERANCE, atol=TOLERANCE * scale, equal_nan=True)
+
+
+def random_points(start: Mapping[str, Any]) -> list[Params]:
+    """Return two random points about the start."""
+    rng = np.random.default_rng(0)
+    return [
+        {name: jnp.asarray(v + rng.uniform(-0.5, 0.5, np.shape(v))) for name, v in start.items()}
+        for _ in range(2)
+    ]
+
+
+class _Program:
+    """The potentials as a program: its operations, and the values that are of parameters alone.
+
+    Attributes
+    ----------
+    leaves, rows, outputs
+        Variables of θ, of the rows' columns, and of the result.
+    equations
+        The operations that the result needs, in order.
+    values
+        The values of parameters alone: θ's leaves, then what is computed from them.
+    frontier
+        Those of them that the rows' operations use.
+    operations
+        Names of the operations that compute them, conversions of precision left out.
+    """
+
+    def __init__(self, potentials: Potentials, params: Params, rows: Mapping[str, Any]) -> None:
+        closed = jax.make_jaxpr(rewrite(potentials))(params, dict(rows))
+        jaxpr: Any = closed.jaxpr
+        self.constants = dict(zip(jaxpr.constvars, closed.consts, strict=True))
+        n = len(jax.tree.leaves(params))
+        self.leaves, self.rows = list(jaxpr.invars[:n]), list(jaxpr.invars[n:])
+        self.outputs = list(jaxpr.outvars)
+        self.equations = _needed(jaxpr.eqns, self.outputs, ())
+        kinds = dict.fromkeys(self.leaves, PARAMETERS) | dict.fromkeys(self.rows, ROWS)
+        self.of_parameters: list[Any] = []
+        frontier = dict.fromkeys(_variables(self.outputs))
+        for eqn in self.equations:
+            inputs = _variables(eqn.invars)
+            kind = max((kinds.get(v, 0) for v in inputs), default=0)
+            kinds |= dict.fromkeys(eqn.outvars, kind)
+            if kind == PARAMETERS:
+                self.of_parameters.append(eqn)
+            elif kind == ROWS:
+                frontier |= dict.fromkeys(inputs)
+        made = [v for eqn in self.of_parameters for v in eqn.outvars]
+        self.values = [*self.leaves, *made]
+        self.frontier = [v for v in frontier if kinds.get(v) == PARAMETERS]
+        self._counted = [e for e in self.of_parameters if e.primitive.name != CONVERSION]
+        self.operations = tuple(eqn.primitive.name for eqn in self._counted)
+
+    def find(self, place: Place) -> Any:
+        """Return the variable at a place."""
+        if place.operation < 0:
+            return self.leaves[place.output]
+        return self._counted[place.operation].outvars[place.output]
+
+    def place(self, variable: Any) -> Place:
+        """Return the place of a variable."""
+        if variable in self.leaves:
+            return Place(-1, self.leaves.index(variable))
+        for i, eqn in enumerate(self._counted):
+            if variable in eqn.outvars:
+                return Place(i, eqn.outvars.index(variable))
+        raise LookupError(variable)
+
+    def given(self, params: Params) -> dict[Any, Any]:
+        """Return the variables of θ with their values."""
+        return dict(zip(self.leaves, jax.tree.leaves(params), strict=True))
+
+    def compute(self, wanted: Sequence[Any], given: Mapping[Any, Any]) -> list[Array]:
+        """Return variables computed from the values of others; pure JAX."""
+        held = self.constants | {v: jnp.asarray(x, v.aval.dtype) for v, x in given.items()}
+        for eqn in _needed(self.equations, wanted, given):
+            inputs = [a.val if isinstance(a, Literal) else held[a] for a in eqn.invars]
+            for variable, value in zip(eqn.outvars, compute_equation(eqn, inputs), strict=True):
+                held.setdefault(variable, value)
+        return [a.val if isinstance(a, Literal) else held[a] for a in wanted]
+
+
+def _variables(atoms: Sequence[Any]) -> list[Any]:
+    return [a for a in atoms if not isinstance(a, Literal)]
+
+
+def _needed(equations: Sequence[Any], wanted: Sequence[Any], given: Any) -> list[Any]:
+    """Return the operations that give what is wanted where some values are given."""
+    open_ = {v for v in _variables(wanted) if v not in given}
+    kept = []
+    for eqn in reversed(equations):
+        if open_.isdisjoint(eqn.outvars):
+            continue
+        kept.append(eqn)
+        open_ |= {v for v in _variables(eqn.invars) if v not in given}
+    return kept[::-1]
+
+
+def _smallest_cut(program: _Program, other: _Program) -> list[int]:
+    """Return the numbers of the values that φ is made of.
+
+    Parameters
+    ----------
+    program, other
+        The potentials on two numbers of rows.
+    """
+    number = {v: i for i, v in enumerate(program.values)}
+    inputs: list[list[int]] = [[] for _ in number]
+    moved, converted = set(), set()
+    for eqn in program.of_parameters:
+        before = sorted({number[v] for v in _variables(eqn.invars) if v in number})
+        for v in eqn.outvars:
+            inputs[number[v]] = before
+            moved |= {number[v]} if eqn.primitive.name in MOVES else set()
+            converted |= {number[v]} if eqn.primitive.name == CONVERSION else set()
+    sizes = [math.prod(np.shape(v.aval)) for v in program.values]
+    pairs = zip(program.values, other.values, strict=True)
+    may_be = [
+        np.shape(v.aval) == np.shape(w.aval) and jnp.issubdtype(v.aval.dtype, jnp.floating)
+        for v, w in pairs
+    ]
+    may_be = [can and i not in converted for i, can in enumerate(may_be)]
+    before_all = _dominators(inputs)
+    gives_way = [
+        any(may_be[j] and sizes[j] <= sizes[i] for j in _chain(before_all, i))
+        for i in range(len(sizes))
+    ]
+    # moves cost a little more than nothing: they decide between sets with equally many numbers
+    most = np.iinfo(np.int32).max
+    unit = min(len(sizes) + 1, (most - 1) // (sum(sizes[: len(program.leaves)]) + 1))
+    costs = [
+        unit * sizes[i] + (i in moved) if may_be[i] and not gives_way[i] else most
+        for i in range(len(sizes))
+    ]
+    return _cut(inputs, costs, len(program.leaves), [number[v] for v in program.frontier])
+
+
+def _dominators(inputs: Sequence[Sequence[int]]) -> list[int]:
+    """Return for each value the last single value that it can be computed from; −1 for none."""
+    before: list[int] = []
+    depth: list[int] = []
+    for some in inputs:
+        found = some[0] if some else -1
+        for j in some[1:]:
+            while found != j:
+                if found < 0 or (j >= 0 and depth[j] > depth[found]):
+                    j = before[j]
+                elif j < 0 or depth[found] > depth[j]:
+                    found = before[found]
+                else:
+                    found, j = before[found], before[j]
+        before.append(found)
+        depth.append(0 if found < 0 else depth[found] + 1)
+    return before
+
+
+def _chain(before: Sequence[int], i: int) -> list[int]:
+    found = []
+    while before[i] >= 0:
+        i = before[i]
+        found.append(i)
+    return found
+
+
+def _cut(
+    inputs: Sequence[Sequence[int]], costs: Sequence[int], n_leaves: int, ends: Sequence[int]
+) -> list[int]:
+    """Return the cheapest set of values through which all ways from the leaves to the ends lead.
+
+    Of several such sets it is the one nearest to the ends.
+    """
+    n, most = len(inputs), np.iinfo(np.int32).max
+    source, sink = 2 * n, 2 * n + 1  # value i is an arc from 2i to 2i + 1
+    arcs = [(2 * i, 2 * i + 1, cost) for i, cost in enumerate(costs)]
+    arcs += [(2 * j + 1, 2 * i, most) for i, some in enumerate(inputs) for j in some]
+    arcs += [(source, 2 * i, most) for i in range(n_leaves)]
+    arcs += [(2 * i + 1, sink, most) for i in ends]
+    begin, end, capacity = np.array(arcs).T
+    shape = (2 * n + 2, 2 * n + 2)
+    graph = coo_array((capacity.astype(np.int32), (begin, end)), shape=shape).tocsr()
+    left = (graph - maximum_flow(graph, source, sink).flow) > 0
+    reaches = np.zeros(2 * n + 2, bool)
+    reaches[breadth_first_order(left.T.tocsr(), sink, return_predecessors=False)] = True
+    return [i for i in range(n) if reaches[2 * i + 1] and not reaches[2 * i]]
+
+
+def _named(
+    variables: Sequence[Any],
+    program: _Program,
+    start: Mapping[str, Any],
+    values: Callable[[Params], Mapping[str, Any]],
+) -> LikelihoodParams:
+    """Return likelihood parameters with names, sorted by these.
+
+    An array is called as the part of θ that it is, or else as the model's own quantity of the same
+    values, or else as a function of parts of θ: ``f(tau, z)``.
+    """
+    points = random_points(start)
+
+    @jax.jit
+    def compute(params: Params) -> list[Array]:
+        return program.compute(variables, program.given(params))
+
+    found = [compute(point) for point in points]
+    own = [dict(point) for point in points]
+    named = [{k: v for k, v in values(point).items() if k not in start} for point in points]
+    names: list[str] = []
+    for i in range(len(variables)):
+        arrays = [np.asarray(one[i]) for one in found]
+        labels = (_label(arrays, some) for some in (own, named))
+        label = next((one for one in labels if one is not None), None)
+        names.append(_unused(label or _sources(variables[i], program, sorted(start)), names))
+    order = sorted(range(len(names)), key=names.__getitem__)
+    return LikelihoodParams(
+        tuple(names[i] for i in order),
+        tuple(tuple(np.shape(variables[i].aval)) for i in order),
+        None,
+        tuple(program.place(variables[i]) for i in order),
+        program.operations,
+    )
+
+
+def _sources(variable: Any, program: _Program, names: Sequence[str]) -> str:
+    """Return a name for a value: a function of the parts of θ it is computed from."""
+    used = set()
+    for eqn in _needed(program.equations, [variable], ()):
+        used |= set(_variables(eqn.invars))
+    return f"f({', '.join(k for k, v in zip(names, program.leaves, strict=True) if v in used)})"
+
+
+def _unused(name: str, names: Sequence[str]) -> str:
+    """Return a name that is not among others: with a number after it where it is."""
+    found, i = name, 2
+    while found in names:
+        found, i = f"{name} {i}", i + 1
+    return found
+
+
+def _label(arrays: Sequence[np.ndarray], known: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return the name of known values that arrays are equal to, or part of, at every point."""
+    for name in known[0]:
+        pairs = [(array, np.asarray(some[name])) for array, some in zip(arrays, known, strict=True)]
+        if all(a.size == k.size and np.allclose(a.ravel(), k.ravel(), 1e-12) for a, k in pairs):
+            return name
+    for name in known[0]:
+        pairs = zip(arrays, known, strict=True)
+        parts = {_part(array, np.asarray(some[name])) for array, some in pairs}
+        if len(parts) == 1 and None not in parts:
+            return f"{name}[{parts.pop()}]"
+    return None
+
+
+def _part(array: np.ndarray, whole: np.ndarray) -> str | None:
+    """Return the index, such as ``:, 0``, that takes an array's entries out of another, or None."""
+    flat = whole.ravel().tolist()
+    entries = {value: i for i, value in enumerate(flat)}
+    if array.size == 0 or not whole.ndim or len(entries) < len(flat):
+        return None
+    where = np.array([entries.get(value, -1) for value in array.ravel().tolist()])
+    if (where < 0).any():
+        return None
+    axes = [np.unique(axis) for axis in np.unravel_index(where, whole.shape)]
+    block = np.ravel_multi_index(np.ix_(*axes), whole.shape).ravel()
+    if not np.array_equal(block, where):
+        return None
+    labels = []
+    for axis, length in zip(axes, whole.shape, strict=True):
+        first, last = int(axis[0]), int(axis[-1])
+        if len(axis) == length:
+            labels.append(":")
+        elif len(axis) == 1:
+            labels.append(str(first))
+        elif len(axis) == last - first + 1:
+            labels.append(f"{first}:{last + 1}")
+        else:
+            return None
+    return ", ".join(labels)

@@ -1,0 +1,165 @@
+"""A coreset's site in PyMC: s(φ(z)), a PyTensor expression of the unconstrained values z.
+
+φ was read from the JAX translation of the model. Most of its arrays are values in the model's own
+graph, where they are found by their numbers at two random points; the expression then runs on any
+backend of PyTensor. If an array is not found, decoct's JAX function is an operation: `SiteOp`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pymc as pm
+from pytensor import function  # pyright: ignore[reportPrivateImportUsage]
+from pytensor.compile.mode import Mode
+from pytensor.gradient import DisconnectedType
+from pytensor.graph.basic import Apply
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.op import Op
+from pytensor.graph.rewriting.db import RewriteDatabaseQuery
+from pytensor.tensor.basic import as_tensor_variable, concatenate
+from pytensor.tensor.type import dscalar, dvector
+
+from decoct.bridges.base import BridgeModel, SiteDensity
+from decoct.bridges.likelihood_params import random_points
+from decoct.bridges.pymc_graph import load_backend
+from decoct.models.parameters import ParameterSpace
+from decoct.models.site import GaussianSite
+from decoct.runtime.precision import float64
+
+CLOSE = 1e-10
+"""How far apart, relatively, two values are that are the same but for rounding."""
+
+NO_REWRITES: Any = Mode(linker="py", optimizer=RewriteDatabaseQuery(include=[]))
+
+
+def make_site(bridge: BridgeModel, site: GaussianSite, model: pm.Model) -> Any:
+    """Return the log density of a site as a PyTensor scalar.
+
+    Parameters
+    ----------
+    bridge
+        Gives φ(θ).
+    site
+        A quadratic in the flat φ.
+    model
+        The PyMC model, on any rows, whose variables the scalar is of.
+    """
+    z = {name: _value_of(model, name) for name in sorted(bridge.start)}
+    found = list(z.values())
+    if not bridge.likelihood_params.is_identity:
+        found = _find(bridge, model, z)
+    if found is None:
+        _teach_jax()
+        flat = concatenate([leaf.ravel() for leaf in z.values()])
+        op: Any = SiteOp(SiteDensity(bridge, site), ParameterSpace.of(bridge.start))
+        return op(flat)[0]
+    return site.log_density(concatenate([array.ravel() for array in found]))
+
+
+def _value_of(model: pm.Model, name: str) -> Any:
+    return model.rvs_to_values[model[name]]
+
+
+def _teach_jax() -> None:
+    """Let PyTensor's JAX backend translate `SiteOp`."""
+    load_backend()
+    from pytensor.link.jax.dispatch.basic import jax_funcify
+
+    translate: Any = jax_funcify
+    translate.register(SiteOp)(lambda op, **options: op.compute)
+
+
+@float64
+def _find(bridge: BridgeModel, model: pm.Model, z: Mapping[str, Any]) -> list[Any] | None:
+    """Return the arrays of φ as PyTensor expressions of z, or None if there is one without."""
+    points = random_points(bridge.start)
+    wanted = [jax.tree.leaves(bridge.to_likelihood_params(point)) for point in points]
+    known = _of_parameters(model, list(z.values()), [model[name] for name in bridge.inputs])
+    compiled = function(list(z.values()), known, mode=NO_REWRITES, on_unused_input="ignore")
+    values = [compiled(*(np.asarray(point[name]) for name in z)) for point in points]
+    found = []
+    for i in range(len(wanted[0])):
+        pairs = [(np.ravel(one[i]), some) for one, some in zip(wanted, values, strict=True)]
+        place = next((k for k in range(len(known)) if _is_at(k, pairs)), None)
+        if place is None:
+            return None
+        found.append(known[place])
+    return found
+
+
+def _of_parameters(model: pm.Model, z: Sequence[Any], rows: Sequence[Any]) -> list[Any]:
+    """Return z and the values in the likelihood's graph that depend on z and on no row."""
+    densities: Any = model.logp(vars=model.observed_RVs, sum=False)
+    graph = FunctionGraph(outputs=list(densities), clone=False)
+    of_rows, of_z, found = set(rows), set(z), list(z)
+    for node in graph.toposort():
+        if not of_rows.isdisjoint(node.inputs):
+            of_rows |= set(node.outputs)
+        elif not of_z.isdisjoint(node.inputs):
+            of_z |= set(node.outputs)
+            found += [v for v in node.outputs if str(v.type.dtype).startswith("float")]
+    return found
+
+
+def _is_at(k: int, pairs: Sequence[tuple[np.ndarray, Sequence[Any]]]) -> bool:
+    """Return whether value k is the wanted one at every point, whatever its shape."""
+    return all(
+        np.size(values[k]) == wanted.size
+        and np.allclose(np.ravel(values[k]), wanted, rtol=CLOSE, atol=CLOSE)
+        for wanted, values in pairs
+    )
+
+
+class SiteOp(Op):
+    """A function of flat unconstrained parameters in JAX, and its gradient, as one operation.
+
+    In processes that are forked after JAX was used, as those of ``pm.sample(cores=2)`` on Linux,
+    JAX may hang: sample with ``cores=1``.
+
+    Parameters
+    ----------
+    density
+        Parameters -> a number; pure JAX.
+    space
+        Their shapes.
+    """
+
+    def __init__(self, density: Callable[[Any], Any], space: ParameterSpace) -> None:
+        self.density, self.space = density, space
+        self._compiled = jax.jit(self.compute)
+
+    def __reduce__(self) -> tuple[type[SiteOp], tuple[Any, ...]]:
+        return SiteOp, (self.density, self.space)
+
+    def compute(self, z: Any) -> tuple[Any, Any]:
+        """Return value and gradient; pure JAX."""
+        return jax.value_and_grad(lambda flat: self.density(self.space.unflatten(flat)))(z)
+
+    def make_node(self, *inputs: Any) -> Apply:
+        (z,) = inputs
+        return Apply(self, [as_tensor_variable(z)], [dscalar(), dvector()])
+
+    @float64
+    def perform(self, node: Any, inputs: Sequence[Any], output_storage: Any) -> None:
+        found = self._compiled(jnp.asarray(inputs[0]))
+        for storage, value in zip(output_storage, found, strict=True):
+            storage[0] = np.asarray(value)
+
+    def infer_shape(self, fgraph: Any, node: Any, shapes: Any) -> list[Any]:
+        return [(), shapes[0]]
+
+    def L_op(self, inputs: Any, outputs: Any, output_grads: Any) -> list[Any]:  # noqa: N802
+        of_value, of_gradient = output_grads
+        if isinstance(of_value.type, DisconnectedType) or not isinstance(
+            of_gradient.type, DisconnectedType
+        ):
+            raise NotImplementedError("The coreset's site has no second derivative in PyTensor.")
+        return [of_value * outputs[1]]
+
+    pullback = L_op
+    """The name that it has in newer PyTensor."""
