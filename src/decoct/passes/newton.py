@@ -111,6 +111,13 @@ def _finite(point: Curvature) -> bool:
     )
 
 
+def _is_definite(scaled: np.ndarray) -> bool:
+    try:
+        return bool(np.diag(np.linalg.cholesky(scaled)).min(initial=1.0) ** 2 >= SINGULAR)
+    except np.linalg.LinAlgError:
+        return False
+
+
 def decrement_of(point: Curvature) -> float | None:
     """Return gᵀ(−H)⁻¹g, or None where −H is not positive definite to the digits it has."""
     bends = -np.diag(point.hessian)
@@ -130,7 +137,10 @@ def decrement_of(point: Curvature) -> float | None:
 def _damped_step(point: Curvature, damping: float) -> np.ndarray:
     """Solve (−H scaled by its diagonal, shifted to be positive, + λ) step = gradient."""
     scale = np.sqrt(np.maximum(np.abs(np.diag(point.hessian)), 1e-12))
-    curvature, basis = np.linalg.eigh(-point.hessian / np.outer(scale, scale))
+    scaled = -point.hessian / np.outer(scale, scale)
+    if damping == 0.0 and _is_definite(scaled):
+        return np.linalg.solve(scaled, point.gradient / scale) / scale
+    curvature, basis = np.linalg.eigh(scaled)
     floor = max(0.0, -1.5 * float(curvature.min()))
     shifted = curvature + floor + damping
     shifted = np.maximum(shifted, 1e-14 * max(1.0, float(curvature.max())))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from decoct.errors import ModelError
 from decoct.passes.newton import Mode
@@ -89,12 +89,22 @@ class NUTS:
             Told the number of steps done, warm-up included, after every block.
         """
         # here, because importing BlackJAX puts arrays on a device
-        from decoct.samplers.nuts_program import BLOCK, SAMPLING, run
+        from decoct.samplers.nuts_program import (
+            BLOCK,
+            SAMPLING,
+            plan_stages,
+            run,
+            step_sizes_only,
+        )
+        from decoct.samplers.units import Units
 
         start_key, warm_key, run_key = jax.random.split(key, 3)
         space, starts, is_dense = self._begin(start_key, density)
         target, diagonal = self.target_acceptance, not is_dense
-        states, adapted, _ = self._adapt(warm_key, space, starts, self.warmup, is_dense)
+        stages = plan_stages(self.warmup)
+        if density.draws is not None and isinstance(space, Units):
+            stages = step_sizes_only(min(SHORT_STEPS, self.warmup))
+        states, adapted, _ = self._adapt(warm_key, space, starts, stages, is_dense)
         positions, infos = [], []
         if on_block is not None:
             on_block(self.warmup)
@@ -129,9 +139,11 @@ class NUTS:
         starts = self._starts(key, density, mode)
         if density.site is None or not mode.status.ok:
             return density, starts, is_dense
+        from decoct.samplers.arrow import ArrowFactor
         from decoct.samplers.units import Units
 
-        units = Units(density, mode.z, np.linalg.cholesky(gaussian_at(mode).cov))
+        factor = ArrowFactor.of_root(np.linalg.cholesky(gaussian_at(mode).cov))
+        units = Units(density, mode.z, factor)
         found = Laplace().draw(key, density, JUDGED_AT).info
         if found["khat"] <= GOOD_KHAT and found["kl"] <= FITS:
             is_dense = bool(self.dense_mass)
@@ -142,6 +154,7 @@ class NUTS:
     ) -> tuple[Units, Float[np.ndarray, "chains D"]]:
         """Return units learnt from short runs, and where these ended."""
         from decoct.samplers.centring import Centring
+        from decoct.samplers.nuts_program import plan_stages
         from decoct.samplers.units import start_of, units_at
 
         centring = Centring.of(density.model, density.space, density.start)
@@ -153,7 +166,8 @@ class NUTS:
         v = v + 0.1 * host_rng(key).standard_normal((self.chains, density.dim))
         for short in range(SHORT_RUNS):
             run_key = jax.random.fold_in(key, short + 1)
-            _, _, found = self._adapt(run_key, units, v, SHORT_STEPS, False)
+            stages = plan_stages(SHORT_STEPS)
+            _, _, found = self._adapt(run_key, units, v, stages, False)
             last = units.parameters_of(found[:, SHORT_STEPS // 2 :: 10])
             ends = last[:, -1]
             flat = last.reshape(-1, density.dim)
@@ -166,15 +180,15 @@ class NUTS:
         key: jax.Array,
         space: WeightedDensity | Units,
         starts: Float[np.ndarray, "chains D"],
-        steps: int,
+        stages: Int[np.ndarray, "n 2"],
         is_dense: bool,
     ) -> tuple[Any, Any, Float[np.ndarray, "chains steps D"]]:
         """Return states, what was adapted, and the positions of a warm-up."""
-        from decoct.samplers.nuts_program import BLOCK, begin, plan_stages, run
+        from decoct.samplers.nuts_program import BLOCK, NOTHING, begin, run
 
         target, diagonal = self.target_acceptance, not is_dense
         states, adapted = begin(space, starts, target, diagonal)
-        stages, positions = plan_stages(steps), []
+        steps, positions = int((stages[:, 0] != NOTHING).sum()), []
         for first in range(0, len(stages), BLOCK):
             keys = jax.random.split(jax.random.fold_in(key, first), self.chains)
             block = stages[first : first + BLOCK]

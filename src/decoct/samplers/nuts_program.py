@@ -46,6 +46,12 @@ def plan_stages(steps: int) -> Int[np.ndarray, "n 2"]:
     return np.concatenate([windows, np.full((-steps % BLOCK, 2), [NOTHING, 0])])
 
 
+def step_sizes_only(steps: int) -> Int[np.ndarray, "n 2"]:
+    """Return a warm-up that keeps the mass matrix, in full blocks."""
+    stages = np.zeros((steps, 2), dtype=np.int64)
+    return np.concatenate([stages, np.full((-steps % BLOCK, 2), [NOTHING, 0])])
+
+
 @compiled_quickly
 def begin(density, starts, target, diagonal):
     (init_steps, _, _), (init_masses, _, _) = _adaptation(target, diagonal)

@@ -2,7 +2,8 @@
 
 x = c + L v with LLᵀ the inverse of a precision. Where the posterior has a mode that fits, that is
 the precision there. A multilevel posterior has none: the precision is then the mean of −∇²log π
-over draws so far, from short runs that each learn better units than the one before.
+over draws so far, from short runs that each learn better units than the one before. Effects that no
+row sees together are alone in a block of it (`decoct.samplers.arrow`).
 """
 
 from __future__ import annotations
@@ -16,18 +17,20 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from decoct.passes.expansions import to_second_order
+from decoct.models.parameters import ParameterSpace
+from decoct.passes.expansions import Expansion, expand_chunk, to_second_order
 from decoct.passes.newton import maximise
 from decoct.passes.potentials import Curvature
 from decoct.runtime.precision import float64
+from decoct.samplers.arrow import Arrow, ArrowFactor, ArrowSite, Blocks, find_alone
 from decoct.samplers.base import WeightedDensity
 from decoct.samplers.centring import Centring
 
 SCALE_EVALUATIONS, SCALE_DECREMENT = 20, 0.1
 """Most evaluations of the search for scales, and where it ends: twice the nats to the maximum."""
 
-LEAST = 1e-3
-"""Least precision, relative to that of each coordinate, that a direction is taken to have."""
+SAME = 1e-9
+"""Relative difference that counts as rounding."""
 
 
 class Units(eqx.Module):
@@ -37,22 +40,28 @@ class Units(eqx.Module):
     ----------
     centring, mask
         What x is, and which effects it holds; None where x is θ.
+    site
+        The site, where the density is without it.
     """
 
     density: WeightedDensity
     centre: Float[Any, " D"]
-    factor: Float[Any, "D D"]
+    factor: ArrowFactor
     centring: Centring | None = None
     mask: Bool[Any, " m"] | None = None
+    site: ArrowSite | None = None
 
     def log_density(self, v: Float[Array, " D"]) -> Float[Array, ""]:
         """Return log π of v; pure JAX."""
         z, volume = self.to_parameters(v)
-        return self.density.log_density(z) + volume
+        total = self.density.log_density(z) + volume
+        if self.site is None or self.centring is None:
+            return total
+        return total + self.site.log_density(self.centring.likelihood(z))
 
     def to_parameters(self, v: Float[Array, " D"]) -> tuple[Float[Array, " D"], Float[Array, ""]]:
         """Return θ and log |dθ/dx|; pure JAX."""
-        x = self.centre + self.factor @ v
+        x = self.centre + self.factor.product(v)
         if self.centring is None or self.mask is None:
             return x, jnp.zeros(())
         return self.centring.to_parameters(x, self.mask)
@@ -72,7 +81,7 @@ class Units(eqx.Module):
 
     def units_of(self, x: Float[np.ndarray, "n D"]) -> Float[np.ndarray, "n D"]:
         """Return v of points x."""
-        return np.linalg.solve(np.asarray(self.factor), (x - np.asarray(self.centre)).T).T
+        return self.factor.solve(x - np.asarray(self.centre))
 
 
 @float64
@@ -105,50 +114,94 @@ def units_at(
 ) -> tuple[Units, Float[np.ndarray, "n D"]]:
     """Return units learnt from some draws, and the draws in them.
 
-    Effects are centred where the site says more of them than their prior does: where its precision
-    times b² is above 1, on average.
+    Effects are centred where the likelihood says more of them than their prior does: where its
+    precision times b² is above 1, on average.
     """
-    site = density.site
-    assert site is not None
+    assert density.site is not None
+    effects, site = centring.effects, density.site
+    known = _likelihood_precision(density, centring, z)
     _, scale = (np.asarray(part) for part in _affine_at(centring, jnp.asarray(z)))
-    known = np.diag(site.precision)[centring.effects.entries]
-    mask = known * np.mean(scale**2, axis=0) > 1.0
+    mask = np.diag(known)[effects.entries] * np.mean(scale**2, axis=0) > 1.0
     x = np.asarray(from_parameters(centring, jnp.asarray(z), mask))
-    precision = precision_at(density, centring, mask, x[:points])
-    factor = factor_of(precision)
-    units = Units(density, x.mean(axis=0), factor, centring, mask)
+    entries = effects.entries if centring.selection is None else np.arange(len(known))
+    places = effects.places if centring.selection is None else centring.selection
+    alone = find_alone((known != 0.0)[np.ix_(entries, entries)])
+    blocks = Blocks.of(places[alone], density.dim)
+    if not _is_diagonal(density, centring, mask, x[0], blocks):
+        alone = alone[:0]
+        blocks = Blocks.of(places[alone], density.dim)
+    precision = _precision_at(density, centring, mask, x[:points], blocks)
+    in_blocks = Arrow.of(site.precision, Blocks.of(entries[alone], site.dim))
+    units = Units(
+        replace(density, site=None, draws=None),
+        x.mean(axis=0),
+        precision.factor(),
+        centring,
+        mask,
+        ArrowSite(site.centre, site.linear, in_blocks, site.constant),
+    )
     return units, units.units_of(x)
 
 
-def precision_at(
-    density: WeightedDensity, centring: Centring, mask: np.ndarray, x: Float[np.ndarray, "n D"]
-) -> Float[np.ndarray, "D D"]:
+def _likelihood_precision(
+    density: WeightedDensity, centring: Centring, z: Float[np.ndarray, "n D"]
+) -> Float[np.ndarray, "d d"]:
+    """Return the precision of the site, and of the rows at the mean of φ."""
+    assert density.site is not None
+    if not density.rows:
+        return density.site.precision
+    phi = jax.vmap(centring.likelihood)(jnp.asarray(z)).mean(axis=0)
+    start = centring.space.unflatten(jnp.asarray(z[0]))
+    space = ParameterSpace.of(density.model.to_likelihood_params(start))
+    at = Expansion.taylor(np.asarray(phi))
+    hessian = expand_chunk(density.model, space, at, density.rows, density.shares)[2]
+    return density.site.precision - np.asarray(hessian)
+
+
+def _is_diagonal(
+    density: WeightedDensity,
+    centring: Centring,
+    mask: Bool[np.ndarray, " m"],
+    x: Float[np.ndarray, " D"],
+    blocks: Blocks,
+) -> bool:
+    """Return whether the Hessian is diagonal in the block, which random signs would show."""
+    ones = np.zeros((2, len(x)))
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], len(blocks.alone))
+    ones[:, blocks.alone] = [np.ones(len(signs)), signs]
+    products = _mean_products(density, centring, mask, jnp.asarray(x[None]), jnp.asarray(ones))
+    diagonal, signed = np.asarray(products)[:, blocks.alone]
+    return bool((np.abs(signed * signs - diagonal) <= SAME * np.abs(diagonal)).all())
+
+
+def _precision_at(
+    density: WeightedDensity,
+    centring: Centring,
+    mask: Bool[np.ndarray, " m"],
+    x: Float[np.ndarray, "n D"],
+    blocks: Blocks,
+) -> Arrow:
     """Return the mean of −∇²log π over some points x.
 
     A site in entries of x adds its precision as it is.
     """
-    site, selection, points = density.site, centring.selection, jnp.asarray(x)
-    if site is None or selection is None or not mask.all():
-        found = -np.asarray(_mean_hessian(density, centring, mask, points))
-    else:
-        bare = replace(density, site=None)
-        found = -np.array(_mean_hessian(bare, centring, mask, points))
-        np.add.at(found, (selection[:, None], selection[None]), site.precision)
-    return 0.5 * (found + found.T)
-
-
-def factor_of(precision: Float[np.ndarray, "D D"]) -> Float[np.ndarray, "D D"]:
-    """Return L with LLᵀ the inverse of a precision, directions of no precision given a little."""
-    scale = np.sqrt(np.maximum(np.abs(np.diag(precision)), 1e-300))
-    relative = precision / np.outer(scale, scale)
-    try:
-        root = np.linalg.cholesky(relative - LEAST * np.eye(len(scale)))
-        root = np.linalg.cholesky(relative)
-    except np.linalg.LinAlgError:
-        values, basis = np.linalg.eigh(relative)
-        relative = (basis * np.maximum(np.abs(values), LEAST)) @ basis.T
-        root = np.linalg.cholesky(relative)
-    return np.linalg.inv(root).T / scale[:, None]
+    site, selection, dim = density.site, centring.selection, x.shape[1]
+    assert site is not None
+    entries = selection if mask.all() else None
+    bare = density if entries is None else replace(density, site=None)
+    # one product for all of the block, and one for each other coordinate
+    directions = np.zeros((1 + len(blocks.rest), dim))
+    directions[0, blocks.alone] = 1.0
+    directions[1 + np.arange(len(blocks.rest)), blocks.rest] = 1.0
+    products = _mean_products(bare, centring, mask, jnp.asarray(x), jnp.asarray(directions))
+    block, columns = -np.asarray(products)[0], -np.asarray(products)[1:].T
+    dense = columns[blocks.rest]
+    found = Arrow(blocks, block[blocks.alone], columns[blocks.alone], 0.5 * (dense + dense.T))
+    if entries is None:
+        return found
+    of_site = np.zeros((dim, dim))
+    of_site[np.ix_(entries, entries)] = site.precision
+    return found + Arrow.of(of_site, blocks)
 
 
 @eqx.filter_jit
@@ -163,12 +216,25 @@ def _at_rest(density: WeightedDensity, centring: Centring, mask, x, rest, y):
 
 
 @eqx.filter_jit
-def _mean_hessian(density: WeightedDensity, centring: Centring, mask, x: Float[Array, "n D"]):
+def _mean_products(
+    density: WeightedDensity,
+    centring: Centring,
+    mask,
+    x: Float[Array, "n D"],
+    directions: Float[Array, "k D"],
+) -> Float[Array, "k D"]:
+    """Return the mean over points of the Hessian of log π times directions."""
+
     def log_density(one):
         z, volume = centring.to_parameters(one, mask)
         return density.log_density(z) + volume
 
-    return jax.lax.map(jax.hessian(log_density), x).mean(axis=0)
+    def at_point(total, one):
+        _, along = jax.linearize(jax.grad(log_density), one)
+        return total + jax.vmap(along)(directions), None
+
+    total, _ = jax.lax.scan(at_point, jnp.zeros_like(directions), x)
+    return total / len(x)
 
 
 @eqx.filter_jit

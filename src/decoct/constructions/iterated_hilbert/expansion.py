@@ -66,6 +66,9 @@ SMALLEST = 1e-10
 """Least eigenvalue of the precision, over its largest in units of the diagonal, that counts."""
 
 
+ROUNDED = 1e-12
+"""Eigenvalue of a site's precision, in those units, that counts as 0 where it is negative."""
+
 NOT_FINITE = "second derivatives of the log-likelihood are not finite"
 
 
@@ -114,7 +117,8 @@ class ExpandedTable(NamedTuple):
         precision = rows.hessian - self.sums.hessian
         precision = 0.5 * (precision + precision.T)
         scale = np.sqrt(np.maximum(np.diag(precision), 1e-300))
-        if not is_positive(precision / np.outer(scale, scale)):
+        relative = precision / np.outer(scale, scale)
+        if not is_positive(relative + ROUNDED * np.eye(len(scale))):
             values, basis = np.linalg.eigh(precision)
             precision = (basis * np.maximum(values, 0.0)) @ basis.T
         return GaussianSite(

@@ -73,8 +73,8 @@ from decoct.solvers.nnls import SparseWeights
 from decoct.stats.divergences import kl_from_log_ratios
 from decoct.status import Status
 
-KL_CONVERGED = 0.02
-"""KL(π_ref‖π) in nats below which the draws count as draws from π."""
+KL_CONVERGED, KL_A_PARAMETER = 0.02, 5e-4
+"""KL(π_ref‖π) in nats, and nats a parameter, below which the draws count as draws from π."""
 
 KL_STOP_SUBSAMPLING = 1.0
 """Estimated KL(π_ref‖π) in nats of the last draws below which the subsample has done its work."""
@@ -408,13 +408,12 @@ class IteratedHilbert:
         draws: Float[np.ndarray, "S d"],
     ) -> IteratedHilbertState:
         """Expand over the moments of draws that no Gaussian fits, if there are enough for them."""
-        if len(draws) < DRAWS_A_PARAMETER * problem.likelihood_dim:
+        is_settled = problem.potentials.has_likelihood_params or (state.round and not problem.size)
+        if is_settled or len(draws) < DRAWS_A_PARAMETER * problem.dim:
             return state
-        phi, sampled = problem.potentials.to_likelihood(draws), self.sampled_rows(problem)
-        at = expanded.at.moved(phi.mean(axis=0), np.atleast_2d(np.cov(phi, rowvar=False)))
-        of_theta = draws if problem.potentials.has_likelihood_params else None
+        at = expanded.at.moved(draws.mean(axis=0), np.atleast_2d(np.cov(draws, rowvar=False)))
         try:
-            again = expanded_at(problem, at, state.subsample, key, sampled, of_theta)
+            again = expanded_at(problem, at, state.subsample, key, self.sampled_rows(problem))
             return state._replace(expanded=again)
         except NoExpansionError:
             return state
@@ -466,11 +465,13 @@ class IteratedHilbert:
         outcome = Status.RUNNING
         if not tangent.is_informative:
             outcome = Status.UNKNOWN
-        elif tangent.reference_kl <= KL_CONVERGED:
+        elif tangent.reference_kl <= max(KL_CONVERGED, KL_A_PARAMETER * problem.dim):
             outcome = Status.DONE
         elif rounds - state.subsampled_rounds >= self.max_rounds:
             outcome = Status.MAX_ROUNDS_REACHED
         final = outcome is not Status.RUNNING
+        if problem.size == 0 and tangent.expanded is not None and state.reference.site is not None:
+            return self._without_rows(problem, state, tangent, tangent.expanded)
         # Earlier rounds only have to supply the next reference.
         fits = self._extend_path(
             problem, tangent, problem.sizes if final else (problem.size,), final
@@ -478,7 +479,7 @@ class IteratedHilbert:
         chosen = tuple(fits.best(problem, size) for size in problem.sizes)
         if final and tangent.expanded is not None and problem.size >= quadratic_size(problem):
             chosen = self._best_of_both(problem, tangent, chosen)
-        reference = fits.best(problem).selection
+        reference = state.reference if final else fits.best(problem).selection
         if final:
             chosen = tuple(
                 self._judged(key, problem, state, tangent, one, size, outcome)
@@ -501,6 +502,29 @@ class IteratedHilbert:
             reference=reference,
             reference_kl=tangent.reference_kl,
             chosen=chosen,
+            outcome=outcome.name,
+        )
+
+    def _without_rows(
+        self,
+        problem: Problem,
+        state: IteratedHilbertState,
+        tangent: SplitTangent,
+        expanded: ExpandedTable,
+    ) -> IteratedHilbertState:
+        """Take the reference, whose KL is known from its own draws, unless it was expanded anew."""
+        reference, outcome = site_alone(problem, expanded), Status.RUNNING
+        assert state.reference.site is not None
+        assert reference.site is not None
+        kl = tangent.reference_kl if tangent.is_informative else None
+        if np.array_equal(reference.site.centre, state.reference.site.centre):
+            reference = state.reference
+            outcome = Status.UNKNOWN if kl is None else Status.DONE
+        return state._replace(
+            round=state.round + 1,
+            reference=reference,
+            reference_kl=tangent.reference_kl,
+            chosen=(SizedSelection(reference, kl),),
             outcome=outcome.name,
         )
 
@@ -582,8 +606,9 @@ class IteratedHilbert:
     ) -> IteratedHilbertState:
         """Certify the last round's selection, or find the smallest one predicted to reach kl."""
         rounds = state.round + 1
-        if state.chosen and tangent.is_informative and tangent.reference_kl_upper <= kl:
-            certified = SizedSelection(state.chosen[-1].selection, tangent.reference_kl_upper)
+        is_coreset = state.chosen or state.reference.site is not None
+        if is_coreset and tangent.is_informative and tangent.reference_kl_upper <= kl:
+            certified = SizedSelection(state.reference, tangent.reference_kl_upper)
             return state._replace(
                 round=rounds,
                 reference_kl=tangent.reference_kl,

@@ -12,12 +12,14 @@ of π given the parameters that φ does not depend on, such as scales, at their 
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+from scipy.sparse import csr_array
 
 from decoct.constructions.base import Problem, Selection
 from decoct.constructions.iterated_hilbert.expansion import ExpandedTable, expanded_at, site_alone
@@ -26,9 +28,10 @@ from decoct.passes.newton import maximise
 from decoct.passes.potentials import Curvature
 from decoct.runtime.precision import compiled_quickly, float64
 from decoct.runtime.randomness import host_rng
+from decoct.samplers.arrow import factor_of
 from decoct.samplers.base import WeightedDensity
 from decoct.samplers.centring import Centring
-from decoct.samplers.units import factor_of, from_parameters, to_parameters
+from decoct.samplers.units import from_parameters, to_parameters
 from decoct.stats.divergences import Gaussian
 
 POINTS = 16
@@ -37,8 +40,9 @@ POINTS = 16
 ROUNDS, DRAWS = 4, 400
 """Most rounds, and draws of each: moments of so many are as good as exact ones to smooth over."""
 
-SETTLED = 1e-3
-"""½Var in nats, over the draws, of what a round changes, below which it was the last."""
+SETTLED, SETTLED_A_PARAMETER = 1e-3, 1e-5
+"""½Var in nats, over the draws, of what a round changes, or nats a parameter, below which it was
+the last."""
 
 MODE_EVALUATIONS, MODE_DECREMENT = 30, 0.1
 """Most evaluations of the first search, and where it ends: twice the nats to the maximum."""
@@ -78,7 +82,8 @@ def expand_by_draws(
         at = Expansion(phi.mean(axis=0), covariance, at.offsets)
         before = found
         found = expanded_at(problem, at, seen, round_key, sampled_rows, draws)
-        if 0.5 * float(np.var(found.quadratic(phi) - before.quadratic(phi))) <= SETTLED:
+        changed = 0.5 * float(np.var(found.quadratic(phi) - before.quadratic(phi)))
+        if changed <= max(SETTLED, SETTLED_A_PARAMETER * d):
             break
     return found
 
@@ -94,58 +99,63 @@ def _find_start(problem: Problem, seen: Selection | None) -> tuple[np.ndarray, G
     prior = problem.density(Selection(one, np.zeros(1), potentials.rows.take(one)))
     everywhere = centring.everywhere
     x = np.array(from_parameters(centring, jnp.asarray(start)[None], everywhere)[0])
-    _, slopes = _linearised(centring, jnp.asarray(x), everywhere)
-    free = np.flatnonzero(np.abs(np.asarray(slopes)).max(axis=0))
+    free = np.flatnonzero(abs(_slopes_at(centring, x)).sum(axis=0))
 
     def evaluate(y: np.ndarray, rows: Selection | None = None) -> Curvature:
         x[free] = y
-        phi, _ = _linearised(centring, jnp.asarray(x), everywhere)
-        at = Expansion.taylor(np.asarray(phi))
+        at = Expansion.taylor(np.asarray(_likelihood(centring, jnp.asarray(x), everywhere)))
         if rows is None:
             outer = potentials.expand(at, strict=False)
         else:
             weights = np.full(rows.size, problem.n_rows / rows.size)
             outer = potentials.expand_rows(rows.rows, weights, at)
-        parts = _posterior(prior, centring, outer, jnp.asarray(x), everywhere)
-        value, gradient, hessian = (np.asarray(part) for part in parts)
-        return Curvature(float(value), gradient[free], hessian[np.ix_(free, free)])
+        parts = _prior_and_tilt(prior, centring, outer.gradient, jnp.asarray(x), everywhere)
+        value, gradient, hessian = (np.array(part) for part in parts)
+        slopes = _slopes_at(centring, x)
+        hessian += slopes.T @ (outer.hessian @ slopes)
+        return Curvature(float(value + outer.value), gradient[free], hessian[np.ix_(free, free)])
 
     if seen is not None:
         of_seen = partial(evaluate, rows=seen)
         x[free] = maximise(of_seen, x[free], MODE_EVALUATIONS, MODE_DECREMENT).z
     found = maximise(evaluate, x[free], MODE_EVALUATIONS, MODE_DECREMENT)
     x[free] = found.z
-    phi, slopes = (np.asarray(part) for part in _linearised(centring, jnp.asarray(x), everywhere))
-    spread = slopes[:, free] @ factor_of(-found.curvature.hessian)
+    phi = np.asarray(_likelihood(centring, jnp.asarray(x), everywhere))
+    spread = _slopes_at(centring, x)[:, free] @ factor_of(-found.curvature.hessian)
     covariance = spread @ spread.T
     floor = 1e-12 * np.diag(np.diag(covariance) + 1.0)
     z = np.asarray(to_parameters(centring, jnp.asarray(x)[None], everywhere)[0])
     return z, Gaussian(phi, covariance + floor)
 
 
+def _slopes_at(centring: Centring, x: Float[np.ndarray, " D"]) -> Any:
+    """Return the derivatives of φ in x where all effects are centred, sparse if they are ones."""
+    if centring.selection is None:
+        return np.asarray(_slopes(centring, jnp.asarray(x), centring.everywhere))
+    places = np.arange(len(centring.selection)), centring.selection
+    return csr_array((np.ones(len(places[0])), places), (len(places[0]), len(x)))
+
+
 @eqx.filter_jit
-def _linearised(
-    centring: Centring, x: Float[Array, " D"], mask
-) -> tuple[Float[Array, " d"], Float[Array, "d D"]]:
-    """Return φ and its derivatives in x."""
+def _likelihood(centring: Centring, x: Float[Array, " D"], mask) -> Float[Array, " d"]:
+    """Return φ at x."""
+    return centring.likelihood(centring.to_parameters(x, mask)[0])
 
-    def likelihood(x):
-        return centring.likelihood(centring.to_parameters(x, mask)[0])
 
-    return likelihood(x), jax.jacfwd(likelihood)(x)
+@eqx.filter_jit
+def _slopes(centring: Centring, x: Float[Array, " D"], mask) -> Float[Array, "d D"]:
+    return jax.jacfwd(lambda x: centring.likelihood(centring.to_parameters(x, mask)[0]))(x)
 
 
 @compiled_quickly
-def _posterior(
-    prior: WeightedDensity, centring: Centring, outer: Curvature, x: Float[Array, " D"], mask
+def _prior_and_tilt(
+    prior: WeightedDensity, centring: Centring, tilt: Float[Any, " d"], x: Float[Array, " D"], mask
 ) -> tuple[Float[Array, ""], Float[Array, " D"], Float[Array, "D D"]]:
-    """Return value, gradient and Hessian in x of the log prior and a quadratic in φ about φ(x)."""
+    """Return value, gradient and Hessian in x of the log prior and a linear term in φ − φ(x)."""
     centre = centring.likelihood(centring.to_parameters(x, mask)[0])
 
     def total(x):
         z, volume = centring.to_parameters(x, mask)
-        delta = centring.likelihood(z) - centre
-        quadratic = outer.value + delta @ outer.gradient + 0.5 * delta @ outer.hessian @ delta
-        return prior.log_density(z) + volume + quadratic
+        return prior.log_density(z) + volume + (centring.likelihood(z) - centre) @ tilt
 
     return to_second_order(total, x)

@@ -7,8 +7,9 @@ eigenvalue: where the rows take more curvature than there is, π_w is improper. 
     min_{w ≥ 0} ‖b − Σ w_m r_m‖²
 
 every eigenvector v of A (in units of the posterior's precision) with a negative eigenvalue adds the
-constraint Σ w_m vᵀH_mv ≤ (1 − ε) vᵀHv: an equation with a slack variable ≥ 0 and a heavy weight,
-which is non-negative least squares again. A few such cuts are enough.
+constraint Σ w_m vᵀH_mv ≤ (1 − ε) vᵀHv, until there is none. Least squares with linear inequalities
+is a search for the shortest vector that keeps them, which is non-negative least squares in the
+constraints (Lawson & Hanson 1974, ch. 23, algorithm LDP).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Callable
 
 import numpy as np
 from jaxtyping import Float
+from scipy.linalg import eigh
 
 from decoct.solvers.nnls import nnls
 
@@ -28,9 +30,6 @@ ROUNDED = 1e-7
 
 INSIDE = 1e-3
 """ε, the part of the curvature along a cut that is left to the site."""
-
-HEAVY = 1e4
-"""Weight of a cut's equation, relative to the norm of the target."""
 
 
 def proper_weights(
@@ -58,16 +57,17 @@ def proper_weights(
     factor : (d, d)
         L with LLᵀ the posterior covariance.
     """
-    # least squares sees no more of the draws than the span of rows and target
-    reduced = np.asarray(np.linalg.qr(np.column_stack([vectors.T, target]), mode="r")).T
-    vectors, target = reduced[:-1], reduced[-1]
-    bends, most = np.zeros((len(weights), 0)), np.zeros(0)
-    scale = HEAVY * max(float(np.linalg.norm(target)), 1e-300)
+    # unit vectors, and no more of the draws than they span
+    norms = np.linalg.norm(vectors, axis=1)
+    q, r = np.linalg.qr(vectors.T / norms)
+    free = q.T @ target
+    bends, most = np.zeros((0, len(weights))), np.zeros(0)
     for _ in range(MOST_CUTS):
         precision = precision_of(weights)
-        values, basis = np.linalg.eigh(factor.T @ precision @ factor)
-        directions = (factor @ basis[:, values < -ROUNDED]).T
-        if not len(directions):
+        scaled = factor.T @ precision @ factor
+        values, basis = eigh(scaled, subset_by_value=(-np.inf, -ROUNDED))
+        directions = (factor @ basis).T
+        if not len(values):
             break
         of_rows = along(directions)
         left = np.einsum("kd,de,ke->k", directions, precision, directions)
@@ -75,15 +75,30 @@ def proper_weights(
         possible = whole > 0.0  # else all rows together bend the other way there
         if not possible.any():
             break
-        bends = np.concatenate([bends, of_rows[:, possible]], axis=1)
-        most = np.concatenate([most, whole[possible]])
-        cuts = len(most)
-        relative = scale * bends / most
-        # one row of ``system`` per weight and per slack variable
-        none = np.zeros((cuts, len(target)))
-        system = np.block([[vectors, relative], [none, scale * np.eye(cuts)]])
-        right = np.concatenate([target, np.full(cuts, scale * (1.0 - INSIDE))])
-        m = len(weights)
-        support = [*np.flatnonzero(weights), *range(m, m + cuts)]
-        weights = nnls(system, right, support=support).dense(m + cuts)[:m]
+        bends = np.concatenate([bends, of_rows[:, possible].T / norms])
+        most = np.concatenate([most, (1.0 - INSIDE) * whole[possible]])
+        weights = _constrained(r, free, bends, most) / norms
+    return weights
+
+
+def _constrained(
+    r: Float[np.ndarray, "m m"],
+    free: Float[np.ndarray, " m"],
+    bends: Float[np.ndarray, "k m"],
+    most: Float[np.ndarray, " k"],
+) -> Float[np.ndarray, " m"]:
+    """Return min ‖R w − free‖ with w ≥ 0 and bends w ≤ most."""
+    m = len(free)
+    inverse = np.linalg.inv(r)
+    start, scale = inverse @ free, np.linalg.norm(free)
+    # with y = (R w − free)/scale: normals y ≥ least
+    normals = np.concatenate([inverse, -bends @ inverse]) * scale
+    least = np.concatenate([-start, bends @ start - most])
+    lengths = np.linalg.norm(normals, axis=1)
+    system = np.column_stack([normals, least]) / lengths[:, None]
+    unit = np.append(np.zeros(m), 1.0)
+    multipliers = nnls(system, unit).dense(len(system))
+    left = multipliers @ system - unit
+    weights = np.maximum(start - inverse @ (scale * left[:m] / left[m]), 0.0)
+    weights[multipliers[:m] > 0.0] = 0.0
     return weights

@@ -1,0 +1,110 @@
+"""Matrices with a diagonal block, and units that use them, against dense ones."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import decoct
+from decoct.models.parameters import ParameterSpace
+from decoct.models.site import GaussianSite
+from decoct.samplers.arrow import Arrow, ArrowSite, Blocks, factor_of, find_alone
+from decoct.samplers.base import WeightedDensity
+from decoct.samplers.centring import Centring
+from decoct.samplers.units import units_at
+
+D, ALONE = 7, np.array([1, 2, 5, 6])
+
+
+@pytest.fixture
+def matrix():
+    """A precision whose coordinates in ALONE are only bound to the others."""
+    root = np.random.default_rng(0).normal(size=(D, D))
+    matrix = root @ root.T + D * np.eye(D)
+    matrix[np.ix_(ALONE, ALONE)] = np.diag(np.diag(matrix)[ALONE])
+    return matrix
+
+
+def test_product_and_factor_are_those_of_the_matrix(matrix):
+    arrow = Arrow.of(matrix, Blocks.of(ALONE, D))
+    x = np.random.default_rng(1).normal(size=(3, D))
+    with jax.enable_x64(True):
+        np.testing.assert_allclose(jax.vmap(arrow.product)(jnp.asarray(x)), x @ matrix, rtol=1e-12)
+        factor = arrow.factor()
+        v = factor.solve(x)
+        np.testing.assert_allclose((v**2).sum(1), ((x @ matrix) * x).sum(1), rtol=1e-12)
+        np.testing.assert_allclose(jax.vmap(factor.product)(jnp.asarray(v)), x, rtol=1e-12)
+
+
+def test_a_direction_of_no_precision_is_given_a_little():
+    flat = np.ones((2, 2))
+    root = factor_of(flat)
+    assert np.isfinite(root).all()
+    assert np.linalg.eigvalsh(np.linalg.inv(root @ root.T))[0] == pytest.approx(1e-3, rel=1e-6)
+
+
+def test_a_site_has_the_value_and_derivatives_of_the_dense_one(matrix):
+    rng = np.random.default_rng(2)
+    dense = GaussianSite(rng.normal(size=D), rng.normal(size=D), matrix, 0.3)
+    quick = ArrowSite(
+        dense.centre, dense.linear, Arrow.of(matrix, Blocks.of(ALONE, D)), dense.constant
+    )
+    with jax.enable_x64(True):
+        z = jnp.asarray(rng.normal(size=D))
+        for derivative in (lambda f: f, jax.grad, jax.hessian):
+            found, expected = derivative(quick.log_density)(z), derivative(dense.log_density)(z)
+            np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_no_two_places_found_are_adjacent():
+    adjacent = np.random.default_rng(3).random((30, 30)) < 0.1
+    adjacent |= adjacent.T
+    np.fill_diagonal(adjacent, True)
+    found = find_alone(adjacent)
+    assert (adjacent[np.ix_(found, found)] == np.eye(len(found), dtype=bool)).all()
+    assert adjacent[found].any(axis=0).all()  # no other place could join
+
+
+G, N = 6, 200
+
+
+def multilevel(is_correlated):
+    rng = np.random.default_rng(4)
+    rows = {"g": rng.integers(G, size=N), "y": (rng.random(N) < 0.3).astype(float)}
+
+    def log_likelihood(p, r):
+        eta = p["a"] + p["u"][r["g"]]
+        return r["y"] * eta - jnp.logaddexp(0.0, eta)
+
+    def log_prior(p):
+        steps = jnp.diff(p["u"]) if is_correlated else p["u"]
+        of_effects = -0.5 * (steps**2).sum() * jnp.exp(-2.0 * p["s"]) - G * p["s"]
+        return -0.5 * (p["a"] ** 2 + p["s"] ** 2) + of_effects - 0.5 * p["u"][0] ** 2
+
+    start = {"a": np.zeros(()), "s": np.zeros(()), "u": np.zeros(G)}
+    model = decoct.Model(
+        log_likelihood, log_prior, start, likelihood_params=lambda p: {"a": p["a"], "u": p["u"]}
+    )
+    coreset = decoct.build(model, rows, size=0, method=decoct.constructions.IteratedHilbert())
+    density = WeightedDensity.of(model, coreset.rows, coreset.weights, site=coreset.site)
+    return model, density
+
+
+@pytest.mark.parametrize("is_correlated", [False, True])
+def test_units_make_the_mean_precision_one(is_correlated):
+    model, density = multilevel(is_correlated)
+    space = ParameterSpace.of(model.init({}))
+    with jax.enable_x64(True):
+        centring = Centring.of(model, space, density.start)
+        z = density.start + 0.3 * np.random.default_rng(5).normal(size=(3, space.dim))
+        units, v = units_at(density, centring, z, len(z))
+        # effects whose prior binds them to each other are not alone
+        assert len(units.factor.scale) == (0 if is_correlated else G)
+        np.testing.assert_allclose(units.parameters_of(v), z, rtol=1e-9)
+        differences = [
+            units.log_density(jnp.asarray(one)) - density.log_density(jnp.asarray(there))
+            for one, there in zip(v, z, strict=True)
+        ]
+        assert np.ptp(differences) < 1e-9
+        hessians = jax.vmap(jax.hessian(units.log_density))(jnp.asarray(v))
+    np.testing.assert_allclose(-np.asarray(hessians).mean(0), np.eye(space.dim), atol=1e-7)
