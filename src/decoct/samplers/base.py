@@ -118,6 +118,7 @@ class WeightedDensity(eqx.Module):
         return self.space.dim
 
     @property
+    @float64
     def has_likelihood_params(self) -> bool:
         """Whether rows and site depend on φ(θ) other than θ."""
         params = self.space.unflatten(jnp.asarray(self.start))
