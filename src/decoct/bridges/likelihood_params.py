@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import jax
@@ -83,6 +83,7 @@ class LikelihoodParams:
     reason: str | None = None
     _places: tuple[Place, ...] = ()
     _operations: tuple[str, ...] = ()
+    _programs: dict[Any, _Program] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -97,7 +98,7 @@ class LikelihoodParams:
         """Return φ(θ); any few rows will do. Pure JAX."""
         if self.is_identity:
             return params
-        program = _Program(potentials, params, rows)
+        program = self._program(potentials, params, rows)
         values = program.compute(self._variables(program), program.given(params))
         return dict(zip(self.names, values, strict=True))
 
@@ -119,16 +120,26 @@ class LikelihoodParams:
         """
         if self.is_identity:
             return potentials(phi, rows)
-        program = _Program(potentials, start, rows)
+        program = self._program(potentials, start, rows)
         if self._fits(program):
             return self._evaluate(program, phi, rows)
 
         # some numbers of rows, such as one, are computed by other operations
         def one(row: Mapping[str, Array]) -> Array:
             few = {name: jnp.stack([value] * FEW[0]) for name, value in row.items()}
-            return self._evaluate(_Program(potentials, start, few), phi, few)[0]
+            return self._evaluate(self._program(potentials, start, few), phi, few)[0]
 
         return jax.vmap(one)({name: jnp.asarray(values) for name, values in rows.items()})
+
+    def _program(
+        self, potentials: Potentials, params: Params, rows: Mapping[str, Any]
+    ) -> _Program:
+        """Return the program for arguments of these types; tracing a model takes a while."""
+        leaves, structure = jax.tree.flatten((params, dict(rows)))
+        key = (jax.config.jax_enable_x64, structure, *map(jax.typeof, leaves))
+        if key not in self._programs:
+            self._programs[key] = _Program(potentials, params, rows)
+        return self._programs[key]
 
     def _evaluate(self, program: _Program, phi: Params, rows: Mapping[str, Any]) -> Array:
         given = {v: phi[k] for v, k in zip(self._variables(program), self.names, strict=True)}

@@ -3,7 +3,7 @@
 A file cannot hold functions of the user's own, and `AbstractModel.to_dict` does not describe them.
 Two models count as the same if at two points θ_k of unconstrained space
 
-    Σ_m c_m f_m(θ_k),   c_m = 1 + ½ cos m,   and   log π₀(θ_k)
+    Σ_m c_m f_m(θ_k),   c_m = 1 + ½ cos m,   log π₀(θ_k),   and   Σ_i c_i φ_i(θ_k)
 
 agree to `TOLERANCE`, with m over some rows: the first ones of a table, or those of a coreset.
 Constants count as far as these rows show them. Another release of JAX gives the same values.
@@ -17,8 +17,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
-from decoct.models.base import AbstractModel
+from decoct.models.base import AbstractModel, Params
 from decoct.models.parameters import ParameterSpace
 from decoct.runtime.precision import float64
 
@@ -28,7 +29,11 @@ TOLERANCE = 1e-4
 EXAMPLES = 64
 """Rows of a table that are evaluated."""
 
-NAMES = {"log_likelihood": "log-likelihood of the rows", "log_prior": "log prior"}
+NAMES = {
+    "log_likelihood": "log-likelihood of the rows",
+    "log_prior": "log prior",
+    "likelihood_params": "sum of likelihood parameters",
+}
 
 
 @float64
@@ -67,12 +72,23 @@ def _values(
 ) -> dict[str, list[float]]:
     space = ParameterSpace.of(model.init(rows))
     columns = jax.device_put(dict(rows))
-    n = len(next(iter(rows.values())))
-    factors = 1.0 + 0.5 * np.cos(np.arange(1.0, n + 1.0))
     params = [space.unflatten(jnp.asarray(z)) for z in points]
+
+    def potentials(one: Params) -> np.ndarray:
+        if not len(next(iter(rows.values()))):
+            return np.zeros(0)
+        return np.asarray(model.potentials(one, columns))
+
+    def likelihood_params(one: Params) -> np.ndarray:
+        return np.asarray(space.ravel(model.to_likelihood_params(one)))
+
     return {
-        "log_likelihood": [
-            float(factors @ np.asarray(model.potentials(one, columns))) for one in params
-        ],
+        "log_likelihood": [_weighted_sum(potentials(one)) for one in params],
         "log_prior": [float(model.log_prior(one)) for one in params],
+        "likelihood_params": [_weighted_sum(likelihood_params(one)) for one in params],
     }
+
+
+def _weighted_sum(values: Float[np.ndarray, " n"]) -> float:
+    """Return a sum in which each value counts differently."""
+    return float((1.0 + 0.5 * np.cos(np.arange(1.0, len(values) + 1.0))) @ values)

@@ -1,12 +1,14 @@
-"""Effects of groups in place of standardised ones: parameters x in which the likelihood is plain.
+"""Effects of groups in place of standardised ones: parameters x in which the posterior is plain.
 
 Multilevel models are often written with z_j ~ N(0, 1) and u_j = a + b z_j, b the scale of the
-effects: where data say much of u_j, (z_j, log b) is a curved ridge. So x holds u_j in place of z_j,
+effects. Where data say much of u_j, (z_j, log b) is a curved ridge, and where they say little,
+(u_j, log b) is a funnel. So x holds, in place of z_j, what is between the two by a degree λ_j,
 
-    z_j = (u_j − a)/b,    log π(x) = log π(z) − Σ_j log|b|,
+    x_j = λ_j a + b^λ_j z_j,    log π(x) = log π(z) − Σ_j λ_j log|b|:
 
-for the entries j of a mask. What is found from the map θ → φ alone: an entry of φ that is an affine
-function of one parameter, given the parameters that are no such effect.
+z_j at λ_j = 0 and u_j at 1 (Gorinova, Moore & Hoffman 2020, Eq. 4). Effects are found from the map
+θ → φ alone: an entry of φ that is an affine function of one parameter, given the parameters that
+are no such effect.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from decoct.models.base import AbstractModel
 from decoct.models.parameters import ParameterSpace
@@ -96,9 +98,9 @@ class Centring(eqx.Module):
         return cls(model, space, effects, None if (selection < 0).any() else selection)
 
     @property
-    def everywhere(self) -> Bool[np.ndarray, " m"]:
-        """A mask of all effects."""
-        return np.ones(len(self.effects.places), dtype=bool)
+    def everywhere(self) -> Float[np.ndarray, " m"]:
+        """Degrees at which x holds all effects."""
+        return np.ones(len(self.effects.places))
 
     def affine(self, z: Float[Array, " D"]) -> tuple[Float[Array, " m"], Float[Array, " m"]]:
         """Return a and b of u = a + b z, which depend on the other parameters."""
@@ -111,23 +113,31 @@ class Centring(eqx.Module):
         return self.space.ravel(self.model.to_likelihood_params(self.space.unflatten(z)))
 
     def to_parameters(
-        self, x: Float[Array, " D"], mask: Bool[Any, " m"]
+        self, x: Float[Array, " D"], degree: Float[Any, " m"]
     ) -> tuple[Float[Array, " D"], Float[Array, ""]]:
         """Return θ and log |dθ/dx|; pure JAX."""
         places = self.effects.places
         if not len(places):
             return x, jnp.zeros(())
         shift, scale = self.affine(x)
-        z = x.at[places].set(jnp.where(mask, (x[places] - shift) / scale, x[places]))
-        return z, -jnp.where(mask, jnp.log(jnp.abs(scale)), 0.0).sum()
+        power, size = _powers(scale, degree)
+        return x.at[places].set((x[places] - degree * shift) / power), -(degree * size).sum()
 
-    def from_parameters(self, z: Float[Array, " D"], mask: Bool[Any, " m"]) -> Float[Array, " D"]:
+    def from_parameters(self, z: Float[Array, " D"], degree: Float[Any, " m"]) -> Float[Array, " D"]:
         """Return x; pure JAX."""
         places = self.effects.places
         if not len(places):
             return z
         shift, scale = self.affine(z)
-        return z.at[places].set(jnp.where(mask, shift + scale * z[places], z[places]))
+        return z.at[places].set(degree * shift + _powers(scale, degree)[0] * z[places])
+
+
+def _powers(
+    scale: Float[Array, " m"], degree: Float[Any, " m"]
+) -> tuple[Float[Array, " m"], Float[Array, " m"]]:
+    """Return b to the power λ, of the sign of b, and log |b|."""
+    size = jnp.log(jnp.abs(scale))
+    return jnp.sign(scale) * jnp.exp(degree * size), size
 
 
 @eqx.filter_jit

@@ -101,10 +101,13 @@ class NUTS:
         start_key, warm_key, run_key = jax.random.split(key, 3)
         space, starts, is_dense = self._begin(start_key, density)
         target, diagonal = self.target_acceptance, not is_dense
+        is_learnt = isinstance(space, Units) and space.centring is not None
         stages = plan_stages(self.warmup)
-        if density.draws is not None and isinstance(space, Units):
+        if is_learnt and density.draws is not None:
             stages = step_sizes_only(min(SHORT_STEPS, self.warmup))
         states, adapted, _ = self._adapt(warm_key, space, starts, stages, is_dense)
+        if is_learnt:
+            adapted = adapted.pooled()
         positions, infos = [], []
         if on_block is not None:
             on_block(self.warmup)

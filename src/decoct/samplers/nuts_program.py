@@ -34,6 +34,11 @@ class Adapted(NamedTuple):
         """Return the averaged step size, and the mass matrix of the last window."""
         return self._replace(step_size=jnp.exp(self.steps.log_step_size_avg))
 
+    def pooled(self) -> Adapted:
+        """Return the same for all chains: the median step size, for a short warm-up misleads one."""
+        median = jnp.median(self.step_size)
+        return self._replace(step_size=jnp.full_like(self.step_size, median))
+
 
 def _adaptation(target, diagonal):
     """Return BlackJAX's parts of Stan's warm-up: of step sizes, and of mass matrices."""

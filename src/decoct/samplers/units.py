@@ -15,7 +15,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from decoct.models.parameters import ParameterSpace
 from decoct.passes.expansions import Expansion, expand_chunk, to_second_order
@@ -29,17 +29,20 @@ from decoct.samplers.centring import Centring
 SCALE_EVALUATIONS, SCALE_DECREMENT = 20, 0.1
 """Most evaluations of the search for scales, and where it ends: twice the nats to the maximum."""
 
+ROUNDED = 0.05
+"""Degrees so near to 0 or 1 are rounded."""
+
 SAME = 1e-9
 """Relative difference that counts as rounding."""
 
 
 class Units(eqx.Module):
-    """A density of v, where x = centre + factor v holds parameters with some effects centred.
+    """A density of v, where x = centre + factor v holds parameters with effects centred.
 
     Attributes
     ----------
-    centring, mask
-        What x is, and which effects it holds; None where x is θ.
+    centring, degree
+        What x is, and how far it holds effects; None where x is θ.
     site
         The site, where the density is without it.
     """
@@ -48,7 +51,7 @@ class Units(eqx.Module):
     centre: Float[Any, " D"]
     factor: ArrowFactor
     centring: Centring | None = None
-    mask: Bool[Any, " m"] | None = None
+    degree: Float[Any, " m"] | None = None
     site: ArrowSite | None = None
 
     def log_density(self, v: Float[Array, " D"]) -> Float[Array, ""]:
@@ -62,9 +65,9 @@ class Units(eqx.Module):
     def to_parameters(self, v: Float[Array, " D"]) -> tuple[Float[Array, " D"], Float[Array, ""]]:
         """Return θ and log |dθ/dx|; pure JAX."""
         x = self.centre + self.factor.product(v)
-        if self.centring is None or self.mask is None:
+        if self.centring is None or self.degree is None:
             return x, jnp.zeros(())
-        return self.centring.to_parameters(x, self.mask)
+        return self.centring.to_parameters(x, self.degree)
 
     @float64
     def parameters_of(self, v: Float[np.ndarray, "... D"]) -> Float[np.ndarray, "... D"]:
@@ -77,7 +80,7 @@ class Units(eqx.Module):
         """Return x of points θ."""
         if self.centring is None:
             return z
-        return np.asarray(from_parameters(self.centring, jnp.asarray(z), self.mask))
+        return np.asarray(from_parameters(self.centring, jnp.asarray(z), self.degree))
 
     def units_of(self, x: Float[np.ndarray, "n D"]) -> Float[np.ndarray, "n D"]:
         """Return v of points x."""
@@ -114,30 +117,32 @@ def units_at(
 ) -> tuple[Units, Float[np.ndarray, "n D"]]:
     """Return units learnt from some draws, and the draws in them.
 
-    Effects are centred where the likelihood says more of them than their prior does: where its
-    precision times b² is above 1, on average.
+    The degree to which an effect is centred is the part of its precision that the likelihood has,
+    k b²/(1 + k b²), on average; near 0 and 1 it is that, so that φ is entries of x.
     """
     assert density.site is not None
     effects, site = centring.effects, density.site
     known = _likelihood_precision(density, centring, z)
     _, scale = (np.asarray(part) for part in _affine_at(centring, jnp.asarray(z)))
-    mask = np.diag(known)[effects.entries] * np.mean(scale**2, axis=0) > 1.0
-    x = np.asarray(from_parameters(centring, jnp.asarray(z), mask))
+    ratio = np.maximum(np.diag(known)[effects.entries], 0.0) * scale**2
+    degree = np.mean(ratio / (1.0 + ratio), axis=0)
+    degree = np.where(np.abs(degree - 0.5) > 0.5 - ROUNDED, np.round(degree), degree)
+    x = np.asarray(from_parameters(centring, jnp.asarray(z), degree))
     entries = effects.entries if centring.selection is None else np.arange(len(known))
     places = effects.places if centring.selection is None else centring.selection
     alone = find_alone((known != 0.0)[np.ix_(entries, entries)])
     blocks = Blocks.of(places[alone], density.dim)
-    if not _is_diagonal(density, centring, mask, x[0], blocks):
+    if not _is_diagonal(density, centring, degree, x[0], blocks):
         alone = alone[:0]
         blocks = Blocks.of(places[alone], density.dim)
-    precision = _precision_at(density, centring, mask, x[:points], blocks)
+    precision = _precision_at(density, centring, degree, x[:points], blocks)
     in_blocks = Arrow.of(site.precision, Blocks.of(entries[alone], site.dim))
     units = Units(
         replace(density, site=None, draws=None),
         x.mean(axis=0),
         precision.factor(),
         centring,
-        mask,
+        degree,
         ArrowSite(site.centre, site.linear, in_blocks, site.constant),
     )
     return units, units.units_of(x)
@@ -161,7 +166,7 @@ def _likelihood_precision(
 def _is_diagonal(
     density: WeightedDensity,
     centring: Centring,
-    mask: Bool[np.ndarray, " m"],
+    degree: Float[np.ndarray, " m"],
     x: Float[np.ndarray, " D"],
     blocks: Blocks,
 ) -> bool:
@@ -169,7 +174,7 @@ def _is_diagonal(
     ones = np.zeros((2, len(x)))
     signs = np.random.default_rng(0).choice([-1.0, 1.0], len(blocks.alone))
     ones[:, blocks.alone] = [np.ones(len(signs)), signs]
-    products = _mean_products(density, centring, mask, jnp.asarray(x[None]), jnp.asarray(ones))
+    products = _mean_products(density, centring, degree, jnp.asarray(x[None]), jnp.asarray(ones))
     diagonal, signed = np.asarray(products)[:, blocks.alone]
     return bool((np.abs(signed * signs - diagonal) <= SAME * np.abs(diagonal)).all())
 
@@ -177,7 +182,7 @@ def _is_diagonal(
 def _precision_at(
     density: WeightedDensity,
     centring: Centring,
-    mask: Bool[np.ndarray, " m"],
+    degree: Float[np.ndarray, " m"],
     x: Float[np.ndarray, "n D"],
     blocks: Blocks,
 ) -> Arrow:
@@ -187,13 +192,13 @@ def _precision_at(
     """
     site, selection, dim = density.site, centring.selection, x.shape[1]
     assert site is not None
-    entries = selection if mask.all() else None
+    entries = selection if (degree == 1.0).all() else None
     bare = density if entries is None else replace(density, site=None)
     # one product for all of the block, and one for each other coordinate
     directions = np.zeros((1 + len(blocks.rest), dim))
     directions[0, blocks.alone] = 1.0
     directions[1 + np.arange(len(blocks.rest)), blocks.rest] = 1.0
-    products = _mean_products(bare, centring, mask, jnp.asarray(x), jnp.asarray(directions))
+    products = _mean_products(bare, centring, degree, jnp.asarray(x), jnp.asarray(directions))
     block, columns = -np.asarray(products)[0], -np.asarray(products)[1:].T
     dense = columns[blocks.rest]
     found = Arrow(blocks, block[blocks.alone], columns[blocks.alone], 0.5 * (dense + dense.T))
@@ -205,11 +210,11 @@ def _precision_at(
 
 
 @eqx.filter_jit
-def _at_rest(density: WeightedDensity, centring: Centring, mask, x, rest, y):
+def _at_rest(density: WeightedDensity, centring: Centring, degree, x, rest, y):
     """Return value, gradient and Hessian of log π in some entries of x."""
 
     def log_density(y):
-        z, volume = centring.to_parameters(x.at[rest].set(y), mask)
+        z, volume = centring.to_parameters(x.at[rest].set(y), degree)
         return density.log_density(z) + volume
 
     return to_second_order(log_density, y)
@@ -219,14 +224,14 @@ def _at_rest(density: WeightedDensity, centring: Centring, mask, x, rest, y):
 def _mean_products(
     density: WeightedDensity,
     centring: Centring,
-    mask,
+    degree,
     x: Float[Array, "n D"],
     directions: Float[Array, "k D"],
 ) -> Float[Array, "k D"]:
     """Return the mean over points of the Hessian of log π times directions."""
 
     def log_density(one):
-        z, volume = centring.to_parameters(one, mask)
+        z, volume = centring.to_parameters(one, degree)
         return density.log_density(z) + volume
 
     def at_point(total, one):
@@ -243,15 +248,15 @@ def _affine_at(centring: Centring, z: Float[Array, "n D"]):
 
 
 @eqx.filter_jit
-def from_parameters(centring: Centring, z: Float[Array, "n D"], mask) -> Float[Array, "n D"]:
+def from_parameters(centring: Centring, z: Float[Array, "n D"], degree) -> Float[Array, "n D"]:
     """Return x of several points θ."""
-    return jax.vmap(lambda one: centring.from_parameters(one, mask))(z)
+    return jax.vmap(lambda one: centring.from_parameters(one, degree))(z)
 
 
 @eqx.filter_jit
-def to_parameters(centring: Centring, x: Float[Array, "n D"], mask) -> Float[Array, "n D"]:
+def to_parameters(centring: Centring, x: Float[Array, "n D"], degree) -> Float[Array, "n D"]:
     """Return θ of several points x."""
-    return jax.vmap(lambda one: centring.to_parameters(one, mask)[0])(x)
+    return jax.vmap(lambda one: centring.to_parameters(one, degree)[0])(x)
 
 
 @eqx.filter_jit

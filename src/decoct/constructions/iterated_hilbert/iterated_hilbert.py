@@ -573,13 +573,15 @@ class IteratedHilbert:
         selection: Selection,
     ) -> float | None:
         """Return KL(π_w‖π) at draws of π_w; None where chains disagree."""
-        n = min(CERTIFYING_DRAWS, len(tangent.draws))
+        n = drawn_n = min(CERTIFYING_DRAWS, len(tangent.draws))
+        if problem.potentials.has_likelihood_params:  # chains of scales are slow to mix
+            drawn_n = len(tangent.draws)
         padded_as = max(problem.size, state.reference.size)
         start = tangent.draws.mean(axis=0)
-        drawn = problem.draw(key, selection, n, start, padded_as, tangent.draws)
+        drawn = problem.draw(key, selection, drawn_n, start, padded_as, tangent.draws)
         if drawn.info.get("rhat", 1.0) > MAX_RHAT:
             return None
-        z = drawn.flat[:n]
+        z = drawn.flat[:drawn_n][:: drawn_n // n]
         assert state.expanded is not None
         totals, error = state.expanded.totals(problem.potentials, z)
         if error > TOLERABLE:

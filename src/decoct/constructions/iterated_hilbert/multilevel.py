@@ -137,25 +137,25 @@ def _slopes_at(centring: Centring, x: Float[np.ndarray, " D"]) -> Any:
 
 
 @eqx.filter_jit
-def _likelihood(centring: Centring, x: Float[Array, " D"], mask) -> Float[Array, " d"]:
+def _likelihood(centring: Centring, x: Float[Array, " D"], degree) -> Float[Array, " d"]:
     """Return φ at x."""
-    return centring.likelihood(centring.to_parameters(x, mask)[0])
+    return centring.likelihood(centring.to_parameters(x, degree)[0])
 
 
 @eqx.filter_jit
-def _slopes(centring: Centring, x: Float[Array, " D"], mask) -> Float[Array, "d D"]:
-    return jax.jacfwd(lambda x: centring.likelihood(centring.to_parameters(x, mask)[0]))(x)
+def _slopes(centring: Centring, x: Float[Array, " D"], degree) -> Float[Array, "d D"]:
+    return jax.jacfwd(lambda x: centring.likelihood(centring.to_parameters(x, degree)[0]))(x)
 
 
 @compiled_quickly
 def _prior_and_tilt(
-    prior: WeightedDensity, centring: Centring, tilt: Float[Any, " d"], x: Float[Array, " D"], mask
+    prior: WeightedDensity, centring: Centring, tilt: Float[Any, " d"], x: Float[Array, " D"], degree
 ) -> tuple[Float[Array, ""], Float[Array, " D"], Float[Array, "D D"]]:
     """Return value, gradient and Hessian in x of the log prior and a linear term in φ − φ(x)."""
-    centre = centring.likelihood(centring.to_parameters(x, mask)[0])
+    centre = centring.likelihood(centring.to_parameters(x, degree)[0])
 
     def total(x):
-        z, volume = centring.to_parameters(x, mask)
+        z, volume = centring.to_parameters(x, degree)
         return prior.log_density(z) + volume + (centring.likelihood(z) - centre) @ tilt
 
     return to_second_order(total, x)
