@@ -8,25 +8,28 @@ import pytest
 import decoct
 from decoct.models.parameters import ParameterSpace
 from decoct.models.site import GaussianSite
-from decoct.samplers.arrow import Arrow, ArrowSite, Blocks, factor_of, find_alone
+from decoct.samplers.arrow import Arrow, ArrowSite, Blocks, factor_of, find_blocks
 from decoct.samplers.base import WeightedDensity
 from decoct.samplers.centring import Centring
 from decoct.samplers.units import units_at
 
-D, ALONE = 7, np.array([1, 2, 5, 6])
+D, MEMBERS = 8, np.array([[1, 4], [2, 6], [5, 8]])
 
 
 @pytest.fixture
 def matrix():
-    """A precision whose coordinates in ALONE are only bound to the others."""
+    """A precision with two blocks of two, one of one, and three others."""
     root = np.random.default_rng(0).normal(size=(D, D))
     matrix = root @ root.T + D * np.eye(D)
-    matrix[np.ix_(ALONE, ALONE)] = np.diag(np.diag(matrix)[ALONE])
-    return matrix
+    block = np.full(D, -1)
+    for number, members in enumerate(MEMBERS):
+        block[members[members < D]] = number
+    apart = (block[:, None] != block[None]) & (block[:, None] >= 0) & (block[None] >= 0)
+    return np.where(apart, 0.0, matrix)
 
 
 def test_product_and_factor_are_those_of_the_matrix(matrix):
-    arrow = Arrow.of(matrix, Blocks.of(ALONE, D))
+    arrow = Arrow.of(matrix, Blocks.of(MEMBERS, D))
     x = np.random.default_rng(1).normal(size=(3, D))
     with jax.enable_x64(True):
         np.testing.assert_allclose(jax.vmap(arrow.product)(jnp.asarray(x)), x @ matrix, rtol=1e-12)
@@ -47,7 +50,7 @@ def test_a_site_has_the_value_and_derivatives_of_the_dense_one(matrix):
     rng = np.random.default_rng(2)
     dense = GaussianSite(rng.normal(size=D), rng.normal(size=D), matrix, 0.3)
     quick = ArrowSite(
-        dense.centre, dense.linear, Arrow.of(matrix, Blocks.of(ALONE, D)), dense.constant
+        dense.centre, dense.linear, Arrow.of(matrix, Blocks.of(MEMBERS, D)), dense.constant
     )
     with jax.enable_x64(True):
         z = jnp.asarray(rng.normal(size=D))
@@ -56,13 +59,25 @@ def test_a_site_has_the_value_and_derivatives_of_the_dense_one(matrix):
             np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
-def test_no_two_places_found_are_adjacent():
-    adjacent = np.random.default_rng(3).random((30, 30)) < 0.1
+def test_blocks_are_apart():
+    adjacent = np.random.default_rng(3).random((40, 40)) < 0.04
     adjacent |= adjacent.T
     np.fill_diagonal(adjacent, True)
-    found = find_alone(adjacent)
-    assert (adjacent[np.ix_(found, found)] == np.eye(len(found), dtype=bool)).all()
-    assert adjacent[found].any(axis=0).all()  # no other place could join
+    members = find_blocks(adjacent)
+    inside = [block[block < 40] for block in members]
+    assert len(np.unique(np.concatenate(inside))) == sum(map(len, inside))
+    for i, block in enumerate(inside):
+        for other in inside[:i]:
+            assert not adjacent[np.ix_(block, other)].any()
+
+
+def test_slopes_and_intercepts_of_a_county_are_a_block():
+    """Intercepts 0 to 4, slopes 5 to 9, and two coordinates that all rows see."""
+    adjacent = np.eye(12, dtype=bool) | np.eye(12, k=5, dtype=bool) | np.eye(12, k=-5, dtype=bool)
+    adjacent[10:] = adjacent[:, 10:] = True
+    adjacent[5:10, 10] = adjacent[10, 5:10] = True
+    members = find_blocks(adjacent)
+    np.testing.assert_array_equal(members[np.argsort(members[:, 0])], np.c_[:5, 5:10])
 
 
 G, N = 6, 200
@@ -99,7 +114,7 @@ def test_units_make_the_mean_precision_one(is_correlated):
         z = density.start + 0.3 * np.random.default_rng(5).normal(size=(3, space.dim))
         units, v = units_at(density, centring, z, len(z))
         # effects whose prior binds them to each other are not alone
-        assert len(units.factor.scale) == (0 if is_correlated else G)
+        assert units.factor.blocks.members.size == (0 if is_correlated else G)
         np.testing.assert_allclose(units.parameters_of(v), z, rtol=1e-9)
         differences = [
             units.log_density(jnp.asarray(one)) - density.log_density(jnp.asarray(there))

@@ -131,9 +131,7 @@ class LikelihoodParams:
 
         return jax.vmap(one)({name: jnp.asarray(values) for name, values in rows.items()})
 
-    def _program(
-        self, potentials: Potentials, params: Params, rows: Mapping[str, Any]
-    ) -> _Program:
+    def _program(self, potentials: Potentials, params: Params, rows: Mapping[str, Any]) -> _Program:
         """Return the program for arguments of these types; tracing a model takes a while."""
         leaves, structure = jax.tree.flatten((params, dict(rows)))
         key = (jax.config.jax_enable_x64, structure, *map(jax.typeof, leaves))

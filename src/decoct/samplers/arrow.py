@@ -1,12 +1,13 @@
-"""Symmetric matrices with a diagonal block, as multilevel models have.
+"""Symmetric matrices with small blocks on the diagonal, as multilevel models have.
 
-Where no row sees two of m effects, such as those of two schools, the precision between them is 0:
+Effects of two schools, or of two counties, that no row sees both of, have a precision of 0 between
+them. With few other coordinates x_r beside the blocks,
 
-    P = [[D, F], [Fᵀ, G]],    D diagonal (m, m),  F (m, r),  G (r, r).
+    P = [[D, F], [Fᵀ, G]],    D block-diagonal, n blocks of b,  F (n b, r),  G (r, r),
 
-A product takes m (1 + 2 r) + r² multiplications in place of (m + r)². With S = G − FᵀD⁻¹F = K Kᵀ,
+a product takes n b² + 2 n b r + r² multiplications. With S = G − FᵀD⁻¹F = K Kᵀ and D = R⁻ᵀR⁻¹,
 
-    x_m = D^(−½) v_m − D⁻¹F x_r,    x_r = K⁻ᵀ v_r,    gives vᵀv = xᵀP x.
+    x_b = R v_b − D⁻¹F x_r,    x_r = K⁻ᵀ v_r,    gives vᵀv = xᵀP x.
 """
 
 from __future__ import annotations
@@ -22,45 +23,60 @@ from jaxtyping import Array, Bool, Float, Int
 LEAST = 1e-3
 """Least precision, relative to that of each coordinate, that a direction is taken to have."""
 
+LARGEST = (1, 2, 4, 8, 16, 32)
+"""Sizes that blocks may have at most."""
+
 
 class Blocks(eqx.Module):
-    """Which coordinates the diagonal block has, and which are the rest.
+    """Which coordinates are in blocks, and which are the rest.
 
     Attributes
     ----------
-    alone, rest : (m,), (r,)
-        Places.
-    order : (m + r,)
-        Places of all coordinates in ``concatenate([alone, rest])``.
+    members : (n, b)
+        Places of each block's coordinates, filled up with D, the place of none.
+    rest : (r,)
+        Places of the others.
+    order : (D,)
+        Places of all coordinates in ``concatenate([members.ravel(), rest])``.
     """
 
-    alone: Int[Any, " m"]
+    members: Int[Any, "n b"]
     rest: Int[Any, " r"]
     order: Int[Any, " D"]
 
     @classmethod
-    def of(cls, alone: Int[np.ndarray, " m"], dim: int) -> Blocks:
-        rest = np.setdiff1d(np.arange(dim), alone)
-        return cls(alone, rest, np.argsort(np.concatenate([alone, rest])))
+    def of(cls, members: Int[np.ndarray, "n b"], dim: int) -> Blocks:
+        rest = np.setdiff1d(np.arange(dim), members)
+        everything = np.concatenate([members.ravel(), rest])
+        order = np.argsort(everything, kind="stable")[:dim]
+        return cls(members, rest, order)
 
-    def join(self, alone: Float[Array, " m"], rest: Float[Array, " r"]) -> Float[Array, " D"]:
-        return jnp.concatenate([alone, rest])[self.order]
+    def split(self, x: Float[Array, "... D"]) -> tuple[Float[Array, "... n b"], Any]:
+        """Return the coordinates in blocks, and the others."""
+        extended = jnp.concatenate([x, jnp.zeros((*x.shape[:-1], 1))], axis=-1)
+        return extended[..., self.members], x[..., self.rest]
+
+    def join(self, inside: Float[Array, "... n b"], rest: Float[Array, "... r"]) -> Any:
+        flat = inside.reshape(*inside.shape[:-2], self.members.size)
+        return jnp.concatenate([flat, rest], axis=-1)[..., self.order]
 
 
 class Arrow(eqx.Module):
-    """Such a matrix: D, F and G."""
+    """Such a matrix: D (n, b, b), F (n b, r) and G."""
 
     blocks: Blocks
-    diagonal: Float[Any, " m"]
-    coupling: Float[Any, "m r"]
+    diagonal: Float[Any, "n b b"]
+    coupling: Float[Any, "nb r"]
     dense: Float[Any, "r r"]
 
     @classmethod
     def of(cls, matrix: Float[np.ndarray, "D D"], blocks: Blocks) -> Arrow:
-        """Return a matrix without what is between coordinates that are alone."""
-        alone, rest = blocks.alone, blocks.rest
-        columns = matrix[:, rest]
-        return cls(blocks, np.diag(matrix)[alone], columns[alone], columns[rest])
+        """Return a matrix without what is between blocks."""
+        members, rest = blocks.members, blocks.rest
+        extended = np.pad(matrix, (0, 1))
+        columns = extended[:, rest]
+        diagonal = extended[members[:, :, None], members[:, None, :]]
+        return cls(blocks, diagonal, columns[members.ravel()], columns[rest])
 
     def __add__(self, other: Arrow) -> Arrow:
         return Arrow(
@@ -72,46 +88,51 @@ class Arrow(eqx.Module):
 
     def product(self, x: Float[Array, " D"]) -> Float[Array, " D"]:
         """Return P x; pure JAX."""
-        alone, rest = x[self.blocks.alone], x[self.blocks.rest]
-        above = self.diagonal * alone + self.coupling @ rest
-        return self.blocks.join(above, alone @ self.coupling + self.dense @ rest)
+        inside, rest = self.blocks.split(x)
+        above = _multiply(self.diagonal, inside) + (self.coupling @ rest).reshape(inside.shape)
+        return self.blocks.join(above, inside.ravel() @ self.coupling + self.dense @ rest)
 
     def factor(self) -> ArrowFactor:
         """Return L with LLᵀ = P⁻¹, directions of no precision given a little."""
-        diagonal = np.maximum(np.abs(self.diagonal), 1e-300)
-        lean = -self.coupling / diagonal[:, None]
+        members = self.blocks.members
+        is_none = members == len(self.blocks.order)
+        filled = self.diagonal + is_none[:, :, None] * np.eye(members.shape[1])
+        inside = factor_of(filled)
+        coupling = self.coupling.reshape(*members.shape, len(self.blocks.rest))
+        lean = -(inside @ (inside.transpose(0, 2, 1) @ coupling)).reshape(self.coupling.shape)
         left = self.dense + self.coupling.T @ lean
-        root = factor_of(0.5 * (left + left.T))
-        return ArrowFactor(self.blocks, 1.0 / np.sqrt(diagonal), lean, root)
+        return ArrowFactor(self.blocks, inside, lean, factor_of(0.5 * (left + left.T)))
 
 
 class ArrowFactor(eqx.Module):
-    """L with LLᵀ = P⁻¹; v holds the coordinates that are alone first."""
+    """L with LLᵀ = P⁻¹: R (n, b, b), −D⁻¹F (n b, r) and K⁻ᵀ."""
 
     blocks: Blocks
-    scale: Float[Any, " m"]
-    lean: Float[Any, "m r"]
+    inside: Float[Any, "n b b"]
+    lean: Float[Any, "nb r"]
     root: Float[Any, "r r"]
 
     @classmethod
     def of_root(cls, root: Float[np.ndarray, "D D"]) -> ArrowFactor:
         """Return a factor that is given as a matrix."""
         dim = len(root)
-        none = np.zeros(0, dtype=np.int64)
-        return cls(Blocks.of(none, dim), np.zeros(0), np.zeros((0, dim)), root)
+        blocks = Blocks.of(np.zeros((0, 1), dtype=np.int64), dim)
+        return cls(blocks, np.zeros((0, 1, 1)), np.zeros((0, dim)), root)
 
     def product(self, v: Float[Array, " D"]) -> Float[Array, " D"]:
         """Return L v; pure JAX."""
-        m = len(self.scale)
-        rest = self.root @ v[m:]
-        return self.blocks.join(self.scale * v[:m] + self.lean @ rest, rest)
+        inside, rest = self.blocks.split(v)
+        rest = self.root @ rest
+        above = _multiply(self.inside, inside) + (self.lean @ rest).reshape(inside.shape)
+        return self.blocks.join(above, rest)
 
-    def solve(self, x: Float[np.ndarray, "n D"]) -> Float[np.ndarray, "n D"]:
+    def solve(self, x: Float[np.ndarray, "S D"]) -> Float[np.ndarray, "S D"]:
         """Return L⁻¹ x of several vectors."""
-        alone, rest = x[:, self.blocks.alone], x[:, self.blocks.rest]
-        above = (alone - rest @ np.asarray(self.lean).T) / np.asarray(self.scale)
+        inside, rest = (np.asarray(part) for part in self.blocks.split(jnp.asarray(x)))
+        above = inside - (rest @ np.asarray(self.lean).T).reshape(inside.shape)
+        above = np.linalg.solve(np.asarray(self.inside), above[..., None])[..., 0]
         below = np.linalg.solve(np.asarray(self.root), rest.T).T
-        return np.concatenate([above, below], axis=1)
+        return np.asarray(self.blocks.join(jnp.asarray(above), jnp.asarray(below)))
 
 
 class ArrowSite(eqx.Module):
@@ -140,25 +161,53 @@ def _(primals, tangents):
     return 0.5 * delta @ gradient, tangents[0] @ gradient
 
 
-def find_alone(adjacent: Bool[np.ndarray, "d d"]) -> Int[np.ndarray, " m"]:
-    """Return places of which no two are adjacent, many of them: those with few neighbours first."""
-    blocked, found = np.zeros(len(adjacent), dtype=bool), []
+def _multiply(blocks: Float[Any, "n b b"], x: Float[Array, "n b"]) -> Float[Array, "n b"]:
+    """Return each block times its vector, a sum of products: blocks are small."""
+    return (blocks * x[:, None, :]).sum(axis=-1)
+
+
+def find_blocks(adjacent: Bool[np.ndarray, "d d"]) -> Int[np.ndarray, "n b"]:
+    """Return places in blocks with no neighbours in other blocks, filled up with d.
+
+    Coordinates with few neighbours come first; one that would bind too many stays outside. Of
+    several sizes the one is taken at which a product costs least.
+    """
+    found = [_blocks_of(adjacent, most) for most in LARGEST]
+    costs = []
+    for members in found:
+        inside, rest = members.size, len(adjacent) - (members < len(adjacent)).sum()
+        costs.append(inside * members.shape[1] + 2 * inside * rest + rest**2)
+    return found[int(np.argmin(costs))]
+
+
+def _blocks_of(adjacent: Bool[np.ndarray, "d d"], most: int) -> Int[np.ndarray, "n b"]:
+    d = len(adjacent)
+    block_of, blocks = np.full(d, -1), {}
     for place in np.argsort(adjacent.sum(axis=1), kind="stable"):
-        if not blocked[place]:
-            found.append(place)
-            blocked |= adjacent[place]
-    return np.sort(np.array(found, dtype=np.int64))
+        near = np.unique(block_of[adjacent[place]])
+        near = near[near >= 0]
+        joined = [int(place), *(one for number in near for one in blocks[number])]
+        if len(joined) <= most:
+            for number in near:
+                del blocks[number]
+            blocks[place] = joined
+            block_of[joined] = place
+    members = np.full((len(blocks), max(map(len, blocks.values()), default=1)), d)
+    for i, block in enumerate(blocks.values()):
+        members[i, : len(block)] = sorted(block)
+    return members
 
 
-def factor_of(precision: Float[np.ndarray, "D D"]) -> Float[np.ndarray, "D D"]:
+def factor_of(precision: Float[np.ndarray, "... D D"]) -> Float[np.ndarray, "... D D"]:
     """Return L with LLᵀ the inverse of a precision, directions of no precision given a little."""
-    scale = np.sqrt(np.maximum(np.abs(np.diag(precision)), 1e-300))
-    relative = precision / np.outer(scale, scale)
+    diagonal = np.abs(np.diagonal(precision, axis1=-2, axis2=-1))
+    scale = np.sqrt(np.maximum(diagonal, 1e-300))
+    relative = precision / (scale[..., :, None] * scale[..., None, :])
     try:
-        np.linalg.cholesky(relative - LEAST * np.eye(len(scale)))
+        np.linalg.cholesky(relative - LEAST * np.eye(scale.shape[-1]))
         root = np.linalg.cholesky(relative)
     except np.linalg.LinAlgError:
         values, basis = np.linalg.eigh(relative)
-        relative = (basis * np.maximum(np.abs(values), LEAST)) @ basis.T
-        root = np.linalg.cholesky(relative)
-    return np.linalg.inv(root).T / scale[:, None]
+        values = np.maximum(np.abs(values), LEAST)
+        root = np.linalg.cholesky((basis * values[..., None, :]) @ basis.swapaxes(-1, -2))
+    return np.linalg.inv(root).swapaxes(-1, -2) / scale[..., :, None]

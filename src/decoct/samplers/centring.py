@@ -123,7 +123,9 @@ class Centring(eqx.Module):
         power, size = _powers(scale, degree)
         return x.at[places].set((x[places] - degree * shift) / power), -(degree * size).sum()
 
-    def from_parameters(self, z: Float[Array, " D"], degree: Float[Any, " m"]) -> Float[Array, " D"]:
+    def from_parameters(
+        self, z: Float[Array, " D"], degree: Float[Any, " m"]
+    ) -> Float[Array, " D"]:
         """Return x; pure JAX."""
         places = self.effects.places
         if not len(places):

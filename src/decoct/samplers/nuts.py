@@ -31,8 +31,12 @@ The last window, half of the warm-up, then has five draws a parameter. With fewe
 parameters the matrix is all but singular, and every trajectory runs into the depth limit."""
 
 
-SHORT_RUNS, SHORT_STEPS = 2, 100
+SHORT_RUNS, SHORT_STEPS = 3, 100
 """Runs that learn the units of a multilevel posterior, and their steps."""
+
+FEW_STEPS = (200, 100)
+"""Most warm-up steps in such units, which leave nothing but a step size to learn: after these runs,
+and after draws that are given."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,7 @@ class NUTS:
     chains
         Number of chains.
     warmup
-        Adaptation steps per chain, thrown away.
+        Adaptation steps per chain, thrown away; `FEW_STEPS` are enough with likelihood parameters.
     target_acceptance
         Mean acceptance probability aimed at.
     dense_mass
@@ -103,8 +107,8 @@ class NUTS:
         target, diagonal = self.target_acceptance, not is_dense
         is_learnt = isinstance(space, Units) and space.centring is not None
         stages = plan_stages(self.warmup)
-        if is_learnt and density.draws is not None:
-            stages = step_sizes_only(min(SHORT_STEPS, self.warmup))
+        if is_learnt:
+            stages = step_sizes_only(min(FEW_STEPS[density.draws is not None], self.warmup))
         states, adapted, _ = self._adapt(warm_key, space, starts, stages, is_dense)
         if is_learnt:
             adapted = adapted.pooled()

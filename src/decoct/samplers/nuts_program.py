@@ -35,7 +35,7 @@ class Adapted(NamedTuple):
         return self._replace(step_size=jnp.exp(self.steps.log_step_size_avg))
 
     def pooled(self) -> Adapted:
-        """Return the same for all chains: the median step size, for a short warm-up misleads one."""
+        """Return the median step size for all chains: a short warm-up misleads single ones."""
         median = jnp.median(self.step_size)
         return self._replace(step_size=jnp.full_like(self.step_size, median))
 

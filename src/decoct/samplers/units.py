@@ -3,7 +3,7 @@
 x = c + L v with LLᵀ the inverse of a precision. Where the posterior has a mode that fits, that is
 the precision there. A multilevel posterior has none: the precision is then the mean of −∇²log π
 over draws so far, from short runs that each learn better units than the one before. Effects that no
-row sees together are alone in a block of it (`decoct.samplers.arrow`).
+row sees together are in different blocks of it (`decoct.samplers.arrow`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from decoct.passes.expansions import Expansion, expand_chunk, to_second_order
 from decoct.passes.newton import maximise
 from decoct.passes.potentials import Curvature
 from decoct.runtime.precision import float64
-from decoct.samplers.arrow import Arrow, ArrowFactor, ArrowSite, Blocks, find_alone
+from decoct.samplers.arrow import Arrow, ArrowFactor, ArrowSite, Blocks, find_blocks
 from decoct.samplers.base import WeightedDensity
 from decoct.samplers.centring import Centring
 
@@ -130,13 +130,14 @@ def units_at(
     x = np.asarray(from_parameters(centring, jnp.asarray(z), degree))
     entries = effects.entries if centring.selection is None else np.arange(len(known))
     places = effects.places if centring.selection is None else centring.selection
-    alone = find_alone((known != 0.0)[np.ix_(entries, entries)])
-    blocks = Blocks.of(places[alone], density.dim)
-    if not _is_diagonal(density, centring, degree, x[0], blocks):
-        alone = alone[:0]
-        blocks = Blocks.of(places[alone], density.dim)
+    members = find_blocks((known != 0.0)[np.ix_(entries, entries)])
+    blocks = Blocks.of(np.append(places, density.dim)[members], density.dim)
+    if not _has_blocks(density, centring, degree, x[0], blocks):
+        members = members[:0]
+        blocks = Blocks.of(members, density.dim)
     precision = _precision_at(density, centring, degree, x[:points], blocks)
-    in_blocks = Arrow.of(site.precision, Blocks.of(entries[alone], site.dim))
+    of_site = Blocks.of(np.append(entries, site.dim)[members], site.dim)
+    in_blocks = Arrow.of(site.precision, of_site)
     units = Units(
         replace(density, site=None, draws=None),
         x.mean(axis=0),
@@ -163,20 +164,29 @@ def _likelihood_precision(
     return density.site.precision - np.asarray(hessian)
 
 
-def _is_diagonal(
+def _has_blocks(
     density: WeightedDensity,
     centring: Centring,
     degree: Float[np.ndarray, " m"],
     x: Float[np.ndarray, " D"],
     blocks: Blocks,
 ) -> bool:
-    """Return whether the Hessian is diagonal in the block, which random signs would show."""
-    ones = np.zeros((2, len(x)))
-    signs = np.random.default_rng(0).choice([-1.0, 1.0], len(blocks.alone))
-    ones[:, blocks.alone] = [np.ones(len(signs)), signs]
-    products = _mean_products(density, centring, degree, jnp.asarray(x[None]), jnp.asarray(ones))
-    diagonal, signed = np.asarray(products)[:, blocks.alone]
-    return bool((np.abs(signed * signs - diagonal) <= SAME * np.abs(diagonal)).all())
+    """Return whether the Hessian has these blocks, which a random sign for each would show."""
+    n, b = blocks.members.shape
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], n)
+    directions = np.concatenate([_within(blocks, np.ones(n)), _within(blocks, signs)])
+    products = _mean_products(density, centring, degree, jnp.asarray(x[None]), directions)
+    inside = np.asarray(blocks.split(products)[0])
+    columns, signed = inside[:b], inside[b:] * signs[:, None]
+    return bool((np.abs(signed - columns) <= SAME * np.abs(columns).max(initial=0.0)).all())
+
+
+def _within(blocks: Blocks, values: Float[np.ndarray, " n"]) -> Float[np.ndarray, "b D"]:
+    """Return a vector for each place in a block: a value for each block there, and 0 elsewhere."""
+    b = blocks.members.shape[1]
+    found = np.zeros((b, len(blocks.order) + 1))
+    found[np.arange(b)[:, None], blocks.members.T] = values
+    return found[:, :-1]
 
 
 def _precision_at(
@@ -194,14 +204,20 @@ def _precision_at(
     assert site is not None
     entries = selection if (degree == 1.0).all() else None
     bare = density if entries is None else replace(density, site=None)
-    # one product for all of the block, and one for each other coordinate
-    directions = np.zeros((1 + len(blocks.rest), dim))
-    directions[0, blocks.alone] = 1.0
-    directions[1 + np.arange(len(blocks.rest)), blocks.rest] = 1.0
-    products = _mean_products(bare, centring, degree, jnp.asarray(x), jnp.asarray(directions))
-    block, columns = -np.asarray(products)[0], -np.asarray(products)[1:].T
-    dense = columns[blocks.rest]
-    found = Arrow(blocks, block[blocks.alone], columns[blocks.alone], 0.5 * (dense + dense.T))
+    # one product for each place in a block, and one for each other coordinate
+    (n, b), r = blocks.members.shape, len(blocks.rest)
+    others = np.zeros((r, dim))
+    others[np.arange(r), blocks.rest] = 1.0
+    directions = np.concatenate([_within(blocks, np.ones(n)), others])
+    products = -_mean_products(bare, centring, degree, jnp.asarray(x), jnp.asarray(directions))
+    inside, rest = (np.asarray(part) for part in blocks.split(products))
+    diagonal, dense = inside[:b].transpose(1, 2, 0), rest[b:]
+    found = Arrow(
+        blocks,
+        0.5 * (diagonal + diagonal.swapaxes(1, 2)),
+        inside[b:].reshape(r, n * b).T,
+        0.5 * (dense + dense.T),
+    )
     if entries is None:
         return found
     of_site = np.zeros((dim, dim))

@@ -149,7 +149,11 @@ def _slopes(centring: Centring, x: Float[Array, " D"], degree) -> Float[Array, "
 
 @compiled_quickly
 def _prior_and_tilt(
-    prior: WeightedDensity, centring: Centring, tilt: Float[Any, " d"], x: Float[Array, " D"], degree
+    prior: WeightedDensity,
+    centring: Centring,
+    tilt: Float[Any, " d"],
+    x: Float[Array, " D"],
+    degree,
 ) -> tuple[Float[Array, ""], Float[Array, " D"], Float[Array, "D D"]]:
     """Return value, gradient and Hessian in x of the log prior and a linear term in φ − φ(x)."""
     centre = centring.likelihood(centring.to_parameters(x, degree)[0])
