@@ -112,7 +112,7 @@ def test_units_make_the_mean_precision_one(is_correlated):
     with jax.enable_x64(True):
         centring = Centring.of(model, space, density.start)
         z = density.start + 0.3 * np.random.default_rng(5).normal(size=(3, space.dim))
-        units, v = units_at(density, centring, z, len(z))
+        units, v = units_at(density, centring, z)
         # effects whose prior binds them to each other are not alone
         assert units.factor.blocks.members.size == (0 if is_correlated else G)
         np.testing.assert_allclose(units.parameters_of(v), z, rtol=1e-9)

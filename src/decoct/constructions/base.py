@@ -35,7 +35,7 @@ from decoct.runtime.randomness import uniform_sample
 from decoct.samplers.base import Draws, Sampler, WeightedDensity
 from decoct.status import Status
 
-NEAR = 16
+NEAR = 200
 """Draws of a posterior nearby that a sampler is given to learn from."""
 
 

@@ -126,6 +126,18 @@ class ArrowFactor(eqx.Module):
         above = _multiply(self.inside, inside) + (self.lean @ rest).reshape(inside.shape)
         return self.blocks.join(above, rest)
 
+    def widened(self, v: Float[np.ndarray, "S D"], wide: float) -> ArrowFactor:
+        """Return a factor in which coordinates outside blocks vary by 1, if by more than ``wide``.
+
+        Parameters
+        ----------
+        v
+            L⁻¹ x of draws.
+        """
+        spread = v[:, self.blocks.rest].std(axis=0)
+        root = self.root * np.where(spread > wide, spread, 1.0)
+        return ArrowFactor(self.blocks, self.inside, self.lean, root)
+
     def solve(self, x: Float[np.ndarray, "S D"]) -> Float[np.ndarray, "S D"]:
         """Return L⁻¹ x of several vectors."""
         inside, rest = (np.asarray(part) for part in self.blocks.split(jnp.asarray(x)))

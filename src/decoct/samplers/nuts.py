@@ -166,19 +166,19 @@ class NUTS:
 
         centring = Centring.of(density.model, density.space, density.start)
         if density.draws is not None:
-            units, v = units_at(density, centring, density.draws, len(density.draws))
+            units, v = units_at(density, centring, density.draws)
             return units, v[np.arange(self.chains) % len(v)]
         z = start_of(density, centring)[None]
-        units, v = units_at(density, centring, z, 1)
+        units, v = units_at(density, centring, z)
         v = v + 0.1 * host_rng(key).standard_normal((self.chains, density.dim))
         for short in range(SHORT_RUNS):
             run_key = jax.random.fold_in(key, short + 1)
             stages = plan_stages(SHORT_STEPS)
             _, _, found = self._adapt(run_key, units, v, stages, False)
-            last = units.parameters_of(found[:, SHORT_STEPS // 2 :: 10])
+            last = units.parameters_of(found[:, SHORT_STEPS // 2 :])
             ends = last[:, -1]
             flat = last.reshape(-1, density.dim)
-            units, _ = units_at(density, centring, flat, len(flat))
+            units, _ = units_at(density, centring, flat)
             v = units.units_of(units.coordinates_of(ends))
         return units, v
 

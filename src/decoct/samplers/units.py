@@ -29,6 +29,9 @@ from decoct.samplers.centring import Centring
 SCALE_EVALUATIONS, SCALE_DECREMENT = 20, 0.1
 """Most evaluations of the search for scales, and where it ends: twice the nats to the maximum."""
 
+POINTS, WIDE = 16, 1.5
+"""Draws at which a precision is averaged, and sd of draws in its units that counts as wide."""
+
 ROUNDED = 0.05
 """Degrees so near to 0 or 1 are rounded."""
 
@@ -113,9 +116,12 @@ def start_of(density: WeightedDensity, centring: Centring) -> Float[np.ndarray, 
 
 @float64
 def units_at(
-    density: WeightedDensity, centring: Centring, z: Float[np.ndarray, "n D"], points: int
+    density: WeightedDensity, centring: Centring, z: Float[np.ndarray, "n D"]
 ) -> tuple[Units, Float[np.ndarray, "n D"]]:
     """Return units learnt from some draws, and the draws in them.
+
+    The precision is the mean over `POINTS` of them. Scales of effects may vary by far more than
+    the precision says, with long tails: those units are widened.
 
     The degree to which an effect is centred is the part of its precision that the likelihood has,
     k b²/(1 + k b²), on average; near 0 and 1 it is that, so that φ is entries of x.
@@ -135,13 +141,18 @@ def units_at(
     if not _has_blocks(density, centring, degree, x[0], blocks):
         members = members[:0]
         blocks = Blocks.of(members, density.dim)
-    precision = _precision_at(density, centring, degree, x[:points], blocks)
+    some = x[np.linspace(0, len(x) - 1, min(POINTS, len(x))).astype(np.int64)]
+    precision = _precision_at(density, centring, degree, some, blocks)
+    centre = x.mean(axis=0)
+    factor = precision.factor()
+    if len(x) > 1:
+        factor = factor.widened(factor.solve(x - centre), WIDE)
     of_site = Blocks.of(np.append(entries, site.dim)[members], site.dim)
     in_blocks = Arrow.of(site.precision, of_site)
     units = Units(
         replace(density, site=None, draws=None),
-        x.mean(axis=0),
-        precision.factor(),
+        centre,
+        factor,
         centring,
         degree,
         ArrowSite(site.centre, site.linear, in_blocks, site.constant),
