@@ -5,10 +5,10 @@
 
     y_n ~ N(x_nᵀβ + τ_school s_j + τ_lea a_l, σ),    s_j, a_l ~ N(0, 1),
 
-with x the intercept, GCSE score, sex and age. Given the s_j a row is a pupil, and every school
-needs rows of its own to tell its effect: the coreset cannot be much smaller than 2,410 rows
-(`pupils`, for the comparison). Integrated over s_j a row is a *school*. With ν_n = y_n − x_nᵀβ −
-τ_lea a_l, summed over the n_j pupils of school j, and v = σ² + n_j τ_school²,
+with x the intercept, GCSE score, sex and age. Given the s_j a row is a pupil, and every school has
+a parameter (`pupils`): a site of 2,546 likelihood parameters. Integrated over s_j a row is a
+*school*. With ν_n = y_n − x_nᵀβ − τ_lea a_l, summed over the n_j pupils of school j, and
+v = σ² + n_j τ_school²,
 
     −2 log p(y_j) = (n_j − 1) log σ² + log v + (Σν² − (τ_school²/v)(Σν)²)/σ² + n_j log 2π.
 
@@ -114,7 +114,7 @@ EXAMPLE = Example(
     load,
     population=("beta", "tau_school", "tau_lea", "sigma"),
     groups=("effect_lea",),
-    size=500,
+    size=200,
 )
 
 if __name__ == "__main__":

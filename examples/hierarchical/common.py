@@ -33,10 +33,6 @@ from rich.console import Console
 from rich.table import Table
 
 import decoct
-from decoct.constructions import IteratedHilbert
-
-METHOD = IteratedHilbert(site=False, max_rounds=3, restarts=0, exchanges=10)
-"""Restarts are left out: they compare Laplace fits, and these posteriors have no good ones."""
 
 CHAINS = 2
 
@@ -60,8 +56,6 @@ class Example:
         Sites of population-level parameters, and of the effects of groups.
     size
         Rows to keep unless asked otherwise.
-    method
-        The construction.
     """
 
     name: str
@@ -70,7 +64,6 @@ class Example:
     population: tuple[str, ...]
     groups: tuple[str, ...]
     size: int
-    method: IteratedHilbert = METHOD
 
 
 @dataclass(frozen=True)
@@ -219,7 +212,7 @@ def run(example: Example, sizes: Sequence[int], effort: Effort, seed: int = 0) -
     bridge = bridged(example)
     clock = time.perf_counter
     started = clock()
-    coresets = decoct.path(bridge, bridge.rows, sizes, method=example.method, seed=seed)
+    coresets = decoct.path(bridge, bridge.rows, sizes, seed=seed)
     build = round(clock() - started, 1)
     rounds = coresets[-1].report.rounds
     print(f"{coresets[-1]!r}: {len(rounds)} rounds, {build} s, drawn by {rounds[-1]['sampler']}")

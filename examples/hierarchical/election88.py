@@ -16,7 +16,6 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 
-from decoct.constructions import IteratedHilbert
 from examples.hierarchical.common import Example, columns_of, main
 
 GROUPS = {"age": 4, "edu": 4, "age_edu": 16, "state": 51, "region": 5}
@@ -54,8 +53,7 @@ EXAMPLE = Example(
     load,
     population=("beta", *(f"tau_{name}" for name in GROUPS)),
     groups=tuple(f"effect_{name}" for name in GROUPS),
-    size=500,
-    method=IteratedHilbert(site=False, restarts=0),
+    size=50,
 )
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 
-from decoct.constructions import IteratedHilbert
 from examples.hierarchical.common import Example, columns_of, main
 
 NOT_RECORDED = 9
@@ -64,9 +63,7 @@ EXAMPLE = Example(
     load,
     population=("mu_alpha", "mu_beta", "gamma", "delta", "tau_alpha", "tau_beta", "sigma"),
     groups=("alpha", "beta"),
-    size=1500,
-    # 20 rows a parameter, the default pilot, would be all of them
-    method=IteratedHilbert(site=False, max_rounds=2, restarts=0, exchanges=5, pilot=3000),
+    size=50,
 )
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The code blocks of the pages on samplers and bridges, run as they stand.
+"""The code blocks of the pages on samplers, multilevel models and bridges, run as they stand.
 
 Only, on the bridges' pages, builds take fewer draws than for a reader, of Laplace approximations,
 and so do samplers.
@@ -111,6 +111,14 @@ def test_bambi(monkeypatch, tmp_path):
     wanted = draws["Intercept"] + draws["floor"] * homes["floor"].to_numpy()[0]
     wanted = wanted + draws["1|county"].sel(county__factor_dim=homes["county"].iloc[0])
     np.testing.assert_allclose(predicted[:, 0], wanted.to_numpy().ravel(), rtol=1e-6)
+
+
+def test_hierarchical(monkeypatch, tmp_path):
+    names, blocks = run("hierarchical.md", monkeypatch, tmp_path)
+    assert blocks == 1
+    assert names["coreset"].size <= 10
+    assert names["check"].ok
+    assert names["check"].kl < 0.02
 
 
 def test_samplers(monkeypatch, tmp_path):

@@ -134,7 +134,7 @@ class LikelihoodParams:
     def _program(self, potentials: Potentials, params: Params, rows: Mapping[str, Any]) -> _Program:
         """Return the program for arguments of these types; tracing a model takes a while."""
         leaves, structure = jax.tree.flatten((params, dict(rows)))
-        key = (jax.config.jax_enable_x64, structure, *map(jax.typeof, leaves))
+        key = (jax.config.read("jax_enable_x64"), structure, *map(jax.typeof, leaves))
         if key not in self._programs:
             self._programs[key] = _Program(potentials, params, rows)
         return self._programs[key]

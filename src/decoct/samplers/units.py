@@ -186,7 +186,9 @@ def _has_blocks(
     n, b = blocks.members.shape
     signs = np.random.default_rng(0).choice([-1.0, 1.0], n)
     directions = np.concatenate([_within(blocks, np.ones(n)), _within(blocks, signs)])
-    products = _mean_products(density, centring, degree, jnp.asarray(x[None]), directions)
+    products = _mean_products(
+        density, centring, degree, jnp.asarray(x[None]), jnp.asarray(directions)
+    )
     inside = np.asarray(blocks.split(products)[0])
     columns, signed = inside[:b], inside[b:] * signs[:, None]
     return bool((np.abs(signed - columns) <= SAME * np.abs(columns).max(initial=0.0)).all())
