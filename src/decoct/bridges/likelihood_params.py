@@ -85,6 +85,10 @@ class LikelihoodParams:
     _operations: tuple[str, ...] = ()
     _programs: dict[Any, _Program] = field(default_factory=dict, compare=False, repr=False)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is pickled: programs are traced again."""
+        return {**self.__dict__, "_programs": {}}
+
     @property
     def sizes(self) -> tuple[int, ...]:
         """How many numbers each array has."""
