@@ -277,7 +277,7 @@ def test_a_model_that_computes_otherwise_than_when_it_was_read_is_refused():
 
     bridge = from_numpyro(model, {"g": G, "y": Y})
     option["power"] = 2
-    # in single precision, for which it is traced anew
+    # in single precision, for which it is traced once more
     params = {name: jnp.asarray(value, jnp.float32) for name, value in at(bridge).items()}
     with pytest.raises(decoct.ModelError, match="no longer computes"):
         bridge.to_likelihood_params(params)

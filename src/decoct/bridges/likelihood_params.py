@@ -18,25 +18,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import Literal
 from jaxtyping import Array, Float
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
-from decoct.bridges.rewrites import compute_equation, rewrite
+from decoct.bridges.traced_program import (
+    CONVERSION,
+    Place,
+    Potentials,
+    TracedProgram,
+    needed_for,
+    variables_of,
+)
 from decoct.errors import ModelError
 from decoct.models.base import Params
-
-Potentials = Callable[[Params, Mapping[str, Any]], Float[Array, " n"]]
-"""A pure JAX function of parameters and rows: one number per row."""
-
-CONVERSION = "convert_element_type"
-"""The operation of which there are more or fewer in another floating-point precision."""
 
 MOVES = frozenset(
     {"broadcast_in_dim", "concatenate", "dynamic_slice", "dynamic_update_slice", "gather", "pad"}
@@ -44,24 +44,11 @@ MOVES = frozenset(
 )
 """Operations that put arrays together or take them apart, and compute nothing."""
 
-PARAMETERS, ROWS = 1, 2
-"""Kinds of values: of parameters alone, of rows; 0 is a constant."""
-
 FEW = (3, 5)
 """Numbers of rows that a model is traced on: sizes that differ follow the rows."""
 
 TOLERANCE = 1e-10
 """How far, relative to the largest, potentials computed from φ may be from those from θ."""
-
-
-class Place(NamedTuple):
-    """Where in a program a value is: which operation on parameters gives it, and which output.
-
-    Operation −1 is θ itself, and the output is the number of the leaf.
-    """
-
-    operation: int
-    output: int
 
 
 @dataclass(frozen=True)
@@ -83,7 +70,7 @@ class LikelihoodParams:
     reason: str | None = None
     _places: tuple[Place, ...] = ()
     _operations: tuple[str, ...] = ()
-    _programs: dict[Any, _Program] = field(default_factory=dict, compare=False, repr=False)
+    _programs: dict[Any, TracedProgram] = field(default_factory=dict, compare=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what is pickled: programs are traced again."""
@@ -135,21 +122,23 @@ class LikelihoodParams:
 
         return jax.vmap(one)({name: jnp.asarray(values) for name, values in rows.items()})
 
-    def _program(self, potentials: Potentials, params: Params, rows: Mapping[str, Any]) -> _Program:
+    def _program(
+        self, potentials: Potentials, params: Params, rows: Mapping[str, Any]
+    ) -> TracedProgram:
         """Return the program for arguments of these types; tracing a model takes a while."""
         leaves, structure = jax.tree.flatten((params, dict(rows)))
         key = (jax.config.read("jax_enable_x64"), structure, *map(jax.typeof, leaves))
         if key not in self._programs:
-            self._programs[key] = _Program(potentials, params, rows)
+            self._programs[key] = TracedProgram(potentials, params, rows)
         return self._programs[key]
 
-    def _evaluate(self, program: _Program, phi: Params, rows: Mapping[str, Any]) -> Array:
+    def _evaluate(self, program: TracedProgram, phi: Params, rows: Mapping[str, Any]) -> Array:
         given = {v: phi[k] for v, k in zip(self._variables(program), self.names, strict=True)}
         given |= dict(zip(program.rows, jax.tree.leaves(rows), strict=True))
         (values,) = program.compute(program.outputs, given)
         return values
 
-    def _variables(self, program: _Program) -> list[Any]:
+    def _variables(self, program: TracedProgram) -> list[Any]:
         """Return where a program holds φ."""
         if not self._fits(program):
             raise ModelError(
@@ -159,7 +148,7 @@ class LikelihoodParams:
             )
         return [program.find(place) for place in self._places]
 
-    def _fits(self, program: _Program) -> bool:
+    def _fits(self, program: TracedProgram) -> bool:
         if program.operations != self._operations:
             return False
         found = [np.shape(program.find(place).aval) for place in self._places]
@@ -203,7 +192,7 @@ def find_likelihood_params(
         Parameters -> named quantities of the model, from which φ takes its names.
     """
     few = [{name: jnp.asarray(v)[:n] for name, v in rows.items()} for n in FEW]
-    programs = [_Program(potentials, start, some) for some in few]
+    programs = [TracedProgram(potentials, start, some) for some in few]
     program, other = programs
     if program.operations != other.operations or len(program.values) != len(other.values):
         return identity(
@@ -243,94 +232,7 @@ def random_points(start: Mapping[str, Any]) -> list[Params]:
     ]
 
 
-class _Program:
-    """The potentials as a program: its operations, and the values that are of parameters alone.
-
-    Attributes
-    ----------
-    leaves, rows, outputs
-        Variables of θ, of the rows' columns, and of the result.
-    equations
-        The operations that the result needs, in order.
-    values
-        The values of parameters alone: θ's leaves, then what is computed from them.
-    frontier
-        Those of them that the rows' operations use.
-    operations
-        Names of the operations that compute them, conversions of precision left out.
-    """
-
-    def __init__(self, potentials: Potentials, params: Params, rows: Mapping[str, Any]) -> None:
-        closed = jax.make_jaxpr(rewrite(potentials))(params, dict(rows))
-        jaxpr: Any = closed.jaxpr
-        self.constants = dict(zip(jaxpr.constvars, closed.consts, strict=True))
-        n = len(jax.tree.leaves(params))
-        self.leaves, self.rows = list(jaxpr.invars[:n]), list(jaxpr.invars[n:])
-        self.outputs = list(jaxpr.outvars)
-        self.equations = _needed(jaxpr.eqns, self.outputs, ())
-        kinds = dict.fromkeys(self.leaves, PARAMETERS) | dict.fromkeys(self.rows, ROWS)
-        self.of_parameters: list[Any] = []
-        frontier = dict.fromkeys(_variables(self.outputs))
-        for eqn in self.equations:
-            inputs = _variables(eqn.invars)
-            kind = max((kinds.get(v, 0) for v in inputs), default=0)
-            kinds |= dict.fromkeys(eqn.outvars, kind)
-            if kind == PARAMETERS:
-                self.of_parameters.append(eqn)
-            elif kind == ROWS:
-                frontier |= dict.fromkeys(inputs)
-        made = [v for eqn in self.of_parameters for v in eqn.outvars]
-        self.values = [*self.leaves, *made]
-        self.frontier = [v for v in frontier if kinds.get(v) == PARAMETERS]
-        self._counted = [e for e in self.of_parameters if e.primitive.name != CONVERSION]
-        self.operations = tuple(eqn.primitive.name for eqn in self._counted)
-
-    def find(self, place: Place) -> Any:
-        """Return the variable at a place."""
-        if place.operation < 0:
-            return self.leaves[place.output]
-        return self._counted[place.operation].outvars[place.output]
-
-    def place(self, variable: Any) -> Place:
-        """Return the place of a variable."""
-        if variable in self.leaves:
-            return Place(-1, self.leaves.index(variable))
-        for i, eqn in enumerate(self._counted):
-            if variable in eqn.outvars:
-                return Place(i, eqn.outvars.index(variable))
-        raise LookupError(variable)
-
-    def given(self, params: Params) -> dict[Any, Any]:
-        """Return the variables of θ with their values."""
-        return dict(zip(self.leaves, jax.tree.leaves(params), strict=True))
-
-    def compute(self, wanted: Sequence[Any], given: Mapping[Any, Any]) -> list[Array]:
-        """Return variables computed from the values of others; pure JAX."""
-        held = self.constants | {v: jnp.asarray(x, v.aval.dtype) for v, x in given.items()}
-        for eqn in _needed(self.equations, wanted, given):
-            inputs = [a.val if isinstance(a, Literal) else held[a] for a in eqn.invars]
-            for variable, value in zip(eqn.outvars, compute_equation(eqn, inputs), strict=True):
-                held.setdefault(variable, value)
-        return [a.val if isinstance(a, Literal) else held[a] for a in wanted]
-
-
-def _variables(atoms: Sequence[Any]) -> list[Any]:
-    return [a for a in atoms if not isinstance(a, Literal)]
-
-
-def _needed(equations: Sequence[Any], wanted: Sequence[Any], given: Any) -> list[Any]:
-    """Return the operations that give what is wanted where some values are given."""
-    open_ = {v for v in _variables(wanted) if v not in given}
-    kept = []
-    for eqn in reversed(equations):
-        if open_.isdisjoint(eqn.outvars):
-            continue
-        kept.append(eqn)
-        open_ |= {v for v in _variables(eqn.invars) if v not in given}
-    return kept[::-1]
-
-
-def _smallest_cut(program: _Program, other: _Program) -> list[int]:
+def _smallest_cut(program: TracedProgram, other: TracedProgram) -> list[int]:
     """Return the numbers of the values that φ is made of.
 
     Parameters
@@ -342,7 +244,7 @@ def _smallest_cut(program: _Program, other: _Program) -> list[int]:
     inputs: list[list[int]] = [[] for _ in number]
     moved, converted = set(), set()
     for eqn in program.of_parameters:
-        before = sorted({number[v] for v in _variables(eqn.invars) if v in number})
+        before = sorted({number[v] for v in variables_of(eqn.invars) if v in number})
         for v in eqn.outvars:
             inputs[number[v]] = before
             moved |= {number[v]} if eqn.primitive.name in MOVES else set()
@@ -420,7 +322,7 @@ def _cut(
 
 def _named(
     variables: Sequence[Any],
-    program: _Program,
+    program: TracedProgram,
     start: Mapping[str, Any],
     values: Callable[[Params], Mapping[str, Any]],
 ) -> LikelihoodParams:
@@ -454,11 +356,11 @@ def _named(
     )
 
 
-def _sources(variable: Any, program: _Program, names: Sequence[str]) -> str:
+def _sources(variable: Any, program: TracedProgram, names: Sequence[str]) -> str:
     """Return a name for a value: a function of the parts of θ it is computed from."""
     used = set()
-    for eqn in _needed(program.equations, [variable], ()):
-        used |= set(_variables(eqn.invars))
+    for eqn in needed_for(program.equations, [variable], ()):
+        used |= set(variables_of(eqn.invars))
     return f"f({', '.join(k for k, v in zip(names, program.leaves, strict=True) if v in used)})"
 
 

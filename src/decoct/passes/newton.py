@@ -83,7 +83,7 @@ def maximise(
             if decrement <= tolerance or (best <= ROUNDED and decrement >= 0.25 * best):
                 return Mode(z, here, ModeStatus.CONVERGED, used)
             best = min(best, decrement)
-        step = _damped_step(here, damping)
+        step = _damped_step(here, damping, decrement is not None)
         there = evaluate(z + step)
         used += 1
         expected = here.gradient @ step + 0.5 * step @ here.hessian @ step
@@ -111,13 +111,6 @@ def _finite(point: Curvature) -> bool:
     )
 
 
-def _is_definite(scaled: np.ndarray) -> bool:
-    try:
-        return bool(np.diag(np.linalg.cholesky(scaled)).min(initial=1.0) ** 2 >= SINGULAR)
-    except np.linalg.LinAlgError:
-        return False
-
-
 def decrement_of(point: Curvature) -> float | None:
     """Return gᵀ(−H)⁻¹g, or None where −H is not positive definite to the digits it has."""
     bends = -np.diag(point.hessian)
@@ -134,11 +127,11 @@ def decrement_of(point: Curvature) -> float | None:
     return float(scaled @ scaled)
 
 
-def _damped_step(point: Curvature, damping: float) -> np.ndarray:
+def _damped_step(point: Curvature, damping: float, is_definite: bool) -> np.ndarray:
     """Solve (−H scaled by its diagonal, shifted to be positive, + λ) step = gradient."""
     scale = np.sqrt(np.maximum(np.abs(np.diag(point.hessian)), 1e-12))
     scaled = -point.hessian / np.outer(scale, scale)
-    if damping == 0.0 and _is_definite(scaled):
+    if damping == 0.0 and is_definite:
         return np.linalg.solve(scaled, point.gradient / scale) / scale
     curvature, basis = np.linalg.eigh(scaled)
     floor = max(0.0, -1.5 * float(curvature.min()))

@@ -34,7 +34,7 @@ parameters the matrix is all but singular, and every trajectory runs into the de
 SHORT_RUNS, SHORT_STEPS = 3, 100
 """Runs that learn the units of a multilevel posterior, and their steps."""
 
-FEW_STEPS = (200, 100)
+AFTER_RUNS, AFTER_DRAWS = 200, 100
 """Most warm-up steps in such units, which leave nothing but a step size to learn: after these runs,
 and after draws that are given."""
 
@@ -55,12 +55,12 @@ class NUTS:
     chains
         Number of chains.
     warmup
-        Adaptation steps per chain, thrown away; `FEW_STEPS` are enough with likelihood parameters.
+        Adaptation steps per chain, thrown away; at most `AFTER_RUNS` with likelihood parameters.
     target_acceptance
         Mean acceptance probability aimed at.
     dense_mass
         Adapt a full mass matrix instead of a diagonal one; None: where the warm-up has
-        `STEPS_A_PARAMETER` steps a parameter.
+        `STEPS_A_PARAMETER` steps a parameter. None is adapted with likelihood parameters.
     """
 
     chains: int = 4
@@ -108,7 +108,8 @@ class NUTS:
         is_learnt = isinstance(space, Units) and space.centring is not None
         stages = plan_stages(self.warmup)
         if is_learnt:
-            stages = step_sizes_only(min(FEW_STEPS[density.draws is not None], self.warmup))
+            most = AFTER_RUNS if density.draws is None else AFTER_DRAWS
+            stages = step_sizes_only(min(most, self.warmup))
         states, adapted, _ = self._adapt(warm_key, space, starts, stages, is_dense)
         if is_learnt:
             adapted = adapted.pooled()

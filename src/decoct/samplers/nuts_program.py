@@ -48,13 +48,16 @@ def _adaptation(target, diagonal):
 def plan_stages(steps: int) -> Int[np.ndarray, "n 2"]:
     """Return Stan's windows, a stage and whether a window ends, in full blocks."""
     windows = np.asarray(build_schedule(steps), dtype=np.int64).reshape(-1, 2)
-    return np.concatenate([windows, np.full((-steps % BLOCK, 2), [NOTHING, 0])])
+    return _in_blocks(windows)
 
 
 def step_sizes_only(steps: int) -> Int[np.ndarray, "n 2"]:
     """Return a warm-up that keeps the mass matrix, in full blocks."""
-    stages = np.zeros((steps, 2), dtype=np.int64)
-    return np.concatenate([stages, np.full((-steps % BLOCK, 2), [NOTHING, 0])])
+    return _in_blocks(np.zeros((steps, 2), dtype=np.int64))
+
+
+def _in_blocks(stages: Int[np.ndarray, "steps 2"]) -> Int[np.ndarray, "n 2"]:
+    return np.concatenate([stages, np.full((-len(stages) % BLOCK, 2), [NOTHING, 0])])
 
 
 @compiled_quickly

@@ -65,7 +65,6 @@ SHARE = 0.01
 SMALLEST = 1e-10
 """Least eigenvalue of the precision, over its largest in units of the diagonal, that counts."""
 
-
 ROUNDED = 1e-12
 """Eigenvalue of a site's precision, in those units, that counts as 0 where it is negative."""
 

@@ -512,7 +512,7 @@ class IteratedHilbert:
         tangent: SplitTangent,
         expanded: ExpandedTable,
     ) -> IteratedHilbertState:
-        """Take the reference, whose KL is known from its own draws, unless it was expanded anew."""
+        """Take the reference, whose KL its own draws give, if its expansion is the last one."""
         reference, outcome = site_alone(problem, expanded), Status.RUNNING
         assert state.reference.site is not None
         assert reference.site is not None
@@ -573,15 +573,16 @@ class IteratedHilbert:
         selection: Selection,
     ) -> float | None:
         """Return KL(π_w‖π) at draws of π_w; None where chains disagree."""
-        n = drawn_n = min(CERTIFYING_DRAWS, len(tangent.draws))
-        if problem.potentials.has_likelihood_params:  # chains of scales are slow to mix
-            drawn_n = len(tangent.draws)
+        most = len(tangent.draws)
+        evaluated = min(CERTIFYING_DRAWS, most)
+        # chains of scales are slow to mix
+        n = most if problem.potentials.has_likelihood_params else evaluated
         padded_as = max(problem.size, state.reference.size)
         start = tangent.draws.mean(axis=0)
-        drawn = problem.draw(key, selection, drawn_n, start, padded_as, tangent.draws)
+        drawn = problem.draw(key, selection, n, start, padded_as, tangent.draws)
         if drawn.info.get("rhat", 1.0) > MAX_RHAT:
             return None
-        z = drawn.flat[:drawn_n][:: drawn_n // n]
+        z = drawn.flat[:n][:: n // evaluated]
         assert state.expanded is not None
         totals, error = state.expanded.totals(problem.potentials, z)
         if error > TOLERABLE:

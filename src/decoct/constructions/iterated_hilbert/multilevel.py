@@ -103,13 +103,13 @@ def _find_start(problem: Problem, seen: Selection | None) -> tuple[np.ndarray, G
 
     def evaluate(y: np.ndarray, rows: Selection | None = None) -> Curvature:
         x[free] = y
-        at = Expansion.taylor(np.asarray(_likelihood(centring, jnp.asarray(x), everywhere)))
+        at = Expansion.taylor(np.asarray(_likelihood(centring, jnp.asarray(x))))
         if rows is None:
             outer = potentials.expand(at, strict=False)
         else:
             weights = np.full(rows.size, problem.n_rows / rows.size)
             outer = potentials.expand_rows(rows.rows, weights, at)
-        parts = _prior_and_tilt(prior, centring, outer.gradient, jnp.asarray(x), everywhere)
+        parts = _prior_and_tilt(prior, centring, outer.gradient, jnp.asarray(x))
         value, gradient, hessian = (np.array(part) for part in parts)
         slopes = _slopes_at(centring, x)
         hessian += slopes.T @ (outer.hessian @ slopes)
@@ -120,7 +120,7 @@ def _find_start(problem: Problem, seen: Selection | None) -> tuple[np.ndarray, G
         x[free] = maximise(of_seen, x[free], MODE_EVALUATIONS, MODE_DECREMENT).z
     found = maximise(evaluate, x[free], MODE_EVALUATIONS, MODE_DECREMENT)
     x[free] = found.z
-    phi = np.asarray(_likelihood(centring, jnp.asarray(x), everywhere))
+    phi = np.asarray(_likelihood(centring, jnp.asarray(x)))
     spread = _slopes_at(centring, x)[:, free] @ factor_of(-found.curvature.hessian)
     covariance = spread @ spread.T
     floor = 1e-12 * np.diag(np.diag(covariance) + 1.0)
@@ -131,20 +131,20 @@ def _find_start(problem: Problem, seen: Selection | None) -> tuple[np.ndarray, G
 def _slopes_at(centring: Centring, x: Float[np.ndarray, " D"]) -> Any:
     """Return the derivatives of φ in x where all effects are centred, sparse if they are ones."""
     if centring.selection is None:
-        return np.asarray(_slopes(centring, jnp.asarray(x), centring.everywhere))
+        return np.asarray(_slopes(centring, jnp.asarray(x)))
     places = np.arange(len(centring.selection)), centring.selection
     return csr_array((np.ones(len(places[0])), places), (len(places[0]), len(x)))
 
 
 @eqx.filter_jit
-def _likelihood(centring: Centring, x: Float[Array, " D"], degree) -> Float[Array, " d"]:
-    """Return φ at x."""
-    return centring.likelihood(centring.to_parameters(x, degree)[0])
+def _likelihood(centring: Centring, x: Float[Array, " D"]) -> Float[Array, " d"]:
+    """Return φ at x, which holds all effects."""
+    return centring.likelihood(centring.to_parameters(x, centring.everywhere)[0])
 
 
 @eqx.filter_jit
-def _slopes(centring: Centring, x: Float[Array, " D"], degree) -> Float[Array, "d D"]:
-    return jax.jacfwd(lambda x: centring.likelihood(centring.to_parameters(x, degree)[0]))(x)
+def _slopes(centring: Centring, x: Float[Array, " D"]) -> Float[Array, "d D"]:
+    return jax.jacfwd(lambda x: _likelihood(centring, x))(x)
 
 
 @compiled_quickly
@@ -153,13 +153,12 @@ def _prior_and_tilt(
     centring: Centring,
     tilt: Float[Any, " d"],
     x: Float[Array, " D"],
-    degree,
 ) -> tuple[Float[Array, ""], Float[Array, " D"], Float[Array, "D D"]]:
     """Return value, gradient and Hessian in x of the log prior and a linear term in φ − φ(x)."""
-    centre = centring.likelihood(centring.to_parameters(x, degree)[0])
+    centre = _likelihood(centring, x)
 
     def total(x):
-        z, volume = centring.to_parameters(x, degree)
+        z, volume = centring.to_parameters(x, centring.everywhere)
         return prior.log_density(z) + volume + (centring.likelihood(z) - centre) @ tilt
 
     return to_second_order(total, x)

@@ -60,7 +60,7 @@ def proper_weights(
     # unit vectors, and no more of the draws than they span
     norms = np.linalg.norm(vectors, axis=1)
     q, r = np.linalg.qr(vectors.T / norms)
-    free = q.T @ target
+    free, inverse = q.T @ target, np.linalg.inv(r)
     bends, most = np.zeros((0, len(weights))), np.zeros(0)
     for _ in range(MOST_CUTS):
         precision = precision_of(weights)
@@ -77,19 +77,18 @@ def proper_weights(
             break
         bends = np.concatenate([bends, of_rows[:, possible].T / norms])
         most = np.concatenate([most, (1.0 - INSIDE) * whole[possible]])
-        weights = _constrained(r, free, bends, most) / norms
+        weights = _constrained(inverse, free, bends, most) / norms
     return weights
 
 
 def _constrained(
-    r: Float[np.ndarray, "m m"],
+    inverse: Float[np.ndarray, "m m"],
     free: Float[np.ndarray, " m"],
     bends: Float[np.ndarray, "k m"],
     most: Float[np.ndarray, " k"],
 ) -> Float[np.ndarray, " m"]:
-    """Return min ‖R w − free‖ with w ≥ 0 and bends w ≤ most."""
+    """Return min ‖R w − free‖ with w ≥ 0 and bends w ≤ most, from R⁻¹."""
     m = len(free)
-    inverse = np.linalg.inv(r)
     start, scale = inverse @ free, np.linalg.norm(free)
     # with y = (R w − free)/scale: normals y ≥ least
     normals = np.concatenate([inverse, -bends @ inverse]) * scale

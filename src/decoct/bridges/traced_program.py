@@ -1,0 +1,120 @@
+"""The potentials of a model as a traced program: what in it is of parameters alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.extend.core import Literal
+from jaxtyping import Array, Float
+
+from decoct.bridges.rewrites import compute_equation, rewrite
+from decoct.models.base import Params
+
+Potentials = Callable[[Params, Mapping[str, Any]], Float[Array, " n"]]
+"""A pure JAX function of parameters and rows: one number per row."""
+
+CONVERSION = "convert_element_type"
+"""The operation of which there are more or fewer in another floating-point precision."""
+
+PARAMETERS, ROWS = 1, 2
+"""Kinds of values: of parameters alone, of rows; 0 is a constant."""
+
+
+class Place(NamedTuple):
+    """Where in a program a value is: which operation on parameters gives it, and which output.
+
+    Operation −1 is θ itself, and the output is the number of the leaf.
+    """
+
+    operation: int
+    output: int
+
+
+class TracedProgram:
+    """The potentials as a program: its operations, and the values that are of parameters alone.
+
+    Attributes
+    ----------
+    leaves, rows, outputs
+        Variables of θ, of the rows' columns, and of the result.
+    equations
+        The operations that the result needs, in order.
+    values
+        The values of parameters alone: θ's leaves, then what is computed from them.
+    frontier
+        Those of them that the rows' operations use.
+    operations
+        Names of the operations that compute them, conversions of precision left out.
+    """
+
+    def __init__(self, potentials: Potentials, params: Params, rows: Mapping[str, Any]) -> None:
+        closed = jax.make_jaxpr(rewrite(potentials))(params, dict(rows))
+        jaxpr: Any = closed.jaxpr
+        self.constants = dict(zip(jaxpr.constvars, closed.consts, strict=True))
+        n = len(jax.tree.leaves(params))
+        self.leaves, self.rows = list(jaxpr.invars[:n]), list(jaxpr.invars[n:])
+        self.outputs = list(jaxpr.outvars)
+        self.equations = needed_for(jaxpr.eqns, self.outputs, ())
+        kinds = dict.fromkeys(self.leaves, PARAMETERS) | dict.fromkeys(self.rows, ROWS)
+        self.of_parameters: list[Any] = []
+        frontier = dict.fromkeys(variables_of(self.outputs))
+        for eqn in self.equations:
+            inputs = variables_of(eqn.invars)
+            kind = max((kinds.get(v, 0) for v in inputs), default=0)
+            kinds |= dict.fromkeys(eqn.outvars, kind)
+            if kind == PARAMETERS:
+                self.of_parameters.append(eqn)
+            elif kind == ROWS:
+                frontier |= dict.fromkeys(inputs)
+        made = [v for eqn in self.of_parameters for v in eqn.outvars]
+        self.values = [*self.leaves, *made]
+        self.frontier = [v for v in frontier if kinds.get(v) == PARAMETERS]
+        self._counted = [e for e in self.of_parameters if e.primitive.name != CONVERSION]
+        self.operations = tuple(eqn.primitive.name for eqn in self._counted)
+
+    def find(self, place: Place) -> Any:
+        """Return the variable at a place."""
+        if place.operation < 0:
+            return self.leaves[place.output]
+        return self._counted[place.operation].outvars[place.output]
+
+    def place(self, variable: Any) -> Place:
+        """Return the place of a variable."""
+        if variable in self.leaves:
+            return Place(-1, self.leaves.index(variable))
+        for i, eqn in enumerate(self._counted):
+            if variable in eqn.outvars:
+                return Place(i, eqn.outvars.index(variable))
+        raise LookupError(variable)
+
+    def given(self, params: Params) -> dict[Any, Any]:
+        """Return the variables of θ with their values."""
+        return dict(zip(self.leaves, jax.tree.leaves(params), strict=True))
+
+    def compute(self, wanted: Sequence[Any], given: Mapping[Any, Any]) -> list[Array]:
+        """Return variables computed from the values of others; pure JAX."""
+        held = self.constants | {v: jnp.asarray(x, v.aval.dtype) for v, x in given.items()}
+        for eqn in needed_for(self.equations, wanted, given):
+            inputs = [a.val if isinstance(a, Literal) else held[a] for a in eqn.invars]
+            for variable, value in zip(eqn.outvars, compute_equation(eqn, inputs), strict=True):
+                held.setdefault(variable, value)
+        return [a.val if isinstance(a, Literal) else held[a] for a in wanted]
+
+
+def variables_of(atoms: Sequence[Any]) -> list[Any]:
+    return [a for a in atoms if not isinstance(a, Literal)]
+
+
+def needed_for(equations: Sequence[Any], wanted: Sequence[Any], given: Any) -> list[Any]:
+    """Return the operations that give what is wanted where some values are given."""
+    open_ = {v for v in variables_of(wanted) if v not in given}
+    kept = []
+    for eqn in reversed(equations):
+        if open_.isdisjoint(eqn.outvars):
+            continue
+        kept.append(eqn)
+        open_ |= {v for v in variables_of(eqn.invars) if v not in given}
+    return kept[::-1]
