@@ -1,0 +1,218 @@
+"""Weighted rows: uniform, quasi-Newton coresets, Coreset MCMC, and decoct.
+
+All but the last start from M rows drawn uniformly, and decoct's NUTS draws from what they end with.
+With g_n the potentials of row n at S draws of π_w, centred over the draws, G those of the coreset
+and b the sum of all, the gradient of KL(π_w‖π) in w is −G (b − Gᵀw)/(S − 1).
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import decoct
+from benchmarks.peers.method import CHAINS, WARMUP, Found, Method, draw_weighted
+from benchmarks.peers.posteriors import Problem
+from decoct.constructions import IteratedHilbert
+from decoct.samplers import Automatic
+from decoct.samplers.base import WeightedDensity
+from decoct.samplers.laplace import find_mode, gaussian_at
+
+NEWTON_DRAWS, NEWTON_STEPS, NEWTON_TRIALS = 500, 12, 5
+"""Of quasi-Newton coresets: draws an iteration, iterations, and trials of the first step."""
+
+CHAINS_OF_WEIGHTS, HOT_START, DIRECTIONS = 2, 500, 3
+"""Of Coreset MCMC: chains, iterations before weights move, slice moves an iteration."""
+
+
+def uniform_rows(problem: Problem, size: int, seed: int) -> np.ndarray:
+    """Return row numbers, ascending."""
+    size = min(size, problem.n_rows)
+    return np.sort(np.random.default_rng(seed).permutation(problem.n_rows)[:size])
+
+
+def run_uniform(problem: Problem, budget: tuple[int], seed: int) -> Found:
+    """Draw from rows drawn uniformly, weights N/M."""
+    chosen = uniform_rows(problem, budget[0], seed)
+    weights = np.full(len(chosen), problem.n_rows / len(chosen))
+    return draw_weighted(problem, chosen, weights, seed)
+
+
+def run_quasi_newton(problem: Problem, budget: tuple[int, float], seed: int) -> Found:
+    """Run quasi-Newton coresets (Naik, Rousseau & Campbell 2022, Algorithm 1).
+
+    Steps (GGᵀ/S + τ)⁻¹ G (b − Gᵀw)/S, projected to w ≥ 0, the first one with a line search; τ is in
+    units of the mean diagonal of GGᵀ/S. Laplace draws where they fit, else NUTS.
+    """
+    size, damping = budget
+    chosen = uniform_rows(problem, size, seed)
+    weights = np.full(len(chosen), problem.n_rows / len(chosen))
+    rows = problem.bridge.encode({k: v[chosen] for k, v in problem.rows.items()}, chosen)
+    used, calls = 0.0, iter(range(1000))
+
+    def derivatives(weights):
+        nonlocal used
+        if not weights.any():
+            raise ValueError("A step made all weights 0.")
+        density = WeightedDensity.of(problem.bridge, rows, weights, padded_as=len(chosen))
+        key = jax.random.fold_in(jax.random.key(seed), next(calls))
+        drawn = Automatic().draw(key, density, NEWTON_DRAWS)
+        z = drawn.flat[:NEWTON_DRAWS]
+        steps = float(np.mean(drawn.info.get("n_steps", 1.0)))
+        used += NEWTON_DRAWS * (problem.n_rows + len(chosen) * (1.0 + steps))
+        centre = lambda values: values - values.mean(axis=-1, keepdims=True)  # noqa: E731
+        g = centre(problem.potentials.vectors(rows, z))
+        gradient = g @ (centre(problem.potentials.totals(z)) - weights @ g) / NEWTON_DRAWS
+        gram = g @ g.T / NEWTON_DRAWS
+        ridge = damping * np.trace(gram) / len(gram)
+        return gradient, np.linalg.solve(gram + ridge * np.eye(len(gram)), gradient)
+
+    gradient, direction = derivatives(weights)
+    for trial in range(NEWTON_TRIALS):
+        there = np.maximum(0.0, weights + direction / 1.5**trial)
+        slope = derivatives(there)[0] @ direction / (gradient @ direction)
+        if 0.0 < slope < 0.9:
+            break
+    weights = there
+    for _ in range(NEWTON_STEPS):
+        _, direction = derivatives(weights)
+        weights = np.maximum(0.0, weights + direction)
+    found = draw_weighted(problem, chosen, weights, seed)
+    return found._replace(evaluations=found.evaluations + used)
+
+
+def run_coreset_mcmc(problem: Problem, budget: tuple[int, int, float], seed: int) -> Found:
+    """Run Coreset MCMC (Chen & Campbell 2024) with the tuning-free steps of Chen et al. (2024).
+
+    Two chains of hit-and-run slice moves on π_w, each iteration followed by a step of the weights
+    along the gradient from these two draws and M rows of the table, by their Eq. for "Hot DoG" with
+    first step r. Directions are those of the Laplace approximation of the first weights, which
+    costs M rows alone. A hot start of fixed length comes first.
+    """
+    size, iterations, first = budget
+    chosen = uniform_rows(problem, size, seed)
+    start = np.full(len(chosen), problem.n_rows / len(chosen))
+    encoded = problem.bridge.encode({k: v[chosen] for k, v in problem.rows.items()}, chosen)
+    mode = find_mode(WeightedDensity.of(problem.bridge, encoded, start))
+    if not mode.status.ok:
+        raise ValueError(f"The first weights have no Laplace approximation: {mode.status.value}")
+    factor = jnp.asarray(np.linalg.cholesky(gaussian_at(mode).cov))
+    kept = {k: jnp.asarray(v[chosen]) for k, v in problem.rows.items()}
+    rows = {k: jnp.asarray(v) for k, v in problem.rows.items()}
+
+    def log_density(z, weights):
+        return problem.log_prior(z) + weights @ problem.row_log_likelihoods(z, kept)
+
+    def move(key, z, weights):
+        keys = jax.random.split(key, DIRECTIONS)
+        z, counts = jax.lax.scan(
+            lambda z, key: slice_move(key, z, factor, lambda z: log_density(z, weights)), z, keys
+        )
+        return z, counts.sum()
+
+    def gradient(key, z, weights):
+        picked = jax.random.randint(key, (len(chosen),), 0, problem.n_rows)
+        batch = {k: v[picked] for k, v in rows.items()}
+        at = lambda some: jax.vmap(lambda z: problem.row_log_likelihoods(z, some))(z)  # noqa: E731
+        g, b = at(kept), problem.n_rows * at(batch).mean(axis=1)
+        g, b = g - g.mean(axis=0), b - b.mean()
+        return -g.T @ (b - g @ weights) / (CHAINS_OF_WEIGHTS - 1)
+
+    def iterate(carry, step):
+        z, weights, m, v, reach, cost = carry
+        t, key = step
+        move_key, batch_key = jax.random.split(key)
+        keys = jax.random.split(move_key, CHAINS_OF_WEIGHTS)
+        z, counts = jax.vmap(move, in_axes=(0, 0, None))(keys, z, weights)
+        d = gradient(batch_key, z, weights)
+        b1, b2 = 0.9, 0.999
+        m, v = b1 * m + (1 - b1) * d, b2 * v + (1 - b2) * d**2
+        reach = b1 * reach + (1 - b1) * jnp.maximum(jnp.abs(weights - start), reach)
+        so_far = jnp.where(t == 1, first, reach / (1 - b1**t))
+        slope = m / (1 - b1**t) / (jnp.sqrt(t * v / (1 - b2**t)) + 1e-8)
+        moved = jnp.maximum(0.0, weights - so_far * slope)
+        # weights rest until the chains are hot
+        state = [
+            jnp.where(t > 0, new, old)
+            for new, old in zip((moved, m, v, reach), carry[1:5], strict=True)
+        ]
+        return (z, *state, cost + counts.sum()), None
+
+    zeros = jnp.zeros(len(chosen))
+    begin = jnp.tile(jnp.asarray(mode.z), (CHAINS_OF_WEIGHTS, 1))
+    carry = (begin, jnp.asarray(start), zeros, zeros, zeros, jnp.zeros((), dtype=int))
+    times = jnp.maximum(jnp.arange(iterations + HOT_START) - HOT_START + 1.0, 0.0)
+    keys = jax.random.split(jax.random.key(seed), len(times))
+    run = jax.jit(lambda carry, steps: jax.lax.scan(iterate, carry, steps)[0])
+    _, weights, *_, moves = run(carry, (times, keys))
+    found = draw_weighted(problem, chosen, np.asarray(weights), seed)
+    steps = CHAINS_OF_WEIGHTS * 2 * len(chosen) * iterations
+    return found._replace(evaluations=found.evaluations + steps + float(moves) * len(chosen))
+
+
+def slice_move(key, z, factor, log_density):
+    """Make a slice move along a random direction (Neal 2003): step out, then shrink.
+
+    Returns the new point and the evaluations of the density that it took.
+    """
+    direct, level, place, shrink = jax.random.split(key, 4)
+    direction = factor @ jax.random.normal(direct, z.shape)
+    direction = direction / jnp.sqrt(len(z)) * 2.0
+    height = log_density(z) - jax.random.exponential(level)
+    left = -jax.random.uniform(place)
+    above = lambda t: log_density(z + t * direction) > height  # noqa: E731
+
+    def step_out(t, side):
+        inside = lambda carry: (carry[1] < 10) & above(carry[0])  # noqa: E731
+        return jax.lax.while_loop(inside, lambda c: (c[0] + side, c[1] + 1), (t, 0))
+
+    (low, first), (high, second) = step_out(left, -1.0), step_out(left + 1.0, 1.0)
+
+    def shrunk(carry):
+        low, high, t, key, count = carry
+        low, high = jnp.where(t < 0.0, t, low), jnp.where(t < 0.0, high, t)
+        key, use = jax.random.split(key)
+        return low, high, jax.random.uniform(use, minval=low, maxval=high), key, count + 1
+
+    key, use = jax.random.split(shrink)
+    t = jax.random.uniform(use, minval=low, maxval=high)
+    carry = (low, high, t, key, 1)
+    _, _, t, _, third = jax.lax.while_loop(lambda c: (c[4] < 50) & ~above(c[2]), shrunk, carry)
+    return z + jnp.where(third < 50, t, 0.0) * direction, first + second + third + 3
+
+
+def run_decoct(problem: Problem, budget: tuple[int], seed: int, site: bool = True) -> Found:
+    """Build a coreset with decoct's defaults and draw from it; its report counts evaluations."""
+    method = IteratedHilbert(site=site)
+    coreset = decoct.build(
+        problem.bridge, problem.bridge.rows, size=budget[0], seed=seed, method=method
+    )
+    drawn = coreset.sample(problem.draws // CHAINS, CHAINS, seed=seed, warmup=WARMUP)
+    z = drawn["unconstrained_posterior"]["z"].to_numpy().reshape(-1, problem.dim)
+    steps = float(drawn["sample_stats"]["n_steps"].mean()) * (len(z) + CHAINS * WARMUP)
+    return Found(z, coreset.report.evaluations + steps * coreset.size)
+
+
+def run_rows_alone(problem: Problem, budget: tuple[int], seed: int) -> Found:
+    """Build a coreset of weighted rows alone."""
+    return run_decoct(problem, budget, seed, site=False)
+
+
+METHODS = {
+    "uniform": Method("uniform rows", lambda problem: [(100,), (1000,), (10_000,)], run_uniform),
+    "quasi_newton": Method(
+        "quasi-Newton coreset",
+        lambda problem: [(m, t) for m in (100, 500) for t in (1e-2, 1e-5)],
+        run_quasi_newton,
+    ),
+    "coreset_mcmc": Method(
+        "Coreset MCMC, tuning-free",
+        lambda problem: [(m, k, 1e-3) for m in (100, 500) for k in (5000, 25_000)],
+        run_coreset_mcmc,
+    ),
+    "decoct": Method("decoct, with a site", lambda problem: [(0,), (10,), (100,)], run_decoct),
+    "decoct_rows": Method(
+        "decoct, rows alone", lambda problem: [(30,), (100,), (300,)], run_rows_alone
+    ),
+}

@@ -1,0 +1,165 @@
+"""The truth: long NUTS on all rows, kept in a folder outside the repository.
+
+NumPyro's NUTS runs in coordinates in which the Laplace approximation is standard normal. Means and
+variances are improved by control variates made of the scores s = ∇ log π at the draws, which have
+E s = 0 and E z_i s_j = −δ_ij under π whatever π is (Mira, Solgi & Imparato 2013). What is left of
+the Monte Carlo error is the difference between the halves of the chains, divided by two.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpyro.infer import MCMC, NUTS
+from scipy.stats import wasserstein_distance
+
+from benchmarks.peers.posteriors import Problem
+from decoct.stats.divergences import Gaussian, kl_gaussian
+
+CHAINS = 2
+
+
+class Effort(NamedTuple):
+    """Steps of a chain, and whether it adapts a full mass matrix on top of the Laplace one."""
+
+    warmup: int = 1000
+    draws: int = 10_000
+    adapts: bool = True
+
+
+EFFORTS = {
+    "flights": Effort(150, 1000, False),
+    "airports": Effort(150, 800, False),
+    "horseshoe": Effort(600, 2000),
+    "election88": Effort(600, 3000),
+}
+"""Where steps are expensive."""
+
+A_PARAMETER = 10
+"""Draws a parameter from which on a regression on all scores is stable."""
+
+
+class Truth(NamedTuple):
+    """Moments of the full posterior and draws from it.
+
+    Attributes
+    ----------
+    gaussian
+        Mean and covariance.
+    draws : (S, d)
+    floors
+        Figure -> what Monte Carlo error alone makes of it.
+    """
+
+    gaussian: Gaussian
+    draws: np.ndarray
+    floors: dict[str, float]
+
+
+def chain_file(cache: Path, name: str, chain: int) -> Path:
+    """Return where a chain is kept."""
+    return cache / f"{name}_{chain}.npz"
+
+
+def run_chain(problem: Problem, chain: int, cache: Path, effort: Effort | None = None) -> None:
+    """Run one chain and write its draws and scores."""
+    effort = effort or EFFORTS.get(problem.name, Effort())
+    laplace, _ = problem.find_mode()
+    factor = jnp.asarray(np.linalg.cholesky(laplace.cov))
+    mean = jnp.asarray(laplace.mean)
+    kernel = NUTS(
+        potential_fn=lambda u: -problem.log_density(mean + factor @ u),
+        dense_mass=effort.adapts,
+        adapt_mass_matrix=effort.adapts,
+        target_accept_prob=0.9,
+    )
+    steps = {"num_warmup": effort.warmup, "num_samples": effort.draws}
+    mcmc = MCMC(kernel, **steps, progress_bar=False)
+    key = jax.random.key(1000 + chain)
+    start = jax.random.normal(jax.random.fold_in(key, 1), (problem.dim,))
+    mcmc.run(key, init_params=start, extra_fields=("z_grad", "num_steps", "diverging"))
+    extra = {k: np.asarray(v) for k, v in mcmc.get_extra_fields().items()}
+    z = np.asarray(mean + mcmc.get_samples() @ factor.T)
+    scores = np.linalg.solve(np.asarray(factor).T, -extra["z_grad"].T).T
+    cache.mkdir(parents=True, exist_ok=True)
+    part = chain_file(cache, problem.name, chain).with_suffix(".part.npz")
+    np.savez(part, z=z, scores=scores, steps=extra["num_steps"], diverging=extra["diverging"])
+    part.rename(chain_file(cache, problem.name, chain))
+
+
+def load_truth(cache: Path, name: str) -> Truth:
+    """Return the truth of all chains together."""
+    chains = []
+    for chain in range(CHAINS):
+        with np.load(chain_file(cache, name, chain)) as file:
+            chains.append((file["z"], file["scores"]))
+    halves = [moments(*one) for one in chains]
+    z, scores = (np.concatenate(parts) for parts in zip(*chains, strict=True))
+    gaussian = moments(z, scores)
+    one = figures_of(halves[0], chains[0][0], None, halves[1], chains[1][0])
+    floors = {k: v / (4.0 if k == "kl" else 2.0) for k, v in one.items()}
+    return Truth(gaussian, z, floors)
+
+
+def moments(z: np.ndarray, scores: np.ndarray) -> Gaussian:
+    """Return mean and covariance of draws, with the scores as control variates."""
+    mean, cov = z.mean(axis=0), np.cov(z, rowvar=False)
+    n, dim = z.shape
+    if n < A_PARAMETER * dim:
+        return Gaussian(mean, cov)
+    mean = _controlled(z, scores)
+    delta = z - mean
+    newton = scores @ cov  # ≈ −δ near a normal distribution, with E δ_i newton_i = −cov_ii
+    variances = np.empty(dim)
+    for i in range(dim):
+        controls = np.column_stack([scores, delta[:, i] * newton[:, i] + cov[i, i]])
+        variances[i] = _controlled(delta[:, i : i + 1] ** 2, controls)[0]
+    scale = np.sqrt(variances / np.diag(cov))
+    return Gaussian(mean, cov * np.outer(scale, scale))
+
+
+def _controlled(values: np.ndarray, controls: np.ndarray) -> np.ndarray:
+    """Return means of values, less what they share with controls whose means are 0."""
+    design = np.column_stack([np.ones(len(controls)), controls / controls.std(axis=0)])
+    return np.linalg.lstsq(design, values, rcond=None)[0][0]
+
+
+def figures(z: np.ndarray, weights: np.ndarray | None, truth: Truth) -> dict[str, Any]:
+    """Return errors of draws against the truth; see `figures_of`."""
+    weights = np.full(len(z), 1.0 / len(z)) if weights is None else weights / weights.sum()
+    mean = weights @ z
+    cov = np.atleast_2d(np.cov(z, rowvar=False, aweights=weights, ddof=0))
+    return figures_of(Gaussian(mean, cov), z, weights, truth.gaussian, truth.draws)
+
+
+def figures_of(
+    found: Gaussian,
+    z: np.ndarray,
+    weights: np.ndarray | None,
+    truth: Gaussian,
+    draws: np.ndarray,
+) -> dict[str, Any]:
+    """Return errors: means in posterior sd, sds relative, W₁ in sd, KL of Gaussians in nats."""
+    shift = np.abs(found.mean - truth.mean) / truth.sd
+    ratio = np.abs(found.sd / truth.sd - 1.0)
+    scaled = [(values - truth.mean) / truth.sd for values in (z, draws)]
+    distances = [
+        wasserstein_distance(one, other, u_weights=weights)
+        for one, other in zip(*(values.T for values in scaled), strict=True)
+    ]
+    try:
+        kl = kl_gaussian(found, truth)
+    except np.linalg.LinAlgError:  # fewer different draws than parameters
+        kl = np.inf
+    return {
+        "mean_rms": float(np.sqrt(np.mean(shift**2))),
+        "mean_worst": float(shift.max()),
+        "sd_rms": float(np.sqrt(np.mean(ratio**2))),
+        "sd_worst": float(ratio.max()),
+        "w1_worst": float(np.max(distances)),
+        "kl": kl,
+    }

@@ -1,0 +1,194 @@
+"""Gaussians and their kin: Laplace, Pathfinder, ADVI, surrogate DAIS, PASS-GLM's quadratic."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import optax
+from blackjax.optimizers.lbfgs import lbfgs_inverse_hessian_formula_1
+from blackjax.vi.pathfinder import approximate
+from numpyro.infer import SVI, Trace_ELBO
+from numpyro.infer.autoguide import (
+    AutoMultivariateNormal,
+    AutoNormal,
+    AutoSurrogateLikelihoodDAIS,
+)
+from scipy.special import logsumexp
+
+from benchmarks.peers.method import Found, Method, draw_weighted
+from benchmarks.peers.posteriors import Problem
+from decoct.models.site import GaussianSite
+from decoct.passes.expansions import Expansion
+from decoct.stats.chains import smoothed_log_weights
+from decoct.stats.divergences import Gaussian
+
+ITERATIONS = 200
+"""Most steps of L-BFGS on a path of Pathfinder."""
+
+RATE = 0.02
+"""First step size of Adam; the last one is a hundredth of it."""
+
+SURROGATE_ROWS, HMC_STEPS = 200, 8
+"""Of surrogate DAIS: rows of the surrogate likelihood, and leapfrog steps on it."""
+
+
+def run_laplace(problem: Problem, budget: tuple[int], seed: int) -> Found:
+    """Draw from the Laplace approximation; with a budget, weight so many draws on all rows."""
+    (weighted,) = budget
+    mode, used = problem.find_mode()
+    z = mode.sample(np.random.default_rng(seed), weighted or problem.draws)
+    if not weighted:
+        return Found(z, used)
+    weights = _importance(problem, z, mode.log_density(z))
+    return Found(z, used + weighted * problem.n_rows, weights)
+
+
+def run_pathfinder(problem: Problem, budget: tuple[int, int, int], seed: int) -> Found:
+    """Run BlackJAX's Pathfinder on paths; weight draws of the mixture, if any, on all rows.
+
+    Evaluations of L-BFGS are counted as they are made; of the evidence bounds those of steps made.
+    """
+    paths, bound_draws, weighted = budget
+    rng, ticks = np.random.default_rng(seed), []
+
+    def counted(z):
+        jax.debug.callback(lambda: ticks.append(1))
+        return problem.log_density(z)
+
+    @jax.jit
+    def one(key, start):
+        options = {"maxiter": ITERATIONS, "maxls": 30, "ftol": 1e-12}
+        state, info = approximate(key, counted, start, bound_draws, **options)
+        cov = lbfgs_inverse_hessian_formula_1(state.alpha, state.beta, state.gamma)
+        return state.position - cov @ state.grad_position, cov, jnp.isfinite(info.path.elbo).sum()
+
+    gaussians, bounds = [], 0
+    for path in range(paths):
+        start = problem.start + (rng.uniform(-1.0, 1.0, problem.dim) if path else 0.0)
+        mean, cov, steps = map(np.asarray, one(jax.random.key(seed + path), start))
+        gaussians.append(Gaussian(mean, 0.5 * (cov + cov.T)))
+        bounds += int(steps) * bound_draws
+    jax.effects_barrier()
+    used = (len(ticks) + bounds) * problem.n_rows
+    each = (weighted or problem.draws) // paths
+    z = np.concatenate([gaussian.sample(rng, each) for gaussian in gaussians])
+    if not weighted:
+        return Found(z, used)
+    log_mixture = logsumexp([gaussian.log_density(z) for gaussian in gaussians], axis=0)
+    return Found(z, used + len(z) * problem.n_rows, _importance(problem, z, log_mixture))
+
+
+def _importance(problem: Problem, z: np.ndarray, log_density: np.ndarray) -> np.ndarray:
+    """Return Pareto-smoothed importance weights of draws from a density."""
+    target = jax.jit(lambda z: jax.lax.map(problem.log_density, z, batch_size=50))(jnp.asarray(z))
+    return np.exp(smoothed_log_weights(np.asarray(target) - log_density)[0])
+
+
+def run_mean_field(problem: Problem, budget: tuple[int, int], seed: int) -> Found:
+    """Run NumPyro's SVI with `AutoNormal` on minibatches."""
+    return _run_svi(problem, AutoNormal, budget, seed)
+
+
+def run_full_rank(problem: Problem, budget: tuple[int, int], seed: int) -> Found:
+    """Run NumPyro's SVI with `AutoMultivariateNormal` on minibatches."""
+    return _run_svi(problem, AutoMultivariateNormal, budget, seed)
+
+
+def _run_svi(problem: Problem, guide, budget, seed, draw_cost: int = 0) -> Found:
+    steps, size = budget
+    model = problem.numpyro_model(size)
+    made = guide(model, init_loc_fn=problem.init_at(problem.start))
+    schedule = optax.exponential_decay(RATE, steps, 0.01)
+    optimiser = numpyro.optim.optax_to_numpyro(optax.adam(schedule))
+    svi = SVI(model, made, optimiser, Trace_ELBO())
+    rows = {k: jnp.asarray(v) for k, v in problem.rows.items()}
+    found = svi.run(jax.random.key(seed), steps, progress_bar=False, **rows)
+    key = jax.random.key(seed + 1)
+    samples = made.sample_posterior(key, found.params, sample_shape=(problem.draws,))
+    return Found(problem.flat(samples), steps * (size + draw_cost) + problem.draws * draw_cost)
+
+
+def run_dais(problem: Problem, budget: tuple[int, int], seed: int) -> Found:
+    """Run NumPyro's surrogate-likelihood DAIS: a Gaussian moved by HMC on weighted rows."""
+    chosen = np.random.default_rng(seed).permutation(problem.n_rows)[:SURROGATE_ROWS]
+    few = {k: jnp.asarray(v[chosen]) for k, v in problem.rows.items()}
+    posterior = problem.posterior
+
+    def surrogate():
+        found = posterior.latents()
+        start = jnp.full(len(chosen), problem.n_rows / len(chosen))
+        scale = numpyro.param(
+            "weights", start, constraint=numpyro.distributions.constraints.positive
+        )
+        with numpyro.plate("data", len(chosen)), numpyro.handlers.scale(scale=scale):
+            numpyro.sample("y", posterior.likelihood(found, few), obs=few["y"])
+
+    def guide(model, init_loc_fn):
+        return AutoSurrogateLikelihoodDAIS(
+            model,
+            surrogate,
+            K=HMC_STEPS,
+            base_dist="cholesky",
+            init_loc_fn=init_loc_fn,
+            eta_init=1e-3,
+        )
+
+    return _run_svi(problem, guide, budget, seed, draw_cost=HMC_STEPS * len(chosen))
+
+
+def run_pass_glm(problem: Problem, budget: tuple[float], seed: int) -> Found:
+    """Draw with PASS-GLM's quadratic in place of the logistic likelihood (Huggins et al. 2017).
+
+    With s = ±xᵀβ, log σ(s) ≈ b₀ + b₁ s + b₂ s² is Chebyshev's approximation of degree 2 on
+    [−R, R]; its sums over rows are sufficient statistics of one pass.
+    """
+    (radius,) = budget
+    log_sigmoid = lambda t: -np.logaddexp(0.0, -radius * t)  # noqa: E731
+    series = np.polynomial.chebyshev.chebinterpolate(log_sigmoid, 2)
+    b = np.polynomial.chebyshev.cheb2poly(series) / radius ** np.arange(3)
+    dim = problem.potentials.likelihood_dim
+    hessian, slopes = _sums_of_designs(problem)
+    site = GaussianSite(np.zeros(dim), b[1] * slopes, -2.0 * b[2] * hessian, 0.0)
+    found = draw_weighted(problem, np.zeros(0, dtype=np.int64), np.zeros(0), seed, site)
+    return found._replace(evaluations=problem.n_rows)
+
+
+def _sums_of_designs(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
+    """Return Σ xxᵀ and Σ ±x, x the design of a row's logit in the likelihood parameters.
+
+    At φ = 0 a row has gradient ±x/2 and Hessian −xxᵀ/4.
+    """
+    origin = Expansion.taylor(np.zeros(problem.potentials.likelihood_dim))
+    found = problem.potentials.expand(origin)
+    return -4.0 * found.hessian, 2.0 * found.gradient
+
+
+def _batch(problem: Problem) -> int:
+    return min(1000, max(100, problem.n_rows // 50))
+
+
+def _steps(*counts: int):
+    return lambda problem: [(count, _batch(problem)) for count in counts]
+
+
+METHODS = {
+    "laplace": Method(
+        "Laplace, weighted draws", lambda problem: [(0,), (300,), (1000,), (4000,)], run_laplace
+    ),
+    "pathfinder": Method(
+        "Pathfinder (BlackJAX)",
+        lambda problem: [(1, 25, 0), (1, 25, 1000), (4, 25, 2000)],
+        run_pathfinder,
+    ),
+    "advi": Method("ADVI, mean field (NumPyro)", _steps(1000, 5000, 25_000), run_mean_field),
+    "advi_full": Method("ADVI, full rank (NumPyro)", _steps(1000, 5000, 25_000), run_full_rank),
+    "dais": Method("surrogate DAIS (NumPyro)", _steps(1000, 5000, 20_000), run_dais),
+    "pass_glm": Method(
+        "PASS-GLM's quadratic",
+        lambda problem: [(2.0,), (4.0,), (6.0,)],
+        run_pass_glm,
+        lambda problem: "" if problem.posterior.is_logistic else "its likelihood is not logistic",
+    ),
+}
