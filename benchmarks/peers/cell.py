@@ -39,8 +39,8 @@ class Compiling:
 
 
 def run_cell(
-    problem: Problem, method: Method, budget: Any, seed: int, cache: Path, clock: Compiling
-):
+    problem: Problem, method: Method, budget: Any, seed: int, truth: Truth, clock: Compiling
+) -> dict[str, Any]:
     """Return the line of one cell; a method that fails says why in place of figures."""
     compiled, started = clock.seconds, time.process_time()
     try:

@@ -200,19 +200,15 @@ def run_rows_alone(problem: Problem, budget: tuple[int], seed: int) -> Found:
 
 
 METHODS = {
-    "uniform": Method("uniform rows", lambda problem: [(100,), (1000,), (10_000,)], run_uniform),
+    "uniform": Method(lambda problem: [(100,), (1000,), (10_000,)], run_uniform),
     "quasi_newton": Method(
-        "quasi-Newton coreset",
         lambda problem: [(m, t) for m in (100, 500) for t in (1e-2, 1e-5)],
         run_quasi_newton,
     ),
     "coreset_mcmc": Method(
-        "Coreset MCMC, tuning-free",
         lambda problem: [(m, k, 1e-3) for m in (100, 500) for k in (5000, 25_000)],
         run_coreset_mcmc,
     ),
-    "decoct": Method("decoct, with a site", lambda problem: [(0,), (10,), (100,)], run_decoct),
-    "decoct_rows": Method(
-        "decoct, rows alone", lambda problem: [(30,), (100,), (300,)], run_rows_alone
-    ),
+    "decoct": Method(lambda problem: [(0,), (10,), (100,)], run_decoct),
+    "decoct_rows": Method(lambda problem: [(30,), (100,), (300,)], run_rows_alone),
 }

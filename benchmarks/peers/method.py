@@ -47,8 +47,6 @@ class Method:
 
     Attributes
     ----------
-    title
-        For pictures and pages.
     budgets
         Problem -> budgets, from small to large; each is a tuple of numbers.
     run
@@ -57,7 +55,6 @@ class Method:
         Problem -> why the method is none for it; empty if it is one.
     """
 
-    title: str
     budgets: Callable[[Problem], Sequence[tuple[Any, ...]]]
     run: Callable[[Problem, Any, int], Found]
     unsuited: Callable[[Problem], str] = lambda problem: ""

@@ -44,8 +44,6 @@ class Posterior:
 
     Attributes
     ----------
-    title
-        For pictures and pages.
     load
         Returns the rows, column -> array; one column is "y". Its argument is the most rows wanted.
     latents
@@ -56,7 +54,6 @@ class Posterior:
         Whether y is Bernoulli with a logit that is linear in the likelihood parameters.
     """
 
-    title: str
     load: Callable[[int | None], Rows]
     latents: Callable[[], Any]
     likelihood: Callable[[Any, Rows], dist.Distribution]
@@ -330,45 +327,34 @@ def load_airports(most: int | None) -> Rows:
 GROUPED_FLIGHTS = 300_000
 
 POSTERIORS = {
-    "diamonds": Posterior(
-        "diamonds (posteriordb): normal", load_diamonds, diamonds_latents, normal_likelihood
-    ),
+    "diamonds": Posterior(load_diamonds, diamonds_latents, normal_likelihood),
     "wells": Posterior(
-        "wells (posteriordb): logistic",
         load_wells,
         lambda: normal_coefficients(6, 10.0),
         bernoulli,
         is_logistic=True,
     ),
     "flights": Posterior(
-        "flights out of New York: logistic",
         load_new_york,
         lambda: normal_coefficients(30, 2.5),
         bernoulli,
         is_logistic=True,
     ),
-    "bike_trips": Posterior(
-        "bike trips: Poisson", load_bike_trips, lambda: normal_coefficients(9, 2.5), poisson
-    ),
-    "housing": Posterior(
-        "house values: Student-t, freedom unknown", load_housing, robust_latents, student_t
-    ),
+    "bike_trips": Posterior(load_bike_trips, lambda: normal_coefficients(9, 2.5), poisson),
+    "housing": Posterior(load_housing, robust_latents, student_t),
     "horseshoe": Posterior(
-        "phishing: logistic, horseshoe prior",
         load_phishing,
         horseshoe_latents,
         bernoulli,
         is_logistic=True,
     ),
     "election88": Posterior(
-        "poll of 1988: multilevel logistic",
         lambda most: some(election88.load(), most),
         lambda: (normal_coefficients(5, 2.0), effects_of(election88.GROUPS)),
         multilevel,
         is_logistic=True,
     ),
     "airports": Posterior(
-        "flights by airport: multilevel logistic",
         load_airports,
         lambda: (normal_coefficients(6, 2.5), effects_of(AIRPORTS)),
         multilevel,

@@ -164,20 +164,17 @@ def _stochastic(counts, steps):
 
 
 METHODS = {
-    "numpyro_nuts": Method("NUTS (NumPyro)", _on_all_rows, run_numpyro),
-    "nutpie": Method("NUTS (nutpie)", _on_all_rows, run_nutpie),
+    "numpyro_nuts": Method(_on_all_rows, run_numpyro),
+    "nutpie": Method(_on_all_rows, run_nutpie),
     "hmcecs": Method(
-        "HMCECS (NumPyro)",
-        lambda problem: [(200, 300, 100), (500, 1500, 300), (1000, 6000, 1000)],
+        lambda problem: [(200, 300, 100), (500, 1500, 300), (1000, 3000, 1000)],
         run_hmcecs,
     ),
     "sgld_cv": Method(
-        "SGLD with control variates (BlackJAX)",
         _stochastic((2000, 10_000, 50_000), (0.03, 0.2)),
         run_langevin,
     ),
     "sghmc_cv": Method(
-        "SGHMC with control variates (BlackJAX)",
         _stochastic((500, 2500, 10_000), (0.05, 0.2)),
         run_hamiltonian,
     ),

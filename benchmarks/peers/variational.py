@@ -174,19 +174,15 @@ def _steps(*counts: int):
 
 
 METHODS = {
-    "laplace": Method(
-        "Laplace, weighted draws", lambda problem: [(0,), (300,), (1000,), (4000,)], run_laplace
-    ),
+    "laplace": Method(lambda problem: [(0,), (300,), (1000,), (4000,)], run_laplace),
     "pathfinder": Method(
-        "Pathfinder (BlackJAX)",
         lambda problem: [(1, 25, 0), (1, 25, 1000), (4, 25, 2000)],
         run_pathfinder,
     ),
-    "advi": Method("ADVI, mean field (NumPyro)", _steps(1000, 5000, 25_000), run_mean_field),
-    "advi_full": Method("ADVI, full rank (NumPyro)", _steps(1000, 5000, 25_000), run_full_rank),
-    "dais": Method("surrogate DAIS (NumPyro)", _steps(1000, 5000, 20_000), run_dais),
+    "advi": Method(_steps(1000, 5000, 25_000), run_mean_field),
+    "advi_full": Method(_steps(1000, 5000, 25_000), run_full_rank),
+    "dais": Method(_steps(1000, 5000, 20_000), run_dais),
     "pass_glm": Method(
-        "PASS-GLM's quadratic",
         lambda problem: [(2.0,), (4.0,), (6.0,)],
         run_pass_glm,
         lambda problem: "" if problem.posterior.is_logistic else "its likelihood is not logistic",
