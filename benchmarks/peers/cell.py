@@ -98,6 +98,7 @@ def main() -> None:
     parser.add_argument("--until", type=float, default=inf, help="begin no budget after this time")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
+    jax.config.update("jax_enable_x64", True)
     problem = Problem(options.posterior, QUICK_ROWS if options.quick else None)
     if options.method == "truth":
         run_chain(problem, options.chain, options.cache, QUICK_EFFORT if options.quick else None)

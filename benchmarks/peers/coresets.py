@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import decoct
-from benchmarks.peers.method import CHAINS, WARMUP, Found, Method, draw_weighted
+from benchmarks.peers.method import CHAINS, WARMUP, Found, Method, draw_weighted, draws_from
 from benchmarks.peers.posteriors import Problem
 from decoct.constructions import IteratedHilbert
 from decoct.samplers import Automatic
@@ -188,7 +188,8 @@ def run_decoct(problem: Problem, budget: tuple[int], seed: int, site: bool = Tru
     coreset = decoct.build(
         problem.bridge, problem.bridge.rows, size=budget[0], seed=seed, method=method
     )
-    drawn = coreset.sample(problem.draws // CHAINS, CHAINS, seed=seed, warmup=WARMUP)
+    count = draws_from(problem, coreset.size)
+    drawn = coreset.sample(count, CHAINS, seed=seed, warmup=WARMUP)
     z = drawn["unconstrained_posterior"]["z"].to_numpy().reshape(-1, problem.dim)
     steps = float(drawn["sample_stats"]["n_steps"].mean()) * (len(z) + CHAINS * WARMUP)
     return Found(z, coreset.report.evaluations + steps * coreset.size)

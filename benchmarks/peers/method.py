@@ -22,6 +22,9 @@ from decoct.samplers.base import WeightedDensity
 CHAINS, WARMUP = 4, 500
 """Of decoct's NUTS on weighted rows."""
 
+EVALUATED = 2_000_000
+"""Rows times draws from which on fewer draws are made, 2,000 at least."""
+
 
 class Found(NamedTuple):
     """Draws of a method.
@@ -60,6 +63,11 @@ class Method:
     unsuited: Callable[[Problem], str] = lambda problem: ""
 
 
+def draws_from(problem: Problem, size: int) -> int:
+    """Return how many draws a chain makes from so many rows."""
+    return min(problem.draws, max(2000, EVALUATED // max(1, size))) // CHAINS
+
+
 def draw_weighted(
     problem: Problem,
     indices: np.ndarray,
@@ -75,6 +83,7 @@ def draw_weighted(
     encoded = problem.bridge.encode(rows, indices)
     density = WeightedDensity.of(problem.bridge, encoded, weights, site=site)
     sampler = NUTS(chains=CHAINS, warmup=WARMUP)
-    drawn = sampler.sample(jax.random.key(seed), density, problem.draws // CHAINS)
-    steps = CHAINS * (problem.draws // CHAINS + WARMUP) * float(drawn.info["n_steps"].mean())
+    count = draws_from(problem, len(indices))
+    drawn = sampler.sample(jax.random.key(seed), density, count)
+    steps = CHAINS * (count + WARMUP) * float(drawn.info["n_steps"].mean())
     return Found(drawn.flat, steps * len(indices))

@@ -90,10 +90,12 @@ def number(value: float, floor: float = 0.0) -> str:
     return f"{mark}{mantissa}e{int(power)}"
 
 
-def first_to_reach(cells: Sequence[Cell], level: float, figures: Sequence[str]) -> Cell | None:
-    """Return the cell with the fewest evaluations whose figures are all at most a level."""
+def first_to_reach(
+    cells: Sequence[Cell], level: float, figures: Sequence[str], cost: str = "evaluations"
+) -> Cell | None:
+    """Return the cell of the least cost whose figures are all at most a level."""
     there = [c for c in cells if not c.failed and all(c[f] <= level for f in figures)]
-    return min(there, key=lambda cell: cell.evaluations, default=None)
+    return min(there, key=lambda cell: cell[cost], default=None)
 
 
 def of_method(cells: Sequence[Cell], *methods: str) -> list[Cell]:
@@ -124,62 +126,77 @@ def table_of(cells: Sequence[Cell]) -> list[str]:
     return lines
 
 
-def claims(cells: Sequence[Cell], names: Sequence[str], figures: Sequence[str]) -> list[str]:
-    """Return, for tables of `LARGE` rows, who needs the fewest evaluations at every level."""
+def claims(
+    cells: Sequence[Cell], names: Sequence[str], figures: Sequence[str], cost: str
+) -> list[str]:
+    """Return who reaches every level at the least cost, a line a posterior and level."""
     lines = []
     for name in names:
         here = [cell for cell in cells if cell.posterior == name]
         for level in LEVELS:
-            ours = first_to_reach(of_method(here, *OURS), level, figures)
-            peers = [m for m in TITLES if m not in OURS]
-            firsts = [first_to_reach(of_method(here, m), level, figures) for m in peers]
-            found = sorted((one for one in firsts if one), key=lambda one: one.evaluations)
-            lines.append(
-                f"| {HEADINGS[name]} | {level:g} | {_cost(ours)} | {_fewer(ours, found)} |"
-            )
+            reach = [
+                first_to_reach(of_method(here, *methods), level, figures, cost)
+                for methods in (OURS, *((m,) for m in TITLES if m not in OURS))
+            ]
+            ours, peers = reach[0], [one for one in reach[1:] if one]
+            peers.sort(key=lambda one: one[cost])
+            columns = [HEADINGS[name], f"{level:g}", _cost(ours, cost), _less(ours, peers, cost)]
+            lines.append(f"| {' | '.join(columns)} |")
     return lines
 
 
-def _cost(cell: Cell | None) -> str:
-    return f"{number(cell.evaluations / cell.n_rows)} N" if cell else "not reached"
+def _cost(cell: Cell | None, cost: str) -> str:
+    if cell is None:
+        return "not reached"
+    if cost == "evaluations":
+        return f"{number(cell.evaluations / cell.n_rows)} N"
+    return f"{number(cell[cost])} s"
 
 
-def _fewer(ours: Cell | None, peers: Sequence[Cell]) -> str:
-    before = [p for p in peers if ours is None or p.evaluations < ours.evaluations]
+def _less(ours: Cell | None, peers: Sequence[Cell], cost: str) -> str:
+    before = [p for p in peers if ours is None or p[cost] < ours[cost]]
     if before:
-        return "; ".join(f"{one.title}: {_cost(one)}" for one in before)
-    return f"**none**; next {peers[0].title}: {_cost(peers[0])}" if peers else "**none**"
+        return "; ".join(f"{one.title}: {_cost(one, cost)}" for one in before)
+    if ours is None:
+        return "none reached it"
+    return f"**none**; next {peers[0].title}: {_cost(peers[0], cost)}" if peers else "**none**"
 
 
-def verdict(lines: Sequence[str]) -> str:
+def verdict(lines: Sequence[str], what: str) -> str:
     """Return the answer to the question of the section in one sentence."""
     won = sum("**none**" in line for line in lines)
-    if won == len(lines):
-        return "decoct has the fewest evaluations at every level on every table of that size: yes."
-    return (
-        "decoct has the fewest evaluations at every level on every table of that size: no. "
-        f"It has them at {won} of {len(lines)}."
-    )
+    answer = "yes" if won == len(lines) else f"no, at {won} of {len(lines)}"
+    return f"Does decoct take the {what} at every level on every such table? **{answer}**."
+
+
+QUESTIONS = (
+    ("Means to so many sd, evaluations.", ["mean_rms"], "evaluations", "fewest evaluations"),
+    (
+        "Means, and sds relative, both to that, evaluations.",
+        ["mean_rms", "sd_rms"],
+        "evaluations",
+        "fewest evaluations",
+    ),
+    (
+        "Means, and sds relative, both to that, seconds.",
+        ["mean_rms", "sd_rms"],
+        "cpu_seconds",
+        "least processor time",
+    ),
+)
+"""Heading, figures, cost and what is asked."""
 
 
 def large_tables(cells: Sequence[Cell]) -> list[str]:
-    """Return the section that asks who needs the fewest evaluations on large tables."""
+    """Return the section that asks who costs least on large tables."""
     large = {c.posterior for c in cells if c.line["n_rows"] and c.n_rows >= LARGE}
     names = [name for name in HEADINGS if name in large]
-    lines = [f"## The fewest evaluations, tables of {LARGE:,} rows and more", ""]
-    asked = {
-        "Means to so many sd": ["mean_rms"],
-        "Means, and sds relative, both to that": ["mean_rms", "sd_rms"],
-    }
-    for question, figures in asked.items():
-        found = claims(cells, names, figures)
-        lines += [f"**{question}.** {verdict(found)}", ""]
-        lines += [
-            "| posterior | level | decoct | peers with fewer |",
-            "|---|---|---|---|",
-            *found,
-            "",
-        ]
+    lines = [f"## Who costs least on tables of {LARGE:,} rows and more", ""]
+    for heading, figures, cost, what in QUESTIONS:
+        found = claims(cells, names, figures, cost)
+        lines += [f"**{heading}** {verdict(found, what)}", ""]
+        head = ["| posterior | level | decoct | peers with less |", "|---|---|---|---|"]
+        lines += [*head, *found, ""]
     return lines
 
 

@@ -2,7 +2,7 @@
 
 `Problem` makes of these a NumPyro model, with subsampling if asked, decoct's model of it
 (`decoct.from_numpyro`), and JAX functions of the flat unconstrained parameters for everybody else.
-All is in float64.
+JAX must be in float64.
 """
 
 from __future__ import annotations
@@ -29,8 +29,6 @@ from decoct.demo.flights import FORMULA, load_flights
 from decoct.models.parameters import ParameterSpace
 from decoct.passes.potentials import Potentials
 from decoct.stats.divergences import Gaussian
-
-jax.config.update("jax_enable_x64", True)
 
 BLOCK = 4096
 """Rows evaluated at once: their intermediate values stay in the caches."""

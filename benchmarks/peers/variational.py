@@ -30,8 +30,9 @@ ITERATIONS = 200
 RATE = 0.02
 """First step size of Adam; the last one is a hundredth of it."""
 
-SURROGATE_ROWS, HMC_STEPS = 200, 8
-"""Of surrogate DAIS: rows of the surrogate likelihood, and leapfrog steps on it."""
+SURROGATE_ROWS, HMC_STEPS, DAIS_DRAWS = 200, 8, 2000
+"""Of surrogate DAIS: rows of the surrogate likelihood, leapfrog steps on it, and draws, each of which
+takes these steps."""
 
 
 def run_laplace(problem: Problem, budget: tuple[int], seed: int) -> Found:
@@ -106,8 +107,9 @@ def _run_svi(problem: Problem, guide, budget, seed, draw_cost: int = 0) -> Found
     rows = {k: jnp.asarray(v) for k, v in problem.rows.items()}
     found = svi.run(jax.random.key(seed), steps, progress_bar=False, **rows)
     key = jax.random.key(seed + 1)
-    samples = made.sample_posterior(key, found.params, sample_shape=(problem.draws,))
-    return Found(problem.flat(samples), steps * (size + draw_cost) + problem.draws * draw_cost)
+    draws = DAIS_DRAWS if draw_cost else problem.draws
+    samples = made.sample_posterior(key, found.params, sample_shape=(draws,))
+    return Found(problem.flat(samples), steps * (size + draw_cost) + draws * draw_cost)
 
 
 def run_dais(problem: Problem, budget: tuple[int, int], seed: int) -> Found:
