@@ -95,12 +95,7 @@ class Run:
         options += ["--limit", str(self.limit), "--until", str(self.until)]
         options += ["--quick"] if self.quick else []
         # what one method compiles must not be there for the next
-        own = {
-            **os.environ,
-            "DECOCT_COMPILATION_CACHE": "0",
-            "XLA_FLAGS": "",
-            "OMP_NUM_THREADS": "1",
-        }
+        own = {**os.environ, "DECOCT_COMPILATION_CACHE": "0"}
         pipe = subprocess.PIPE
         return subprocess.Popen(
             [*module, *arguments, *options], env=own, stdout=pipe, stderr=pipe, text=True
@@ -111,7 +106,7 @@ class Run:
         child = self.start(core, posterior, "truth", "--chain", str(chain))
         _, errors = child.communicate()
         if child.returncode:
-            sys.exit(f"The truth of {posterior} was not reached: {last_of(errors)}")
+            raise RuntimeError(f"The truth of {posterior} was not reached: {last_of(errors)}")
 
     def run_method(self, core: int, posterior: str, method: str) -> None:
         """Run a method's budgets that are not done; that a process died is a result too."""
@@ -126,7 +121,7 @@ class Run:
             show(line)
         errors = child.stderr.read()
         status = child.wait()
-        if status:
+        if status not in (0, -signal.SIGTERM):
             number = next(n for n in range(len(done) + 1) if n not in done)
             reason = f"the process ended with {status}: {last_of(errors)}"
             if status == -signal.SIGPROF:

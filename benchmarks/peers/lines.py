@@ -33,7 +33,7 @@ HEADINGS = {
     "flights": "Flights out of New York: logistic",
     "bike_trips": "Bike trips: Poisson",
     "housing": "House values: Student-t",
-    "horseshoe": "Phishing: logistic, horseshoe prior",
+    "horseshoe": "HIGGS: logistic, horseshoe prior",
     "election88": "Poll of 1988: multilevel logistic",
     "airports": "Flights by airport: multilevel logistic",
 }

@@ -283,17 +283,16 @@ def student_t(found: Any, rows: Rows) -> dist.Distribution:
     return dist.StudentT(freedom, rows["x"] @ beta, sigma)
 
 
-def load_phishing(most: int | None) -> Rows:
-    table = archive("phishing_full")
-    x = np.column_stack([table["X"].astype(np.float64), np.ones(len(table["X"]))])
-    return some({"x": x, "y": (table["y"] > 0).astype(np.int64)}, most)
+def load_higgs(most: int | None) -> Rows:
+    table = archive("higgs_7500")
+    return some({"x": standardised(table["X"]), "y": (table["y"] > 0).astype(np.int64)}, most)
 
 
 def horseshoe_latents() -> Any:
     """β_j = τ λ_j u_j with half-Cauchy scales (Carvalho, Polson & Scott 2010), non-centred."""
     tau = numpyro.sample("tau", dist.HalfCauchy(1.0))
-    local = numpyro.sample("local", dist.HalfCauchy(1.0).expand([68]).to_event(1))
-    unit = numpyro.sample("unit", dist.Normal(0.0, 1.0).expand([68]).to_event(1))
+    local = numpyro.sample("local", dist.HalfCauchy(1.0).expand([28]).to_event(1))
+    unit = numpyro.sample("unit", dist.Normal(0.0, 1.0).expand([28]).to_event(1))
     intercept = numpyro.sample("intercept", dist.Normal(0.0, 2.5))
     return jnp.concatenate([tau * local * unit, intercept[None]])
 
@@ -341,7 +340,7 @@ POSTERIORS = {
     "bike_trips": Posterior(load_bike_trips, lambda: normal_coefficients(9, 2.5), poisson),
     "housing": Posterior(load_housing, robust_latents, student_t),
     "horseshoe": Posterior(
-        load_phishing,
+        load_higgs,
         horseshoe_latents,
         bernoulli,
         is_logistic=True,

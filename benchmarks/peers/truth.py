@@ -28,18 +28,19 @@ CHAINS = 2
 
 
 class Effort(NamedTuple):
-    """Steps of a chain, whether it adapts a full mass matrix, and what makes the pilot."""
+    """Steps of a chain, whether it adapts a mass matrix, what makes the pilot, and the target."""
 
     warmup: int = 1000
     draws: int = 10_000
     adapts: bool = True
     pilot: str = "laplace"
+    target: float = 0.8
 
 
 EFFORTS = {
     "flights": Effort(150, 1000, False),
-    "airports": Effort(150, 800, False, "decoct"),
-    "horseshoe": Effort(400, 2000, True, "decoct"),
+    "airports": Effort(100, 500, False, "decoct"),
+    "horseshoe": Effort(400, 1000, True, "none", 0.95),
     "election88": Effort(300, 2500, False, "decoct"),
 }
 """Where steps are expensive."""
@@ -77,8 +78,9 @@ def run_chain(problem: Problem, chain: int, cache: Path, effort: Effort | None =
     factor, mean = jnp.asarray(np.linalg.cholesky(pilot.cov)), jnp.asarray(pilot.mean)
     kernel = NUTS(
         potential_fn=lambda u: -problem.log_density(mean + factor @ u),
-        dense_mass=effort.adapts,
+        dense_mass=effort.adapts and effort.pilot != "none",
         adapt_mass_matrix=effort.adapts,
+        target_accept_prob=effort.target,
     )
     steps = {"num_warmup": effort.warmup, "num_samples": effort.draws}
     mcmc = MCMC(kernel, **steps, progress_bar=False)
@@ -96,6 +98,8 @@ def run_chain(problem: Problem, chain: int, cache: Path, effort: Effort | None =
 
 def _pilot(problem: Problem, effort: Effort, cache: Path) -> Gaussian:
     """Return the normal distribution in whose coordinates chains run; decoct's is kept."""
+    if effort.pilot == "none":
+        return Gaussian(problem.start, np.eye(problem.dim))
     if effort.pilot == "laplace":
         return problem.find_mode()[0]
     file = cache / f"{problem.name}_pilot.npz"

@@ -31,8 +31,8 @@ RATE = 0.02
 """First step size of Adam; the last one is a hundredth of it."""
 
 SURROGATE_ROWS, HMC_STEPS, DAIS_DRAWS = 200, 8, 2000
-"""Of surrogate DAIS: rows of the surrogate likelihood, leapfrog steps on it, and draws, each of which
-takes these steps."""
+"""Of surrogate DAIS: rows of the surrogate likelihood, leapfrog steps on it, and draws, each of
+which takes these steps."""
 
 
 def run_laplace(problem: Problem, budget: tuple[int], seed: int) -> Found:
