@@ -29,12 +29,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from decoct.bridges.index_bounds import check_indices
 from decoct.bridges.likelihood_params import LikelihoodParams
 from decoct.bridges.per_row_latents import check_latents
 from decoct.data.base import Columns, Rows
 from decoct.errors import ModelError, RequestError
 from decoct.models.base import AbstractModel, EncodedColumns, Params, RawRows
+from decoct.models.index_bounds import check_indices
 from decoct.models.parameters import ParameterSpace
 from decoct.models.site import GaussianSite
 from decoct.models.validation import column, numeric_columns

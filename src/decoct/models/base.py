@@ -206,6 +206,8 @@ class Model(AbstractModel):
     ModelError
         ``init`` holds something else than numbers, or ``columns`` is not a list of names; later,
         ``log_likelihood`` asks for a column that it does not name, or mixes rows.
+    RowsError
+        At a build, a group number lies outside its array, which JAX would clamp.
 
     Examples
     --------
@@ -268,6 +270,18 @@ class Model(AbstractModel):
 
     def log_prior(self, params: Params) -> Float[Array, ""]:
         return jnp.asarray(self._log_prior(params), dtype=jnp.float64)
+
+    def check(self, rows: Rows) -> None:
+        """Refuse group numbers outside their array; a pass, where there are any."""
+        self.check_rows(rows)
+
+    def check_rows(self, rows: Rows) -> None:
+        """Refuse group numbers outside their array, which JAX would clamp."""
+        from decoct.models.index_bounds import check_indices, has_indices
+
+        example = self.encode(rows.take(np.zeros(1, dtype=np.int64), self._columns))
+        if has_indices(self, self._init, example):
+            check_indices(self, self._init, rows, self._columns)
 
     def to_dict(self) -> dict[str, Any]:
         if self._columns is None:

@@ -87,6 +87,10 @@ class Curvature(NamedTuple):
         bent = ((delta @ self.hessian) * delta).sum(axis=1)
         return self.value + delta @ self.gradient + 0.5 * bent
 
+    def scaled(self, factor: float) -> Curvature:
+        """Return those of a multiple of the sum."""
+        return Curvature(factor * self.value, factor * self.gradient, factor * self.hessian)
+
 
 def _curvature(partial: Partial) -> Curvature:
     value, gradient, hessian = partial.rounded()

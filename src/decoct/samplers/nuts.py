@@ -34,9 +34,8 @@ parameters the matrix is all but singular, and every trajectory runs into the de
 SHORT_RUNS, SHORT_STEPS = 3, 100
 """Runs that learn the units of a multilevel posterior, and their steps."""
 
-AFTER_RUNS, AFTER_DRAWS = 200, 100
-"""Most warm-up steps in such units, which leave nothing but a step size to learn: after these runs,
-and after draws that are given."""
+IN_UNITS = 100
+"""Most warm-up steps in such units, which leave nothing but a step size to learn."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ class NUTS:
     chains
         Number of chains.
     warmup
-        Adaptation steps per chain, thrown away; at most `AFTER_RUNS` with likelihood parameters.
+        Adaptation steps per chain, thrown away; at most `IN_UNITS` with likelihood parameters.
     target_acceptance
         Mean acceptance probability aimed at.
     dense_mass
@@ -108,8 +107,7 @@ class NUTS:
         is_learnt = isinstance(space, Units) and space.centring is not None
         stages = plan_stages(self.warmup)
         if is_learnt:
-            most = AFTER_RUNS if density.draws is None else AFTER_DRAWS
-            stages = step_sizes_only(min(most, self.warmup))
+            stages = step_sizes_only(min(IN_UNITS, self.warmup))
         states, adapted, _ = self._adapt(warm_key, space, starts, stages, is_dense)
         if is_learnt:
             adapted = adapted.pooled()
