@@ -1,7 +1,6 @@
 """The code blocks of the pages on samplers, multilevel models and bridges, run as they stand.
 
-Only, on the bridges' pages, builds take fewer draws than for a reader, of Laplace approximations,
-and so do samplers.
+Only, on the bridges' pages, builds take fewer draws than for a reader, and so do samplers.
 """
 
 import dataclasses
@@ -39,15 +38,14 @@ def run(page, monkeypatch, folder):
 
 
 def do_less(monkeypatch):
-    """Let builds draw from Laplace approximations, and ``coreset.sample`` two chains of 800."""
+    """Let builds take 300 draws, and ``coreset.sample`` two chains of 800."""
     sample = decoct.Coreset.sample
 
     def short(self, draws, chains, *, sampler):
         return sample(self, 800, 2, sampler=dataclasses.replace(sampler, warmup=500))
 
     method = decoct.constructions.IteratedHilbert(draws=300, pool=500, max_rounds=2)
-    laplace = decoct.samplers.Laplace(judge=False)
-    build = functools.partial(decoct.build, method=method, sampler=laplace)
+    build = functools.partial(decoct.build, method=method)
     monkeypatch.setattr(decoct, "build", build)
     monkeypatch.setattr(decoct.Coreset, "sample", short)
 

@@ -63,10 +63,12 @@ def kept_by_group(coreset: Coreset, rows: Rows | Any, group: str, *, title: str 
         )
     with closing(table.chunks(columns=[group])) as chunks:
         counts = [_counted(chunk.columns[group], group) for chunk in chunks]
-    sizes = pd.concat(counts).groupby(level=0).sum()
-    names = table.take(coreset.indices, [group])[group]
-    weights = pd.Series(coreset.weights).groupby(names).sum().reindex(sizes.index, fill_value=0.0)
-    has_rows = weights.to_numpy() > 0.0
+    found: Any = pd.concat(counts).groupby(level=0).sum()
+    names, sizes = found.index, found.to_numpy()
+    of_rows = table.take(coreset.indices, [group])[group]
+    weights: Any = pd.Series(coreset.weights).groupby(of_rows).sum()
+    weights = weights.reindex(names, fill_value=0.0).to_numpy()
+    has_rows = weights > 0.0
     picture = figure(10.0, 5.0)
     axes = picture.add_subplot()
     axes.plot(
@@ -77,8 +79,8 @@ def kept_by_group(coreset: Coreset, rows: Rows | Any, group: str, *, title: str 
         sizes[has_rows], weights[has_rows], "o", color=COLOURS[1],
         label=f"{has_rows.sum():,} groups with rows in the coreset",
     )  # fmt: skip
-    for name in weights[has_rows].nlargest(NAMED).index:
-        axes.annotate(str(name), (sizes[name], weights[name]), (5, 3), textcoords="offset points")
+    for at in np.argsort(-weights, kind="stable")[: min(NAMED, has_rows.sum())]:
+        axes.annotate(str(names[at]), (sizes[at], weights[at]), (5, 3), textcoords="offset points")
     axes.set_xscale("log")
     title = title or f"{coreset.size:,} rows kept, by {group}"
     style_axes(axes, title, "rows of the group in the table", "rows stood for by kept ones")

@@ -87,6 +87,9 @@ TOLERABLE, TOLERABLE_A_PARAMETER = 1e-5, 2e-6
 """½Var in nats of totals from a sample of rows above which all rows are evaluated; nats a parameter
 for multilevel models, where each row that is kept corrects about one effect."""
 
+ROWS_A_PARAMETER = 32
+"""Rows a parameter that stand for those of a large table in multilevel models."""
+
 CERTIFYING_DRAWS = 500
 """Draws of a coreset with a site at which its KL is measured."""
 
@@ -398,7 +401,10 @@ class IteratedHilbert:
 
     def sampled_rows(self, problem: Problem) -> int:
         """Return how many rows of a large table stand for the remainders of all, twice."""
-        return max(ROWS // 2, 4 * self.effort_for(problem, None)[1])
+        rows = max(ROWS // 2, 4 * self.effort_for(problem, None)[1])
+        if problem.potentials.has_likelihood_params:
+            return max(rows, ROWS_A_PARAMETER * problem.likelihood_dim)
+        return rows
 
     def _expanded_again(
         self,
