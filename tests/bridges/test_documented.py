@@ -1,4 +1,4 @@
-"""The code blocks of the pages on samplers, multilevel models and bridges, run as they stand.
+"""The code blocks of the pages on samplers, predictions, multilevel models and bridges, run.
 
 Only, on the bridges' pages, builds take fewer draws than for a reader, and so do samplers.
 """
@@ -137,6 +137,19 @@ def test_samplers(monkeypatch, tmp_path):
         assert difference == pytest.approx(same, rel=1e-10, abs=1e-8)
     assert -0.7 < names["per_row"] < -0.4
     assert not jax.config.read("jax_enable_x64")
+
+
+def test_predicting(monkeypatch, tmp_path):
+    names, blocks = run("predicting.md", monkeypatch, tmp_path)
+    assert blocks == 3
+    rates, counts = names["rates"], names["counts"]
+    wanted = np.exp([1.0, 1.0 + 0.05 * 25.0 + 0.3])
+    assert (np.abs(rates["mean"] - wanted) < 4.0 * rates["sd"]).all()
+    assert (counts["sd"] > 5.0 * rates["sd"]).all()
+    assert names["total"] == pytest.approx(rates["mean"].sum(), rel=1e-12)
+    own = decoct.build(names["model"], names["bikes"], size=5)
+    found = own.predict(names["new"], np.array([[0.0, 2.0], [0.0, 2.0]]), kind="response")
+    assert (np.abs(found["mean"] - [0.0, 50.0]) < 5.0).all()
 
 
 def test_stan(monkeypatch, tmp_path):

@@ -39,8 +39,9 @@ def wanted(late, new, posterior):
 def test_lines_go_to_stdout_as_csv(decoct, late, new, posterior, wanted):
     result = decoct("predict", late, new, "--posterior", posterior)
     assert (result.code, result.err) == (0, "")
-    lines = pd.read_csv(io.StringIO(result.out), float_precision="round_trip")
-    pd.testing.assert_frame_equal(lines, wanted(), check_exact=True)
+    heading, *lines = result.out.splitlines()
+    assert heading == "mean,sd,q5,q50,q95"
+    np.testing.assert_array_equal([[float(x) for x in one.split(",")] for one in lines], wanted())
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv"])
