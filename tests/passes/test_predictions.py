@@ -353,6 +353,17 @@ def test_a_model_of_functions_predicts_from_likelihood_parameters():
     np.testing.assert_allclose(found, summary(shifted), rtol=1e-12)
 
 
+def test_a_group_that_the_model_does_not_have_is_refused(tmp_path):
+    """JAX would answer with its last group, without a word."""
+    one = kept(multilevel(predict=expected_of_group), GROUPED)
+    new = pd.DataFrame({"group": np.arange(400) % GROUPS})
+    new.loc[301, "group"] = GROUPS
+    new.to_parquet(tmp_path / "new.parquet")
+    for rows in (new, tmp_path):
+        with pytest.raises(decoct.RowsError, match="outside an array in row 301"):
+            one.predict_chunks(rows, RNG.normal(size=(10, 5)))
+
+
 @pytest.mark.parametrize("columns", [None, ("group", "y")])
 def test_a_column_that_predict_asks_for_and_is_not_there(columns):
     def predict(phi, rows):

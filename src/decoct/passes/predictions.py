@@ -29,7 +29,8 @@ from decoct.data.encoded import EncodedRows, encoded
 from decoct.data.progress_rows import counted_rows
 from decoct.data.tables import rows as as_rows
 from decoct.errors import BadValueError, ModelError, RequestError, RowsError
-from decoct.models.base import AbstractModel, EncodedColumns, RawRows
+from decoct.models.base import AbstractModel, EncodedColumns, Params, RawRows
+from decoct.models.index_bounds import check_indices, has_indices
 from decoct.models.parameters import ParameterSpace
 from decoct.passes.chunk_sums import pad
 from decoct.passes.potentials import chunk_rows, to_likelihood
@@ -114,8 +115,10 @@ class Predictive:
         if columns is None:
             columns = tuple(name for name in known if name in rows.columns)
         counted_rows(rows)
-        table = encoded(rows, _NewRows(self.model, columns or rows.columns[:1]))
+        encoder = _NewRows(self.model, columns or rows.columns[:1])
+        table = encoded(rows, encoder)
         _check_widths(table.take_raw([0]), known)
+        self._check_groups(encoder, table)
         return self._walk(table)
 
     @float64
@@ -131,6 +134,13 @@ class Predictive:
             )
         if self.kind == "response":
             self._simulated(np.zeros(shape), two, 0)
+
+    @float64
+    def _check_groups(self, encoder: Any, table: EncodedRows) -> None:
+        """Refuse numbers of groups that the model does not have, in a pass where it has groups."""
+        phi = jax.tree.map(np.asarray, self.space.unflatten(jnp.asarray(self.draws[0])))
+        if has_indices(encoder, phi, table.take([0])):
+            check_indices(encoder, phi, table.raw, encoder.columns)
 
     def _walk(self, table: EncodedRows) -> Generator[pd.DataFrame, None, None]:
         size = self._piece_rows
@@ -192,15 +202,17 @@ class Predictive:
         return values
 
 
-@dataclass(frozen=True)
-class _NewRows:
-    """The encoding of rows without their response."""
+class _NewRows(eqx.Module):
+    """Rows without their response: how they are encoded, and what is evaluated of each."""
 
     model: AbstractModel
-    columns: tuple[str, ...]
+    columns: tuple[str, ...] = eqx.field(static=True)
 
     def encode(self, rows: RawRows, start: int | np.ndarray = 0) -> EncodedColumns:
         return self.model.encode_explanatory(rows, start)
+
+    def potentials(self, phi: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
+        return self.model.predict(phi, rows)
 
 
 @eqx.filter_jit
