@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         RowsError,
         ShortBuildWarning,
     )
+    from decoct.evaluation.loo import loo
     from decoct.loading import load
     from decoct.models.base import Model
     from decoct.plots.page import write_report
@@ -65,6 +66,7 @@ __all__ = [
     "kl_gaussian",
     "laplace",
     "load",
+    "loo",
     "merge",
     "mixture",
     "models",
@@ -108,6 +110,7 @@ __getattr__, __dir__ = lazy_names(
         "kl_gaussian": "stats",
         "laplace": "samplers",
         "load": "loading",
+        "loo": "evaluation.loo",
         "merge": "streams.merge",
         "mixture": "",
         "models": "",

@@ -195,6 +195,10 @@ class Coreset:
         ------
         RequestError
             No rows, or the kept ones, are given; or they are too many to hold.
+
+        See Also
+        --------
+        decoct.loo : Leave-one-out of all rows of a table of any size, which holds none of this.
         """
         from decoct.samplers.pointwise import log_likelihood
 

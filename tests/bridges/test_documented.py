@@ -1,4 +1,4 @@
-"""The code blocks of the pages on samplers, predictions, multilevel models and bridges, run.
+"""The code blocks of the pages on samplers, predictions, LOO, multilevel models and bridges, run.
 
 Only, on the bridges' pages, builds take fewer draws than for a reader, and so do samplers.
 """
@@ -150,6 +150,17 @@ def test_predicting(monkeypatch, tmp_path):
     own = decoct.build(names["model"], names["bikes"], size=5)
     found = own.predict(names["new"], np.array([[0.0, 2.0], [0.0, 2.0]]), kind="response")
     assert (np.abs(found["mean"] - [0.0, 50.0]) < 5.0).all()
+
+
+@pytest.mark.filterwarnings("ignore:The inplace keyword")  # of pandas, in ArviZ
+def test_loo(monkeypatch, tmp_path):
+    names, blocks = run("loo.md", monkeypatch, tmp_path)
+    assert blocks == 2
+    found = names["found"]
+    assert found["Student-t"].elpd > found["normal"].elpd + 1000.0
+    assert not found["Student-t"].warning
+    away = names["some"].elpd - found["Student-t"].elpd
+    assert abs(away) < 4.0 * names["some"].subsampling_se
 
 
 def test_stan(monkeypatch, tmp_path):

@@ -270,6 +270,13 @@ class Potentials:
         totals, value, gradient, hessian = partial.rounded()
         return totals, Curvature(float(value), gradient, hessian), partial.reservoirs
 
+    def by_row(self, at: Float[np.ndarray, "S d"], statistic: Any) -> tuple[np.ndarray, ...]:
+        """Return a `by_row.RowStatistic` of every row at the draws, (N,) each, in one pass."""
+        from decoct.passes.by_row import ByRowOf
+
+        fn = ByRowOf(self.model, self.likelihood_space, statistic)
+        return self._walk(fn, self._embedding(at)).joined()
+
     @float64
     def remainder_deviations(
         self, rows: Columns, at: Expansion, draws: Float[np.ndarray, "S d"]
