@@ -32,7 +32,7 @@ def table_of(coreset: Coreset, rows: Rows | Any, progress: bool | None) -> Rows:
     if source.n_rows != coreset.n_rows:
         raise CoresetFileError(
             f"The coreset was built from {coreset.n_rows} rows and this table has "
-            f"{source.n_rows}; check it against the table it came from."
+            f"{source.n_rows}; give the table it came from."
         )
     return source
 

@@ -336,9 +336,10 @@ class Model(AbstractModel):
 
     def check_rows(self, rows: Rows) -> None:
         """Refuse group numbers outside their array, which JAX would clamp."""
+        from decoct.data.encoded import encoded
         from decoct.models.index_bounds import check_indices, has_indices
 
-        example = self.encode(rows.take(np.zeros(1, dtype=np.int64), self._columns))
+        example = encoded(rows, self).take(np.zeros(1, dtype=np.int64))
         if has_indices(self, self._init, example):
             check_indices(self, self._init, rows, self._columns)
 

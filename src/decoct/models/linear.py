@@ -71,10 +71,6 @@ class LinearRegression(AbstractRegression, AbstractConjugate):
         noise = self._known_noise()
         return -0.5 * ((rows["y"] - predictor) / noise) ** 2 - jnp.log(noise) - HALF_LOG_2PI
 
-    def predict(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
-        """Return x_n·β."""
-        return rows["x"] @ params["beta"]
-
     def simulate(
         self,
         rng: np.random.Generator,

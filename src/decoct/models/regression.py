@@ -131,6 +131,10 @@ class AbstractRegression(AbstractModel):
         """Return f_n at x_n·β, in nats."""
         return self.log_likelihood_at(rows["x"] @ params["beta"], rows)
 
+    def predict(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
+        """Return x_n·β: the mean, and of Student-t with ν ≤ 1 the median."""
+        return rows["x"] @ params["beta"]
+
     def design_matrix(self, rows: Mapping[str, Array]) -> Float[Array, "n d"] | None:
         """Return x."""
         return rows["x"]

@@ -110,10 +110,6 @@ class StudentTRegression(AbstractRegression):
         peak = log_gamma_half_step(0.5 * nu) - 0.5 * jnp.log(math.pi * nu)
         return peak - log_scale - 0.5 * (nu + 1.0) * log_one_plus_square(u)
 
-    def predict(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
-        """Return x_n·β, the median, and for ν > 1 the mean."""
-        return rows["x"] @ params["beta"]
-
     def simulate(
         self,
         rng: np.random.Generator,

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from decoct.certificates.table import table_of
 from decoct.coreset import Coreset
 from decoct.data.base import Rows
-from decoct.data.tables import rows as as_rows
-from decoct.errors import CoresetFileError, RequestError
+from decoct.errors import RequestError
 from decoct.plots.style import COLOURS, GREY, figure, style_axes
 
 NAMED = 5
@@ -55,12 +55,7 @@ def kept_by_group(coreset: Coreset, rows: Rows | Any, group: str, *, title: str 
     >>> decoct.plots.kept_by_group(coreset, rows, "g").axes[0].get_xlabel()
     'rows of the group in the table'
     """
-    table = as_rows(rows)
-    if table.n_rows != coreset.n_rows:
-        raise CoresetFileError(
-            f"The coreset was built from {coreset.n_rows} rows and this table has {table.n_rows}; "
-            "draw it over the table it came from."
-        )
+    table = table_of(coreset, rows, progress=None)
     with closing(table.chunks(columns=[group])) as chunks:
         counts = [_counted(chunk.columns[group], group) for chunk in chunks]
     found: Any = pd.concat(counts).groupby(level=0).sum()

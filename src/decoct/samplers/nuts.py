@@ -108,7 +108,7 @@ class NUTS:
         start_key, warm_key, run_key = jax.random.split(key, 3)
         space, starts, is_dense = self._begin(start_key, density)
         target, diagonal = self.target_acceptance, not is_dense
-        is_learnt = isinstance(space, Units) and space.centring is not None
+        is_learnt = isinstance(space, Units) and space.is_learnt
         stages = plan_stages(self.warmup)
         if is_learnt:
             stages = step_sizes_only(min(IN_UNITS, self.warmup))
@@ -198,7 +198,7 @@ class NUTS:
         from decoct.samplers.units import Units
 
         target, diagonal, step_size = self.target_acceptance, not is_dense, None
-        if isinstance(space, Units) and space.centring is not None:
+        if isinstance(space, Units) and space.is_learnt:
             step_size = STEP * starts.shape[1] ** -0.25
         states, adapted = begin(space, starts, target, diagonal, step_size)
         steps, positions = int((stages[:, 0] != NOTHING).sum()), []
