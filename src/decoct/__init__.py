@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     )
     from decoct.evaluation.log_evidence import Evidence, log_evidence
     from decoct.evaluation.prior_sensitivity import PriorSensitivity, prior_sensitivity
+    from decoct.evaluation.loo import loo
     from decoct.loading import load
     from decoct.models.base import Model
     from decoct.plots.page import write_report
@@ -70,6 +71,7 @@ __all__ = [
     "laplace",
     "load",
     "log_evidence",
+    "loo",
     "merge",
     "mixture",
     "models",
@@ -117,6 +119,7 @@ __getattr__, __dir__ = lazy_names(
         "laplace": "samplers",
         "load": "loading",
         "log_evidence": "evaluation.log_evidence",
+        "loo": "evaluation.loo",
         "merge": "streams.merge",
         "mixture": "",
         "models": "",

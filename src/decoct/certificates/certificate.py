@@ -15,8 +15,6 @@ and a sample of them (`row_estimate`), where that is as good.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,20 +25,20 @@ from jaxtyping import Float, Int
 
 from decoct.certificates.mode_probe import ModeProbe, ModeSearch
 from decoct.certificates.row_estimate import estimate_totals, is_cheaper
+from decoct.certificates.table import table_of, verified
 from decoct.coreset import Coreset
 from decoct.data.base import Rows
-from decoct.data.encoded import EncodedRows, encoded
-from decoct.data.progress_rows import counted_rows
-from decoct.data.tables import rows as as_rows
-from decoct.data.verified_rows import KnownRows, OtherTableError, VerifiedRows, differs, other_table
-from decoct.errors import CoresetFileError, PotentialError, RequestError
+from decoct.errors import PotentialError, RequestError
 from decoct.passes.potentials import Potentials
-from decoct.runtime.progress import ProgressBar, begin
+from decoct.runtime.progress import ProgressBar
 from decoct.runtime.randomness import checked_seed
 from decoct.runtime.resources import keep_buffers, use_compilation_cache
 from decoct.samplers.datatree import unconstrained
 from decoct.stats.chains import FEWEST, MIXED_RHAT, convergence
 from decoct.stats.verdict import Grade, Judgement, grade_of, is_known, judge
+
+CORRECTED = "corrected"
+"""Attribute of a posterior whose draws are those of the full one."""
 
 NAMED = 5
 """Parameters that a verdict names."""
@@ -220,7 +218,9 @@ class Certificate:
         if not resample:
             return _with_log_weights(thinned, self.log_weights)
         order = systematic(np.exp(self.log_weights.ravel()), seed)
-        return thinned.map_over_datasets(lambda part: _reordered(part, order))
+        corrected = thinned.map_over_datasets(lambda part: _reordered(part, order))
+        corrected["posterior"].attrs[CORRECTED] = "resampled"
+        return corrected
 
     def to_dict(self) -> dict[str, Any]:
         """Return the figures, JSON-ready; None for a divergence that is not known."""
@@ -327,11 +327,7 @@ def check(
     use_compilation_cache()
     keep_buffers()
     dim = coreset.dim  # refuses a coreset without a density, such as a mixture's
-    source = as_rows(rows)
-    source = source.raw if isinstance(source, EncodedRows) else source
-    with ProgressBar(progress):
-        counted_rows(source)
-    _require_same_length(coreset, source)
+    source = table_of(coreset, rows, progress)
     if draws is None:
         draws = coreset.sample(draws=max(1, max_draws // 4), seed=seed, progress=progress)
     given = unconstrained(draws, dim)
@@ -341,10 +337,8 @@ def check(
     if len(flat) < 2:
         raise RequestError("A certificate needs at least 2 draws.")
     probe = ModeProbe(coreset, flat, seed)
-    known = KnownRows.of(coreset.indices, dict(coreset.rows))
-    with ProgressBar(progress), _naming_the_table(coreset):
-        begin("checking against all rows", source.n_rows)
-        potentials = Potentials(coreset.model, encoded(VerifiedRows(source, known), coreset.model))
+    label = "checking against all rows"
+    with ProgressBar(progress), verified(coreset, source, label) as potentials:
         estimate = None
         exact = not potentials.is_regression if exact is None else exact
         if not exact and is_cheaper(potentials, len(flat)):
@@ -416,22 +410,6 @@ def _from_sample(
     if found is None:
         return None
     return found, log_ratios, estimate.rows, estimate.error(log_ratios)
-
-
-def _require_same_length(coreset: Coreset, source: Rows) -> None:
-    if source.n_rows != coreset.n_rows:
-        raise CoresetFileError(
-            f"The coreset was built from {coreset.n_rows} rows and this table has "
-            f"{source.n_rows}; check it against the table it came from."
-        )
-
-
-@contextmanager
-def _naming_the_table(coreset: Coreset) -> Iterator[None]:
-    try:
-        yield
-    except OtherTableError as error:
-        raise CoresetFileError(other_table(differs(error.column))) from None
 
 
 def _thinning(n: int, most: int) -> Int[np.ndarray, " S"]:

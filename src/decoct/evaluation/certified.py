@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float
 
-from decoct.certificates.certificate import Certificate, check
+from decoct.certificates.certificate import CORRECTED, Certificate, check
 from decoct.coreset import Coreset
 from decoct.errors import RequestError
 from decoct.samplers.datatree import unconstrained
@@ -22,8 +22,19 @@ FEWEST = 100
 def checked_draws(
     coreset: Coreset, draws: xr.DataTree | np.ndarray
 ) -> Float[np.ndarray, "chains S d"]:
-    """Return flat unconstrained draws; refuse those of another model, and too few of them."""
+    """Return flat unconstrained draws.
+
+    Raises
+    ------
+    RequestError
+        They are of another model, too few, or corrected already.
+    """
     z = unconstrained(draws, coreset.dim)
+    if hasattr(draws, "children") and CORRECTED in draws["posterior"].attrs:
+        raise RequestError(
+            "These draws are corrected towards the full posterior already; give the draws as they "
+            "were sampled, and their certificate: check=."
+        )
     if z.shape[0] * z.shape[1] < FEWEST:
         raise RequestError(
             f"There are {z.shape[0] * z.shape[1]} draws; at least {FEWEST} are wanted: take more."

@@ -241,7 +241,10 @@ class PathFit:
                 weights = proper_weights(vectors, target, weights, precision_of, along, factor)
         places, weights = places[weights > 0.0], weights[weights > 0.0]
         kept = tangent.pool.some(places)
-        site = expanded.site(potentials.expand_rows(kept.rows, weights, at))
+        of_rows = potentials.expand_rows(kept.rows, weights, at)
+        share = expanded.largest_factor(of_rows)
+        weights = share * weights
+        site = expanded.site(of_rows.scaled(share))
         held = slice(tangent.fitted_draws, None)
         left = tangent.totals[held] - site.log_density(
             potentials.to_likelihood(tangent.draws[held])
