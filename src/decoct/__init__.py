@@ -29,8 +29,8 @@ if TYPE_CHECKING:
         ShortBuildWarning,
     )
     from decoct.evaluation.log_evidence import Evidence, log_evidence
-    from decoct.evaluation.prior_sensitivity import PriorSensitivity, prior_sensitivity
     from decoct.evaluation.loo import loo
+    from decoct.evaluation.prior_sensitivity import PriorSensitivity, prior_sensitivity
     from decoct.loading import load
     from decoct.models.base import Model
     from decoct.plots.page import write_report

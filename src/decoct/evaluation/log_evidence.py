@@ -220,7 +220,7 @@ def _bridge(
     at_draws, at_proposed = (
         log_densities(density, one) - proposal.log_density(one) for one in (flat, proposed)
     )
-    if np.isnan(at_proposed).any():
+    if np.isnan(at_draws).any() or np.isnan(at_proposed).any():
         raise ModelError(
             "The log density of the coreset posterior is NaN at a point among its draws; make "
             "log_likelihood and log_prior numbers or minus infinity everywhere."
