@@ -106,6 +106,8 @@ def _difference(coreset: Coreset, model: AbstractModel) -> str | None:
     parameter is another quantity.
     """
     known = coreset.model
+    if type(model) is not type(known):
+        return f"the coreset's is a {type(known).__name__}"
     rows = known.encode(coreset.rows, coreset.indices)
     values = {k: v for k, v in fingerprint(known, rows).items() if k != "log_prior"}
     difference = find_difference(values, model, rows)

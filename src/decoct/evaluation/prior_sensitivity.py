@@ -117,15 +117,15 @@ def prior_sensitivity(
         added = _log_prior(model, coreset, old.z) - log_prior
         _require_finite(name, added)
         log_weights, khat = smoothed_log_weights((old.log_ratios + added).ravel())
-        new, kl, verdict = old._replace(log_weights=log_weights.reshape(added.shape)), np.nan, ""
+        new, kl, new_draws = old._replace(log_weights=log_weights.reshape(added.shape)), np.nan, ""
         if khat < USABLE_KHAT and new.ess >= FEWEST:
             kl = float((new.weights * added).sum() - logsumexp(old.log_weights + added))
         else:
             other = replace(coreset, model=model)
-            new, verdict = _sampled(other, rows, old.z.shape, seed, progress)
+            new, new_draws = _sampled(other, rows, old.z.shape, seed, progress)
         moves = () if new is None else _moves(old, new)
         ess = 0.0 if new is None else new.ess
-        results.append(PriorResult(name, khat, ess, kl, verdict, moves))
+        results.append(PriorResult(name, khat, ess, kl, new_draws, moves))
     verdict = "" if check is None else check.verdict
     return PriorSensitivity(tuple(results), _power_scaling(coreset, old, log_prior), verdict)
 
