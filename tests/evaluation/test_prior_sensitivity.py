@@ -298,7 +298,9 @@ def test_bad_draws_certificates_and_tables_are_refused():
 
 def test_a_mixture_s_coreset_has_no_prior_to_change():
     pytest.importorskip("sklearn")
-    built = decoct.mixture.build(decoct.mixture.DPGaussianMixture(n_components=2), {"x": POINTS}, size=20)
+    built = decoct.mixture.build(
+        decoct.mixture.DPGaussianMixture(n_components=2), {"x": POINTS}, size=20
+    )
     for ask in (
         lambda: decoct.prior_sensitivity(built, np.zeros((200, 2))),
         lambda: decoct.log_evidence(built, {"x": POINTS}, np.zeros((200, 2))),
