@@ -163,6 +163,24 @@ def test_loo(monkeypatch, tmp_path):
     assert abs(away) < 4.0 * names["some"].subsampling_se
 
 
+def test_evidence(monkeypatch, tmp_path):
+    """The fourth column says nothing, and costs its prior's width: some log(posterior sd)."""
+    names, blocks = run("evidence.md", monkeypatch, tmp_path)
+    assert blocks == 1
+    assert 2.0 < names["log_bayes_factor"] < 6.0
+    assert names["error"] < 0.05
+
+
+def test_prior_sensitivity(monkeypatch, tmp_path):
+    names, blocks = run("prior_sensitivity.md", monkeypatch, tmp_path)
+    assert blocks == 1
+    wide, sparse, narrow = names["found"].priors
+    assert wide.reweighted
+    assert sparse.reweighted
+    assert narrow.new_draws == "good"
+    assert names["found"].verdict.startswith("good")
+
+
 def test_stan(monkeypatch, tmp_path):
     pytest.importorskip("stanli")
     names, blocks = run("stan.md", monkeypatch, tmp_path)

@@ -84,6 +84,11 @@ class Certificate:
         What the search for modes without draws came to.
     log_ratios : (chains, S)
         D_s, centred.
+    mean_log_ratio
+        Mean of D_s in nats, before they are centred: log(Z/Z_w) is this plus ``kl``, where Z and
+        Z_w integrate the two unnormalised densities (`decoct.log_evidence`).
+    sampling_se
+        Standard error of log(Z/Z_w) by the sampling of rows; 0 where D_s is exact.
     log_weights : (chains, S)
         Pareto-smoothed, normalised log importance weights.
     picked : (S,)
@@ -106,6 +111,8 @@ class Certificate:
     draws_ess: float
     modes: ModeSearch
     log_ratios: Float[np.ndarray, "chains S"]
+    mean_log_ratio: float
+    sampling_se: float
     log_weights: Float[np.ndarray, "chains S"]
     picked: Int[np.ndarray, " S"]
     n_rows: int
@@ -210,7 +217,7 @@ class Certificate:
         thinned = draws.map_over_datasets(lambda part: _picked(part, self.picked))
         if not resample:
             return _with_log_weights(thinned, self.log_weights)
-        order = _systematic(np.exp(self.log_weights.ravel()), seed)
+        order = systematic(np.exp(self.log_weights.ravel()), seed)
         corrected = thinned.map_over_datasets(lambda part: _reordered(part, order))
         corrected["posterior"].attrs[CORRECTED] = "resampled"
         return corrected
@@ -337,7 +344,7 @@ def check(
         if not exact and is_cheaper(potentials, len(flat)):
             estimate = _from_sample(coreset, potentials, z, seed)
         if estimate is not None:
-            found, log_ratios, sampled_rows = estimate
+            found, log_ratios, sampled_rows, sampling_se = estimate
             others = probe.points
             at_others = potentials.totals(others, finite=0) if len(others) else np.zeros(0)
         else:
@@ -345,7 +352,7 @@ def check(
             totals = potentials.totals(both, finite=len(flat))
             totals, at_others = np.split(totals, [len(flat)])
             log_ratios = log_ratios_at(coreset, potentials, z, totals)
-            found, sampled_rows = judge(log_ratios), source.n_rows
+            found, sampled_rows, sampling_se = judge(log_ratios), source.n_rows, 0.0
     mixing = convergence(given)
     return Certificate(
         kl=found.kl.reverse,
@@ -360,6 +367,8 @@ def check(
         draws_ess=mixing["ess"],
         modes=probe.judged(potentials, at_others),
         log_ratios=log_ratios - log_ratios.mean(),
+        mean_log_ratio=float(log_ratios.mean()),
+        sampling_se=sampling_se,
         log_weights=found.log_weights,
         picked=picked,
         n_rows=coreset.n_rows,
@@ -386,8 +395,11 @@ def log_ratios_at(
 
 def _from_sample(
     coreset: Coreset, potentials: Potentials, draws: Float[np.ndarray, "chains S d"], seed: int
-) -> tuple[Judgement, Float[np.ndarray, "chains S"], int] | None:
-    """Return a judgement from a sample of rows, D_s and the rows; None where all are needed."""
+) -> tuple[Judgement, Float[np.ndarray, "chains S"], int, float] | None:
+    """Return a judgement from a sample of rows, D_s, the rows, and `Certificate.sampling_se`.
+
+    None where all rows are needed.
+    """
     key = jax.random.fold_in(jax.random.key(checked_seed(seed)), 1)
     try:
         estimate = estimate_totals(potentials, draws.reshape(-1, draws.shape[-1]), key)
@@ -395,7 +407,9 @@ def _from_sample(
         return None  # all rows, at all draws, say which row is at fault
     log_ratios = log_ratios_at(coreset, potentials, draws, estimate.totals)
     found = estimate.judged(log_ratios)
-    return None if found is None else (found, log_ratios, estimate.rows)
+    if found is None:
+        return None
+    return found, log_ratios, estimate.rows, estimate.error(log_ratios)
 
 
 def _thinning(n: int, most: int) -> Int[np.ndarray, " S"]:
@@ -405,8 +419,8 @@ def _thinning(n: int, most: int) -> Int[np.ndarray, " S"]:
     return np.unique(np.linspace(0, n - 1, most).round().astype(np.int64))
 
 
-def _systematic(weights: np.ndarray, seed: int) -> np.ndarray:
-    """Systematic resampling: position i appears ⌊S w_i⌋ or ⌈S w_i⌉ times, in shuffled order."""
+def systematic(weights: np.ndarray, seed: int) -> np.ndarray:
+    """Return positions by systematic resampling: i appears ⌊S w_i⌋ or ⌈S w_i⌉ times, shuffled."""
     rng = np.random.default_rng(seed)
     points = (np.arange(len(weights)) + rng.random()) / len(weights)
     cumulative = np.cumsum(weights / weights.sum())

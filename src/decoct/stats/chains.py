@@ -34,6 +34,20 @@ def ess_of_mean(values: Float[np.ndarray, "chains S"]) -> float:
     return float(np.asarray(_stats().ess(values, chain_axis=0, draw_axis=1, method="mean")))
 
 
+def independent_draws(values: Float[np.ndarray, "chains S"]) -> float:
+    """Return how many independent draws the mean of a scalar along chains is worth: at most all.
+
+    All of them in chains of fewer than 8, whose autocorrelation nobody can tell.
+    """
+    estimate = ess_of_mean(values) if values.shape[1] >= 8 else np.inf
+    return min(estimate, values.size) if np.isfinite(estimate) else float(values.size)
+
+
+def error_of_mean(values: Float[np.ndarray, "chains S"]) -> float:
+    """Return the standard error of the mean of a scalar along chains."""
+    return float(values.std(ddof=1) / np.sqrt(independent_draws(values)))
+
+
 def relative_efficiency(variables: Iterable[Float[np.ndarray, "chains S ..."]]) -> float:
     """Return ESS/S, the mean over all entries of some variables, as ArviZ's ``loo`` takes it.
 
