@@ -10,7 +10,7 @@ DOCUMENTED := demo,numpyro,sklearn,dask
 
 # two installations at once would spoil .venv
 .NOTPARALLEL:
-.PHONY: demo test test-all lint format types docs benchmark clean
+.PHONY: demo test test-all lint format types docs benchmark release-check clean
 
 $(VENV)/.created:
 	$(PYTHON) -m venv $(VENV)
@@ -69,6 +69,9 @@ docs: $(VENV)/.installed-docs
 benchmark: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks.quality
 	$(BIN)/python -m benchmarks.constructions
+
+release-check:
+	PYTHON=$(PYTHON) .ci/release
 
 clean:
 	rm -rf $(VENV) build dist decoct-demo docs/_build docs/jupyter_execute

@@ -88,6 +88,12 @@ def test_log_likelihoods_of_rows():
     assert values.shape == (2, 300, 40)
 
 
+def test_predictions_of_rows():
+    found = coreset().predict({"x": LOGISTIC["x"][:40]}, draws())
+    assert found.shape == (40, 5)
+    assert ((found["q5"] < found["mean"]) & (found["mean"] < found["q95"])).all()
+
+
 @pytest.mark.parametrize(
     "sampler", [Laplace(), NUTS(warmup=200)], ids=lambda one: type(one).__name__
 )

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
         RowsError,
         ShortBuildWarning,
     )
+    from decoct.evaluation.log_evidence import Evidence, log_evidence
+    from decoct.evaluation.loo import loo
+    from decoct.evaluation.prior_sensitivity import PriorSensitivity, prior_sensitivity
     from decoct.loading import load
     from decoct.models.base import Model
     from decoct.plots.page import write_report
@@ -45,8 +48,10 @@ __all__ = [
     "CoresetFileError",
     "DecoctError",
     "Estimate",
+    "Evidence",
     "Model",
     "ModelError",
+    "PriorSensitivity",
     "RequestError",
     "RowsError",
     "ShortBuildWarning",
@@ -65,11 +70,14 @@ __all__ = [
     "kl_gaussian",
     "laplace",
     "load",
+    "log_evidence",
+    "loo",
     "merge",
     "mixture",
     "models",
     "path",
     "plots",
+    "prior_sensitivity",
     "resume",
     "rows",
     "samplers",
@@ -89,8 +97,10 @@ __getattr__, __dir__ = lazy_names(
         "CoresetFileError": "errors",
         "DecoctError": "errors",
         "Estimate": "building.costs",
+        "Evidence": "evaluation.log_evidence",
         "Model": "models.base",
         "ModelError": "errors",
+        "PriorSensitivity": "evaluation.prior_sensitivity",
         "RequestError": "errors",
         "RowsError": "errors",
         "ShortBuildWarning": "errors",
@@ -108,11 +118,14 @@ __getattr__, __dir__ = lazy_names(
         "kl_gaussian": "stats",
         "laplace": "samplers",
         "load": "loading",
+        "log_evidence": "evaluation.log_evidence",
+        "loo": "evaluation.loo",
         "merge": "streams.merge",
         "mixture": "",
         "models": "",
         "path": "building.driver",
         "plots": "",
+        "prior_sensitivity": "evaluation.prior_sensitivity",
         "resume": "building.driver",
         "rows": "data",
         "samplers": "",

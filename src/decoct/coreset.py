@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ from decoct.stats.chains import MIXED_RHAT, USABLE_KHAT
 from decoct.stats.divergences import Gaussian
 
 if TYPE_CHECKING:
+    import pandas as pd
     import xarray as xr
 
 
@@ -194,10 +195,104 @@ class Coreset:
         ------
         RequestError
             No rows, or the kept ones, are given; or they are too many to hold.
+
+        See Also
+        --------
+        decoct.loo : Leave-one-out of all rows of a table of any size, which holds none of this.
         """
         from decoct.samplers.pointwise import log_likelihood
 
         return log_likelihood(self.model, self.rows, self.n_rows, draws, rows)
+
+    def predict(
+        self,
+        rows: Any,
+        draws: xr.DataTree | np.ndarray,
+        *,
+        kind: str = "mean",
+        quantiles: Sequence[float] = (0.05, 0.5, 0.95),
+        seed: int = 0,
+        progress: bool | None = None,
+    ) -> pd.DataFrame:
+        """Return mean, standard deviation and quantiles of the posterior predictive of new rows.
+
+        Parameters
+        ----------
+        rows
+            New rows: anything `decoct.rows` takes, with the columns that the model predicts from.
+            The response need not be among them, and is not looked at.
+        draws
+            What ``sample()`` or ``check.correct()`` returned, or an array of flat unconstrained
+            ones (n, d) or (chains, n, d). Every row is evaluated at all of them.
+        kind
+            ``"mean"``: the expected response E[y | θ], a probability of y = 1, a rate or x·β; the
+            quantiles say how well it is known. ``"response"``: new observations y ~ p(y | θ),
+            noise included; at every draw one is simulated.
+        quantiles
+            Probabilities between 0 and 1, each of which is a column.
+        seed
+            Seed of the simulated observations.
+        progress
+            Show a progress bar; None shows it on a terminal.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A line for every row, in their order: ``mean``, ``sd``, and ``q5``, ``q50``, … over the
+            draws.
+
+        Raises
+        ------
+        RequestError
+            The model cannot predict, or not of this kind; the draws are another model's or
+            weighted; a quantile is not between 0 and 1.
+        RowsError
+            A column is missing; a value is missing, or a level never seen; a prediction is not
+            finite. The message names column and row.
+
+        Examples
+        --------
+        >>> import decoct, numpy as np
+        >>> table = {"x": np.linspace(-1.0, 1.0, 500)}
+        >>> table["y"] = 3.0 * table["x"] + np.random.default_rng(0).normal(size=500)
+        >>> model = decoct.models.LinearRegression(prior_scale=10.0, noise_scale=1.0)
+        >>> coreset = decoct.build(model, table, size=5)
+        >>> draws = coreset.sample(draws=500, sampler=decoct.samplers.Exact())
+        >>> new = {"x": np.array([0.0, 1.0])}
+        >>> coreset.predict(new, draws)["mean"].round(1).tolist()
+        [0.0, 3.0]
+        >>> coreset.predict(new, draws, kind="response")["sd"].round(1).tolist()
+        [1.0, 1.0]
+        """
+        import pandas as pd
+
+        with ProgressBar(progress):
+            chunks = self.predict_chunks(rows, draws, kind=kind, quantiles=quantiles, seed=seed)
+            return pd.concat(chunks)
+
+    def predict_chunks(
+        self,
+        rows: Any,
+        draws: xr.DataTree | np.ndarray,
+        *,
+        kind: str = "mean",
+        quantiles: Sequence[float] = (0.05, 0.5, 0.95),
+        seed: int = 0,
+    ) -> Generator[pd.DataFrame, None, None]:
+        """Return what `predict` does, up to 65,536 rows at a time, for tables larger than memory.
+
+        The index is the number of the row in the table. Arguments and errors are those of
+        `predict`; those of single rows come with their chunk.
+        """
+        from decoct.passes.predictions import Predictive
+        from decoct.samplers.datatree import refuse_weighted, unconstrained
+
+        use_compilation_cache()
+        refuse_weighted(draws)
+        space = self.density.space  # refuses a coreset without a density, such as a mixture's
+        z = unconstrained(draws, space.dim).reshape(-1, space.dim)
+        predictive = Predictive.of(self.model, space, z, kind, quantiles, seed)
+        return predictive.chunks(rows, self.rows)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the coreset to one Parquet file that R, DuckDB or pandas can read as well.

@@ -1,7 +1,6 @@
-"""The code blocks of the pages on samplers, multilevel models and bridges, run as they stand.
+"""The code blocks of the pages on samplers, predictions, LOO, multilevel models and bridges, run.
 
-Only, on the bridges' pages, builds take fewer draws than for a reader, of Laplace approximations,
-and so do samplers.
+Only, on the bridges' pages, builds take fewer draws than for a reader, and so do samplers.
 """
 
 import dataclasses
@@ -39,15 +38,14 @@ def run(page, monkeypatch, folder):
 
 
 def do_less(monkeypatch):
-    """Let builds draw from Laplace approximations, and ``coreset.sample`` two chains of 800."""
+    """Let builds take 300 draws, and ``coreset.sample`` two chains of 800."""
     sample = decoct.Coreset.sample
 
     def short(self, draws, chains, *, sampler):
         return sample(self, 800, 2, sampler=dataclasses.replace(sampler, warmup=500))
 
     method = decoct.constructions.IteratedHilbert(draws=300, pool=500, max_rounds=2)
-    laplace = decoct.samplers.Laplace(judge=False)
-    build = functools.partial(decoct.build, method=method, sampler=laplace)
+    build = functools.partial(decoct.build, method=method)
     monkeypatch.setattr(decoct, "build", build)
     monkeypatch.setattr(decoct.Coreset, "sample", short)
 
@@ -139,6 +137,48 @@ def test_samplers(monkeypatch, tmp_path):
         assert difference == pytest.approx(same, rel=1e-10, abs=1e-8)
     assert -0.7 < names["per_row"] < -0.4
     assert not jax.config.read("jax_enable_x64")
+
+
+def test_predicting(monkeypatch, tmp_path):
+    names, blocks = run("predicting.md", monkeypatch, tmp_path)
+    assert blocks == 3
+    rates, counts = names["rates"], names["counts"]
+    wanted = np.exp([1.0, 1.0 + 0.05 * 25.0 + 0.3])
+    assert (np.abs(rates["mean"] - wanted) < 4.0 * rates["sd"]).all()
+    assert (counts["sd"] > 5.0 * rates["sd"]).all()
+    assert names["total"] == pytest.approx(rates["mean"].sum(), rel=1e-12)
+    own = decoct.build(names["model"], names["bikes"], size=5)
+    found = own.predict(names["new"], np.array([[0.0, 2.0], [0.0, 2.0]]), kind="response")
+    assert (np.abs(found["mean"] - [0.0, 50.0]) < 5.0).all()
+
+
+@pytest.mark.filterwarnings("ignore:The inplace keyword")  # of pandas, in ArviZ
+def test_loo(monkeypatch, tmp_path):
+    names, blocks = run("loo.md", monkeypatch, tmp_path)
+    assert blocks == 2
+    found = names["found"]
+    assert found["Student-t"].elpd > found["normal"].elpd + 1000.0
+    assert not found["Student-t"].warning
+    away = names["some"].elpd - found["Student-t"].elpd
+    assert abs(away) < 4.0 * names["some"].subsampling_se
+
+
+def test_evidence(monkeypatch, tmp_path):
+    """The fourth column says nothing, and costs its prior's width: some log(posterior sd)."""
+    names, blocks = run("evidence.md", monkeypatch, tmp_path)
+    assert blocks == 1
+    assert 2.0 < names["log_bayes_factor"] < 6.0
+    assert names["error"] < 0.05
+
+
+def test_prior_sensitivity(monkeypatch, tmp_path):
+    names, blocks = run("prior_sensitivity.md", monkeypatch, tmp_path)
+    assert blocks == 1
+    wide, sparse, narrow = names["found"].priors
+    assert wide.reweighted
+    assert sparse.reweighted
+    assert narrow.new_draws == "good"
+    assert names["found"].verdict.startswith("good")
 
 
 def test_stan(monkeypatch, tmp_path):

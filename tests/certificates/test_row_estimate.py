@@ -65,6 +65,9 @@ def test_it_is_the_exact_one_within_its_error(coreset, rows, draws, exact):
     assert found.ess == pytest.approx(exact.ess, rel=0.01)
     assert found.ok
     assert found.modes == exact.modes
+    correction = found.mean_log_ratio + found.kl, exact.mean_log_ratio + exact.kl
+    assert exact.sampling_se == 0.0 < found.sampling_se < 0.01
+    assert abs(correction[0] - correction[1]) < 4.0 * found.sampling_se
     figures = found.to_dict()
     assert (figures["exact"], figures["sampled_rows"]) == (False, found.sampled_rows)
     assert f"Estimated from {found.sampled_rows:,} rows" in repr(found)
@@ -81,7 +84,7 @@ def test_the_error_by_the_sampling_of_rows_is_the_true_one(
     monkeypatch.setattr(row_estimate, "GOOD_KHAT", np.inf)  # every key is to be judged
     potentials = Potentials(MODEL, encoded(decoct.rows(rows), MODEL))
     z = draws["unconstrained_posterior"]["z"].to_numpy()
-    found, within, bias, off = [], 0, [], []
+    found, within, bias, off, pulls = [], 0, [], [], []
     for seed in range(60):
         estimate = row_estimate.estimate_totals(potentials, z.reshape(-1, D), jax.random.key(seed))
         ratios = log_ratios_at(coreset, potentials, z, estimate.totals)
@@ -92,9 +95,13 @@ def test_the_error_by_the_sampling_of_rows_is_the_true_one(
         found.append(judged.kl.reverse)
         bias.append(plain.kl.reverse - judged.kl.reverse)
         off.append(0.5 * np.var(ratios - ratios.mean() - exact.log_ratios))
+        correction = ratios.mean() + judged.kl.reverse - exact.mean_log_ratio - exact.kl
+        pulls.append(correction / estimate.error(ratios))
     assert abs(np.mean(found) - exact.kl) < 4.0 * np.std(found) / np.sqrt(60)
     assert np.mean(bias) == pytest.approx(np.mean(off), abs=4.0 * np.std(off) / np.sqrt(60))
     assert within >= 50
+    assert abs(np.mean(pulls)) < 4.0 / np.sqrt(60)
+    assert 0.7 < np.std(pulls) < 1.4
 
 
 def test_a_small_table_uses_all_rows(coreset, rows, draws, monkeypatch):

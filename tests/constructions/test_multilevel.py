@@ -1,6 +1,7 @@
 """Multilevel models: a site in likelihood parameters, whatever the prior does with scales."""
 
 import functools
+import warnings
 
 import jax.numpy as jnp
 import numpy as np
@@ -102,3 +103,22 @@ def test_both_forms_have_the_same_posterior():
         means.append([float(draws[name].mean()) for name in ("b", "s")])
         sd = [float(draws[name].std()) for name in ("b", "s")]
     assert (np.abs(np.subtract(*means)) < 0.2 * np.array(sd)).all()
+
+
+@pytest.mark.parametrize("form", ["centred", "standardised"])
+def test_effects_that_are_not_there_leave_their_scale_near_zero(form):
+    chance = 1.0 / (1.0 + np.exp(0.5 - 0.7 * X))
+    rows = {**BINARY, "y": (np.random.default_rng(1).random(N) < chance).astype(float)}
+    coreset = decoct.build(made(logistic, form), rows, size=10, seed=0)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "(?s).*transitions diverged|.*not mixed")
+        draws = coreset.sample(draws=500, chains=4, seed=1)
+    assert decoct.check(coreset, rows, draws).kl < 0.05
+    # the density of the scale is bounded at 0, and τ cannot be told from 0
+    assert np.quantile(np.exp(draws["posterior"]["s"]), 0.05) < 0.05
+
+
+def test_group_numbers_outside_their_array_are_refused():
+    rows = {**BINARY, "g": np.where(np.arange(N) == 17, G, GROUP)}
+    with pytest.raises(decoct.RowsError, match="outside an array in row 17, "):
+        decoct.build(made(logistic, "centred"), rows, size=0)

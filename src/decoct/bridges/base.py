@@ -29,12 +29,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from decoct.bridges.index_bounds import check_indices
 from decoct.bridges.likelihood_params import LikelihoodParams
 from decoct.bridges.per_row_latents import check_latents
 from decoct.data.base import Columns, Rows
 from decoct.errors import ModelError, RequestError
 from decoct.models.base import AbstractModel, EncodedColumns, Params, RawRows
+from decoct.models.index_bounds import check_indices
 from decoct.models.parameters import ParameterSpace
 from decoct.models.site import GaussianSite
 from decoct.models.validation import column, numeric_columns
@@ -50,6 +50,13 @@ MORE = 1000
 
 MISFITS = (ImportError, AttributeError, TypeError)
 """What importing raises when releases of packages do not go together."""
+
+PREDICTS = {
+    "bambi": "model.predict",
+    "numpyro": "numpyro.infer.Predictive",
+    "pymc": "pymc.sample_posterior_predictive",
+}
+"""Kind -> what predicts in that framework."""
 
 Evaluate = Callable[[Params, Mapping[str, Any]], tuple[Array, Array, dict[str, Array]]]
 """A pure JAX function of parameters and rows: potentials, log prior, constrained values."""
@@ -153,6 +160,13 @@ class BridgeModel(AbstractModel):
     def encode(self, rows: RawRows, start: int | np.ndarray = 0) -> EncodedColumns:
         """Return the inputs as numbers: float64, integers and booleans as they are."""
         return InputColumns(self.inputs).encode(rows, start)
+
+    def predict(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
+        """Refused: the framework predicts."""
+        raise RequestError(
+            f"A model of {self.kind} predicts in {self.kind}: give the draws to "
+            f"{PREDICTS[self.kind]}."
+        )
 
     def check(self, rows: Rows) -> None:
         """Refuse group numbers outside their array, and a latent for every row; two passes."""

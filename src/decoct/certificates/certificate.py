@@ -15,8 +15,6 @@ and a sample of them (`row_estimate`), where that is as good.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,20 +25,20 @@ from jaxtyping import Float, Int
 
 from decoct.certificates.mode_probe import ModeProbe, ModeSearch
 from decoct.certificates.row_estimate import estimate_totals, is_cheaper
+from decoct.certificates.table import table_of, verified
 from decoct.coreset import Coreset
 from decoct.data.base import Rows
-from decoct.data.encoded import EncodedRows, encoded
-from decoct.data.progress_rows import counted_rows
-from decoct.data.tables import rows as as_rows
-from decoct.data.verified_rows import KnownRows, OtherTableError, VerifiedRows, differs, other_table
-from decoct.errors import CoresetFileError, PotentialError, RequestError
+from decoct.errors import PotentialError, RequestError
 from decoct.passes.potentials import Potentials
-from decoct.runtime.progress import ProgressBar, begin
+from decoct.runtime.progress import ProgressBar
 from decoct.runtime.randomness import checked_seed
 from decoct.runtime.resources import keep_buffers, use_compilation_cache
 from decoct.samplers.datatree import unconstrained
 from decoct.stats.chains import FEWEST, MIXED_RHAT, convergence
 from decoct.stats.verdict import Grade, Judgement, grade_of, is_known, judge
+
+CORRECTED = "corrected"
+"""Attribute of a posterior whose draws are those of the full one."""
 
 NAMED = 5
 """Parameters that a verdict names."""
@@ -86,6 +84,11 @@ class Certificate:
         What the search for modes without draws came to.
     log_ratios : (chains, S)
         D_s, centred.
+    mean_log_ratio
+        Mean of D_s in nats, before they are centred: log(Z/Z_w) is this plus ``kl``, where Z and
+        Z_w integrate the two unnormalised densities (`decoct.log_evidence`).
+    sampling_se
+        Standard error of log(Z/Z_w) by the sampling of rows; 0 where D_s is exact.
     log_weights : (chains, S)
         Pareto-smoothed, normalised log importance weights.
     picked : (S,)
@@ -108,6 +111,8 @@ class Certificate:
     draws_ess: float
     modes: ModeSearch
     log_ratios: Float[np.ndarray, "chains S"]
+    mean_log_ratio: float
+    sampling_se: float
     log_weights: Float[np.ndarray, "chains S"]
     picked: Int[np.ndarray, " S"]
     n_rows: int
@@ -212,8 +217,10 @@ class Certificate:
         thinned = draws.map_over_datasets(lambda part: _picked(part, self.picked))
         if not resample:
             return _with_log_weights(thinned, self.log_weights)
-        order = _systematic(np.exp(self.log_weights.ravel()), seed)
-        return thinned.map_over_datasets(lambda part: _reordered(part, order))
+        order = systematic(np.exp(self.log_weights.ravel()), seed)
+        corrected = thinned.map_over_datasets(lambda part: _reordered(part, order))
+        corrected["posterior"].attrs[CORRECTED] = "resampled"
+        return corrected
 
     def to_dict(self) -> dict[str, Any]:
         """Return the figures, JSON-ready; None for a divergence that is not known."""
@@ -320,11 +327,7 @@ def check(
     use_compilation_cache()
     keep_buffers()
     dim = coreset.dim  # refuses a coreset without a density, such as a mixture's
-    source = as_rows(rows)
-    source = source.raw if isinstance(source, EncodedRows) else source
-    with ProgressBar(progress):
-        counted_rows(source)
-    _require_same_length(coreset, source)
+    source = table_of(coreset, rows, progress)
     if draws is None:
         draws = coreset.sample(draws=max(1, max_draws // 4), seed=seed, progress=progress)
     given = unconstrained(draws, dim)
@@ -334,16 +337,14 @@ def check(
     if len(flat) < 2:
         raise RequestError("A certificate needs at least 2 draws.")
     probe = ModeProbe(coreset, flat, seed)
-    known = KnownRows.of(coreset.indices, dict(coreset.rows))
-    with ProgressBar(progress), _naming_the_table(coreset):
-        begin("checking against all rows", source.n_rows)
-        potentials = Potentials(coreset.model, encoded(VerifiedRows(source, known), coreset.model))
+    label = "checking against all rows"
+    with ProgressBar(progress), verified(coreset, source, label) as potentials:
         estimate = None
         exact = not potentials.is_regression if exact is None else exact
         if not exact and is_cheaper(potentials, len(flat)):
             estimate = _from_sample(coreset, potentials, z, seed)
         if estimate is not None:
-            found, log_ratios, sampled_rows = estimate
+            found, log_ratios, sampled_rows, sampling_se = estimate
             others = probe.points
             at_others = potentials.totals(others, finite=0) if len(others) else np.zeros(0)
         else:
@@ -351,7 +352,7 @@ def check(
             totals = potentials.totals(both, finite=len(flat))
             totals, at_others = np.split(totals, [len(flat)])
             log_ratios = log_ratios_at(coreset, potentials, z, totals)
-            found, sampled_rows = judge(log_ratios), source.n_rows
+            found, sampled_rows, sampling_se = judge(log_ratios), source.n_rows, 0.0
     mixing = convergence(given)
     return Certificate(
         kl=found.kl.reverse,
@@ -366,6 +367,8 @@ def check(
         draws_ess=mixing["ess"],
         modes=probe.judged(potentials, at_others),
         log_ratios=log_ratios - log_ratios.mean(),
+        mean_log_ratio=float(log_ratios.mean()),
+        sampling_se=sampling_se,
         log_weights=found.log_weights,
         picked=picked,
         n_rows=coreset.n_rows,
@@ -392,8 +395,11 @@ def log_ratios_at(
 
 def _from_sample(
     coreset: Coreset, potentials: Potentials, draws: Float[np.ndarray, "chains S d"], seed: int
-) -> tuple[Judgement, Float[np.ndarray, "chains S"], int] | None:
-    """Return a judgement from a sample of rows, D_s and the rows; None where all are needed."""
+) -> tuple[Judgement, Float[np.ndarray, "chains S"], int, float] | None:
+    """Return a judgement from a sample of rows, D_s, the rows, and `Certificate.sampling_se`.
+
+    None where all rows are needed.
+    """
     key = jax.random.fold_in(jax.random.key(checked_seed(seed)), 1)
     try:
         estimate = estimate_totals(potentials, draws.reshape(-1, draws.shape[-1]), key)
@@ -401,23 +407,9 @@ def _from_sample(
         return None  # all rows, at all draws, say which row is at fault
     log_ratios = log_ratios_at(coreset, potentials, draws, estimate.totals)
     found = estimate.judged(log_ratios)
-    return None if found is None else (found, log_ratios, estimate.rows)
-
-
-def _require_same_length(coreset: Coreset, source: Rows) -> None:
-    if source.n_rows != coreset.n_rows:
-        raise CoresetFileError(
-            f"The coreset was built from {coreset.n_rows} rows and this table has "
-            f"{source.n_rows}; check it against the table it came from."
-        )
-
-
-@contextmanager
-def _naming_the_table(coreset: Coreset) -> Iterator[None]:
-    try:
-        yield
-    except OtherTableError as error:
-        raise CoresetFileError(other_table(differs(error.column))) from None
+    if found is None:
+        return None
+    return found, log_ratios, estimate.rows, estimate.error(log_ratios)
 
 
 def _thinning(n: int, most: int) -> Int[np.ndarray, " S"]:
@@ -427,8 +419,8 @@ def _thinning(n: int, most: int) -> Int[np.ndarray, " S"]:
     return np.unique(np.linspace(0, n - 1, most).round().astype(np.int64))
 
 
-def _systematic(weights: np.ndarray, seed: int) -> np.ndarray:
-    """Systematic resampling: position i appears ⌊S w_i⌋ or ⌈S w_i⌉ times, in shuffled order."""
+def systematic(weights: np.ndarray, seed: int) -> np.ndarray:
+    """Return positions by systematic resampling: i appears ⌊S w_i⌋ or ⌈S w_i⌉ times, shuffled."""
     rng = np.random.default_rng(seed)
     points = (np.arange(len(weights)) + rng.random()) / len(weights)
     cumulative = np.cumsum(weights / weights.sum())

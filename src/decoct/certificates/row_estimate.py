@@ -14,6 +14,11 @@ The errors e_s of different rows are uncorrelated (Cohen & Kaplan 2007), so that
 
 sums over the sampled rows: the estimate of either divergence is too large by the first, and the
 second is the variance of the rows' part of its error, by its influence function.
+
+Expansions and sample leave a constant open. The same pass has exact totals at a few draws F, and
+the estimates are moved to be exact there on average, so that
+
+    Var(log mean e^D)  ≈  Σ ω_n (mean_s ρ_s r_n(θ_s) − mean_F r_n(θ_s))².
 """
 
 from __future__ import annotations
@@ -38,14 +43,16 @@ TOLERANCE = 0.1
 
 
 class EstimatedTotals(NamedTuple):
-    """Σ_n f_n at the draws, up to a constant, from a sample of rows.
+    """Σ_n f_n at the draws from a sample of rows.
 
     Attributes
     ----------
     totals : (S,)
-        The estimates.
+        The estimates, exact on average over a few draws.
     remainders : (k, S)
         r_n of the sampled rows, centred over the draws.
+    at_few : (k,)
+        Their means over the few draws.
     weights : (k,)
         1/π_n.
     apart
@@ -56,6 +63,7 @@ class EstimatedTotals(NamedTuple):
 
     totals: Float[np.ndarray, " S"]
     remainders: Float[np.ndarray, "k S"]
+    at_few: Float[np.ndarray, " k"]
     weights: Float[np.ndarray, " k"]
     apart: float
     rows: int
@@ -69,13 +77,9 @@ class EstimatedTotals(NamedTuple):
         if not np.isfinite(log_ratios).all():
             return None
         found = judge(log_ratios)
-        relative = np.exp(log_ratios - log_ratios.max()).ravel()
-        influence = relative / relative.mean() - 1.0
-        spread = 0.25 * self.weights * (self.weights - 1.0)
         squares = np.einsum("ks,ks->k", self.remainders, self.remainders)
-        bias = 0.5 * float(spread @ squares) / influence.size
-        variance = spread @ np.square(self.remainders @ influence / influence.size)
-        se = float(np.sqrt(variance))
+        bias = 0.5 * float(self._spread @ squares) / log_ratios.size
+        se = float(np.sqrt(self._spread @ np.square(self._weighted_remainders(log_ratios))))
         kl = found.kl
         reverse = max(0.0, kl.reverse - bias)
         below, above = kl.reverse - kl.reverse_low, kl.reverse_high - kl.reverse
@@ -92,6 +96,23 @@ class EstimatedTotals(NamedTuple):
         is_close = is_small or max(bias, self.apart) + 1.96 * se <= TOLERANCE * reverse
         is_good = is_small or (kl.reverse_high < USABLE_KL and found.khat < GOOD_KHAT)
         return found._replace(kl=kl) if is_close and is_good else None
+
+    def error(self, log_ratios: Float[np.ndarray, "chains S"]) -> float:
+        """Return the standard error of log mean e^D by the sampling of rows."""
+        off = self._weighted_remainders(log_ratios) - self.at_few
+        return float(np.sqrt(self._spread @ np.square(off)))
+
+    @property
+    def _spread(self) -> Float[np.ndarray, " k"]:
+        """ω_n."""
+        return 0.25 * self.weights * (self.weights - 1.0)
+
+    def _weighted_remainders(
+        self, log_ratios: Float[np.ndarray, "chains S"]
+    ) -> Float[np.ndarray, " k"]:
+        """Return mean_s ρ_s r_n(θ_s), with r_n centred over the draws."""
+        relative = np.exp(log_ratios - log_ratios.max()).ravel()
+        return self.remainders @ (relative / relative.sum())
 
 
 def is_cheaper(potentials: Potentials, draws: int) -> bool:
@@ -130,10 +151,13 @@ def estimate_totals(
         expanded.at(potentials.to_likelihood(everywhere) - at.centre) + 0.5 * weights @ remainders
     )
     totals, at_few = np.split(totals, [len(draws)])
-    remainders = remainders[:, : len(draws)]
-    remainders -= remainders.mean(axis=1, keepdims=True)
+    totals += (exact - at_few).mean()
+    remainders -= remainders[:, : len(draws)].mean(axis=1, keepdims=True)
+    remainders, of_few = np.split(remainders, [len(draws)], axis=1)
     apart = 0.5 * float(np.var(at_few - exact))
-    return EstimatedTotals(totals, remainders, weights, apart, len(sample.pool.indices))
+    return EstimatedTotals(
+        totals, remainders, of_few.mean(axis=1), weights, apart, len(sample.pool.indices)
+    )
 
 
 def _some(delta: Float[np.ndarray, "S d"], count: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The command line: ``decoct build``, ``sample``, ``check``, ``plot`` and ``demo``.
+"""The command line: ``decoct build``, ``sample``, ``check``, ``predict`` and others.
 
 Exit codes: 0 done; 1 finished, but short of what was asked; 2 bad input; 130 interrupted;
 143 terminated. A

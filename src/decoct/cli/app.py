@@ -16,6 +16,7 @@ from decoct.cli.build import build
 from decoct.cli.check import check
 from decoct.cli.compare import compare
 from decoct.cli.plot import plot
+from decoct.cli.predict import predict
 from decoct.cli.report import report
 from decoct.cli.sample import sample
 from decoct.runtime.interrupts import Received, terminable
@@ -29,6 +30,7 @@ decoct build flights.parquet --formula "late ~ temp + C(origin)" \\
     --family bernoulli --size 200 -o late.coreset.parquet
 decoct sample late.coreset.parquet -o posterior.nc
 decoct check late.coreset.parquet flights.parquet --posterior posterior.nc
+decoct predict late.coreset.parquet new.parquet --posterior posterior.nc -o predictions.parquet
 decoct plot late.coreset.parquet flights.parquet -o pictures
 decoct report late.coreset.parquet flights.parquet -o report.html
 decoct compare flights.parquet --formula "late ~ temp" --family bernoulli --sizes 50 200
@@ -71,7 +73,7 @@ def version() -> str:
 
 
 app = App(name="decoct", help=HELP, version=version, help_format="markdown")
-for command in (build, sample, check, compare, plot, report, demo):
+for command in (build, sample, check, predict, compare, plot, report, demo):
     app.command(command)
 
 

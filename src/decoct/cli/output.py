@@ -21,9 +21,12 @@ class UsageError(DecoctError):
     """The words on the command line cannot be used."""
 
 
-def put(text: str) -> None:
-    """Write lines to stdout; a reader who has gone, as in ``| head``, is no error."""
-    _write(text + "\n")
+def put(text: str) -> bool:
+    """Write lines to stdout; a reader who has gone, as in ``| head``, is no error.
+
+    Return whether there is still one.
+    """
+    return _write(text + "\n")
 
 
 def finish(code: int) -> int:
@@ -32,7 +35,7 @@ def finish(code: int) -> int:
     return code
 
 
-def _write(text: str) -> None:
+def _write(text: str) -> bool:
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -40,6 +43,8 @@ def _write(text: str) -> None:
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, sys.stdout.fileno())
         os.close(null)
+        return False
+    return True
 
 
 def put_json(content: Mapping[str, Any]) -> None:

@@ -1,1 +1,1 @@
-"""Questions asked after a fit, of all N rows: how well it predicts, how much evidence, how much prior."""
+"""Questions asked after a fit, of all N rows: how well it predicts, what the data say for it."""

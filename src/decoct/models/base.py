@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from decoct.data.base import Rows
-from decoct.errors import CoresetFileError, ModelError, RequestError
+from decoct.errors import CoresetFileError, ModelError, RequestError, RowsError
 from decoct.models.validation import numeric, numeric_columns
 
 Params = Any
@@ -95,6 +95,52 @@ class AbstractModel(eqx.Module):
     def columns(self) -> tuple[str, ...] | None:
         """Names of the raw columns `encode` needs; None for all of them."""
         return None
+
+    def predict(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
+        """Return the expected response of every row at likelihood parameters φ; pure JAX.
+
+        Of rows from `encode_explanatory`.
+        """
+        raise RequestError(
+            f"A {type(self).__name__} does not say what it expects of a new row, so there is "
+            "nothing to predict."
+        )
+
+    def simulate(
+        self,
+        rng: np.random.Generator,
+        expected: Float[np.ndarray, "n S"],
+        params: Params,
+        rows: Mapping[str, np.ndarray],
+    ) -> Float[np.ndarray, "n S"]:
+        """Return a new response of every row at each of S draws; NumPy.
+
+        Parameters
+        ----------
+        rng
+            Where all randomness comes from.
+        expected
+            What `predict` returned at these draws.
+        params
+            The likelihood parameters φ; every array has the draws on its first axis.
+        rows
+            From `encode_explanatory`.
+        """
+        raise RequestError(
+            f"A {type(self).__name__} cannot simulate new responses; ask for kind='mean'."
+        )
+
+    @property
+    def explanatory(self) -> tuple[str, ...] | None:
+        """Names of the raw columns `encode_explanatory` needs.
+
+        None: those that the coreset's rows have, as far as they are there.
+        """
+        return None
+
+    def encode_explanatory(self, rows: RawRows, start: int | np.ndarray = 0) -> EncodedColumns:
+        """Return what `encode` does, of rows without the response: what `predict` is given."""
+        return self.encode(rows, start)
 
     def design_matrix(self, rows: Mapping[str, Array]) -> Float[Array, "n d"] | None:
         """Return X where f_n depends on the flat φ through X_n·φ alone, else None.
@@ -200,12 +246,21 @@ class Model(AbstractModel):
         ``likelihood_params(params) -> φ``, a pytree of what the rows depend on; ``log_likelihood``
         is then given φ in place of ``params``. For multilevel models: effects of groups, not their
         scales. None: the parameters themselves.
+    predict
+        ``predict(params, rows) -> (n,)``: the expected response of each row, for
+        `Coreset.predict`; pure JAX. It is given φ where ``log_likelihood`` is.
+    simulate
+        ``simulate(rng, expected, params, rows) -> (n, S)``: new responses at S draws, with NumPy's
+        ``rng``, such as ``rng.normal(expected, np.exp(params["log_sigma"]))``. ``expected`` (n, S)
+        is from ``predict``; every array of ``params`` has the draws on its first axis.
 
     Raises
     ------
     ModelError
         ``init`` holds something else than numbers, or ``columns`` is not a list of names; later,
         ``log_likelihood`` asks for a column that it does not name, or mixes rows.
+    RowsError
+        At a build, a group number lies outside its array, which JAX would clamp.
 
     Examples
     --------
@@ -223,6 +278,8 @@ class Model(AbstractModel):
     _init: Params
     _columns: tuple[str, ...] | None = eqx.field(static=True)
     _likelihood_params: Callable[..., Any] | None = None
+    _predict: Callable[..., Any] | None = None
+    _simulate: Callable[..., Any] | None = None
 
     def __init__(
         self,
@@ -231,12 +288,16 @@ class Model(AbstractModel):
         init: Params,
         columns: Sequence[str] | None = None,
         likelihood_params: Callable[[Params], Params] | None = None,
+        predict: Callable[[Params, Mapping[str, Array]], Array] | None = None,
+        simulate: Callable[..., np.ndarray] | None = None,
     ) -> None:
         self._log_likelihood = log_likelihood
         self._log_prior = log_prior
         self._init = jax.tree.map(_as_array, init)
         self._columns = None if columns is None else _names(columns)
         self._likelihood_params = likelihood_params
+        self._predict = predict
+        self._simulate = simulate
 
     @property
     def columns(self) -> tuple[str, ...] | None:
@@ -268,6 +329,53 @@ class Model(AbstractModel):
 
     def log_prior(self, params: Params) -> Float[Array, ""]:
         return jnp.asarray(self._log_prior(params), dtype=jnp.float64)
+
+    def check(self, rows: Rows) -> None:
+        """Refuse group numbers outside their array; a pass, where there are any."""
+        self.check_rows(rows)
+
+    def check_rows(self, rows: Rows) -> None:
+        """Refuse group numbers outside their array, which JAX would clamp."""
+        from decoct.data.encoded import encoded
+        from decoct.models.index_bounds import check_indices, has_indices
+
+        example = encoded(rows, self).take(np.zeros(1, dtype=np.int64))
+        if has_indices(self, self._init, example):
+            check_indices(self, self._init, rows, self._columns)
+
+    def encode_explanatory(self, rows: RawRows, start: int | np.ndarray = 0) -> EncodedColumns:
+        return numeric_columns(rows, start)
+
+    def predict(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
+        if self._predict is None:
+            raise RequestError(
+                "This model does not say what it expects of a new row; give decoct.Model a "
+                "function predict(params, rows)."
+            )
+        try:
+            return self._predict(params, rows)
+        except KeyError as error:
+            name = error.args[0] if error.args else None
+            if not isinstance(name, str) or name in rows:
+                raise
+            raise RowsError(
+                f"predict asks for '{name}', which is neither a parameter of the model nor a "
+                f"column of the new rows ({', '.join(rows) or 'none'})."
+            ) from error
+
+    def simulate(
+        self,
+        rng: np.random.Generator,
+        expected: Float[np.ndarray, "n S"],
+        params: Params,
+        rows: Mapping[str, np.ndarray],
+    ) -> Float[np.ndarray, "n S"]:
+        if self._simulate is None:
+            raise RequestError(
+                "This model cannot simulate new responses; give decoct.Model a function "
+                "simulate(rng, expected, params, rows), or ask for kind='mean'."
+            )
+        return self._simulate(rng, expected, params, rows)
 
     def to_dict(self) -> dict[str, Any]:
         if self._columns is None:

@@ -71,6 +71,17 @@ class LinearRegression(AbstractRegression, AbstractConjugate):
         noise = self._known_noise()
         return -0.5 * ((rows["y"] - predictor) / noise) ** 2 - jnp.log(noise) - HALF_LOG_2PI
 
+    def simulate(
+        self,
+        rng: np.random.Generator,
+        expected: Float[np.ndarray, "n S"],
+        params: Params,
+        rows: Mapping[str, np.ndarray],
+    ) -> Float[np.ndarray, "n S"]:
+        """Return normal numbers with σ about the expected ones."""
+        noise = np.exp(params["log_noise"]) if self.noise_scale is None else self.noise_scale
+        return rng.normal(expected, noise)
+
     def log_prior(self, params: Params) -> Float[Array, ""]:
         """Return Σ_d log N(β_d | 0, s_d²) and, for unknown noise, + log N(log σ | 0, 1)."""
         prior = super().log_prior(params)

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from decoct.errors import RowsError
+from decoct.models.base import Params
 from decoct.models.regression import AbstractRegression, number_text
 
 LABELS = "a logistic regression needs the labels 0 and 1, or -1 and 1"
@@ -74,6 +75,20 @@ class LogisticRegression(AbstractRegression):
         self, predictor: Float[Array, " n"], rows: Mapping[str, Array]
     ) -> Float[Array, " n"]:
         return log_sigmoid(rows["y"] * predictor)
+
+    def predict(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
+        """Return P(y_n = 1)."""
+        return sigmoid(rows["x"] @ params["beta"])
+
+    def simulate(
+        self,
+        rng: np.random.Generator,
+        expected: Float[np.ndarray, "n S"],
+        params: Params,
+        rows: Mapping[str, np.ndarray],
+    ) -> Float[np.ndarray, "n S"]:
+        """Return 1 with the expected probability, else 0."""
+        return (rng.random(expected.shape) < expected).astype(np.float64)
 
     def code_response(self, y: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         """Return ±1."""

@@ -14,6 +14,7 @@ from jax.scipy.special import gammaln
 from jaxtyping import Array, Bool, Float
 
 from decoct.errors import ModelError
+from decoct.models.base import Params
 from decoct.models.logistic import log_sigmoid
 from decoct.models.regression import AbstractRegression
 
@@ -22,6 +23,9 @@ TINY = -37.0
 
 SERIES = -10.0
 """Predictor below which the derivatives of log(softplus) come from a series, exact to 1e-20."""
+
+LARGEST = 2.0**53
+"""Rate above which float64 cannot tell counts from the next ones."""
 
 
 def softplus(eta: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -90,6 +94,23 @@ class PoissonRegression(AbstractRegression):
         else:
             rate, log_rate = softplus(predictor), log_softplus(predictor)
         return rows["y"] * log_rate - rate - gammaln(rows["y"] + 1.0)
+
+    def predict(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
+        """Return the rate r_n."""
+        predictor = rows["x"] @ params["beta"]
+        return jnp.exp(predictor) if self.link == "log" else softplus(predictor)
+
+    def simulate(
+        self,
+        rng: np.random.Generator,
+        expected: Float[np.ndarray, "n S"],
+        params: Params,
+        rows: Mapping[str, np.ndarray],
+    ) -> Float[np.ndarray, "n S"]:
+        """Return counts; infinity where the rate is beyond `LARGEST`."""
+        is_large = expected > LARGEST
+        counts = rng.poisson(np.where(is_large, 0.0, expected))
+        return np.where(is_large, np.inf, counts)
 
     def refused(self, y: Float[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
         return (y < 0) | (y != np.floor(y))

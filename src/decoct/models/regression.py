@@ -131,6 +131,10 @@ class AbstractRegression(AbstractModel):
         """Return f_n at x_n·β, in nats."""
         return self.log_likelihood_at(rows["x"] @ params["beta"], rows)
 
+    def predict(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
+        """Return x_n·β: the mean, and of Student-t with ν ≤ 1 the median."""
+        return rows["x"] @ params["beta"]
+
     def design_matrix(self, rows: Mapping[str, Array]) -> Float[Array, "n d"] | None:
         """Return x."""
         return rows["x"]
@@ -148,6 +152,15 @@ class AbstractRegression(AbstractModel):
             A column is missing, of the wrong shape or not numeric; a value is not finite or not a
             possible response. The message names column and row.
         """
+        x = self.encode_explanatory(rows, start)
+        return {**x, "y": self.encode_response(rows, start)}
+
+    @property
+    def explanatory(self) -> tuple[str, ...]:
+        return ("x",)
+
+    def encode_explanatory(self, rows: RawRows, start: int | np.ndarray = 0) -> EncodedColumns:
+        """Return ``{"x": (n, D) float64}``; errors as in `encode`."""
         x = numeric(rows, "x", start)
         if x.ndim == 1:
             x = x[:, None]
@@ -159,7 +172,7 @@ class AbstractRegression(AbstractModel):
             x = np.concatenate([x, np.ones((len(x), 1))], axis=1)
         if not x.shape[1]:
             raise RowsError("Column 'x' has no features; give some, or set intercept=True.")
-        return {"x": x.astype(np.float64, copy=False), "y": self.encode_response(rows, start)}
+        return {"x": x.astype(np.float64, copy=False)}
 
     def encode_response(
         self, rows: RawRows, start: int | np.ndarray = 0, name: str = "y"

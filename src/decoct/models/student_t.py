@@ -110,6 +110,19 @@ class StudentTRegression(AbstractRegression):
         peak = log_gamma_half_step(0.5 * nu) - 0.5 * jnp.log(math.pi * nu)
         return peak - log_scale - 0.5 * (nu + 1.0) * log_one_plus_square(u)
 
+    def simulate(
+        self,
+        rng: np.random.Generator,
+        expected: Float[np.ndarray, "n S"],
+        params: Params,
+        rows: Mapping[str, np.ndarray],
+    ) -> Float[np.ndarray, "n S"]:
+        """Return Student-t numbers with scale σ_n about the expected ones."""
+        constant = self.scale == "constant"
+        log_scale = params["log_scale"] if constant else rows["x"] @ params["gamma"].T
+        nu = np.exp(params["log_nu"]) if self.nu is None else self.nu
+        return expected + np.exp(log_scale) * rng.standard_t(nu, expected.shape)
+
     def design_matrix(self, rows: Mapping[str, Array]) -> None:
         """Return None: the potentials depend on the scale too."""
 

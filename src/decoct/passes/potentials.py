@@ -87,6 +87,10 @@ class Curvature(NamedTuple):
         bent = ((delta @ self.hessian) * delta).sum(axis=1)
         return self.value + delta @ self.gradient + 0.5 * bent
 
+    def scaled(self, factor: float) -> Curvature:
+        """Return those of a multiple of the sum."""
+        return Curvature(factor * self.value, factor * self.gradient, factor * self.hessian)
+
 
 def _curvature(partial: Partial) -> Curvature:
     value, gradient, hessian = partial.rounded()
@@ -265,6 +269,13 @@ class Potentials:
         partial = self._walk(fn, self._embedding(at), key, expansion, evaluations=cost)
         totals, value, gradient, hessian = partial.rounded()
         return totals, Curvature(float(value), gradient, hessian), partial.reservoirs
+
+    def by_row(self, at: Float[np.ndarray, "S d"], statistic: Any) -> tuple[np.ndarray, ...]:
+        """Return a `by_row.RowStatistic` of every row at the draws, (N,) each, in one pass."""
+        from decoct.passes.by_row import ByRowOf
+
+        fn = ByRowOf(self.model, self.likelihood_space, statistic)
+        return self._walk(fn, self._embedding(at)).joined()
 
     @float64
     def remainder_deviations(

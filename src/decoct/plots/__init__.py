@@ -5,8 +5,17 @@ inline``, the last line of a notebook's cell.
 """
 
 from decoct.plots.forest import intervals
+from decoct.plots.groups import kept_by_group
 from decoct.plots.kept import kept_rows, kept_weights
 from decoct.plots.kl_curve import comparison, kl_against_size
 from decoct.plots.page import report_page
 
-__all__ = ["comparison", "intervals", "kept_rows", "kept_weights", "kl_against_size", "report_page"]
+__all__ = [
+    "comparison",
+    "intervals",
+    "kept_by_group",
+    "kept_rows",
+    "kept_weights",
+    "kl_against_size",
+    "report_page",
+]

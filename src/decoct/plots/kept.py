@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from decoct.certificates.table import table_of
 from decoct.coreset import Coreset
 from decoct.data.base import Rows
-from decoct.data.tables import rows as as_rows
-from decoct.errors import CoresetFileError, RequestError
+from decoct.errors import RequestError
 from decoct.plots.style import COLOURS, GREY, figure, style_axes
 
 FEW = 6
@@ -75,12 +75,7 @@ def kept_rows(
     '1st principal direction ('
     """
     _require_rows(coreset)
-    table = as_rows(rows)
-    if table.n_rows != coreset.n_rows:
-        raise CoresetFileError(
-            f"The coreset was built from {coreset.n_rows} rows and this table has {table.n_rows}; "
-            "draw it over the table it came from."
-        )
+    table = table_of(coreset, rows, progress=None)
     if (x is None) != (y is None):
         raise RequestError("Give both x= and y=, or neither for the principal directions.")
     if sample < 1:

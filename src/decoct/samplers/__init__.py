@@ -7,10 +7,10 @@ from decoct.samplers.automatic import Automatic
 from decoct.samplers.base import Draws, Sampler, WeightedDensity
 from decoct.samplers.exact import Exact
 from decoct.samplers.laplace import Laplace, laplace
-from decoct.samplers.nuts import NUTS
 
 if TYPE_CHECKING:
     from decoct.samplers.metropolis import Metropolis
+    from decoct.samplers.nuts import NUTS
     from decoct.samplers.pathfinder import Pathfinder
 
 __all__ = [
@@ -30,6 +30,7 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "Metropolis": "metropolis",
+        "NUTS": "nuts",
         "Pathfinder": "pathfinder",
     },
 )

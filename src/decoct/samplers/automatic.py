@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import jax
 
@@ -11,8 +12,10 @@ from decoct.models.conjugate import AbstractConjugate
 from decoct.samplers.base import Draws, WeightedDensity
 from decoct.samplers.exact import Exact
 from decoct.samplers.laplace import Laplace
-from decoct.samplers.nuts import NUTS
 from decoct.stats.chains import USABLE_KHAT
+
+if TYPE_CHECKING:
+    from decoct.samplers.nuts import NUTS
 
 MISFIT = 1.0
 """KL(q‖π_w) in nats above which draws of q do not stand for draws of π_w."""
@@ -28,21 +31,28 @@ class Automatic:
     Attributes
     ----------
     nuts
-        The NUTS configuration to fall back on.
+        The NUTS configuration to fall back on; None for 300 steps of warm-up.
     """
 
-    nuts: NUTS = field(default_factory=lambda: NUTS(warmup=300))
+    nuts: NUTS | None = None
 
     def draw(self, key: jax.Array, density: WeightedDensity, n: int) -> Draws:
         model = density.model
         if density.has_likelihood_params:
-            return self.nuts.draw(key, density, n)
+            return self._by_nuts(key, density, n)
         try:
             if isinstance(model, AbstractConjugate) and model.is_conjugate:
                 return Exact().draw(key, density, n)
             draws = Laplace(resample=True).draw(key, density, n)
         except ModelError:
-            return self.nuts.draw(key, density, n)
+            return self._by_nuts(key, density, n)
         if draws.info["khat"] <= USABLE_KHAT and draws.info["kl"] <= MISFIT:
             return draws
-        return self.nuts.draw(key, density, n)
+        return self._by_nuts(key, density, n)
+
+    def _by_nuts(self, key: jax.Array, density: WeightedDensity, n: int) -> Draws:
+        # here, for most builds need none
+        from decoct.samplers.nuts import NUTS
+
+        nuts = NUTS(warmup=300) if self.nuts is None else self.nuts
+        return nuts.draw(key, density, n)

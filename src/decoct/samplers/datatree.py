@@ -123,6 +123,21 @@ def unconstrained(draws: xr.DataTree | np.ndarray, dim: int) -> Float[np.ndarray
     return z
 
 
+def refuse_weighted(draws: Any) -> None:
+    """Refuse draws of a DataTree that are not equally likely.
+
+    Raises
+    ------
+    RequestError
+        They have ``log_weight`` in ``sample_stats``.
+    """
+    if "log_weight" in getattr(draws, "children", {}).get("sample_stats", {}):
+        raise RequestError(
+            "These draws are weighted ('log_weight' in sample_stats); give check.correct(draws), "
+            "which resamples them."
+        )
+
+
 def _attributes(values: dict[str, Any]) -> dict[str, Any]:
     """NetCDF attributes are strings and numbers."""
     return {k: (v if isinstance(v, str) else float(v)) for k, v in values.items()}

@@ -31,12 +31,15 @@ The last window, half of the warm-up, then has five draws a parameter. With fewe
 parameters the matrix is all but singular, and every trajectory runs into the depth limit."""
 
 
-SHORT_RUNS, SHORT_STEPS = 3, 100
-"""Runs that learn the units of a multilevel posterior, and their steps."""
+SHORT_RUNS = (100, 50, 50)
+"""Steps of the runs that learn the units of a multilevel posterior."""
 
-AFTER_RUNS, AFTER_DRAWS = 200, 100
-"""Most warm-up steps in such units, which leave nothing but a step size to learn: after these runs,
-and after draws that are given."""
+IN_UNITS = 50
+"""Most warm-up steps in such units, which leave nothing but a step size to learn."""
+
+STEP = 1.6
+"""Step size in such units, times D^¼ of D parameters, that is accepted four times in five: leapfrog
+errors of a Gaussian add up so (Beskos et al. 2013)."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,7 @@ class NUTS:
     chains
         Number of chains.
     warmup
-        Adaptation steps per chain, thrown away; at most `AFTER_RUNS` with likelihood parameters.
+        Adaptation steps per chain, thrown away; at most `IN_UNITS` with likelihood parameters.
     target_acceptance
         Mean acceptance probability aimed at.
     dense_mass
@@ -105,11 +108,10 @@ class NUTS:
         start_key, warm_key, run_key = jax.random.split(key, 3)
         space, starts, is_dense = self._begin(start_key, density)
         target, diagonal = self.target_acceptance, not is_dense
-        is_learnt = isinstance(space, Units) and space.centring is not None
+        is_learnt = isinstance(space, Units) and space.is_learnt
         stages = plan_stages(self.warmup)
         if is_learnt:
-            most = AFTER_RUNS if density.draws is None else AFTER_DRAWS
-            stages = step_sizes_only(min(most, self.warmup))
+            stages = step_sizes_only(min(IN_UNITS, self.warmup))
         states, adapted, _ = self._adapt(warm_key, space, starts, stages, is_dense)
         if is_learnt:
             adapted = adapted.pooled()
@@ -162,7 +164,7 @@ class NUTS:
     ) -> tuple[Units, Float[np.ndarray, "chains D"]]:
         """Return units learnt from short runs, and where these ended."""
         from decoct.samplers.centring import Centring
-        from decoct.samplers.nuts_program import plan_stages
+        from decoct.samplers.nuts_program import plan_stages, step_sizes_only
         from decoct.samplers.units import start_of, units_at
 
         centring = Centring.of(density.model, density.space, density.start)
@@ -172,11 +174,11 @@ class NUTS:
         z = start_of(density, centring)[None]
         units, v = units_at(density, centring, z)
         v = v + 0.1 * host_rng(key).standard_normal((self.chains, density.dim))
-        for short in range(SHORT_RUNS):
+        for short, steps in enumerate(SHORT_RUNS):
             run_key = jax.random.fold_in(key, short + 1)
-            stages = plan_stages(SHORT_STEPS)
+            stages = step_sizes_only(steps) if short else plan_stages(steps)
             _, _, found = self._adapt(run_key, units, v, stages, False)
-            last = units.parameters_of(found[:, SHORT_STEPS // 2 :])
+            last = units.parameters_of(found[:, steps // 2 :])
             ends = last[:, -1]
             flat = last.reshape(-1, density.dim)
             units, _ = units_at(density, centring, flat)
@@ -193,9 +195,12 @@ class NUTS:
     ) -> tuple[Any, Any, Float[np.ndarray, "chains steps D"]]:
         """Return states, what was adapted, and the positions of a warm-up."""
         from decoct.samplers.nuts_program import BLOCK, NOTHING, begin, run
+        from decoct.samplers.units import Units
 
-        target, diagonal = self.target_acceptance, not is_dense
-        states, adapted = begin(space, starts, target, diagonal)
+        target, diagonal, step_size = self.target_acceptance, not is_dense, None
+        if isinstance(space, Units) and space.is_learnt:
+            step_size = STEP * starts.shape[1] ** -0.25
+        states, adapted = begin(space, starts, target, diagonal, step_size)
         steps, positions = int((stages[:, 0] != NOTHING).sum()), []
         for first in range(0, len(stages), BLOCK):
             keys = jax.random.split(jax.random.fold_in(key, first), self.chains)

@@ -61,12 +61,17 @@ def _in_blocks(stages: Int[np.ndarray, "steps 2"]) -> Int[np.ndarray, "n 2"]:
 
 
 @compiled_quickly
-def begin(density, starts, target, diagonal):
+def begin(density, starts, target, diagonal, step_size):
+    """Return first states; None for a step size of which nothing is known."""
     (init_steps, _, _), (init_masses, _, _) = _adaptation(target, diagonal)
+    # BlackJAX looks for step sizes about ten times the first
+    first, before = (1.0, 1.0) if step_size is None else (step_size, 0.1 * step_size)
 
     def one(start):
         masses = init_masses(len(start))
-        adapted = Adapted(jnp.ones(()), masses.inverse_mass_matrix, init_steps(1.0), masses)
+        adapted = Adapted(
+            jnp.asarray(first), masses.inverse_mass_matrix, init_steps(before), masses
+        )
         return blackjax.nuts.init(start, density.log_density), adapted
 
     # constants have no type of their own, as the results of a block have: one program for both

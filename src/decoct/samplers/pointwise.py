@@ -39,8 +39,11 @@ GLANCE = 100
 
 REASON = (
     "the kept rows are weighted, one standing for many, and leaving one out says nothing about "
-    "leaving out a row of the data: LOO and WAIC of them mean nothing. Give rows of the table the "
-    "coreset was built from, all of them or a random part: "
+    "leaving out a row of the data: LOO and WAIC of them mean nothing."
+)
+
+INSTEAD = (
+    "Give rows of the table the coreset was built from, all of them or a random part: "
     "coreset.log_likelihood(draws, rows.take(numbers))."
 )
 
@@ -81,7 +84,7 @@ def log_likelihood(
     not come more often than among the kept ones. The full table is always welcome.
     """
     if rows is None:
-        raise RequestError(f"There are no rows given: {REASON}")
+        raise RequestError(f"There are no rows given: {REASON} {INSTEAD}")
     table = encoded(as_rows(rows), model)
     potentials = Potentials(model, table)
     z = unconstrained(draws, potentials.dim)
@@ -90,12 +93,14 @@ def log_likelihood(
         fewer = MOST // (z.shape[0] * z.shape[1])
         raise RequestError(
             f"{table.n_rows} rows at {z.shape[0] * z.shape[1]} draws are {size * 8 / 2**30:.0f} "
-            f"GiB; give a random part of at most {fewer} rows, and multiply sums by "
-            f"{table.n_rows}/{fewer}."
+            f"GiB; decoct.loo takes them all, a chunk at a time. Or give a random part of at most "
+            f"{fewer} rows, and multiply sums by {table.n_rows}/{fewer}."
         )
     numbers = np.arange(table.n_rows)
-    if _only_kept(kept, n_rows, table):
-        raise RequestError(f"These are the coreset's own rows, all or some of them: {REASON}")
+    if is_only_kept(kept, n_rows, table):
+        raise RequestError(
+            f"These are the coreset's own rows, all or some of them: {REASON} {INSTEAD}"
+        )
     values = potentials.vectors(table.take(numbers), z.reshape(-1, z.shape[2]))
     by_draw = values.T.reshape(*z.shape[:2], table.n_rows)
     posterior = draws["posterior"]
@@ -106,8 +111,8 @@ def log_likelihood(
     return result
 
 
-def _only_kept(kept: Mapping[str, np.ndarray], n_rows: int, table: EncodedRows) -> bool:
-    """Return whether a table that is not the full one holds nothing but kept rows."""
+def is_only_kept(kept: Mapping[str, np.ndarray], n_rows: int, table: EncodedRows) -> bool:
+    """Return whether a table that is not the full one has nothing but kept rows."""
     if columns_length(kept) in (0, n_rows) or table.n_rows >= n_rows:
         return False
     if _matched(kept, table, min(GLANCE, table.n_rows)) is None:

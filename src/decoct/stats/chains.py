@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,35 @@ def _stats() -> Any:
 def ess_of_mean(values: Float[np.ndarray, "chains S"]) -> float:
     """Return the effective sample size for the mean of a scalar along chains."""
     return float(np.asarray(_stats().ess(values, chain_axis=0, draw_axis=1, method="mean")))
+
+
+def independent_draws(values: Float[np.ndarray, "chains S"]) -> float:
+    """Return how many independent draws the mean of a scalar along chains is worth: at most all.
+
+    All of them in chains of fewer than 8, whose autocorrelation nobody can tell.
+    """
+    estimate = ess_of_mean(values) if values.shape[1] >= 8 else np.inf
+    return min(estimate, values.size) if np.isfinite(estimate) else float(values.size)
+
+
+def error_of_mean(values: Float[np.ndarray, "chains S"]) -> float:
+    """Return the standard error of the mean of a scalar along chains."""
+    return float(values.std(ddof=1) / np.sqrt(independent_draws(values)))
+
+
+def relative_efficiency(variables: Iterable[Float[np.ndarray, "chains S ..."]]) -> float:
+    """Return ESS/S, the mean over all entries of some variables, as ArviZ's ``loo`` takes it.
+
+    1 for a single chain.
+    """
+    parts = []
+    for values in variables:
+        chains, n = values.shape[:2]
+        if chains == 1:
+            return 1.0
+        for one in np.moveaxis(values.reshape(chains, n, -1), 2, 0):
+            parts.append(ess_of_mean(one) / (chains * n))
+    return float(np.mean(parts))
 
 
 def convergence(z: Float[np.ndarray, "chains draws d"]) -> dict[str, float]:
@@ -82,18 +112,17 @@ def smoothed_log_weights(
             return x - logsumexp(x), np.inf
         k, sigma = fit_pareto(np.exp(x[tail]) - np.exp(threshold))
         if np.isfinite(k):
-            p = (np.arange(len(tail)) + 0.5) / len(tail)
-            quantiles = sigma * np.expm1(-k * np.log1p(-p)) / k if k else -sigma * np.log1p(-p)
+            quantiles = pareto_quantiles(k, sigma, len(tail))
             # no weight may be larger than the largest ratio
             x[tail] = np.minimum(np.log(np.exp(threshold) + quantiles), 0.0)
         smoothed = x - logsumexp(x)
     if not np.isfinite(smoothed).all():  # no Pareto distribution fits the tail
         return unsmoothed, np.inf
-    return smoothed, np.inf if np.isnan(k) else k
+    return smoothed, np.inf if np.isnan(k) else float(k)
 
 
-def fit_pareto(x: Float[np.ndarray, " M"]) -> tuple[float, float]:
-    """Return k and σ of a generalised Pareto distribution, by Zhang & Stephens (2009).
+def fit_pareto(x: Float[Any, "*rows M"]) -> tuple[Float[Any, "*rows"], Float[Any, "*rows"]]:
+    """Return k and σ of generalised Pareto distributions, by Zhang & Stephens (2009).
 
     The posterior mean of b = −k/σ on a grid of 30 + ⌊√M⌋ points under their prior, Eq. 5 to 7;
     given b, k = mean log(1 − b x). Then k is drawn towards ½ as by ten observations of it, the weak
@@ -101,20 +130,33 @@ def fit_pareto(x: Float[np.ndarray, " M"]) -> tuple[float, float]:
 
     Parameters
     ----------
-    x : (M,)
-        Exceedances, ascending.
+    x : (..., M)
+        Exceedances, ascending; of NumPy or, traced or not, of JAX.
     """
-    M = len(x)
+    xp = x.__array_namespace__()
+    M = x.shape[-1]
     grid = 30 + int(np.sqrt(M))
-    quartile = x[int(M / 4 + 0.5) - 1]
-    b = 1.0 / x[-1] + (1.0 - np.sqrt(grid / (np.arange(grid) + 0.5))) / (3.0 * quartile)
-    k = np.log1p(-b[:, None] * x).mean(axis=1)
-    log_likelihoods = M * (np.log(-b / k) - k - 1.0)
-    weights = np.exp(log_likelihoods - logsumexp(log_likelihoods))
-    keep = weights >= 10.0 * np.finfo(np.float64).eps
-    mean_b = float(weights[keep] @ b[keep] / weights[keep].sum())
-    mean_k = float(np.log1p(-mean_b * x).mean())
+    quartile = x[..., int(M / 4 + 0.5) - 1, None]
+    steps = 1.0 - np.sqrt(grid / (np.arange(grid) + 0.5))
+    b = 1.0 / x[..., -1:] + steps.reshape((1,) * (x.ndim - 1) + (grid,)) / (3.0 * quartile)
+    k = xp.log1p(-b[..., None] * x[..., None, :]).mean(axis=-1)
+    log_likelihoods = M * (xp.log(-b / k) - k - 1.0)
+    weights = xp.exp(log_likelihoods - log_likelihoods.max(axis=-1, keepdims=True))
+    least = 10.0 * np.finfo(np.float64).eps * weights.sum(axis=-1, keepdims=True)
+    weights = xp.where(weights < least, 0.0, weights)
+    mean_b = (weights * b).sum(axis=-1) / weights.sum(axis=-1)
+    mean_k = xp.log1p(-mean_b[..., None] * x).mean(axis=-1)
     return (M * mean_k + 10 * 0.5) / (M + 10), -mean_k / mean_b
+
+
+def pareto_quantiles(
+    k: Float[Any, "*rows"], sigma: Float[Any, "*rows"], M: int
+) -> Float[Any, "*rows M"]:
+    """Return the (j − ½)/M quantiles of generalised Pareto distributions, j = 1..M."""
+    k, sigma = k[..., None], sigma[..., None]
+    log_above = np.log1p(-(np.arange(M) + 0.5) / M).reshape((1,) * (k.ndim - 1) + (M,))
+    xp = k.__array_namespace__()
+    return xp.where(k == 0.0, -sigma * log_above, sigma * xp.expm1(-k * log_above) / k)
 
 
 def pareto_khat(log_ratios: Float[np.ndarray, " S"]) -> float:

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from scipy.linalg import cho_factor, cho_solve, cholesky, solve_triangular
 from scipy.special import logsumexp
 
-from decoct.stats.chains import ess_of_mean
+from decoct.stats.chains import independent_draws
 
 HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
@@ -150,12 +150,10 @@ def _errors(influence: Float[np.ndarray, "chains S"], dependent: bool) -> tuple[
     """Return the standard error of a mean, and how far above it its 95 % interval reaches."""
     if influence.size < 2:
         return np.inf, np.inf
-    spread, n = float(influence.std(ddof=1)), float(influence.size)
+    spread = float(influence.std(ddof=1))
     if not spread > 0.0:
         return spread, spread
-    if dependent and influence.shape[1] >= 8:
-        estimate = ess_of_mean(influence)
-        n = min(n, estimate) if np.isfinite(estimate) else n
+    n = independent_draws(influence) if dependent else float(influence.size)
     skewness = float((((influence - influence.mean()) / spread) ** 3).mean())
     u = 1.96 / np.sqrt(n)
     if skewness == 0.0:

@@ -68,6 +68,9 @@ SMALLEST = 1e-10
 ROUNDED = 1e-12
 """Eigenvalue of a site's precision, in those units, that counts as 0 where it is negative."""
 
+HALVINGS = 30
+"""Of the interval in which the largest factor of weights is looked for."""
+
 NOT_FINITE = "second derivatives of the log-likelihood are not finite"
 
 
@@ -115,9 +118,7 @@ class ExpandedTable(NamedTuple):
         """
         precision = rows.hessian - self.sums.hessian
         precision = 0.5 * (precision + precision.T)
-        scale = np.sqrt(np.maximum(np.diag(precision), 1e-300))
-        relative = precision / np.outer(scale, scale)
-        if not is_positive(relative + ROUNDED * np.eye(len(scale))):
+        if not is_proper(precision):
             values, basis = np.linalg.eigh(precision)
             precision = (basis * np.maximum(values, 0.0)) @ basis.T
         return GaussianSite(
@@ -127,11 +128,31 @@ class ExpandedTable(NamedTuple):
             float(self.sums.value - rows.value),
         )
 
+    def largest_factor(self, rows: Curvature) -> float:
+        """Return the largest t ≤ 1 for which t Σ_m w_m q_m leaves a precision ⪰ 0.
 
-def is_positive(matrix: Float[np.ndarray, "d d"]) -> bool:
-    """Return whether a symmetric matrix has a Cholesky factor."""
+        1 where there is none, for the precision of all rows has a negative eigenvalue.
+        """
+
+        def fits(t: float) -> bool:
+            precision = t * rows.hessian - self.sums.hessian
+            return is_proper(0.5 * (precision + precision.T))
+
+        if fits(1.0) or not fits(0.0):
+            return 1.0
+        low, high = 0.0, 1.0
+        for _ in range(HALVINGS):
+            middle = 0.5 * (low + high)
+            low, high = (middle, high) if fits(middle) else (low, middle)
+        return low
+
+
+def is_proper(precision: Float[np.ndarray, "d d"]) -> bool:
+    """Return whether a symmetric matrix has no negative eigenvalue, rounding apart."""
+    scale = np.sqrt(np.maximum(np.diag(precision), 1e-300))
+    relative = precision / np.outer(scale, scale) + ROUNDED * np.eye(len(scale))
     try:
-        np.linalg.cholesky(matrix)
+        np.linalg.cholesky(relative)
     except np.linalg.LinAlgError:
         return False
     return True

@@ -83,8 +83,12 @@ FEWEST_DRAWS, LARGE = 1000, 1_000_000
 """Least default S, and the rows from which on half of it will do: KL falls as 1/N, and what a draw
 costs rises as N."""
 
-TOLERABLE = 1e-5
-"""½Var in nats of totals from a sample of rows above which all rows are evaluated."""
+TOLERABLE, TOLERABLE_A_PARAMETER = 1e-5, 2e-6
+"""½Var in nats of totals from a sample of rows above which all rows are evaluated; nats a parameter
+for multilevel models, where each row that is kept corrects about one effect."""
+
+ROWS_A_PARAMETER = 32
+"""Rows a parameter that stand for those of a large table in multilevel models."""
 
 CERTIFYING_DRAWS = 500
 """Draws of a coreset with a site at which its KL is measured."""
@@ -318,7 +322,7 @@ class IteratedHilbert:
             result = problem.potentials.one_pass(z, P, pass_key, state.expanded.at)
         elif state.expanded is not None:
             result = self._sampled_pass(pass_key, problem, state.expanded, z, P)
-            if result.error > TOLERABLE:
+            if result.error > _tolerable(problem):
                 result = problem.potentials.one_pass(z, P, pass_key, state.expanded.at)
         elif subsample is not None:
             result = self._subsampled(pass_key, problem, state, subsample, z, P)
@@ -397,7 +401,10 @@ class IteratedHilbert:
 
     def sampled_rows(self, problem: Problem) -> int:
         """Return how many rows of a large table stand for the remainders of all, twice."""
-        return max(ROWS // 2, 4 * self.effort_for(problem, None)[1])
+        rows = max(ROWS // 2, 4 * self.effort_for(problem, None)[1])
+        if problem.potentials.has_likelihood_params:
+            return max(rows, ROWS_A_PARAMETER * problem.likelihood_dim)
+        return rows
 
     def _expanded_again(
         self,
@@ -585,7 +592,7 @@ class IteratedHilbert:
         z = drawn.flat[:n][:: n // evaluated]
         assert state.expanded is not None
         totals, error = state.expanded.totals(problem.potentials, z)
-        if error > TOLERABLE:
+        if error > _tolerable(problem):
             totals = problem.potentials.totals(z)
         return kl_from_log_ratios(totals - problem.log_likelihood(selection, z)).reverse
 
@@ -655,6 +662,13 @@ def require_memory_for_site(dim: int) -> None:
             f"{SITE_MATRICES} of them, more than the {have:.2g} GB of this machine. Use a model "
             "with fewer parameters, or rows alone: IteratedHilbert(site=False), --no-site."
         )
+
+
+def _tolerable(problem: Problem) -> float:
+    potentials = problem.potentials
+    if not potentials.has_likelihood_params:
+        return TOLERABLE
+    return max(TOLERABLE, TOLERABLE_A_PARAMETER * potentials.likelihood_dim)
 
 
 def _nats(one: SizedSelection) -> float:

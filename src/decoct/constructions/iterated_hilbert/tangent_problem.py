@@ -239,9 +239,11 @@ class PathFit:
             vectors, target = tangent.fit.vectors[places], tangent.fit.target
             with few_threads(vectors.nbytes):
                 weights = proper_weights(vectors, target, weights, precision_of, along, factor)
+        of_rows = potentials.expand_rows(rows, weights, at)
+        share = expanded.largest_factor(of_rows)
+        site, weights = expanded.site(of_rows.scaled(share)), share * weights
         places, weights = places[weights > 0.0], weights[weights > 0.0]
         kept = tangent.pool.some(places)
-        site = expanded.site(potentials.expand_rows(kept.rows, weights, at))
         held = slice(tangent.fitted_draws, None)
         left = tangent.totals[held] - site.log_density(
             potentials.to_likelihood(tangent.draws[held])

@@ -164,8 +164,12 @@ class Design:
     @property
     def columns(self) -> tuple[str, ...]:
         """The raw columns the formula uses, the response's first."""
-        used = (f.expression.inputs for f in (self.response, *self.factors))
-        return tuple(dict.fromkeys(name for names in used for name in names))
+        return tuple(dict.fromkeys([*self.response.expression.inputs, *self.explanatory]))
+
+    @property
+    def explanatory(self) -> tuple[str, ...]:
+        """The raw columns that the terms use; none for an intercept alone."""
+        return tuple(dict.fromkeys(n for f in self.factors for n in f.expression.inputs))
 
     def encode(
         self, rows: Mapping[str, np.ndarray], start: int | np.ndarray = 0
@@ -177,8 +181,15 @@ class Design:
         RowsError
             A missing column, a missing or infinite value, a level never seen; names the row.
         """
-        raw = {name: raw_column(rows, name, start) for name in self.columns}
-        n, end = columns_length(raw), 0
+        x = self.encode_explanatory(rows, start)
+        return {"x": x, "y": self.encode_response(rows, start)}
+
+    def encode_explanatory(
+        self, rows: Mapping[str, np.ndarray], start: int | np.ndarray = 0
+    ) -> np.ndarray:
+        """Return the design matrix (n, D) alone, which needs no response."""
+        raw = {name: raw_column(rows, name, start) for name in self.explanatory}
+        n, end = columns_length(rows), 0
         encoded = [factor.encode(raw, start) for factor in self.factors]
         x = np.empty((n, len(self.names)))
         for term in self.terms:
@@ -187,7 +198,7 @@ class Design:
             if self._standardized[at].any():
                 block = (block - self.shift[at]) / self.scale[at]
             x[:, at] = block
-        return {"x": x, "y": self.encode_response(raw, start)}
+        return x
 
     def encode_response(
         self, rows: Mapping[str, np.ndarray], start: int | np.ndarray = 0

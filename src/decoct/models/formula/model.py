@@ -103,6 +103,14 @@ class FormulaModel(AbstractConjugate):
         y = self.base.encode_response({self.response: table["y"]}, start, self.response)
         return {"x": table["x"], "y": y}
 
+    @property
+    def explanatory(self) -> tuple[str, ...]:
+        return self.design.explanatory
+
+    def encode_explanatory(self, rows: RawRows, start: int | np.ndarray = 0) -> EncodedColumns:
+        """Return ``{"x": (n, D)}``, standardised; errors name column and row."""
+        return {"x": self.design.encode_explanatory(rows, start)}
+
     def check(self, rows: Rows) -> None:
         self.base.check(self._responses(rows), self.response)
 
@@ -128,6 +136,18 @@ class FormulaModel(AbstractConjugate):
         self, predictor: Float[Array, " n"], rows: Mapping[str, Array]
     ) -> Float[Array, " n"]:
         return self.base.log_likelihood_at(predictor, rows)
+
+    def predict(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
+        return self.base.predict(params, rows)
+
+    def simulate(
+        self,
+        rng: np.random.Generator,
+        expected: Float[np.ndarray, "n S"],
+        params: Params,
+        rows: Mapping[str, np.ndarray],
+    ) -> Float[np.ndarray, "n S"]:
+        return self.base.simulate(rng, expected, params, rows)
 
     def log_prior(self, params: Params) -> Float[Array, ""]:
         return self.base.log_prior(params)

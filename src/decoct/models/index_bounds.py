@@ -3,14 +3,14 @@
 An index beyond the end of an array is clamped to its last entry by JAX, without a word, and its
 derivative is dropped: group numbers that start at 1 give a wrong posterior that looks right. One
 evaluation of every row with JAX's index checks finds them. Numbers that are right, but different in
-every row, make a latent value per row (`latents`).
+every row, make a latent value per row (`bridges.per_row_latents`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
@@ -20,7 +20,9 @@ from jax.experimental import checkify
 
 from decoct.data.base import DEFAULT_CHUNK, Chunk, Columns, Rows
 from decoct.errors import BadValueError
-from decoct.models.base import AbstractModel, Params
+
+if TYPE_CHECKING:
+    from decoct.models.base import AbstractModel, Params
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class IndexProblem:
 
 
 def check_indices(
-    model: AbstractModel, params: Params, rows: Rows, inputs: tuple[str, ...]
+    model: AbstractModel, params: Params, rows: Rows, inputs: tuple[str, ...] | None
 ) -> None:
     """Refuse rows at which the model indexes an array out of its bounds, in one pass.
 
@@ -43,7 +45,7 @@ def check_indices(
     params
         Where, in unconstrained space; indices are those of the data.
     rows, inputs
-        The table, and the columns that the model needs.
+        The table, and the columns that the model needs; None for all.
 
     Raises
     ------
@@ -60,6 +62,13 @@ def check_indices(
             f", which JAX would answer with its last entry: {found.says}. Number groups from 0 to "
             "their number less 1.",
         )
+
+
+def has_indices(model: AbstractModel, params: Params, rows: Columns) -> bool:
+    """Return whether a model looks up entries of arrays by numbers in the (encoded) rows."""
+    with jax.enable_x64(True):
+        program = jax.make_jaxpr(model.potentials)(params, {k: v[:1] for k, v in rows.items()})
+    return " gather[" in str(program)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,54 @@
+"""The table that a coreset was built from, recognised by its length and its kept rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from decoct.coreset import Coreset
+from decoct.data.base import Rows
+from decoct.data.encoded import EncodedRows, encoded
+from decoct.data.progress_rows import counted_rows
+from decoct.data.tables import rows as as_rows
+from decoct.data.verified_rows import KnownRows, OtherTableError, VerifiedRows, differs, other_table
+from decoct.errors import CoresetFileError
+from decoct.passes.potentials import Potentials
+from decoct.runtime.progress import ProgressBar, begin
+
+
+def table_of(coreset: Coreset, rows: Rows | Any, progress: bool | None) -> Rows:
+    """Return the raw rows of a table, as long as the one the coreset was built from.
+
+    Raises
+    ------
+    CoresetFileError
+        It has another number of rows.
+    """
+    source = as_rows(rows)
+    source = source.raw if isinstance(source, EncodedRows) else source
+    with ProgressBar(progress):
+        counted_rows(source)
+    if source.n_rows != coreset.n_rows:
+        raise CoresetFileError(
+            f"The coreset was built from {coreset.n_rows} rows and this table has "
+            f"{source.n_rows}; give the table it came from."
+        )
+    return source
+
+
+@contextmanager
+def verified(coreset: Coreset, source: Rows, label: str) -> Iterator[Potentials]:
+    """Give potentials whose passes compare the kept rows, and announce a pass.
+
+    Raises
+    ------
+    CoresetFileError
+        The table has other rows in the places of the kept ones.
+    """
+    known = KnownRows.of(coreset.indices, dict(coreset.rows))
+    begin(label, source.n_rows)
+    try:
+        yield Potentials(coreset.model, encoded(VerifiedRows(source, known), coreset.model))
+    except OtherTableError as error:
+        raise CoresetFileError(other_table(differs(error.column))) from None

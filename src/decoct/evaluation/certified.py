@@ -1,0 +1,90 @@
+"""The certificate that an evaluation begins with: of the same coreset and the same draws."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from jaxtyping import Float
+
+from decoct.certificates.certificate import CORRECTED, Certificate, check
+from decoct.coreset import Coreset
+from decoct.errors import RequestError
+from decoct.samplers.datatree import unconstrained
+from decoct.stats.chains import convergence
+from decoct.stats.verdict import Grade
+
+FEWEST = 100
+"""Draws below which nothing is estimated."""
+
+
+def checked_draws(
+    coreset: Coreset, draws: xr.DataTree | np.ndarray
+) -> Float[np.ndarray, "chains S d"]:
+    """Return flat unconstrained draws.
+
+    Raises
+    ------
+    RequestError
+        They are of another model, too few, or corrected already.
+    """
+    z = unconstrained(draws, coreset.dim)
+    if hasattr(draws, "children") and CORRECTED in draws["posterior"].attrs:
+        raise RequestError(
+            "These draws are corrected towards the full posterior already; give the draws as they "
+            "were sampled, and their certificate: check=."
+        )
+    if z.shape[0] * z.shape[1] < FEWEST:
+        raise RequestError(
+            f"There are {z.shape[0] * z.shape[1]} draws; at least {FEWEST} are wanted: take more."
+        )
+    return z
+
+
+def certificate_of(
+    coreset: Coreset,
+    rows: Any,
+    draws: xr.DataTree | np.ndarray,
+    given: Certificate | None,
+    seed: int,
+    progress: bool | None,
+) -> Certificate:
+    """Return the certificate of these draws, the given one or one made here.
+
+    Raises
+    ------
+    RequestError
+        The verdict is "do not use"; or the certificate is of another coreset or other draws; or
+        there is neither a certificate nor rows.
+    """
+    if given is None:
+        if rows is None:
+            raise RequestError(
+                "Give the rows that the coreset was built from, or check=decoct.check(coreset, "
+                "rows, draws)."
+            )
+        given = check(coreset, rows, draws, seed=seed, progress=progress)
+    else:
+        _require_same(coreset, unconstrained(draws, coreset.dim), given)
+    if given.grade is Grade.REFUSED:
+        raise RequestError(f"The certificate says {given.verdict}. Nothing is estimated from it.")
+    return given
+
+
+def _require_same(coreset: Coreset, z: Float[np.ndarray, "chains S d"], given: Certificate) -> None:
+    if not isinstance(given, Certificate):
+        raise RequestError(f"check is what decoct.check returned, not a {type(given).__name__}.")
+    if (given.size, given.n_rows) != (coreset.size, coreset.n_rows):
+        raise RequestError(
+            f"The certificate is of {given.size} of {given.n_rows} rows and the coreset has "
+            f"{coreset.size} of {coreset.n_rows}; give the certificate of this coreset."
+        )
+    mixing = convergence(z)
+    if len(z) != len(given.log_ratios) or not np.array_equal(
+        [mixing["rhat"], mixing["ess"]], [given.rhat, given.draws_ess], equal_nan=True
+    ):
+        raise RequestError(
+            "These draws are not the ones that were checked; give those, or rows= in place of "
+            "check=."
+        )

@@ -1,0 +1,242 @@
+"""The evidence log p(data), of which the coreset has nearly all and the certificate the rest.
+
+With L(θ) = Σ_n f_n over all rows and L_w = s + Σ w_n f_n of the coreset, the certificate's log
+ratios are D = L − L_w, and
+
+    log Z = log ∫ π₀ e^L dθ = log Z_w + log E_{π_w}[e^D] = log Z_w + E_{π_w}[D] + KL(π_w‖π).
+
+Z_w = ∫ π₀ e^{L_w} dθ is found by bridge sampling (Meng & Wong 1996, Section 4.2), which asks for
+the M kept rows alone. With p the unnormalised density of π_w at n₁ draws of it, g a Gaussian at n₂
+draws of it, and s_i = n_i/(n₁ + n₂), the estimate is the fixed point of
+
+    Z_w = mean_g [p / (s₁ p + s₂ Z_w g)] / mean_{π_w} [g / (s₁ p + s₂ Z_w g)].
+
+The Gaussian is fitted to one half of the draws and the bridge goes to the other, then the other way
+round (Gronau et al. 2017); both halves of the logarithm are averaged. Its standard error is that of
+the two means, autocorrelation included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import jax
+import numpy as np
+import xarray as xr
+from jaxtyping import Float
+from scipy.optimize import brentq
+from scipy.special import expit
+
+from decoct.certificates.certificate import Certificate
+from decoct.coreset import Coreset
+from decoct.errors import ModelError, RequestError
+from decoct.evaluation.certified import certificate_of, checked_draws
+from decoct.runtime.randomness import checked_seed, host_rng
+from decoct.samplers.base import WeightedDensity, log_densities
+from decoct.stats.chains import error_of_mean, independent_draws
+from decoct.stats.divergences import Gaussian
+
+SHRINKAGES = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""How far a fitted covariance is drawn to its diagonal: hundreds of parameters have few draws."""
+
+MOST_ERROR = 0.5
+"""Standard error of log Z_w, in nats, from which on it is not to be believed."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """log p(data) under a model, in nats.
+
+    Attributes
+    ----------
+    value, se
+        log p(data) of all rows, and its Monte Carlo standard error.
+    coreset_value, coreset_se
+        log Z_w, the same of the coreset posterior, by bridge sampling.
+    correction, correction_se
+        log(Z/Z_w), from the certificate.
+    verdict
+        What the certificate says of the draws; what it doubts is doubtful here.
+    """
+
+    value: float
+    se: float
+    coreset_value: float
+    coreset_se: float
+    correction: float
+    correction_se: float
+    verdict: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the figures, JSON-ready."""
+        return asdict(self)
+
+    def __repr__(self) -> str:
+        return (
+            f"log p(data) = {_with_error(self.value, self.se)} nats: the coreset's "
+            f"{_with_error(self.coreset_value, self.coreset_se)}, and all rows add "
+            f"{_with_error(self.correction, self.correction_se)}.\nCertificate: {self.verdict}."
+        )
+
+
+def _with_error(value: float, se: float) -> str:
+    """Return both with two digits of the error, and at most six decimals."""
+    decimals = int(np.clip(1 - np.floor(np.log10(max(se, 1e-6))), 0, 6))
+    return f"{value:,.{decimals}f} ± {se:.{decimals}f}"
+
+
+def log_evidence(
+    coreset: Coreset,
+    rows: Any,
+    draws: xr.DataTree | np.ndarray,
+    *,
+    check: Certificate | None = None,
+    seed: int = 0,
+    progress: bool | None = None,
+) -> Evidence:
+    """Return log p(data) = log ∫ π₀(θ) Π_n p(row n | θ) dθ of all rows, with its error.
+
+    It means what it says only if log-likelihood and log prior are normalised. All of
+    `decoct.models` are, and so are NumPyro, PyMC and Bambi models of proper priors without
+    ``numpyro.factor`` or ``pm.Potential``. The functions of a `decoct.Model` are taken as they are:
+    a constant that they lack (½ log 2π a row, log y!, that of the prior) is missing here, and an
+    improper prior has no evidence. A formula's response counts as the formula transforms it.
+
+    Parameters
+    ----------
+    coreset
+        What `decoct.build` or `decoct.load` returned.
+    rows
+        The table it was built from; None with ``check``.
+    draws
+        Draws of the coreset posterior, as for `decoct.check`; at least 100, and better thousands:
+        they cost the M kept rows alone.
+    check
+        The certificate of these draws, if there is one; else it is made here.
+    seed
+        Seed of the bridge, and of the certificate that is made here.
+    progress
+        Show progress on standard error; None shows it on a terminal.
+
+    Returns
+    -------
+    Evidence
+        Differences of two of them are log Bayes factors; their squared errors add.
+
+    Raises
+    ------
+    RequestError
+        The certificate refuses the draws, is of other draws, or missing together with the rows; the
+        draws are too few, of another model, or leave log Z_w uncertain by half a nat or more.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(1000, 2))}
+    >>> model = decoct.models.GaussianMean(covariance=np.eye(2))
+    >>> coreset = decoct.build(model, rows, size=20)
+    >>> found = decoct.log_evidence(coreset, rows, coreset.sample())
+    >>> bool(abs(found.value + 2876.02) < 4 * found.se + 0.01)
+    True
+    """
+    z = checked_draws(coreset, draws)
+    check = certificate_of(coreset, rows, draws, check, seed, progress)
+    rng = host_rng(jax.random.fold_in(jax.random.key(checked_seed(seed)), 2))
+    value, se = log_normaliser(coreset, z, rng)
+    if not se < MOST_ERROR:
+        raise RequestError(
+            f"These {z.shape[0] * z.shape[1]} draws leave log Z of the coreset posterior uncertain "
+            f"by {se:.1g} nats, and an error above {MOST_ERROR} is itself not to be trusted; take "
+            "more draws."
+        )
+    relative = np.exp(check.log_ratios - check.log_ratios.max())
+    correction = check.mean_log_ratio + check.kl
+    correction_se = float(np.hypot(error_of_mean(relative / relative.mean()), check.sampling_se))
+    return Evidence(
+        value=value + correction,
+        se=float(np.hypot(se, correction_se)),
+        coreset_value=value,
+        coreset_se=se,
+        correction=correction,
+        correction_se=correction_se,
+        verdict=check.verdict,
+    )
+
+
+def log_normaliser(
+    coreset: Coreset, z: Float[np.ndarray, "chains S d"], rng: np.random.Generator
+) -> tuple[float, float]:
+    """Return log Z_w by bridge sampling, and its standard error."""
+    half = z.shape[1] // 2
+    halves = z[:, :half], z[:, half : 2 * half]
+    laplace = () if coreset.density.has_likelihood_params else tuple(_laplace(coreset))
+    bridges = [
+        _bridge(coreset.density, _proposal(fitted, other, laplace), other, rng)
+        for fitted, other in (halves, halves[::-1])
+    ]
+    values, at_draws, at_proposals = zip(*bridges, strict=True)
+    se = error_of_mean(np.concatenate(at_draws[::-1], axis=1))
+    proposals_se = error_of_mean(np.concatenate(at_proposals)[:, None])
+    return float(np.mean(values)), float(np.hypot(se, proposals_se))
+
+
+def _laplace(coreset: Coreset) -> Iterator[Gaussian]:
+    """Yield the Laplace approximation where there is one."""
+    try:
+        yield coreset.laplace()
+    except ModelError:
+        return  # no maximum: the Gaussians that are fitted to draws do without
+
+
+def _proposal(
+    fitted: Float[np.ndarray, "chains S d"],
+    other: Float[np.ndarray, "chains S d"],
+    more: tuple[Gaussian, ...],
+) -> Gaussian:
+    """Return the Gaussian that the other draws find most probable.
+
+    Of fits to some draws, with covariances drawn to the diagonal more or less, and ``more``.
+    """
+    dim = fitted.shape[-1]
+    flat, judges = fitted.reshape(-1, dim), other.reshape(-1, dim)
+    cov, mean = np.atleast_2d(np.cov(flat, rowvar=False)), flat.mean(axis=0)
+    diagonal = np.diag(np.diag(cov))
+    shares = SHRINKAGES if len(flat) > dim else SHRINKAGES[1:]  # else it is singular
+    fits = [Gaussian(mean, cov + share * (diagonal - cov)) for share in shares]
+    return max([*fits, *more], key=lambda one: float(one.log_density(judges).mean()))
+
+
+def _bridge(
+    density: WeightedDensity,
+    proposal: Gaussian,
+    draws: Float[np.ndarray, "chains S d"],
+    rng: np.random.Generator,
+) -> tuple[float, Float[np.ndarray, "chains S"], Float[np.ndarray, " n"]]:
+    """Return log Z_w, and what each draw of π_w and of the proposal adds to it, relatively."""
+    flat = draws.reshape(-1, draws.shape[-1])
+    proposed = proposal.sample(rng, len(flat))
+    at_draws, at_proposed = (
+        log_densities(density, one) - proposal.log_density(one) for one in (flat, proposed)
+    )
+    if np.isnan(at_draws).any() or np.isnan(at_proposed).any():
+        raise ModelError(
+            "The log density of the coreset posterior is NaN at a point among its draws; make "
+            "log_likelihood and log_prior numbers or minus infinity everywhere."
+        )
+    count = independent_draws(at_draws.reshape(draws.shape[:2]))
+    share = count / (count + len(proposed))
+    odds = np.log(share) - np.log1p(-share)
+
+    def excess(log_z: float) -> float:
+        of_draws = share * expit(log_z - odds - at_draws).mean()
+        return float(of_draws - (1.0 - share) * expit(at_proposed + odds - log_z).mean())
+
+    ends = at_draws.min() + odds - 40.0, at_draws.max() + odds + 40.0
+    root: Any = brentq(excess, *ends, xtol=1e-10)
+    log_z = float(root)
+    of_draws = expit(log_z - odds - at_draws)
+    of_proposed = expit(at_proposed + odds - log_z)
+    relative = of_draws / of_draws.mean(), of_proposed / of_proposed.mean()
+    return log_z, relative[0].reshape(draws.shape[:2]), relative[1]

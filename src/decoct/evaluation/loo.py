@@ -1,0 +1,354 @@
+"""Leave-one-out of every row of the full table, at draws of the coreset posterior, in one pass.
+
+    elpd = Σ_n log p(y_n | all rows but n),      N terms, one each row of the table.
+
+The draws are of π_w, which stands for the posterior π of all N rows. Leaving out row n therefore
+weighs them by exp(D_s − f_n(θ_s)), with D_s = log π/π_w from a certificate, or D_s = 0 where they
+are taken for draws of π (`stats.psis`).
+
+With a sample of m rows the elpd is estimated by differences to what is cheap for all of them, the
+log-likelihoods ℓ_n = f_n(θ̄) at the mean of the draws (Magnusson et al. 2020, Eq. 7 to 9):
+
+    elpd ≈ Σ_n ℓ_n + N ē,    e_n = elpd_n − ℓ_n,      Var = N² (1 − m/N) s_e²/m.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import logsumexp
+from jaxtyping import Array, Float, Int
+
+from decoct.certificates.certificate import CORRECTED, Certificate
+from decoct.certificates.table import table_of, verified
+from decoct.coreset import Coreset
+from decoct.data.base import Rows
+from decoct.data.encoded import encoded
+from decoct.data.tables import rows as as_rows
+from decoct.errors import CoresetFileError, RequestError
+from decoct.passes.by_row import RowStatistic
+from decoct.passes.pools import Pool
+from decoct.passes.potentials import Potentials
+from decoct.runtime.checks import is_whole
+from decoct.runtime.progress import ProgressBar
+from decoct.runtime.randomness import checked_seed, uniform_sample
+from decoct.runtime.resources import keep_buffers, use_compilation_cache
+from decoct.samplers.datatree import unconstrained
+from decoct.samplers.pointwise import REASON, is_only_kept
+from decoct.stats.chains import FEWEST, USABLE_KHAT, relative_efficiency
+from decoct.stats.psis import LogRatios, leave_one_out, log_ratios, tail_length
+from decoct.stats.verdict import SMALL_KL, Grade
+
+NEGLIGIBLE = 2.0 * SMALL_KL
+"""lpd_n − elpd_n in nats, twice the KL of leaving row n out, below which its k-hat is not asked."""
+
+if TYPE_CHECKING:
+    import xarray as xr
+    from arviz_stats import ELPDData  # pyright: ignore[reportPrivateImportUsage]
+
+
+def loo(
+    coreset: Coreset,
+    rows: Rows | Any,
+    draws: xr.DataTree | np.ndarray,
+    *,
+    check: Certificate | None = None,
+    observations: int | None = None,
+    reff: float | None = None,
+    seed: int = 0,
+    progress: bool | None = None,
+) -> ELPDData:
+    """Return leave-one-out cross-validation of all rows of the full table, for ``arviz.compare``.
+
+    By Pareto-smoothed importance sampling, as ``arviz.loo``, whose numbers these are. The
+    log-likelihoods of all rows at all draws are never held: one pass goes over the table by chunks,
+    wherever it is, and three numbers a row stay.
+
+    Parameters
+    ----------
+    coreset
+        What `decoct.build` or `decoct.load` returned.
+    rows
+        The table it was built from, all of it; never the kept rows.
+    draws
+        Draws from the coreset posterior: what ``coreset.sample()`` or ``check.correct()`` returned,
+        or an array (n, d) or (chains, n, d) of unconstrained parameters.
+    check
+        The certificate of these draws, by `decoct.check`. With it the draws that it picked are
+        corrected towards the full posterior on the way; give the draws that were checked, and not
+        corrected ones. Without it, the draws are taken for draws of the full posterior, and all of
+        them are used.
+    observations
+        None: every row, N × S potentials. A whole number m ≥ 2: the elpd is estimated from m rows
+        drawn uniformly and the log-likelihoods of all rows at the mean of the draws, N + m × S
+        potentials. The same seed draws the same rows, so that models can be compared.
+    reff
+        Effective draws by draws. None computes it as ArviZ does: the mean over the parameters; 1
+        for a single chain.
+    seed
+        Seed of the sample of rows.
+    progress
+        Show progress on standard error; None shows it on a terminal.
+
+    Returns
+    -------
+    arviz_stats.ELPDData
+        In nats: ``elpd`` and its standard error ``se`` = √(N Var elpd_n), the effective number of
+        parameters ``p`` = Σ_n (lpd_n − elpd_n), and of every row ``elpd_i`` and ``pareto_k``, (N,).
+        ``good_k`` is min(1 − 1/log₁₀ S, 0.7); ``approx_posterior`` is True with ``check``.
+
+        With ``observations``, ``subsampling_se`` is the standard error of ``elpd`` by the sample of
+        rows, and ``se`` an estimate of what it is for all rows; ``loo_subsample_observations`` are
+        the rows, and ``elpd_i`` and ``pareto_k`` are NaN elsewhere.
+
+    Raises
+    ------
+    CoresetFileError
+        The table is not the one the coreset was built from.
+    RequestError
+        The rows are the kept ones, the draws of another model or fewer than 25, the certificate
+        another coreset's or one that says "do not use".
+    PotentialError
+        A row is impossible, or its log-likelihood NaN, at one of the draws.
+
+    Warns
+    -----
+    UserWarning
+        k-hat of some rows is above ``good_k``, and leaving one of them out moves the posterior by
+        1e-4 nats or more: their elpd_n cannot be trusted, and ``warning`` is True.
+
+    Notes
+    -----
+    ArviZ warns of any k-hat above ``good_k``. k-hat has no scale: among a million rows there are
+    some that are high by chance, though leaving the row out changes nothing.
+
+    k-hat is −inf for a row whose log-likelihood is the same at all draws, and +inf where no Pareto
+    distribution fits its largest ratios; ``arviz.loo`` raises an error, or returns NaN.
+    ``arviz_stats.loo_approximate_posterior`` with log_p − log_q = D_s returns what ``check`` does,
+    but for ``p``, where its lpd_n is that of the draws before they are corrected.
+
+    References
+    ----------
+    Vehtari, Gelman & Gabry (2017), *Practical Bayesian model evaluation using leave-one-out
+    cross-validation and WAIC*. Magnusson, Andersen, Jonasson & Vehtari (2019), *Bayesian
+    leave-one-out cross-validation for large data*; (2020), *Leave-one-out cross-validation for
+    Bayesian model comparison in large data*.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(1000, 2))}
+    >>> model = decoct.models.GaussianMean(covariance=np.eye(2))
+    >>> coreset = decoct.build(model, rows, size=20)
+    >>> draws = coreset.sample(draws=250)
+    >>> loo = decoct.loo(coreset, rows, draws, check=decoct.check(coreset, rows, draws))
+    >>> bool(abs(loo.p - 2) < 0.5), loo.elpd_i.shape
+    (True, (1000,))
+    """
+    use_compilation_cache()
+    keep_buffers()
+    dim = coreset.dim  # refuses a coreset without a density, such as a mixture's
+    source = _whole_table(coreset, rows, progress)
+    if observations is not None and not (
+        is_whole(observations, 2) and observations <= source.n_rows
+    ):
+        raise RequestError(
+            f"observations is a whole number from 2 to {source.n_rows}, the rows of the table, or "
+            f"None for all of them, not {observations!r}."
+        )
+    z, variables = _used_draws(coreset, draws, check, dim)
+    flat = z.reshape(-1, dim)
+    if len(flat) < FEWEST:
+        raise RequestError(
+            f"There are {len(flat)} draws; leave-one-out needs {FEWEST} at least to smooth the "
+            "largest weights, and a thousand to be of use."
+        )
+    reff = relative_efficiency(variables) if reff is None else reff
+    if not reff > 0.0:
+        raise RequestError(
+            f"reff, effective draws by draws, is a positive number, not {reff}; chains of fewer "
+            "than 4 draws have none."
+        )
+    statistic = _LeftOut.of(check, len(flat), reff)
+    with ProgressBar(progress), verified(coreset, source, "leaving out each row") as potentials:
+        if observations is None:
+            found = _from_all(potentials, statistic, flat)
+        else:
+            places = uniform_sample(jax.random.key(checked_seed(seed)), source.n_rows, observations)
+            found = _from_sample(potentials, statistic, flat, places)
+    return _as_elpd_data(found, len(flat), source.n_rows, is_approximate=check is not None)
+
+
+class _LeftOut(RowStatistic):
+    """elpd_n, k-hat and lpd_n of every row.
+
+    Attributes
+    ----------
+    shift : (S,)
+        D_s, the largest 0.
+    log_weights : (S,)
+        Normalised log weights of the draws, for lpd_n.
+    tail
+        Ratios of a row that are smoothed.
+    """
+
+    shift: Float[np.ndarray, " S"]
+    log_weights: Float[np.ndarray, " S"]
+    tail: int = eqx.field(static=True)
+
+    @classmethod
+    def of(cls, check: Certificate | None, S: int, reff: float) -> _LeftOut:
+        tail = tail_length(S, reff)
+        if check is None:
+            return cls(np.zeros(S), np.full(S, -np.log(S)), tail)
+        shift = check.log_ratios.ravel()
+        return cls(shift - shift.max(), check.log_weights.ravel(), tail)
+
+    def measure(self, potentials: Float[Array, "S n"]) -> Any:
+        lpd = logsumexp(potentials + jnp.asarray(self.log_weights)[:, None], axis=0)
+        return log_ratios(potentials, jnp.asarray(self.shift)), lpd
+
+    def finish(self, measured: Any) -> tuple[Float[np.ndarray, " n"], ...]:
+        ratios, lpd = measured
+        return *leave_one_out(LogRatios(*ratios), self.shift, self.tail), lpd
+
+
+class _AtOne(RowStatistic):
+    """The potential at the only draw there is."""
+
+    def measure(self, potentials: Float[Array, "1 n"]) -> Any:
+        return (potentials[0],)
+
+
+def _whole_table(coreset: Coreset, rows: Rows | Any, progress: bool | None) -> Rows:
+    """Return the raw rows of the table; say why, if they are but the kept ones."""
+    table = as_rows(rows)
+    try:
+        return table_of(coreset, table, progress)
+    except CoresetFileError:
+        if not is_only_kept(coreset.rows, coreset.n_rows, encoded(table, coreset.model)):
+            raise
+    raise RequestError(
+        f"These are the coreset's own rows: {REASON} Give the table the coreset was built from."
+    )
+
+
+def _used_draws(
+    coreset: Coreset, draws: Any, check: Certificate | None, dim: int
+) -> tuple[Float[np.ndarray, "chains S d"], list[np.ndarray]]:
+    """Return the unconstrained draws, and the variables that their efficiency is judged by."""
+    z = unconstrained(draws, dim)
+    is_tree = hasattr(draws, "children")
+    variables = [one.to_numpy() for one in draws["posterior"].values()] if is_tree else [z]
+    if check is None:
+        if is_tree and "sample_stats" in draws.children and "log_weight" in draws["sample_stats"]:
+            raise RequestError(
+                "These draws carry log weights, which leave-one-out does not read; give the draws "
+                "as they were sampled, and their certificate: check=."
+            )
+        return z, variables
+    if (check.n_rows, check.size) != (coreset.n_rows, coreset.size):
+        raise RequestError(
+            f"The certificate is of a coreset of {check.size} rows of {check.n_rows}, and this one "
+            f"has {coreset.size} of {coreset.n_rows}; give its own."
+        )
+    if check.grade is Grade.REFUSED:
+        raise RequestError(
+            f"The certificate says '{check.verdict}'; so far from the full posterior, "
+            "leave-one-out of its rows means nothing."
+        )
+    if is_tree and CORRECTED in draws["posterior"].attrs:
+        raise RequestError(
+            "These draws are corrected already: leave check= out, or better give the draws as they "
+            "were sampled."
+        )
+    if len(z) != len(check.log_ratios) or z.shape[1] <= check.picked.max(initial=0):
+        raise RequestError(
+            f"These draws have shape {z.shape[:2]}, which are not the ones that were checked."
+        )
+    return z[:, check.picked], [one[:, check.picked] for one in variables]
+
+
+def _from_all(
+    potentials: Potentials, statistic: _LeftOut, flat: Float[np.ndarray, "S d"]
+) -> dict[str, Any]:
+    """Return leave-one-out of all rows, by the names that ArviZ has for it."""
+    elpd, khat, lpd = potentials.by_row(flat, statistic)
+    return {
+        "elpd": elpd.sum(),
+        "se": np.sqrt(len(elpd) * elpd.var()),
+        "p_i": lpd - elpd,
+        "elpd_i": elpd,
+        "pareto_k": khat,
+    }
+
+
+def _from_sample(
+    potentials: Potentials,
+    statistic: _LeftOut,
+    flat: Float[np.ndarray, "S d"],
+    places: Int[np.ndarray, " m"],
+) -> dict[str, Any]:
+    """Return leave-one-out from the rows at some places, by the difference estimator."""
+    N, m = potentials.n_rows, len(places)
+    centre = np.exp(statistic.log_weights) @ flat
+    (cheap,) = potentials.by_row(centre[None], _AtOne())
+    sample = Pool(places, potentials.rows.take(places))
+    elpd, khat, lpd = potentials.restricted(sample).by_row(flat, statistic)
+    errors = elpd - cheap[places]
+    variance = N**2 * (1.0 - m / N) * errors.var(ddof=1) / m
+    # Eq. 9 of values less a constant, which it does not depend on: no digits are lost
+    away = cheap - cheap.mean()
+    squares = np.square(away).sum() + N * np.mean(errors * (errors + 2.0 * away[places]))
+    spread = squares - ((N * errors.mean()) ** 2 - variance) / N
+    pointwise = np.full((3, N), np.nan)
+    pointwise[:, places] = elpd, khat, lpd - elpd
+    return {
+        "elpd": cheap.sum() + N * errors.mean(),
+        "se": np.sqrt(max(spread, 0.0)),
+        "elpd_i": pointwise[0],
+        "pareto_k": pointwise[1],
+        "p_i": pointwise[2],
+        "elpd_loo_approx": cheap,
+        "subsampling_se": float(np.sqrt(variance)),
+        "subsample_size": m,
+        "loo_subsample_observations": places,
+    }
+
+
+def _as_elpd_data(found: dict[str, Any], S: int, N: int, *, is_approximate: bool) -> ELPDData:
+    """Return what ArviZ takes; warn of rows whose elpd cannot be trusted."""
+    import xarray as xr
+    from arviz_stats import ELPDData  # pyright: ignore[reportPrivateImportUsage]
+
+    good_k = float(min(1.0 - 1.0 / np.log10(S), USABLE_KHAT))
+    khat, p_i = found["pareto_k"], found.pop("p_i")
+    rows = np.count_nonzero(~np.isnan(khat))
+    bad = np.flatnonzero((khat > good_k) & ~(np.abs(p_i) < NEGLIGIBLE))
+    if len(bad):
+        warnings.warn(
+            f"k-hat is above {good_k:.2f} in {len(bad):,} of {rows:,} rows, the largest "
+            f"{khat[bad].max():.2f} in row {bad[khat[bad].argmax()]}: leaving one of them out "
+            "moves the posterior further than these draws can follow. Look at pareto_k; take more "
+            "draws, or a likelihood with longer tails.",
+            stacklevel=3,
+        )
+    for name in ("elpd_i", "pareto_k", "elpd_loo_approx"):
+        if name in found:
+            found[name] = xr.DataArray(found[name], dims="row", name=name)
+    return ELPDData(
+        kind="loo",
+        p=N * float(np.nansum(p_i)) / rows,
+        n_samples=S,
+        n_data_points=N,
+        scale="log",
+        warning=len(bad) > 0,
+        good_k=good_k,
+        approx_posterior=is_approximate,
+        **found,
+    )

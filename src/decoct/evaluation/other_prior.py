@@ -1,0 +1,121 @@
+"""Another prior for a model: its likelihood, parameters and names, with a log prior of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from decoct.coreset import Coreset
+from decoct.errors import RequestError
+from decoct.models.base import AbstractModel, EncodedColumns, Params, RawRows
+from decoct.models.fingerprint import find_difference, fingerprint
+from decoct.runtime.precision import float64
+
+
+class OtherPrior(AbstractModel):
+    """A model with another prior, ``log_prior(params) -> scalar``."""
+
+    inner: AbstractModel
+    prior: Callable[[Params], Any] = eqx.field(static=True)
+
+    def log_prior(self, params: Params) -> Float[Array, ""]:
+        return jnp.asarray(self.prior(params), dtype=jnp.float64)
+
+    @property
+    def columns(self) -> tuple[str, ...] | None:
+        return self.inner.columns
+
+    def init(self, rows: RawRows) -> Params:
+        return self.inner.init(rows)
+
+    def encode(self, rows: RawRows, start: int | np.ndarray = 0) -> EncodedColumns:
+        return self.inner.encode(rows, start)
+
+    def log_likelihood(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
+        return self.inner.log_likelihood(params, rows)
+
+    def potentials(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
+        return self.inner.potentials(params, rows)
+
+    def to_likelihood_params(self, params: Params) -> Params:
+        return self.inner.to_likelihood_params(params)
+
+    def design_matrix(self, rows: Mapping[str, Array]) -> Float[Array, "n d"] | None:
+        return self.inner.design_matrix(rows)
+
+    def log_likelihood_at(
+        self, predictor: Float[Array, " n"], rows: Mapping[str, Array]
+    ) -> Float[Array, " n"]:
+        return self.inner.log_likelihood_at(predictor, rows)
+
+    def constrain(self, params: Params) -> dict[str, Array]:
+        return self.inner.constrain(params)
+
+    def coords(self, rows: RawRows) -> dict[str, tuple[str, list[str]]]:
+        return self.inner.coords(rows)
+
+    def dims(self) -> dict[str, list[str]]:
+        return self.inner.dims()
+
+
+def alternatives(coreset: Coreset, priors: Any) -> dict[str, AbstractModel]:
+    """Return the model with each of the priors.
+
+    Raises
+    ------
+    RequestError
+        They are no mapping of names to functions or models, or one of the models has another
+        likelihood or other parameters.
+    """
+    if not isinstance(priors, Mapping) or not all(isinstance(name, str) for name in priors):
+        raise RequestError(
+            "priors is a mapping of names to log priors or models, such as "
+            "{'wide': LogisticRegression(prior_scale=10.0)}, "
+            f"not {'a ' + type(priors).__name__ if not isinstance(priors, Mapping) else priors!r}."
+        )
+    return {name: _alternative(coreset, name, prior) for name, prior in priors.items()}
+
+
+def _alternative(coreset: Coreset, name: str, prior: Any) -> AbstractModel:
+    if isinstance(prior, AbstractModel):
+        difference = _difference(coreset, prior)
+        if difference is not None:
+            raise RequestError(
+                f"The prior '{name}' is a {type(prior).__name__} that is another model, and not "
+                f"the coreset's with another prior: {difference}."
+            )
+        return prior
+    if isinstance(prior, type) or not callable(prior):
+        raise RequestError(
+            f"The prior '{name}' is neither a function log_prior(params) nor a model, but "
+            f"{prior!r}."
+        )
+    return OtherPrior(coreset.model, prior)
+
+
+@float64
+def _difference(coreset: Coreset, model: AbstractModel) -> str | None:
+    """Return in what else than its prior a model differs from the coreset's, or None.
+
+    Values on the natural scale tell supports apart: another transform, and the same unconstrained
+    parameter is another quantity.
+    """
+    known = coreset.model
+    if type(model) is not type(known):
+        return f"the coreset's is a {type(known).__name__}"
+    rows = known.encode(coreset.rows, coreset.indices)
+    values = {k: v for k, v in fingerprint(known, rows).items() if k != "log_prior"}
+    difference = find_difference(values, model, rows)
+    if difference is not None:
+        return difference
+    params = coreset.density.space.unflatten(jnp.asarray(values["at"][1]))
+    before, after = known.constrain(params), model.constrain(params)
+    for name in before:
+        if name not in after or not np.allclose(before[name], after[name], rtol=1e-4):
+            return f"its parameter '{name}' is missing or has another support"
+    return None

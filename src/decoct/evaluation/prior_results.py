@@ -1,0 +1,150 @@
+"""Values that `decoct.prior_sensitivity` returns, and the table that they are shown as."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+SENSITIVE = 0.05
+"""Sensitivity to power scaling from which ArviZ calls a prior informative."""
+
+UNCERTIFIED = "not certified"
+"""Verdict on new draws without rows to check them against."""
+
+
+class Move(NamedTuple):
+    """What another prior does to one scalar parameter, on its natural scale.
+
+    Attributes
+    ----------
+    parameter
+        Its name.
+    mean_shift, mean_shift_se
+        How far the posterior mean moves, in posterior standard deviations under the prior of the
+        model, and its Monte Carlo standard error.
+    sd_ratio, sd_ratio_se
+        The new posterior standard deviation by the old one, and its standard error.
+    """
+
+    parameter: str
+    mean_shift: float
+    mean_shift_se: float
+    sd_ratio: float
+    sd_ratio_se: float
+
+
+@dataclass(frozen=True)
+class PriorResult:
+    """The posterior under another prior beside that under the model's own.
+
+    Attributes
+    ----------
+    name
+        What the prior was called.
+    khat
+        Pareto k-hat of the weights that take the given draws to this posterior.
+    ess
+        Effective draws of what the figures come from.
+    kl
+        KL(new posterior‖old posterior) in nats; NaN where the draws are new.
+    new_draws
+        What the certificate says of new draws, or that there is none; empty where the given draws
+        could be reweighted: k-hat is below 0.7 and 100 effective draws are left.
+    moves
+        What happens to each parameter; none where a certificate refuses the new draws.
+    """
+
+    name: str
+    khat: float
+    ess: float
+    kl: float
+    new_draws: str
+    moves: tuple[Move, ...]
+
+    @property
+    def reweighted(self) -> bool:
+        """Whether the figures come from the given draws."""
+        return not self.new_draws
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the figures, JSON-ready; None for a KL that is not known."""
+        return {
+            "name": self.name,
+            "khat": self.khat,
+            "reweighted": self.reweighted,
+            "new_draws": self.new_draws,
+            "ess": self.ess,
+            "kl": self.kl if self.reweighted else None,
+            "moves": [one._asdict() for one in self.moves],
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class PriorSensitivity:
+    """How much the posterior owes to its prior.
+
+    Attributes
+    ----------
+    priors
+        One result for each of the other priors.
+    power_scaling
+        One line a parameter: the sensitivity to powers of the prior and of the likelihood, and
+        ArviZ' diagnosis.
+    verdict
+        What the certificate says of the draws; empty where there is none, and the figures are those
+        of the coreset posterior.
+    """
+
+    priors: tuple[PriorResult, ...]
+    power_scaling: pd.DataFrame
+    verdict: str
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one line for each prior and parameter."""
+        lines = [
+            {"prior": one.name, **move._asdict(), "reweighted": one.reweighted}
+            for one in self.priors
+            for move in one.moves
+        ]
+        return pd.DataFrame(lines, columns=["prior", *Move._fields, "reweighted"])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all figures, JSON-ready."""
+        return {
+            "verdict": self.verdict,
+            "priors": [one.to_dict() for one in self.priors],
+            "power_scaling": self.power_scaling.to_dict(orient="index"),
+        }
+
+    def __repr__(self) -> str:
+        of = f"by the certificate {self.verdict}" if self.verdict else "of the coreset, uncertified"
+        heads = ("prior", "k-hat", "ESS", "KL, nats", "largest shift, sd", "sd ratio", "")
+        lines = [heads, *map(_cells, self.priors)] if self.priors else []
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        table = [
+            "  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip()
+            for line in lines
+        ]
+        by_prior = self.power_scaling["prior"].to_numpy()
+        most = self.power_scaling.index[by_prior.argmax()]
+        scaling = (
+            f"Power scaling: the prior moves {most} most, {by_prior.max():.2g}; "
+            f"{(by_prior >= SENSITIVE).sum()} of {len(by_prior)} parameters are at {SENSITIVE} or "
+            "more."
+        )
+        return "\n".join([f"Posteriors {of}.", *table, scaling])
+
+
+def _cells(one: PriorResult) -> tuple[str, ...]:
+    how = "reweighted" if one.reweighted else f"new draws, {one.new_draws}"
+    if not one.moves:
+        return one.name, f"{one.khat:.2f}", "–", "–", "–", "–", how
+    kl = f"{one.kl:.2g}" if one.reweighted else "–"
+    shift = max(one.moves, key=lambda move: abs(move.mean_shift))
+    ratio = max(one.moves, key=lambda move: abs(np.log(move.sd_ratio)))
+    moved = f"{shift.mean_shift:+.2g} ± {shift.mean_shift_se:.1g} ({shift.parameter})"
+    spread = f"{ratio.sd_ratio:.2f} ± {ratio.sd_ratio_se:.1g} ({ratio.parameter})"
+    return one.name, f"{one.khat:.2f}", f"{one.ess:.0f}", kl, moved, spread, how

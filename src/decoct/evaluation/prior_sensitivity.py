@@ -1,0 +1,270 @@
+"""What other priors would say, from one build and one set of draws.
+
+The likelihood part of a certificate's log ratios D_s = Σ_n f_n − s − Σ w_n f_n has no prior in it.
+Draws of π_w under the prior π₀ therefore stand for the full posterior under another prior π₁ with
+the importance weights
+
+    r_s ∝ exp(D_s + log π₁(θ_s) − log π₀(θ_s)),
+
+Pareto-smoothed (Vehtari et al. 2024). Their k-hat says whether they can be used. Where it is 0.7 or
+more the coreset is sampled anew with π₁ in place of π₀, which takes its M rows and no pass over
+the data; only D_s at the new draws takes one. With t = log π₁ − log π₀ and weights r⁰ ∝ e^D,
+
+    KL(π¹‖π⁰) = Σ r t − log Σ r⁰ e^t
+
+is the divergence of the two full posteriors. Besides, the prior and the likelihood are raised to
+the powers 0.99 and 1.01 (Kallioinen et al. 2024), by ArviZ' ``psense_summary``; the prior is the
+density on the scale the model is written in (`natural_scale`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import xarray as xr
+from jaxtyping import Float
+from scipy.special import logsumexp
+
+from decoct.certificates.certificate import Certificate, systematic
+from decoct.certificates.certificate import check as certify
+from decoct.coreset import Coreset
+from decoct.errors import RequestError
+from decoct.evaluation.certified import FEWEST, certificate_of, checked_draws
+from decoct.evaluation.natural_scale import log_jacobians
+from decoct.evaluation.other_prior import alternatives
+from decoct.evaluation.prior_results import (
+    SENSITIVE,
+    UNCERTIFIED,
+    Move,
+    PriorResult,
+    PriorSensitivity,
+)
+from decoct.models.base import AbstractModel, Params
+from decoct.passes.model_checks import log_priors
+from decoct.runtime.precision import float64
+from decoct.samplers.base import Draws, log_densities
+from decoct.samplers.datatree import to_datatree, unconstrained
+from decoct.samplers.summary import scalars
+from decoct.stats.chains import USABLE_KHAT, error_of_mean, smoothed_log_weights
+from decoct.stats.verdict import Grade
+
+
+def prior_sensitivity(
+    coreset: Coreset,
+    draws: xr.DataTree | np.ndarray,
+    priors: Mapping[str, AbstractModel | Callable[[Params], Any]] | None = None,
+    *,
+    rows: Any = None,
+    check: Certificate | None = None,
+    seed: int = 0,
+    progress: bool | None = None,
+) -> PriorSensitivity:
+    """Return what the posterior would be under other priors, and how sensitive it is to its own.
+
+    Parameters
+    ----------
+    coreset
+        What `decoct.build` or `decoct.load` returned.
+    draws
+        Draws of its posterior, as for `decoct.check`; at least 100.
+    priors
+        Name -> a model that differs from the coreset's in its prior alone, such as
+        ``LogisticRegression(prior_scale=10.0)`` or another ``from_numpyro(...)`` with the same
+        sites; or a function ``log_prior(params)`` of the model's unconstrained parameters, up to a
+        constant, Jacobians included. None: power scaling alone.
+    rows
+        The table the coreset was built from: for a certificate, and for those of new draws. None
+        makes no pass over the data.
+    check
+        The certificate of these draws, if there is one. Without it and without ``rows`` the answer
+        is about the coreset posterior, and not certified.
+    seed
+        Seed of new draws and of certificates made here.
+    progress
+        Show progress on standard error; None shows it on a terminal.
+
+    Raises
+    ------
+    RequestError
+        The certificate refuses the draws or is of others; the draws are too few or of another
+        model; the priors are no mapping of names to functions or models, one of them is another
+        model, or is not finite at a draw.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(1000, 2))}
+    >>> model = decoct.models.GaussianMean(covariance=np.eye(2))
+    >>> coreset = decoct.build(model, rows, size=20)
+    >>> narrow = decoct.models.GaussianMean(covariance=np.eye(2), prior_covariance=0.01)
+    >>> found = decoct.prior_sensitivity(coreset, coreset.sample(), {"narrow": narrow}, rows=rows)
+    >>> found.priors[0].reweighted
+    True
+    """
+    checked_draws(coreset, draws)
+    models = alternatives(coreset, {} if priors is None else priors)
+    if check is not None or rows is not None:
+        check = certificate_of(coreset, rows, draws, check, seed, progress)
+    old = _Weighted.of(coreset, draws, check)
+    log_prior = _log_prior(coreset.model, coreset, old.z)
+    results = []
+    for name, model in models.items():
+        added = _log_prior(model, coreset, old.z) - log_prior
+        _require_finite(name, added)
+        log_weights, khat = smoothed_log_weights((old.log_ratios + added).ravel())
+        new, kl, new_draws = old._replace(log_weights=log_weights.reshape(added.shape)), np.nan, ""
+        if khat < USABLE_KHAT and new.ess >= FEWEST:
+            kl = float((new.weights * added).sum() - logsumexp(old.log_weights + added))
+        else:
+            other = replace(coreset, model=model)
+            new, new_draws = _sampled(other, rows, old.z.shape, seed, progress)
+        moves = () if new is None else _moves(old, new)
+        ess = 0.0 if new is None else new.ess
+        results.append(PriorResult(name, khat, ess, kl, new_draws, moves))
+    verdict = "" if check is None else check.verdict
+    return PriorSensitivity(tuple(results), _power_scaling(coreset, old, log_prior), verdict)
+
+
+class _Weighted(NamedTuple):
+    """Draws that stand for a posterior by their weights.
+
+    Attributes
+    ----------
+    z : (chains, S, d)
+        Unconstrained.
+    values
+        Scalar parameter -> (chains, S), on its natural scale.
+    log_ratios : (chains, S)
+        D_s; 0 where there is no certificate.
+    log_weights : (chains, S)
+        Normalised.
+    """
+
+    z: Float[np.ndarray, "chains S d"]
+    values: dict[str, Float[np.ndarray, "chains S"]]
+    log_ratios: Float[np.ndarray, "chains S"]
+    log_weights: Float[np.ndarray, "chains S"]
+
+    @classmethod
+    def of(
+        cls, coreset: Coreset, draws: xr.DataTree | np.ndarray, check: Certificate | None
+    ) -> _Weighted:
+        """Return the draws that were checked, or all of them; parameters that vary."""
+        z = unconstrained(draws, coreset.dim)
+        if check is None:
+            equal = np.zeros(z.shape[:2])
+            log_ratios, log_weights = equal, equal - np.log(equal.size)
+        else:
+            z, log_ratios, log_weights = z[:, check.picked], check.log_ratios, check.log_weights
+        space = coreset.density.space
+        tree = to_datatree(coreset.model, space, coreset.rows, Draws(z, "given"))
+        values = {name: x for name, x in scalars(tree) if np.ptp(x) > 0.0}
+        return cls(z, values, log_ratios, log_weights)
+
+    @property
+    def weights(self) -> Float[np.ndarray, "chains S"]:
+        return np.exp(self.log_weights)
+
+    @property
+    def ess(self) -> float:
+        return float(1.0 / np.square(self.weights).sum())
+
+    def summary(self, name: str) -> _Summary:
+        """Return mean and standard deviation of a parameter, and each draw's part in them."""
+        x, weights = self.values[name], self.weights
+        mean = float((weights * x).sum())
+        sd = float(np.sqrt((weights * np.square(x - mean)).sum()))
+        standard, relative = (x - mean) / sd, weights.size * weights
+        return _Summary(mean, sd, relative * standard, relative * 0.5 * (standard**2 - 1.0))
+
+
+class _Summary(NamedTuple):
+    """A weighted mean and standard deviation; influences of draws on mean/sd and on log sd."""
+
+    mean: float
+    sd: float
+    on_mean: Float[np.ndarray, "chains S"]
+    on_log_sd: Float[np.ndarray, "chains S"]
+
+
+def _moves(old: _Weighted, new: _Weighted) -> tuple[Move, ...]:
+    """Return how far each parameter moves."""
+
+    def error(of_new: np.ndarray, of_old: np.ndarray) -> float:
+        if old.z is new.z:  # the same draws, and most of the error is common to both
+            return error_of_mean(of_new - of_old)
+        return float(np.hypot(error_of_mean(of_new), error_of_mean(of_old)))
+
+    moves = []
+    for name in old.values:
+        before, after = old.summary(name), new.summary(name)
+        shift, ratio = (after.mean - before.mean) / before.sd, after.sd / before.sd
+        shift_se = error(ratio * after.on_mean, before.on_mean + shift * before.on_log_sd)
+        ratio_se = ratio * error(after.on_log_sd, before.on_log_sd)
+        moves.append(Move(name, shift, shift_se, ratio, ratio_se))
+    return tuple(moves)
+
+
+def _sampled(
+    coreset: Coreset, rows: Any, shape: tuple[int, ...], seed: int, progress: bool | None
+) -> tuple[_Weighted | None, str]:
+    """Return new draws, with rows weighted by their certificate, and what it says of them.
+
+    No draws where it refuses them.
+    """
+    draws = coreset.sample(draws=shape[1], chains=shape[0], seed=seed, progress=progress)
+    if rows is None:
+        return _Weighted.of(coreset, draws, None), UNCERTIFIED
+    check = certify(coreset, rows, draws, seed=seed, progress=progress)
+    refused = check.grade is Grade.REFUSED
+    return None if refused else _Weighted.of(coreset, draws, check), check.grade.value
+
+
+@float64
+def _log_prior(
+    model: AbstractModel, coreset: Coreset, z: Float[np.ndarray, "chains S d"]
+) -> Float[np.ndarray, "chains S"]:
+    """Return the model's log prior at the draws."""
+    values = log_priors(model, coreset.density.space, jnp.asarray(z.reshape(-1, z.shape[-1])))
+    return np.asarray(values).reshape(z.shape[:2])
+
+
+def _require_finite(name: str, added: Float[np.ndarray, "chains S"]) -> None:
+    if np.isfinite(added).all():
+        return
+    chain, draw = np.argwhere(~np.isfinite(added))[0]
+    raise RequestError(
+        f"The log prior '{name}' is {added[chain, draw]} at draw {draw} of chain {chain}; it must "
+        "be finite at all unconstrained parameters: write it of those, with the log Jacobian of "
+        "what has bounds."
+    )
+
+
+def _power_scaling(
+    coreset: Coreset, posterior: _Weighted, log_prior: Float[np.ndarray, "chains S"]
+) -> pd.DataFrame:
+    """Return ArviZ' sensitivities, at draws resampled by their weights."""
+    from arviz_base import from_dict
+    from arviz_stats.psense import psense_summary
+
+    flat = posterior.z.reshape(-1, posterior.z.shape[-1])
+    of_coreset = log_densities(coreset.density, flat).reshape(log_prior.shape) - log_prior
+    log_likelihood = of_coreset + posterior.log_ratios
+    jacobians = log_jacobians(coreset.model, coreset.density.space, flat)
+    log_prior = log_prior - jacobians.reshape(log_prior.shape)
+    order = systematic(posterior.weights.ravel(), 0)
+    groups = {
+        "posterior": posterior.values,
+        "log_prior": {"total": log_prior - log_prior.mean()},
+        "log_likelihood": {"total": log_likelihood - log_likelihood.mean()},
+    }
+    resampled = {
+        group: {name: x.ravel()[order].reshape(x.shape) for name, x in values.items()}
+        for group, values in groups.items()
+    }
+    return psense_summary(from_dict(resampled), threshold=SENSITIVE, round_to=6)

@@ -1,0 +1,87 @@
+"""A pass that brings back a few numbers of every row: N of each, in row order.
+
+The potentials of a chunk are there for a moment, and never those of all rows.
+"""
+
+from __future__ import annotations
+
+import abc
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Array, Float
+
+from decoct.data.base import Chunk
+from decoct.models.base import AbstractModel
+from decoct.models.parameters import ParameterSpace
+from decoct.passes.chunk_sums import BLOCK, FEWEST, name_bad_potential, pad
+from decoct.passes.embeddings import Embedding
+
+CACHED = 1 << 17
+"""Potentials that a kernel takes at once: with them transposed they stay in the cache."""
+
+
+class RowStatistic(eqx.Module):
+    """Numbers of a row, from its potentials at the draws; a value that a cluster can carry."""
+
+    @abc.abstractmethod
+    def measure(self, potentials: Float[Array, "S n"]) -> Any:
+        """Return a pytree of arrays with n rows; pure JAX."""
+
+    def finish(self, measured: Any) -> tuple[Float[np.ndarray, " n"], ...]:
+        """Return the numbers, each an array of n, from what was measured; on the host."""
+        return measured
+
+
+@dataclass(frozen=True)
+class ByRowOf:
+    """Chunk -> a statistic of each of its rows."""
+
+    model: AbstractModel
+    space: ParameterSpace
+    statistic: RowStatistic
+    size: int = 0
+
+    def __call__(self, chunk: Chunk, at: Embedding) -> Pieces:
+        with jax.enable_x64(True):
+            rows, _ = pad(chunk, self.size)
+            sums, measured = _measure(self.model, self.space, self.statistic, at, rows)
+            if not np.isfinite(np.asarray(sums)[: chunk.n_rows]).all():
+                name_bad_potential(self.model, self.space, chunk, at)
+            numbers = self.statistic.finish(jax.tree.map(np.asarray, measured))
+        return Pieces(((chunk.start, tuple(one[: chunk.n_rows] for one in numbers)),))
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Numbers of the rows of some chunks, with the number of each chunk's first row."""
+
+    parts: tuple[tuple[int, tuple[np.ndarray, ...]], ...]
+
+    def __add__(self, other: Pieces) -> Pieces:
+        return Pieces(self.parts + other.parts)
+
+    def joined(self) -> tuple[Float[np.ndarray, " N"], ...]:
+        """Return the numbers of all rows, in row order."""
+        in_order = [numbers for _, numbers in sorted(self.parts, key=lambda part: part[0])]
+        return tuple(np.concatenate(column) for column in zip(*in_order, strict=True))
+
+
+@eqx.filter_jit
+def _measure(model, space, statistic: RowStatistic, at: Embedding, rows):
+    """Return the sums of every row's potentials over the draws, and what is measured of them."""
+    n = len(next(iter(rows.values())))
+    fitting = max(FEWEST, min(BLOCK, CACHED // at.size))
+    size = min(n & -n, 1 << (fitting.bit_length() - 1))  # a power of two that divides n
+
+    def of_block(block):
+        # the barrier keeps XLA from evaluating the potentials once for each sum
+        potentials = jax.lax.optimization_barrier(at.evaluate(model, space, block))
+        return potentials.sum(axis=0), statistic.measure(potentials)
+
+    blocks = jax.tree.map(lambda one: one.reshape(n // size, size, *one.shape[1:]), rows)
+    found = jax.lax.map(of_block, blocks)
+    return jax.tree.map(lambda one: one.reshape(n, *one.shape[2:]), found)
