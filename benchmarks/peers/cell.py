@@ -1,4 +1,4 @@
-"""One method on one posterior, in a process of its own: a JSON object a budget, one a line."""
+"""One method on one posterior, in a process of its own: cells as JSON objects, one a line."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ import resource
 import signal
 import time
 import warnings
-from collections.abc import Iterator, Sequence
-from math import inf
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import jax
 
 from benchmarks.peers import coresets, samplers, variational
-from benchmarks.peers.method import Method
+from benchmarks.peers.cells import RUNNING, Cell
 from benchmarks.peers.posteriors import POSTERIORS, Problem
 from benchmarks.peers.truth import Effort, figures, load_truth, run_chain
 
@@ -38,51 +36,41 @@ class Compiling:
             self.seconds += seconds
 
 
-def run_cell(
-    problem: Problem, method: Method, budget: Any, seed: int, truth: Truth, clock: Compiling
-) -> dict[str, Any]:
-    """Return the line of one cell; a method that fails says why in place of figures."""
-    compiled, started = clock.seconds, time.process_time()
-    try:
-        found = method.run(problem, budget, seed)
-        seconds = time.process_time() - started
-        line = {"evaluations": float(found.evaluations), "draws": len(found.z)}
-        line |= figures(found.z, found.weights, truth)
-    except Exception as error:  # whatever a peer raises is its result
-        seconds = time.process_time() - started
-        line = {"failed": f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"}
-    return {
-        **line,
-        "cpu_seconds": round(seconds, 2),
-        "compile_seconds": round(clock.seconds - compiled, 2),
-        "peak_gb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 2),
-        **{f"truth_{figure}": value for figure, value in truth.floors.items()},
-    }
+def run_cells(problem: Problem, name: str, cache: Path, seed: int = 0, first: int = 0, limit=0.0):
+    """Yield every budget of a method from ``first`` on: as it begins, and as it ends.
 
-
-def cells(
-    problem: Problem,
-    name: str,
-    cache: Path,
-    seed: int = 0,
-    done: Sequence[int] = (),
-    limit: float = 0.0,
-) -> Iterator[dict[str, Any]]:
-    """Yield a line for every budget of a method that is not done."""
-    method, clock = METHODS[name], Compiling()
-    start = {"posterior": problem.name, "n_rows": problem.n_rows, "dim": problem.dim}
-    start |= {"method": name, "seed": seed}
+    A budget that takes more processor seconds than ``limit`` ends the process (SIGPROF).
+    """
+    method, compiling = METHODS[name], Compiling()
+    start = Cell(problem.name, problem.n_rows, problem.dim, name, seed, number=0, of=1)
     reason = method.unsuited(problem)
     if reason:
-        yield {**start, "number": 0, "of": 1, "failed": f"not run: {reason}"}
+        yield replace(start, failed=f"not run: {reason}")
         return
     budgets, truth = method.budgets(problem), load_truth(cache, problem.name)
+    floors = {f"truth_{k}": v for k, v in truth.floors.items() if hasattr(start, f"truth_{k}")}
     for number, budget in enumerate(budgets):
-        if number not in done:
-            # what takes more processor time is ended; whoever started it tells
-            signal.setitimer(signal.ITIMER_PROF, limit)
-            cell = {"number": number, "of": len(budgets), "budget": " ".join(map(str, budget))}
-            yield {**start, **cell, **run_cell(problem, method, budget, seed, truth, clock)}
+        if number < first:
+            continue
+        text = " ".join(f"{value:g}" for value in budget)
+        cell = replace(start, number=number, of=len(budgets), budget=text, failed=RUNNING)
+        yield cell
+        signal.setitimer(signal.ITIMER_PROF, limit)
+        compiled, started = compiling.seconds, time.process_time()
+        try:
+            found = method.run(problem, budget, seed)
+            reached = {"evaluations": float(found.evaluations), "draws": len(found.z)}
+            reached |= {"failed": "", **figures(found.z, found.weights, truth)}
+        except Exception as error:  # whatever a peer raises is its result
+            reached = {"failed": f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"}
+        yield replace(
+            cell,
+            cpu_seconds=time.process_time() - started,
+            compile_seconds=compiling.seconds - compiled,
+            peak_gb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
+            **floors,
+            **reached,
+        )
 
 
 def main() -> None:
@@ -90,24 +78,20 @@ def main() -> None:
     parser.add_argument("posterior", choices=list(POSTERIORS))
     parser.add_argument("method", choices=["truth", *METHODS])
     parser.add_argument("--cache", type=Path, required=True)
-    parser.add_argument("--chain", type=int, default=0, help="of the truth")
-    parser.add_argument("--done", type=int, nargs="*", default=[], help="budgets to leave out")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--first", type=int, default=0, help="budgets before it are left out")
+    parser.add_argument("--seed", type=int, default=0, help="of the truth, the chain")
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--limit", type=int, default=0, help="most processor seconds of a budget")
-    parser.add_argument("--until", type=float, default=inf, help="begin no budget after this time")
+    parser.add_argument("--limit", type=float, default=0.0, help="most processor seconds of a cell")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     jax.config.update("jax_enable_x64", True)
     problem = Problem(options.posterior, QUICK_ROWS if options.quick else None)
     if options.method == "truth":
-        run_chain(problem, options.chain, options.cache, QUICK_EFFORT if options.quick else None)
+        run_chain(problem, options.seed, options.cache, QUICK_EFFORT if options.quick else None)
         return
-    given = (options.cache, options.seed, options.done, options.limit)
-    for line in cells(problem, options.method, *given):
-        print(json.dumps(line), flush=True)
-        if time.time() > options.until:
-            break
+    given = (options.cache, options.seed, options.first, options.limit)
+    for cell in run_cells(problem, options.method, *given):
+        print(json.dumps(asdict(cell)), flush=True)
 
 
 if __name__ == "__main__":

@@ -19,36 +19,52 @@ from decoct.samplers import Automatic
 from decoct.samplers.base import WeightedDensity
 from decoct.samplers.laplace import find_mode, gaussian_at
 
-NEWTON_DRAWS, NEWTON_STEPS, NEWTON_TRIALS = 500, 12, 5
-"""Of quasi-Newton coresets: draws an iteration, iterations, and trials of the first step."""
+NEWTON_DRAWS, NEWTON_STEPS, NEWTON_TRIALS = 500, 20, 10
+"""Of quasi-Newton coresets: draws an iteration, most iterations, and trials of the first step."""
 
 CHAINS_OF_WEIGHTS, HOT_START, DIRECTIONS = 2, 500, 3
 """Of Coreset MCMC: chains, iterations before weights move, slice moves an iteration."""
 
 
-def uniform_rows(problem: Problem, size: int, seed: int) -> np.ndarray:
-    """Return row numbers, ascending."""
+def uniform_rows(problem: Problem, size: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return row numbers, ascending, and weights N/M."""
     size = min(size, problem.n_rows)
-    return np.sort(np.random.default_rng(seed).permutation(problem.n_rows)[:size])
+    chosen = np.sort(np.random.default_rng(seed).permutation(problem.n_rows)[:size])
+    return chosen, np.full(size, problem.n_rows / size)
 
 
 def run_uniform(problem: Problem, budget: tuple[int], seed: int) -> Found:
-    """Draw from rows drawn uniformly, weights N/M."""
-    chosen = uniform_rows(problem, budget[0], seed)
-    weights = np.full(len(chosen), problem.n_rows / len(chosen))
-    return draw_weighted(problem, chosen, weights, seed)
+    """Draw from rows drawn uniformly."""
+    return draw_weighted(problem, *uniform_rows(problem, budget[0], seed), seed)
 
 
 def run_quasi_newton(problem: Problem, budget: tuple[int, float], seed: int) -> Found:
+    """Draw from a quasi-Newton coreset of M rows and a damping."""
+    chosen, start = uniform_rows(problem, budget[0], seed)
+    weights, used = weigh_quasi_newton(problem, chosen, start, budget[1], seed)
+    found = draw_weighted(problem, chosen, weights, seed)
+    return found._replace(evaluations=found.evaluations + used)
+
+
+def run_coreset_mcmc(problem: Problem, budget: tuple[int, int, float], seed: int) -> Found:
+    """Draw from a coreset of M rows that Coreset MCMC weighted in so many iterations."""
+    chosen, start = uniform_rows(problem, budget[0], seed)
+    weights, used = weigh_coreset_mcmc(problem, chosen, start, *budget[1:], seed)
+    found = draw_weighted(problem, chosen, weights, seed)
+    return found._replace(evaluations=found.evaluations + used)
+
+
+def weigh_quasi_newton(
+    problem: Problem, chosen: np.ndarray, start: np.ndarray, damping: float, seed: int
+) -> tuple[np.ndarray, float]:
     """Run quasi-Newton coresets (Naik, Rousseau & Campbell 2022, Algorithm 1).
 
-    Steps (GGᵀ/S + τ)⁻¹ G (b − Gᵀw)/S, projected to w ≥ 0, the first one with a line search; τ is in
-    units of the mean diagonal of GGᵀ/S. Laplace draws where they fit, else NUTS.
+    Steps (GGᵀ/S + τ)⁻¹ G (b − Gᵀw)/S, projected to w ≥ 0, the first one with a line search, until
+    the gradient falls by less than a tenth; τ is in units of the mean diagonal of GGᵀ/S. Laplace
+    draws where they fit, else NUTS. Returns weights and evaluations.
     """
-    size, damping = budget
-    chosen = uniform_rows(problem, size, seed)
-    weights = np.full(len(chosen), problem.n_rows / len(chosen))
     rows = problem.bridge.encode({k: v[chosen] for k, v in problem.rows.items()}, chosen)
+    weights = start
     used, calls = 0.0, iter(range(1000))
 
     def derivatives(weights):
@@ -71,28 +87,36 @@ def run_quasi_newton(problem: Problem, budget: tuple[int, float], seed: int) -> 
     gradient, direction = derivatives(weights)
     for trial in range(NEWTON_TRIALS):
         there = np.maximum(0.0, weights + direction / 1.5**trial)
+        if not there.any():
+            continue
         slope = derivatives(there)[0] @ direction / (gradient @ direction)
         if 0.0 < slope < 0.9:
             break
-    weights = there
+    weights, size = there, np.linalg.norm(gradient)
     for _ in range(NEWTON_STEPS):
-        _, direction = derivatives(weights)
+        gradient, direction = derivatives(weights)
+        size, before = np.linalg.norm(gradient), size
+        if size > 0.9 * before:
+            break
         weights = np.maximum(0.0, weights + direction)
-    found = draw_weighted(problem, chosen, weights, seed)
-    return found._replace(evaluations=found.evaluations + used)
+    return weights, used
 
 
-def run_coreset_mcmc(problem: Problem, budget: tuple[int, int, float], seed: int) -> Found:
+def weigh_coreset_mcmc(
+    problem: Problem,
+    chosen: np.ndarray,
+    start: np.ndarray,
+    iterations: int,
+    first: float,
+    seed: int,
+) -> tuple[np.ndarray, float]:
     """Run Coreset MCMC (Chen & Campbell 2024) with the tuning-free steps of Chen et al. (2024).
 
     Two chains of hit-and-run slice moves on π_w, each iteration followed by a step of the weights
     along the gradient from these two draws and M rows of the table, by their Eq. for "Hot DoG" with
     first step r. Directions are those of the Laplace approximation of the first weights, which
-    costs M rows alone. A hot start of fixed length comes first.
+    costs M rows alone. A hot start of fixed length comes first. Returns weights and evaluations.
     """
-    size, iterations, first = budget
-    chosen = uniform_rows(problem, size, seed)
-    start = np.full(len(chosen), problem.n_rows / len(chosen))
     encoded = problem.bridge.encode({k: v[chosen] for k, v in problem.rows.items()}, chosen)
     mode = find_mode(WeightedDensity.of(problem.bridge, encoded, start))
     if not mode.status.ok:
@@ -146,9 +170,8 @@ def run_coreset_mcmc(problem: Problem, budget: tuple[int, int, float], seed: int
     keys = jax.random.split(jax.random.key(seed), len(times))
     run = jax.jit(lambda carry, steps: jax.lax.scan(iterate, carry, steps)[0])
     _, weights, *_, moves = run(carry, (times, keys))
-    found = draw_weighted(problem, chosen, np.asarray(weights), seed)
     steps = CHAINS_OF_WEIGHTS * 2 * len(chosen) * iterations
-    return found._replace(evaluations=found.evaluations + steps + float(moves) * len(chosen))
+    return np.asarray(weights), steps + float(moves) * len(chosen)
 
 
 def slice_move(key, z, factor, log_density):
@@ -207,7 +230,9 @@ METHODS = {
         run_quasi_newton,
     ),
     "coreset_mcmc": Method(
-        lambda problem: [(m, k, 1e-3) for m in (100, 500) for k in (5000, 25_000)],
+        lambda problem: [
+            (m, k, r) for m in (100, 500) for k in (5000, 25_000) for r in (1e-3, 1.0)
+        ],
         run_coreset_mcmc,
     ),
     "decoct": Method(lambda problem: [(0,), (10,), (100,)], run_decoct),

@@ -1,15 +1,15 @@
-"""The page of the comparison, made of its table: ``python -m benchmarks.peers.page``."""
+"""The page of the comparison and its picture, made of the file of cells and of nothing else."""
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from benchmarks.peers.lines import HEADINGS, TITLES, Cell, frontier, read_cells
-from benchmarks.tables import RESULTS
+from benchmarks.peers.cells import HEADINGS, TITLES, Cell, frontier, read_cells
+from decoct.plots.style import figure
 
-PAGE = Path(__file__).parents[2] / "docs" / "compared.md"
+DOCS = Path(__file__).parents[2] / "docs"
 
 LEVELS = (0.05, 0.02, 0.01)
 """Errors of means, in posterior standard deviations, root mean square over the parameters."""
@@ -19,65 +19,48 @@ LARGE = 100_000
 
 OURS = ("decoct", "decoct_rows")
 
+SHOWN = ("mean_rms", "sd_rms", "w1_worst", "kl")
+"""Figures of the tables; of each a cell has the truth's own Monte Carlo error."""
+
 PREAMBLE = """\
 # Where decoct stands
 
 decoct and its peers on the same posteriors, in one run: `python -m benchmarks.peers`
-([CSV](../benchmarks/results/peers.csv)). This page is made of that file by `python -m
-benchmarks.peers.page`; no number on it was typed.
+([CSV](../benchmarks/results/peers.csv)). This page is made
+of that file by `python -m benchmarks.peers --page`; no figure on it was typed.
 
-![error of means against evaluations, one panel a posterior](../benchmarks/results/peers.png)
+![error of means against evaluations, one panel a posterior](images/compared.png)
 
-*Root mean square error of the posterior means, in posterior standard deviations, against
-evaluations. Of settings that a method leaves to the user the best is drawn. Grey: within the
-truth's own Monte Carlo error. The line is at 0.05 sd.*
+*Error of the posterior means against evaluations. Of settings that a method leaves to the user the
+best is drawn. Grey: within the truth's own Monte Carlo error. The line is at 0.05 sd.*
 
-**Evaluations** are log-likelihoods of one row at one point, with or without the gradient; a
-Hessian is one more for every likelihood parameter that the row depends on. They are given in N,
-the rows of the table: so many evaluations of the whole likelihood. Priors are free, and so is
-decoct's site. decoct's are those of its report, which counts a gradient as two and has the
-build's own measurement of KL in it; drawing from the coreset is added. **Seconds** are of the
-processor, on one core, compiling included, without loading the table. **GB** is the peak of the
-process: interpreter, libraries and table are about 0.6 of it.
+**Evaluations** are log-likelihoods of one row at one point, with or without the gradient; a Hessian
+is one more for every likelihood parameter that the row depends on. They are given in N, the rows of
+the table. Priors are free, and so is decoct's site. decoct's are those of its report, which counts
+a gradient as two and has the build's own check in it; drawing from the coreset is added.
+**Seconds** are of the processor, on one core, compiling included, without loading the table.
+**GB** is the largest memory of the process so far; Python, libraries and table are part of it.
 
-**Errors** are over all unconstrained parameters (scales as logarithms): of means in posterior sd,
-of sds relative; W₁ is the 1-Wasserstein distance of the worst marginal in sd; KL is that of
-Gaussians with the moments of draws and truth, which says little where draws are fewer than d²: of
-466 parameters it is mostly noise. **The truth** is NumPyro's NUTS on all rows, two long chains in
-coordinates of the Laplace approximation; control variates made of the scores (Mira, Solgi &
-Imparato 2013) take most of the Monte Carlo error out of its means and sds. "≤" marks what is
-within that error. A figure is of one seed.
+**Errors** are over all unconstrained parameters (scales as logarithms): root mean squares of means
+in posterior sd and of sds relative; W₁ is the 1-Wasserstein distance of the worst marginal in sd;
+KL is that of Gaussians with the moments of draws and truth, mostly noise where parameters are
+hundreds. **The truth** is NumPyro's NUTS on all rows, two long chains; control variates made of
+the scores (Mira, Solgi & Imparato 2013) take most of the Monte Carlo error out of its moments.
+"≤" marks what is within that error. A figure is of one seed.
 
-**Settings.** Samplers have one chain and the settings they come with; SGLD, SGHMC, Laplace and
-HMCECS's proxy have the mode by L-BFGS and one Hessian, which is counted. SGLD and SGHMC move in
-coordinates of the Laplace approximation, with batches of N/100 rows, 100 to 1,000. ADVI and DAIS
-have batches of N/50, 100 to 1,000, and Adam with steps falling from 0.02 to 2e-4. PASS-GLM's
-quadratic is fitted on [−R, R] and drawn from by decoct's NUTS, as are uniform rows, quasi-Newton
-coresets and Coreset MCMC. The last two are our own implementations of their equations. Step
-sizes, R, τ of quasi-Newton coresets and sizes M are tried on a grid, and every one is in the
-table: where the best is taken, an oracle chose it. New York's flights have an orthonormal design,
-as is recommended for samplers on all rows.
+**Settings.** Samplers have one chain and the settings they come with. SGLD, HMCECS and Laplace have
+the mode by L-BFGS and a Hessian, which are counted. SGLD moves in coordinates of the Laplace
+approximation. ADVI and DAIS have minibatches and Adam with falling steps. Quasi-Newton coresets and
+Coreset MCMC are our own implementations of their equations; they, uniform rows and PASS-GLM's
+quadratic are drawn from by decoct's NUTS. Step sizes, dampings, PASS-GLM's radius and numbers of
+rows are tried on a grid, and an oracle takes the best.
 """
 
-BETTER = """\
-## What each peer does better
-
-- **NUTS on all rows** is exact whatever the posterior looks like, and has nothing to choose;
-  below a few thousand rows it is also the fastest way to two digits.
-- **Laplace** costs some tens of evaluations of the likelihood where decoct costs hundreds or
-  more. Where its means are good enough, or the importance weights of draws are (few parameters,
-  or a near-Gaussian posterior), nothing beats it. It has no answer where the posterior is far
-  from normal.
-- **Pathfinder** needs no Hessian and starts from nowhere.
-- **HMCECS** and **stochastic gradients** look at a few rows a step: at tens or hundreds of N they
-  are past the mode and sampling. They need the mode, a batch size and (SGLD, SGHMC) a step size,
-  and nothing says how far off they are.
-- **ADVI** and **DAIS** need a fraction of a pass to be roughly right, and any model that NumPyro
-  can write.
-- **PASS-GLM's quadratic** needs exactly one pass, and adds up over machines and time.
-- **Uniform rows** cost nothing.
-- **Quasi-Newton coresets** and **Coreset MCMC** need neither gradients nor smoothness of the
-  likelihood.
+UNSEEN = """\
+No figure shows these: NUTS is exact whatever the posterior looks like, and has nothing to choose;
+Pathfinder needs no Hessian; PASS-GLM's sums add up over machines and time; ADVI and DAIS take any
+model that NumPyro can write, on a fraction of a pass; quasi-Newton coresets and Coreset MCMC need
+neither gradients nor a smooth likelihood. decoct has a certificate of what it drew.
 """
 
 
@@ -86,159 +69,179 @@ def number(value: float, floor: float = 0.0) -> str:
     mark, value = ("≤ ", floor) if value <= floor else ("", value)
     if value == 0.0 or 1e-3 <= value < 1e5:
         return f"{mark}{value:.2g}" if value < 10 else f"{mark}{value:,.0f}"
-    mantissa, power = f"{value:.0e}".split("e")
-    return f"{mark}{mantissa}e{int(power)}"
-
-
-def first_to_reach(
-    cells: Sequence[Cell], level: float, figures: Sequence[str], cost: str = "evaluations"
-) -> Cell | None:
-    """Return the cell of the least cost whose figures are all at most a level."""
-    there = [c for c in cells if not c.failed and all(c[f] <= level for f in figures)]
-    return min(there, key=lambda cell: cell[cost], default=None)
+    mantissa, power = f"{value:.0e}".split("e") if value < float("inf") else ("", "")
+    return f"{mark}{mantissa}e{int(power)}" if power else "∞"
 
 
 def of_method(cells: Sequence[Cell], *methods: str) -> list[Cell]:
-    """Return the cells of methods."""
-    return [cell for cell in cells if cell.method in methods]
+    """Return the cells of methods that have figures."""
+    return [cell for cell in cells if cell.method in methods and not cell.failed]
+
+
+def error_of(cell: Cell) -> float:
+    """Return the error of means, at least what the truth can tell."""
+    return max(cell.mean_rms, cell.truth_mean_rms)
+
+
+def first_to_reach(cells: Sequence[Cell], level: float, cost: str = "passes") -> Cell | None:
+    """Return the cell of the least cost whose means are within a level."""
+    there = [cell for cell in cells if cell.mean_rms <= level]
+    return min(there, key=lambda cell: getattr(cell, cost), default=None)
 
 
 def table_of(cells: Sequence[Cell]) -> list[str]:
     """Return the table of a posterior: a line a method, at its most accurate budget."""
-    lines = [
-        "| method | "
-        + " | ".join(f"N to {level:g} sd" for level in LEVELS)
-        + " | N | budget | means, rms | worst | sds, rms | worst | W₁ | KL | s | GB |",
-        "|---" * (len(LEVELS) + 11) + "|",
-    ]
+    heads = [f"N to {level:g} sd" for level in LEVELS]
+    heads = ["method", *heads, "N at best", "means", "sds", "W₁", "KL", "s", "GB"]
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for method, title in TITLES.items():
-        mine = [cell for cell in of_method(cells, method) if not cell.failed]
+        mine = of_method(cells, method)
         if not mine:
             continue
-        reached = (first_to_reach(mine, level, ["mean_rms"]) for level in LEVELS)
-        costs = [number(one.evaluations / one.n_rows) if one else "—" for one in reached]
+        reached = [first_to_reach(mine, level) for level in LEVELS]
         best = frontier(mine)[-1]
-        names = ("mean_rms", "mean_worst", "sd_rms", "sd_worst", "w1_worst", "kl")
-        figures = [number(best[name], best.floor(name)) for name in names]
-        spent = [number(best.evaluations / best.n_rows), best.line["budget"]]
-        means = [number(best["cpu_seconds"]), number(best["peak_gb"])]
-        lines.append("| " + " | ".join([title, *costs, *spent, *figures, *means]) + " |")
-    return lines
+        found = [number(getattr(best, k), getattr(best, f"truth_{k}")) for k in SHOWN]
+        spent = [number(best.cpu_seconds), number(best.peak_gb)]
+        costs = [number(one.passes) if one else "—" for one in reached]
+        lines.append(f"| {' | '.join([title, *costs, number(best.passes), *found, *spent])} |")
+    return [*lines, ""]
 
 
-def claims(
-    cells: Sequence[Cell], names: Sequence[str], figures: Sequence[str], cost: str
-) -> list[str]:
-    """Return who reaches every level at the least cost, a line a posterior and level."""
-    lines = []
+def large_table(cells: Sequence[Cell]) -> list[str]:
+    """Return who reaches every level with the fewest evaluations, a line a posterior and level."""
+    lines, won = [], 0
+    names = [n for n in HEADINGS if any(c.posterior == n and c.n_rows >= LARGE for c in cells)]
     for name in names:
         here = [cell for cell in cells if cell.posterior == name]
         for level in LEVELS:
-            reach = [
-                first_to_reach(of_method(here, *methods), level, figures, cost)
-                for methods in (OURS, *((m,) for m in TITLES if m not in OURS))
-            ]
-            ours, peers = reach[0], [one for one in reach[1:] if one]
-            peers.sort(key=lambda one: one[cost])
-            columns = [HEADINGS[name], f"{level:g}", _cost(ours, cost), _less(ours, peers, cost)]
+            ours = first_to_reach(of_method(here, *OURS), level)
+            firsts = [first_to_reach(of_method(here, m), level) for m in TITLES if m not in OURS]
+            peers = sorted((one for one in firsts if one), key=lambda one: one.passes)
+            less = [p for p in peers if ours is None or p.passes < ours.passes]
+            said = "; ".join(f"{TITLES[p.method]} {number(p.passes)}" for p in less) or "none"
+            won += bool(ours) and not less
+            columns = [HEADINGS[name], f"{level:g}", number(ours.passes) if ours else "—", said]
             lines.append(f"| {' | '.join(columns)} |")
-    return lines
+    total = len(names) * len(LEVELS)
+    answer = "yes" if won == total else f"no, at {won} of {total} levels"
+    return [
+        f"## Who takes the fewest evaluations on tables of {LARGE:,} rows and more",
+        "",
+        f"Does decoct, with a site or without, at every level? **{answer}**. In N:",
+        "",
+        "| posterior | level, sd | decoct | peers with less |",
+        "|---|---|---|---|",
+        *lines,
+        "",
+    ]
 
 
-def _cost(cell: Cell | None, cost: str) -> str:
-    if cell is None:
-        return "not reached"
-    if cost == "evaluations":
-        return f"{number(cell.evaluations / cell.n_rows)} N"
-    return f"{number(cell[cost])} s"
-
-
-def _less(ours: Cell | None, peers: Sequence[Cell], cost: str) -> str:
-    before = [p for p in peers if ours is None or p[cost] < ours[cost]]
-    if before:
-        return "; ".join(f"{one.title}: {_cost(one, cost)}" for one in before)
-    if ours is None:
-        return "none reached it"
-    return f"**none**; next {peers[0].title}: {_cost(peers[0], cost)}" if peers else "**none**"
-
-
-def verdict(lines: Sequence[str], what: str) -> str:
-    """Return the answer to the question of the section in one sentence."""
-    won = sum("**none**" in line for line in lines)
-    answer = "yes" if won == len(lines) else f"no, at {won} of {len(lines)}"
-    return f"Does decoct take the {what} at every level on every such table? **{answer}**."
-
-
-QUESTIONS = (
-    ("Means to so many sd, evaluations.", ["mean_rms"], "evaluations", "fewest evaluations"),
-    (
-        "Means, and sds relative, both to that, evaluations.",
-        ["mean_rms", "sd_rms"],
-        "evaluations",
-        "fewest evaluations",
-    ),
-    (
-        "Means, and sds relative, both to that, seconds.",
-        ["mean_rms", "sd_rms"],
-        "cpu_seconds",
-        "least processor time",
-    ),
-)
-"""Heading, figures, cost and what is asked."""
-
-
-def large_tables(cells: Sequence[Cell]) -> list[str]:
-    """Return the section that asks who costs least on large tables."""
-    large = {c.posterior for c in cells if c.line["n_rows"] and c.n_rows >= LARGE}
-    names = [name for name in HEADINGS if name in large]
-    lines = [f"## Who costs least on tables of {LARGE:,} rows and more", ""]
-    for heading, figures, cost, what in QUESTIONS:
-        found = claims(cells, names, figures, cost)
-        lines += [f"**{heading}** {verdict(found, what)}", ""]
-        head = ["| posterior | level | decoct | peers with less |", "|---|---|---|---|"]
-        lines += [*head, *found, ""]
-    return lines
+def better_table(cells: Sequence[Cell]) -> list[str]:
+    """Return on which posteriors each peer beats decoct, and in what."""
+    lines = ["## What each peer does better", ""]
+    lines += ["Posteriors on which it is ahead of decoct, with a site or without:", ""]
+    lines += [f"| method | smaller error | fewer evaluations to {LEVELS[0]:g} sd | fewer seconds |"]
+    lines += ["|---|---|---|---|"]
+    for method in TITLES:
+        if method in OURS:
+            continue
+        ahead: tuple[list[str], ...] = ([], [], [])
+        for name in HEADINGS:
+            here = [cell for cell in cells if cell.posterior == name]
+            mine, ours = of_method(here, method), of_method(here, *OURS)
+            infinite = float("inf")
+            least = [min(map(error_of, some), default=infinite) for some in (mine, ours)]
+            pairs = [least]
+            for cost in ("passes", "cpu_seconds"):
+                firsts = [first_to_reach(some, LEVELS[0], cost) for some in (mine, ours)]
+                pairs.append([getattr(one, cost) if one else infinite for one in firsts])
+            for names, (theirs, decocts) in zip(ahead, pairs, strict=True):
+                names += [name.replace("_", " ")] * (theirs < decocts)
+        said = [", ".join(names) or "—" for names in ahead]
+        lines.append(f"| {' | '.join([TITLES[method], *said])} |")
+    return [*lines, "", UNSEEN]
 
 
 def failures(cells: Sequence[Cell]) -> list[str]:
-    """Return what failed, and why."""
-    lines = ["## What failed", ""]
+    """Return what has no figures, and why: a line a method and reason."""
+    reasons: dict[tuple[str, str], list[str]] = {}
     for cell in cells:
         if cell.failed:
-            budget = f", {cell.line['budget']}" if cell.line["budget"] else ""
-            lines.append(f"- {HEADINGS[cell.posterior]}, {cell.title}{budget}: {cell.failed}")
-    return [*lines, ""] if len(lines) > 2 else []
+            budget = f" ({cell.budget})" if cell.budget else ""
+            said = reasons.setdefault((TITLES[cell.method], cell.failed), [])
+            said.append(cell.posterior.replace("_", " ") + budget)
+    if not reasons:
+        return []
+    lines = ["## What has no figures", "", "| method | why | posterior (budget) |", "|---|---|---|"]
+    lines += [f"| {m} | {why} | {', '.join(where)} |" for (m, why), where in reasons.items()]
+    return [*lines, ""]
 
 
 def page_of(cells: Sequence[Cell]) -> str:
     """Return the page."""
-    lines = [PREAMBLE, *large_tables(cells), BETTER, "## Every posterior", ""]
+    lines = [PREAMBLE, *large_table(cells), *better_table(cells), "## Every posterior", ""]
     lines += [
-        "N to a level: evaluations at which the means' rms error is first at most that. Then the "
-        "budget with the smallest such error.",
-        "",
+        "Evaluations to a level of the means' error, then the budget with the smallest error."
     ]
+    lines += [""]
     for name, heading in HEADINGS.items():
         here = [cell for cell in cells if cell.posterior == name]
         if here:
-            size = next(c for c in here if c.line["n_rows"])
-            lines += [
-                f"### {heading}, N = {size.n_rows:,}, d = {size.dim}",
-                "",
-                *table_of(here),
-                "",
-            ]
-    lines += failures(cells)
-    return "\n".join(lines).rstrip() + "\n"
+            lines += [f"### {heading}: N = {here[0].n_rows:,}, d = {here[0].dim}", ""]
+            lines += table_of(here)
+    return "\n".join([*lines, *failures(cells)]).rstrip() + "\n"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--csv", type=Path, default=RESULTS / "peers.csv")
-    parser.add_argument("--page", type=Path, default=PAGE)
-    options = parser.parse_args()
-    options.page.write_text(page_of(read_cells(options.csv)))
+STYLES = {
+    "numpyro_nuts": ("#999999", "o", "-"),
+    "nutpie": ("#999999", "s", "--"),
+    "hmcecs": ("#56B4E9", "D", "-"),
+    "sgld_cv": ("#56B4E9", "v", "--"),
+    "laplace": ("#E69F00", "o", "-"),
+    "pathfinder": ("#E69F00", "s", "--"),
+    "pass_glm": ("#E69F00", "D", ":"),
+    "advi": ("#009E73", "o", "-"),
+    "advi_full": ("#009E73", "s", "--"),
+    "dais": ("#009E73", "D", ":"),
+    "uniform": ("#CC79A7", "o", ":"),
+    "quasi_newton": ("#CC79A7", "s", "-"),
+    "coreset_mcmc": ("#CC79A7", "D", "--"),
+    "decoct": ("#000000", "o", "-"),
+    "decoct_rows": ("#000000", "X", "--"),
+}
+"""Method -> colour of its family, marker, line."""
 
 
-if __name__ == "__main__":
-    main()
+def draw(cells: Sequence[Cell], path: Path) -> None:
+    """Draw error against evaluations, one panel a posterior."""
+    names = list(dict.fromkeys(cell.posterior for cell in cells if not cell.failed))
+    picture = figure(15.0, 2.0 + 3.6 * -(-len(names) // 3))
+    panels = picture.subplots(-(-len(names) // 3), 3, squeeze=False).ravel()
+    handles: dict[str, Any] = {}
+    for axes, name in zip(panels, names, strict=False):
+        done = [cell for cell in cells if cell.posterior == name and not cell.failed]
+        for method, (colour, marker, line) in STYLES.items():
+            best = frontier(of_method(done, method))
+            style = {"color": colour, "marker": marker, "linestyle": line, "markersize": 5}
+            x, y = [one.evaluations for one in best], [one.mean_rms for one in best]
+            handles[TITLES[method]] = axes.plot(x, y, **style)[0]
+        first = done[0]
+        axes.axhspan(1e-7, first.truth_mean_rms, color="#e3e3e3", zorder=0)
+        axes.axhline(LEVELS[0], color="#6e6e6e", linewidth=0.7)
+        axes.set(xscale="log", yscale="log", ylim=(0.5 * min(map(error_of, done)), 30.0))
+        title = f"{HEADINGS[name]}\nN = {first.n_rows:,}, d = {first.dim}"
+        axes.set_title(title, fontsize=11)
+        axes.set_xlabel("evaluations of a row")
+        axes.set_ylabel("error of means, rms, in sd")
+    for axes in panels[len(names) :]:
+        axes.set_axis_off()
+    legend = {"loc": "outside lower center", "ncols": 4, "frameon": False, "fontsize": 10}
+    picture.legend(handles.values(), handles.keys(), **legend)
+    picture.savefig(path)
+
+
+def write_page(table: Path) -> None:
+    """Write docs/compared.md and its picture."""
+    cells = read_cells(table)
+    (DOCS / "compared.md").write_text(page_of(cells))
+    draw(cells, DOCS / "images" / "compared.png")

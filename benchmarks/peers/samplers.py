@@ -93,26 +93,6 @@ def run_langevin(problem: Problem, budget: tuple[int, float, int], seed: int) ->
     iterations is thrown away.
     """
     iterations, step_size, size = budget
-
-    def move(gradient):
-        kernel = blackjax.sgld(gradient)
-        return lambda key, at, batch: kernel.step(key, at, batch, step_size)
-
-    return _run_stochastic(problem, move, iterations, size, seed)
-
-
-def run_hamiltonian(problem: Problem, budget: tuple[int, float, int], seed: int) -> Found:
-    """Run BlackJAX's SGHMC with control variates, as `run_langevin`; ten gradients a draw."""
-    iterations, step_size, size = budget
-
-    def move(gradient):
-        kernel = blackjax.sghmc(gradient, num_integration_steps=10)
-        return lambda key, at, batch: kernel.step(key, at, batch, step_size)
-
-    return _run_stochastic(problem, move, iterations, size, seed, gradients=10)
-
-
-def _run_stochastic(problem, move, iterations, size, seed, gradients=1) -> Found:
     mode, used = problem.find_mode()
     factor, mean = jnp.asarray(np.linalg.cholesky(mode.cov)), jnp.asarray(mode.mean)
     rows = {k: jnp.asarray(v) for k, v in problem.rows.items()}
@@ -122,14 +102,14 @@ def _run_stochastic(problem, move, iterations, size, seed, gradients=1) -> Found
         return problem.log_prior(z) + problem.n_rows * problem.row_log_likelihoods(z, batch).mean()
 
     gradient = control_variates(jax.grad(estimate), jnp.zeros(problem.dim), rows)
-    step = move(gradient)
+    kernel = blackjax.sgld(gradient)
     thin = -(-iterations // MOST_KEPT)
 
     def thinned(u, key):
         def one(u, key):
             pick, noise = jax.random.split(key)
             chosen = jax.random.randint(pick, (size,), 0, problem.n_rows)
-            return step(noise, u, {k: v[chosen] for k, v in rows.items()}), None
+            return kernel.step(noise, u, {k: v[chosen] for k, v in rows.items()}, step_size), None
 
         u, _ = jax.lax.scan(one, u, jax.random.split(key, thin))
         return u, u
@@ -138,8 +118,7 @@ def _run_stochastic(problem, move, iterations, size, seed, gradients=1) -> Found
     chain = jax.jit(lambda keys: jax.lax.scan(thinned, jnp.zeros(problem.dim), keys)[1])(keys)
     z = np.asarray(mean + chain[len(chain) // 10 :] @ factor.T)
     # the gradient at the centre too, of all rows once and of every batch
-    evaluations = used + problem.n_rows + 2 * size * gradients * len(keys) * thin
-    return Found(z, evaluations)
+    return Found(z, used + problem.n_rows + 2 * size * len(keys) * thin)
 
 
 def _batch(problem: Problem) -> int:
@@ -147,35 +126,24 @@ def _batch(problem: Problem) -> int:
     return int(np.clip(problem.n_rows // 100, 100, 1000))
 
 
-FULL = ((100, 100), (300, 300), (1000, 1000))
-"""Warm-up and draws."""
-
-
-def _on_all_rows(problem: Problem) -> tuple[tuple[int, int], ...]:
-    """Return the budgets of NUTS on all rows: one more where rows are few."""
-    return (*FULL, (1000, 10_000)) if problem.n_rows < 10_000 and problem.dim < 60 else FULL
-
-
-def _stochastic(counts, steps):
-    def budgets(problem):
-        return [(count, step, _batch(problem)) for step in steps for count in counts]
-
-    return budgets
+def _on_all_rows(problem: Problem) -> list[tuple[int, int]]:
+    """Return warm-up and draws of NUTS on all rows: one budget more where rows are few."""
+    full = [(100, 100), (300, 300), (1000, 1000)]
+    return [*full, (1000, 10_000)] if problem.n_rows < 10_000 and problem.dim < 60 else full
 
 
 METHODS = {
     "numpyro_nuts": Method(_on_all_rows, run_numpyro),
     "nutpie": Method(_on_all_rows, run_nutpie),
     "hmcecs": Method(
-        lambda problem: [(200, 300, 100), (500, 1500, 300), (1000, 3000, 1000)],
-        run_hmcecs,
+        lambda problem: [(200, 300, 100), (500, 1500, 300), (1000, 3000, 1000)], run_hmcecs
     ),
     "sgld_cv": Method(
-        _stochastic((2000, 10_000, 50_000), (0.03, 0.2)),
+        lambda problem: [
+            (count, step, _batch(problem))
+            for count in (2000, 10_000, 50_000)
+            for step in (0.03, 0.2)
+        ],
         run_langevin,
-    ),
-    "sghmc_cv": Method(
-        _stochastic((500, 2500, 10_000), (0.05, 0.2)),
-        run_hamiltonian,
     ),
 }

@@ -46,7 +46,9 @@ EFFORTS = {
 """Where steps are expensive."""
 
 A_PARAMETER = 10
-"""Draws a parameter from which on a regression on all scores is stable."""
+"""Draws a parameter from which on a regression on all scores is stable; with fewer, a parameter has
+one control: its part of the pilot's covariance times the score, which of a normal distribution is
+all of the error."""
 
 
 class Truth(NamedTuple):
@@ -92,7 +94,8 @@ def run_chain(problem: Problem, chain: int, cache: Path, effort: Effort | None =
     scores = np.linalg.solve(np.asarray(factor).T, -extra["z_grad"].T).T
     cache.mkdir(parents=True, exist_ok=True)
     part = chain_file(cache, problem.name, chain).with_suffix(".part.npz")
-    np.savez(part, z=z, scores=scores, steps=extra["num_steps"], diverging=extra["diverging"])
+    kept = {"steps": extra["num_steps"], "diverging": extra["diverging"]}
+    np.savez(part, z=z, scores=scores, newton=scores @ pilot.cov, **kept)
     part.rename(chain_file(cache, problem.name, chain))
 
 
@@ -118,28 +121,33 @@ def load_truth(cache: Path, name: str) -> Truth:
     chains = []
     for chain in range(CHAINS):
         with np.load(chain_file(cache, name, chain)) as file:
-            chains.append((file["z"], file["scores"]))
+            chains.append((file["z"], file["scores"], file["newton"]))
     halves = [moments(*one) for one in chains]
-    z, scores = (np.concatenate(parts) for parts in zip(*chains, strict=True))
-    gaussian = moments(z, scores)
+    z, scores, newton = (np.concatenate(parts) for parts in zip(*chains, strict=True))
+    gaussian = moments(z, scores, newton)
     one = figures_of(halves[0], chains[0][0], None, halves[1], chains[1][0])
     floors = {k: v / (4.0 if k == "kl" else 2.0) for k, v in one.items()}
     return Truth(gaussian, z, floors)
 
 
-def moments(z: np.ndarray, scores: np.ndarray) -> Gaussian:
-    """Return mean and covariance of draws, with the scores as control variates."""
-    mean, cov = z.mean(axis=0), np.cov(z, rowvar=False)
+def moments(z: np.ndarray, scores: np.ndarray, newton: np.ndarray) -> Gaussian:
+    """Return mean and covariance of draws, with the scores as control variates.
+
+    ``newton`` is scores times a covariance Σ that was not made of these draws: about −δ near a
+    normal distribution, and E δ_i newton_i = −Σ_ii.
+    """
     n, dim = z.shape
+    cov = np.cov(z, rowvar=False)
     if n < A_PARAMETER * dim:
-        return Gaussian(mean, cov)
+        each = [_controlled(z[:, [i]], newton[:, [i]])[0] for i in range(dim)]
+        return Gaussian(np.array(each), cov)
     mean = _controlled(z, scores)
     delta = z - mean
-    newton = scores @ cov  # ≈ −δ near a normal distribution, with E δ_i newton_i = −cov_ii
+    newton = scores @ cov
     variances = np.empty(dim)
     for i in range(dim):
         controls = np.column_stack([scores, delta[:, i] * newton[:, i] + cov[i, i]])
-        variances[i] = _controlled(delta[:, i : i + 1] ** 2, controls)[0]
+        variances[i] = _controlled(delta[:, [i]] ** 2, controls)[0]
     scale = np.sqrt(variances / np.diag(cov))
     return Gaussian(mean, cov * np.outer(scale, scale))
 
