@@ -42,18 +42,14 @@ def run_cells(problem: Problem, name: str, cache: Path, seed: int = 0, first: in
     A budget that takes more processor seconds than ``limit`` ends the process (SIGPROF).
     """
     method, compiling = METHODS[name], Compiling()
-    start = Cell(problem.name, problem.n_rows, problem.dim, name, seed, number=0, of=1)
-    reason = method.unsuited(problem)
-    if reason:
-        yield replace(start, failed=f"not run: {reason}")
-        return
     budgets, truth = method.budgets(problem), load_truth(cache, problem.name)
+    start = Cell(problem.name, problem.n_rows, problem.dim, name, seed, 0, len(budgets))
     floors = {f"truth_{k}": v for k, v in truth.floors.items() if hasattr(start, f"truth_{k}")}
     for number, budget in enumerate(budgets):
         if number < first:
             continue
         text = " ".join(f"{value:g}" for value in budget)
-        cell = replace(start, number=number, of=len(budgets), budget=text, failed=RUNNING)
+        cell = replace(start, number=number, budget=text, failed=RUNNING)
         yield cell
         signal.setitimer(signal.ITIMER_PROF, limit)
         compiled, started = compiling.seconds, time.process_time()

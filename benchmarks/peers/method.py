@@ -54,13 +54,10 @@ class Method:
         Problem -> budgets, from small to large; each is a tuple of numbers.
     run
         Problem, budget, seed -> draws and evaluations.
-    unsuited
-        Problem -> why the method is none for it; empty if it is one.
     """
 
     budgets: Callable[[Problem], Sequence[tuple[Any, ...]]]
     run: Callable[[Problem, Any, int], Found]
-    unsuited: Callable[[Problem], str] = lambda problem: ""
 
 
 def draws_from(problem: Problem, size: int) -> int:

@@ -18,6 +18,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from examples.hierarchical import election88, flights
+from examples.hierarchical.common import columns_of
 from formulaic import model_matrix
 from numpyro.infer import init_to_value
 from scipy.optimize import minimize
@@ -190,12 +191,6 @@ class Problem:
         return init_to_value(values=self.named(z))
 
 
-def archive(name: str) -> dict[str, np.ndarray]:
-    """Return the arrays of a data set."""
-    with np.load(data.folder() / f"{name}.npz", allow_pickle=False) as file:
-        return {key: file[key] for key in file.files}
-
-
 def some(rows: Rows, most: int | None) -> Rows:
     """Return at most so many rows, chosen at random."""
     n = len(rows["y"])
@@ -221,7 +216,7 @@ def bernoulli(beta: Any, rows: Rows) -> dist.Distribution:
 
 
 def load_diamonds(most: int | None) -> Rows:
-    table = archive("diamonds_posteriordb")
+    table = columns_of("diamonds_posteriordb")
     x = table["X"][:, 1:]
     return some({"x": x - x.mean(axis=0), "y": table["Y"]}, most)
 
@@ -239,7 +234,7 @@ def normal_likelihood(found: Any, rows: Rows) -> dist.Distribution:
 
 
 def load_wells(most: int | None) -> Rows:
-    table = archive("wells")
+    table = columns_of("wells")
     centred = lambda v: v - v.mean()  # noqa: E731
     dist100, arsenic = centred(table["dist"] / 100.0), centred(table["arsenic"])
     columns = [dist100, arsenic, dist100 * arsenic, table["assoc"], table["educ"] / 4.0]
@@ -247,7 +242,8 @@ def load_wells(most: int | None) -> Rows:
     return some({"x": x, "y": table["switched"].astype(np.int64)}, most)
 
 
-FLIGHTS = 200_000
+FLIGHTS, GROUPED_FLIGHTS = 200_000, 300_000
+"""Most rows of the two large tables."""
 
 
 def load_new_york(most: int | None) -> Rows:
@@ -267,7 +263,7 @@ def poisson(beta: Any, rows: Rows) -> dist.Distribution:
 
 
 def load_housing(most: int | None) -> Rows:
-    table = archive("california_housing")
+    table = columns_of("california_housing")
     y = np.log(table["y"])
     return some({"x": standardised(table["X"]), "y": (y - y.mean()) / y.std()}, most)
 
@@ -284,7 +280,7 @@ def student_t(found: Any, rows: Rows) -> dist.Distribution:
 
 
 def load_higgs(most: int | None) -> Rows:
-    table = archive("higgs_7500")
+    table = columns_of("higgs_7500")
     return some({"x": standardised(table["X"]), "y": (table["y"] > 0).astype(np.int64)}, most)
 
 
@@ -321,40 +317,23 @@ def load_airports(most: int | None) -> Rows:
     return {"y" if k == "late" else k: v for k, v in table.items() if k != "airports"}
 
 
-GROUPED_FLIGHTS = 300_000
-
 POSTERIORS = {
     "diamonds": Posterior(load_diamonds, diamonds_latents, normal_likelihood),
-    "wells": Posterior(
-        load_wells,
-        lambda: normal_coefficients(6, 10.0),
-        bernoulli,
-        is_logistic=True,
-    ),
-    "flights": Posterior(
-        load_new_york,
-        lambda: normal_coefficients(30, 2.5),
-        bernoulli,
-        is_logistic=True,
-    ),
+    "wells": Posterior(load_wells, lambda: normal_coefficients(6, 10.0), bernoulli, True),
+    "flights": Posterior(load_new_york, lambda: normal_coefficients(30, 2.5), bernoulli, True),
     "bike_trips": Posterior(load_bike_trips, lambda: normal_coefficients(9, 2.5), poisson),
     "housing": Posterior(load_housing, robust_latents, student_t),
-    "horseshoe": Posterior(
-        load_higgs,
-        horseshoe_latents,
-        bernoulli,
-        is_logistic=True,
-    ),
+    "horseshoe": Posterior(load_higgs, horseshoe_latents, bernoulli, True),
     "election88": Posterior(
         lambda most: some(election88.load(), most),
         lambda: (normal_coefficients(5, 2.0), effects_of(election88.GROUPS)),
         multilevel,
-        is_logistic=True,
+        True,
     ),
     "airports": Posterior(
         load_airports,
         lambda: (normal_coefficients(6, 2.5), effects_of(AIRPORTS)),
         multilevel,
-        is_logistic=True,
+        True,
     ),
 }

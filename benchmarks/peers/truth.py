@@ -1,4 +1,4 @@
-"""The truth: long NUTS on all rows, kept in a folder outside the repository.
+"""The truth: long NUTS on all rows, kept in a folder that git ignores.
 
 NumPyro's NUTS runs in coordinates in which a pilot is standard normal: the Laplace approximation,
 or where that says little, for multilevel posteriors and the horseshoe's, the normal distribution
@@ -76,7 +76,7 @@ def chain_file(cache: Path, name: str, chain: int) -> Path:
 def run_chain(problem: Problem, chain: int, cache: Path, effort: Effort | None = None) -> None:
     """Run one chain and write its draws and scores."""
     effort = effort or EFFORTS.get(problem.name, Effort())
-    pilot = _pilot(problem, effort, cache)
+    pilot = _pilot(problem, effort)
     factor, mean = jnp.asarray(np.linalg.cholesky(pilot.cov)), jnp.asarray(pilot.mean)
     kernel = NUTS(
         potential_fn=lambda u: -problem.log_density(mean + factor @ u),
@@ -92,28 +92,22 @@ def run_chain(problem: Problem, chain: int, cache: Path, effort: Effort | None =
     extra = {k: np.asarray(v) for k, v in mcmc.get_extra_fields().items()}
     z = np.asarray(mean + mcmc.get_samples() @ factor.T)
     scores = np.linalg.solve(np.asarray(factor).T, -extra["z_grad"].T).T
-    cache.mkdir(parents=True, exist_ok=True)
     part = chain_file(cache, problem.name, chain).with_suffix(".part.npz")
     kept = {"steps": extra["num_steps"], "diverging": extra["diverging"]}
     np.savez(part, z=z, scores=scores, newton=scores @ pilot.cov, **kept)
     part.rename(chain_file(cache, problem.name, chain))
 
 
-def _pilot(problem: Problem, effort: Effort, cache: Path) -> Gaussian:
-    """Return the normal distribution in whose coordinates chains run; decoct's is kept."""
+def _pilot(problem: Problem, effort: Effort) -> Gaussian:
+    """Return the normal distribution in whose coordinates chains run."""
     if effort.pilot == "none":
         return Gaussian(problem.start, np.eye(problem.dim))
     if effort.pilot == "laplace":
         return problem.find_mode()[0]
-    file = cache / f"{problem.name}_pilot.npz"
-    if not file.exists():
-        coreset = decoct.build(problem.bridge, problem.bridge.rows, size=10, seed=0)
-        drawn = coreset.sample(1000, 4, seed=0)["unconstrained_posterior"]["z"].to_numpy()
-        z = drawn.reshape(-1, problem.dim)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        np.savez(file, mean=z.mean(axis=0), cov=np.cov(z, rowvar=False))
-    with np.load(file) as kept:
-        return Gaussian(kept["mean"], kept["cov"])
+    coreset = decoct.build(problem.bridge, problem.bridge.rows, size=10, seed=0)
+    drawn = coreset.sample(1000, 4, seed=0)["unconstrained_posterior"]["z"].to_numpy()
+    z = drawn.reshape(-1, problem.dim)
+    return Gaussian(z.mean(axis=0), np.cov(z, rowvar=False))
 
 
 def load_truth(cache: Path, name: str) -> Truth:
