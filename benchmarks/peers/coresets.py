@@ -223,11 +223,13 @@ def run_rows_alone(problem: Problem, budget: tuple[int], seed: int) -> Found:
     return run_decoct(problem, budget, seed, site=False)
 
 
+SCHEDULES = ((100, 5000), (100, 25_000), (500, 25_000))
+"""Rows and iterations of Coreset MCMC."""
+
 METHODS = {
     "uniform": Method(lambda problem: [(100,), (1000,), (10_000,)], run_uniform),
     "quasi_newton": Method(
-        lambda problem: [(m, t) for m in (100, 500) for t in (1e-2, 1e-5)],
-        run_quasi_newton,
+        lambda problem: [(100, 1e-2), (500, 1e-2), (500, 1e-5)], run_quasi_newton
     ),
     "coreset_mcmc": Method(
         lambda problem: [

@@ -242,7 +242,7 @@ def load_wells(most: int | None) -> Rows:
     return some({"x": x, "y": table["switched"].astype(np.int64)}, most)
 
 
-FLIGHTS, GROUPED_FLIGHTS = 200_000, 300_000
+FLIGHTS, GROUPED_FLIGHTS = 150_000, 120_000
 """Most rows of the two large tables."""
 
 
