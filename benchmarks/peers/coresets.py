@@ -232,10 +232,7 @@ METHODS = {
         lambda problem: [(100, 1e-2), (500, 1e-2), (500, 1e-5)], run_quasi_newton
     ),
     "coreset_mcmc": Method(
-        lambda problem: [
-            (m, k, r) for m in (100, 500) for k in (5000, 25_000) for r in (1e-3, 1.0)
-        ],
-        run_coreset_mcmc,
+        lambda problem: [(*some, r) for some in SCHEDULES for r in (1e-3, 1.0)], run_coreset_mcmc
     ),
     "decoct": Method(lambda problem: [(0,), (10,), (100,)], run_decoct),
     "decoct_rows": Method(lambda problem: [(30,), (100,), (300,)], run_rows_alone),
