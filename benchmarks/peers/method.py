@@ -60,6 +60,11 @@ class Method:
     run: Callable[[Problem, Any, int], Found]
 
 
+def batch_of(problem: Problem) -> int:
+    """Return rows of a minibatch: a fiftieth of the table, 100 to 1,000."""
+    return min(1000, max(100, problem.n_rows // 50))
+
+
 def draws_from(problem: Problem, size: int) -> int:
     """Return how many draws a chain makes from so many rows."""
     return min(problem.draws, max(2000, EVALUATED // max(1, size))) // CHAINS

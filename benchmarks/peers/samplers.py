@@ -11,7 +11,7 @@ from numpyro.infer import HMCECS, MCMC, NUTS
 from nutpie import sample as nutpie_sample
 from nutpie.compiled_pyfunc import from_pyfunc
 
-from benchmarks.peers.method import Found, Method
+from benchmarks.peers.method import Found, Method, batch_of
 from benchmarks.peers.posteriors import Problem
 
 MOST_KEPT = 20_000
@@ -121,11 +121,6 @@ def run_langevin(problem: Problem, budget: tuple[int, float, int], seed: int) ->
     return Found(z, used + problem.n_rows + 2 * size * len(keys) * thin)
 
 
-def _batch(problem: Problem) -> int:
-    """Return rows of a batch: a hundredth of the table, 100 to 1,000."""
-    return int(np.clip(problem.n_rows // 100, 100, 1000))
-
-
 def _on_all_rows(problem: Problem) -> list[tuple[int, int]]:
     """Return warm-up and draws of NUTS on all rows: one budget more where rows are few."""
     full = [(100, 100), (300, 300), (1000, 1000)]
@@ -140,7 +135,7 @@ METHODS = {
     ),
     "sgld_cv": Method(
         lambda problem: [
-            (count, step, _batch(problem))
+            (count, step, batch_of(problem))
             for count in (2000, 10_000, 50_000)
             for step in (0.03, 0.2)
         ],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,7 +19,7 @@ from numpyro.infer.autoguide import (
 )
 from scipy.special import logsumexp
 
-from benchmarks.peers.method import Found, Method, draw_weighted
+from benchmarks.peers.method import Found, Method, batch_of, draw_weighted
 from benchmarks.peers.posteriors import Problem
 from decoct.models.site import GaussianSite
 from decoct.passes.expansions import Expansion
@@ -87,17 +89,8 @@ def _importance(problem: Problem, z: np.ndarray, log_density: np.ndarray) -> np.
     return np.exp(smoothed_log_weights(np.asarray(target) - log_density)[0])
 
 
-def run_mean_field(problem: Problem, budget: tuple[int, int], seed: int) -> Found:
-    """Run NumPyro's SVI with `AutoNormal` on minibatches."""
-    return _run_svi(problem, AutoNormal, budget, seed)
-
-
-def run_full_rank(problem: Problem, budget: tuple[int, int], seed: int) -> Found:
-    """Run NumPyro's SVI with `AutoMultivariateNormal` on minibatches."""
-    return _run_svi(problem, AutoMultivariateNormal, budget, seed)
-
-
-def _run_svi(problem: Problem, guide, budget, seed, draw_cost: int = 0) -> Found:
+def run_svi(problem: Problem, budget: tuple[int, int], seed: int, guide, draw_cost=0) -> Found:
+    """Run NumPyro's SVI with a guide on minibatches; a step of the guide may take rows too."""
     steps, size = budget
     model = problem.numpyro_model(size)
     made = guide(model, init_loc_fn=problem.init_at(problem.start))
@@ -137,7 +130,7 @@ def run_dais(problem: Problem, budget: tuple[int, int], seed: int) -> Found:
             eta_init=1e-3,
         )
 
-    return _run_svi(problem, guide, budget, seed, draw_cost=HMC_STEPS * len(chosen))
+    return run_svi(problem, budget, seed, guide, draw_cost=HMC_STEPS * len(chosen))
 
 
 def run_pass_glm(problem: Problem, budget: tuple[float], seed: int) -> Found:
@@ -152,29 +145,16 @@ def run_pass_glm(problem: Problem, budget: tuple[float], seed: int) -> Found:
     log_sigmoid = lambda t: -np.logaddexp(0.0, -radius * t)  # noqa: E731
     series = np.polynomial.chebyshev.chebinterpolate(log_sigmoid, 2)
     b = np.polynomial.chebyshev.cheb2poly(series) / radius ** np.arange(3)
-    dim = problem.potentials.likelihood_dim
-    hessian, slopes = _sums_of_designs(problem)
-    site = GaussianSite(np.zeros(dim), b[1] * slopes, -2.0 * b[2] * hessian, 0.0)
+    # at φ = 0 a row has gradient ±x/2 and Hessian −xxᵀ/4, x the design of its logit
+    origin = np.zeros(problem.potentials.likelihood_dim)
+    sums = problem.potentials.expand(Expansion.taylor(origin))
+    site = GaussianSite(origin, 2.0 * b[1] * sums.gradient, 8.0 * b[2] * sums.hessian, 0.0)
     found = draw_weighted(problem, np.zeros(0, dtype=np.int64), np.zeros(0), seed, site)
     return found._replace(evaluations=problem.n_rows)
 
 
-def _sums_of_designs(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
-    """Return Σ xxᵀ and Σ ±x, x the design of a row's logit in the likelihood parameters.
-
-    At φ = 0 a row has gradient ±x/2 and Hessian −xxᵀ/4.
-    """
-    origin = Expansion.taylor(np.zeros(problem.potentials.likelihood_dim))
-    found = problem.potentials.expand(origin)
-    return -4.0 * found.hessian, 2.0 * found.gradient
-
-
-def _batch(problem: Problem) -> int:
-    return min(1000, max(100, problem.n_rows // 50))
-
-
 def _steps(*counts: int):
-    return lambda problem: [(count, _batch(problem)) for count in counts]
+    return lambda problem: [(count, batch_of(problem)) for count in counts]
 
 
 METHODS = {
@@ -183,8 +163,8 @@ METHODS = {
         lambda problem: [(1, 25, 0), (1, 25, 1000), (4, 25, 2000)],
         run_pathfinder,
     ),
-    "advi": Method(_steps(1000, 5000, 25_000), run_mean_field),
-    "advi_full": Method(_steps(1000, 5000, 25_000), run_full_rank),
+    "advi": Method(_steps(1000, 5000, 25_000), partial(run_svi, guide=AutoNormal)),
+    "advi_full": Method(_steps(1000, 5000, 25_000), partial(run_svi, guide=AutoMultivariateNormal)),
     "dais": Method(_steps(1000, 5000, 20_000), run_dais),
     "pass_glm": Method(
         lambda problem: [(2.0,), (4.0,), (6.0,)] if problem.posterior.is_logistic else [(0.0,)],
