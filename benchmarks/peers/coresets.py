@@ -229,7 +229,7 @@ SCHEDULES = ((100, 5000), (100, 25_000), (500, 25_000))
 METHODS = {
     "uniform": Method(lambda problem: [(100,), (1000,), (10_000,)], run_uniform),
     "quasi_newton": Method(
-        lambda problem: [(100, 1e-2), (500, 1e-2), (500, 1e-5)], run_quasi_newton
+        lambda problem: [(100, 1e-2), (100, 1e-5), (500, 1e-5)], run_quasi_newton
     ),
     "coreset_mcmc": Method(
         lambda problem: [(*some, r) for some in SCHEDULES for r in (1e-3, 1.0)], run_coreset_mcmc
