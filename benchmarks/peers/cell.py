@@ -24,45 +24,33 @@ QUICK_ROWS, QUICK_EFFORT = 5000, Effort(200, 1000)
 """Most rows of a table with ``--quick``, and its truth."""
 
 
-class Compiling:
-    """The seconds that XLA has compiled in this process."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        jax.monitoring.register_event_duration_secs_listener(self._add)
-
-    def _add(self, event: str, seconds: float, **kwargs: object) -> None:
-        if event.endswith("backend_compile_duration"):
-            self.seconds += seconds
-
-
 def run_cells(problem: Problem, name: str, cache: Path, seed: int = 0, first: int = 0, limit=0.0):
     """Yield every budget of a method from ``first`` on: as it begins, and as it ends.
 
     A budget that takes more processor seconds than ``limit`` ends the process (SIGPROF).
     """
-    method, compiling = METHODS[name], Compiling()
-    budgets, truth = method.budgets(problem), load_truth(cache, problem.name)
+    method, truth = METHODS[name], load_truth(cache, problem.name)
+    budgets = method.budgets(problem)
     start = Cell(problem.name, problem.n_rows, problem.dim, name, seed, 0, len(budgets))
     floors = {f"truth_{k}": v for k, v in truth.floors.items() if hasattr(start, f"truth_{k}")}
     for number, budget in enumerate(budgets):
         if number < first:
             continue
         text = " ".join(f"{value:g}" for value in budget)
-        cell = replace(start, number=number, budget=text, failed=RUNNING)
-        yield cell
+        yield (cell := replace(start, number=number, budget=text, failed=RUNNING))
         signal.setitimer(signal.ITIMER_PROF, limit)
-        compiled, started = compiling.seconds, time.process_time()
+        started = time.process_time()
         try:
             found = method.run(problem, budget, seed)
+            seconds = time.process_time() - started
             reached = {"evaluations": float(found.evaluations), "draws": len(found.z)}
             reached |= {"failed": "", **figures(found.z, found.weights, truth)}
         except Exception as error:  # whatever a peer raises is its result
+            seconds = time.process_time() - started
             reached = {"failed": f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"}
         yield replace(
             cell,
-            cpu_seconds=time.process_time() - started,
-            compile_seconds=compiling.seconds - compiled,
+            cpu_seconds=seconds,
             peak_gb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
             **floors,
             **reached,

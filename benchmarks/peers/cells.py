@@ -55,8 +55,8 @@ class Cell:
         Which of the method's budgets this is; after the last one the method is complete.
     evaluations
         Log-likelihoods of one row at one point, with or without the gradient.
-    compile_seconds
-        What XLA compiled; part of ``cpu_seconds``.
+    cpu_seconds
+        Of the processor, compiling included, loading the table not.
     truth_mean_rms, truth_sd_rms, truth_w1_worst, truth_kl
         What Monte Carlo error of the truth alone makes of a figure.
     failed
@@ -79,7 +79,6 @@ class Cell:
     w1_worst: float = nan
     kl: float = nan
     cpu_seconds: float = nan
-    compile_seconds: float = nan
     peak_gb: float = nan
     draws: int = 0
     truth_mean_rms: float = nan
