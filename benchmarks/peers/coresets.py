@@ -7,6 +7,9 @@ and b the sum of all, the gradient of KL(π_w‖π) in w is −G (b − Gᵀw)/(
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -33,25 +36,17 @@ def uniform_rows(problem: Problem, size: int, seed: int) -> tuple[np.ndarray, np
     return chosen, np.full(size, problem.n_rows / size)
 
 
-def run_uniform(problem: Problem, budget: tuple[int], seed: int) -> Found:
-    """Draw from rows drawn uniformly."""
-    return draw_weighted(problem, *uniform_rows(problem, budget[0], seed), seed)
-
-
-def run_quasi_newton(problem: Problem, budget: tuple[int, float], seed: int) -> Found:
-    """Draw from a quasi-Newton coreset of M rows and a damping."""
-    chosen, start = uniform_rows(problem, budget[0], seed)
-    weights, used = weigh_quasi_newton(problem, chosen, start, budget[1], seed)
+def run_weighed(problem: Problem, budget: tuple[float, ...], seed: int, weigh: Any) -> Found:
+    """Draw from M uniform rows, M the first of the budget, after a method has weighed them."""
+    chosen, start = uniform_rows(problem, int(budget[0]), seed)
+    weights, used = weigh(problem, chosen, start, *budget[1:], seed)
     found = draw_weighted(problem, chosen, weights, seed)
     return found._replace(evaluations=found.evaluations + used)
 
 
-def run_coreset_mcmc(problem: Problem, budget: tuple[int, int, float], seed: int) -> Found:
-    """Draw from a coreset of M rows that Coreset MCMC weighted in so many iterations."""
-    chosen, start = uniform_rows(problem, budget[0], seed)
-    weights, used = weigh_coreset_mcmc(problem, chosen, start, *budget[1:], seed)
-    found = draw_weighted(problem, chosen, weights, seed)
-    return found._replace(evaluations=found.evaluations + used)
+def leave(problem: Problem, chosen: np.ndarray, start: np.ndarray, seed: int) -> Any:
+    """Return weights as they are, and no evaluations."""
+    return start, 0.0
 
 
 def weigh_quasi_newton(
@@ -218,22 +213,21 @@ def run_decoct(problem: Problem, budget: tuple[int], seed: int, site: bool = Tru
     return Found(z, coreset.report.evaluations + steps * coreset.size)
 
 
-def run_rows_alone(problem: Problem, budget: tuple[int], seed: int) -> Found:
-    """Build a coreset of weighted rows alone."""
-    return run_decoct(problem, budget, seed, site=False)
-
-
 SCHEDULES = ((100, 5000), (100, 25_000), (500, 25_000))
 """Rows and iterations of Coreset MCMC."""
 
 METHODS = {
-    "uniform": Method(lambda problem: [(100,), (1000,), (10_000,)], run_uniform),
+    "uniform": Method(
+        lambda problem: [(100,), (1000,), (10_000,)], partial(run_weighed, weigh=leave)
+    ),
     "quasi_newton": Method(
-        lambda problem: [(100, 1e-2), (100, 1e-5), (500, 1e-5)], run_quasi_newton
+        lambda problem: [(100, 1e-2), (100, 1e-5), (500, 1e-5)],
+        partial(run_weighed, weigh=weigh_quasi_newton),
     ),
     "coreset_mcmc": Method(
-        lambda problem: [(*some, r) for some in SCHEDULES for r in (1e-3, 1.0)], run_coreset_mcmc
+        lambda problem: [(*some, r) for some in SCHEDULES for r in (1e-3, 1.0)],
+        partial(run_weighed, weigh=weigh_coreset_mcmc),
     ),
     "decoct": Method(lambda problem: [(0,), (10,), (100,)], run_decoct),
-    "decoct_rows": Method(lambda problem: [(30,), (100,), (300,)], run_rows_alone),
+    "decoct_rows": Method(lambda problem: [(30,), (100,), (300,)], partial(run_decoct, site=False)),
 }
