@@ -213,7 +213,7 @@ def run_decoct(problem: Problem, budget: tuple[int], seed: int, site: bool = Tru
     return Found(z, coreset.report.evaluations + steps * coreset.size)
 
 
-SCHEDULES = ((100, 5000), (100, 25_000), (500, 25_000))
+SCHEDULES = ((100, 10_000), (500, 25_000))
 """Rows and iterations of Coreset MCMC."""
 
 METHODS = {

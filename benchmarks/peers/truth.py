@@ -31,7 +31,7 @@ class Effort(NamedTuple):
     """Steps of a chain, whether it adapts a mass matrix, what makes the pilot, and the target."""
 
     warmup: int = 1000
-    draws: int = 10_000
+    draws: int = 6000
     adapts: bool = True
     pilot: str = "laplace"
     target: float = 0.8

@@ -160,7 +160,7 @@ def _steps(*counts: int):
 METHODS = {
     "laplace": Method(lambda problem: [(0,), (300,), (1000,), (4000,)], run_laplace),
     "pathfinder": Method(
-        lambda problem: [(1, 25, 0), (1, 25, 1000), (4, 25, 2000)],
+        lambda problem: [(1, 25, 0), (4, 25, 2000)],
         run_pathfinder,
     ),
     "advi": Method(_steps(1000, 5000, 25_000), partial(run_svi, guide=AutoNormal)),
