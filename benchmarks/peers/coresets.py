@@ -135,7 +135,7 @@ def weigh_coreset_mcmc(
         batch = {k: v[picked] for k, v in rows.items()}
         at = lambda some: jax.vmap(lambda z: problem.row_log_likelihoods(z, some))(z)  # noqa: E731
         g, b = at(kept), problem.n_rows * at(batch).mean(axis=1)
-        g, b = g - g.mean(axis=0), b - b.mean()
+        g, b = g - g.mean(axis=0, keepdims=True), b - b.mean()
         return -g.T @ (b - g @ weights) / (CHAINS_OF_WEIGHTS - 1)
 
     def iterate(carry, step):
