@@ -26,7 +26,7 @@ from decoct.passes.expansions import Expansion
 from decoct.stats.chains import smoothed_log_weights
 from decoct.stats.divergences import Gaussian
 
-ITERATIONS = 200
+ITERATIONS = 100
 """Most steps of L-BFGS on a path of Pathfinder."""
 
 RATE = 0.02
@@ -165,7 +165,7 @@ METHODS = {
     ),
     "advi": Method(_steps(1000, 5000, 25_000), partial(run_svi, guide=AutoNormal)),
     "advi_full": Method(_steps(1000, 5000, 25_000), partial(run_svi, guide=AutoMultivariateNormal)),
-    "dais": Method(_steps(1000, 5000, 20_000), run_dais),
+    "dais": Method(_steps(1000, 5000, 15_000), run_dais),
     "pass_glm": Method(
         lambda problem: [(2.0,), (4.0,), (6.0,)] if problem.posterior.is_logistic else [(0.0,)],
         run_pass_glm,
