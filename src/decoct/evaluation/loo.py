@@ -40,8 +40,14 @@ from decoct.runtime.randomness import checked_seed, uniform_sample
 from decoct.runtime.resources import keep_buffers, use_compilation_cache
 from decoct.samplers.datatree import unconstrained
 from decoct.samplers.pointwise import REASON, is_only_kept
-from decoct.stats.chains import FEWEST, USABLE_KHAT, relative_efficiency
-from decoct.stats.psis import LogRatios, leave_one_out, log_ratios, tail_length
+from decoct.stats.chains import FEWEST, USABLE_KHAT
+from decoct.stats.psis import (
+    LogRatios,
+    leave_one_out,
+    log_ratios,
+    relative_efficiency,
+    tail_length,
+)
 from decoct.stats.verdict import SMALL_KL, Grade
 
 NEGLIGIBLE = 2.0 * SMALL_KL
