@@ -15,7 +15,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from decoct.models.parameters import ParameterSpace
 from decoct.passes.expansions import Expansion, expand_chunk, to_second_order
@@ -128,15 +128,14 @@ def units_at(
     The precision is the mean over `POINTS` of them. Scales of effects may vary by far more than
     the precision says, with long tails: those units are widened.
 
-    The degree to which an effect is centred is the part of its precision that the likelihood has,
-    k b²/(1 + k b²), on average; near 0 and 1 it is that, so that φ is entries of x.
+    The degree to which an effect is centred is `_pooling`, rounded near 0 and 1, so that φ is
+    entries of x.
     """
     assert density.site is not None
     effects, site = centring.effects, density.site
     known = _likelihood_precision(density, centring, z)
     _, scale = (np.asarray(part) for part in _affine_at(centring, jnp.asarray(z)))
-    ratio = np.maximum(np.diag(known)[effects.entries], 0.0) * scale**2
-    degree = np.mean(ratio / (1.0 + ratio), axis=0)
+    degree = _pooling(known, effects.entries, scale)
     degree = np.where(np.abs(degree - 0.5) > 0.5 - ROUNDED, np.round(degree), degree)
     x = np.asarray(from_parameters(centring, jnp.asarray(z), degree))
     entries = effects.entries if centring.selection is None else np.arange(len(known))
@@ -163,6 +162,20 @@ def units_at(
         ArrowSite(site.centre, site.linear, in_blocks, site.constant),
     )
     return units, units.units_of(x)
+
+
+def _pooling(
+    known: Float[np.ndarray, "d d"], entries: Int[np.ndarray, " m"], scale: Float[np.ndarray, "n m"]
+) -> Float[np.ndarray, " m"]:
+    """Return 1 − var(u)/b²: 0 where the data say nothing of an effect, 1 where they determine it.
+
+    var(u) is that of a Gaussian with precision K + diag(1/b²), b at its geometric mean: all other
+    effects integrated out, for those of crossed and nested groups share what the data say.
+    """
+    prior = np.exp(-2.0 * np.log(np.abs(scale)).mean(axis=0))
+    precision = known + SAME * np.diag(known).max(initial=0.0) * np.eye(len(known))
+    precision[entries, entries] += prior
+    return np.clip(1.0 - np.diag(np.linalg.inv(precision))[entries] * prior, 0.0, 1.0)
 
 
 def _likelihood_precision(
