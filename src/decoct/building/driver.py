@@ -19,7 +19,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from decoct.building import checkpoint as checkpoints
 from decoct.building.request import Request
 from decoct.constructions.base import Construction, Problem, pack_state, plan_of, unpack_state
 from decoct.coreset import Coreset
@@ -167,7 +166,9 @@ def resume(
     RequestError
         The checkpoint is missing, damaged, or of another model, method or table.
     """
-    found = checkpoints.read_build(checkpoint)["request"]
+    from decoct.building.checkpoint import read_build
+
+    found = read_build(checkpoint)["request"]
     asked = {name: found[name] for name in ("size", "kl", "seed")}
     request = Request.checked(**asked, method=method, sampler=sampler)
     return _only(run(model, rows, request, progress, checkpoint))
@@ -200,7 +201,9 @@ def run(
     key = jax.random.key(request.seed)
     with ExitStack() as stack:
         if checkpoint is not None:
-            stack.enter_context(checkpoints.reserve(checkpoint))
+            from decoct.building.checkpoint import reserve
+
+            stack.enter_context(reserve(checkpoint))
         stack.enter_context(ProgressBar(progress))
         stack.enter_context(name_files(source))
         laps = [time.perf_counter()]
@@ -216,14 +219,18 @@ def run(
 
         def write() -> None:
             if checkpoint is not None:
+                from decoct.building.checkpoint import write_checkpoint
+
                 counts, packed = asdict(problem.potentials.counts), pack_state(method, state)
                 content = {"request": asked, "state": packed, "infos": rounds, "counts": counts}
-                checkpoints.write_checkpoint(checkpoint, content)
+                write_checkpoint(checkpoint, content)
 
         laps.append(time.perf_counter())
         begin("preparing", source.n_rows)
         if checkpoint is not None and Path(checkpoint).exists():
-            found = checkpoints.read_build(checkpoint, asked)
+            from decoct.building.checkpoint import read_build
+
+            found = read_build(checkpoint, asked)
             problem.potentials.counts = Counts(**found["counts"])
             state, rounds = unpack_state(method, found["state"]), found["infos"]
         else:
