@@ -286,7 +286,7 @@ COST = Page(
                 ("ratio", "ratio", "2"),
                 ("status", "status", "text"),
             ],
-            "**`decoct.estimate` beside the build:**",
+            "**`decoct.estimate` beside the build** of rows alone:",
         ),
     ],
 )
@@ -455,7 +455,7 @@ BRIDGES = Page(
     "bridges",
     "NumPyro and PyMC models",
     ["python -m benchmarks.bridges", "python -m benchmarks.bridges --overhead"],
-    "The framework's own sampler on all rows and on a coreset.",
+    "The framework's own sampler on all rows and on a coreset. These runs kept rows alone.",
     [
         Table(
             RESULTS + "bridges.csv",
