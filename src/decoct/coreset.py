@@ -165,7 +165,7 @@ class Coreset:
         use_compilation_cache()
         sampler = NUTS(warmup=warmup) if sampler is None else sampler
         drawn = self._drawn(jax.random.key(seed), sampler, draws, chains, progress)
-        _tell_of_trouble(drawn)
+        _warn_of_problems(drawn)
         return to_datatree(self.model, self.density.space, self.rows, drawn)
 
     def _drawn(self, key: Any, sampler: Any, draws: int, chains: int, progress: Any) -> Draws:
@@ -220,7 +220,7 @@ class Coreset:
         ----------
         rows
             New rows: anything `decoct.rows` takes, with the columns that the model predicts from.
-            The response need not be among them, and is not looked at.
+            The response need not be among them, and is not read.
         draws
             What ``sample()`` or ``check.correct()`` returned, or an array of flat unconstrained
             ones (n, d) or (chains, n, d). Every row is evaluated at all of them.
@@ -416,7 +416,7 @@ class Coreset:
         )
 
 
-def _tell_of_trouble(draws: Draws) -> None:
+def _warn_of_problems(draws: Draws) -> None:
     diverged = int(np.sum(draws.info.get("diverging", 0)))
     if diverged:
         warnings.warn(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 
-FAR = 0.5
+LARGE_KL = 0.5
 """Predicted KL in nats from which on a coreset of the size asked for does not do."""
 
 
@@ -46,6 +46,6 @@ class Status(enum.Enum):
         return self in (Status.DONE, Status.REACHED)
 
     def judged(self, predicted_kl: float | None) -> Status:
-        """Return `SHORT_ROWS` in place of `DONE` for a coreset predicted to be `FAR` off."""
-        far = predicted_kl is not None and not predicted_kl < FAR
-        return Status.SHORT_ROWS if self is Status.DONE and far else self
+        """Return `SHORT_ROWS` in place of `DONE` where the predicted KL is at least `LARGE_KL`."""
+        is_large = predicted_kl is not None and not predicted_kl < LARGE_KL
+        return Status.SHORT_ROWS if self is Status.DONE and is_large else self

@@ -42,8 +42,8 @@ from decoct.models.validation import column, numeric_columns
 PROBES = (3, 5)
 """Numbers of rows a model is tried on: neither is 1, which would broadcast without a word."""
 
-NEAR, FAR, TRIES = 0.1, 2.0, 20
-"""Starting points: uniform this near zero, or else this far, and how many of them."""
+NEAR, WIDE, TRIES = 0.1, 2.0, 20
+"""Starting points: uniform within the first of zero, or else the second, and their number."""
 
 MORE = 1000
 """Rows that a model is tried on which is not finite everywhere."""
@@ -62,7 +62,7 @@ Evaluate = Callable[[Params, Mapping[str, Any]], tuple[Array, Array, dict[str, A
 """A pure JAX function of parameters and rows: potentials, log prior, constrained values."""
 
 
-class HeldRows:
+class OriginalRows:
     """Rows that a model can return but that are no part of it.
 
     As a pytree this has neither leaves nor identity, and pickled it is empty: compiled functions,
@@ -72,12 +72,12 @@ class HeldRows:
     def __init__(self, rows: Rows | None = None) -> None:
         self.rows = rows
 
-    def __reduce__(self) -> tuple[type[HeldRows], tuple[()]]:
-        return HeldRows, ()
+    def __reduce__(self) -> tuple[type[OriginalRows], tuple[()]]:
+        return OriginalRows, ()
 
 
 jax.tree_util.register_pytree_node(
-    HeldRows, lambda held: ((), None), lambda nothing, leaves: HeldRows()
+    OriginalRows, lambda original: ((), None), lambda nothing, leaves: OriginalRows()
 )
 
 
@@ -104,7 +104,7 @@ class BridgeModel(AbstractModel):
         Names of the row-wise inputs.
     axes
         Constrained names, and the name of each of their axes.
-    held
+    original
         The rows the model was made with.
     likelihood_params
         What of the parameters the rows depend on, in which a site is a quadratic: names and shapes.
@@ -118,7 +118,7 @@ class BridgeModel(AbstractModel):
     start: dict[str, np.ndarray]
     inputs: tuple[str, ...] = eqx.field(static=True)
     axes: tuple[tuple[str, tuple[str, ...]], ...] = eqx.field(static=True)
-    held: HeldRows
+    original: OriginalRows
     likelihood_params: LikelihoodParams = eqx.field(static=True)
     template: dict[str, np.ndarray]
 
@@ -129,12 +129,12 @@ class BridgeModel(AbstractModel):
     @property
     def rows(self) -> Rows:
         """The row-wise inputs as a table, for `decoct.build` and `decoct.check`."""
-        if self.held.rows is None:
+        if self.original.rows is None:
             raise RequestError(
                 "This model came from another process or a compiled function and no longer has "
                 "its rows; pass the table itself."
             )
-        return self.held.rows
+        return self.original.rows
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -270,12 +270,12 @@ def require(package: Package) -> ModuleType:
 
 @contextmanager
 def fitting(package: Package) -> Iterator[None]:
-    """Turn the failure of imports that reach into an optional package into a sentence.
+    """Turn a failed import from inside an optional package into an error that says what to do.
 
     Raises
     ------
     RequestError
-        Something imported inside is not where the bridge looks for it.
+        An import inside the block fails.
     """
     try:
         yield
@@ -364,13 +364,13 @@ def probe(evaluate: Evaluate, points: Params, rows: Columns) -> Probe:
 def starting_points(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
     """Return points to start from, stacked: first one near zero, off it to break symmetries.
 
-    The others are up to 2 from zero in every coordinate, where the frameworks' own samplers look.
+    The others are up to 2 from zero in every coordinate, as for the frameworks' own samplers.
     """
     rng = np.random.default_rng(0)
-    far = {name: rng.uniform(-FAR, FAR, (TRIES, *shape)) for name, shape in shapes.items()}
-    for values in far.values():
-        values[0] *= NEAR / FAR
-    return far
+    points = {name: rng.uniform(-WIDE, WIDE, (TRIES, *shape)) for name, shape in shapes.items()}
+    for values in points.values():
+        values[0] *= NEAR / WIDE
+    return points
 
 
 def chosen_start(
@@ -420,7 +420,7 @@ def chosen_start(
     if not finite.any():
         raise ModelError(
             f"The model's log density is not finite at any of {tried} starting points, most "
-            f"of them within {FAR:g} of zero in unconstrained space; scale its data, look for rows "
+            f"of them within {WIDE:g} of zero in unconstrained space; scale its data, drop rows "
             "that are impossible under the model, or use a link that allows every value."
         )
     return {name: values[int(np.argmax(finite))] for name, values in points.items()}

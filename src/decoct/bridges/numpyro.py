@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from decoct.bridges.numpyro_model import NumPyroModel
 
 NUMPYRO = Package("numpyro", "numpyro", oldest=(0, 21))
-"""Older ones look in JAX for what it no longer has."""
+"""Older releases import names that JAX has removed."""
 
 
 def from_numpyro(

@@ -53,7 +53,7 @@ class Graph:
     inputs, outputs
         Name -> variable, and what is computed from them; nothing shared is left.
     check_bounds
-        Impossible parameters give −∞, as in PyMC's own functions; else they are not looked at.
+        Impossible parameters give −∞, as in PyMC's own functions; else they are not checked.
     """
 
     def __init__(

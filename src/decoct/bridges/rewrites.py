@@ -47,7 +47,7 @@ class PackageForm(NamedTuple):
     written
         The package's own function.
     examples
-        Arrays for it, of the types that it is looked for with; their shape does not matter.
+        Arrays for it, of the types to match; their shape does not matter.
     meant
         The same arguments -> argument and addend; the addend is 0 or −∞.
     """
@@ -104,16 +104,16 @@ def _trace(fn: Callable[..., Array], examples: tuple[Any, ...]) -> tuple[list[_T
 def _evaluate(closed: ClosedJaxpr, given: Sequence[_Term], known: Sequence[_Known]) -> list[_Term]:
     """Return the results of a program and of the calls it makes; loops and branches stay."""
     jaxpr: Any = closed.jaxpr
-    held = dict(zip(jaxpr.constvars, map(_Term, closed.consts), strict=True))
-    held |= dict(zip(jaxpr.invars, given, strict=True))
+    terms = dict(zip(jaxpr.constvars, map(_Term, closed.consts), strict=True))
+    terms |= dict(zip(jaxpr.invars, given, strict=True))
 
     def term(atom: Any) -> _Term:
-        return _Term(atom.val) if isinstance(atom, Literal) else held[atom]
+        return _Term(atom.val) if isinstance(atom, Literal) else terms[atom]
 
     for eqn in jaxpr.eqns:
         inputs = [term(atom) for atom in eqn.invars]
         with eqn.ctx.manager:
-            held |= dict(zip(eqn.outvars, _compute(eqn, inputs, known), strict=True))
+            terms |= dict(zip(eqn.outvars, _compute(eqn, inputs, known), strict=True))
     return [term(atom) for atom in jaxpr.outvars]
 
 

@@ -84,12 +84,12 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     except Exception as error:
         raise RequestError(
             f"{path} is not a readable checkpoint ({type(error).__name__}); remove it to start "
-            "afresh."
+            "again."
         ) from error
     if version != FORMAT:
         raise RequestError(
             f"The checkpoint {path} has format {version}, this decoct writes {FORMAT}; finish it "
-            "with the version that wrote it, or remove it to start afresh."
+            "with the version that wrote it, or remove it to start again."
         )
     return restored
 
@@ -138,12 +138,12 @@ class Checkpoint:
                     continue
                 raise RequestError(
                     f"The checkpoint {self.path} is of another build: the functions of its model "
-                    "have other values; remove it to start afresh."
+                    "have other values; remove it to start again."
                 )
             if found != value:
                 raise RequestError(
                     f"The checkpoint {self.path} is of another build: its {name} is {found!r}, "
-                    f"this one's is {value!r}; remove it to start afresh."
+                    f"this one's is {value!r}; remove it to start again."
                 )
         counts.passes = saved["counts"]["passes"]
         counts.evaluations = saved["counts"]["evaluations"]

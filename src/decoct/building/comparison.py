@@ -224,15 +224,15 @@ def compare(
     with ProgressBar(progress):
         potentials = Potentials(model, table)
         for entry in entries:
-            entry.look(sampler, jax.random.key(seed + 1), draws)
+            entry.draw(sampler, jax.random.key(seed + 1), draws)
         entries.append(_laplace(potentials, jax.random.key(seed), draws))
-        looked = [entry for entry in entries if entry.z is not None]
-        if not looked:
+        drawn = [entry for entry in entries if entry.z is not None]
+        if not drawn:
             raise next(entry.error for entry in entries if entry.error is not None)
         begin("judging", table.n_rows)
         everywhere = np.concatenate([one.z for one in entries if one.z is not None])
         totals = potentials.totals(everywhere)
-    for entry, total in zip(looked, np.split(totals, len(looked)), strict=True):
+    for entry, total in zip(drawn, np.split(totals, len(drawn)), strict=True):
         entry.judge(potentials, total)
     return Comparison(tuple(entry.line for entry in entries), source.n_rows)
 
@@ -263,7 +263,7 @@ class _Entry:
         self.z: Float[np.ndarray, "S d"] | None = None
         self.known: Float[np.ndarray, " S"] | None = None
 
-    def look(self, sampler: Sampler, key: jax.Array, draws: int) -> None:
+    def draw(self, sampler: Sampler, key: jax.Array, draws: int) -> None:
         """Draw from π_w, with random numbers that do not depend on what else is compared."""
         if self.coreset is None or self.line.size is None:
             return

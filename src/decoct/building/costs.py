@@ -36,7 +36,7 @@ from decoct.samplers.base import Sampler
 from decoct.stats.chains import GOOD_KHAT
 
 CHECKING = 1
-"""Passes in which a build only looks whether the model can use the rows."""
+"""Passes in which a build only checks that the model can use the rows."""
 
 STREAMED_BLOCKS = 8
 """Blocks of a streamed table at once: read ahead, decoded, encoded and on the device."""
@@ -74,7 +74,7 @@ class Estimate:
         CPU seconds of the Laplace approximation of all rows with importance weights, where the
         posterior of a subsample says that it would do; else None.
     peak_bytes
-        Arrays held at once by the build, rows in memory included; the interpreter and its
+        Arrays in memory at once during the build, rows in memory included; the interpreter and its
         libraries take about 0.5 GB besides.
     rows_per_second, potentials_per_second
         What the probe measured.
@@ -246,12 +246,12 @@ def _product_seconds(shape: tuple[int, int]) -> float:
 def _working_bytes(table: EncodedRows, block: Chunk) -> int:
     """Return what rows and potentials take: a table in memory whole, a streamed one a few blocks.
 
-    A table in memory is held as it is and encoded.
+    A table in memory counts twice: as it is, and encoded.
     """
     encoded_bytes = sum(column.nbytes for column in block.columns.values()) / block.n_rows
     in_memory = isinstance(table.raw, ArrayRows)
-    held = 2 * table.n_rows if in_memory else STREAMED_BLOCKS * block.n_rows
-    return int(held * encoded_bytes) + 3 * 8 * POTENTIALS_PER_CHUNK
+    n_rows = 2 * table.n_rows if in_memory else STREAMED_BLOCKS * block.n_rows
+    return int(n_rows * encoded_bytes) + 3 * 8 * POTENTIALS_PER_CHUNK
 
 
 def _range(low: float, high: float) -> str:

@@ -299,7 +299,7 @@ def check(
     exact
         True: evaluate all rows at all draws. False: estimate from a sample of rows where that is
         as good. None (default): estimate for models with a linear predictor, such as logistic and
-        Poisson regression; of other likelihoods nobody knows how smooth they are.
+        Poisson regression, and evaluate all rows otherwise: other likelihoods may not be smooth.
     seed
         Seed for sampling when ``draws`` is None, for the starts of the search for other modes, and
         for the sample of rows.

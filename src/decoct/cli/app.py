@@ -21,7 +21,7 @@ from decoct.cli.report import report
 from decoct.cli.sample import sample
 from decoct.runtime.interrupts import Received, terminable
 
-HELP = """Boil a large table down to the few weighted rows that carry its posterior.
+HELP = """Compress a large table to the few weighted rows that carry its posterior.
 
 For example:
 

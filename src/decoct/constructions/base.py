@@ -134,7 +134,7 @@ class Problem:
         padded_as: int = 0,
         near: Float[np.ndarray, "k d"] | None = None,
     ) -> Draws:
-        """Return n draws from π_w; ``start`` is near its mode, for samplers that look for it.
+        """Return n draws from π_w; ``start`` is near its mode, for samplers that search for it.
 
         ``near`` are draws of a posterior nearby, for samplers that learn from them. With
         ``padded_as`` rows of an earlier selection, the programs compiled for it serve again.
@@ -156,7 +156,7 @@ class SizedSelection(NamedTuple):
 
 
 class StepInfo(NamedTuple):
-    """What a person wants to look at after a step.
+    """Progress and figures of a step.
 
     Attributes
     ----------
@@ -180,7 +180,7 @@ class Plan(NamedTuple):
     evaluations
         Potentials, f_n(θ) counted one by one.
     array_bytes
-        Its largest arrays, all held at once.
+        Its largest arrays, all in memory at once.
     fits
         What it does beside the passes; None where that is little or not known.
     """
@@ -349,7 +349,7 @@ def uniform_selection(key: jax.Array, problem: Problem, size: int) -> Selection:
 def equal_weight_rows(problem: Problem, pool: Pool, size: int) -> Selection:
     """Return evenly spaced rows of equal weight, for when no potential varies over the draws.
 
-    Then every choice of weights looks alike from there; this one leans on no single row.
+    No draw then prefers any weights; these depend on no single row.
     """
     m = min(size, len(pool.indices))
     places = np.linspace(0, len(pool.indices) - 1, m).round().astype(np.int64)

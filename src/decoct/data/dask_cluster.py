@@ -94,8 +94,8 @@ class Cluster:
         except (OSError, ValueError, TypeError) as error:
             reason = str(error).partition("\n")[0] or type(error).__name__
             raise RequestError(
-                f"No Dask scheduler answers at {given} ({reason}); check the address, which looks "
-                "like tcp://host:8786."
+                f"No Dask scheduler answers at {given} ({reason}); check the address, of the form "
+                "tcp://host:8786."
             ) from error
         return cls(client, is_owned=True)
 

@@ -66,7 +66,7 @@ def loo(
     """Return leave-one-out cross-validation of all rows of the full table, for ``arviz.compare``.
 
     By Pareto-smoothed importance sampling, as ``arviz.loo``, whose numbers these are. The
-    log-likelihoods of all rows at all draws are never held: one pass goes over the table by chunks,
+    log-likelihoods of all rows at all draws are never stored: one pass goes over the table by chunks,
     wherever it is, and three numbers a row stay.
 
     Parameters
@@ -334,7 +334,7 @@ def _as_elpd_data(found: dict[str, Any], S: int, N: int, *, is_approximate: bool
         warnings.warn(
             f"k-hat is above {good_k:.2f} in {len(bad):,} of {rows:,} rows, the largest "
             f"{khat[bad].max():.2f} in row {bad[khat[bad].argmax()]}: leaving one of them out "
-            "moves the posterior further than these draws can follow. Look at pareto_k; take more "
+            "moves the posterior further than these draws can follow. See pareto_k; take more "
             "draws, or a likelihood with longer tails.",
             stacklevel=3,
         )

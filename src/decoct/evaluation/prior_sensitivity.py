@@ -7,7 +7,7 @@ the importance weights
     r_s ∝ exp(D_s + log π₁(θ_s) − log π₀(θ_s)),
 
 Pareto-smoothed (Vehtari et al. 2024). Their k-hat says whether they can be used. Where it is 0.7 or
-more the coreset is sampled anew with π₁ in place of π₀, which takes its M rows and no pass over
+more the coreset is sampled again with π₁ in place of π₀, which takes its M rows and no pass over
 the data; only D_s at the new draws takes one. With t = log π₁ − log π₀ and weights r⁰ ∝ e^D,
 
     KL(π¹‖π⁰) = Σ r t − log Σ r⁰ e^t

@@ -33,8 +33,8 @@ from sklearn.utils import check_random_state
 from decoct.constructions.sampling.lightweight import (
     LightweightCoreset,
     described_draws,
+    entropy_figures,
     theorem_3_1,
-    told_entropy,
 )
 from decoct.coreset import Coreset
 from decoct.data.base import Chunk, Columns, Rows
@@ -263,7 +263,7 @@ def draw_weighted_rows(
     numbers: dict[str, Any] = {"repeated_picks": 0, "spread": spread}
     if total > 1.0:
         entropy = float(-(q @ np.log(each)) / np.log(total))
-        numbers |= told_entropy(entropy)
+        numbers |= entropy_figures(entropy)
     if len(x) <= size:
         return WeightedDraws(np.arange(len(x)), gamma, numbers)
     upto = np.cumsum(q)

@@ -273,7 +273,7 @@ def name_bad_potential(model, space, chunk: Chunk, at: Embedding) -> None:
     if not len(bad):
         raise ModelError(
             "The log-likelihoods of the rows are finite, but too large to be added up or squared "
-            "in double precision; look at the model's units, or give it a narrower prior."
+            "in double precision; check the model's units, or give it a narrower prior."
         )
     row, place = bad[0]
     raise PotentialError(chunk.start + int(row), str(values[row, place]), at.describe(place))

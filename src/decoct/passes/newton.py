@@ -59,7 +59,7 @@ def maximise(
     max_evaluations: int = MOST_EVALUATIONS,
     tolerance: float = 1e-20,
 ) -> Mode:
-    """Climb from ``start`` until the Newton decrement gᵀ(−H)⁻¹g is below ``tolerance``.
+    """Maximise from ``start`` until the Newton decrement gᵀ(−H)⁻¹g is below ``tolerance``.
 
     Parameters
     ----------

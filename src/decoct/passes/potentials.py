@@ -65,8 +65,8 @@ from decoct.runtime.progress import count_rows_of
 from decoct.stats.summation import Associative, Sum
 
 POTENTIALS_PER_CHUNK = 4_100_000
-"""Potentials held at once: 33 MB, the most that `memory` can keep for the next chunk. With fewer
-the fixed cost of a chunk, a millisecond, shows; nearer the caches they are no faster."""
+"""Potentials in memory at once: 33 MB, the most that `memory` can keep for the next chunk. Smaller
+chunks show the fixed cost of a chunk, a millisecond, and are no faster."""
 
 MOST_ROWS = 65_536
 """Rows of a chunk."""
@@ -218,7 +218,7 @@ class Potentials:
         first so many is, for points after them that are no draws.
         """
         fn = TotalsOf(self.model, self.likelihood_space, finite)
-        return self._walk(fn, self._embedding(at)).rounded()
+        return self._pass_over(fn, self._embedding(at)).rounded()
 
     def one_pass(
         self,
@@ -241,7 +241,7 @@ class Potentials:
         """
         places = self.n_rows if pool_size >= self.n_rows else max(1, pool_size // 2)
         fn = PassOf(self.model, self.likelihood_space, places)
-        partial = self._walk(fn, self._embedding(at), key, expansion)
+        partial = self._pass_over(fn, self._embedding(at), key, expansion)
         totals, norm_sum = partial.rounded()
         pool = merge_pools(*(Pool(one.indices, one.rows) for one in partial.reservoirs))
         return PassResult(totals, pool, exact_draws=len(totals), norm_sum=float(norm_sum))
@@ -266,7 +266,7 @@ class Potentials:
         cost = self._expansion_cost(expansion) + len(at)
         if not self.has_predictors:
             cost += len(at) * expansion.points
-        partial = self._walk(fn, self._embedding(at), key, expansion, evaluations=cost)
+        partial = self._pass_over(fn, self._embedding(at), key, expansion, evaluations=cost)
         totals, value, gradient, hessian = partial.rounded()
         return totals, Curvature(float(value), gradient, hessian), partial.reservoirs
 
@@ -275,7 +275,7 @@ class Potentials:
         from decoct.passes.by_row import ByRowOf
 
         fn = ByRowOf(self.model, self.likelihood_space, statistic)
-        return self._walk(fn, self._embedding(at)).joined()
+        return self._pass_over(fn, self._embedding(at)).joined()
 
     @float64
     def remainder_deviations(
@@ -386,7 +386,7 @@ class Potentials:
     ) -> tuple[float, Float[np.ndarray, " d"]]:
         """Return Σ_n f_n and its gradient at φ, in one pass; not finite where a row's is not."""
         fn = GradientOf(self.model, self.likelihood_space)
-        value, gradient = self._walk(fn, as_embedding(phi[None]), evaluations=2).rounded()
+        value, gradient = self._pass_over(fn, as_embedding(phi[None]), evaluations=2).rounded()
         return float(value), gradient
 
     def expand(self, at: Expansion, strict: bool = True) -> Curvature:
@@ -394,7 +394,7 @@ class Potentials:
         fn = ExpansionOf(self.model, self.likelihood_space, strict)
         centre = as_embedding(np.asarray(at.centre)[None])
         cost = self._expansion_cost(at)
-        return _curvature(self._walk(fn, centre, at, evaluations=cost))
+        return _curvature(self._pass_over(fn, centre, at, evaluations=cost))
 
     @float64
     def expand_rows(
@@ -469,7 +469,9 @@ class Potentials:
         """Numbers of φ that a row depends on, more or less."""
         return self.likelihood_dim if self.predictors is None else self.predictors.width
 
-    def _walk(self, fn: Any, at: Embedding, *broadcast: Any, evaluations: int | None = None) -> Any:
+    def _pass_over(
+        self, fn: Any, at: Embedding, *broadcast: Any, evaluations: int | None = None
+    ) -> Any:
         """One pass: ``fn(chunk, at, *broadcast)`` over all chunks, added up in any order."""
         with jax.enable_x64(True), _renumbered(self.numbers):
             # wide rows are large themselves, however few potentials are evaluated of each

@@ -202,7 +202,7 @@ class _Program:
             frontier.append(self.result)
         values: dict[_Value, None] = {}
         for value in frontier:
-            values[_walk_back(value, of_phi)] = None
+            values[_trace_back(value, of_phi)] = None
         roots = [self._root(value, value in of_rows) for value in values]
         if not roots or None in roots:
             return None
@@ -380,7 +380,7 @@ def _is_affine(op: _Op, of_phi: set[_Value]) -> bool:
     return op.name in LINEAR
 
 
-def _walk_back(value: _Value, of_phi: set[_Value]) -> _Value:
+def _trace_back(value: _Value, of_phi: set[_Value]) -> _Value:
     """Return the value that another is an entrywise affine function of, as far back as it goes."""
     while value.op is not None and value.op.name in ENTRYWISE | RELABELLING | {"broadcast_in_dim"}:
         inside = [v for v in value.op.inputs if v in of_phi]

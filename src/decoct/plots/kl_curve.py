@@ -79,7 +79,7 @@ def kl_against_size(
             [size], [at], yerr=bars, lolims=is_bound, fmt="*", markersize=19, color="black",
             markerfacecolor="none", markeredgewidth=1.5, zorder=4, label=name,
         )  # fmt: skip
-    axes.relim()  # an error bar would stretch the axis to the logarithm of its place
+    axes.relim()  # an error bar would widen the axis to the logarithm of its place
     axes.autoscale_view()
     if target is not None:
         mark_level(axes, target, f"{target:g} nats", "--")

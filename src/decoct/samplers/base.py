@@ -36,7 +36,7 @@ class WeightedDensity(eqx.Module):
     rows
         Encoded rows, padded.
     weights
-        w ≥ 0, padded with zeros: one entry per kept row, for samplers that look at rows.
+        w ≥ 0, padded with zeros: one entry per kept row, for samplers that need the rows.
     shares
         The same weights, the first one shared by the padding; all zero only without any row.
     start : (d,)
@@ -172,7 +172,7 @@ class Draws:
     sampler
         Name of the sampler.
     info
-        What a person wants to look at: divergences, R-hat, k-hat ... NumPy values only.
+        Diagnostics: divergences, R-hat, k-hat ... NumPy values only.
     """
 
     z: Float[np.ndarray, "chains draws d"]

@@ -93,7 +93,7 @@ class NUTS:
         draws
             Draws per chain, after warm-up.
         on_block
-            Told the number of steps done, warm-up included, after every block.
+            Called after every block with the number of steps done, warm-up included.
         """
         # here, because importing BlackJAX puts arrays on a device
         from decoct.samplers.nuts_program import (

@@ -64,7 +64,7 @@ def _in_blocks(stages: Int[np.ndarray, "steps 2"]) -> Int[np.ndarray, "n 2"]:
 def begin(density, starts, target, diagonal, step_size):
     """Return first states; None for a step size of which nothing is known."""
     (init_steps, _, _), (init_masses, _, _) = _adaptation(target, diagonal)
-    # BlackJAX looks for step sizes about ten times the first
+    # BlackJAX adapts step sizes to about ten times the first
     first, before = (1.0, 1.0) if step_size is None else (step_size, 0.1 * step_size)
 
     def one(start):

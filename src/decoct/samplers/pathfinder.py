@@ -1,6 +1,6 @@
 """Multi-path Pathfinder (Zhang, Carpenter, Gelman & Vehtari 2022) through BlackJAX.
 
-From each of several starts L-BFGS climbs log π_w; along the way its inverse Hessians make
+From each of several starts L-BFGS maximises log π_w; along the way its inverse Hessians make
 Gaussians N(z_l + H_l g_l, H_l), and the one with the largest evidence bound E_q[log π_w − log q] is
 kept (their Algorithm 1). The paths are put together by Pareto-smoothed importance resampling
 (their Algorithm 2), here against the even mixture of the paths' Gaussians rather than each against

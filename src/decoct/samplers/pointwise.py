@@ -29,13 +29,13 @@ from decoct.passes.potentials import Potentials
 from decoct.samplers.datatree import unconstrained
 
 GROUP, NAME = "log_likelihood", "rows"
-"""Where ArviZ looks for log-likelihoods, and what the variable is called."""
+"""Group in which ArviZ expects log-likelihoods, and name of the variable."""
 
 MOST = 2**28
 """Most values that are made: 2 GiB."""
 
 GLANCE = 100
-"""Rows looked at first: almost any table shows among them one that was not kept."""
+"""Rows compared first: almost any table has among them one that was not kept."""
 
 REASON = (
     "the kept rows are weighted, one standing for many, and leaving one out says nothing about "

@@ -58,7 +58,7 @@ class UnitVectors:
         """Scale the rows of ``vectors``; refuse shapes that do not fit and non-finite numbers.
 
         With ``overwrite`` the caller's array is scaled in place, single precision stays single,
-        and no second copy is ever held.
+        and they are never copied.
         """
         vectors = np.asarray(vectors)
         if not overwrite:

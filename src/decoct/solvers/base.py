@@ -1,6 +1,6 @@
 """What every Hilbert solver is: a frozen configuration that fills the requested sizes.
 
-All of them look for few weights w ≥ 0 with Σ w_n g_n near a target b (Campbell & Broderick 2019,
+All of them search for few weights w ≥ 0 with Σ w_n g_n near a target b (Campbell & Broderick 2019,
 Eq. 3.2), on plain arrays. In the paper M counts *iterations*, each of which brings in at most one
 row, so that the coreset has at most M rows; that is the default here too.
 """

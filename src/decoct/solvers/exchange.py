@@ -9,7 +9,7 @@ bringing in row j instead regains (⟨g_j, r⟩ + a_k⟨g_j, v_k⟩)² / (ρ_j²
 squared distance of g_j to the span of the support. So all n candidates for the place of row k are
 judged exactly by one n×M product: the exchange algorithm of optimal design (Fedorov 1972), applied
 to non-negative least squares. A swap costs one product with all vectors; the rest are rank-one
-changes of H⁻¹, ⟨g_j, ·⟩ and ρ_j², made afresh at every sweep.
+changes of H⁻¹, ⟨g_j, ·⟩ and ρ_j², made again at every sweep.
 """
 
 from __future__ import annotations

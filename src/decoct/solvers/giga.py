@@ -1,6 +1,6 @@
 """Greedy iterative geodesic ascent, GIGA (Campbell & Broderick 2018).
 
-Frank–Wolfe fixes Σ σ_n w_n and so the scale of Σ w_n g_n; GIGA looks at directions only and scales
+Frank–Wolfe fixes Σ σ_n w_n and so the scale of Σ w_n g_n; GIGA compares directions only and scales
 at the end. With unit rows a_n = g_n/‖g_n‖, the unit target b̂ = b/‖b‖ and y the unit vector along
 the current sum (0 at the start):
 

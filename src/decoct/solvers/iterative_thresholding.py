@@ -29,7 +29,7 @@ from decoct.solvers.nnls import SparseWeights
 
 @dataclass(frozen=True)
 class IterativeThresholding:
-    """Accelerated iterative hard thresholding, run afresh for every size.
+    """Accelerated iterative hard thresholding, run once for every size.
 
     Attributes
     ----------

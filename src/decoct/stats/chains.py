@@ -37,7 +37,7 @@ def ess_of_mean(values: Float[np.ndarray, "chains S"]) -> float:
 def independent_draws(values: Float[np.ndarray, "chains S"]) -> float:
     """Return how many independent draws the mean of a scalar along chains is worth: at most all.
 
-    All of them in chains of fewer than 8, whose autocorrelation nobody can tell.
+    All of them in chains of fewer than 8, too short to estimate an autocorrelation.
     """
     estimate = ess_of_mean(values) if values.shape[1] >= 8 else np.inf
     return min(estimate, values.size) if np.isfinite(estimate) else float(values.size)

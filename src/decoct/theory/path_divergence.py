@@ -99,7 +99,7 @@ class PathEstimate:
         return None
 
     def __str__(self) -> str:
-        return f"{self.value:.4g} ± {self.se:.2g} nats{_tell_doubt(self)}"
+        return f"{self.value:.4g} ± {self.se:.2g} nats{_describe_doubt(self)}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +128,7 @@ class PathDivergences:
 
     def __str__(self) -> str:
         one = self.estimates["reverse"]
-        doubts = {_tell_doubt(each) for each in self.estimates.values()}
+        doubts = {_describe_doubt(each) for each in self.estimates.values()}
         return (
             f"KL(coreset‖full) = {self.reverse:.4g} ± {self.reverse_se:.2g} nats, "
             f"KL(full‖coreset) = {self.forward:.4g} ± {self.forward_se:.2g}, "
@@ -160,7 +160,7 @@ def path_divergences(
     model
         A model of `decoct.models` or `decoct.Model`.
     rows
-        All N rows, held in memory encoded: anything `decoct.rows` accepts.
+        All N rows, in memory encoded: anything `decoct.rows` accepts.
     weights : (N,)
         w ≥ 0, 0 for the rows left out.
     key
@@ -303,7 +303,7 @@ def _estimate(
     )
 
 
-def _tell_doubt(estimate: PathEstimate) -> str:
+def _describe_doubt(estimate: PathEstimate) -> str:
     return "" if estimate.doubt is None else f"; doubtful: {estimate.doubt}"
 
 

@@ -69,7 +69,7 @@ ROUNDED = 1e-12
 """Eigenvalue of a site's precision, in those units, that counts as 0 where it is negative."""
 
 HALVINGS = 30
-"""Of the interval in which the largest factor of weights is looked for."""
+"""Width of the interval at which the search for the largest factor of weights ends."""
 
 NOT_FINITE = "second derivatives of the log-likelihood are not finite"
 

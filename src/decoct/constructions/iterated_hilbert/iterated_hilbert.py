@@ -98,12 +98,12 @@ FITTED_A_PARAMETER, CHEAP = 64, 100_000_000
 many draws in any case as make this many potentials, up to 2,000."""
 
 SITE_MATRICES = 10
-"""Matrices of d × d numbers that are held at once while a table is expanded."""
+"""Matrices of d × d numbers in memory at once while a table is expanded."""
 
 DRAWS_A_PARAMETER = 20
 """Draws a parameter from which on their covariance says over what Gaussian to smooth."""
 
-FAR = "with one the coreset is predicted to lie far from the posterior"
+SITE_TOO_FAR = "with one the coreset is predicted to lie far from the posterior"
 
 GOOD_REFERENCE = 0.005
 """Predicted KL in nats at which the path is long enough to be the next reference."""
@@ -171,7 +171,7 @@ class IteratedHilbert:
         all rows at a few draws beside it. False: every round evaluates all rows at all
         draws.
     draws
-        S, draws per round (four fifths to fit, one fifth held out); default
+        S, draws per round (four fifths to fit, one fifth to predict the KL); default
         min(2000, max(1000, 6 M)), and 500 in place of 1000 from a million rows on; with a site
         min(2000, max(64 d, 10⁸/N)) at least.
     pool
@@ -492,12 +492,12 @@ class IteratedHilbert:
                 self._judged(key, problem, state, tangent, one, size, outcome)
                 for one, size in zip(chosen, problem.sizes, strict=True)
             )
-            is_far = max(map(_nats, chosen)) > self.restart_above
+            is_above = max(map(_nats, chosen)) > self.restart_above
             multilevel = problem.potentials.has_likelihood_params
-            if state.expanded is not None and is_far and problem.size and not multilevel:
+            if state.expanded is not None and is_above and problem.size and not multilevel:
                 again = replace(self, site=False).init(jax.random.fold_in(key, 5), problem)
                 return again._replace(
-                    rows_only=FAR, with_site=chosen, reference_kl=tangent.reference_kl
+                    rows_only=SITE_TOO_FAR, with_site=chosen, reference_kl=tangent.reference_kl
                 )
             if state.with_site and outcome is not Status.UNKNOWN:
                 both = zip(problem.sizes, state.with_site, chosen, strict=True)

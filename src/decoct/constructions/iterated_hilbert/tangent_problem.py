@@ -244,11 +244,11 @@ class PathFit:
         site, weights = expanded.site(of_rows.scaled(share)), share * weights
         places, weights = places[weights > 0.0], weights[weights > 0.0]
         kept = tangent.pool.some(places)
-        held = slice(tangent.fitted_draws, None)
-        left = tangent.totals[held] - site.log_density(
-            potentials.to_likelihood(tangent.draws[held])
+        rest = slice(tangent.fitted_draws, None)
+        left = tangent.totals[rest] - site.log_density(
+            potentials.to_likelihood(tangent.draws[rest])
         )
-        left = left - weights @ tangent.potentials[places, held]
+        left = left - weights @ tangent.potentials[places, rest]
         selection = Selection(kept.indices, weights, kept.rows, site)
         return SizedSelection(selection, 0.5 * float(np.var(left, ddof=1)) + tangent.error)
 

@@ -40,9 +40,9 @@ from decoct.constructions.base import (
 from decoct.constructions.sampling.weighted_sampling import (
     CHUNK,
     Spread,
-    held_bytes,
     list_scores,
     row_draws,
+    sampling_bytes,
     squares_from,
 )
 from decoct.data.base import Chunk, Columns, Rows
@@ -56,7 +56,7 @@ NEAR_UNIFORM = 0.98
 
 
 class Importance(NamedTuple):
-    """The distribution that rows are drawn from, for a look at it.
+    """The distribution that rows are drawn from.
 
     ``q`` (N,) are probabilities that sum to 1, ``mean`` is μ and ``spread`` Σ‖x_n − μ‖².
     """
@@ -109,7 +109,7 @@ class LightweightCoreset(OneStep):
 
     def plan(self, problem: Problem) -> Plan:
         """Two passes that read the rows; no potential is evaluated."""
-        return Plan((2, 2), (0.0, 0.0), held_bytes(problem.size))
+        return Plan((2, 2), (0.0, 0.0), sampling_bytes(problem.size))
 
     def step(
         self, key: jax.Array, problem: Problem, state: OneStepState
@@ -131,7 +131,7 @@ class LightweightCoreset(OneStep):
         how, M = {"size": CHUNK, "columns": self.columns}, sizes[-1]
         draws = row_draws(key, rows, partial(_compute_odds, spread=spread), M, **how)
         chosen = draws.selections(rows, sizes)
-        numbers = {"repeated_picks": M - chosen[-1].size, **told_entropy(draws.entropy)}
+        numbers = {"repeated_picks": M - chosen[-1].size, **entropy_figures(draws.entropy)}
         numbers["spread"] = spread.squares
         if self.components is not None:
             numbers["epsilon"] = theorem_3_1(M, len(spread.mean), self.components, self.delta)
@@ -247,7 +247,7 @@ def theorem_3_1(size: int, dim: int, components: int, delta: float = 0.05) -> fl
     return float(np.sqrt(((dim * components) ** 4 + np.log(1.0 / delta)) / size))
 
 
-def told_entropy(entropy: float) -> dict[str, Any]:
+def entropy_figures(entropy: float) -> dict[str, Any]:
     """Return the report's figures of H(q)/ln N, with a sentence where the draws gain nothing."""
     numbers: dict[str, Any] = {"normalised_entropy": entropy, "near_uniform": False}
     if entropy >= NEAR_UNIFORM:
@@ -284,7 +284,7 @@ def _points(chunk: Chunk) -> Float[np.ndarray, "n D"]:
 
 
 _unheeded = np.errstate(over="ignore", invalid="ignore")
-"""Of overflows; `_spread` looks at the sum."""
+"""Overflows are allowed here; `_spread` checks the sum."""
 
 
 @_unheeded

@@ -50,7 +50,7 @@ class L1PathState(NamedTuple):
     Attributes
     ----------
     candidates, scales : (C,)
-        Rows among which to choose, empty before the prior was looked at, and their f̃_n.
+        Rows to choose from, and their f̃_n; empty before the first stage.
     stages
         Those done, whatever size they were for; the first is the prior, w = 0 at λ_max.
     searched
@@ -191,7 +191,7 @@ class L1Path(ManifoldConstruction):
     def _opened(
         self, key: jax.Array, problem: Problem, state: L1PathState
     ) -> tuple[L1PathState, StepInfo]:
-        """Look at the prior: f̃ and λ_max."""
+        """Evaluate f̃ and λ_max at the prior."""
         candidates = np.arange(problem.n_rows)
         if self.subsample is not None and not (self.exact and has_closed_form(problem)):
             candidates = uniform_sample(jax.random.fold_in(key, 1), len(candidates), self.subsample)
@@ -212,7 +212,7 @@ class L1Path(ManifoldConstruction):
         return state, info
 
     def _find_candidates(self, problem: Problem, state: L1PathState) -> CandidateSet:
-        """Return the rows to choose from, as the last stage had them or anew."""
+        """Return the rows to choose from: those of the last stage, or a new set."""
         if state.last is not None:
             return state.last[0]
         candidates = state.candidates

@@ -223,7 +223,7 @@ def _expansion_step(
 def _tried(
     key: jax.Array, every: CandidateSet, view: Any, here: Dense, goal: Dense, costs: Dense
 ) -> Any | None:
-    """Return the view at ``goal`` if the penalised KL is lower there, as far as can be told."""
+    """Return the view at ``goal`` if the penalised KL is estimated to be lower there."""
     wide = every.spanning(view, (here > 0.0) | (goal > 0.0))
     places = every.places(wide.selection)
     here, goal, costs = here[places], goal[places], costs[places]

@@ -1,4 +1,4 @@
-"""What the constructions that walk on the manifold share: options, their checks, what they cost."""
+"""Options, checks and costs that `SparseVI` and `L1Path` share."""
 
 from __future__ import annotations
 

@@ -180,7 +180,7 @@ class SparseVI(ManifoldConstruction):
     def _start(
         self, key: jax.Array, problem: Problem, state: SparseVIState
     ) -> tuple[Manifold, LocalView]:
-        """Return the manifold and the view of the last pick, made again after a resume, or anew."""
+        """Return the manifold, and the view of the last pick (made again after a resume) or a new one."""
         if state.view is None:
             manifold = self.make_manifold(problem, self.subsample, None).warm_started(state.origin)
         else:

@@ -101,7 +101,7 @@ class Gibbs:
         draws
             Draws per chain, after warm-up; the sampler's ``steps // thin`` by default.
         on_block
-            Told, after every block, of the warm-up steps or of the draws it did.
+            Called after every block with its number of warm-up steps, or of draws.
 
         Returns
         -------

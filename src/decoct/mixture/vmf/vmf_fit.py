@@ -1,7 +1,7 @@
 """Expectation-maximisation for von Mises-Fisher mixtures of one known concentration.
 
 E step: z_nk ∝ ω_k f_vMF(x_n; μ_k, τ), Σ_k z_nk = 1. M step: μ_k = x̄_k/‖x̄_k‖ and ω_k = z̄_k/Σ_j z̄_j
-with x̄_k = Σ_n w_n z_nk x_n and z̄_k = Σ_n w_n z_nk (Banerjee et al. 2005, with τ held fixed).
+with x̄_k = Σ_n w_n z_nk x_n and z̄_k = Σ_n w_n z_nk (Banerjee et al. 2005, with τ fixed).
 
 From the smoothed assignments z, Campbell & Broderick (2019, Eq. 7.6) make their weighting
 distribution, a product of independent conditionals: μ_k ~ vMF(x̄_k/‖x̄_k‖, τ‖x̄_k‖) and
@@ -114,7 +114,7 @@ def vmf_em(
     problem = _Problem(x[present], w[present], tau, log_normaliser(x.shape[1], tau))
     rng = np.random.default_rng(seed)
     fits = [
-        _climb(problem, _spread_modes(rng, problem, n_components), tolerance, max_iterations)
+        _maximise(problem, _spread_modes(rng, problem, n_components), tolerance, max_iterations)
         for _ in range(restarts)
     ]
     best = max(fits, key=lambda fit: fit.log_likelihood)
@@ -232,7 +232,7 @@ class _Problem:
         return np.exp(joint - totals[:, None]), totals
 
 
-def _climb(
+def _maximise(
     problem: _Problem, modes: Float[np.ndarray, "K D"], tolerance: float, max_iterations: int
 ) -> EMResult:
     weights = np.full(len(modes), 1.0 / len(modes))
@@ -274,11 +274,11 @@ def _spread_modes(rng: np.random.Generator, problem: _Problem, K: int) -> Float[
     """
     x, w = problem.x, problem.w
     chosen = [int(rng.choice(len(x), p=w / w.sum()))]
-    far = np.full(len(x), np.inf)
+    distance = np.full(len(x), np.inf)
     for _ in range(K - 1):
-        far = np.minimum(far, np.maximum(1.0 - x @ x[chosen[-1]], 0.0))
-        far[chosen] = 0.0
-        mass = w * far
+        distance = np.minimum(distance, np.maximum(1.0 - x @ x[chosen[-1]], 0.0))
+        distance[chosen] = 0.0
+        mass = w * distance
         # only copies of the chosen rows are left: any other row will do
         mass = mass if mass.sum() > 0.0 else np.where(np.isin(np.arange(len(x)), chosen), 0.0, w)
         chosen.append(int(rng.choice(len(x), p=mass / mass.sum())))

@@ -25,7 +25,7 @@ CODINGS += ("contr.custom",)
 NUMPY_FUNCTIONS = {"where": 3, "clip": 3, "round": 2}
 
 DEEPEST = 100
-"""Most levels of nesting in an expression: Python compiles and walks it recursively."""
+"""Most levels of nesting in an expression: Python compiles it recursively."""
 
 LARGEST = 2000
 """Largest whole number a function such as ``poly`` may be given: it makes as many columns."""

@@ -193,7 +193,7 @@ def _formulaic_matrix(
 ) -> Any:
     """Return formulaic's model matrix of the sample, from factors evaluated here.
 
-    It is told the values and the levels, so that it has nothing to evaluate or to learn.
+    It gets the values and the levels, so that it evaluates and learns nothing itself.
     """
     values, known = {}, {}
     for label, e in expressions.items():

@@ -217,7 +217,7 @@ def from_formula(
     """Return a regression on the columns of a table, frozen from all of its rows.
 
     One or two passes over the data (more if ``center`` and the like are nested); a streamed table
-    is never held in memory.
+    is never in memory.
 
     Parameters
     ----------

@@ -39,9 +39,9 @@ class Origin(NamedTuple):
     selection
         Rows and weights w₀.
     start : (d,)
-        Where the sampler began to look.
+        Where the sampler started.
     centre : (d,)
-        The mean of the draws: where the sampler begins to look next.
+        The mean of the draws: where the sampler starts next.
     """
 
     key_data: np.ndarray
@@ -155,7 +155,7 @@ class Manifold(abc.ABC):
         return self.at(jax.random.key(0), selection)
 
     def warm_started(self, origin: Origin | None) -> Manifold:
-        """Return the manifold whose sampler begins to look where the draws of ``origin`` lie."""
+        """Return the manifold whose sampler starts from the draws of ``origin``."""
         return self
 
 
