@@ -1,4 +1,4 @@
-"""The coreset: a small value. It holds M rows and their weights, never the full data."""
+"""The coreset: M rows and their weights, never the full data."""
 
 from __future__ import annotations
 
@@ -95,8 +95,8 @@ class Coreset:
         Parameters
         ----------
         z : (d,)
-            Flat unconstrained parameters. JAX tracers are welcome, so this can be handed to any
-            JAX sampler; in float32 mode trace it under ``jax.enable_x64(True)``.
+            Flat unconstrained parameters; JAX tracers too, so that any JAX sampler can use this. In
+            float32 mode trace it under ``jax.enable_x64(True)``.
         """
         return self.density.log_density(jnp.asarray(z))
 
@@ -198,7 +198,7 @@ class Coreset:
 
         See Also
         --------
-        decoct.loo : Leave-one-out of all rows of a table of any size, which holds none of this.
+        decoct.loo : Leave-one-out of all rows of a table of any size, in bounded memory.
         """
         from decoct.samplers.pointwise import log_likelihood
 
@@ -305,7 +305,7 @@ class Coreset:
         write_coreset(path, self.indices, self.weights, self.rows, self.description())
 
     def description(self) -> dict[str, Any]:
-        """Return what a file says of the coreset beside its rows; JSON-ready."""
+        """Return all that a file stores besides the rows; JSON-ready."""
         model = self.model.to_dict()
         description = {
             "n_rows": self.n_rows,

@@ -20,7 +20,7 @@ class ModelError(DecoctError):
 
 
 class RowError(DecoctError):
-    """Something is wrong with one row; `str` puts the sentence together from the attributes.
+    """One row cannot be used; `str` composes the message from the attributes.
 
     Attributes
     ----------
@@ -43,7 +43,7 @@ class RowError(DecoctError):
 
     @property
     def place(self) -> str:
-        """The row as a sentence names it: "row 14 (row 4 of b.parquet)"."""
+        """The row by name: "row 14 (row 4 of b.parquet)"."""
         inside = "" if self.file is None else f" (row {self.row_in_file} of {self.file})"
         return f"row {self.row}{inside}"
 
@@ -54,11 +54,11 @@ class BadValueError(RowError, RowsError):
     Parameters
     ----------
     problem
-        The sentence up to the row, without the column: "has NaN".
+        The message up to the row, without the column: "has NaN".
     row
         The number of the row in the table.
     remedy
-        The rest of the sentence: "; drop such rows."
+        The rest of the message: "; drop such rows."
     column
         The column that has the value; None if ``problem`` begins with something else.
     """
@@ -101,7 +101,7 @@ class SamplerError(ModelError):
 
 
 class RequestError(DecoctError):
-    """An option cannot be honoured: size, kl, a path that cannot be written."""
+    """An option cannot be used: size, kl, a path that cannot be written."""
 
 
 class CoresetFileError(DecoctError):

@@ -1,4 +1,4 @@
-"""From a file back to a coreset: which model a description means."""
+"""Loading: a file to a coreset, and a description to a model."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def load(path: str | os.PathLike[str], model: AbstractModel | None = None) -> Co
         The file.
     model
         Needed when the coreset was built for a `decoct.Model` of your own functions, which a
-        file cannot hold. That its likelihood is the same is seen from its values on the kept
-        rows; the prior may be another one on the same support.
+        file cannot hold. Its likelihood must have the same values on the kept rows; the prior may
+        be another one on the same support.
 
     Raises
     ------

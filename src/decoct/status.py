@@ -1,15 +1,15 @@
-"""How a build ended. Each member is the sentence the user reads."""
+"""Outcomes of a build. The value of each member is its message."""
 
 from __future__ import annotations
 
 import enum
 
 LARGE_KL = 0.5
-"""Predicted KL in nats from which on a coreset of the size asked for does not do."""
+"""Predicted KL in nats from which a coreset of the requested size is not enough."""
 
 
 class Status(enum.Enum):
-    """Outcome of a build; `ok` says whether it did what was asked."""
+    """Outcome of a build; `ok` says whether the request was met."""
 
     RUNNING = "Still running."
     DONE = "The coreset has the size asked for, or fewer rows that already fit."

@@ -26,7 +26,7 @@ FIXED = {
     "hurdle_negativebinomial": "pm.HurdleNegativeBinomial",
     "hurdle_poisson": "pm.HurdlePoisson",
 }
-"""Families whose density is made for a number of rows, and what to write in their place."""
+"""Families whose density has a fixed number of rows, and what to use in their place."""
 
 
 class BambiModel(PyMCModel):

@@ -40,16 +40,16 @@ from decoct.models.site import GaussianSite
 from decoct.models.validation import column, numeric_columns
 
 PROBES = (3, 5)
-"""Numbers of rows a model is tried on: neither is 1, which would broadcast without a word."""
+"""Numbers of rows a model is tried on: neither is 1, which would broadcast silently."""
 
 NEAR, WIDE, TRIES = 0.1, 2.0, 20
 """Starting points: uniform within the first of zero, or else the second, and their number."""
 
 MORE = 1000
-"""Rows that a model is tried on which is not finite everywhere."""
+"""Rows on which a model is tried that is not finite on the first ones."""
 
 MISFITS = (ImportError, AttributeError, TypeError)
-"""What importing raises when releases of packages do not go together."""
+"""Errors of an import of incompatible packages."""
 
 PREDICTS = {
     "bambi": "model.predict",
@@ -109,7 +109,7 @@ class BridgeModel(AbstractModel):
     likelihood_params
         What of the parameters the rows depend on, in which a site is a quadratic: names and shapes.
     template
-        A few encoded rows, beside which is evaluated what depends on no row.
+        A few encoded rows, for evaluating what depends on no row.
     """
 
     kind: ClassVar[str]
@@ -326,9 +326,9 @@ class Probe(NamedTuple):
     whole, apart : (points, n)
         Potentials of all the rows at once, and of two parts of them.
     priors : (points, 2)
-        The log prior beside either part.
+        The log prior, evaluated with either part.
     values
-        Constrained name -> its values beside either part.
+        Constrained name -> its values, evaluated with either part.
     """
 
     whole: Array
@@ -382,9 +382,8 @@ def chosen_start(
 ) -> dict[str, np.ndarray]:
     """Return the first point at which prior and potentials are finite.
 
-    A model that is not finite at all points on the rows it was probed on is tried on more of them
-    (a few may be possible by luck where most are not), at zero, and at the framework's own
-    starting point.
+    If some point gives no finite value on the probed rows, all are tried on more rows, with zero
+    and the framework's own starting point.
 
     Parameters
     ----------
@@ -414,7 +413,7 @@ def chosen_start(
         more = as_arrays(table.take(probe_indices(table.n_rows, min(MORE, table.n_rows))))
         potentials, priors = jax.jit(jax.vmap(lambda at: evaluate(at, more)[:2]))(points)
         on_more = np.isfinite(potentials).all(axis=1) & np.isfinite(priors)
-        # where no point will do, the build names the row that is impossible at this one
+        # if no point is finite, the build names the row that is impossible at this one
         finite = on_more if on_more.any() else finite
     tried = len(next(iter(points.values())))
     if not finite.any():
@@ -454,7 +453,7 @@ def check_row_by_row(probed: Probe) -> None:
 
 
 def without_rows(probed: Probe) -> tuple[str, ...]:
-    """Return the constrained names whose values are the same whatever rows the model is given."""
+    """Return the constrained names whose values do not depend on the rows."""
     return tuple(
         name
         for name, (one, other) in probed.values.items()

@@ -49,7 +49,7 @@ from decoct.models.validation import row_number
 from decoct.runtime.precision import float64
 
 FAILURES = (TypeError, ValueError, IndexError, AssertionError)
-"""What PyTensor and JAX raise where shapes do not go together."""
+"""Errors of PyTensor and JAX for shapes that do not match."""
 
 
 class OriginalModel(OriginalRows):

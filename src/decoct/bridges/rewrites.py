@@ -5,7 +5,7 @@ A function is traced and then computed operation by operation; some operations a
     log(exp(x))                 x              a Poisson rate comes as exp(x)
     xlogy(a, exp(x))            a x            0 where a = 0
     exp(x) = 0                  x = −∞         also where exp(x) is 0 in float64
-    0 ≤ σ(x), σ(x) ≤ 1          true           PyMC asks at every draw
+    0 ≤ σ(x), σ(x) ≤ 1          true           PyMC checks it at every draw
     (A v[:, None])[:, 0]        A v            PyTensor multiplies matrices alone
     a package's log σ(x)        log σ(x)       as `decoct.models.logistic` computes it
 
@@ -134,7 +134,7 @@ def _compute(eqn: Any, inputs: list[_Term], known: Sequence[_Known]) -> list[_Te
 def compute_equation(eqn: Any, inputs: Sequence[Any]) -> list[Any]:
     """Return what one operation of a traced program gives for other inputs."""
     bound = eqn.primitive.get_bind_params(eqn.params)
-    # older JAX gives functions apart
+    # older JAX returns functions separately
     functions, params = bound if isinstance(bound, tuple) else ((), bound)
     with eqn.ctx.manager:
         values = eqn.primitive.bind(*functions, *inputs, **params)

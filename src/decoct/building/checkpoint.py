@@ -26,8 +26,8 @@ FORMAT = 3
 def reserve(path: str | os.PathLike[str]) -> Iterator[None]:
     """Keep a checkpoint for this process alone while the block runs.
 
-    Two builds that write one checkpoint would go on from each other's states. What a build left
-    that was killed while it wrote is removed.
+    Two builds would otherwise resume from each other's states. Temporary files of a killed build
+    are removed.
 
     Raises
     ------

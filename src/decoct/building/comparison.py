@@ -6,8 +6,8 @@ rows in one shared pass, and judged as `decoct.check` judges them (`diagnostics.
     KL(π_w‖π) = log mean e^D − mean D,   D_s = Σ_n f_n(θ_s) − s(θ_s) − Σ w_n f_n(θ_s),
 
 and the draws that importance weights leave. Uniform subsampling is always among the methods. The
-Laplace approximation of the full posterior is the alternative that keeps no rows: its KL is that of
-the approximation as it is, its ESS what correcting it leaves.
+Laplace approximation of the full posterior is the alternative without rows: its KL is that of the
+uncorrected approximation, its ESS that after importance correction.
 """
 
 from __future__ import annotations
@@ -255,7 +255,7 @@ def _checked_sizes(sizes: Any, n_rows: int) -> tuple[int, ...]:
 
 
 class _Entry:
-    """A line in the making: its draws, and their log density without the potentials of all rows."""
+    """A line without its figures: its draws, and the known part of their log density."""
 
     def __init__(self, line: Line, coreset: Coreset | None = None) -> None:
         self.line, self.coreset = line, coreset

@@ -1,4 +1,4 @@
-"""What a build will cost, before it is begun.
+"""The cost of a build, estimated in advance.
 
 A construction says how many passes and potentials its steps take (`Construction.plan`); a probe of
 one block of rows says how long a row takes to read and a potential to evaluate:
@@ -6,10 +6,10 @@ one block of rows says how long a row takes to read and a potential to evaluate:
     CPU seconds ≈ passes · N · t_read + potentials · t_potential + products · t_product + 3 t_draw
 
 A construction that solves on a pool of rows also says how often the pool's matrix is multiplied by
-a vector (`PlannedFits`), which the probe times once; and the probe draws from the posterior of a
-uniform subsample, as the build's first round does. That compiles what the build compiles; the
-further posteriors and the programs of the passes take about twice as long again. Sampling the
-coreset is no part of a build.
+a vector (`PlannedFits`), which the probe times once. The probe also draws from the posterior of a
+uniform subsample, as the build's first round does, and so compiles what the build compiles; later
+posteriors and the programs of the passes take about twice as long again. Sampling the coreset is
+not included.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ PROBE_DRAWS = 256
 
 
 DRAWINGS = 3.0
-"""Times the first drawing from a posterior, compiling included, that drawing and compiling take."""
+"""Total time of drawing and compiling, in units of the first drawing with its compiling."""
 
 NEWTON_PASSES, WEIGHTED_DRAWS = 10, 1000
 """What Laplace with importance weights takes: derivatives of all rows, and draws to weight."""

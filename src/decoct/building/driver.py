@@ -1,7 +1,6 @@
-"""The one driver: it owns the loop of every construction.
+"""The driver: it runs the loop of every construction.
 
-Rounds, budget, progress, checkpoint and resume, statuses and the report are here, so a
-construction gets them for free.
+Rounds, budget, progress, checkpoints, statuses and the report are here, for all constructions.
 """
 
 from __future__ import annotations
@@ -78,21 +77,21 @@ def build(
         Show progress on standard error; None shows it on a terminal.
     checkpoint
         A file that is written before the first round and after every round, and removed at the
-        end. If it exists, the build goes on from it; it must then be of the same request, model and
-        table. While the build runs, no other may use it. What is kept are finished rounds: a
-        construction that is done in one (all but `IteratedHilbert`, `SparseVI` and `L1Path`)
-        begins again. Its fingerprint takes one more pass over the table. Without a
-        checkpoint, a build that is interrupted leaves nothing.
+        end. If it exists, the build resumes from it; request, model and table must be the same.
+        While the build runs, no other may use it. It stores finished rounds: a construction of one
+        round (all but `IteratedHilbert`, `SparseVI` and `L1Path`) starts again. The fingerprint
+        of the table takes one more pass. Without a checkpoint, an interrupted build leaves
+        nothing.
 
     Returns
     -------
     Coreset
-        ``.report.status`` says whether what was asked was reached.
+        ``.report.status`` says whether the request was met.
 
     Warns
     -----
     ShortBuildWarning
-        What was asked was not reached: the sentence of the status.
+        The request was not met; the message is that of the status.
 
     Raises
     ------
@@ -154,7 +153,7 @@ def resume(
     sampler: Sampler | None = None,
     progress: bool | None = None,
 ) -> Coreset:
-    """Go on with a build from its checkpoint; the coreset is the one it would have been.
+    """Resume a build from its checkpoint; the result is that of an uninterrupted build.
 
     Parameters
     ----------
@@ -289,7 +288,7 @@ def _warn_if_short(coreset: Coreset) -> None:
 def _label(
     problem: Problem, method: Construction, plan: Plan | None, rounds: list[dict[str, Any]]
 ) -> str:
-    """Return what the bar says: which round, and how long all of them will take at most."""
+    """Return the label of the progress bar: the round, and the most time that all will take."""
     steps = getattr(method, "steps", None)
     label = f"round {len(rounds) + 1}"
     if steps is not None:

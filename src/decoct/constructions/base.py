@@ -1,4 +1,4 @@
-"""What every construction is: a frozen configuration, a state, and a step.
+"""Constructions: a frozen configuration, a state, and a step.
 
 A construction never sees the table or the sampler directly: `Problem` bundles the potentials
 (model × rows), the sampler of π_w and what was asked for. The driver owns the loop.
@@ -36,7 +36,7 @@ from decoct.samplers.base import Draws, Sampler, WeightedDensity
 from decoct.status import Status
 
 NEAR = 200
-"""Draws of a posterior nearby that a sampler is given to learn from."""
+"""Draws of a nearby posterior that a sampler may learn from."""
 
 
 class Selection(NamedTuple):
@@ -171,7 +171,7 @@ class StepInfo(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What a construction will cost, before any work: at least, and at most.
+    """Predicted cost of a construction: least and most.
 
     Attributes
     ----------
@@ -182,7 +182,7 @@ class Plan(NamedTuple):
     array_bytes
         Its largest arrays, all in memory at once.
     fits
-        What it does beside the passes; None where that is little or not known.
+        Work besides the passes; None where it is small or not known.
     """
 
     passes: tuple[int, int]
@@ -192,7 +192,7 @@ class Plan(NamedTuple):
 
 
 class PlannedFits(NamedTuple):
-    """What a construction that solves on a pool of rows is likely to do.
+    """Predicted work of a construction that solves on a pool of rows.
 
     Attributes
     ----------

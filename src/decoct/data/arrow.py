@@ -101,7 +101,7 @@ class ArrowRows(Rows):
         """Yield consecutive chunks of ``size`` rows; only these columns are read."""
         step = checked_size(size)
         schema = self._select(columns)
-        _ = self._missing  # found out here, not in the thread, which shows no progress
+        _ = self._missing  # found here, not in the thread, which shows no progress
         return read_ahead(lambda: self._cut(schema, step), 2)
 
     def survey(self) -> None:

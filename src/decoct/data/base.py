@@ -118,7 +118,7 @@ class Rows(Protocol):
 
 
 class RowsProxy(Rows):
-    """The rows of another table; a derived class says what its `map_reduce` adds."""
+    """The rows of another table; a derived class extends `map_reduce`."""
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
@@ -203,8 +203,8 @@ def checked_indices(indices: np.ndarray | Sequence[int], n_rows: int) -> np.ndar
 def fingerprint(rows: Rows, columns: Sequence[str] | None = None) -> str:
     """Return a digest of a table's values in these columns (None: all), which takes a pass.
 
-    Sizes, times and ends of files stay the same under changes that matter. Of the same values it is
-    the same in memory, streamed and on a cluster.
+    Sizes, times and ends of files may not change with the data. Equal values have equal digests in
+    memory, streamed and on a cluster.
     """
     names = checked_columns(columns, rows.columns)
     digest = hashlib.sha256(repr((rows.n_rows, names)).encode())

@@ -63,13 +63,13 @@ class DaskRows(Rows):
     Attributes
     ----------
     traffic
-        What has travelled so far.
+        Bytes and rows sent and received so far.
 
     Raises
     ------
     RowsError
-        A column of several kinds, an empty table, workers that die over and over, a scheduler that
-        has gone.
+        A column of several kinds, an empty table, workers that die repeatedly, a scheduler that
+        stops.
 
     Notes
     -----

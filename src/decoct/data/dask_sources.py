@@ -336,7 +336,7 @@ def _check_name(name: object) -> None:
 def _check_array(name: str, array: Any) -> None:
     if not isinstance(array, da.Array):
         raise RowsError(
-            f"Column '{name}' is of type {type(array).__qualname__} beside Dask arrays; make it "
+            f"Column '{name}' is of type {type(array).__qualname__} among Dask arrays; make it "
             "one too (dask.array.from_array, or .to_dask_array() of a Series)."
         )
     if array.ndim == 0:

@@ -24,7 +24,7 @@ _PREAMBLE = re.compile(r"^.*Could not open \w+ input source '.*?': (?:\w+: )?", 
 
 @contextmanager
 def explain_errors(path: str, kind: str, names: Sequence[str] = ()) -> Iterator[None]:
-    """Turn a reader's failure into one sentence that names the file."""
+    """Turn a reader's failure into an error that names the file."""
     try:
         yield
     except (pa.ArrowException, OSError, UnicodeError) as error:

@@ -45,7 +45,7 @@ from decoct.stats.psis import LogRatios, leave_one_out, log_ratios, tail_length
 from decoct.stats.verdict import SMALL_KL, Grade
 
 NEGLIGIBLE = 2.0 * SMALL_KL
-"""lpd_n − elpd_n in nats, twice the KL of leaving row n out, below which its k-hat is not asked."""
+"""lpd_n − elpd_n in nats, twice the KL of leaving row n out, below which its k-hat is ignored."""
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -65,9 +65,9 @@ def loo(
 ) -> ELPDData:
     """Return leave-one-out cross-validation of all rows of the full table, for ``arviz.compare``.
 
-    By Pareto-smoothed importance sampling, as ``arviz.loo``, whose numbers these are. The
-    log-likelihoods of all rows at all draws are never stored: one pass goes over the table by chunks,
-    wherever it is, and three numbers a row stay.
+    Uses Pareto-smoothed importance sampling; the numbers equal those of ``arviz.loo``. The N × S
+    matrix of log-likelihoods is never stored: one pass evaluates chunks and stores three numbers a
+    row.
 
     Parameters
     ----------

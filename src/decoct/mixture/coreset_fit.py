@@ -68,7 +68,7 @@ class MixtureCoreset(Coreset):
 
     @property
     def density(self) -> WeightedDensity:
-        """Refused: see ``model.score_samples`` for the log density of rows."""
+        """Raise an error: see ``model.score_samples`` for the log density of rows."""
         raise RequestError(
             f"A {type(self.model).__name__} is fitted by variational inference: there is no "
             "density over its parameters. sample() draws from the fit, and model.score_samples "

@@ -1,7 +1,7 @@
-"""Group numbers outside their array: an error with the row, where JAX says nothing.
+"""Group numbers outside their array: an error with the row, where JAX reports none.
 
-An index beyond the end of an array is clamped to its last entry by JAX, without a word, and its
-derivative is dropped: group numbers that start at 1 give a wrong posterior without an error. One
+JAX silently clamps an index beyond the end of an array to its last entry, and drops its
+derivative: group numbers that start at 1 give a wrong posterior without an error. One
 evaluation of every row with JAX's index checks finds them. Numbers that are right, but different in
 every row, make a latent value per row (`bridges.per_row_latents`).
 """

@@ -1,6 +1,6 @@
-"""What a pass does to one chunk, and the sums that chunks add up to.
+"""Functions of one chunk in a pass, and the sums of their results.
 
-A function of a chunk is a value that a cluster can carry: the model, and what the pass is of. It
+A function of a chunk is a value that can be sent to workers: the model, and options of the pass. It
 pads the chunk to a stable number of rows, so that one compiled program serves all of them, runs the
 program, and returns a `Partial`: sums in pairs of doubles, and the rows with the smallest scores.
 """

@@ -98,7 +98,7 @@ def _curvature(partial: Partial) -> Curvature:
 
 
 class PassResult(NamedTuple):
-    """What a pass over the data brings back, exact or estimated from a subsample.
+    """Result of a pass over the data, exact or estimated from a subsample.
 
     Attributes
     ----------
@@ -126,7 +126,7 @@ class PassResult(NamedTuple):
 
 @dataclass
 class Counts:
-    """What the data cost so far: passes over all rows, and potentials evaluated."""
+    """Cost so far: passes over all rows, and potentials evaluated."""
 
     passes: int = 0
     evaluations: int = 0
@@ -143,8 +143,7 @@ class Potentials:
     rows
         Encoded rows.
     numbers : (N,)
-        What errors call the rows, if not by their places: rows taken from another table keep the
-        numbers that they have there.
+        Row numbers for errors, for rows taken from another table; None for their places.
     """
 
     model: AbstractModel
@@ -198,15 +197,15 @@ class Potentials:
         return np.asarray(to_likelihood(self.model, self.space, jnp.asarray(z)))
 
     def restricted(self, some: Pool) -> Potentials:
-        """Return the potentials of some of the rows; what they cost counts here.
+        """Return the potentials of some of the rows; their evaluations are counted here.
 
-        Passes over them are none over all rows, and errors call them by their numbers here.
+        Passes over them do not count as passes; errors use the row numbers of this table.
         """
         rows, numbers = ArrayRows(some.rows), self.named(some.indices)
         return Potentials(self.model, rows, self.counts, numbers)
 
     def named(self, places: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
-        """Return what errors call the rows at these places."""
+        """Return the row numbers that errors use for these places."""
         return places if self.numbers is None else self.numbers[places]
 
     def totals(
@@ -214,8 +213,8 @@ class Potentials:
     ) -> Float[np.ndarray, " S"]:
         """Return Σ_n f_n(θ_s) over all rows, or Σ_n of an embedding's coordinates, in one pass.
 
-        A total that is not finite is an error that names the row; with ``finite``, only one of the
-        first so many is, for points after them that are no draws.
+        A total that is not finite is an error that names the row; with ``finite``, only among the
+        first so many, as later points are no draws.
         """
         fn = TotalsOf(self.model, self.likelihood_space, finite)
         return self._pass_over(fn, self._embedding(at)).rounded()
@@ -236,7 +235,7 @@ class Potentials:
 
         ‖g_n‖² is S times the posterior variance of f_n, for smooth potentials the statistical
         leverage of the row: Σ_n ‖g_n‖² gives every direction of the parameter space an equal
-        share, so that a coefficient which only a few rows inform still finds them in the pool.
+        share, so that the pool has rows for a coefficient that only a few rows inform.
         With an ``expansion`` the norms are those of the remainders f_n − q_n.
         """
         places = self.n_rows if pool_size >= self.n_rows else max(1, pool_size // 2)
@@ -258,8 +257,8 @@ class Potentials:
         """Return exact totals at a few draws, Σ_n q_n, and two reservoirs of ``size`` rows.
 
         Scores from ``cut`` on are left out. The odds are 1/10 + 9/10 √Var(r_n)/scale, with Var(r_n)
-        as in `remainder_deviations`; see `passes.row_samples`. What is not finite in the sums is
-        left for the caller to see.
+        as in `remainder_deviations`; see `passes.row_samples`. The caller checks that the sums are
+        finite.
         """
         places = min(size, self.n_rows)
         fn = SampleOf(self.model, self.likelihood_space, places, scale, cut, self.has_predictors)
@@ -331,7 +330,7 @@ class Potentials:
     ) -> tuple[Float[np.ndarray, "N S"], Float[np.ndarray, " S"]]:
         """Return the embedded vectors of *every* row and their sum, in one pass.
 
-        The one N×S array decoct ever holds: for constructions whose pool is the whole table.
+        The only N×S array: for constructions whose pool is the whole table.
         Vectors are centred and scaled by the embedding, then stored as ``dtype``; the sum is in
         double precision.
         """
@@ -481,7 +480,7 @@ class Potentials:
                 d = self.likelihood_dim
                 size = max(size, min(MOST_ROWS, 2 ** int(np.ceil(np.log2(16 * d)))))
             size = even_size(self.n_rows, size)
-            # The chunk's jitted function pads to ``size``; every engine may cut where it likes.
+            # The chunk's jitted function pads to ``size``; engines may use smaller chunks.
             fn = replace(fn, size=size)
             result = self.rows.map_reduce(fn, Associative(), at, *broadcast, size=size)
         self.counts.passes += self.numbers is None

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from decoct.building.comparison import Comparison, Line
 
 ROUNDING = 1e-16
-"""Where KLs of 0 are drawn if there are no others, in nats: what float64 cannot tell from 0."""
+"""KL in nats at which zeros are drawn if there are no others: rounding of float64."""
 
 
 def kl_against_size(

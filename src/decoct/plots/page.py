@@ -133,7 +133,7 @@ def report_page(
     title: str = "Bayesian coreset",
     reproduce: str | None = None,
 ) -> str:
-    """Return a page that needs nothing but itself: no file, no script, no network.
+    """Return a self-contained page: no other file, no script, no network.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The coreset posterior π_w as a density, and what every sampler answers."""
+"""The coreset posterior π_w as a density, and the interface of samplers."""
 
 from __future__ import annotations
 
@@ -194,6 +194,6 @@ class Sampler(Protocol):
 
 
 def require_sampler(given: object) -> None:
-    """Refuse what is no sampler, a class instead of an instance included."""
+    """Refuse anything but a sampler, a class instead of an instance included."""
     if isinstance(given, type) or not hasattr(given, "draw"):
         raise RequestError(f"sampler must be a sampler such as Laplace(), not {given!r}.")

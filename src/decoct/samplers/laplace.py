@@ -58,7 +58,7 @@ class _Ascent(NamedTuple):
 
 
 def ascend(density: WeightedDensity, start):
-    """Newton steps, halved until they go up, as one compiled loop; stops where one fails."""
+    """Take Newton steps, halved until log π_w rises, in one compiled loop; stop where one fails."""
 
     def unfinished(here: _Ascent):
         settled = (here.before <= ROUNDED) & (here.decrement >= 0.25 * here.before)
@@ -98,9 +98,8 @@ def find_mode(
 ) -> Mode:
     """Return the mode of π_w on the rows of a small weighted sample.
 
-    A compiled Newton loop gets there in one call wherever the log density is concave on its way;
-    elsewhere the damped search of `passes.newton` begins again from the start, with at most
-    ``max_evaluations``.
+    A compiled Newton loop finds it in one call where the log density is concave on the path;
+    otherwise the damped search of `passes.newton` starts again, with at most ``max_evaluations``.
     """
     start = density.start if start is None else start
 
@@ -144,7 +143,7 @@ def find_full_mode(potentials: Potentials, start: Float[np.ndarray, " d"] | None
 
     def evaluate(z: np.ndarray) -> Curvature:
         nonlocal seen
-        # A step that overflows is a step too far; a start that does is an error with a name.
+        # A step that overflows is too long; a start that does is an error.
         data = potentials.curvature(z, strict=not seen)
         seen = True
         prior = prior_curvature(model, space, z)

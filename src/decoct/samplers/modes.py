@@ -1,4 +1,4 @@
-"""Modes of π_w that its draws did not visit: what a certificate from draws cannot see.
+"""Search for modes of π_w without draws, which a certificate from draws cannot see.
 
 Newton's method maximises log π_w from a few of the draws θ_s, and from overdispersed starts
 
@@ -17,9 +17,8 @@ distance, with H of one mode for all. By Laplace, the mass of mode k under the *
 exact potentials of all rows at z_k, the coreset's curvature. The potentials come from the pass that
 a certificate makes anyway.
 
-What this cannot find: a mode that no start leads to, of many modes most of all; a mode of π where
-π_w, made for another place, has none; a region of mass without a maximum. And a mode of π_w that
-lies beside the one of π has less mass at z_k than π has nearby: masses are too small, never too
+Limits: it misses modes that no start leads to, modes of π where π_w has none, and regions of mass
+without a maximum. The mass of a mode that π_w has at another place than π is too small, never too
 large, by half the squared distance in posterior standard deviations.
 """
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from decoct.samplers.units import Units
 
 FITS = 0.1
-"""KL in nats from the Laplace approximation, in whose units a full mass matrix learns nothing."""
+"""KL in nats from the Laplace approximation, in whose units a full mass matrix is not needed."""
 
 STEPS_A_PARAMETER = 10
 """Warm-up steps a parameter from which on a full mass matrix is adapted by default.
@@ -35,7 +35,7 @@ SHORT_RUNS = (100, 50, 50)
 """Steps of the runs that learn the units of a multilevel posterior."""
 
 IN_UNITS = 50
-"""Most warm-up steps in such units, which leave nothing but a step size to learn."""
+"""Most warm-up steps in such units, where only the step size is adapted."""
 
 STEP = 1.6
 """Step size in such units, times D^¼ of D parameters, that is accepted four times in five: leapfrog
@@ -50,7 +50,7 @@ class NUTS:
     model's init where there is none; the mass matrix and step size are adapted in warm-up, as by
     Stan. With a site the parameters are measured in units of that approximation, and where it fits
     the mass matrix is diagonal. With a site in likelihood parameters units come from short runs,
-    and effects of groups that data say much of are sampled in place of standardised ones
+    and effects of groups that data inform are sampled in place of standardised ones
     (`decoct.samplers.units`); draws are given back in the model's own parameters.
 
     Attributes

@@ -81,7 +81,7 @@ def log_likelihood(
     -----
     Rows are the kept ones if each equals one of them: any of them, in any order, repeated or not.
     Where no column has fractions (rows of labels and counts, which recur in the table), they must
-    not come more often than among the kept ones. The full table is always welcome.
+    not occur more often than among the kept ones. The full table is always accepted.
     """
     if rows is None:
         raise RequestError(f"There are no rows given: {REASON} {INSTEAD}")

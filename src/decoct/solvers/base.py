@@ -1,4 +1,4 @@
-"""What every Hilbert solver is: a frozen configuration that fills the requested sizes.
+"""Hilbert solvers: frozen configurations that fill the requested sizes.
 
 All of them search for few weights w ≥ 0 with Σ w_n g_n near a target b (Campbell & Broderick 2019,
 Eq. 3.2), on plain arrays. In the paper M counts *iterations*, each of which brings in at most one
@@ -28,7 +28,7 @@ Path = dict[int, SparseWeights]
 
 @dataclass(frozen=True)
 class Budget:
-    """What a solver may spend.
+    """Sizes and iterations of a solver.
 
     Attributes
     ----------

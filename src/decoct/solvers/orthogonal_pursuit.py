@@ -102,7 +102,7 @@ def pursue(
     stop: Callable[[SparseWeights], bool] | None = None,
     exchanges: int = 0,
 ) -> dict[int, SparseWeights]:
-    """Do what `orthogonal_pursuit` does, on rows that are scaled already."""
+    """Run `orthogonal_pursuit` on rows that are scaled already."""
     wanted = set(sizes)
     snapshots: dict[int, list[int]] = {}
     path: dict[int, SparseWeights] = {}

@@ -1,8 +1,8 @@
 """A coreset of a stream of rows, in bounded memory, at any time.
 
-Rows wait. When ``buffer`` of them have come together they and the rows kept are compressed to
-``keep`` rows and a site, at the posterior of everything so far (`decoct.streams.compress`). What is
-asked for is one more compression, to ``size``.
+Rows are buffered. When there are ``buffer`` of them, they and the kept rows are compressed to
+``keep`` rows and a site, at the posterior of everything so far (`decoct.streams.compress`). The
+coreset is one more compression, to ``size``.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class StreamingCoreset:
         The same seed and the same rows in the same order give the same coreset, however the rows
         were cut into batches.
     buffer
-        Rows that wait until they are compressed at once. Fewer save memory; more lose less and
+        Rows buffered before they are compressed together. Fewer save memory; more lose less and
         take less time.
     keep
         Most rows kept of those compressed; default ``size`` + d(d+3), 50 to 300 above ``size``.
@@ -111,7 +111,7 @@ class StreamingCoreset:
         self.buffer = checked_whole("buffer", buffer, 1)
         self.keep = None if keep is None else checked_whole("keep", keep, self.size)
         self.progress = progress
-        self._stored: Coreset | None = None  # rows kept and a site, then those that wait
+        self._stored: Coreset | None = None  # kept rows and a site, then buffered rows
         self._n_waiting = 0
         self._values: list[float] = []  # the smallest few of the response
         self._made: Coreset | None = None
@@ -124,11 +124,11 @@ class StreamingCoreset:
 
     @property
     def rows_in_memory(self) -> int:
-        """Rows that wait and rows that are kept."""
+        """Buffered rows and kept rows."""
         return self._stored.size if self._stored else 0
 
     def update(self, batch: Any) -> None:
-        """Take in more rows.
+        """Add rows.
 
         Parameters
         ----------
@@ -184,7 +184,7 @@ class StreamingCoreset:
         return self._made
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write all that is in memory to one .npz file, from which `load` goes on. No pickle."""
+        """Write all that is in memory to one .npz file, from which `load` resumes. No pickle."""
         content = {"stream": FORMAT, "model": repr(self.model.to_dict()), "stored": None}
         if (stored := self._stored) is not None:
             rows = {"indices": stored.indices, "weights": stored.weights, "rows": dict(stored.rows)}
@@ -202,7 +202,7 @@ class StreamingCoreset:
         sampler: Sampler | None = None,
         progress: bool | None = None,
     ) -> StreamingCoreset:
-        """Return a stream of the same model, method and sampler that goes on where `save` was.
+        """Return the stream that `save` wrote, with the same model, method and sampler.
 
         Raises
         ------
@@ -214,7 +214,7 @@ class StreamingCoreset:
         if packed.get("stream") != FORMAT:
             raise RequestError(
                 f"{path} is no stream that can be read: it has format {packed.get('stream')}, this "
-                f"decoct reads {FORMAT}; go on with the decoct that saved it."
+                f"decoct reads {FORMAT}; use the decoct that saved it."
             )
         options = {name: packed[name] for name in OPTIONS}
         stream = cls(model, method=method, sampler=sampler, progress=progress, **options)
@@ -239,7 +239,7 @@ class StreamingCoreset:
         return {name: described(getattr(self, name)) for name in (*OPTIONS, "method", "sampler")}
 
     def _take_in(self, chunk: Chunk) -> None:
-        """Check rows, let them wait, and compress whenever the buffer is full."""
+        """Check and buffer rows, and compress whenever the buffer is full."""
         done = 0
         while done < chunk.n_rows:
             piece = chunk.piece(done, done + self.buffer - self._n_waiting).columns
@@ -257,7 +257,7 @@ class StreamingCoreset:
         progress.advance(chunk.n_rows)
 
     def _checked(self, piece: Columns) -> list[float]:
-        """Return the smallest few values of the response so far, or refuse rows of no use."""
+        """Return the smallest few values of the response so far, or refuse unusable rows."""
         for name, old in self._stored.rows.items() if self._stored else ():
             was, now = ((_kind(column), column.shape[1:]) for column in (old, piece[name]))
             if was != now:
@@ -287,7 +287,7 @@ class StreamingCoreset:
         return replace(whole, report=replace(whole.report, method=method, passes=1))
 
     def _compressed(self, stored: Coreset, size: int, method: Construction) -> Coreset:
-        """Return at most ``size`` rows and a site, and how far the rows that wait lie away."""
+        """Return at most ``size`` rows and a site, with the drift of the buffered rows."""
         key = jax.random.key(self.seed)
         for digit in (stored.n_rows >> 32, stored.n_rows & 0xFFFFFFFF, size == self.size):
             key = jax.random.fold_in(key, digit)

@@ -1,4 +1,4 @@
-"""What theory promises for a Hilbert coreset, as numbers next to the error achieved.
+"""Bounds on the error of Hilbert coresets, next to the error achieved.
 
 The equations are those of Campbell & Broderick (2019), in the constants σ, η, η̄, ν and dim of
 `alignment`: E‖L(W) − L‖² = σ²η²/M for importance sampling (Eq. 4.1), L(w) = Σ w_n L_n,

@@ -1,4 +1,4 @@
-"""How far the metric varies between ŵ and the way from w to π (Campbell & Beronov 2019, Prop. 2).
+"""Variation of the metric between ŵ and the path from w to π (Campbell & Beronov 2019, Prop. 2).
 
     KL(π_w‖π) + KL(π‖π_w) ≤ C J_ŵ(w),
     C = E λ_max(G(ŵ)^(−½) G((1 − U)w + U 1) G(ŵ)^(−½)),  U ~ Unif[0, 1]                (Prop. 2)

@@ -8,8 +8,8 @@ to second order, under π ≈ N(θ*, Σ). At most K rows meet the target exactly
 third order in the width of the posterior. Two kinds of pass in all, whatever the size: Newton steps
 to the mode, and one that sums the v_n and fills a pool of candidates.
 
-It is what `IteratedHilbert` comes to on large tables with a smooth, nearly Gaussian posterior; it
-does not see skewness, heavy tails or a second mode.
+`IteratedHilbert` approaches it on large tables with a smooth, nearly Gaussian posterior. It ignores
+skewness, heavy tails and other modes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Weighting distributions π̂ of Hilbert norms (Campbell & Broderick 2019, Section 5).
 
-A norm compares potentials where π̂ has mass. Ideally π̂ = π; these are the affordable ones the paper
-names: the Laplace approximation, the prior, a sampler on a random subset of the rows, draws from
-anywhere else. Those of a mixture on the sphere are `decoct.mixture.Conditionals` (Eq. 7.6).
+A norm compares potentials where π̂ has mass. Ideally π̂ = π; the paper names
+affordable choices: the Laplace approximation, the prior, a sampler on a random subset of the rows,
+or given draws. Those of a mixture on the sphere are `decoct.mixture.Conditionals` (Eq. 7.6).
 """
 
 from __future__ import annotations

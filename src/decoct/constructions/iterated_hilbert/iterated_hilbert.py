@@ -16,8 +16,8 @@ pass (`subsampled_pass`). The rounds that fill the sizes pass over all rows at a
 fill the pool and measure how far the estimated totals are off. Where that is more than 1e-5 nats,
 and where a ``kl`` build certifies itself, a round passes over all rows at all draws.
 
-The reference may keep more rows than asked for. Below about d(d+3)/2 rows π_w is a bad place to
-draw from (its draws miss π), while a longer part of the same path is nearly exact.
+The reference may keep more rows than requested: below about d(d+3)/2 rows the draws of π_w miss π,
+while a longer part of the same path is nearly exact.
 
 Sources: Campbell & Broderick (2019), Hilbert coresets; Campbell & Beronov (2019), Eq. 4, 9-11.
 """
@@ -77,11 +77,11 @@ KL_CONVERGED, KL_A_PARAMETER = 0.02, 5e-4
 """KL(π_ref‖π) in nats, and nats a parameter, below which the draws count as draws from π."""
 
 KL_STOP_SUBSAMPLING = 1.0
-"""Estimated KL(π_ref‖π) in nats of the last draws below which the subsample has done its work."""
+"""Estimated KL(π_ref‖π) in nats of the last draws below which rounds on the subsample end."""
 
 FEWEST_DRAWS, LARGE = 1000, 1_000_000
-"""Least default S, and the rows from which on half of it will do: KL falls as 1/N, and what a draw
-costs rises as N."""
+"""Least default S, and the number of rows from which half of it is enough: KL falls as 1/N, and the
+cost of a draw grows as N."""
 
 TOLERABLE, TOLERABLE_A_PARAMETER = 1e-5, 2e-6
 """½Var in nats of totals from a sample of rows above which all rows are evaluated; nats a parameter
@@ -123,7 +123,7 @@ class IteratedHilbertState(NamedTuple):
     chosen
         One per requested size, from the last round.
     effort
-        Factor on draws and pool, doubled when they were what limited a ``kl`` build.
+        Factor on draws and pool, doubled when they limit a ``kl`` build.
     outcome
         `Status` by name.
     subsample
@@ -137,7 +137,7 @@ class IteratedHilbertState(NamedTuple):
     rows_only
         Why there is no site; empty where there is one.
     with_site
-        What a site came to that was too far from the posterior.
+        Coresets with a site whose predicted KL was too large.
     """
 
     round: int
@@ -167,9 +167,8 @@ class IteratedHilbert:
         Most rounds over all rows. A ``kl`` build may take twice as many. Before them come at most
         max_rounds − 2 on a subsample.
     subsample_first
-        If the table is large, let the first rounds use a subsample, and those that fill the size
-        all rows at a few draws beside it. False: every round evaluates all rows at all
-        draws.
+        If the table is large, the first rounds use a subsample, and those that fill the size also
+        all rows at a few draws. False: every round evaluates all rows at all draws.
     draws
         S, draws per round (four fifths to fit, one fifth to predict the KL); default
         min(2000, max(1000, 6 M)), and 500 in place of 1000 from a million rows on; with a site

@@ -11,8 +11,8 @@ With M = Ω((D⁴T⁴ + ln(1/δ))/ε²), with probability 1 − δ and for all �
 
     |Σφ_n(θ) − Σγ_nφ_n(θ)| ≤ ε Σφ_n(θ) + ε Σ_t Tr(Λ_t) Σ_n‖x_n − μ‖².                    (Thm 3.1)
 
-The theorem's constant is unknown; `theorem_3_1` solves for ε with the constant 1, which tells how
-ε grows with D, T and M, not its size. How much there is to gain over uniform rows is shown by the
+The theorem's constant is unknown; `theorem_3_1` solves for ε with the constant 1, which shows
+how ε grows with D, T and M, not its size. The possible gain over uniform rows is shown by the
 normalised entropy −Σq_n ln q_n/ln N: at 1 the draws are uniform; the paper calls 0.98 almost so.
 """
 
@@ -115,7 +115,7 @@ class LightweightCoreset(OneStep):
         self, key: jax.Array, problem: Problem, state: OneStepState
     ) -> tuple[OneStepState, StepInfo]:
         potentials = problem.potentials
-        # what stands in for a mixture's rows knows how many components it will have
+        # a mixture's `NumericTable` has its number of components
         components = self.components or getattr(potentials.model, "mixture_components", None)
         method = replace(self, components=components)
         chosen, numbers = method._draw(key, potentials.rows, problem.sizes)
@@ -177,7 +177,7 @@ def lightweight_coreset(
     components: int | None = None,
     delta: float = 0.05,
 ) -> WeightedRows:
-    """Return the lightweight coreset of a table of numbers (Alg. 1); no model is asked for.
+    """Return the lightweight coreset of a table of numbers (Alg. 1), without a model.
 
     Parameters
     ----------
@@ -248,7 +248,7 @@ def theorem_3_1(size: int, dim: int, components: int, delta: float = 0.05) -> fl
 
 
 def entropy_figures(entropy: float) -> dict[str, Any]:
-    """Return the report's figures of H(q)/ln N, with a sentence where the draws gain nothing."""
+    """Return the report's figures of H(q)/ln N, with a note where the draws gain nothing."""
     numbers: dict[str, Any] = {"normalised_entropy": entropy, "near_uniform": False}
     if entropy >= NEAR_UNIFORM:
         note = f"The draws are nearly uniform (normalised entropy {entropy:.3f}, at least "
@@ -258,7 +258,7 @@ def entropy_figures(entropy: float) -> dict[str, Any]:
 
 
 def described_draws(size: int, numbers: Mapping[str, Any]) -> str:
-    """Return a sentence on rows drawn; ``numbers`` are the report's."""
+    """Describe the drawn rows; ``numbers`` are the report's."""
     if "normalised_entropy" not in numbers:
         return f"{size} rows"
     near = ", nearly uniform" if numbers["near_uniform"] else ""
@@ -279,7 +279,7 @@ def _points(chunk: Chunk) -> Float[np.ndarray, "n D"]:
         for name in chunk.columns
     ]
     together = np.concatenate([part.reshape(chunk.n_rows, -1) for part in parts], axis=1)
-    # sums over it round by its order in memory, which must not tell where the rows came from
+    # rounding depends on the order in memory, which must not depend on the source of the rows
     return np.ascontiguousarray(together)
 
 

@@ -138,7 +138,7 @@ class Sensitivity(OneStep):
         return Sensitivities(values, numbers)
 
     def _bound(self, key: jax.Array, problem: Problem) -> tuple[_Bound, dict[str, Any]]:
-        """Return what knows a chunk's Nσ_n or m_n, and figures for the report, in one pass."""
+        """Return what bounds a chunk's Nσ_n, and figures for the report, in one pass."""
         model = _known(problem.potentials.model)
         if isinstance(model, GaussianMean):
             chol = np.linalg.cholesky(model.covariance)
@@ -178,7 +178,7 @@ def _known(model: AbstractModel) -> GaussianMean | LogisticRegression:
 
 
 def _pass_over(problem: Problem, fn: Callable[..., Any], *broadcast: object) -> Any:
-    """Add up what the chunks give, in one pass over the data, counted."""
+    """Sum a function of the chunks in one counted pass."""
     potentials = problem.potentials
     result = potentials.rows.map_reduce(fn, operator.add, *broadcast, size=CHUNK)
     potentials.counts.passes += 1
@@ -289,7 +289,7 @@ def _bound_logistic(
 
 
 _Bound = Callable[[Chunk], Float[np.ndarray, " n"]]
-"""What says of the rows of a chunk how much they can matter."""
+"""Function of a chunk that returns Nσ_n of its rows, or a bound."""
 
 
 register("sensitivity", Sensitivity, compared_as="sensitivity")

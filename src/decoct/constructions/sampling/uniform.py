@@ -1,4 +1,4 @@
-"""Uniform subsampling with weights N/M: the baseline everybody knows.
+"""Uniform subsampling with weights N/M: the baseline.
 
 M row numbers are drawn with replacement; a row drawn c times has weight c·N/M, so that
 E[Σ w_n f_n] = Σ f_n (Campbell & Broderick 2019, §2.3 with equal sensitivities).

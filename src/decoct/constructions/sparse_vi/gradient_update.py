@@ -33,7 +33,7 @@ FIRST_DECAY, SECOND_DECAY = 0.9, 0.999
 
 
 class OptimizerState(NamedTuple):
-    """Where an optimizer over k numbers stands, after t steps.
+    """State of an optimizer over k numbers after t steps.
 
     ``place`` is the weights, or (β, α) of a single update; ``first`` and ``second`` are Adam's
     moments, and ``slope`` is D at the place.
@@ -79,7 +79,7 @@ class Gradient:
         basis, adam = np.eye(len(weights)), self.optimizer == "adam"
         if self.single:
             place, basis = np.array([1.0, 0.0]), basis_of(weights, picked)
-        if not manifold.reuse:  # the draws that chose the row have nothing new to say of it
+        if not manifold.reuse:  # the draws that chose the row are not used for its weight
             near = manifold.warm_started(view.origin)
             view = near.at(jax.random.fold_in(key, self.steps), view.selection)
         nothing, slope = np.zeros(len(place)), basis @ slope_of(view.tangent(), weights)

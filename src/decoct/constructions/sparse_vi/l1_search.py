@@ -2,10 +2,10 @@
 
 From λ_max = max_n |Cov_0[f_n, fᵀ1]|/f̃_n upwards w = 0 is stationary. Between 0 and λ_max a λ with
 ‖w‖₀ just below M is sought by bisection, in the logarithm of λ: between the prior and the posterior
-the curvature of KL, and with it the λ of interest, falls by orders of magnitude. Two things differ
-from what the paper takes for granted. At λ → 0 not all rows have weight: a minimiser has no more
+the curvature of KL, and with it the λ of interest, falls by orders of magnitude. Two
+assumptions of the paper do not hold. At λ → 0 not all rows have weight: a minimiser has no more
 rows than the potentials have dimensions. And ‖w‖₀ falls with λ only where π_w is near π; the search
-goes on to smaller λ until it is.
+takes smaller λ until it is.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SMALL_PENALTY = 1.0
 
 
 class Stage(NamedTuple):
-    """What one λ, the penalty, led to.
+    """Result of minimising Eq. 95 at one λ, the penalty.
 
     Attributes
     ----------
@@ -109,7 +109,7 @@ class Bounds(NamedTuple):
         return float(np.sqrt(below) * np.sqrt(upper))
 
     def settled(self, size: int, tolerance: float) -> bool:
-        """Whether another λ is not worth its draws."""
+        """Whether the search ends: another λ would not lower the KL enough."""
         if self.start is not self.best or not self.best.rows:
             return False
         near = self.best.rows >= (1.0 - tolerance) * size

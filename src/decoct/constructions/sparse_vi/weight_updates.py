@@ -70,9 +70,8 @@ class Quadratic:
         Halve γ until the KL falls; False takes γ_t = 1/(1 + t), the paper's schedule.
     heaviest
         Most that Σ v_n may be, in units of N; None for no limit. π_w with Σ w_n ≫ N is much
-        narrower than π, and its draws no longer see where it is wrong: with fewer rows than
-        parameters the weights can run away to such a place and never come back. Fully corrective
-        updates only.
+        narrower than π, and its draws no longer show its error: with fewer rows than parameters
+        the weights can diverge to such a posterior and not return. Fully corrective updates only.
     """
 
     steps: int = 2

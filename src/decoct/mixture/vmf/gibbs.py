@@ -238,7 +238,7 @@ def _run(
 
 
 def _step(model: VonMisesFisherMixture, rows: _Replicas, key: Array, state: _State) -> _State:
-    # by the number of the step, so that blocks leave no trace
+    # the key depends on the number of the step, not on blocks
     key = jax.random.fold_in(key, state.step)
     assign_key, mode_key, weight_key = jax.random.split(key, 3)
     params = {"modes": state.modes, "logits": state.logits}

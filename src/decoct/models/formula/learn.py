@@ -1,4 +1,4 @@
-"""What only the full data can say: levels of categories, states of ``center`` and the like."""
+"""What depends on the full data: levels of categories, states of ``center`` and the like."""
 
 from __future__ import annotations
 

@@ -51,8 +51,9 @@ def require_proper_prior(potentials: Potentials, name: str) -> None:
         along = f"the direction {np.array2string(axes[axis], precision=2, threshold=8)}"
     raise ModelError(
         f"The prior does not fall along {along}: its log density is {here:.4g} at the start and "
-        f"{there[worst]:.4g} at a distance of {DISTANCE:g}. {name} starts from the prior, which must "
-        "be proper; give a proper prior, or use IteratedHilbert, which starts from a subsample."
+        f"{there[worst]:.4g} at a distance of {DISTANCE:g}. {name} starts from the prior, which "
+        "must be proper; give a proper prior, or use IteratedHilbert, which starts from a "
+        "subsample."
     )
 
 
