@@ -51,6 +51,15 @@ class Coreset:
         Method, seed, status, cost.
     site
         The quadratic that stands for all other rows; None where the rows stand alone.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+    >>> model = decoct.models.GaussianMean(np.eye(2))
+    >>> coreset = decoct.build(model, rows, size=20)
+    >>> coreset.n_rows, coreset.size == len(coreset.weights), bool((coreset.weights > 0).all())
+    (500, True, True)
     """
 
     indices: Int[np.ndarray, " M"]

@@ -4,11 +4,28 @@ from typing import Self
 
 
 class DecoctError(ValueError):
-    """Base of every error that the user's input can cause; the command line exits with code 2."""
+    """Base of every error that the user's input can cause; the command line exits with code 2.
+
+    Examples
+    --------
+    >>> import decoct
+    >>> try:
+    ...     decoct.rows(3)
+    ... except decoct.DecoctError as error:
+    ...     print(type(error).__name__)
+    RowsError
+    """
 
 
 class ShortBuildWarning(UserWarning):
-    """A build ended without what was asked for; ``coreset.report.status`` says how."""
+    """A build ended without what was asked for; ``coreset.report.status`` says how.
+
+    Examples
+    --------
+    >>> import decoct, warnings
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error", decoct.ShortBuildWarning)  # short builds raise
+    """
 
 
 class RowsError(DecoctError):

@@ -45,6 +45,19 @@ def load(path: str | os.PathLike[str], model: AbstractModel | None = None) -> Co
     CoresetFileError
         The file is missing, damaged, not a coreset, from a newer format, or needs ``model``; or
         ``model`` has another likelihood.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+    >>> model = decoct.models.GaussianMean(np.eye(2))
+    >>> import tempfile
+    >>> coreset = decoct.build(model, rows, size=5)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     coreset.save(f"{folder}/c.parquet")
+    ...     again = decoct.load(f"{folder}/c.parquet")
+    >>> bool((again.weights == coreset.weights).all())
+    True
     """
     if not isinstance(path, (str, os.PathLike)):
         raise RequestError(f"path must be a path, not {path!r}.")

@@ -9,7 +9,14 @@ LARGE_KL = 0.5
 
 
 class Status(enum.Enum):
-    """Outcome of a build; `ok` says whether the request was met."""
+    """Outcome of a build; `ok` says whether the request was met.
+
+    Examples
+    --------
+    >>> import decoct
+    >>> decoct.Status.DONE.ok, decoct.Status.DRIFTED.ok
+    (True, False)
+    """
 
     RUNNING = "Still running."
     DONE = "The coreset has the size asked for, or fewer rows that already fit."

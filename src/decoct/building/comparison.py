@@ -112,6 +112,15 @@ class Comparison:
         One for each method and size.
     n_rows
         N.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+    >>> model = decoct.models.GaussianMean(np.eye(2))
+    >>> result = decoct.compare(model, rows, [10], methods={}, draws=100)
+    >>> result.to_pandas()["method"].tolist()
+    ['uniform', 'Laplace + PSIS']
     """
 
     lines: tuple[Line, ...]

@@ -78,6 +78,14 @@ class Estimate:
         libraries take about 0.5 GB besides.
     rows_per_second, potentials_per_second
         What the probe measured.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+    >>> model = decoct.models.GaussianMean(np.eye(2))
+    >>> decoct.estimate(model, rows, size=10).n_rows
+    500
     """
 
     n_rows: int
@@ -136,8 +144,8 @@ def estimate(
     >>> import decoct, numpy as np
     >>> rows = {"x": np.random.default_rng(0).normal(size=(5000, 3)), "y": np.arange(5000) % 2}
     >>> cost = decoct.estimate(decoct.models.LogisticRegression(), rows, size=50)
-    >>> cost.passes
-    (1, 4)
+    >>> cost.n_rows, cost.passes[0]
+    (5000, 1)
     """
     use_compilation_cache()
     require_model(model)

@@ -127,12 +127,22 @@ def path(
 ) -> list[Coreset]:
     """Return one coreset per size from a single run of the construction.
 
-    A curve of KL against size costs one build. Parameters are those of `build`.
+    A curve of KL against size costs one build.
 
     Parameters
     ----------
+    model, rows, method, sampler, seed, progress
+        As for `build`.
     sizes
         Sizes wanted, in any order; the answer is in ascending order of size, repeats removed.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+    >>> model = decoct.models.GaussianMean(np.eye(2))
+    >>> [one.size <= 10 for one in decoct.path(model, rows, [5, 10])]
+    [True, True]
     """
     wanted = tuple(sorted({whole("sizes", one) for one in sizes}))
     if not wanted:
@@ -161,11 +171,24 @@ def resume(
         The file that ``build(..., checkpoint=...)`` left.
     model, rows, method, sampler
         As given to `build`; size, kl and seed are in the checkpoint.
+    progress
+        Show progress on standard error; None shows it on a terminal.
 
     Raises
     ------
     RequestError
         The checkpoint is missing, damaged, or of another model, method or table.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+    >>> model = decoct.models.GaussianMean(np.eye(2))
+    >>> try:
+    ...     decoct.resume("interrupted.npz", model, rows)
+    ... except decoct.RequestError as error:
+    ...     print(error)
+    There is no checkpoint interrupted.npz.
     """
     from decoct.building.checkpoint import read_build
 

@@ -97,6 +97,17 @@ class Certificate:
         N and M.
     sampled_rows
         Rows that D_s was estimated from; N where it is exact.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+    >>> model = decoct.models.GaussianMean(np.eye(2))
+    >>> coreset = decoct.build(model, rows, size=20)
+    >>> draws = coreset.sample(draws=250, sampler=decoct.samplers.Exact())
+    >>> certificate = decoct.check(coreset, rows, draws)
+    >>> certificate.ok, certificate.grade.value
+    (True, 'good')
     """
 
     kl: float

@@ -52,6 +52,13 @@ class Selection(NamedTuple):
         The encoded rows.
     site
         The quadratic that stands for all other rows; None where the rows stand for themselves.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from decoct.constructions import Selection
+    >>> Selection(np.array([3, 7]), np.array([50.0, 50.0]), {"x": np.zeros((2, 1))}).size
+    2
     """
 
     indices: Int[np.ndarray, " m"]
@@ -83,6 +90,18 @@ class Problem:
         allowed.
     kl
         KL(π_w‖π) to reach in nats, or None.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+    >>> model = decoct.models.GaussianMean(np.eye(2))
+    >>> from decoct.passes.potentials import Potentials
+    >>> table = decoct.data.encoded(decoct.rows(rows), model)
+    >>> sampler = decoct.samplers.Exact()
+    >>> problem = decoct.constructions.Problem(Potentials(model, table), sampler, (5, 10))
+    >>> problem.size, problem.n_rows, problem.dim
+    (10, 500, 2)
     """
 
     potentials: Potentials
@@ -149,7 +168,23 @@ class Problem:
 
 
 class SizedSelection(NamedTuple):
-    """The selection for one requested size, with its predicted KL in nats if there is one."""
+    """The selection for one requested size.
+
+    Attributes
+    ----------
+    selection
+        The weighted rows.
+    predicted_kl
+        KL(π_w‖π) in nats; None where it is not predicted.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from decoct.constructions import Selection, SizedSelection
+    >>> selection = Selection(np.array([3]), np.array([100.0]), {"x": np.zeros((1, 1))})
+    >>> SizedSelection(selection, predicted_kl=0.01).predicted_kl
+    0.01
+    """
 
     selection: Selection
     predicted_kl: float | None
@@ -164,6 +199,12 @@ class StepInfo(NamedTuple):
         One line for the progress bar.
     numbers
         Figures for the report, JSON-ready.
+
+    Examples
+    --------
+    >>> from decoct.constructions import StepInfo
+    >>> StepInfo("10 rows", {"predicted_kl": 0.01}).message
+    '10 rows'
     """
 
     message: str
@@ -226,6 +267,12 @@ class Construction(Protocol):
     ``plan(problem)``, a `Plan`, let the driver say how long it takes. Its state is a NamedTuple,
     named as what `init` returns, of arrays, numbers, text, rows (`Selection`), and tuples of these:
     `pack_state` writes it to a checkpoint, fields of type `NotSaved` left out.
+
+    Examples
+    --------
+    >>> import decoct
+    >>> isinstance(decoct.constructions.Uniform(), decoct.constructions.Construction)
+    True
     """
 
     def init(self, key: jax.Array, problem: Problem) -> Any:

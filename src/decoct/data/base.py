@@ -41,6 +41,14 @@ class Chunk:
         Global number of the first row.
     columns
         Name -> array, rows on axis 0; at least one column.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from decoct.data import Chunk
+    >>> chunk = Chunk(100, {"x": np.arange(5.0)})
+    >>> chunk.n_rows, chunk.piece(1, 3).start, chunk.piece(1, 3).columns["x"]
+    (5, 101, array([1., 2.]))
     """
 
     start: int
@@ -63,6 +71,12 @@ class Rows(Protocol):
     the same in every chunk and in `take`: floats, integers, booleans, datetimes, strings (from a
     table or file: an object array of `str`). A missing value is NaN, NaT or None; one of them turns
     a whole integer or boolean column into float64.
+
+    Examples
+    --------
+    >>> import decoct
+    >>> isinstance(decoct.rows({"x": [1.0, 2.0]}), decoct.data.Rows)
+    True
     """
 
     @property

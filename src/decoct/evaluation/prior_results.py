@@ -96,6 +96,17 @@ class PriorSensitivity:
     verdict
         Verdict of the certificate on the draws; empty without one, when the figures are those of
         the coreset posterior.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+    >>> model = decoct.models.GaussianMean(np.eye(2))
+    >>> coreset = decoct.build(model, rows, size=20)
+    >>> draws = coreset.sample(sampler=decoct.samplers.Exact())
+    >>> wide = decoct.models.GaussianMean(np.eye(2), prior_covariance=2.0)
+    >>> decoct.prior_sensitivity(coreset, draws, {"wide": wide}).to_frame()["prior"].tolist()
+    ['wide', 'wide']
     """
 
     priors: tuple[PriorResult, ...]

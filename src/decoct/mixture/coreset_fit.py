@@ -64,6 +64,15 @@ class MixtureCoreset(Coreset):
     """A coreset whose ``model`` is a mixture fitted to it by variational inference.
 
     No sampler can be used, as there is no density over parameters: `sample` draws from the fit.
+
+    Examples
+    --------
+    >>> import decoct.mixture, numpy as np
+    >>> x = np.random.default_rng(0).normal(size=(500, 2))
+    >>> estimator = decoct.mixture.DPGaussianMixture(n_components=2, max_iter=1000)
+    >>> coreset = decoct.mixture.build(estimator, {"x": x}, size=50)
+    >>> coreset.sample(draws=10, chains=1)["posterior"]["means"].shape
+    (1, 10, 2, 2)
     """
 
     @property

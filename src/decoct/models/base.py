@@ -39,6 +39,12 @@ class AbstractModel(eqx.Module):
 
     Sub-classes are `equinox.Module`s. Numeric hyper-parameters should be stored as NumPy arrays
     (use ``eqx.field(converter=...)``) so that changing them does not recompile anything.
+
+    Examples
+    --------
+    >>> import decoct
+    >>> isinstance(decoct.models.LogisticRegression(), decoct.models.AbstractModel)
+    True
     """
 
     @abc.abstractmethod

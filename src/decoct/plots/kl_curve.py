@@ -146,6 +146,15 @@ def comparison(result: Comparison) -> Any:
     ------
     RequestError
         matplotlib is missing.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+    >>> model = decoct.models.GaussianMean(np.eye(2))
+    >>> result = decoct.compare(model, rows, [10], methods={}, draws=100)
+    >>> decoct.plots.comparison(result).axes[0].get_xlabel()
+    'rows kept'
     """
     picture = figure(11.0, 5.2)
     left, right = picture.subplots(1, 2, sharey=True)

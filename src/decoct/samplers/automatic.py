@@ -32,6 +32,16 @@ class Automatic:
     ----------
     nuts
         The NUTS configuration to fall back on; None for 300 steps of warm-up.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+    >>> model = decoct.models.GaussianMean(np.eye(2))
+    >>> coreset = decoct.build(model, rows, size=5)
+    >>> sampler = decoct.samplers.Automatic()
+    >>> coreset.sample(draws=50, chains=1, sampler=sampler)["posterior"]["mean"].shape
+    (1, 50, 2)
     """
 
     nuts: NUTS | None = None

@@ -45,6 +45,15 @@ class WeightedDensity(eqx.Module):
         s, the quadratic that stands for all other rows, if there is one.
     draws : (n, D)
         Draws of a posterior nearby, if there are any, that samplers may learn from.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> from decoct.samplers import WeightedDensity
+    >>> model = decoct.models.GaussianMean(np.eye(2))
+    >>> density = WeightedDensity.of(model, model.encode({"x": np.ones((3, 2))}), np.ones(3))
+    >>> density.dim
+    2
     """
 
     model: AbstractModel
@@ -173,6 +182,13 @@ class Draws:
         Name of the sampler.
     info
         Diagnostics: divergences, R-hat, k-hat ... NumPy values only.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from decoct.samplers import Draws
+    >>> Draws(np.zeros((2, 100, 3)), "mine", {}).flat.shape
+    (200, 3)
     """
 
     z: Float[np.ndarray, "chains draws d"]
@@ -186,7 +202,14 @@ class Draws:
 
 @runtime_checkable
 class Sampler(Protocol):
-    """Draws from a weighted density; a frozen configuration without key or data."""
+    """Draws from a weighted density; a frozen configuration without key or data.
+
+    Examples
+    --------
+    >>> import decoct
+    >>> isinstance(decoct.samplers.NUTS(), decoct.samplers.Sampler)
+    True
+    """
 
     def draw(self, key: jax.Array, density: WeightedDensity, n: int) -> Draws:
         """Return at least n draws in all; the caller uses the first n of `Draws.flat`."""

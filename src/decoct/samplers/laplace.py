@@ -190,6 +190,14 @@ def laplace(
         The model has no density over parameters.
     RowsError
         The rows or the weights cannot be used.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+    >>> model = decoct.models.GaussianMean(np.eye(2))
+    >>> decoct.laplace(model, rows).mean.shape
+    (2,)
     """
     require_model(model)
     table = as_rows(rows)
@@ -237,6 +245,16 @@ class Laplace:
         Where KL(q‖π_w) is above 0.02 nats, draw eight times as many and keep n of them, without
         replacement and in proportion to π_w/q (sampling importance resampling, Rubin 1988). Without
         ``judge`` it is not known where.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+    >>> model = decoct.models.GaussianMean(np.eye(2))
+    >>> coreset = decoct.build(model, rows, size=5)
+    >>> sampler = decoct.samplers.Laplace()
+    >>> coreset.sample(draws=50, chains=1, sampler=sampler)["posterior"]["mean"].shape
+    (1, 50, 2)
     """
 
     judge: bool = True

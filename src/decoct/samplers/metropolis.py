@@ -63,6 +63,16 @@ class Metropolis:
     ------
     RequestError
         A count is too small, or the target no probability.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+    >>> model = decoct.models.GaussianMean(np.eye(2))
+    >>> coreset = decoct.build(model, rows, size=5)
+    >>> sampler = decoct.samplers.Metropolis(warmup=1000)
+    >>> coreset.sample(draws=1000, chains=2, sampler=sampler)["posterior"]["mean"].shape
+    (2, 1000, 2)
     """
 
     warmup: int = 50_000

@@ -64,6 +64,16 @@ class NUTS:
     dense_mass
         Adapt a full mass matrix instead of a diagonal one; None: where the warm-up has
         `STEPS_A_PARAMETER` steps a parameter. None is adapted with likelihood parameters.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+    >>> model = decoct.models.GaussianMean(np.eye(2))
+    >>> coreset = decoct.build(model, rows, size=5)
+    >>> sampler = decoct.samplers.NUTS(warmup=200)
+    >>> coreset.sample(draws=200, chains=2, sampler=sampler)["posterior"]["mean"].shape
+    (2, 200, 2)
     """
 
     chains: int = 4

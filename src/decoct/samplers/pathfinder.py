@@ -56,6 +56,16 @@ class Pathfinder:
     ------
     RequestError
         A number is below 1.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+    >>> model = decoct.models.GaussianMean(np.eye(2))
+    >>> coreset = decoct.build(model, rows, size=5)
+    >>> sampler = decoct.samplers.Pathfinder()
+    >>> coreset.sample(draws=50, chains=1, sampler=sampler)["posterior"]["mean"].shape
+    (1, 50, 2)
     """
 
     paths: int = 4

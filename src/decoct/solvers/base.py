@@ -36,6 +36,12 @@ class Budget:
         Sizes M to fill, ascending.
     iterations
         Most iterations; None for as many as the largest size, the paper's M.
+
+    Examples
+    --------
+    >>> from decoct.solvers import Budget
+    >>> Budget(sizes=(10, 20)).iterations is None
+    True
     """
 
     sizes: tuple[int, ...]
@@ -50,7 +56,14 @@ class Budget:
 
 @runtime_checkable
 class Solver(Protocol):
-    """A way to solve min_{w ≥ 0, ‖w‖₀ ≤ M} ‖b − Σ w_n g_n‖²; hyper-parameters only."""
+    """A way to solve min_{w ≥ 0, ‖w‖₀ ≤ M} ‖b − Σ w_n g_n‖²; hyper-parameters only.
+
+    Examples
+    --------
+    >>> from decoct import solvers
+    >>> isinstance(solvers.GIGA(), solvers.Solver)
+    True
+    """
 
     def solve(self, problem: UnitVectors, budget: Budget, rng: np.random.Generator) -> Path:
         """Return weights for every size of the budget that can be filled.

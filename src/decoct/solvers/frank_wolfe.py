@@ -47,6 +47,18 @@ class FrankWolfe:
         "vanilla" (Algorithm 2), "away", "pairwise" or "fully_corrective".
     step
         "exact" line search (Eq. 4.9), or "fixed" γ_t = 2/(3t + 4); the latter for "vanilla" only.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from decoct import solvers
+    >>> from decoct.solvers.active_set import UnitVectors
+    >>> vectors = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    >>> problem = UnitVectors.scaled(vectors, np.array([2.0, 3.0]))
+    >>> budget, rng = solvers.Budget((2,)), np.random.default_rng(0)
+    >>> path = solvers.FrankWolfe().solve(problem, budget, rng)
+    >>> len(path[2].indices) <= 2
+    True
     """
 
     variant: Variant = "vanilla"

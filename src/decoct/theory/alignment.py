@@ -62,6 +62,14 @@ class Geometry:
     dim
         Upper bound on the approximate dimension (Definition 3.1): the fewest leading principal
         directions that come within d/√N of every unit vector. At most the rank.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from decoct.theory import geometry
+    >>> found = geometry(np.array([[1.0, 0.0], [0.0, 1.0]]))
+    >>> round(found.sigma, 3), round(found.etabar, 3), round(found.eta, 3)
+    (2.0, 1.414, 0.707)
     """
 
     n_vectors: int
@@ -104,6 +112,14 @@ def geometry(
         The target is not the sum of the vectors.
     ValueError
         Shapes that do not fit, no vector, or NaN and infinite entries; the message names the row.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from decoct.theory import geometry
+    >>> found = geometry(np.array([[1.0, 0.0], [0.0, 1.0]]))
+    >>> round(found.sigma, 3), round(found.etabar, 3), round(found.eta, 3)
+    (2.0, 1.414, 0.707)
     """
     vectors = np.asarray(vectors, dtype=np.float64)
     if vectors.ndim != 2 or not vectors.size:

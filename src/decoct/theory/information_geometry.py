@@ -47,6 +47,14 @@ class Metric:
         Length of the part of each row of A that may be nothing but rounding.
     draws
         How many draws G was estimated from; None in closed form.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from decoct.theory import metric
+    >>> g = metric(np.array([[1.0, 2.0, 3.0], [0.0, 0.0, 3.0]]))
+    >>> g.n_rows, round(g.norm(np.array([1.0, 0.0])), 6)
+    (2, 1.0)
     """
 
     factor: Float[np.ndarray, "n k"]

@@ -105,6 +105,15 @@ class Hilbert(OneStep):
     iterations
         Most iterations of the solver; None for as many as rows are asked for, the paper's M (the
         coreset then often has fewer rows). Not for pursuit and importance sampling.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+    >>> model = decoct.models.GaussianMean(np.eye(2))
+    >>> method = decoct.constructions.Hilbert(decoct.solvers.GIGA(), draws=100)
+    >>> decoct.build(model, rows, size=10, method=method).size <= 10
+    True
     """
 
     solver: Solver = field(default_factory=OrthogonalPursuit)

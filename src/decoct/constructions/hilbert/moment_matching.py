@@ -43,6 +43,15 @@ class MomentMatching(OneStep):
         P, candidate rows; default max(2000, 10 M, 6 K) with K = d(d + 3)/2.
     exchanges
         Most sweeps of swaps that refine each requested size.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+    >>> model = decoct.models.GaussianMean(np.eye(2))
+    >>> method = decoct.constructions.MomentMatching()
+    >>> decoct.build(model, rows, size=10, method=method).size <= 10
+    True
     """
 
     pool: int | None = None

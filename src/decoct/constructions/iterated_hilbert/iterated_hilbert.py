@@ -186,6 +186,15 @@ class IteratedHilbert:
         as KL does; below it they gain up to a factor of two, for as many more pursuits.
     max_size
         Largest size a ``kl`` build may use; default min(N, 1000).
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+    >>> model = decoct.models.GaussianMean(np.eye(2))
+    >>> method = decoct.constructions.IteratedHilbert(max_rounds=2)
+    >>> decoct.build(model, rows, size=10, method=method).size <= 10
+    True
     """
 
     site: bool = True

@@ -93,6 +93,15 @@ class LightweightCoreset(OneStep):
     ------
     RequestError
         No columns, components below 1, or delta not between 0 and 1.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+    >>> model = decoct.models.GaussianMean(np.eye(2))
+    >>> method = decoct.constructions.LightweightCoreset()
+    >>> decoct.build(model, rows, size=10, method=method).size <= 10
+    True
     """
 
     columns: tuple[str, ...] | None = None

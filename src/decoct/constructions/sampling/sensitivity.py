@@ -84,6 +84,15 @@ class Sensitivity(OneStep):
         ``clusters`` below 1 or above the number of rows, ``scale`` or ``radius`` not positive.
     ModelError
         The model's sensitivities are not known.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+    >>> model = decoct.models.GaussianMean(np.eye(2))
+    >>> method = decoct.constructions.Sensitivity()
+    >>> decoct.build(model, rows, size=10, method=method).size <= 10
+    True
     """
 
     clusters: int = 4

@@ -115,6 +115,15 @@ class L1Path(ManifoldConstruction):
         gradient.
     exact
         Covariances in closed form where the model has them, as in `SparseVI`.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+    >>> model = decoct.models.GaussianMean(np.eye(2))
+    >>> method = decoct.constructions.L1Path(searches=3)
+    >>> decoct.build(model, rows, size=10, method=method).size <= 10
+    True
     """
 
     update: WeightUpdate | None = field(default_factory=Quadratic)

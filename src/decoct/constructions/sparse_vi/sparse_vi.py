@@ -104,6 +104,15 @@ class SparseVI(ManifoldConstruction):
     exact
         Covariances in closed form where the model has them: `GaussianMean` (Eq. 20-21) and
         `LinearRegression` with known noise (Eq. 23-24).
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+    >>> model = decoct.models.GaussianMean(np.eye(2))
+    >>> method = decoct.constructions.SparseVI()
+    >>> decoct.build(model, rows, size=10, method=method).size <= 10
+    True
     """
 
     update: WeightUpdate = field(default_factory=Quadratic)

@@ -65,6 +65,16 @@ class Gibbs:
     ------
     RequestError
         A count is too small.
+
+    Examples
+    --------
+    >>> import jax, numpy as np
+    >>> from decoct.mixture import Gibbs, VonMisesFisherMixture
+    >>> from decoct.samplers import WeightedDensity
+    >>> model = VonMisesFisherMixture(n_components=2, dim=3)
+    >>> density = WeightedDensity.of(model, model.encode({"x": np.eye(3)}), np.ones(3))
+    >>> Gibbs(warmup=5, steps=50).sample(jax.random.key(0), density, draws=10).z.shape
+    (1, 10, 8)
     """
 
     warmup: int = 50_000

@@ -50,6 +50,15 @@ class EMResult:
         EM steps of the best start.
     converged
         False where max_iterations ended the best start.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from decoct.mixture import sample_vmf, vmf_em
+    >>> x = sample_vmf(np.random.default_rng(0), np.repeat(np.eye(3)[:2], 50, axis=0), 50.0)
+    >>> found = vmf_em(x, n_components=2, concentration=50.0)
+    >>> found.modes.shape, found.converged
+    ((2, 3), True)
     """
 
     modes: Float[np.ndarray, "K D"]
@@ -98,6 +107,15 @@ def vmf_em(
         Rows or weights cannot be used, or fewer rows than clusters have a positive weight.
     ModelError
         τ is not positive and finite, or K or the number of restarts is below 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from decoct.mixture import sample_vmf, vmf_em
+    >>> x = sample_vmf(np.random.default_rng(0), np.repeat(np.eye(3)[:2], 50, axis=0), 50.0)
+    >>> found = vmf_em(x, n_components=2, concentration=50.0)
+    >>> found.modes.shape, found.converged
+    ((2, 3), True)
     """
     x, w = _checked_rows(x, weights)
     tau = checked_concentration(concentration)
@@ -155,6 +173,15 @@ def independent_conditionals(
         Rows or weights cannot be used, or the responsibilities do not fit the rows.
     ModelError
         τ is not positive and finite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from decoct.mixture import independent_conditionals
+    >>> rng = np.random.default_rng(0)
+    >>> modes, weights = independent_conditionals(rng, np.eye(3), np.eye(3), 5.0, n=10)
+    >>> modes.shape, weights.shape
+    ((10, 3, 3), (10, 3))
     """
     x, w = _checked_rows(x, weights)
     tau = checked_concentration(concentration)
@@ -194,6 +221,13 @@ class Conditionals:
     ----------
     restarts
         Starts of EM.
+
+    Examples
+    --------
+    >>> import decoct, decoct.mixture
+    >>> weighting = decoct.mixture.Conditionals(restarts=2)
+    >>> isinstance(weighting, decoct.weighting.Weighting)
+    True
     """
 
     restarts: int = 10

@@ -183,6 +183,13 @@ def vmf_draws(
         Unit vectors, not checked.
     concentrations : (K,)
         τ_k ≥ 0, not checked; 0 is the uniform distribution.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp
+    >>> from decoct.mixture import vmf_draws
+    >>> vmf_draws(jax.random.key(0), jnp.eye(3), jnp.array([1.0, 10.0, 100.0])).shape
+    (3, 3)
     """
     gap_key, tangent_key = jax.random.split(key)
     means = mean_directions

@@ -54,6 +54,14 @@ class FormulaModel(AbstractConjugate):
     ------
     ModelError
         The base adds an intercept: the formula says whether there is one.
+
+    Examples
+    --------
+    >>> import decoct
+    >>> table = {"y": [1.0, 2.0, 4.0, 3.0], "x": [0.0, 1.0, 3.0, 2.0]}
+    >>> model = decoct.models.from_formula("y ~ x", table, "gaussian", noise_scale=1.0)
+    >>> model.response, model.design.names
+    ('y', ('Intercept', 'x'))
     """
 
     design: Design = eqx.field(static=True)
