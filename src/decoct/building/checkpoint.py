@@ -23,8 +23,8 @@ FORMAT = 3
 def reserve(path: str | os.PathLike[str]) -> Iterator[None]:
     """Keep a checkpoint for this process alone while the block runs.
 
-    Two builds that write one checkpoint would go on from each other's states. What a build left
-    that was killed while it wrote is removed.
+    Two builds would otherwise resume from each other's states. Temporary files of a killed build
+    are removed.
 
     Raises
     ------
@@ -80,12 +80,12 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     except Exception as error:
         raise RequestError(
             f"{path} is not a readable checkpoint ({type(error).__name__}); remove it to start "
-            "afresh."
+            "again."
         ) from error
     if version != FORMAT:
         raise RequestError(
             f"The checkpoint {path} has format {version}, this decoct writes {FORMAT}; finish it "
-            "with the version that wrote it, or remove it to start afresh."
+            "with the version that wrote it, or remove it to start again."
         )
     return restored
 

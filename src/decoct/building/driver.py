@@ -1,7 +1,6 @@
-"""The one driver: it owns the loop of every construction.
+"""The driver: it runs the loop of every construction.
 
-Rounds, budget, progress, checkpoint and resume, statuses and the report are here, so a
-construction gets them for free.
+Rounds, budget, progress, checkpoints, statuses and the report are here, for all constructions.
 """
 
 from __future__ import annotations
@@ -79,21 +78,21 @@ def build(
         Show progress on standard error; None shows it on a terminal.
     checkpoint
         A file that is written before the first round and after every round, and removed at the
-        end. If it exists, the build goes on from it; it must then be of the same request, model and
-        table. While the build runs, no other may use it. What is kept are finished rounds: a
-        construction that is done in one (all but `IteratedHilbert`, `SparseVI` and `L1Path`)
-        begins again. Its fingerprint takes one more pass over the table. Without a
-        checkpoint, a build that is interrupted leaves nothing.
+        end. If it exists, the build resumes from it; request, model and table must be the same.
+        While the build runs, no other may use it. It stores finished rounds: a construction of one
+        round (all but `IteratedHilbert`, `SparseVI` and `L1Path`) starts again. The fingerprint
+        of the table takes one more pass. Without a checkpoint, an interrupted build leaves
+        nothing.
 
     Returns
     -------
     Coreset
-        ``.report.status`` says whether what was asked was reached.
+        ``.report.status`` says whether the request was met.
 
     Warns
     -----
     ShortBuildWarning
-        What was asked was not reached: the sentence of the status.
+        The request was not met; the message is that of the status.
 
     Raises
     ------
@@ -127,12 +126,22 @@ def path(
 ) -> list[Coreset]:
     """Return one coreset per size from a single run of the construction.
 
-    A curve of KL against size costs one build. Parameters are those of `build`.
+    A curve of KL against size costs one build.
 
     Parameters
     ----------
+    model, rows, method, sampler, seed, progress
+        As for `build`.
     sizes
         Sizes wanted, in any order; the answer is in ascending order of size, repeats removed.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+    >>> model = decoct.models.GaussianMean(np.eye(2))
+    >>> [one.size <= 10 for one in decoct.path(model, rows, [5, 10])]
+    [True, True]
     """
     wanted = tuple(sorted({checked_whole("sizes", one, 0) for one in sizes}))
     if not wanted:
@@ -152,7 +161,7 @@ def resume(
     sampler: Sampler | None = None,
     progress: bool | None = None,
 ) -> Coreset:
-    """Go on with a build from its checkpoint; the coreset is the one it would have been.
+    """Resume a build from its checkpoint; the result is that of an uninterrupted build.
 
     Parameters
     ----------
@@ -160,11 +169,24 @@ def resume(
         The file that ``build(..., checkpoint=...)`` left.
     model, rows, method, sampler
         As given to `build`; size, kl and seed are in the checkpoint.
+    progress
+        Show progress on standard error; None shows it on a terminal.
 
     Raises
     ------
     RequestError
         The checkpoint is missing, damaged, or of another model, method or table.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+    >>> model = decoct.models.GaussianMean(np.eye(2))
+    >>> try:
+    ...     decoct.resume("interrupted.npz", model, rows)
+    ... except decoct.RequestError as error:
+    ...     print(error)
+    There is no checkpoint interrupted.npz.
     """
     from decoct.building.checkpoint import read_build
 
@@ -297,7 +319,7 @@ def _only(coresets: list[Coreset]) -> Coreset:
 def _label(
     problem: Problem, method: Construction, most: float | None, rounds: list[dict[str, Any]]
 ) -> str:
-    """Return what the bar says: which round, and how long all will take at most."""
+    """Return the label of the progress bar: the round, and the most time that all will take."""
     label, steps = f"round {len(rounds) + 1}", getattr(method, "steps", None)
     if steps is not None:
         label += f" of {max(len(rounds) + 1, steps(problem))}"

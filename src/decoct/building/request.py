@@ -1,4 +1,4 @@
-"""What a build is asked for, checked."""
+"""The request of a build, checked."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LARGEST_KL_SIZE = 1000
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked for; see `build` for the parameters."""
+    """The request; see `build` for the parameters."""
 
     size: int | None
     kl: float | None
@@ -39,7 +39,7 @@ class Request:
 
     @classmethod
     def checked(cls, *, size, kl, method, sampler, seed) -> Request:
-        """Refuse a request that cannot be meant."""
+        """Refuse a contradictory request."""
         method = IteratedHilbert() if method is None else method
         if size is not None and kl is not None:
             raise RequestError("Give either size= (rows to keep) or kl= (nats to reach), not both.")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from decoct.data import Rows
 
 DATA = (".parquet", ".pq", ".csv", ".csv.gz")
-"""Names that a folder given as TABLE is searched for."""
+"""File names searched for in a folder given as TABLE."""
 
 
 def _whole(type_: Any, tokens: Sequence[Any]) -> int:

@@ -27,7 +27,7 @@ def predict(
         list[str],
         Parameter(
             help="The new rows: a file, several files, a folder, a quoted pattern, or a URL such "
-            "as s3://bucket/folder. Their response is not looked at and need not be there."
+            "as s3://bucket/folder. Their response is not read and need not be there."
         ),
     ],
     /,

@@ -25,9 +25,10 @@ def report(
 ) -> int:
     """Write one self-contained HTML page about a coreset: verdict, figures, pictures, provenance.
 
-    With the table it is certified, in one pass, and drawn among all rows. Without --posterior the
-    coreset is sampled first. Needs decoct[plots]. A file does not hold models of your own functions
-    (decoct.Model, NumPyro, PyMC, Bambi): for these, Python's decoct.write_report writes the page.
+    With the table, the coreset is certified in one pass and plotted among all rows. Without
+    --posterior the coreset is sampled first. Needs decoct[plots]. A file cannot store models of
+    your own functions (decoct.Model, NumPyro, PyMC, Bambi): for these, use decoct.write_report in
+    Python.
 
     For example:
 
@@ -73,7 +74,7 @@ def report(
 
 
 def _commands(coreset: Coreset, file: Path, table: list[str] | None) -> str | None:
-    """Return the command lines of a default build; None for others, which the page words."""
+    """Return the command lines of a default build; None for others, which the page describes."""
     import shlex
 
     from decoct.constructions import IteratedHilbert

@@ -95,7 +95,7 @@ def load_flights(rows: int | None = None, seed: int = 0) -> pd.DataFrame:
 
 
 def to_readable(name: str) -> str:
-    """Return the name of a coefficient as a person would write it."""
+    """Return a readable name of a coefficient."""
     for kind in ("origin", "carrier"):
         name = name.replace(f"C({kind})[T.", f"{kind} ").removesuffix("]")
     return LABELS.get(name, name)

@@ -1,4 +1,4 @@
-"""The certificate that an evaluation begins with: of the same coreset and the same draws."""
+"""The certificate that an evaluation needs, of the same coreset and the same draws."""
 
 from __future__ import annotations
 

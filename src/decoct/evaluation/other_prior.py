@@ -101,8 +101,8 @@ def _alternative(coreset: Coreset, name: str, prior: Any) -> AbstractModel:
 def _difference(coreset: Coreset, model: AbstractModel) -> str | None:
     """Return in what else than its prior a model differs from the coreset's, or None.
 
-    Values on the natural scale tell supports apart: another transform, and the same unconstrained
-    parameter is another quantity.
+    Values on the natural scale reveal other supports, where the same unconstrained parameter is
+    another quantity.
     """
     known = coreset.model
     if type(model) is not type(known):

@@ -1,4 +1,4 @@
-"""What every picture shares: matplotlib on demand, no global state, colours that differ for all."""
+"""Style of all pictures: matplotlib on demand, no global state, distinguishable colours."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Progress on anything that takes more than a second.
 
-Work announces itself (`begin`) and counts what is done (`advance`) without being handed a bar: both
-speak to the bar that is open (`ProgressBar`), if there is one.
+Code starts a task (`begin`) and counts what is done (`advance`) without a reference to a bar: both
+update the open bar (`ProgressBar`), if there is one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _open_bar: ContextVar[ProgressBar | None] = ContextVar("decoct_progress", defaul
 
 
 def begin(label: str, total: float, unit: str = "rows") -> None:
-    """Start a new task of ``total`` units; rows may go by several times."""
+    """Start a new task of ``total`` units; each pass counts its rows again."""
     bar = _open_bar.get()
     if bar is not None:
         bar.begin(label, total, unit)
@@ -36,7 +36,7 @@ def advance(units: float, unit: str = "rows") -> None:
 
 
 def count_rows_of(table: Any) -> Callable[[int], None]:
-    """Return what counts the rows of a table as they go by.
+    """Return a function that counts rows of a table.
 
     Those of other tables than the task's, such as a subsample, do not count.
     """
@@ -47,10 +47,9 @@ def count_rows_of(table: Any) -> Callable[[int], None]:
 class ProgressBar:
     """A bar on standard error that appears once the work has lasted a second.
 
-    It shows what is done, in which pass over the data from the second on, how much of it, units per
-    second, the time so far and the time the pass will still take. Between passes, when no rows go
-    by, the bar swings instead of standing still. Shown or not, it sees to it that a Ctrl-C ends the
-    work (`decoct.runtime.interrupts`).
+    It shows the task, the pass from the second on, the share done, units per second, the time so
+    far and the rest of the pass. Between passes it is indeterminate. Shown or not, it makes sure
+    that a Ctrl-C ends the work (`decoct.runtime.interrupts`).
 
     Parameters
     ----------
@@ -101,7 +100,7 @@ class ProgressBar:
             self._progress.update(self._task, completed=self._done)
 
     def _renew(self) -> None:
-        """Show a bar from here on: one that swings if nothing has gone by yet."""
+        """Replace the bar: an indeterminate one if nothing has been counted yet."""
         if not self.show or time.monotonic() - self._started <= PATIENCE:
             return
         if self._progress is None:

@@ -1,4 +1,4 @@
-"""What a progress bar looks like; loaded when one is shown."""
+"""The columns of a progress bar; loaded when one is shown."""
 
 from __future__ import annotations
 

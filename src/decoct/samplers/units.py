@@ -1,4 +1,4 @@
-"""Units in which a posterior is near N(0, I): where NUTS needs few leapfrog steps.
+"""Units in which a posterior is near N(0, I), so that NUTS needs few leapfrog steps.
 
 x = c + L v with LLᵀ the inverse of a precision. Where the posterior has a mode that fits, that is
 the precision there. A multilevel posterior has none: the precision is then the mean of −∇²log π
@@ -30,7 +30,7 @@ SCALE_EVALUATIONS, SCALE_DECREMENT = 20, 0.1
 """Most evaluations of the search for scales, and where it ends: twice the nats to the maximum."""
 
 POINTS, WIDE = 16, 1.5
-"""Draws at which a precision is averaged, and sd of draws in its units that counts as wide."""
+"""Draws at which a precision is averaged, and the sd of draws in its units that counts as wide."""
 
 ROUNDED = 0.05
 """Degrees so near to 0 or 1 are rounded."""
@@ -45,9 +45,9 @@ class Units(eqx.Module):
     Attributes
     ----------
     centring, degree
-        What x is, and how far it holds effects; None where x is θ.
+        The map from x to θ and the degree of centring; None where x is θ.
     site
-        The site, where the density is without it.
+        The site, where it is evaluated apart from the density.
     """
 
     density: WeightedDensity
@@ -97,7 +97,7 @@ class Units(eqx.Module):
 
 @float64
 def start_of(density: WeightedDensity, centring: Centring) -> Float[np.ndarray, " D"]:
-    """Return θ with φ at the centre of the site, and the scales that are likeliest for it.
+    """Return θ with φ at the centre of the site, and the most probable scales given it.
 
     Where φ is no entries of x, the start that the density has.
     """

@@ -15,8 +15,8 @@ MIXED_RHAT = 1.05
 """R-hat up to which chains are taken to have mixed."""
 
 NEGLIGIBLE = 1e-2
-"""Spread of log ratios, in nats, over which weights are as good as equal; k-hat has no scale and
-would judge the shape of their rounding."""
+"""Spread of log ratios, in nats, below which weights count as equal: k-hat, which has no scale,
+would be that of rounding errors."""
 
 FEWEST = 25
 """Ratios below which there is no tail of five to fit."""
