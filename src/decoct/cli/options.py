@@ -119,7 +119,7 @@ def require_folder(folder: Path, names: Sequence[str]) -> list[Path]:
     try:
         import matplotlib  # noqa: F401
     except ImportError:
-        raise UsageError("Pictures need matplotlib; install decoct[plots].") from None
+        raise UsageError("Pictures need matplotlib; pip install 'decoct[plots]'.") from None
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"--output {folder} is a file; give a folder.")
     files = [folder / name for name in names]

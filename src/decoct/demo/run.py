@@ -212,7 +212,7 @@ def _require_usable(output: Path, seed: int) -> None:
     try:
         figure()
     except RequestError:
-        raise RequestError("The demonstration draws pictures; install decoct[demo].") from None
+        raise RequestError("The demonstration has pictures; pip install 'decoct[demo]'.") from None
     try:
         output.mkdir(parents=True, exist_ok=True)
     except FileExistsError:

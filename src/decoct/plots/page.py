@@ -208,7 +208,7 @@ def _load_template() -> Any:
     try:
         from jinja2 import Environment, StrictUndefined
     except ImportError:
-        raise RequestError("The report page needs jinja2; install decoct[plots].") from None
+        raise RequestError("The report page needs jinja2; pip install 'decoct[plots]'.") from None
     text = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
     options = {"autoescape": True, "trim_blocks": True, "undefined": StrictUndefined}
     return Environment(**options).from_string(text)
