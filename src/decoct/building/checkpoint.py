@@ -112,7 +112,7 @@ def read_build(path: str | os.PathLike[str], asked: dict[str, Any] | None = None
             same, how = found == value, f"its {name} is {found!r}, this one's is {value!r}"
         if not same:
             raise RequestError(
-                f"The checkpoint {path} is of another build: {how}; remove it to start afresh."
+                f"The checkpoint {path} is of another build: {how}; remove it to start again."
             )
     return saved
 
