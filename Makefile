@@ -10,7 +10,7 @@ DOCUMENTED := demo,numpyro,sklearn,dask
 
 # two installations at once would spoil .venv
 .NOTPARALLEL:
-.PHONY: demo test test-all lint format types docs benchmark release-check clean
+.PHONY: demo test test-all test-oldest test-newest lint format types docs benchmark release-check clean
 
 $(VENV)/.created:
 	$(PYTHON) -m venv $(VENV)
@@ -51,10 +51,31 @@ test: $(VENV)/.installed-dev
 test-all: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest $(BY_FILE) --durations=15
 
+# the oldest versions that pyproject.toml allows, and the newest there are: without constraints.txt
+PYTHON311 ?= python3.11
+PYTHON313 ?= python3.13
+OLDEST := .venv-oldest
+NEWEST := .venv-newest
+$(OLDEST)/.installed-dev: ENDS = $(PYTHON311) lowest-direct
+$(NEWEST)/.installed-dev: ENDS = $(PYTHON313) highest
+$(OLDEST)/.installed-dev $(NEWEST)/.installed-dev: pyproject.toml requirements-dev.txt
+	$(firstword $(ENDS)) -m venv --clear $(@D)
+	$(@D)/bin/python -m pip install --quiet uv
+	$(@D)/bin/uv pip install --quiet --python $(@D)/bin/python --compile-bytecode \
+	  --resolution $(lastword $(ENDS)) --editable ".[demo]" --requirement requirements-dev.txt
+	touch $@
+
+test-oldest: $(OLDEST)/.installed-dev
+	$(OLDEST)/bin/python -m pytest $(BY_FILE) -m "not slow"
+
+test-newest: $(NEWEST)/.installed-dev
+	$(NEWEST)/bin/python -m pytest $(BY_FILE) -m "not slow"
+
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache --no-logo
+	$(BIN)/codespell README.md CHANGELOG.md CONTRIBUTING.md docs src
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .
@@ -74,4 +95,4 @@ release-check:
 	PYTHON=$(PYTHON) .ci/release
 
 clean:
-	rm -rf $(VENV) build dist decoct-demo docs/_build docs/jupyter_execute
+	rm -rf $(VENV) $(OLDEST) $(NEWEST) build dist decoct-demo docs/_build docs/jupyter_execute

@@ -1,4 +1,4 @@
-"""The coreset: a small value. It holds M rows and their weights, never the full data."""
+"""The coreset: M rows and their weights, never the full data."""
 
 from __future__ import annotations
 
@@ -51,6 +51,15 @@ class Coreset:
         Method, seed, status, cost.
     site
         The quadratic that stands for all other rows; None where the rows stand alone.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+    >>> model = decoct.models.GaussianMean(np.eye(2))
+    >>> coreset = decoct.build(model, rows, size=20)
+    >>> coreset.n_rows, coreset.size == len(coreset.weights), bool((coreset.weights > 0).all())
+    (500, True, True)
     """
 
     indices: Int[np.ndarray, " M"]
@@ -95,8 +104,8 @@ class Coreset:
         Parameters
         ----------
         z : (d,)
-            Flat unconstrained parameters. JAX tracers are welcome, so this can be handed to any
-            JAX sampler; in float32 mode trace it under ``jax.enable_x64(True)``.
+            Flat unconstrained parameters; JAX tracers too, so that any JAX sampler can use this. In
+            float32 mode trace it under ``jax.enable_x64(True)``.
         """
         return self.density.log_density(jnp.asarray(z))
 
@@ -165,7 +174,7 @@ class Coreset:
         use_compilation_cache()
         sampler = NUTS(warmup=warmup) if sampler is None else sampler
         drawn = self._drawn(jax.random.key(seed), sampler, draws, chains, progress)
-        _tell_of_trouble(drawn)
+        _warn_of_problems(drawn)
         return to_datatree(self.model, self.density.space, self.rows, drawn)
 
     def _drawn(self, key: Any, sampler: Any, draws: int, chains: int, progress: Any) -> Draws:
@@ -198,7 +207,7 @@ class Coreset:
 
         See Also
         --------
-        decoct.loo : Leave-one-out of all rows of a table of any size, which holds none of this.
+        decoct.loo : Leave-one-out of all rows of a table of any size, in bounded memory.
         """
         from decoct.samplers.pointwise import log_likelihood
 
@@ -220,7 +229,7 @@ class Coreset:
         ----------
         rows
             New rows: anything `decoct.rows` takes, with the columns that the model predicts from.
-            The response need not be among them, and is not looked at.
+            The response need not be among them, and is not read.
         draws
             What ``sample()`` or ``check.correct()`` returned, or an array of flat unconstrained
             ones (n, d) or (chains, n, d). Every row is evaluated at all of them.
@@ -305,7 +314,7 @@ class Coreset:
         write_coreset(path, self.indices, self.weights, self.rows, self.description())
 
     def description(self) -> dict[str, Any]:
-        """Return what a file says of the coreset beside its rows; JSON-ready."""
+        """Return all that a file stores besides the rows; JSON-ready."""
         model = self.model.to_dict()
         description = {
             "n_rows": self.n_rows,
@@ -416,7 +425,7 @@ class Coreset:
         )
 
 
-def _tell_of_trouble(draws: Draws) -> None:
+def _warn_of_problems(draws: Draws) -> None:
     diverged = int(np.sum(draws.info.get("diverging", 0)))
     if diverged:
         warnings.warn(

@@ -4,11 +4,28 @@ from typing import Self
 
 
 class DecoctError(ValueError):
-    """Base of every error that the user's input can cause; the command line exits with code 2."""
+    """Base of every error that the user's input can cause; the command line exits with code 2.
+
+    Examples
+    --------
+    >>> import decoct
+    >>> try:
+    ...     decoct.rows(3)
+    ... except decoct.DecoctError as error:
+    ...     print(type(error).__name__)
+    RowsError
+    """
 
 
 class ShortBuildWarning(UserWarning):
-    """A build ended without what was asked for; ``coreset.report.status`` says how."""
+    """A build ended without what was asked for; ``coreset.report.status`` says how.
+
+    Examples
+    --------
+    >>> import decoct, warnings
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error", decoct.ShortBuildWarning)  # short builds raise
+    """
 
 
 class RowsError(DecoctError):
@@ -20,7 +37,7 @@ class ModelError(DecoctError):
 
 
 class RowError(DecoctError):
-    """Something is wrong with one row; `str` puts the sentence together from the attributes.
+    """One row cannot be used; `str` composes the message from the attributes.
 
     Attributes
     ----------
@@ -43,7 +60,7 @@ class RowError(DecoctError):
 
     @property
     def place(self) -> str:
-        """The row as a sentence names it: "row 14 (row 4 of b.parquet)"."""
+        """The row by name: "row 14 (row 4 of b.parquet)"."""
         inside = "" if self.file is None else f" (row {self.row_in_file} of {self.file})"
         return f"row {self.row}{inside}"
 
@@ -54,11 +71,11 @@ class BadValueError(RowError, RowsError):
     Parameters
     ----------
     problem
-        The sentence up to the row, without the column: "has NaN".
+        The message up to the row, without the column: "has NaN".
     row
         The number of the row in the table.
     remedy
-        The rest of the sentence: "; drop such rows."
+        The rest of the message: "; drop such rows."
     column
         The column that has the value; None if ``problem`` begins with something else.
     """
@@ -101,7 +118,7 @@ class SamplerError(ModelError):
 
 
 class RequestError(DecoctError):
-    """An option cannot be honoured: size, kl, a path that cannot be written."""
+    """An option cannot be used: size, kl, a path that cannot be written."""
 
 
 class CoresetFileError(DecoctError):

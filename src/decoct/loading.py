@@ -1,4 +1,4 @@
-"""From a file back to a coreset: which model a description means."""
+"""Loading: a file to a coreset, and a description to a model."""
 
 from __future__ import annotations
 
@@ -37,14 +37,27 @@ def load(path: str | os.PathLike[str], model: AbstractModel | None = None) -> Co
         The file.
     model
         Needed when the coreset was built for a `decoct.Model` of your own functions, which a
-        file cannot hold. That its likelihood is the same is seen from its values on the kept
-        rows; the prior may be another one on the same support.
+        file cannot hold. Its likelihood must have the same values on the kept rows; the prior may
+        be another one on the same support.
 
     Raises
     ------
     CoresetFileError
         The file is missing, damaged, not a coreset, from a newer format, or needs ``model``; or
         ``model`` has another likelihood.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+    >>> model = decoct.models.GaussianMean(np.eye(2))
+    >>> import tempfile
+    >>> coreset = decoct.build(model, rows, size=5)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     coreset.save(f"{folder}/c.parquet")
+    ...     again = decoct.load(f"{folder}/c.parquet")
+    >>> bool((again.weights == coreset.weights).all())
+    True
     """
     if not isinstance(path, (str, os.PathLike)):
         raise RequestError(f"path must be a path, not {path!r}.")

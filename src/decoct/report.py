@@ -1,4 +1,4 @@
-"""What a build cost and how it ended: the provenance of a coreset."""
+"""The report of a build: cost, outcome and provenance of a coreset."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from decoct.status import Status
 def described(config: Any) -> Any:
     """Return a configuration as its name and hyper-parameters, JSON-ready.
 
-    An array stands as its shape and a digest: a report is no place for data.
+    Of an array, shape and digest: a report has no data.
     """
     if config is None or isinstance(config, (bool, int, float, str)):
         return config
@@ -29,7 +29,7 @@ def described(config: Any) -> Any:
 
 @dataclass(frozen=True)
 class Report:
-    """How a coreset came about.
+    """Provenance and cost of a coreset.
 
     Attributes
     ----------
@@ -40,7 +40,7 @@ class Report:
     status
         How the build ended.
     size_asked, kl_asked
-        What was asked for.
+        The request.
     rounds
         One dict per step of the construction, in order.
     passes
@@ -52,11 +52,10 @@ class Report:
     predicted_kl
         KL(π_w‖π) in nats as predicted at held-out draws, or None; `decoct.check` certifies.
     traffic
-        What travelled to and from a cluster (`decoct.data.dask_cluster.Traffic`), or None for rows
-        that are read here.
+        Traffic to and from a cluster (`decoct.data.dask_cluster.Traffic`); None for rows read
+        in this process.
     sampler
-        Name and options of the sampler the build was given, or None where no build made it, or none
-        was needed.
+        Name and options of the build's sampler; None without a build or a sampler.
     """
 
     method: dict[str, Any]
@@ -74,7 +73,7 @@ class Report:
 
     @property
     def no_site(self) -> str | None:
-        """Why the build used weighted rows alone, though a site was allowed; None where not so."""
+        """Why a build that allowed a site used weighted rows alone; None with a site."""
         return self.rounds[-1].get("no_site") if self.rounds else None
 
     def to_dict(self) -> dict[str, Any]:

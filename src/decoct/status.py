@@ -1,15 +1,22 @@
-"""How a build ended. Each member is the sentence the user reads."""
+"""Outcomes of a build. The value of each member is its message."""
 
 from __future__ import annotations
 
 import enum
 
-FAR = 0.5
-"""Predicted KL in nats from which on a coreset of the size asked for does not do."""
+LARGE_KL = 0.5
+"""Predicted KL in nats from which a coreset of the requested size is not enough."""
 
 
 class Status(enum.Enum):
-    """Outcome of a build; `ok` says whether it did what was asked."""
+    """Outcome of a build; `ok` says whether the request was met.
+
+    Examples
+    --------
+    >>> import decoct
+    >>> decoct.Status.DONE.ok, decoct.Status.DRIFTED.ok
+    (True, False)
+    """
 
     RUNNING = "Still running."
     DONE = "The coreset has the size asked for, or fewer rows that already fit."
@@ -46,6 +53,6 @@ class Status(enum.Enum):
         return self in (Status.DONE, Status.REACHED)
 
     def judged(self, predicted_kl: float | None) -> Status:
-        """Return `SHORT_ROWS` in place of `DONE` for a coreset predicted to be `FAR` off."""
-        far = predicted_kl is not None and not predicted_kl < FAR
-        return Status.SHORT_ROWS if self is Status.DONE and far else self
+        """Return `SHORT_ROWS` in place of `DONE` where the predicted KL is at least `LARGE_KL`."""
+        is_large = predicted_kl is not None and not predicted_kl < LARGE_KL
+        return Status.SHORT_ROWS if self is Status.DONE and is_large else self

@@ -1,4 +1,4 @@
-"""The code blocks of the pages on samplers, predictions, LOO, multilevel models and bridges, run.
+"""The code blocks of the guides, run.
 
 Only, on the bridges' pages, builds take fewer draws than for a reader, and so do samplers.
 """
@@ -117,6 +117,16 @@ def test_hierarchical(monkeypatch, tmp_path):
     assert names["coreset"].size <= 10
     assert names["check"].ok
     assert names["check"].kl < 0.02
+
+
+def test_streams(monkeypatch, tmp_path):
+    """Rows in random order: the stream, and parts that are merged, predict a small KL."""
+    names, blocks = run("streams.md", monkeypatch, tmp_path)
+    assert blocks == 2
+    assert names["stream"].coreset.n_rows == 20_000
+    assert names["coreset"].report.status.ok
+    assert names["whole"].size <= 10
+    assert decoct.check(names["whole"], names["rows"]).ok
 
 
 def test_samplers(monkeypatch, tmp_path):

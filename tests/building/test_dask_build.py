@@ -350,7 +350,7 @@ def test_ctrl_c_leaves_a_checkpoint_to_go_on_from(client, files, undisturbed, tm
     assert (process.returncode, out) == (130, "")
     done = rounds_done(tmp_path / "saved")
     after = "1 round" if len(done) == 1 else f"{len(done)} rounds"
-    assert f"decoct: interrupted after {after}; the same command goes on" in err
+    assert f"decoct: interrupted after {after}; the same command resumes" in err
     until = time.monotonic() + 120
     while client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)):
         assert time.monotonic() < until  # nothing of the interrupted build is left there
@@ -616,7 +616,7 @@ def test_a_build_goes_on_elsewhere_after_its_scheduler_died(
         patch.setattr("decoct.data.dask_cluster.PATIENCE", 5)
         patch.setattr("decoct.building.checkpoint.write_checkpoint", write_and_kill)
         assert main(words_for(files, folder, address)) == 2
-    assert "decoct: The Dask scheduler has gone in the middle" in capsys.readouterr().err
+    assert "decoct: The Dask scheduler stopped during the work" in capsys.readouterr().err
     done = rounds_done(folder / "saved")
     words = words_for(files, folder, client.scheduler.address)
     assert_resumed(folder, words, done, undisturbed)
@@ -636,5 +636,5 @@ def test_a_scheduler_that_dies_is_one_sentence(lonely_scheduler, capsys, monkeyp
     monkeypatch.setattr("decoct.data.dask_cluster.Cluster.start", start_and_kill)
     words = [str(tmp_path / "t.parquet"), "--formula", "y ~ x", "--size", "1", "--dask", address]
     assert main(["build", *words, "-o", str(tmp_path / "c")]) == 2
-    assert capsys.readouterr().err.startswith("decoct: The Dask scheduler has gone")
+    assert capsys.readouterr().err.startswith("decoct: The Dask scheduler stopped")
     assert not (tmp_path / "c").exists()

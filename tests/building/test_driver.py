@@ -294,6 +294,26 @@ def test_the_users_jax_flag_is_left_alone(rows):
     assert np.asarray(coreset.log_density(np.zeros(3))).dtype == np.float64
 
 
+def test_a_build_compiles_few_programs_and_the_next_one_none():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(3001, 7))  # no other test has such a table
+    table = {"x": x, "y": (rng.random(3001) < 1.0 / (1.0 + np.exp(-x[:, 0]))).astype(int)}
+    compiled = []
+
+    def note(event, *_, **__):
+        compiled.append(event == "/jax/core/compile/backend_compile_duration")
+
+    jax.monitoring.register_event_duration_secs_listener(note)
+    try:
+        decoct.build(MODEL, table, size=10)
+        first = sum(compiled)
+        decoct.build(MODEL, table, size=10, seed=1)
+    finally:
+        jax.monitoring.unregister_event_duration_listener(note)
+    assert 15 <= first <= 40  # 33 in a process of its own
+    assert sum(compiled) == first
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [

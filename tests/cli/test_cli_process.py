@@ -85,7 +85,7 @@ def test_ctrl_c_leaves_a_checkpoint_that_the_same_command_goes_on_from(tmp_path,
     done = rounds_done(saved)
     assert err == (
         f"decoct: interrupted after {len(done)} round{'s' if len(done) > 1 else ''}; the same "
-        f"command goes on from the checkpoint {saved}.\n"
+        f"command resumes from the checkpoint {saved}.\n"
     )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["saved", "table.parquet"]
 
@@ -112,7 +112,7 @@ def test_ctrl_c_in_the_only_round_of_a_method_says_that_it_begins_again(tmp_path
     saved = tmp_path / "saved"
     words = {"formula": "y ~ a", "output": tmp_path / "c.parquet", "size": 5, "method": "uniform"}
     for checkpoint, told in (
-        (saved, f"interrupted in the first round, which the same command begins again ({saved})."),
+        (saved, f"interrupted in the first round, which the same command starts again ({saved})."),
         (None, "interrupted; nothing was written."),
     ):
         with pytest.raises(KeyboardInterrupt) as stop:

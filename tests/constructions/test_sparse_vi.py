@@ -477,7 +477,7 @@ def test_trial_steps_begin_to_look_at_the_nearest_weights(logistic_rows):  # noq
         jax.random.key(1), selection._replace(weights=np.linspace(20.0, 200.0, 9))
     )
     goal = np.r_[np.full(8, 1e-3), 1000.0]
-    weight_updates._leap(jax.random.key(2), manifold, view, goal, 1.0)
+    weight_updates._try_lengths(jax.random.key(2), manifold, view, goal, 1.0)
     assert len(starts) > 2
     for start in starts[2:]:
         np.testing.assert_array_equal(start, view.origin.centre)

@@ -146,4 +146,4 @@ def test_what_is_held_does_not_grow_with_the_rows():
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert abs(peaks[1] - peaks[0]) < 20_000
-    assert peaks[1] < home.held_bytes(2000)
+    assert peaks[1] < home.sampling_bytes(2000)

@@ -410,7 +410,7 @@ def test_workers_that_die_again_and_again_are_a_sentence(client):
 
     client.run_on_scheduler(allow, 0)
     try:
-        with pytest.raises(RowsError, match="Workers died again and again"):
+        with pytest.raises(RowsError, match="Workers died repeatedly"):
             column(np.ones(4), 4).map_reduce(deadly, Associative())
     finally:
         client.run_on_scheduler(allow, 3)
@@ -420,7 +420,7 @@ def test_workers_that_die_again_and_again_are_a_sentence(client):
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ({"x": da.ones(3), "y": np.ones(3)}, "'y' is of type ndarray beside Dask arrays"),
+        ({"x": da.ones(3), "y": np.ones(3)}, "'y' is of type ndarray among Dask arrays"),
         ({"x": da.ones(3), "y": da.ones(4)}, "differ in length"),
         ({"x": da.ones(0)}, "table is empty"),
         ({3: da.ones(3)}, "Column names are strings"),

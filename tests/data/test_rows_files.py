@@ -489,7 +489,7 @@ def changing(tmp_path):
 
 
 def test_csv_column_that_changes_its_type(changing):
-    message = r"Column 'rain' of .*t\.csv looked like int64 .* has '0\.5' in line 300002; fix"
+    message = r"Column 'rain' of .*t\.csv was read as int64 .* has '0\.5' in line 300002; fix"
     table = rows(changing)
     with pytest.raises(RowsError, match=message):
         list(table.chunks())

@@ -252,4 +252,4 @@ def test_many_parameters_and_few_draws():
     chosen = module._proposal(z, rng.normal(size=(2, 50, 60)), ())
     assert np.linalg.eigvalsh(chosen.cov)[0] > 0.1
     exact = decoct.stats.Gaussian(np.zeros(60), np.eye(60))
-    assert module._proposal(z, z + rng.normal(size=z.shape), (exact,)) is exact
+    assert module._proposal(z, rng.normal(size=z.shape), (exact,)) is exact

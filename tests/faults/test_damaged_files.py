@@ -175,7 +175,7 @@ def test_a_checkpoint_with_a_flipped_bit_is_refused(tmp_path):
             assert same(read_checkpoint(path), CONTENT)
         except RequestError as error:
             assert str(path) in str(error)  # noqa: PT017
-            assert "remove it to start afresh" in str(error)  # noqa: PT017
+            assert "remove it to start again" in str(error)  # noqa: PT017
             refused += 1
     assert refused > 200
 

@@ -126,7 +126,7 @@ def test_ctrl_c_in_a_terminal(table, whole, tmp_path, started):
     done = rounds_done(saved)
     rounds = "1 round" if len(done) == 1 else f"{len(done)} rounds"
     assert "".join(shown).endswith(
-        f"decoct: interrupted after {rounds}; the same command goes on from the checkpoint "
+        f"decoct: interrupted after {rounds}; the same command resumes from the checkpoint "
         f"{saved}.\n"
     )
     assert os.listdir(tmp_path) == ["saved"]
@@ -143,7 +143,7 @@ def test_sigterm_in_the_first_round(table, tmp_path, started):
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (143, "")
     assert err == (
-        f"decoct: terminated in the first round, which the same command begins again ({saved}).\n"
+        f"decoct: terminated in the first round, which the same command starts again ({saved}).\n"
     )
     assert os.listdir(tmp_path) == ["saved"]
     kept = read_checkpoint(saved)

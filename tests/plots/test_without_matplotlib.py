@@ -47,12 +47,12 @@ def run(program: str) -> str:
 
 
 def test_a_missing_matplotlib_is_told_when_drawing():
-    assert "install decoct[plots]" in run(HIDDEN)
+    assert "pip install 'decoct[plots]'" in run(HIDDEN)
 
 
 def test_a_missing_jinja2_is_told_before_any_work():
     pytest.importorskip("matplotlib")
-    assert run(WITHOUT_JINJA) == "The report page needs jinja2; install decoct[plots].\n"
+    assert run(WITHOUT_JINJA) == "The report page needs jinja2; pip install 'decoct[plots]'.\n"
 
 
 def test_nothing_is_imported_early_and_pyplot_never():

@@ -8,6 +8,7 @@ import pytest
 import decoct
 from decoct.models.parameters import ParameterSpace
 from decoct.samplers.centring import Centring
+from decoct.samplers.units import _pooling
 
 G = 5
 START = {"b": np.zeros(2), "s": np.zeros(()), "z": np.zeros(G)}
@@ -69,3 +70,17 @@ def test_there_and_back_and_the_volume(degree):
     np.testing.assert_allclose(x[3:][degree == 1.0], effects[degree == 1.0], rtol=1e-12)
     np.testing.assert_allclose(x[3:][degree == 0.0], z[3:][degree == 0.0], rtol=1e-12)
     np.testing.assert_allclose(volume, np.linalg.slogdet(np.asarray(slope))[1], rtol=1e-10)
+
+
+def test_nested_groups_are_centred_by_what_the_data_say_of_each_alone():
+    """Var(u | y) of 4 areas of 3 schools of 50 rows, by conditioning on all rows."""
+    school = np.repeat(np.arange(12), 50)
+    design = np.concatenate([np.eye(4)[school // 3], np.eye(12)[school]], axis=1)
+    scale = np.concatenate([np.full(4, 0.2), np.full(12, 1.0)])
+    of_rows = design @ np.diag(scale**2) @ design.T + np.eye(len(school))
+    explained = np.linalg.solve(of_rows, design * scale**2)
+    variance = scale**2 - np.einsum("nm,nm->m", design * scale**2, explained)
+    pooling = _pooling(design.T @ design, np.arange(16), scale[None])
+    np.testing.assert_allclose(pooling, 1.0 - variance / scale**2, rtol=1e-6)
+    assert pooling[0] < 0.2  # though 150 rows see the area, and 50 a school
+    assert pooling[-1] > 0.9

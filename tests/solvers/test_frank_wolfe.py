@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import nnls as scipy_nnls
 
@@ -204,6 +204,7 @@ def test_every_iterate_stays_on_the_polytope(n, S, seed, variant, kind):
 def test_the_free_step_lies_between_0_and_1(n, S, seed, kind):
     """Lemma 4.3: Eq. 4.9 needs no bounds where b is the sum of the rows."""
     vectors = rows_of(kind, n, S, seed)
+    assume(vectors.any(axis=1).all())
     target, (units, norms) = vectors.sum(axis=0), unit_rows(vectors)
     sigma = norms.sum()
     for w in iterates(FrankWolfe(), vectors, target, 30):

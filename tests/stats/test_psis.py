@@ -10,8 +10,8 @@ from arviz_stats.loo.helper_loo import _get_r_eff
 from scipy.special import logsumexp
 
 from decoct.runtime.precision import float64
-from decoct.stats.chains import fit_pareto, relative_efficiency, smoothed_log_weights
-from decoct.stats.psis import leave_one_out, log_ratios, tail_length
+from decoct.stats.chains import fit_pareto, smoothed_log_weights
+from decoct.stats.psis import leave_one_out, log_ratios, relative_efficiency, tail_length
 
 
 @pytest.mark.parametrize("n", [25, 100, 1000, 4000])

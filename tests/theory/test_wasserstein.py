@@ -119,5 +119,5 @@ def test_a_programme_that_was_not_solved_is_an_error(monkeypatch):
 
 def test_without_pot_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "ot.lp", None)
-    with pytest.raises(RequestError, match=r"pip install decoct\[ot\]"):
+    with pytest.raises(RequestError, match=r"pip install 'decoct\[ot\]'"):
         wasserstein(CLOUD, OTHER)

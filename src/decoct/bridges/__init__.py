@@ -1,5 +1,5 @@
-"""Models of other frameworks as decoct's, and coresets back as theirs.
+"""Conversion of models from other frameworks, and of coresets back to them.
 
-One module a framework, loaded when it is used; nothing below imports them, and none of them imports
-its framework before it is called. `base` is what they share.
+Each framework has one module, which imports the framework when it is called. `base` has what they
+share.
 """

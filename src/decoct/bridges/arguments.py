@@ -94,7 +94,7 @@ def split_rows(given: Mapping[str, Any], n_rows: int) -> tuple[dict[str, Any], d
 
 
 def described_constant(value: Any) -> Any:
-    """Return a constant for a file: itself if it is a number or text, else what tells it apart."""
+    """Return a constant for a file: itself if it is a number or text, else its fingerprint."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, np.generic):

@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from decoct.bridges.bambi_model import BambiModel
 
 BAMBI = Package("bambi", "bambi", oldest=(0, 17), below=(0, 22))
-"""The bridge reads the PyMC graph that Bambi writes, which each minor release may change."""
+"""Each minor release of Bambi may change the PyMC graph that the bridge reads."""
 
 
 def from_bambi(model: bambi.Model) -> BambiModel:
-    """Return a Bambi model as one that `decoct.build` takes.
+    """Convert a Bambi model for `decoct.build`.
 
     f_n is the log density of row n's response. Priors, levels, centring and the constants of
     transforms such as ``scale(x)`` or ``bs(x)`` are those that Bambi worked out from all rows: they
-    are frozen, never fitted again to the kept rows. Group-specific effects keep all their levels,
-    whether or not a kept row has them.
+    are constants, never fitted again to the kept rows. Group-specific effects keep all their
+    levels, with or without a kept row.
 
     Parameters
     ----------

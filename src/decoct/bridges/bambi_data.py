@@ -36,7 +36,7 @@ CENTERED = "_centered"
 """Ending of the free variable that is the intercept of the centred predictors."""
 
 ONES, UNNAMED = "1", "rows"
-"""The predictor of ``(1|group)``, and what is called by nothing of the formula."""
+"""The predictor of ``(1|group)``, which has no name in the formula."""
 
 
 def with_data(spec: Any) -> pm.Model:
@@ -71,13 +71,13 @@ def response_of(spec: Any) -> Any:
 
 
 def parameters_of(spec: Any) -> dict[str, Any]:
-    """Return the parts of a Bambi model that have a formula, likewise."""
+    """Return the parts of a Bambi model that have a formula, by their new name or their old one."""
     found = getattr(spec, "conditional_parameters", None)
     return spec.distributional_components if found is None else found
 
 
 def centered_components(spec: Any) -> Iterator[tuple[str, list[tuple[str, np.ndarray]]]]:
-    """Yield the names of centred intercepts, with the common terms beside them and their means.
+    """Yield the names of centred intercepts, with their common terms and the means of these.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def _check_copyable(model: pm.Model) -> None:
 
 
 def _data_of(fgraph: FunctionGraph, spec: Any, n_rows: int, taken: set[str]) -> dict[Any, Any]:
-    """Return what stands for each constant of n_rows rows; equal ones share one ``pm.Data``."""
+    """Return the ``pm.Data`` of each constant of n_rows rows; equal constants share one."""
     expected = list(_expected(spec))
     replaced: dict[Any, Any] = {}
     known: list[tuple[np.ndarray, Any]] = []
@@ -168,7 +168,7 @@ def _free_name(name: str, taken: set[str]) -> str:
 
 
 def _expected(spec: Any) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield what the constants are called by, and their values."""
+    """Yield the name and the values of each expected constant."""
     response = response_of(spec)
     values = np.squeeze(response.data)
     yield _called(response), values
@@ -231,7 +231,7 @@ def _report_intercepts(model: pm.Model, spec: Any) -> None:
         shift: Any = 0.0
         for term, mean in means:
             coefficients: Any = model[term]
-            # one predictor has no axis of its own, beside none or one of the response's levels
+            # a single predictor has no axis of its own, only that of the response's levels, if any
             if coefficients.ndim == centered.ndim:
                 shift += float(mean.item()) * coefficients
             else:

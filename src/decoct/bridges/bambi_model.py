@@ -26,7 +26,7 @@ FIXED = {
     "hurdle_negativebinomial": "pm.HurdleNegativeBinomial",
     "hurdle_poisson": "pm.HurdlePoisson",
 }
-"""Families whose density is made for a number of rows, and what to write in their place."""
+"""Families whose density has a fixed number of rows, and what to use in their place."""
 
 
 class BambiModel(PyMCModel):
@@ -67,12 +67,12 @@ def _check(spec: Any) -> None:
             "weighted() out; if your rows do come with weights, write the model in PyMC with the "
             "weights in pm.Data, and use decoct.from_pymc."
         )
-    held = FIXED.get(spec.family.name) or (_is_truncated(response) and "pm.Truncated")
-    if held:
+    distribution = FIXED.get(spec.family.name) or (_is_truncated(response) and "pm.Truncated")
+    if distribution:
         raise ModelError(
             f"The density of {spec.formula.main} with family {spec.family.name} is a truncated "
             "one, which Bambi makes for exactly the rows it has, so that rows cannot be taken out. "
-            f"Write the model in PyMC with {held} and the rows in pm.Data, and use "
+            f"Write the model in PyMC with {distribution} and the rows in pm.Data, and use "
             "decoct.from_pymc."
         )
     if response.is_censored:

@@ -40,16 +40,16 @@ from decoct.models.site import GaussianSite
 from decoct.models.validation import column, numeric_columns
 
 PROBES = (3, 5)
-"""Numbers of rows a model is tried on: neither is 1, which would broadcast without a word."""
+"""Numbers of rows a model is tried on: neither is 1, which would broadcast silently."""
 
-NEAR, FAR, TRIES = 0.1, 2.0, 20
-"""Starting points: uniform this near zero, or else this far, and how many of them."""
+NEAR, WIDE, TRIES = 0.1, 2.0, 20
+"""Starting points: uniform within the first of zero, or else the second, and their number."""
 
 MORE = 1000
-"""Rows that a model is tried on which is not finite everywhere."""
+"""Rows on which a model is tried that is not finite on the first ones."""
 
 MISFITS = (ImportError, AttributeError, TypeError)
-"""What importing raises when releases of packages do not go together."""
+"""Errors of an import of incompatible packages."""
 
 PREDICTS = {
     "bambi": "model.predict",
@@ -62,7 +62,7 @@ Evaluate = Callable[[Params, Mapping[str, Any]], tuple[Array, Array, dict[str, A
 """A pure JAX function of parameters and rows: potentials, log prior, constrained values."""
 
 
-class HeldRows:
+class OriginalRows:
     """Rows that a model can return but that are no part of it.
 
     As a pytree this has neither leaves nor identity, and pickled it is empty: compiled functions,
@@ -72,12 +72,12 @@ class HeldRows:
     def __init__(self, rows: Rows | None = None) -> None:
         self.rows = rows
 
-    def __reduce__(self) -> tuple[type[HeldRows], tuple[()]]:
-        return HeldRows, ()
+    def __reduce__(self) -> tuple[type[OriginalRows], tuple[()]]:
+        return OriginalRows, ()
 
 
 jax.tree_util.register_pytree_node(
-    HeldRows, lambda held: ((), None), lambda nothing, leaves: HeldRows()
+    OriginalRows, lambda original: ((), None), lambda nothing, leaves: OriginalRows()
 )
 
 
@@ -104,12 +104,12 @@ class BridgeModel(AbstractModel):
         Names of the row-wise inputs.
     axes
         Constrained names, and the name of each of their axes.
-    held
+    original
         The rows the model was made with.
     likelihood_params
         What of the parameters the rows depend on, in which a site is a quadratic: names and shapes.
     template
-        A few encoded rows, beside which is evaluated what depends on no row.
+        A few encoded rows, for evaluating what depends on no row.
     """
 
     kind: ClassVar[str]
@@ -118,7 +118,7 @@ class BridgeModel(AbstractModel):
     start: dict[str, np.ndarray]
     inputs: tuple[str, ...] = eqx.field(static=True)
     axes: tuple[tuple[str, tuple[str, ...]], ...] = eqx.field(static=True)
-    held: HeldRows
+    original: OriginalRows
     likelihood_params: LikelihoodParams = eqx.field(static=True)
     template: dict[str, np.ndarray]
 
@@ -129,12 +129,12 @@ class BridgeModel(AbstractModel):
     @property
     def rows(self) -> Rows:
         """The row-wise inputs as a table, for `decoct.build` and `decoct.check`."""
-        if self.held.rows is None:
+        if self.original.rows is None:
             raise RequestError(
                 "This model came from another process or a compiled function and no longer has "
                 "its rows; pass the table itself."
             )
-        return self.held.rows
+        return self.original.rows
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -270,12 +270,12 @@ def require(package: Package) -> ModuleType:
 
 @contextmanager
 def fitting(package: Package) -> Iterator[None]:
-    """Turn the failure of imports that reach into an optional package into a sentence.
+    """Turn a failed import from inside an optional package into an error that says what to do.
 
     Raises
     ------
     RequestError
-        Something imported inside is not where the bridge looks for it.
+        An import inside the block fails.
     """
     try:
         yield
@@ -326,9 +326,9 @@ class Probe(NamedTuple):
     whole, apart : (points, n)
         Potentials of all the rows at once, and of two parts of them.
     priors : (points, 2)
-        The log prior beside either part.
+        The log prior, evaluated with either part.
     values
-        Constrained name -> its values beside either part.
+        Constrained name -> its values, evaluated with either part.
     """
 
     whole: Array
@@ -364,13 +364,13 @@ def probe(evaluate: Evaluate, points: Params, rows: Columns) -> Probe:
 def starting_points(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
     """Return points to start from, stacked: first one near zero, off it to break symmetries.
 
-    The others are up to 2 from zero in every coordinate, where the frameworks' own samplers look.
+    The others are up to 2 from zero in every coordinate, as for the frameworks' own samplers.
     """
     rng = np.random.default_rng(0)
-    far = {name: rng.uniform(-FAR, FAR, (TRIES, *shape)) for name, shape in shapes.items()}
-    for values in far.values():
-        values[0] *= NEAR / FAR
-    return far
+    points = {name: rng.uniform(-WIDE, WIDE, (TRIES, *shape)) for name, shape in shapes.items()}
+    for values in points.values():
+        values[0] *= NEAR / WIDE
+    return points
 
 
 def chosen_start(
@@ -382,9 +382,8 @@ def chosen_start(
 ) -> dict[str, np.ndarray]:
     """Return the first point at which prior and potentials are finite.
 
-    A model that is not finite at all points on the rows it was probed on is tried on more of them
-    (a few may be possible by luck where most are not), at zero, and at the framework's own
-    starting point.
+    If some point gives no finite value on the probed rows, all are tried on more rows, with zero
+    and the framework's own starting point.
 
     Parameters
     ----------
@@ -414,13 +413,13 @@ def chosen_start(
         more = as_arrays(table.take(probe_indices(table.n_rows, min(MORE, table.n_rows))))
         potentials, priors = jax.jit(jax.vmap(lambda at: evaluate(at, more)[:2]))(points)
         on_more = np.isfinite(potentials).all(axis=1) & np.isfinite(priors)
-        # where no point will do, the build names the row that is impossible at this one
+        # if no point is finite, the build names the row that is impossible at this one
         finite = on_more if on_more.any() else finite
     tried = len(next(iter(points.values())))
     if not finite.any():
         raise ModelError(
             f"The model's log density is not finite at any of {tried} starting points, most "
-            f"of them within {FAR:g} of zero in unconstrained space; scale its data, look for rows "
+            f"of them within {WIDE:g} of zero in unconstrained space; scale its data, drop rows "
             "that are impossible under the model, or use a link that allows every value."
         )
     return {name: values[int(np.argmax(finite))] for name, values in points.items()}
@@ -454,7 +453,7 @@ def check_row_by_row(probed: Probe) -> None:
 
 
 def without_rows(probed: Probe) -> tuple[str, ...]:
-    """Return the constrained names whose values are the same whatever rows the model is given."""
+    """Return the constrained names whose values do not depend on the rows."""
     return tuple(
         name
         for name, (one, other) in probed.values.items()

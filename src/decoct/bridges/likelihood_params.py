@@ -6,9 +6,9 @@ second kind that enter an operation of the third. Likelihood parameters φ are a
 second kind that everything after them can be computed from, with as few numbers as possible: of
 u = μ + τ z, the effects of J groups, φ has the J numbers u, and neither μ and τ nor z. Of sets with
 equally few numbers the one nearest to the rows is taken, in which the likelihood is nearest to a
-quadratic. There are two exceptions. A value that can be computed from a single other one of no
-more numbers gives way to it: σ = exp(z) to z, cut points to the unbounded numbers behind them. And
-arrays that were put together or taken apart count as what they were made of.
+quadratic. There are two exceptions. A value computed from a single other value of no more numbers
+is replaced by that one: σ = exp(z) by z, cut points by the unbounded numbers they come from. And
+concatenated or sliced arrays count as their sources.
 
 This is a smallest cut between θ and the rows, found as a maximum flow.
 """
@@ -42,13 +42,13 @@ MOVES = frozenset(
     {"broadcast_in_dim", "concatenate", "dynamic_slice", "dynamic_update_slice", "gather", "pad"}
     | {"reshape", "rev", "scatter", "slice", "split", "squeeze", "transpose"}
 )
-"""Operations that put arrays together or take them apart, and compute nothing."""
+"""Operations that only concatenate or slice arrays."""
 
 FEW = (3, 5)
 """Numbers of rows that a model is traced on: sizes that differ follow the rows."""
 
 TOLERANCE = 1e-10
-"""How far, relative to the largest, potentials computed from φ may be from those from θ."""
+"""Largest difference of potentials from φ and from θ, relative to the largest potential."""
 
 
 @dataclass(frozen=True)
@@ -261,7 +261,7 @@ def _smallest_cut(program: TracedProgram, other: TracedProgram) -> list[int]:
         any(may_be[j] and sizes[j] <= sizes[i] for j in _chain(before_all, i))
         for i in range(len(sizes))
     ]
-    # moves cost a little more than nothing: they decide between sets with equally many numbers
+    # copies have a small cost, which decides between sets with equally many numbers
     most = np.iinfo(np.int32).max
     unit = min(len(sizes) + 1, (most - 1) // (sum(sizes[: len(program.leaves)]) + 1))
     costs = [
@@ -301,7 +301,7 @@ def _chain(before: Sequence[int], i: int) -> list[int]:
 def _cut(
     inputs: Sequence[Sequence[int]], costs: Sequence[int], n_leaves: int, ends: Sequence[int]
 ) -> list[int]:
-    """Return the cheapest set of values through which all ways from the leaves to the ends lead.
+    """Return the cheapest set of values that cuts all paths from the leaves to the ends.
 
     Of several such sets it is the one nearest to the ends.
     """

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from decoct.bridges.numpyro_model import NumPyroModel
 
 NUMPYRO = Package("numpyro", "numpyro", oldest=(0, 21))
-"""Older ones look in JAX for what it no longer has."""
+"""Older releases import names that JAX has removed."""
 
 
 def from_numpyro(
     model: Callable[..., Any], rows: Any, /, plate: str = "data", **constants: Any
 ) -> NumPyroModel:
-    """Return a NumPyro model as one that `decoct.build` takes.
+    """Convert a NumPyro model for `decoct.build`.
 
     f_n is the log density of row n, summed over all observed sites in the plate; the prior is
     everything else, on the unconstrained scale of NumPyro's samplers.

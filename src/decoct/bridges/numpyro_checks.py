@@ -1,7 +1,7 @@
 """Which NumPyro models have a coreset: one plate over the rows, nothing latent inside it.
 
-What silently follows the rows, such as a number of groups, shows itself when the model on all rows
-(where they are in memory) is compared with the model on a few of them.
+Sizes that silently depend on the rows, such as a number of groups, are found by comparing the model
+on all rows (if in memory) with the model on a few.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def examine(program: Program, table: Rows, whole: Facts | None) -> Facts:
     Raises
     ------
     ModelError
-        Names the site or plate that is in the way, and the remedy.
+        Names the site or plate at fault, and the remedy.
     """
     plate, n_rows = program.plate, table.n_rows
     found: list[tuple[int, Facts]] = []
@@ -76,7 +76,7 @@ def examine(program: Program, table: Rows, whole: Facts | None) -> Facts:
     n, few = found[-1]
     for many, facts in found[:-1]:
         _check_same_shapes(facts, many, few, n, plate)
-    # only now: what follows from sizes that follow the rows would be reported in its stead
+    # only now: sizes that depend on the rows would cause other errors first
     for n, facts in found:
         _check_one_value_a_row(facts, plate, n)
     if not any(site.latent for site in few.values()):

@@ -22,8 +22,8 @@ from decoct.bridges.arguments import (
 from decoct.bridges.base import (
     PROBES,
     BridgeModel,
-    HeldRows,
     InputColumns,
+    OriginalRows,
     SiteDensity,
     as_arrays,
     check_row_by_row,
@@ -200,7 +200,7 @@ def _assembled(program: Program, table: EncodedRows, whole: Facts | None) -> Num
         start=start,
         inputs=table.columns,
         axes=tuple((name, dims[name]) for name in named if name in dims),
-        held=HeldRows(table.raw),
+        original=OriginalRows(table.raw),
         likelihood_params=find_likelihood_params(partial(_potentials, program), start, few, values),
         template={name: column[: PROBES[0]] for name, column in few.items()},
         program=program,

@@ -118,7 +118,7 @@ def _facts(program: Program, rows: Mapping[str, Any]) -> Facts:
     try:
         jax.eval_shape(run)
     except jax.errors.JAXTypeError:
-        # a size worked out from values: run it in earnest, the checks will see what follows
+        # a size computed from values: run the model; later checks report the size
         run()
     return found
 

@@ -1,6 +1,6 @@
 """One latent value per row behind an index column: a model that no coreset of rows can carry.
 
-A plate of N groups with ``ids = arange(N)`` looks like any plate of groups, and yet every row has
+A plate of N groups with ``ids = arange(N)`` has the form of any plate of groups, yet every row has
 an unknown of its own. Let g be the derivative of f_n in the entries e = 1, ..., K of a latent
 array, and u random in it. If row n depends on one entry e(n) alone, then
 

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from decoct.bridges.pymc_model import PyMCModel
 
 PYMC = Package("pymc", "pymc", oldest=(5, 28), below=(7,))
-"""The bridge takes PyMC's graphs apart, which another major release may write otherwise."""
+"""Another major release of PyMC may change the graphs that the bridge reads."""
 
 
 def from_pymc(model: pymc.Model) -> PyMCModel:
-    """Return a PyMC model as one that `decoct.build` takes.
+    """Convert a PyMC model for `decoct.build`.
 
     f_n is the log density of row n, summed over all observed variables; the prior is that of the
     free variables on the unconstrained scale of PyMC's samplers, and of the potentials.

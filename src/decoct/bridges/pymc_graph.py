@@ -5,8 +5,8 @@ PyMC writes the density as PyTensor graphs in which data are shared variables:
     f_n(z)     = Σ over observed variables of log p(y_n | T(z), x_n), all their other axes summed
     log π₀(z)  = Σ over free variables of log p(T(z)) + log|dT/dz|, + Σ over potentials
 
-The rows' shared variables become inputs before the graph is translated: whatever is shared by
-then is written into it as a constant.
+The rows' shared variables become inputs before the graph is translated; other shared variables
+become constants.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Graph:
     inputs, outputs
         Name -> variable, and what is computed from them; nothing shared is left.
     check_bounds
-        Impossible parameters give −∞, as in PyMC's own functions; else they are not looked at.
+        Impossible parameters give −∞, as in PyMC's own functions; else they are not checked.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class Program:
 def latent_shapes(
     model: pm.Model, layout: Layout, tables: Sequence[Mapping[str, np.ndarray]]
 ) -> list[dict[str, tuple[int, ...]]]:
-    """Return the shapes of the unconstrained free variables, beside each of some tables."""
+    """Return the shapes of the unconstrained free variables, with each of some tables."""
     inputs, replaced = _rows_as_inputs(model, layout)
     shapes = [_forward(model, rv, rv, rv.owner.inputs).shape for rv in model.free_RVs]
     compiled = function(
@@ -265,9 +265,9 @@ def quoted(error: Exception) -> str:
 
 
 def load_backend() -> None:
-    """Load PyTensor's JAX backend, which sets the user's flag jax_enable_x64; put that back."""
+    """Load PyTensor's JAX backend, and restore the flag jax_enable_x64 that it sets."""
     if "pytensor.link.jax.dispatch" not in sys.modules:
-        # in a thread of its own, which sees the flag itself and not the scoped switch
+        # in a thread of its own, where no scoped switch hides the flag
         with ThreadPoolExecutor(1) as thread:
             thread.submit(_load_with_flag_kept).result()
 

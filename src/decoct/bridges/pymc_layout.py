@@ -48,7 +48,7 @@ def layout_of(model: pm.Model) -> Layout:
     Raises
     ------
     ModelError
-        Names the variable that is in the way, and the remedy.
+        Names the variable at fault, and the remedy.
     """
     if model.parent is not None:
         raise ModelError("This is a model nested in another; give the outermost one.")

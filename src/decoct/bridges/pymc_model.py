@@ -16,8 +16,8 @@ from jaxtyping import Array, Float
 from decoct.bridges.base import (
     PROBES,
     BridgeModel,
-    HeldRows,
     InputColumns,
+    OriginalRows,
     Probe,
     as_arrays,
     check_row_by_row,
@@ -49,22 +49,22 @@ from decoct.models.validation import row_number
 from decoct.runtime.precision import float64
 
 FAILURES = (TypeError, ValueError, IndexError, AssertionError)
-"""What PyTensor and JAX raise where shapes do not go together."""
+"""Errors of PyTensor and JAX for shapes that do not match."""
 
 
-class HeldModel(HeldRows):
-    """The user's model and its rows, kept as `HeldRows` are: for this process alone."""
+class OriginalModel(OriginalRows):
+    """The user's model and its rows, kept as `OriginalRows` are: for this process alone."""
 
     def __init__(self, rows: Rows | None = None, model: pm.Model | None = None) -> None:
         super().__init__(rows)
         self.model = model
 
-    def __reduce__(self) -> tuple[type[HeldModel], tuple[()]]:
-        return HeldModel, ()
+    def __reduce__(self) -> tuple[type[OriginalModel], tuple[()]]:
+        return OriginalModel, ()
 
 
 jax.tree_util.register_pytree_node(
-    HeldModel, lambda held: ((), None), lambda nothing, leaves: HeldModel()
+    OriginalModel, lambda original: ((), None), lambda nothing, leaves: OriginalModel()
 )
 
 
@@ -132,13 +132,13 @@ class PyMCModel(BridgeModel):
     @property
     def model(self) -> pm.Model:
         """The model this was made from."""
-        held = self.held.model if isinstance(self.held, HeldModel) else None
-        if held is None:
+        original = self.original.model if isinstance(self.original, OriginalModel) else None
+        if original is None:
             raise RequestError(
                 "This model came from another process or a compiled function and no longer has "
                 "its PyMC model; make it again with decoct.from_pymc."
             )
-        return held
+        return original
 
     def encode(self, rows: RawRows, start: int | np.ndarray = 0) -> EncodedColumns:
         """Return the row-wise data as numbers of the types that ``pm.Data`` gave them."""
@@ -230,7 +230,7 @@ def bridge(model: pm.Model) -> PyMCModel:
         start=start,
         inputs=tuple(layout.rows),
         axes=_axes(model, named),
-        held=HeldModel(encoded.raw, model),
+        original=OriginalModel(encoded.raw, model),
         likelihood_params=find_likelihood_params(partial(_potentials, program), start, few, values),
         template=template,
         program=program,

@@ -76,7 +76,7 @@ def _teach_jax() -> None:
 
 @float64
 def _find(bridge: BridgeModel, model: pm.Model, z: Mapping[str, Any]) -> list[Any] | None:
-    """Return the arrays of φ as PyTensor expressions of z, or None if there is one without."""
+    """Return the arrays of φ as PyTensor expressions of z; None unless all are found."""
     points = random_points(bridge.start)
     wanted = [jax.tree.leaves(bridge.to_likelihood_params(point)) for point in points]
     known = _of_parameters(model, list(z.values()), [model[name] for name in bridge.inputs])

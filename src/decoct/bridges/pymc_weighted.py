@@ -103,7 +103,7 @@ def _copied(model: pm.Model) -> pm.Model:
 
 @contextmanager
 def _without_initial_values(model: pm.Model) -> Iterator[dict[str, Any]]:
-    """Take the initial values off a model for a while; those that are graphs are not handed on."""
+    """Remove a model's initial values within the block; yields those that are no graphs."""
     kept = dict(model.rvs_to_initial_values)
     try:
         for rv in kept:

@@ -5,7 +5,7 @@ A function is traced and then computed operation by operation; some operations a
     log(exp(x))                 x              a Poisson rate comes as exp(x)
     xlogy(a, exp(x))            a x            0 where a = 0
     exp(x) = 0                  x = −∞         also where exp(x) is 0 in float64
-    0 ≤ σ(x), σ(x) ≤ 1          true           PyMC asks at every draw
+    0 ≤ σ(x), σ(x) ≤ 1          true           PyMC checks it at every draw
     (A v[:, None])[:, 0]        A v            PyTensor multiplies matrices alone
     a package's log σ(x)        log σ(x)       as `decoct.models.logistic` computes it
 
@@ -47,7 +47,7 @@ class PackageForm(NamedTuple):
     written
         The package's own function.
     examples
-        Arrays for it, of the types that it is looked for with; their shape does not matter.
+        Arrays for it, of the types to match; their shape does not matter.
     meant
         The same arguments -> argument and addend; the addend is 0 or −∞.
     """
@@ -104,16 +104,16 @@ def _trace(fn: Callable[..., Array], examples: tuple[Any, ...]) -> tuple[list[_T
 def _evaluate(closed: ClosedJaxpr, given: Sequence[_Term], known: Sequence[_Known]) -> list[_Term]:
     """Return the results of a program and of the calls it makes; loops and branches stay."""
     jaxpr: Any = closed.jaxpr
-    held = dict(zip(jaxpr.constvars, map(_Term, closed.consts), strict=True))
-    held |= dict(zip(jaxpr.invars, given, strict=True))
+    terms = dict(zip(jaxpr.constvars, map(_Term, closed.consts), strict=True))
+    terms |= dict(zip(jaxpr.invars, given, strict=True))
 
     def term(atom: Any) -> _Term:
-        return _Term(atom.val) if isinstance(atom, Literal) else held[atom]
+        return _Term(atom.val) if isinstance(atom, Literal) else terms[atom]
 
     for eqn in jaxpr.eqns:
         inputs = [term(atom) for atom in eqn.invars]
         with eqn.ctx.manager:
-            held |= dict(zip(eqn.outvars, _compute(eqn, inputs, known), strict=True))
+            terms |= dict(zip(eqn.outvars, _compute(eqn, inputs, known), strict=True))
     return [term(atom) for atom in jaxpr.outvars]
 
 
@@ -134,7 +134,7 @@ def _compute(eqn: Any, inputs: list[_Term], known: Sequence[_Known]) -> list[_Te
 def compute_equation(eqn: Any, inputs: Sequence[Any]) -> list[Any]:
     """Return what one operation of a traced program gives for other inputs."""
     bound = eqn.primitive.get_bind_params(eqn.params)
-    # older JAX gives functions apart
+    # older JAX returns functions separately
     functions, params = bound if isinstance(bound, tuple) else ((), bound)
     with eqn.ctx.manager:
         values = eqn.primitive.bind(*functions, *inputs, **params)

@@ -96,12 +96,12 @@ class TracedProgram:
 
     def compute(self, wanted: Sequence[Any], given: Mapping[Any, Any]) -> list[Array]:
         """Return variables computed from the values of others; pure JAX."""
-        held = self.constants | {v: jnp.asarray(x, v.aval.dtype) for v, x in given.items()}
+        values = self.constants | {v: jnp.asarray(x, v.aval.dtype) for v, x in given.items()}
         for eqn in needed_for(self.equations, wanted, given):
-            inputs = [a.val if isinstance(a, Literal) else held[a] for a in eqn.invars]
+            inputs = [a.val if isinstance(a, Literal) else values[a] for a in eqn.invars]
             for variable, value in zip(eqn.outvars, compute_equation(eqn, inputs), strict=True):
-                held.setdefault(variable, value)
-        return [a.val if isinstance(a, Literal) else held[a] for a in wanted]
+                values.setdefault(variable, value)
+        return [a.val if isinstance(a, Literal) else values[a] for a in wanted]
 
 
 def variables_of(atoms: Sequence[Any]) -> list[Any]:

@@ -6,8 +6,8 @@ rows in one shared pass, and judged as `decoct.check` judges them (`diagnostics.
     KL(π_w‖π) = log mean e^D − mean D,   D_s = Σ_n f_n(θ_s) − s(θ_s) − Σ w_n f_n(θ_s),
 
 and the draws that importance weights leave. Uniform subsampling is always among the methods. The
-Laplace approximation of the full posterior is the alternative that keeps no rows: its KL is that of
-the approximation as it is, its ESS what correcting it leaves.
+Laplace approximation of the full posterior is the alternative without rows: its KL is that of the
+uncorrected approximation, its ESS that after importance correction.
 """
 
 from __future__ import annotations
@@ -112,6 +112,15 @@ class Comparison:
         One for each method and size.
     n_rows
         N.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+    >>> model = decoct.models.GaussianMean(np.eye(2))
+    >>> result = decoct.compare(model, rows, [10], methods={}, draws=100)
+    >>> result.to_pandas()["method"].tolist()
+    ['uniform', 'Laplace + PSIS']
     """
 
     lines: tuple[Line, ...]
@@ -224,15 +233,15 @@ def compare(
     with ProgressBar(progress):
         potentials = Potentials(model, table)
         for entry in entries:
-            entry.look(sampler, jax.random.key(seed + 1), draws)
+            entry.draw(sampler, jax.random.key(seed + 1), draws)
         entries.append(_laplace(potentials, jax.random.key(seed), draws))
-        looked = [entry for entry in entries if entry.z is not None]
-        if not looked:
+        drawn = [entry for entry in entries if entry.z is not None]
+        if not drawn:
             raise next(entry.error for entry in entries if entry.error is not None)
         begin("judging", table.n_rows)
         everywhere = np.concatenate([one.z for one in entries if one.z is not None])
         totals = potentials.totals(everywhere)
-    for entry, total in zip(looked, np.split(totals, len(looked)), strict=True):
+    for entry, total in zip(drawn, np.split(totals, len(drawn)), strict=True):
         entry.judge(potentials, total)
     return Comparison(tuple(entry.line for entry in entries), source.n_rows)
 
@@ -255,7 +264,7 @@ def _checked_sizes(sizes: Any, n_rows: int) -> tuple[int, ...]:
 
 
 class _Entry:
-    """A line in the making: its draws, and their log density without the potentials of all rows."""
+    """A line without its figures: its draws, and the known part of their log density."""
 
     def __init__(self, line: Line, coreset: Coreset | None = None) -> None:
         self.line, self.coreset = line, coreset
@@ -263,7 +272,7 @@ class _Entry:
         self.z: Float[np.ndarray, "S d"] | None = None
         self.known: Float[np.ndarray, " S"] | None = None
 
-    def look(self, sampler: Sampler, key: jax.Array, draws: int) -> None:
+    def draw(self, sampler: Sampler, key: jax.Array, draws: int) -> None:
         """Draw from π_w, with random numbers that do not depend on what else is compared."""
         if self.coreset is None or self.line.size is None:
             return

@@ -1,4 +1,4 @@
-"""What a build will cost, before it is begun.
+"""The cost of a build, estimated in advance.
 
 A construction says how many passes and potentials its steps take (`Construction.plan`); a probe of
 one block of rows says how long a row takes to read and a potential to evaluate:
@@ -6,10 +6,10 @@ one block of rows says how long a row takes to read and a potential to evaluate:
     CPU seconds ≈ passes · N · t_read + potentials · t_potential + products · t_product + 3 t_draw
 
 A construction that solves on a pool of rows also says how often the pool's matrix is multiplied by
-a vector (`PlannedFits`), which the probe times once; and the probe draws from the posterior of a
-uniform subsample, as the build's first round does. That compiles what the build compiles; the
-further posteriors and the programs of the passes take about twice as long again. Sampling the
-coreset is no part of a build.
+a vector (`PlannedFits`), which the probe times once. The probe also draws from the posterior of a
+uniform subsample, as the build's first round does, and so compiles what the build compiles; later
+posteriors and the programs of the passes take about twice as long again. Sampling the coreset is
+not included.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from decoct.samplers.base import Sampler
 from decoct.stats.chains import GOOD_KHAT
 
 CHECKING = 1
-"""Passes in which a build only looks whether the model can use the rows."""
+"""Passes in which a build only checks that the model can use the rows."""
 
 STREAMED_BLOCKS = 8
 """Blocks of a streamed table at once: read ahead, decoded, encoded and on the device."""
@@ -46,7 +46,7 @@ PROBE_DRAWS = 256
 
 
 DRAWINGS = 3.0
-"""Times the first drawing from a posterior, compiling included, that drawing and compiling take."""
+"""Total time of drawing and compiling, in units of the first drawing with its compiling."""
 
 NEWTON_PASSES, WEIGHTED_DRAWS = 10, 1000
 """What Laplace with importance weights takes: derivatives of all rows, and draws to weight."""
@@ -74,10 +74,18 @@ class Estimate:
         CPU seconds of the Laplace approximation of all rows with importance weights, where the
         posterior of a subsample says that it would do; else None.
     peak_bytes
-        Arrays held at once by the build, rows in memory included; the interpreter and its
+        Arrays in memory at once during the build, rows in memory included; the interpreter and its
         libraries take about 0.5 GB besides.
     rows_per_second, potentials_per_second
         What the probe measured.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+    >>> model = decoct.models.GaussianMean(np.eye(2))
+    >>> decoct.estimate(model, rows, size=10).n_rows
+    500
     """
 
     n_rows: int
@@ -136,8 +144,8 @@ def estimate(
     >>> import decoct, numpy as np
     >>> rows = {"x": np.random.default_rng(0).normal(size=(5000, 3)), "y": np.arange(5000) % 2}
     >>> cost = decoct.estimate(decoct.models.LogisticRegression(), rows, size=50)
-    >>> cost.passes
-    (1, 4)
+    >>> cost.n_rows, cost.passes[0]
+    (5000, 1)
     """
     use_compilation_cache()
     require_model(model)
@@ -246,12 +254,12 @@ def _product_seconds(shape: tuple[int, int]) -> float:
 def _working_bytes(table: EncodedRows, block: Chunk) -> int:
     """Return what rows and potentials take: a table in memory whole, a streamed one a few blocks.
 
-    A table in memory is held as it is and encoded.
+    A table in memory counts twice: as it is, and encoded.
     """
     encoded_bytes = sum(column.nbytes for column in block.columns.values()) / block.n_rows
     in_memory = isinstance(table.raw, ArrayRows)
-    held = 2 * table.n_rows if in_memory else STREAMED_BLOCKS * block.n_rows
-    return int(held * encoded_bytes) + 3 * 8 * POTENTIALS_PER_CHUNK
+    n_rows = 2 * table.n_rows if in_memory else STREAMED_BLOCKS * block.n_rows
+    return int(n_rows * encoded_bytes) + 3 * 8 * POTENTIALS_PER_CHUNK
 
 
 def _range(low: float, high: float) -> str:

@@ -1,26 +1,25 @@
-"""The one driver: it owns the loop of every construction.
+"""The driver: it runs the loop of every construction.
 
-Rounds, budget, progress, checkpoint and resume, statuses and the report are here, so a
-construction gets them for free.
+Rounds, budget, progress, checkpoints, statuses and the report are here, for all constructions.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from decoct.building.request import Request, whole
-from decoct.constructions.base import Construction, Plan, Problem, plan_of
+from decoct.building.request import Request
+from decoct.constructions.base import Construction, Problem, pack_state, plan_of, unpack_state
 from decoct.coreset import Coreset
 from decoct.data.base import Rows, name_files
 from decoct.data.encoded import encoded
@@ -28,9 +27,10 @@ from decoct.data.progress_rows import counted_rows, traffic
 from decoct.data.tables import rows as as_rows
 from decoct.errors import RequestError, ShortBuildWarning
 from decoct.models.base import AbstractModel, require_model
-from decoct.passes.potentials import Potentials
+from decoct.passes.potentials import Counts, Potentials
 from decoct.report import Report, described
-from decoct.runtime.progress import ProgressBar, begin, clock_time
+from decoct.runtime.checks import checked_whole
+from decoct.runtime.progress import ProgressBar, begin
 from decoct.runtime.resources import few_threads, keep_buffers, use_compilation_cache
 from decoct.samplers.base import Sampler
 from decoct.status import Status
@@ -78,21 +78,21 @@ def build(
         Show progress on standard error; None shows it on a terminal.
     checkpoint
         A file that is written before the first round and after every round, and removed at the
-        end. If it exists, the build goes on from it; it must then be of the same request, model and
-        table. While the build runs, no other may use it. What is kept are finished rounds: a
-        construction that is done in one (all but `IteratedHilbert`, `SparseVI` and `L1Path`)
-        begins again. Its fingerprint takes one more pass over the table. Without a
-        checkpoint, a build that is interrupted leaves nothing.
+        end. If it exists, the build resumes from it; request, model and table must be the same.
+        While the build runs, no other may use it. It stores finished rounds: a construction of one
+        round (all but `IteratedHilbert`, `SparseVI` and `L1Path`) starts again. The fingerprint
+        of the table takes one more pass. Without a checkpoint, an interrupted build leaves
+        nothing.
 
     Returns
     -------
     Coreset
-        ``.report.status`` says whether what was asked was reached.
+        ``.report.status`` says whether the request was met.
 
     Warns
     -----
     ShortBuildWarning
-        What was asked was not reached: the sentence of the status.
+        The request was not met; the message is that of the status.
 
     Raises
     ------
@@ -111,9 +111,7 @@ def build(
     (True, True)
     """
     request = Request.checked(size=size, kl=kl, method=method, sampler=sampler, seed=seed)
-    (coreset,) = run(model, rows, request, progress, checkpoint)
-    _warn_if_short(coreset)
-    return coreset
+    return _only(run(model, rows, request, progress, checkpoint))
 
 
 def path(
@@ -128,21 +126,30 @@ def path(
 ) -> list[Coreset]:
     """Return one coreset per size from a single run of the construction.
 
-    A curve of KL against size costs one build. Parameters are those of `build`.
+    A curve of KL against size costs one build.
 
     Parameters
     ----------
+    model, rows, method, sampler, seed, progress
+        As for `build`.
     sizes
         Sizes wanted, in any order; the answer is in ascending order of size, repeats removed.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+    >>> model = decoct.models.GaussianMean(np.eye(2))
+    >>> [one.size <= 10 for one in decoct.path(model, rows, [5, 10])]
+    [True, True]
     """
-    wanted = tuple(sorted({whole("sizes", one) for one in sizes}))
+    wanted = tuple(sorted({checked_whole("sizes", one, 0) for one in sizes}))
     if not wanted:
         raise RequestError("sizes is empty; give at least one size.")
+    options = {"kl": None, "method": method, "sampler": sampler, "seed": seed}
     # the smallest is checked too: 0 is a size with a site only
-    asked = {"kl": None, "method": method, "sampler": sampler, "seed": seed}
-    Request.checked(size=wanted[0], **asked)
-    request = Request.checked(size=wanted[-1], **asked)
-    return run(model, rows, dataclasses.replace(request, sizes=wanted), progress)
+    _, request = (Request.checked(size=wanted[at], **options) for at in (0, -1))
+    return run(model, rows, replace(request, sizes=wanted), progress)
 
 
 def resume(
@@ -154,7 +161,7 @@ def resume(
     sampler: Sampler | None = None,
     progress: bool | None = None,
 ) -> Coreset:
-    """Go on with a build from its checkpoint; the coreset is the one it would have been.
+    """Resume a build from its checkpoint; the result is that of an uninterrupted build.
 
     Parameters
     ----------
@@ -162,21 +169,31 @@ def resume(
         The file that ``build(..., checkpoint=...)`` left.
     model, rows, method, sampler
         As given to `build`; size, kl and seed are in the checkpoint.
+    progress
+        Show progress on standard error; None shows it on a terminal.
 
     Raises
     ------
     RequestError
         The checkpoint is missing, damaged, or of another model, method or table.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+    >>> model = decoct.models.GaussianMean(np.eye(2))
+    >>> try:
+    ...     decoct.resume("interrupted.npz", model, rows)
+    ... except decoct.RequestError as error:
+    ...     print(error)
+    There is no checkpoint interrupted.npz.
     """
     from decoct.building.checkpoint import read_build
 
-    asked = read_build(checkpoint)["request"]
-    request = Request.checked(
-        size=asked["size"], kl=asked["kl"], method=method, sampler=sampler, seed=asked["seed"]
-    )
-    (coreset,) = run(model, rows, request, progress, checkpoint)
-    _warn_if_short(coreset)
-    return coreset
+    found = read_build(checkpoint)["request"]
+    asked = {name: found[name] for name in ("size", "kl", "seed")}
+    request = Request.checked(**asked, method=method, sampler=sampler)
+    return _only(run(model, rows, request, progress, checkpoint))
 
 
 def run(
@@ -202,7 +219,7 @@ def run(
     require_model(model)
     use_compilation_cache()
     keep_buffers()
-    source, method, seconds = as_rows(rows), request.method, {}
+    source, method = as_rows(rows), request.method
     key = jax.random.key(request.seed)
     with ExitStack() as stack:
         if checkpoint is not None:
@@ -211,50 +228,63 @@ def run(
             stack.enter_context(reserve(checkpoint))
         stack.enter_context(ProgressBar(progress))
         stack.enter_context(name_files(source))
-        with timed(seconds, "encode"):
-            sizes = request.sizes_for(counted_rows(source))
-            begin("checking rows", source.n_rows)
-            model.check(source)
-            table = encoded(source, model)
-            problem = Problem(Potentials(model, table), request.sampler, sizes, request.kl)
-            saved = None
-            if checkpoint is not None:
-                from decoct.building.checkpoint import Checkpoint
+        laps = [time.perf_counter()]
+        sizes = request.sizes_for(counted_rows(source))
+        begin("checking rows", source.n_rows)
+        model.check(source)
+        table = encoded(source, model)
+        problem = Problem(Potentials(model, table), request.sampler, sizes, request.kl)
+        asked: dict[str, Any] = {}
+        if checkpoint is not None:
+            begin("verifying the table's fingerprint", source.n_rows)
+            asked = request.checkpoint_key(model, table)
 
-                begin("verifying the table's fingerprint", source.n_rows)
-                saved = Checkpoint(checkpoint, request.checkpoint_key(model, table), method)
-        with timed(seconds, "rounds"):
-            begin("preparing", source.n_rows)
-            restored = saved.restore(problem.potentials.counts) if saved is not None else None
-            state, rounds = restored or (method.init(jax.random.fold_in(key, 0), problem), [])
-            if saved is not None and restored is None:
-                saved.write(state, rounds, problem.potentials.counts)
-            plan = plan_of(method, problem)
-            stack.enter_context(few_threads(plan.array_bytes if plan is not None else 0))
-            while method.status(problem, state) is Status.RUNNING:
-                begin(_label(problem, method, plan, rounds), source.n_rows)
-                started = time.perf_counter()
-                round_key = jax.random.fold_in(key, len(rounds) + 1)
-                state, info = method.step(round_key, problem, state)
-                took = round(time.perf_counter() - started, 3)
-                rounds.append({**info.numbers, "seconds": took})
-                if saved is not None:
-                    saved.write(state, rounds, problem.potentials.counts)
-        with timed(seconds, "take rows"):
-            begin("taking the rows kept", source.n_rows)
-            chosen = method.path(state)
-            kept = [table.take_raw(one.selection.indices) for one in chosen]
-        counts = problem.potentials.counts
+        def write() -> None:
+            if checkpoint is not None:
+                from decoct.building.checkpoint import write_checkpoint
+
+                counts, packed = asdict(problem.potentials.counts), pack_state(method, state)
+                content = {"request": asked, "state": packed, "infos": rounds, "counts": counts}
+                write_checkpoint(checkpoint, content)
+
+        laps.append(time.perf_counter())
+        begin("preparing", source.n_rows)
+        if checkpoint is not None and Path(checkpoint).exists():
+            from decoct.building.checkpoint import read_build
+
+            found = read_build(checkpoint, asked)
+            problem.potentials.counts = Counts(**found["counts"])
+            state, rounds = unpack_state(method, found["state"]), found["infos"]
+        else:
+            state, rounds = method.init(jax.random.fold_in(key, 0), problem), []
+            write()
+        plan = plan_of(method, problem)
+        stack.enter_context(few_threads(plan.array_bytes if plan is not None else 0))
+        most = plan.evaluations[1] if plan is not None else None
+        while method.status(problem, state) is Status.RUNNING:
+            begin(_label(problem, method, most, rounds), source.n_rows)
+            started = time.perf_counter()
+            round_key = jax.random.fold_in(key, len(rounds) + 1)
+            state, info = method.step(round_key, problem, state)
+            rounds.append({**info.numbers, "seconds": round(time.perf_counter() - started, 3)})
+            write()
+        laps.append(time.perf_counter())
+        begin("taking the rows kept", source.n_rows)
+        chosen = method.path(state)
+        kept = [table.take_raw(one.selection.indices) for one in chosen]
+        laps.append(time.perf_counter())
+        counts, status = problem.potentials.counts, method.status(problem, state)
+        phases = zip(("encode", "rounds", "take rows"), np.diff(laps).tolist(), strict=True)
         report = Report(
             described(method),
             request.seed,
-            method.status(problem, state),
+            status,
             request.size,
             request.kl,
             rounds,
             counts.passes,
             counts.evaluations,
-            {name: round(value, 3) for name, value in seconds.items()},
+            {name: round(value, 3) for name, value in phases},
             traffic=traffic(source),
             sampler=described(request.sampler),
         )
@@ -266,9 +296,7 @@ def run(
                 source.n_rows,
                 model,
                 replace(
-                    report,
-                    status=report.status.judged(one.predicted_kl),
-                    predicted_kl=one.predicted_kl,
+                    report, status=status.judged(one.predicted_kl), predicted_kl=one.predicted_kl
                 ),
                 one.selection.site,
             )
@@ -281,30 +309,22 @@ def run(
     return coresets
 
 
-def _warn_if_short(coreset: Coreset) -> None:
+def _only(coresets: list[Coreset]) -> Coreset:
+    (coreset,) = coresets
     if not coreset.report.status.ok:
         warnings.warn(coreset.report.status.value, ShortBuildWarning, stacklevel=3)
+    return coreset
 
 
 def _label(
-    problem: Problem, method: Construction, plan: Plan | None, rounds: list[dict[str, Any]]
+    problem: Problem, method: Construction, most: float | None, rounds: list[dict[str, Any]]
 ) -> str:
-    """Return what the bar says: which round, and how long all of them will take at most."""
-    steps = getattr(method, "steps", None)
-    label = f"round {len(rounds) + 1}"
+    """Return the label of the progress bar: the round, and the most time that all will take."""
+    label, steps = f"round {len(rounds) + 1}", getattr(method, "steps", None)
     if steps is not None:
         label += f" of {max(len(rounds) + 1, steps(problem))}"
     done = problem.potentials.counts.evaluations
-    if plan is None or not rounds or not done:
+    if most is None or not rounds or not done:
         return label
-    took = sum(one["seconds"] for one in rounds)
-    left = max(plan.evaluations[1] - done, 0.0)
-    return f"{label} (all: {clock_time(left * took / done)} at most)"
-
-
-@contextmanager
-def timed(seconds: dict[str, float], phase: str) -> Iterator[None]:
-    """Add the wall time of the block to a phase."""
-    started = time.perf_counter()
-    yield
-    seconds[phase] = seconds.get(phase, 0.0) + time.perf_counter() - started
+    left = max(most / done - 1.0, 0.0) * sum(one["seconds"] for one in rounds)
+    return f"{label} (all: {timedelta(seconds=round(left))} at most)"

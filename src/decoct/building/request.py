@@ -1,4 +1,4 @@
-"""What a build is asked for, checked."""
+"""The request of a build, checked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from decoct.data.encoded import EncodedRows
 from decoct.errors import RequestError
 from decoct.models.base import AbstractModel
 from decoct.report import described
-from decoct.runtime.checks import is_positive, is_whole
+from decoct.runtime.checks import checked_whole, is_positive
 from decoct.runtime.randomness import checked_seed
 from decoct.samplers.automatic import Automatic
 from decoct.samplers.base import Sampler, require_sampler
@@ -28,7 +28,7 @@ LARGEST_KL_SIZE = 1000
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked for; see `build` for the parameters."""
+    """The request; see `build` for the parameters."""
 
     size: int | None
     kl: float | None
@@ -39,14 +39,16 @@ class Request:
 
     @classmethod
     def checked(cls, *, size, kl, method, sampler, seed) -> Request:
-        """Refuse a request that cannot be meant."""
+        """Refuse a contradictory request."""
         method = IteratedHilbert() if method is None else method
         if size is not None and kl is not None:
             raise RequestError("Give either size= (rows to keep) or kl= (nats to reach), not both.")
         if size is not None:
-            size = whole("size", size)
+            size = checked_whole("size", size, 0)
         elif kl is not None:
-            kl = positive("kl", kl)
+            if not is_positive(kl):
+                raise RequestError(f"kl must be a positive number of nats, not {kl!r}.")
+            kl = float(kl)
         elif isinstance(method, IteratedHilbert):
             kl = DEFAULT_KL
         else:
@@ -100,17 +102,3 @@ class Request:
             "table": table_fingerprint(rows.raw, model.columns or None),
             "values": fingerprint(model, examples),
         }
-
-
-def whole(option: str, value: Any) -> int:
-    """Return a number of rows, or refuse what is none."""
-    if not is_whole(value, 0):
-        raise RequestError(f"{option} must be a whole number of rows, at least 0, not {value!r}.")
-    return int(value)
-
-
-def positive(option: str, value: Any) -> float:
-    """Return a number of nats, or refuse what is none."""
-    if not is_positive(value):
-        raise RequestError(f"{option} must be a positive number of nats, not {value!r}.")
-    return float(value)

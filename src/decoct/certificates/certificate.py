@@ -5,9 +5,9 @@ With draws θ_s of π_w, s the site if there is one, and D_s = Σ_n f_n(θ_s) �
     KL(π_w‖π) = log mean e^D − mean D,    KL(π‖π_w) = Σ r D − log mean e^D,  r = softmax(D),
 
 and r, Pareto-smoothed, are importance weights from π_w to π; their k-hat says whether they can be
-trusted (Vehtari et al. 2024; `diagnostics.verdict`). All of it is about the places where there are
-draws. Whether the draws of π_w are good ones is asked of their R-hat and effective sample size;
-whether π has modes without draws, of a search for maxima of π_w (`samplers.modes`).
+trusted (Vehtari et al. 2024; `stats.verdict`). These figures cover only regions with draws. R-hat
+and effective sample size judge the draws of π_w; a search for maxima of π_w finds modes without
+draws (`samplers.modes`).
 
 Σ_n f_n comes from a pass over all rows at all draws, or on large tables from expansions of all rows
 and a sample of them (`row_estimate`), where that is as good.
@@ -74,14 +74,14 @@ class Certificate:
     half_variance
         ½Var(D), the leading term of both.
     khat
-        Pareto k-hat of the importance ratios π/π_w. Below 1e-4 nats it is not asked.
+        Pareto k-hat of the importance ratios π/π_w; ignored where the KL is below 1e-4 nats.
     ess
         Effective number of draws after importance weighting, (Σr)²/Σr².
     rhat, draws_ess
-        R-hat and the effective sample size of the draws that were given, all of them, before any
-        weighting: the worst over the unconstrained parameters. NaN where they are too few to tell.
+        R-hat and effective sample size of all given draws before weighting, the worst over the
+        unconstrained parameters. NaN for too few draws.
     modes
-        What the search for modes without draws came to.
+        Result of the search for modes without draws.
     log_ratios : (chains, S)
         D_s, centred.
     mean_log_ratio
@@ -97,6 +97,17 @@ class Certificate:
         N and M.
     sampled_rows
         Rows that D_s was estimated from; N where it is exact.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+    >>> model = decoct.models.GaussianMean(np.eye(2))
+    >>> coreset = decoct.build(model, rows, size=20)
+    >>> draws = coreset.sample(draws=250, sampler=decoct.samplers.Exact())
+    >>> certificate = decoct.check(coreset, rows, draws)
+    >>> certificate.ok, certificate.grade.value
+    (True, 'good')
     """
 
     kl: float
@@ -141,7 +152,7 @@ class Certificate:
 
     @property
     def verdict(self) -> str:
-        """One sentence that says whether to trust the coreset posterior."""
+        """Whether to trust the coreset posterior, and why."""
         reason = SAYS.get(self.grade, "")
         if self.grade is Grade.ONE_MODE:
             reason = self._other_mode
@@ -153,7 +164,7 @@ class Certificate:
 
     @property
     def caveat(self) -> str:
-        """What the certificate leaves open."""
+        """What the certificate cannot see."""
         return f"Blind to regions the coreset posterior never visits; {self.modes.caveat}."
 
     @property
@@ -299,7 +310,7 @@ def check(
     exact
         True: evaluate all rows at all draws. False: estimate from a sample of rows where that is
         as good. None (default): estimate for models with a linear predictor, such as logistic and
-        Poisson regression; of other likelihoods nobody knows how smooth they are.
+        Poisson regression, and evaluate all rows otherwise: other likelihoods may not be smooth.
     seed
         Seed for sampling when ``draws`` is None, for the starts of the search for other modes, and
         for the sample of rows.

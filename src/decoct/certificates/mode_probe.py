@@ -1,6 +1,6 @@
-"""The part of a certificate that asks for modes of which there are no draws.
+"""The part of a certificate that searches for modes without draws.
 
-`samplers.modes` has the equations, and says what the search cannot find.
+`samplers.modes` has the equations and the limits of the search.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class OtherMode(NamedTuple):
 
 
 class ModeSearch(NamedTuple):
-    """What a search for other modes came to.
+    """Result of a search for other modes.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class ModeSearch(NamedTuple):
 
 
 class ModeProbe:
-    """Maxima of π_w that wait for their potentials, which the certificate's pass brings.
+    """Maxima of π_w whose potentials the certificate's pass evaluates.
 
     Parameters
     ----------

@@ -15,8 +15,8 @@ The errors e_s of different rows are uncorrelated (Cohen & Kaplan 2007), so that
 sums over the sampled rows: the estimate of either divergence is too large by the first, and the
 second is the variance of the rows' part of its error, by its influence function.
 
-Expansions and sample leave a constant open. The same pass has exact totals at a few draws F, and
-the estimates are moved to be exact there on average, so that
+Expansions and sample do not determine a constant. The same pass has exact totals at a few draws F,
+and the estimates are shifted to be exact there on average, so that
 
     Var(log mean e^D)  ≈  Σ ω_n (mean_s ρ_s r_n(θ_s) − mean_F r_n(θ_s))².
 """

@@ -1,8 +1,7 @@
 """The command line: ``decoct build``, ``sample``, ``check``, ``predict`` and others.
 
 Exit codes: 0 done; 1 finished, but short of what was asked; 2 bad input; 130 interrupted;
-143 terminated. A
-programming error ends with a traceback and 70, so that it is never mistaken for one of these.
+143 terminated; 70, with a traceback, for an error in decoct.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from decoct.cli.report import report
 from decoct.cli.sample import sample
 from decoct.runtime.interrupts import Received, terminable
 
-HELP = """Boil a large table down to the few weighted rows that carry its posterior.
+HELP = """Compress a large table to the few weighted rows that carry its posterior.
 
 For example:
 
@@ -38,7 +38,7 @@ decoct compare flights.parquet --formula "late ~ temp" --family bernoulli --size
 
 Results go to stdout, progress and errors to stderr. Exit codes: 0 done; 1 finished, but short of
 what was asked; 2 bad input, nothing written; 130 interrupted; 143 terminated. A build that was
-interrupted or terminated goes on from its --checkpoint when the same command is given again.
+interrupted or terminated resumes from its --checkpoint when the same command is run again.
 """
 
 
@@ -49,7 +49,7 @@ def demo(
     seed: opt.Whole = 0,
     json: opt.Json = False,
 ) -> int:
-    """Show it all on 291,140 real flights out of New York: build, sample, check, pictures.
+    """Run the whole workflow on 291,140 flights out of New York: build, sample, check, plot.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def run(arguments: list[str]) -> int:
     with terminable() as received:
         try:
             code = _carried_out(command, bound, received)
-        except SystemExit:  # rich ends so when the reader of the help has gone
+        except SystemExit:  # rich exits when the pipe that reads the help is closed
             return out.DONE
         except KeyboardInterrupt as stop:
             if received.by is not signal.SIGTERM:
@@ -110,7 +110,7 @@ def _carried_out(command: Callable[..., Any], bound: BoundArguments, received: R
     except Exception:
         if received.by is None:
             raise
-        # some library has made it of the interruption
+        # a library turned the interruption into this error
         raise KeyboardInterrupt from None
 
 

@@ -70,10 +70,9 @@ def build(
     seed
         The same seed on the same table gives the same coreset.
     checkpoint
-        A file written after every round; if the build is interrupted, the same command goes on
-        behind the last round that was finished. All methods but iterated-hilbert and sparse-vi are
-        done in one round, so that theirs begins again. Removed at the end. Without it, Ctrl-C
-        leaves nothing.
+        A file written after every round and removed at the end. After an interruption the same
+        command resumes from the last finished round. All methods but iterated-hilbert and
+        sparse-vi have one round, and start again. Without it, Ctrl-C leaves nothing.
     quiet
         Show no progress and no summary.
     """
@@ -140,10 +139,10 @@ def _interrupted(checkpoint: Path | None) -> str:
         return f"interrupted; {error}"
     if not rounds:
         return (
-            f"interrupted in the first round, which the same command begins again ({checkpoint})."
+            f"interrupted in the first round, which the same command starts again ({checkpoint})."
         )
     after = "1 round" if rounds == 1 else f"{rounds} rounds"
-    return f"interrupted after {after}; the same command goes on from the checkpoint {checkpoint}."
+    return f"interrupted after {after}; the same command resumes from the checkpoint {checkpoint}."
 
 
 def _figures(coreset: Coreset) -> dict[str, Any]:

@@ -19,9 +19,9 @@ def check(
     """Measure how far the coreset posterior is from the full-data posterior, in nats.
 
     Large tables are summed to second order, and the rest is estimated from a sample of rows where
-    that is precise enough. Without --posterior, the coreset is sampled first. The verdict looks at
-    the KL, at k-hat, at R-hat and effective size of the draws, and, up to 50 parameters, for modes
-    without draws.
+    that is precise enough. Without --posterior, the coreset is sampled first. The verdict uses
+    the KL, k-hat, R-hat and effective size of the draws, and, up to 50 parameters, a search for
+    modes without draws.
 
     For example:
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from decoct.data import Rows
 
 DATA = (".parquet", ".pq", ".csv", ".csv.gz")
-"""Names that a folder given as TABLE is searched for."""
+"""File names searched for in a folder given as TABLE."""
 
 
 def _whole(type_: Any, tokens: Sequence[Any]) -> int:
@@ -119,7 +119,7 @@ def require_folder(folder: Path, names: Sequence[str]) -> list[Path]:
     try:
         import matplotlib  # noqa: F401
     except ImportError:
-        raise UsageError("Pictures need matplotlib; install decoct[plots].") from None
+        raise UsageError("Pictures need matplotlib; pip install 'decoct[plots]'.") from None
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"--output {folder} is a file; give a folder.")
     files = [folder / name for name in names]

@@ -22,15 +22,12 @@ class UsageError(DecoctError):
 
 
 def put(text: str) -> bool:
-    """Write lines to stdout; a reader who has gone, as in ``| head``, is no error.
-
-    Return whether there is still one.
-    """
+    """Write lines to stdout; return False if the pipe is closed, as by ``| head``."""
     return _write(text + "\n")
 
 
 def finish(code: int) -> int:
-    """Flush stdout, so that a closed pipe is met here and not at the interpreter's exit."""
+    """Flush stdout, so that a closed pipe is detected here and not at the interpreter's exit."""
     _write("")
     return code
 
@@ -69,7 +66,7 @@ def put_table(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
 
 
 def travelled(traffic: Mapping[str, int] | None) -> list[str]:
-    """Return the line on what went to and from a cluster; none for a table that is read here."""
+    """Return the line on traffic to and from a cluster; empty for a table that is read here."""
     if traffic is None:
         return []
     sent, received = (f"{traffic[way] / 1e6:.3g} MB" for way in ("sent", "received"))

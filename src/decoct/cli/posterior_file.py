@@ -25,7 +25,7 @@ ENGINE = "h5netcdf"
 def write_posterior(draws: xr.DataTree, coreset: Coreset, path: Path) -> None:
     """Write the draws, completely or not at all."""
     draws.attrs[MARK] = fingerprint(coreset)
-    # in memory first: HDF5 takes the process down with it when the disk is full
+    # in memory first: HDF5 crashes the process when the disk is full
     content: Any = draws.to_netcdf(engine=ENGINE)
     write_atomically(path, lambda temporary: Path(temporary).write_bytes(content))
 
@@ -37,7 +37,7 @@ def read_posterior(path: Path, coreset: Coreset) -> xr.DataTree:
     ------
     RequestError
         The file is missing, unreadable, or was sampled from another coreset. Draws without a mark
-        are taken at their word.
+        are accepted.
     """
     import xarray as xr
 

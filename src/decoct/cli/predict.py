@@ -27,7 +27,7 @@ def predict(
         list[str],
         Parameter(
             help="The new rows: a file, several files, a folder, a quoted pattern, or a URL such "
-            "as s3://bucket/folder. Their response is not looked at and need not be there."
+            "as s3://bucket/folder. Their response is not read and need not be there."
         ),
     ],
     /,
@@ -95,7 +95,7 @@ def predict(
 
 def _print(chunks: Iterator[pd.DataFrame]) -> None:
     for number, chunk in enumerate(chunks):
-        text = chunk.to_csv(index=False, header=number == 0)
+        text = chunk.to_csv(index=False, header=number == 0, lineterminator="\n")
         if not out.put(text.rstrip("\n")):
             return
 
@@ -103,7 +103,7 @@ def _print(chunks: Iterator[pd.DataFrame]) -> None:
 def _write_csv(path: str, chunks: Iterator[pd.DataFrame]) -> None:
     with open(path, "w", encoding="utf-8") as file:
         for number, chunk in enumerate(chunks):
-            chunk.to_csv(file, index=False, header=number == 0)
+            chunk.to_csv(file, index=False, header=number == 0, lineterminator="\n")
 
 
 def _write_parquet(path: str, chunks: Iterator[pd.DataFrame]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,9 +25,10 @@ def report(
 ) -> int:
     """Write one self-contained HTML page about a coreset: verdict, figures, pictures, provenance.
 
-    With the table it is certified, in one pass, and drawn among all rows. Without --posterior the
-    coreset is sampled first. Needs decoct[plots]. A file does not hold models of your own functions
-    (decoct.Model, NumPyro, PyMC, Bambi): for these, Python's decoct.write_report writes the page.
+    With the table, the coreset is certified in one pass and plotted among all rows. Without
+    --posterior the coreset is sampled first. Needs decoct[plots]. A file cannot store models of
+    your own functions (decoct.Model, NumPyro, PyMC, Bambi): for these, use decoct.write_report in
+    Python.
 
     For example:
 
@@ -54,7 +54,7 @@ def report(
     import decoct
     from decoct.cli.posterior_file import read_posterior
 
-    coreset = _loaded(file, output)
+    coreset = decoct.load(file)
     draws = None if posterior is None else read_posterior(posterior, coreset)
     with (
         opt.interruption("nothing was written"),
@@ -73,39 +73,8 @@ def report(
     return out.DONE if check is None or check.ok else out.SHORT
 
 
-def _loaded(file: Path, output: Path) -> Coreset:
-    """Return the coreset, or say what to call where only Python has its model."""
-    import decoct
-
-    try:
-        return decoct.load(file)
-    except decoct.CoresetFileError:
-        if not _of_functions(file):
-            raise
-        raise out.UsageError(
-            f"{file} was built for a model of your own functions, which a file cannot hold; write "
-            f"the page from Python: decoct.write_report(decoct.load({str(file)!r}, model=...), "
-            f"rows, draws, path={str(output)!r})."
-        ) from None
-
-
-def _of_functions(file: Path) -> bool:
-    """Return whether a readable coreset file names a model that is functions of the user's."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    from decoct.formats.coreset_file import KEY
-    from decoct.models.base import OF_FUNCTIONS
-
-    try:
-        description = json.loads((pq.read_schema(file).metadata or {})[KEY])
-        return description["model"]["kind"] in OF_FUNCTIONS
-    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError):
-        return False
-
-
 def _commands(coreset: Coreset, file: Path, table: list[str] | None) -> str | None:
-    """Return the command lines of a default build; None for others, which the page words."""
+    """Return the command lines of a default build; None for others, which the page describes."""
     import shlex
 
     from decoct.constructions import IteratedHilbert

@@ -1,4 +1,4 @@
-"""What every construction is: a frozen configuration, a state, and a step.
+"""Constructions: a frozen configuration, a state, and a step.
 
 A construction never sees the table or the sampler directly: `Problem` bundles the potentials
 (model × rows), the sampler of π_w and what was asked for. The driver owns the loop.
@@ -36,7 +36,7 @@ from decoct.samplers.base import Draws, Sampler, WeightedDensity
 from decoct.status import Status
 
 NEAR = 200
-"""Draws of a posterior nearby that a sampler is given to learn from."""
+"""Draws of a nearby posterior that a sampler may learn from."""
 
 
 class Selection(NamedTuple):
@@ -52,6 +52,13 @@ class Selection(NamedTuple):
         The encoded rows.
     site
         The quadratic that stands for all other rows; None where the rows stand for themselves.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from decoct.constructions import Selection
+    >>> Selection(np.array([3, 7]), np.array([50.0, 50.0]), {"x": np.zeros((2, 1))}).size
+    2
     """
 
     indices: Int[np.ndarray, " m"]
@@ -83,6 +90,18 @@ class Problem:
         allowed.
     kl
         KL(π_w‖π) to reach in nats, or None.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+    >>> model = decoct.models.GaussianMean(np.eye(2))
+    >>> from decoct.passes.potentials import Potentials
+    >>> table = decoct.data.encoded(decoct.rows(rows), model)
+    >>> sampler = decoct.samplers.Exact()
+    >>> problem = decoct.constructions.Problem(Potentials(model, table), sampler, (5, 10))
+    >>> problem.size, problem.n_rows, problem.dim
+    (10, 500, 2)
     """
 
     potentials: Potentials
@@ -134,7 +153,7 @@ class Problem:
         padded_as: int = 0,
         near: Float[np.ndarray, "k d"] | None = None,
     ) -> Draws:
-        """Return n draws from π_w; ``start`` is near its mode, for samplers that look for it.
+        """Return n draws from π_w; ``start`` is near its mode, for samplers that search for it.
 
         ``near`` are draws of a posterior nearby, for samplers that learn from them. With
         ``padded_as`` rows of an earlier selection, the programs compiled for it serve again.
@@ -149,14 +168,30 @@ class Problem:
 
 
 class SizedSelection(NamedTuple):
-    """The selection for one requested size, with its predicted KL in nats if there is one."""
+    """The selection for one requested size.
+
+    Attributes
+    ----------
+    selection
+        The weighted rows.
+    predicted_kl
+        KL(π_w‖π) in nats; None where it is not predicted.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from decoct.constructions import Selection, SizedSelection
+    >>> selection = Selection(np.array([3]), np.array([100.0]), {"x": np.zeros((1, 1))})
+    >>> SizedSelection(selection, predicted_kl=0.01).predicted_kl
+    0.01
+    """
 
     selection: Selection
     predicted_kl: float | None
 
 
 class StepInfo(NamedTuple):
-    """What a person wants to look at after a step.
+    """Progress and figures of a step.
 
     Attributes
     ----------
@@ -164,6 +199,12 @@ class StepInfo(NamedTuple):
         One line for the progress bar.
     numbers
         Figures for the report, JSON-ready.
+
+    Examples
+    --------
+    >>> from decoct.constructions import StepInfo
+    >>> StepInfo("10 rows", {"predicted_kl": 0.01}).message
+    '10 rows'
     """
 
     message: str
@@ -171,7 +212,7 @@ class StepInfo(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What a construction will cost, before any work: at least, and at most.
+    """Predicted cost of a construction: least and most.
 
     Attributes
     ----------
@@ -180,9 +221,9 @@ class Plan(NamedTuple):
     evaluations
         Potentials, f_n(θ) counted one by one.
     array_bytes
-        Its largest arrays, all held at once.
+        Its largest arrays, all in memory at once.
     fits
-        What it does beside the passes; None where that is little or not known.
+        Work besides the passes; None where it is small or not known.
     """
 
     passes: tuple[int, int]
@@ -192,7 +233,7 @@ class Plan(NamedTuple):
 
 
 class PlannedFits(NamedTuple):
-    """What a construction that solves on a pool of rows is likely to do.
+    """Predicted work of a construction that solves on a pool of rows.
 
     Attributes
     ----------
@@ -226,6 +267,12 @@ class Construction(Protocol):
     ``plan(problem)``, a `Plan`, let the driver say how long it takes. Its state is a NamedTuple,
     named as what `init` returns, of arrays, numbers, text, rows (`Selection`), and tuples of these:
     `pack_state` writes it to a checkpoint, fields of type `NotSaved` left out.
+
+    Examples
+    --------
+    >>> import decoct
+    >>> isinstance(decoct.constructions.Uniform(), decoct.constructions.Construction)
+    True
     """
 
     def init(self, key: jax.Array, problem: Problem) -> Any:
@@ -349,7 +396,7 @@ def uniform_selection(key: jax.Array, problem: Problem, size: int) -> Selection:
 def equal_weight_rows(problem: Problem, pool: Pool, size: int) -> Selection:
     """Return evenly spaced rows of equal weight, for when no potential varies over the draws.
 
-    Then every choice of weights looks alike from there; this one leans on no single row.
+    No draw then prefers any weights; these depend on no single row.
     """
     m = min(size, len(pool.indices))
     places = np.linspace(0, len(pool.indices) - 1, m).round().astype(np.int64)

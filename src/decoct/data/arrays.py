@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class ArrayRows(Rows):
-    """Rows held in memory, one array a column.
+    """Rows in memory, one array a column.
 
     Parameters
     ----------

@@ -101,7 +101,7 @@ class ArrowRows(Rows):
         """Yield consecutive chunks of ``size`` rows; only these columns are read."""
         step = checked_size(size)
         schema = self._select(columns)
-        _ = self._missing  # found out here, not in the thread, which shows no progress
+        _ = self._missing  # found here, not in the thread, which shows no progress
         return read_ahead(lambda: self._cut(schema, step), 2)
 
     def survey(self) -> None:
@@ -177,22 +177,22 @@ class ArrowRows(Rows):
     def _cut(self, schema: pa.Schema, size: int) -> Iterator[Chunk]:
         # a multiple of the size, so that cutting a batch needs no copy
         batch_size = size * -(-SMALLEST_BATCH // size)
-        start, held, kept = 0, 0, []
+        start, buffered, batches = 0, 0, []
         for part in self.parts:
             for batch in part.read_batches(schema, batch_size):
-                while held + len(batch) >= size:
-                    kept.append(batch.slice(0, size - held))
-                    batch = batch.slice(size - held)
-                    yield Chunk(start, self._convert(pa.Table.from_batches(kept), start))
-                    start, held, kept = start + size, 0, []
+                while buffered + len(batch) >= size:
+                    batches.append(batch.slice(0, size - buffered))
+                    batch = batch.slice(size - buffered)
+                    yield Chunk(start, self._convert(pa.Table.from_batches(batches), start))
+                    start, buffered, batches = start + size, 0, []
                 if len(batch):  # an empty one would cost the next chunk its zero copies
-                    held += len(batch)
-                    kept.append(batch)
-        if kept:
-            yield Chunk(start, self._convert(pa.Table.from_batches(kept), start))
-        if start + held != self.n_rows:
+                    buffered += len(batch)
+                    batches.append(batch)
+        if batches:
+            yield Chunk(start, self._convert(pa.Table.from_batches(batches), start))
+        if start + buffered != self.n_rows:
             raise RowsError(
-                f"The files had {self.n_rows} rows and now have {start + held}: they changed "
+                f"The files had {self.n_rows} rows and now have {start + buffered}: they changed "
                 "while they were being read; read the table again."
             )
 

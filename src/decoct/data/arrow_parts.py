@@ -40,7 +40,7 @@ class Part(abc.ABC):
     """
 
     has_groups = False
-    """Whether every batch of `walk` is a group; else all rows are one."""
+    """Whether every batch of `read_stored` is a group; else all rows are one."""
 
     def __init__(self, path: str, kind: str, source: ds.Dataset | ds.Fragment) -> None:
         self.path = path
@@ -56,7 +56,9 @@ class Part(abc.ABC):
         Only of these groups, if the part has several and they are given.
         """
 
-    def walk(self, schema: pa.Schema, on_bytes: OnBytes = None, groups: Groups = None) -> Batches:
+    def read_stored(
+        self, schema: pa.Schema, on_bytes: OnBytes = None, groups: Groups = None
+    ) -> Batches:
         """Yield batches as they are stored; report the bytes read where they are known."""
         return self.read_batches(schema, DEFAULT_CHUNK, groups)
 
@@ -92,7 +94,7 @@ class Part(abc.ABC):
         """Return the number of rows of every batch, and the columns with missing values."""
         counts, holes = [], set()
         try:
-            for batch in self.walk(pa.schema(map(schema.field, names)), on_bytes):
+            for batch in self.read_stored(pa.schema(map(schema.field, names)), on_bytes):
                 counts.append(len(batch))
                 holes.update(n for n in names if batch.column(n).null_count)
         except RowsError as error:
@@ -145,7 +147,7 @@ class FilePart(Part):
         self._constants = ds.get_partition_keys(fragment.partition_expression)
 
     def read_batches(self, schema: pa.Schema, size: int, groups: Groups = None) -> Batches:
-        with closing(self.walk(schema, None, groups)) as batches:
+        with closing(self.read_stored(schema, None, groups)) as batches:
             for batch in batches:
                 for begin in range(0, len(batch), size):
                     yield batch.slice(begin, size)
@@ -178,7 +180,9 @@ class CsvPart(FilePart):
             self.schema = reader.schema
             list(self.schema.names)  # names that are not text raise here
 
-    def walk(self, schema: pa.Schema, on_bytes: OnBytes = None, groups: Groups = None) -> Batches:
+    def read_stored(
+        self, schema: pa.Schema, on_bytes: OnBytes = None, groups: Groups = None
+    ) -> Batches:
         own = self.list_own(schema)
         types = {name: schema.field(name).type for name in own}
         position = 0
@@ -226,7 +230,9 @@ class IpcPart(FilePart):
         with explain_errors(self.path, self.kind), self._open([]) as file:
             self.schema = file.schema
 
-    def walk(self, schema: pa.Schema, on_bytes: OnBytes = None, groups: Groups = None) -> Batches:
+    def read_stored(
+        self, schema: pa.Schema, on_bytes: OnBytes = None, groups: Groups = None
+    ) -> Batches:
         n_bytes = self.guard.n_bytes if on_bytes else 0
         with (
             explain_errors(self.path, self.kind),

@@ -41,6 +41,14 @@ class Chunk:
         Global number of the first row.
     columns
         Name -> array, rows on axis 0; at least one column.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from decoct.data import Chunk
+    >>> chunk = Chunk(100, {"x": np.arange(5.0)})
+    >>> chunk.n_rows, chunk.piece(1, 3).start, chunk.piece(1, 3).columns["x"]
+    (5, 101, array([1., 2.]))
     """
 
     start: int
@@ -63,6 +71,12 @@ class Rows(Protocol):
     the same in every chunk and in `take`: floats, integers, booleans, datetimes, strings (from a
     table or file: an object array of `str`). A missing value is NaN, NaT or None; one of them turns
     a whole integer or boolean column into float64.
+
+    Examples
+    --------
+    >>> import decoct
+    >>> isinstance(decoct.rows({"x": [1.0, 2.0]}), decoct.data.Rows)
+    True
     """
 
     @property
@@ -118,7 +132,7 @@ class Rows(Protocol):
 
 
 class RowsProxy(Rows):
-    """The rows of another table; a derived class says what its `map_reduce` adds."""
+    """The rows of another table; a derived class extends `map_reduce`."""
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
@@ -203,8 +217,8 @@ def checked_indices(indices: np.ndarray | Sequence[int], n_rows: int) -> np.ndar
 def fingerprint(rows: Rows, columns: Sequence[str] | None = None) -> str:
     """Return a digest of a table's values in these columns (None: all), which takes a pass.
 
-    Sizes, times and ends of files stay the same under changes that matter. Of the same values it is
-    the same in memory, streamed and on a cluster.
+    Sizes, times and ends of files may not change with the data. Equal values have equal digests in
+    memory, streamed and on a cluster.
     """
     names = checked_columns(columns, rows.columns)
     digest = hashlib.sha256(repr((rows.n_rows, names)).encode())

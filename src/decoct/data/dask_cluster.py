@@ -24,7 +24,7 @@ ends in an AssertionError on a machine too busy for that."""
 
 @dataclass
 class Traffic:
-    """What has travelled so far.
+    """Traffic so far.
 
     Attributes
     ----------
@@ -94,8 +94,8 @@ class Cluster:
         except (OSError, ValueError, TypeError) as error:
             reason = str(error).partition("\n")[0] or type(error).__name__
             raise RequestError(
-                f"No Dask scheduler answers at {given} ({reason}); check the address, which looks "
-                "like tcp://host:8786."
+                f"No Dask scheduler answers at {given} ({reason}); check the address, of the form "
+                "tcp://host:8786."
             ) from error
         return cls(client, is_owned=True)
 
@@ -214,7 +214,7 @@ class Cluster:
         name = kind.__name__
         if name == "KilledWorker":
             sentence = (
-                f"Workers died again and again over the same partition ({error}); they most likely "
+                f"Workers died repeatedly on the same partition ({error}); they most likely "
                 "ran out of memory, so give them more or make the partitions smaller."
             )
         elif isinstance(error, ModuleNotFoundError):
@@ -234,8 +234,8 @@ class Cluster:
                 "The work was cancelled on the cluster, or the data it needs were; run it again."
             )
         return RowsError(
-            "The Dask scheduler has gone in the middle of the work; start the cluster again, and "
-            "run the same command (with a checkpoint it goes on from the last round)."
+            "The Dask scheduler stopped during the work; start the cluster again, and "
+            "run the same command (with a checkpoint it resumes from the last round)."
         )
 
 

@@ -97,13 +97,13 @@ class Layout:
 def coalesce(counts: Sequence[int], most: int) -> list[list[int]]:
     """Return runs of neighbouring non-empty pieces, of at most ``most`` rows if a piece allows."""
     runs: list[list[int]] = []
-    held = 0
+    n_rows = 0
     for i, count in enumerate(counts):
         if not count:
             continue
-        if not runs or held + count > most:
+        if not runs or n_rows + count > most:
             runs.append([])
-            held = 0
+            n_rows = 0
         runs[-1].append(i)
-        held += count
+        n_rows += count
     return runs

@@ -63,13 +63,13 @@ class DaskRows(Rows):
     Attributes
     ----------
     traffic
-        What has travelled so far.
+        Bytes and rows sent and received so far.
 
     Raises
     ------
     RowsError
-        A column of several kinds, an empty table, workers that die over and over, a scheduler that
-        has gone.
+        A column of several kinds, an empty table, workers that die repeatedly, a scheduler that
+        stops.
 
     Notes
     -----
@@ -234,17 +234,19 @@ class DaskRows(Rows):
 
     def _stream(self, view: View, size: int) -> Generator[Chunk, None, None]:
         blocks = view.layout.cut_blocks(size)
-        held: dict[int, Any] = {}  # the partitions that blocks are being cut from, and no others
+        loaded: dict[int, Any] = {}  # the partitions that blocks are being cut from, and no others
         ahead: deque[tuple[int, list[Any]]] = deque()
         try:
             while True:
                 for block in islice(blocks, 3 - len(ahead)):
                     for one in block.slices:
-                        if one.partition not in held:
-                            held[one.partition] = self._cluster.hold(view.partitions[one.partition])
-                    ahead.append((block.start, self._cluster.start(_cut_pieces(held, block))))
-                    for partition in [p for p in held if p < block.slices[-1].partition]:
-                        del held[partition]
+                        if one.partition not in loaded:
+                            loaded[one.partition] = self._cluster.hold(
+                                view.partitions[one.partition]
+                            )
+                    ahead.append((block.start, self._cluster.start(_cut_pieces(loaded, block))))
+                    for partition in [p for p in loaded if p < block.slices[-1].partition]:
+                        del loaded[partition]
                 if not ahead:
                     return
                 start, futures = ahead.popleft()

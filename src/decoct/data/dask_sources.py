@@ -230,7 +230,7 @@ class _FileGroups(NamedTuple):
             if find_version(self.filesystem, self.path) != self.version:
                 raise RowsError(
                     f"{self.path} changed while it was in use, or is another file where the "
-                    "workers are; open the table again and start afresh."
+                    "workers are; open the table again and start again."
                 )
             whole = self.format.make_fragment(self.path, self.filesystem, self.partition)
             return whole.subset(row_group_ids=self.groups)  # make_fragment would not keep the order
@@ -336,7 +336,7 @@ def _check_name(name: object) -> None:
 def _check_array(name: str, array: Any) -> None:
     if not isinstance(array, da.Array):
         raise RowsError(
-            f"Column '{name}' is of type {type(array).__qualname__} beside Dask arrays; make it "
+            f"Column '{name}' is of type {type(array).__qualname__} among Dask arrays; make it "
             "one too (dask.array.from_array, or .to_dask_array() of a Series)."
         )
     if array.ndim == 0:
@@ -346,7 +346,7 @@ def _check_array(name: str, array: Any) -> None:
 
 
 def _find_lengths(array: Any, cluster: Cluster) -> Any:
-    """Return the array with the lengths of its blocks; asking for them walks it once."""
+    """Return the array with the lengths of its blocks; asking for them computes it once."""
     if not np.isnan(array.shape[0]):
         return array
     whole = array.rechunk((array.chunks[0], *array.shape[1:]))

@@ -63,7 +63,7 @@ def guard(function: F) -> F:
                 return arg
         try:
             return function(*args)
-        except BaseException as error:  # a KeyboardInterrupt would take the worker down
+        except BaseException as error:  # a KeyboardInterrupt would end the worker
             return Failed.of(error)
 
     return wrapped  # type: ignore[return-value]

@@ -128,7 +128,7 @@ def _open_url(url: str) -> tuple[Any, str]:
 
 
 def _is_note(file: str, folder: str) -> bool:
-    """Whether a file, or a folder above it, is a writer's note such as ``_SUCCESS``."""
+    """Whether a file, or a folder above it, is a marker such as ``_SUCCESS``."""
     inside = file.strip("/").removeprefix(folder.strip("/")).strip("/")
     return any(_is_hidden(piece) for piece in inside.split("/"))
 
@@ -140,7 +140,7 @@ def _check_distinct(files: Sequence[str]) -> None:
 
 
 def _check_local(files: Sequence[str]) -> None:
-    """Refuse names that are not UTF-8, links that lead nowhere, and two names of one file."""
+    """Refuse names that are not UTF-8, broken links, and two names of one file."""
     names: dict[tuple[int, int | str], str] = {}
     for file in files:
         try:
@@ -187,7 +187,7 @@ def _list_folder(folder: Path) -> list[str]:
         # links may lead in circles
         new = os.path.realpath(place) not in seen
         seen.add(os.path.realpath(place))
-        # writers keep their notes in files like _SUCCESS and folders like .tmp
+        # writers leave markers such as _SUCCESS and folders such as .tmp
         folders[:] = [name for name in folders if new and not _is_hidden(name)]
         found = [name for name in names if new and _is_data(name) and not _is_hidden(name)]
         files += [os.path.join(place, name) for name in found]

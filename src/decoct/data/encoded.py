@@ -128,6 +128,25 @@ def encoded(rows: Rows, model: Encoder) -> EncodedRows:
     """Return rows as numbers: each chunk seen through ``model.encode``.
 
     Rows already encoded are encoded again from their raw ones.
+
+    Parameters
+    ----------
+    rows
+        The table.
+    model
+        Its ``encode`` turns raw columns into numbers.
+
+    Raises
+    ------
+    RowsError
+        The table lacks a column of the model, or the model refuses a value.
+
+    Examples
+    --------
+    >>> import decoct
+    >>> table = decoct.rows({"x": [[0.5], [1.0]], "y": [0, 1]})
+    >>> decoct.data.encoded(table, decoct.models.LogisticRegression()).take([0, 1])["y"]
+    array([-1.,  1.])
     """
     return EncodedRows(rows.raw if isinstance(rows, EncodedRows) else rows, model)
 

@@ -24,7 +24,7 @@ _PREAMBLE = re.compile(r"^.*Could not open \w+ input source '.*?': (?:\w+: )?", 
 
 @contextmanager
 def explain_errors(path: str, kind: str, names: Sequence[str] = ()) -> Iterator[None]:
-    """Turn a reader's failure into one sentence that names the file."""
+    """Turn a reader's failure into an error that names the file."""
     try:
         yield
     except (pa.ArrowException, OSError, UnicodeError) as error:
@@ -53,7 +53,7 @@ def _explain(path: str, kind: str, names: Sequence[str], error: Exception) -> st
     if column and change:
         line = f" in line {change['row']}" if change["row"] else ""
         return (
-            f"Column '{column}' of {path} looked like {change['type']} in its first rows but has "
+            f"Column '{column}' of {path} was read as {change['type']} from its first rows but has "
             f"'{change['value']}'{line}; fix the value, or convert the file to Parquet with one "
             "type."
         )
@@ -157,7 +157,7 @@ class ChangeGuard:
         for filesystem, path, version in self.files:
             if self._find_version(filesystem, path) not in (version, None):
                 raise RowsError(
-                    f"{path} changed while it was in use; open the table again and start afresh."
+                    f"{path} changed while it was in use; open the table again and start again."
                 )
 
     def _find_version(self, filesystem: fs.FileSystem, path: str) -> str | None:

@@ -29,7 +29,7 @@ def rows(source: Any, *, dask: Any = None) -> Rows:
           ``.csv.gz``), of a folder of either (searched recursively, Hive partitions included), a
           glob pattern, or a list of paths: streamed, never loaded whole;
         - a URL of Parquet files such as ``s3://bucket/folder`` or ``gs://bucket/*.parquet``, or a
-          list of them: anything fsspec opens, credentials being its own affair;
+          list of them: anything fsspec opens, with credentials as fsspec finds them;
         - a `pyarrow.dataset.Dataset`;
         - a Dask DataFrame, a Dask matrix (N, D), or a mapping of Dask arrays: they stay with the
           workers, see `decoct.data.dask_rows.DaskRows`;
@@ -49,7 +49,7 @@ def rows(source: Any, *, dask: Any = None) -> Rows:
     RowsError
         The source is of another kind, empty, missing or unreadable; the message says which.
     RequestError
-        ``dask`` is not installed, has no client, or has no use for such a source.
+        ``dask`` is not installed, has no client, or does not apply to such a source.
 
     Examples
     --------

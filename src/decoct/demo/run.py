@@ -36,7 +36,7 @@ SIZES = (0, 5, 10, 20, 50, 100)
 """Sizes of the curve, filled by one build."""
 
 SIZE = 10
-"""Rows of the coreset that is sampled and certified, beside its site."""
+"""Rows of the coreset that is sampled and certified, with its site."""
 
 COMPARED = (SIZE, 100_000)
 """Sizes of the uniform subsamples to compare with."""
@@ -206,13 +206,13 @@ def _measure(output: Path, rows: int | None, seed: int, clock: _Clock) -> dict[s
 
 
 def _require_usable(output: Path, seed: int) -> None:
-    """Refuse what cannot work before anything is computed."""
+    """Refuse bad options before anything is computed."""
     if seed < 0:
         raise RequestError(f"seed is {seed}; it must not be negative.")
     try:
         figure()
     except RequestError:
-        raise RequestError("The demonstration draws pictures; install decoct[demo].") from None
+        raise RequestError("The demonstration has pictures; pip install 'decoct[demo]'.") from None
     try:
         output.mkdir(parents=True, exist_ok=True)
     except FileExistsError:

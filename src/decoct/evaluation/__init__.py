@@ -1,1 +1,1 @@
-"""Questions asked after a fit, of all N rows: how well it predicts, what the data say for it."""
+"""Evaluation of a model on all N rows: predictive accuracy, evidence, prior sensitivity."""

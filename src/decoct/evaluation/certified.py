@@ -1,4 +1,4 @@
-"""The certificate that an evaluation begins with: of the same coreset and the same draws."""
+"""The certificate that an evaluation needs, of the same coreset and the same draws."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def checked_draws(
         They are of another model, too few, or corrected already.
     """
     z = unconstrained(draws, coreset.dim)
-    if hasattr(draws, "children") and CORRECTED in draws["posterior"].attrs:
+    if isinstance(draws, xr.DataTree) and CORRECTED in draws["posterior"].attrs:
         raise RequestError(
             "These draws are corrected towards the full posterior already; give the draws as they "
             "were sampled, and their certificate: check=."

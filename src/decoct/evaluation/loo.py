@@ -40,12 +40,18 @@ from decoct.runtime.randomness import checked_seed, uniform_sample
 from decoct.runtime.resources import keep_buffers, use_compilation_cache
 from decoct.samplers.datatree import unconstrained
 from decoct.samplers.pointwise import REASON, is_only_kept
-from decoct.stats.chains import FEWEST, USABLE_KHAT, relative_efficiency
-from decoct.stats.psis import LogRatios, leave_one_out, log_ratios, tail_length
+from decoct.stats.chains import FEWEST, USABLE_KHAT
+from decoct.stats.psis import (
+    LogRatios,
+    leave_one_out,
+    log_ratios,
+    relative_efficiency,
+    tail_length,
+)
 from decoct.stats.verdict import SMALL_KL, Grade
 
 NEGLIGIBLE = 2.0 * SMALL_KL
-"""lpd_n − elpd_n in nats, twice the KL of leaving row n out, below which its k-hat is not asked."""
+"""lpd_n − elpd_n in nats, twice the KL of leaving row n out, below which its k-hat is ignored."""
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -65,9 +71,9 @@ def loo(
 ) -> ELPDData:
     """Return leave-one-out cross-validation of all rows of the full table, for ``arviz.compare``.
 
-    By Pareto-smoothed importance sampling, as ``arviz.loo``, whose numbers these are. The
-    log-likelihoods of all rows at all draws are never held: one pass goes over the table by chunks,
-    wherever it is, and three numbers a row stay.
+    Uses Pareto-smoothed importance sampling; the numbers equal those of ``arviz.loo``. The N × S
+    matrix of log-likelihoods is never stored: one pass evaluates chunks and stores three numbers a
+    row.
 
     Parameters
     ----------
@@ -334,7 +340,7 @@ def _as_elpd_data(found: dict[str, Any], S: int, N: int, *, is_approximate: bool
         warnings.warn(
             f"k-hat is above {good_k:.2f} in {len(bad):,} of {rows:,} rows, the largest "
             f"{khat[bad].max():.2f} in row {bad[khat[bad].argmax()]}: leaving one of them out "
-            "moves the posterior further than these draws can follow. Look at pareto_k; take more "
+            "moves the posterior further than these draws can follow. See pareto_k; take more "
             "draws, or a likelihood with longer tails.",
             stacklevel=3,
         )

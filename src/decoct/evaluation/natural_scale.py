@@ -1,7 +1,7 @@
-"""Jacobians of a model's parameters, which a prior on the unconstrained scale has in it.
+"""Jacobians of a model's parameters, which priors on the unconstrained scale include.
 
 A prior raised to a power is another prior on each scale: p(σ)^α dσ is not p(z)^α dz for z = log σ.
-The one that a reader of the model means is on the scale that the model is written in.
+Power scaling applies to the scale that the model is written in.
 """
 
 from __future__ import annotations

@@ -75,8 +75,7 @@ def alternatives(coreset: Coreset, priors: Any) -> dict[str, AbstractModel]:
     if not isinstance(priors, Mapping) or not all(isinstance(name, str) for name in priors):
         raise RequestError(
             "priors is a mapping of names to log priors or models, such as "
-            "{'wide': LogisticRegression(prior_scale=10.0)}, "
-            f"not {'a ' + type(priors).__name__ if not isinstance(priors, Mapping) else priors!r}."
+            f"{{'wide': LogisticRegression(prior_scale=10.0)}}, not {priors!r}."
         )
     return {name: _alternative(coreset, name, prior) for name, prior in priors.items()}
 
@@ -102,8 +101,8 @@ def _alternative(coreset: Coreset, name: str, prior: Any) -> AbstractModel:
 def _difference(coreset: Coreset, model: AbstractModel) -> str | None:
     """Return in what else than its prior a model differs from the coreset's, or None.
 
-    Values on the natural scale tell supports apart: another transform, and the same unconstrained
-    parameter is another quantity.
+    Values on the natural scale reveal other supports, where the same unconstrained parameter is
+    another quantity.
     """
     known = coreset.model
     if type(model) is not type(known):

@@ -1,4 +1,4 @@
-"""Values that `decoct.prior_sensitivity` returns, and the table that they are shown as."""
+"""Values that `decoct.prior_sensitivity` returns, and their table."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UNCERTIFIED = "not certified"
 
 
 class Move(NamedTuple):
-    """What another prior does to one scalar parameter, on its natural scale.
+    """Effect of another prior on one scalar parameter, on its natural scale.
 
     Attributes
     ----------
@@ -38,12 +38,12 @@ class Move(NamedTuple):
 
 @dataclass(frozen=True)
 class PriorResult:
-    """The posterior under another prior beside that under the model's own.
+    """The posterior under another prior, compared with that under the model's own.
 
     Attributes
     ----------
     name
-        What the prior was called.
+        Name of the prior.
     khat
         Pareto k-hat of the weights that take the given draws to this posterior.
     ess
@@ -54,7 +54,7 @@ class PriorResult:
         What the certificate says of new draws, or that there is none; empty where the given draws
         could be reweighted: k-hat is below 0.7 and 100 effective draws are left.
     moves
-        What happens to each parameter; none where a certificate refuses the new draws.
+        Effect on each parameter; empty where a certificate refuses the new draws.
     """
 
     name: str
@@ -84,7 +84,7 @@ class PriorResult:
 
 @dataclass(frozen=True, eq=False)
 class PriorSensitivity:
-    """How much the posterior owes to its prior.
+    """Sensitivity of the posterior to its prior.
 
     Attributes
     ----------
@@ -94,8 +94,19 @@ class PriorSensitivity:
         One line a parameter: the sensitivity to powers of the prior and of the likelihood, and
         ArviZ' diagnosis.
     verdict
-        What the certificate says of the draws; empty where there is none, and the figures are those
-        of the coreset posterior.
+        Verdict of the certificate on the draws; empty without one, when the figures are those of
+        the coreset posterior.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+    >>> model = decoct.models.GaussianMean(np.eye(2))
+    >>> coreset = decoct.build(model, rows, size=20)
+    >>> draws = coreset.sample(sampler=decoct.samplers.Exact())
+    >>> wide = decoct.models.GaussianMean(np.eye(2), prior_covariance=2.0)
+    >>> decoct.prior_sensitivity(coreset, draws, {"wide": wide}).to_frame()["prior"].tolist()
+    ['wide', 'wide']
     """
 
     priors: tuple[PriorResult, ...]

@@ -1,4 +1,4 @@
-"""What other priors would say, from one build and one set of draws.
+"""Posteriors under other priors, from one build and one set of draws.
 
 The likelihood part of a certificate's log ratios D_s = Σ_n f_n − s − Σ w_n f_n has no prior in it.
 Draws of π_w under the prior π₀ therefore stand for the full posterior under another prior π₁ with
@@ -7,7 +7,7 @@ the importance weights
     r_s ∝ exp(D_s + log π₁(θ_s) − log π₀(θ_s)),
 
 Pareto-smoothed (Vehtari et al. 2024). Their k-hat says whether they can be used. Where it is 0.7 or
-more the coreset is sampled anew with π₁ in place of π₀, which takes its M rows and no pass over
+more the coreset is sampled again with π₁ in place of π₀, which takes its M rows and no pass over
 the data; only D_s at the new draws takes one. With t = log π₁ − log π₀ and weights r⁰ ∝ e^D,
 
     KL(π¹‖π⁰) = Σ r t − log Σ r⁰ e^t
@@ -64,7 +64,7 @@ def prior_sensitivity(
     seed: int = 0,
     progress: bool | None = None,
 ) -> PriorSensitivity:
-    """Return what the posterior would be under other priors, and how sensitive it is to its own.
+    """Compare the posterior with those under other priors, and measure its sensitivity to its own.
 
     Parameters
     ----------
@@ -81,8 +81,8 @@ def prior_sensitivity(
         The table the coreset was built from: for a certificate, and for those of new draws. None
         makes no pass over the data.
     check
-        The certificate of these draws, if there is one. Without it and without ``rows`` the answer
-        is about the coreset posterior, and not certified.
+        The certificate of these draws, if there is one. Without it and without ``rows`` the result
+        is that of the coreset posterior, and not certified.
     seed
         Seed of new draws and of certificates made here.
     progress

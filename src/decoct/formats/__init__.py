@@ -1,1 +1,1 @@
-"""What coresets are written to: Parquet files, and data of Stan programs."""
+"""File formats of coresets: Parquet files, and data of Stan programs."""

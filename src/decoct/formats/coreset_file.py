@@ -22,26 +22,26 @@ from decoct.errors import CoresetFileError
 from decoct.runtime.files import require_writable, write_atomically
 
 FORMAT = 2
-"""Of files with a site, which a decoct that knows none must refuse; files without one have 1."""
+"""Format of files with a site, which older versions must refuse; files without one have 1."""
 
 KEY = b"decoct"
 DIGEST = b"decoct_sha256"
-"""Of the JSON and all columns: a coreset that changed on the disk is not taken for one."""
+"""Digest of the JSON and all columns: a coreset that changed on the disk is refused."""
 
 OURS = ("_row", "_weight")
-"""Columns of the file that are none of the table's."""
+"""Columns of the file that are not columns of the table."""
 
 MOST_ROWS, MOST_BYTES = 5_000_000, 4 << 30
 """Rows, and bytes of decoded pages, above which a file is no coreset."""
 
 
 class StoredCoreset(NamedTuple):
-    """What a file holds, before anybody knows the model.
+    """Content of a file, before its model is known.
 
     Attributes
     ----------
     description
-        ``n_rows``, ``model``, ``report`` and what else the coreset said of itself.
+        ``n_rows``, ``model``, ``report`` and other entries of `Coreset.description`.
     indices, weights : (M,)
         Row numbers and weights.
     rows

@@ -84,7 +84,23 @@ def path(
     seed: int = 0,
     progress: bool | None = None,
 ) -> list[MixtureCoreset]:
-    """Return one coreset per size, each with a mixture fitted to it; see `decoct.path`."""
+    """Return one coreset per size, each with a mixture fitted to it; see `decoct.path`.
+
+    Parameters
+    ----------
+    estimator, rows, method, seed, progress
+        As for `build`.
+    sizes
+        Sizes wanted.
+
+    Examples
+    --------
+    >>> import decoct.mixture, numpy as np
+    >>> x = np.random.default_rng(0).normal(size=(500, 2))
+    >>> estimator = decoct.mixture.DPGaussianMixture(n_components=2, max_iter=1000)
+    >>> [one.size <= 50 for one in decoct.mixture.path(estimator, {"x": x}, [20, 50])]
+    [True, True]
+    """
     table, method = _check_request(estimator, method)
     source = as_rows(rows)
     coresets = driver.path(table, source, sizes, method=method, seed=seed, progress=progress)
@@ -101,6 +117,19 @@ def estimate(
     """Say what `build` with these arguments will cost, the fit left out; see `decoct.estimate`.
 
     Default priors take the moments of the whole table, which costs a pass more.
+
+    Parameters
+    ----------
+    estimator, rows, size, method
+        As for `build`.
+
+    Examples
+    --------
+    >>> import decoct.mixture, numpy as np
+    >>> x = np.random.default_rng(0).normal(size=(500, 2))
+    >>> estimator = decoct.mixture.DPGaussianMixture(n_components=2)
+    >>> decoct.mixture.estimate(estimator, {"x": x}, size=50).passes
+    (3, 3)
     """
     table, method = _check_request(estimator, method)
     cost = costs.estimate(table, rows, size=size, method=method)

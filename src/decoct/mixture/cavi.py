@@ -79,8 +79,8 @@ LOG_GAMMA = 1e-15
 """Part of ln Γ by which it may be off."""
 
 GOES_ON, CONVERGED, ESCAPED, FELL = 0, 1, 2, 3
-"""How a call ended: by the number of iterations, by the tolerance, as features cannot do the next
-iteration, or as the bound would be lower after it by more than the tolerance and rounding."""
+"""Why a call ended: the number of iterations, the tolerance, features too inexact for the next
+iteration, or a bound that would fall by more than the tolerance and rounding."""
 
 BROKEN_DOWN = (
     "Fitting the mixture model failed because some components have ill-defined empirical "
@@ -121,8 +121,8 @@ class Fit(NamedTuple):
     converged
         The last iteration raised the bound by less than the tolerance.
     fall
-        How far the bound fell, beyond rounding, in an iteration that was not taken and ended the
-        fit, in nats; 0 otherwise.
+        Fall of the bound, beyond rounding, in a rejected iteration that ended the fit, in nats;
+        0 otherwise.
     """
 
     mixture: Mixture
@@ -335,7 +335,7 @@ def _iterate(
         end = jnp.where(fell, FELL, GOES_ON)
         end = jnp.where(jnp.abs(rise) < limits.tolerance, CONVERGED, end)
         if not exact:
-            # where the bound falls, factors may know better
+            # where the bound falls, factors may be more exact
             fell |= ~(now.reach <= limits.reach)
             end = jnp.where(fell, ESCAPED, end)
         done = at.done + jnp.where(fell, 0, 1)

@@ -33,8 +33,8 @@ from sklearn.utils import check_random_state
 from decoct.constructions.sampling.lightweight import (
     LightweightCoreset,
     described_draws,
+    entropy_figures,
     theorem_3_1,
-    told_entropy,
 )
 from decoct.coreset import Coreset
 from decoct.data.base import Chunk, Columns, Rows
@@ -64,11 +64,20 @@ class MixtureCoreset(Coreset):
     """A coreset whose ``model`` is a mixture fitted to it by variational inference.
 
     No sampler can be used, as there is no density over parameters: `sample` draws from the fit.
+
+    Examples
+    --------
+    >>> import decoct.mixture, numpy as np
+    >>> x = np.random.default_rng(0).normal(size=(500, 2))
+    >>> estimator = decoct.mixture.DPGaussianMixture(n_components=2, max_iter=1000)
+    >>> coreset = decoct.mixture.build(estimator, {"x": x}, size=50)
+    >>> coreset.sample(draws=10, chains=1)["posterior"]["means"].shape
+    (1, 10, 2, 2)
     """
 
     @property
     def density(self) -> WeightedDensity:
-        """Refused: see ``model.score_samples`` for the log density of rows."""
+        """Raise an error: see ``model.score_samples`` for the log density of rows."""
         raise RequestError(
             f"A {type(self.model).__name__} is fitted by variational inference: there is no "
             "density over its parameters. sample() draws from the fit, and model.score_samples "
@@ -263,7 +272,7 @@ def draw_weighted_rows(
     numbers: dict[str, Any] = {"repeated_picks": 0, "spread": spread}
     if total > 1.0:
         entropy = float(-(q @ np.log(each)) / np.log(total))
-        numbers |= told_entropy(entropy)
+        numbers |= entropy_figures(entropy)
     if len(x) <= size:
         return WeightedDraws(np.arange(len(x)), gamma, numbers)
     upto = np.cumsum(q)

@@ -314,7 +314,7 @@ class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
         return self._posterior
 
     def _set_priors(self, D: int, moments_of: Callable[[], Moments]) -> Priors:
-        """Set the priors' attributes, and return them; rows are only looked at for defaults."""
+        """Set the priors' attributes, and return them; rows are only used for defaults."""
         alpha, beta = self.weight_concentration_prior, self.mean_precision_prior
         nu = self.degrees_of_freedom_prior
         self.weight_concentration_prior_ = 1.0 / self.n_components if alpha is None else alpha

@@ -1,4 +1,4 @@
-"""What `DPGaussianMixture` is given: checked, in scikit-learn's words where it has some."""
+"""Checks of the input of `DPGaussianMixture`, with scikit-learn's messages where it has some."""
 
 from __future__ import annotations
 
@@ -110,24 +110,24 @@ def check_unbound(estimator: Any) -> None:
     if coreset is not None and coreset.model is estimator:
         raise RequestError(
             f"This {type(estimator).__name__} is the model of a coreset, fitted to its rows, which "
-            "another fit would change; fit a copy: copy.copy(model).fit(X), which warm_start=True "
-            "makes go on from here."
+            "another fit would change; fit a copy: copy.copy(model).fit(X). With warm_start=True "
+            "it starts from this fit."
         )
 
 
 def check_warm(estimator: Any, D: int) -> None:
-    """Refuse to go on from a posterior of another shape."""
+    """Refuse to start from a posterior of another shape."""
     T = estimator.n_components
     if estimator.means_.shape != (T, D):
         raise RequestError(
-            f"warm_start goes on from the last fit, of {estimator.means_.shape[0]} components and "
+            f"warm_start starts from the last fit, of {estimator.means_.shape[0]} components and "
             f"{estimator.means_.shape[1]} features, but now there are {T} and {D}; set "
             "warm_start=False."
         )
     sticks = estimator.weight_concentration_prior_type == "dirichlet_process"
     if sticks != isinstance(estimator.weight_concentration_, tuple):
         raise RequestError(
-            "warm_start goes on from the last fit, which had another "
+            "warm_start starts from the last fit, which had another "
             "weight_concentration_prior_type; set warm_start=False."
         )
 

@@ -1,4 +1,4 @@
-"""What a fit starts from: distinct rows, and counts, means and scatters of first groups of them.
+"""Start of a fit: distinct rows, and counts, means and scatters of first groups of them.
 
 Equal rows become one row with the sum of their weights, in an order the values alone decide. So a
 fit gives a row of weight 2 and the row twice the same random numbers, and does not depend on the

@@ -1,4 +1,4 @@
-"""What a fitted mixture says: responsibilities (3), the predictive density (N7), and draws.
+"""Results of a fitted mixture: responsibilities (3), the predictive density (N7), and draws.
 
 Draws from the variational posterior are exact and independent: weights by their sticks or
 Dirichlet, and for a component, with A Bartlett's triangular factor of a standard Wishart

@@ -1,4 +1,4 @@
-"""What a model is: a prior and one log-likelihood value per row.
+"""Models: a prior and one log-likelihood value per row.
 
 π_w(θ) ∝ exp(Σ_n w_n f_n(θ)) π₀(θ), with f_n the potential (log-likelihood) of row n
 (Campbell & Beronov 2019, Eq. 1-2). A model holds hyper-parameters only: never data, never a key.
@@ -39,6 +39,12 @@ class AbstractModel(eqx.Module):
 
     Sub-classes are `equinox.Module`s. Numeric hyper-parameters should be stored as NumPy arrays
     (use ``eqx.field(converter=...)``) so that changing them does not recompile anything.
+
+    Examples
+    --------
+    >>> import decoct
+    >>> isinstance(decoct.models.LogisticRegression(), decoct.models.AbstractModel)
+    True
     """
 
     @abc.abstractmethod
@@ -58,8 +64,8 @@ class AbstractModel(eqx.Module):
     def to_likelihood_params(self, params: Params) -> Params:
         """Return φ(θ), the pytree of what the rows depend on; pure JAX. θ itself by default.
 
-        The scales of a multilevel model's effects, which no row sees, are left to the prior. A site
-        is a quadratic in φ.
+        Scales of a multilevel model's effects, on which no row depends, are left to the prior. A
+        site is a quadratic in φ.
         """
         return params
 
@@ -102,8 +108,7 @@ class AbstractModel(eqx.Module):
         Of rows from `encode_explanatory`.
         """
         raise RequestError(
-            f"A {type(self).__name__} does not say what it expects of a new row, so there is "
-            "nothing to predict."
+            f"A {type(self).__name__} does not predict new rows, so there is nothing to predict."
         )
 
     def simulate(
@@ -182,7 +187,7 @@ class AbstractModel(eqx.Module):
         """
 
     def constrain(self, params: Params) -> dict[str, Array]:
-        """Return the named quantities a person reads, on their natural scale; pure JAX."""
+        """Return named quantities on their natural scale; pure JAX."""
         if isinstance(params, dict):
             return params
         leaves = jax.tree_util.tree_flatten_with_path(params)[0]
@@ -349,7 +354,7 @@ class Model(AbstractModel):
     def predict(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
         if self._predict is None:
             raise RequestError(
-                "This model does not say what it expects of a new row; give decoct.Model a "
+                "This model does not predict new rows; give decoct.Model a "
                 "function predict(params, rows)."
             )
         try:
@@ -402,7 +407,7 @@ def _names(columns: Sequence[str]) -> tuple[str, ...]:
 
 
 def require_model(model: Any) -> None:
-    """Refuse what is no model of decoct's, before any row is read."""
+    """Refuse anything but a model of decoct, before any row is read."""
     if isinstance(model, type):
         raise RequestError(
             f"model is the class {model.__name__}; give an instance, such as {model.__name__}(...)."

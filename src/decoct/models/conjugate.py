@@ -1,8 +1,8 @@
 """Models whose posterior is a known Gaussian, whatever the weights.
 
 log π_w(θ) = Σ_n w_n f_n(θ) + log π₀(θ) + const is then a quadratic in θ that depends on rows and
-weights only through a few weighted sums. It is the yardstick for every approximation in decoct
-(Campbell & Beronov 2019, Section 5.1 and Appendix B use it so).
+weights only through a few weighted sums. It is the reference for every approximation (as in
+Campbell & Beronov 2019, Section 5.1 and Appendix B).
 """
 
 from __future__ import annotations

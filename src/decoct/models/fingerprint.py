@@ -6,7 +6,7 @@ Two models count as the same if at two points θ_k of unconstrained space
     Σ_m c_m f_m(θ_k),   c_m = 1 + ½ cos m,   log π₀(θ_k),   and   Σ_i c_i φ_i(θ_k)
 
 agree to `TOLERANCE`, with m over some rows: the first ones of a table, or those of a coreset.
-Constants count as far as these rows show them. Another release of JAX gives the same values.
+Constants are compared through their effect on these rows. Values do not depend on the JAX release.
 """
 
 from __future__ import annotations

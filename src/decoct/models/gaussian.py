@@ -39,6 +39,13 @@ class GaussianMean(AbstractConjugate):
     ------
     ModelError
         A covariance is not symmetric positive definite, or the shapes disagree.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> model = decoct.models.GaussianMean(np.eye(2), prior_covariance=10.0)
+    >>> decoct.laplace(model, {"x": np.ones((100, 2))}).mean.round(2)
+    array([1., 1.])
     """
 
     covariance: np.ndarray

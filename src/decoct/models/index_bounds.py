@@ -1,7 +1,7 @@
-"""Group numbers outside their array: an error with the row, where JAX says nothing.
+"""Group numbers outside their array: an error with the row, where JAX reports none.
 
-An index beyond the end of an array is clamped to its last entry by JAX, without a word, and its
-derivative is dropped: group numbers that start at 1 give a wrong posterior that looks right. One
+JAX silently clamps an index beyond the end of an array to its last entry, and drops its
+derivative: group numbers that start at 1 give a wrong posterior without an error. One
 evaluation of every row with JAX's index checks finds them. Numbers that are right, but different in
 every row, make a latent value per row (`bridges.per_row_latents`).
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class IndexProblem:
-    """The first row whose evaluation looks beyond an array, and what JAX says about it."""
+    """The first row whose evaluation indexes beyond an array, and what JAX says about it."""
 
     row: int
     says: str
@@ -52,20 +52,20 @@ def check_indices(
     RowsError
         Names the first row that is out of bounds.
     """
-    # a power of two, as stretches of a stream may be of any length and would each be compiled
+    # a power of two: pieces of a stream may be of any length and would each be compiled
     size = min(DEFAULT_CHUNK, 2 ** (rows.n_rows - 1).bit_length())
     found = rows.map_reduce(_FirstProblem(model, params, size), _earlier, size=size, columns=inputs)
     if found is not None:
         raise BadValueError(
-            "The model looks outside an array",
+            "An index of the model is outside an array",
             found.row,
-            f", which JAX would answer with its last entry: {found.says}. Number groups from 0 to "
+            f", where JAX would use its last entry: {found.says}. Number groups from 0 to "
             "their number less 1.",
         )
 
 
 def has_indices(model: AbstractModel, params: Params, rows: Columns) -> bool:
-    """Return whether a model looks up entries of arrays by numbers in the (encoded) rows."""
+    """Return whether a model indexes arrays with numbers from the (encoded) rows."""
     with jax.enable_x64(True):
         program = jax.make_jaxpr(model.potentials)(params, {k: v[:1] for k, v in rows.items()})
     return " gather[" in str(program)

@@ -37,6 +37,14 @@ class LinearRegression(AbstractRegression, AbstractConjugate):
     ------
     ModelError
         A scale is not positive and finite.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> x = np.linspace(-1.0, 1.0, 50)
+    >>> model = decoct.models.LinearRegression(noise_scale=0.1)
+    >>> decoct.laplace(model, {"x": x, "y": 2.0 * x}).mean.round(1)
+    array([2.])
     """
 
     noise_scale: np.ndarray | None = eqx.field(

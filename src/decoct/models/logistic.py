@@ -66,6 +66,13 @@ class LogisticRegression(AbstractRegression):
     ------
     ModelError
         A scale is not positive and finite.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.array([-1.0, -0.5, 0.5, 1.0]), "y": np.array([0, 1, 0, 1])}
+    >>> bool(decoct.laplace(decoct.models.LogisticRegression(), rows).mean[0] > 0.0)
+    True
     """
 
     kind: ClassVar[str] = "logistic_regression"

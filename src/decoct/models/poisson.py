@@ -72,6 +72,13 @@ class PoissonRegression(AbstractRegression):
     ------
     ModelError
         A scale is not positive and finite, or the link is unknown.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.ones(50), "y": np.tile([2, 4], 25)}
+    >>> decoct.laplace(decoct.models.PoissonRegression(link="log"), rows).mean.round(1)
+    array([1.1])
     """
 
     link: str = eqx.field(default="softplus", static=True, kw_only=True)

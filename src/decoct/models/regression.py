@@ -1,4 +1,4 @@
-"""What the regression models share: a design matrix, a response, normal coefficients.
+"""Base of the regression models: a design matrix, a response, normal coefficients.
 
 Every model on top of this one has rows ``{"x": (N, D), "y": (N,)}``, coefficients β with
 independent N(0, s²) priors, and potentials that depend on x_n through η_n = x_n·β.
@@ -93,14 +93,14 @@ class AbstractRegression(AbstractModel):
     kind: ClassVar[str]
 
     refusal: ClassVar[tuple[str, str]]
-    """Of a value that `refused` marks, the sentence before and after the row: "is {}"."""
+    """Message about a value that `refused` marks, before and after the row: "is {}"."""
 
     def refused(self, y: Float[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
         """Return which finite values of the response can never occur under this model."""
         return np.zeros(len(y), dtype=bool)
 
     def code_response(self, y: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-        """Return the response as the potentials want it."""
+        """Return the response as the potentials need it."""
         return y
 
     def check_distinct(self, name: str, distinct: Sequence[float]) -> None:
@@ -295,5 +295,5 @@ def _response(rows: Mapping[str, np.ndarray], name: str) -> Float[np.ndarray, " 
 
 
 def number_text(value: float) -> str:
-    """Return a number as a person would write it: ``1``, not ``1.0``."""
+    """Return a number as text: ``1``, not ``1.0``."""
     return f"{value:.15g}"

@@ -48,7 +48,7 @@ class GaussianSite(eqx.Module):
     centre: Float[np.ndarray, " d"]
     linear: Float[np.ndarray, " d"]
     precision: Float[np.ndarray, "d d"]
-    # an array: every other number would be part of the program, and compile it anew
+    # an array: a Python number would be part of the program, which is then compiled again for each
     constant: Float[np.ndarray, ""] = eqx.field(converter=lambda c: np.asarray(c, dtype=np.float64))
 
     @property

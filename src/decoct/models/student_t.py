@@ -75,6 +75,13 @@ class StudentTRegression(AbstractRegression):
     ------
     ModelError
         ``nu`` or a scale is not positive and finite, or ``scale`` is unknown.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.ones(51), "y": np.r_[np.linspace(-1.0, 1.0, 50), 1000.0]}
+    >>> bool(abs(decoct.laplace(decoct.models.StudentTRegression(nu=4.0), rows).mean[0]) < 0.1)
+    True
     """
 
     nu: np.ndarray | None = eqx.field(

@@ -1,6 +1,6 @@
-"""A pass that brings back a few numbers of every row: N of each, in row order.
+"""A pass that returns a few numbers of every row: N of each, in row order.
 
-The potentials of a chunk are there for a moment, and never those of all rows.
+Only the potentials of one chunk are in memory at a time.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a pass does to one chunk, and the sums that chunks add up to.
+"""Functions of one chunk in a pass, and the sums of their results.
 
-A function of a chunk is a value that a cluster can carry: the model, and what the pass is of. It
+A function of a chunk is a value that can be sent to workers: the model, and options of the pass. It
 pads the chunk to a stable number of rows, so that one compiled program serves all of them, runs the
 program, and returns a `Partial`: sums in pairs of doubles, and the rows with the smallest scores.
 """
@@ -273,7 +273,7 @@ def name_bad_potential(model, space, chunk: Chunk, at: Embedding) -> None:
     if not len(bad):
         raise ModelError(
             "The log-likelihoods of the rows are finite, but too large to be added up or squared "
-            "in double precision; look at the model's units, or give it a narrower prior."
+            "in double precision; check the model's units, or give it a narrower prior."
         )
     row, place = bad[0]
     raise PotentialError(chunk.start + int(row), str(values[row, place]), at.describe(place))

@@ -6,7 +6,7 @@
 with q_n the second-order expansion of f_n at the mean of the draws and q = Σ_n q_n over *all* rows,
 a pass that costs 1 + 2 d potentials a row whatever the number of draws. What is left to estimate is
 of third order in the width of the draws: next to nothing near a posterior of many rows, and more
-than f_n itself at draws of a wide prior. Two halves of U tell which estimate is the better one.
+than f_n itself at draws of a wide prior. Two halves of U decide which estimate is better.
 """
 
 from __future__ import annotations
@@ -81,13 +81,13 @@ def totals_from_halves(
     draws : (S, d)
         θ_s in unconstrained space.
     halves
-        The two halves; they tell which estimate is the better one, and serve together.
+        The two halves; their difference decides which estimate is better, and both are used.
 
     Returns
     -------
     PassResult
-        Without a pool; ``error`` is as the halves disagree, and sees nothing of rows that the
-        subsample lacks.
+        Without a pool; ``error`` comes from the difference of the halves, and ignores rows that
+        the subsample lacks.
     """
     scale = potentials.n_rows / sum(len(half.rows.indices) for half in halves)
     at = draws.mean(axis=0)

@@ -1,4 +1,4 @@
-"""What is asked of a model before any pass: shapes, a start, and rows kept apart."""
+"""Checks of a model before any pass: shapes, a finite start, and rows that do not mix."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from decoct.models.parameters import ParameterSpace
 from decoct.runtime.precision import float64
 
 EXAMPLES = 8
-"""Rows that are evaluated together and alone, to see that a model keeps them apart."""
+"""Rows that are evaluated together and alone, to check that a model does not mix them."""
 
 APART = 1e-6
 """Relative difference of two evaluations of a row that is more than rounding."""
@@ -61,7 +61,7 @@ def _together_and_alone(model, space, z, rows):
 def check_rows_apart(
     model: AbstractModel, space: ParameterSpace, initial, examples: Columns
 ) -> None:
-    """Refuse a likelihood in which a row's value depends on the rows beside it."""
+    """Refuse a likelihood in which a row's value depends on other rows."""
     rows = jax.device_put(dict(examples))
     start, rng = space.flatten(initial), np.random.default_rng(0)
     for spread in (0.0, 0.3, 1.0):

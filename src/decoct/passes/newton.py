@@ -1,7 +1,7 @@
 """The maximum of a smooth log density by a damped Newton method.
 
-Each step maximises the quadratic model with curvature −H + λI; λ grows until the step goes up and
-falls when the model proves right (Levenberg-Marquardt). Curvature that is not negative definite is
+Each step maximises the quadratic model with curvature −H + λI; λ grows until the density rises and
+falls when the model is accurate (Levenberg-Marquardt). Curvature that is not negative definite is
 handled by λ above its most positive eigenvalue, so a saddle or a minimum is never an answer.
 """
 
@@ -59,7 +59,7 @@ def maximise(
     max_evaluations: int = MOST_EVALUATIONS,
     tolerance: float = 1e-20,
 ) -> Mode:
-    """Climb from ``start`` until the Newton decrement gᵀ(−H)⁻¹g is below ``tolerance``.
+    """Maximise from ``start`` until the Newton decrement gᵀ(−H)⁻¹g is below ``tolerance``.
 
     Parameters
     ----------

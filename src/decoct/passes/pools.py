@@ -1,4 +1,4 @@
-"""Pools of candidate rows, filled by weighted reservoirs while the data go by.
+"""Pools of candidate rows, filled by weighted reservoirs during a pass.
 
 A reservoir keeps the rows with the smallest scores; with E_n/p_n for scores, E_n independent
 standard exponential numbers, that is a sample without replacement with odds p_n (Efraimidis &

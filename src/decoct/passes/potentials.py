@@ -65,8 +65,8 @@ from decoct.runtime.progress import count_rows_of
 from decoct.stats.summation import Associative, Sum
 
 POTENTIALS_PER_CHUNK = 4_100_000
-"""Potentials held at once: 33 MB, the most that `memory` can keep for the next chunk. With fewer
-the fixed cost of a chunk, a millisecond, shows; nearer the caches they are no faster."""
+"""Potentials in memory at once: 33 MB, the most that `memory` can keep for the next chunk. Smaller
+chunks show the fixed cost of a chunk, a millisecond, and are no faster."""
 
 MOST_ROWS = 65_536
 """Rows of a chunk."""
@@ -98,7 +98,7 @@ def _curvature(partial: Partial) -> Curvature:
 
 
 class PassResult(NamedTuple):
-    """What a pass over the data brings back, exact or estimated from a subsample.
+    """Result of a pass over the data, exact or estimated from a subsample.
 
     Attributes
     ----------
@@ -126,7 +126,7 @@ class PassResult(NamedTuple):
 
 @dataclass
 class Counts:
-    """What the data cost so far: passes over all rows, and potentials evaluated."""
+    """Cost so far: passes over all rows, and potentials evaluated."""
 
     passes: int = 0
     evaluations: int = 0
@@ -143,8 +143,7 @@ class Potentials:
     rows
         Encoded rows.
     numbers : (N,)
-        What errors call the rows, if not by their places: rows taken from another table keep the
-        numbers that they have there.
+        Row numbers for errors, for rows taken from another table; None for their places.
     """
 
     model: AbstractModel
@@ -198,15 +197,15 @@ class Potentials:
         return np.asarray(to_likelihood(self.model, self.space, jnp.asarray(z)))
 
     def restricted(self, some: Pool) -> Potentials:
-        """Return the potentials of some of the rows; what they cost counts here.
+        """Return the potentials of some of the rows; their evaluations are counted here.
 
-        Passes over them are none over all rows, and errors call them by their numbers here.
+        Passes over them do not count as passes; errors use the row numbers of this table.
         """
         rows, numbers = ArrayRows(some.rows), self.named(some.indices)
         return Potentials(self.model, rows, self.counts, numbers)
 
     def named(self, places: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
-        """Return what errors call the rows at these places."""
+        """Return the row numbers that errors use for these places."""
         return places if self.numbers is None else self.numbers[places]
 
     def totals(
@@ -214,11 +213,11 @@ class Potentials:
     ) -> Float[np.ndarray, " S"]:
         """Return Σ_n f_n(θ_s) over all rows, or Σ_n of an embedding's coordinates, in one pass.
 
-        A total that is not finite is an error that names the row; with ``finite``, only one of the
-        first so many is, for points after them that are no draws.
+        A total that is not finite is an error that names the row; with ``finite``, only among the
+        first so many, as later points are no draws.
         """
         fn = TotalsOf(self.model, self.likelihood_space, finite)
-        return self._walk(fn, self._embedding(at)).rounded()
+        return self._pass_over(fn, self._embedding(at)).rounded()
 
     def one_pass(
         self,
@@ -236,12 +235,12 @@ class Potentials:
 
         ‖g_n‖² is S times the posterior variance of f_n, for smooth potentials the statistical
         leverage of the row: Σ_n ‖g_n‖² gives every direction of the parameter space an equal
-        share, so that a coefficient which only a few rows inform still finds them in the pool.
+        share, so that the pool has rows for a coefficient that only a few rows inform.
         With an ``expansion`` the norms are those of the remainders f_n − q_n.
         """
         places = self.n_rows if pool_size >= self.n_rows else max(1, pool_size // 2)
         fn = PassOf(self.model, self.likelihood_space, places)
-        partial = self._walk(fn, self._embedding(at), key, expansion)
+        partial = self._pass_over(fn, self._embedding(at), key, expansion)
         totals, norm_sum = partial.rounded()
         pool = merge_pools(*(Pool(one.indices, one.rows) for one in partial.reservoirs))
         return PassResult(totals, pool, exact_draws=len(totals), norm_sum=float(norm_sum))
@@ -258,15 +257,15 @@ class Potentials:
         """Return exact totals at a few draws, Σ_n q_n, and two reservoirs of ``size`` rows.
 
         Scores from ``cut`` on are left out. The odds are 1/10 + 9/10 √Var(r_n)/scale, with Var(r_n)
-        as in `remainder_deviations`; see `passes.row_samples`. What is not finite in the sums is
-        left for the caller to see.
+        as in `remainder_deviations`; see `passes.row_samples`. The caller checks that the sums are
+        finite.
         """
         places = min(size, self.n_rows)
         fn = SampleOf(self.model, self.likelihood_space, places, scale, cut, self.has_predictors)
         cost = self._expansion_cost(expansion) + len(at)
         if not self.has_predictors:
             cost += len(at) * expansion.points
-        partial = self._walk(fn, self._embedding(at), key, expansion, evaluations=cost)
+        partial = self._pass_over(fn, self._embedding(at), key, expansion, evaluations=cost)
         totals, value, gradient, hessian = partial.rounded()
         return totals, Curvature(float(value), gradient, hessian), partial.reservoirs
 
@@ -275,7 +274,7 @@ class Potentials:
         from decoct.passes.by_row import ByRowOf
 
         fn = ByRowOf(self.model, self.likelihood_space, statistic)
-        return self._walk(fn, self._embedding(at)).joined()
+        return self._pass_over(fn, self._embedding(at)).joined()
 
     @float64
     def remainder_deviations(
@@ -331,7 +330,7 @@ class Potentials:
     ) -> tuple[Float[np.ndarray, "N S"], Float[np.ndarray, " S"]]:
         """Return the embedded vectors of *every* row and their sum, in one pass.
 
-        The one N×S array decoct ever holds: for constructions whose pool is the whole table.
+        The only N×S array: for constructions whose pool is the whole table.
         Vectors are centred and scaled by the embedding, then stored as ``dtype``; the sum is in
         double precision.
         """
@@ -386,7 +385,7 @@ class Potentials:
     ) -> tuple[float, Float[np.ndarray, " d"]]:
         """Return Σ_n f_n and its gradient at φ, in one pass; not finite where a row's is not."""
         fn = GradientOf(self.model, self.likelihood_space)
-        value, gradient = self._walk(fn, as_embedding(phi[None]), evaluations=2).rounded()
+        value, gradient = self._pass_over(fn, as_embedding(phi[None]), evaluations=2).rounded()
         return float(value), gradient
 
     def expand(self, at: Expansion, strict: bool = True) -> Curvature:
@@ -394,7 +393,7 @@ class Potentials:
         fn = ExpansionOf(self.model, self.likelihood_space, strict)
         centre = as_embedding(np.asarray(at.centre)[None])
         cost = self._expansion_cost(at)
-        return _curvature(self._walk(fn, centre, at, evaluations=cost))
+        return _curvature(self._pass_over(fn, centre, at, evaluations=cost))
 
     @float64
     def expand_rows(
@@ -469,7 +468,9 @@ class Potentials:
         """Numbers of φ that a row depends on, more or less."""
         return self.likelihood_dim if self.predictors is None else self.predictors.width
 
-    def _walk(self, fn: Any, at: Embedding, *broadcast: Any, evaluations: int | None = None) -> Any:
+    def _pass_over(
+        self, fn: Any, at: Embedding, *broadcast: Any, evaluations: int | None = None
+    ) -> Any:
         """One pass: ``fn(chunk, at, *broadcast)`` over all chunks, added up in any order."""
         with jax.enable_x64(True), _renumbered(self.numbers):
             # wide rows are large themselves, however few potentials are evaluated of each
@@ -479,7 +480,7 @@ class Potentials:
                 d = self.likelihood_dim
                 size = max(size, min(MOST_ROWS, 2 ** int(np.ceil(np.log2(16 * d)))))
             size = even_size(self.n_rows, size)
-            # The chunk's jitted function pads to ``size``; every engine may cut where it likes.
+            # The chunk's jitted function pads to ``size``; engines may use smaller chunks.
             fn = replace(fn, size=size)
             result = self.rows.map_reduce(fn, Associative(), at, *broadcast, size=size)
         self.counts.passes += self.numbers is None

@@ -119,7 +119,7 @@ class Predictive:
         table = encoded(rows, encoder)
         _check_widths(table.take_raw([0]), known)
         self._check_groups(encoder, table)
-        return self._walk(table)
+        return self._predict_chunks(table)
 
     @float64
     def _try_out(self, known: Columns) -> None:
@@ -142,7 +142,7 @@ class Predictive:
         if has_indices(encoder, phi, table.take([0])):
             check_indices(encoder, phi, table.raw, encoder.columns)
 
-    def _walk(self, table: EncodedRows) -> Generator[pd.DataFrame, None, None]:
+    def _predict_chunks(self, table: EncodedRows) -> Generator[pd.DataFrame, None, None]:
         size = self._piece_rows
         begin("predicting", table.n_rows)
         # raw rows are read and encoded many pieces at a time, which has a fixed cost
@@ -255,5 +255,5 @@ def _require_finite(values: Float[np.ndarray, "n S"], start: int) -> None:
         raise BadValueError(
             f"The prediction is {values[row, draw]} at draw {draw}",
             start + int(row),
-            "; look at the units of its columns.",
+            "; check the units of its columns.",
         )

@@ -1,6 +1,6 @@
 """The few linear predictors that a potential depends on.
 
-Most likelihoods see the parameters φ through a few numbers a row,
+Most likelihoods depend on the parameters φ through a few numbers a row,
 
     f_n(φ) = ℓ_n(η_n),     η_n = o_n + B_n φ ∈ R^k,
 

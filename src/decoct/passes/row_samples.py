@@ -8,8 +8,8 @@ are, and
     Σ_n r_n  ≈  Σ_{n in sample} r_n/π_n          (Cohen & Kaplan 2007, rank conditioning)
 
 has no bias. The odds follow remainders r_n = f_n − q_n of an expansion, p_n = 1/10 + 9/10 s_n/m
-with s_n = √Var(r_n) and m the mean of a few of them, so that no row of influence is missed and
-every row has its chance. What the two samples disagree by tells how far off their mean is.
+with s_n = √Var(r_n) and m the mean of a few of them, so that influential rows are likely and every
+row is possible. The difference of the two samples estimates the error of their mean.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class RowSample(NamedTuple):
 
 
 class SampledTable(NamedTuple):
-    """What one pass over all rows brings.
+    """Result of one pass over all rows.
 
     Attributes
     ----------

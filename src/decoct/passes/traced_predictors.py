@@ -1,9 +1,9 @@
 """Predictors that are read off a traced likelihood.
 
 Every value of the program is constant, affine in φ, or neither; an affine value that enters an
-operation which is not linear is a predictor. Walking back from it through what acts on single
-entries (y − η, −η, ...) finds the same predictor behind several values. An operation that picks
-entries of φ by an index that depends on the rows is where B_n gets its sparse entries.
+operation which is not linear is a predictor. Tracing it back through entrywise operations (y − η,
+−η, ...) finds the same predictor behind several values. Operations that pick entries of φ by an
+index that depends on the rows give the sparse entries of B_n.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ RELABELLING = frozenset(("reshape", "squeeze", "expand_dims", "transpose", "rev"
 CURVED = frozenset(
     ("exp", "log", "logistic", "tanh", "sqrt", "square", "integer_pow", "log1p", "expm1", "rsqrt")
 )
-"""Functions of single entries that may as well be taken after entries are picked."""
+"""Functions of single entries that commute with picking entries."""
 
 LINEAR = frozenset(
     (
@@ -202,7 +202,7 @@ class _Program:
             frontier.append(self.result)
         values: dict[_Value, None] = {}
         for value in frontier:
-            values[_walk_back(value, of_phi)] = None
+            values[_trace_back(value, of_phi)] = None
         roots = [self._root(value, value in of_rows) for value in values]
         if not roots or None in roots:
             return None
@@ -380,8 +380,8 @@ def _is_affine(op: _Op, of_phi: set[_Value]) -> bool:
     return op.name in LINEAR
 
 
-def _walk_back(value: _Value, of_phi: set[_Value]) -> _Value:
-    """Return the value that another is an entrywise affine function of, as far back as it goes."""
+def _trace_back(value: _Value, of_phi: set[_Value]) -> _Value:
+    """Return the earliest value that another is an entrywise affine function of."""
     while value.op is not None and value.op.name in ENTRYWISE | RELABELLING | {"broadcast_in_dim"}:
         inside = [v for v in value.op.inputs if v in of_phi]
         moves_all = value.op.name != "slice"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from decoct.building.comparison import Comparison, Line
 
 ROUNDING = 1e-16
-"""Where KLs of 0 are drawn if there are no others, in nats: what float64 cannot tell from 0."""
+"""KL in nats at which zeros are drawn if there are no others: rounding of float64."""
 
 
 def kl_against_size(
@@ -79,7 +79,7 @@ def kl_against_size(
             [size], [at], yerr=bars, lolims=is_bound, fmt="*", markersize=19, color="black",
             markerfacecolor="none", markeredgewidth=1.5, zorder=4, label=name,
         )  # fmt: skip
-    axes.relim()  # an error bar would stretch the axis to the logarithm of its place
+    axes.relim()  # an error bar would widen the axis to the logarithm of its place
     axes.autoscale_view()
     if target is not None:
         mark_level(axes, target, f"{target:g} nats", "--")
@@ -146,6 +146,15 @@ def comparison(result: Comparison) -> Any:
     ------
     RequestError
         matplotlib is missing.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+    >>> model = decoct.models.GaussianMean(np.eye(2))
+    >>> result = decoct.compare(model, rows, [10], methods={}, draws=100)
+    >>> decoct.plots.comparison(result).axes[0].get_xlabel()
+    'rows kept'
     """
     picture = figure(11.0, 5.2)
     left, right = picture.subplots(1, 2, sharey=True)

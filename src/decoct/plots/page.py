@@ -133,7 +133,7 @@ def report_page(
     title: str = "Bayesian coreset",
     reproduce: str | None = None,
 ) -> str:
-    """Return a page that needs nothing but itself: no file, no script, no network.
+    """Return a self-contained page: no other file, no script, no network.
 
     Parameters
     ----------
@@ -156,6 +156,15 @@ def report_page(
         matplotlib or jinja2 is missing.
     CoresetFileError
         The rows are not the ones the coreset was built from.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+    >>> model = decoct.models.GaussianMean(np.eye(2))
+    >>> coreset = decoct.build(model, rows, size=5)
+    >>> decoct.plots.report_page(coreset).startswith("<!DOCTYPE html>")
+    True
     """
     template = _load_template()
     report = coreset.report
@@ -199,7 +208,7 @@ def _load_template() -> Any:
     try:
         from jinja2 import Environment, StrictUndefined
     except ImportError:
-        raise RequestError("The report page needs jinja2; install decoct[plots].") from None
+        raise RequestError("The report page needs jinja2; pip install 'decoct[plots]'.") from None
     text = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
     options = {"autoescape": True, "trim_blocks": True, "undefined": StrictUndefined}
     return Environment(**options).from_string(text)

@@ -1,4 +1,4 @@
-"""What every picture shares: matplotlib on demand, no global state, colours that differ for all."""
+"""Style of all pictures: matplotlib on demand, no global state, distinguishable colours."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def figure(width: float = 10.0, height: float = 6.0) -> Any:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise RequestError("Pictures need matplotlib; install decoct[plots].") from None
+        raise RequestError("Pictures need matplotlib; pip install 'decoct[plots]'.") from None
     return Figure(figsize=(width, height), dpi=DPI, layout="constrained", facecolor="white")
 
 

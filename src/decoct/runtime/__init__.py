@@ -1,1 +1,1 @@
-"""What depends on the machine: precision, threads, caches, files, locks, progress."""
+"""The machine: precision, threads, caches, files, locks, progress."""

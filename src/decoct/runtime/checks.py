@@ -1,4 +1,4 @@
-"""What counts as a number among options: never a bool, never NaN."""
+"""Checks of numbers in options: never a bool, never NaN."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def is_whole(value: Any, least: int) -> bool:
 
 
 def checked_whole(option: str, value: Any, least: int) -> int:
-    """Return an option's value, or refuse what is no whole number of at least ``least``."""
+    """Return an option's value if it is a whole number of at least ``least``, else raise."""
     if not is_whole(value, least):
         raise RequestError(f"{option} must be a whole number, at least {least}, not {value!r}.")
     return int(value)

@@ -18,15 +18,15 @@ from decoct.errors import RequestError
 from decoct.runtime.files import unwritable
 
 _BEGINNING = b'{"decoct lock": '
-"""How a lock file begins; a file that begins otherwise is somebody else's."""
+"""First bytes of a lock file; other files are not decoct's."""
 
 
 @contextlib.contextmanager
 def exclusive_lock(path: str | os.PathLike[str], what: str) -> Iterator[None]:
     """Keep a file for this process alone while the block runs.
 
-    Beside it lies ``.NAME.decoct-lock``, which says who holds it. The operating system releases
-    the lock when the process ends.
+    ``.NAME.decoct-lock`` in the same folder names the process that has the lock. The operating
+    system releases the lock when the process ends.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def exclusive_lock(path: str | os.PathLike[str], what: str) -> Iterator[None]:
         raise RequestError(_refusal(target, what, place)) from error
     except OSError as error:
         with contextlib.suppress(OSError):
-            if place.lstat().st_size == 0:  # no room to sign what was just made
+            if place.lstat().st_size == 0:  # no room to write the new lock file
                 place.unlink()
         raise RequestError(
             f"{place} cannot be written or locked ({unwritable(error)}); put the {what} on a disk "
@@ -66,7 +66,7 @@ def exclusive_lock(path: str | os.PathLike[str], what: str) -> Iterator[None]:
 
 
 def _sign(handle: int) -> None:
-    """Write who holds the lock into its file, unless the file is another program's."""
+    """Write this process into the lock file, unless the file is another program's."""
     found = os.read(handle, len(_BEGINNING))
     if found and found != _BEGINNING:
         raise RequestError("The lock file was not written by decoct; remove it or rename it.")

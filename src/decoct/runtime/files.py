@@ -1,4 +1,4 @@
-"""Writing files so that nothing half-written is ever seen, and only regular files are replaced."""
+"""Writing files atomically; only regular files are replaced."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from decoct.errors import RequestError
 
 _PART = ".part"
-"""Ending of a file that is being written, before the suffix of the file it shall become."""
+"""Ending of a temporary file, before the suffix of the final file."""
 
 
 def require_writable(path: str | os.PathLike[str], option: str) -> Path:
@@ -40,7 +40,7 @@ def require_writable(path: str | os.PathLike[str], option: str) -> Path:
 
 
 def write_atomically(path: str | os.PathLike[str], write: Callable[[str], object]) -> None:
-    """Let ``write`` fill a temporary file beside ``path``, then move it into place.
+    """Let ``write`` fill a temporary file next to ``path``, then rename it.
 
     A link is followed: the file that it points to is replaced. On any failure, an interrupt
     included, the temporary file is removed and an older file at ``path`` stays as it was. The
@@ -76,9 +76,9 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[str], object
 
 
 def remove_parts(path: str | os.PathLike[str]) -> None:
-    """Remove what writers of ``path`` left behind who were killed while they wrote.
+    """Remove temporary files of killed writers of ``path``.
 
-    Only where no other process is writing. What a writer of ``path-2`` has in hand beside it stays.
+    Only while no other process writes it. Temporary files of ``path-2`` stay.
     """
     target = Path(path)
     random = "[a-z0-9_]" * 8  # what `tempfile.mkstemp` puts between its prefix and its suffix
@@ -88,7 +88,7 @@ def remove_parts(path: str | os.PathLike[str]) -> None:
 
 
 def _resolved(path: Path, option: str) -> Path:
-    """Return where links lead; refuse what is there if it is no regular file."""
+    """Return the target of links; refuse a target that is no regular file."""
     real = Path(os.path.realpath(path))
     try:
         kind = real.stat().st_mode

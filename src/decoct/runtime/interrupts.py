@@ -1,9 +1,9 @@
 """A Ctrl-C that is not lost.
 
 Python raises KeyboardInterrupt wherever the main thread happens to be. If that is in a callback
-which C code made (JAX has one in the garbage collector, for example), the exception is printed as
-ignored and the program goes on. Long work therefore remembers that it was raised, raises it again
-at the next chunk, and does not print it (`Interrupts`).
+of C code (JAX has one in the garbage collector, for example), the exception is printed and ignored.
+Long work therefore records that it was raised, raises it again at the next chunk, and does not
+print it (`Interrupts`).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Handler = Callable[[int, FrameType | None], Any]
 
 
 class Interrupts:
-    """What signal handlers raised since `begin`, for as long as it has not been seen to arrive.
+    """Exceptions that signal handlers raised since `begin` and that have not arrived.
 
-    Handlers of the user's own go on deciding what a signal does: only what they raise is kept.
+    Handlers of the user still decide what a signal does: only what they raise is recorded.
     Outside the main thread, where no signal can be handled, nothing is changed.
     """
 

@@ -1,4 +1,4 @@
-"""How programs run: in float64, whatever the user's JAX flag; and compiled quickly, where brief.
+"""Precision and compilation: float64 whatever the user's JAX flag; short programs compile quickly.
 
 JAX's global ``jax_enable_x64`` flag belongs to the user and is never touched; every entry
 point of decoct runs under the scoped switch instead and hands back NumPy arrays.
@@ -15,8 +15,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 QUICKLY: Any = {"xla_backend_optimization_level": 1, "xla_cpu_use_fusion_emitters": False}
-"""XLA's options for programs that are not long at work: compiled in two thirds of the time, they
-take a tenth longer. The two kernels of a pass have XLA's own."""
+"""XLA's options for short programs: they compile in two thirds of the time and run a tenth longer.
+The two kernels of a pass have XLA's default options."""
 
 
 def float64(function: Callable[P, R]) -> Callable[P, R]:

@@ -1,7 +1,7 @@
 """Progress on anything that takes more than a second.
 
-Work announces itself (`begin`) and counts what is done (`advance`) without being handed a bar: both
-speak to the bar that is open (`ProgressBar`), if there is one.
+Code starts a task (`begin`) and counts what is done (`advance`) without a reference to a bar: both
+update the open bar (`ProgressBar`), if there is one.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from contextvars import ContextVar, Token
+from contextvars import ContextVar
 from typing import Any
 
 from decoct.runtime.interrupts import Interrupts
@@ -22,7 +22,7 @@ _open_bar: ContextVar[ProgressBar | None] = ContextVar("decoct_progress", defaul
 
 
 def begin(label: str, total: float, unit: str = "rows") -> None:
-    """Start a new task of ``total`` units; rows may go by several times."""
+    """Start a new task of ``total`` units; each pass counts its rows again."""
     bar = _open_bar.get()
     if bar is not None:
         bar.begin(label, total, unit)
@@ -36,7 +36,7 @@ def advance(units: float, unit: str = "rows") -> None:
 
 
 def count_rows_of(table: Any) -> Callable[[int], None]:
-    """Return what counts the rows of a table as they go by.
+    """Return a function that counts rows of a table.
 
     Those of other tables than the task's, such as a subsample, do not count.
     """
@@ -44,19 +44,12 @@ def count_rows_of(table: Any) -> Callable[[int], None]:
     return (lambda _: None) if bar is None or bar.total != table.n_rows else bar.advance
 
 
-def clock_time(seconds: float) -> str:
-    """Return h:mm:ss."""
-    whole = round(seconds)
-    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
-
-
 class ProgressBar:
     """A bar on standard error that appears once the work has lasted a second.
 
-    It shows what is done, in which pass over the data from the second on, how much of it, units per
-    second, the time so far and the time the pass will still take. Between passes, when no rows go
-    by, the bar swings instead of standing still. Shown or not, it sees to it that a Ctrl-C ends the
-    work (`decoct.runtime.interrupts`).
+    It shows the task, the pass from the second on, the share done, units per second, the time so
+    far and the rest of the pass. Between passes it is indeterminate. Shown or not, it makes sure
+    that a Ctrl-C ends the work (`decoct.runtime.interrupts`).
 
     Parameters
     ----------
@@ -68,11 +61,9 @@ class ProgressBar:
         self.show = sys.stderr.isatty() if show is None else show
         self._started = time.monotonic()
         self._progress: Any = None
-        self._task: Any = None
         self._label, self._unit, self.total = "", "rows", 0.0
         self._done, self._passes = 0.0, 0
         self._interrupts = Interrupts()
-        self._outer: Token[ProgressBar | None] | None = None
 
     def __enter__(self) -> ProgressBar:
         self._interrupts.begin()
@@ -81,11 +72,9 @@ class ProgressBar:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._interrupts.end()
-        if self._outer is not None:
-            _open_bar.reset(self._outer)
+        _open_bar.reset(self._outer)
         if self._progress is not None:
             self._progress.stop()
-            self._progress = self._task = None
         if kind is None:
             self._interrupts.check()
 
@@ -101,19 +90,17 @@ class ProgressBar:
         self._interrupts.check()
         if unit is not None and unit != self._unit:
             return
-        before = self._done
-        self._done += units
-        if self._progress is None or (before == 0.0 and self._done < self.total):
-            self._renew()
+        moved, self._done = self._done > 0.0, self._done + units
         if self._done >= self.total:
-            self._passes += 1
-            self._done = 0.0
+            self._passes, self._done = self._passes + 1, 0.0
             self._renew()
-        elif self._progress is not None:
+        elif self._progress is None or not moved:
+            self._renew()
+        else:
             self._progress.update(self._task, completed=self._done)
 
     def _renew(self) -> None:
-        """Show a bar from here on: one that swings if nothing has gone by yet."""
+        """Replace the bar: an indeterminate one if nothing has been counted yet."""
         if not self.show or time.monotonic() - self._started <= PATIENCE:
             return
         if self._progress is None:
@@ -121,13 +108,12 @@ class ProgressBar:
 
             self._progress = make_progress()
             self._progress.start()
-        if self._task is not None:
-            self._progress.remove_task(self._task)
-        moving = self._done > 0
-        number = self._passes + 1 if moving else self._passes
+        for task in self._progress.task_ids:
+            self._progress.remove_task(task)
+        moving = self._done > 0.0
+        number = self._passes + moving
+        label = self._label if number < 2 else f"{self._label}, pass {number}"
+        total = self.total if moving else None
         self._task = self._progress.add_task(
-            self._label if number < 2 else f"{self._label}, pass {number}",
-            total=self.total if moving else None,
-            unit=self._unit,
+            label, total=total, completed=self._done, unit=self._unit
         )
-        self._progress.update(self._task, completed=self._done)

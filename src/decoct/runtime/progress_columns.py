@@ -1,8 +1,9 @@
-"""What a progress bar looks like; loaded when one is shown."""
+"""The columns of a progress bar; loaded when one is shown."""
 
 from __future__ import annotations
 
 from rich.console import Console
+from rich.filesize import pick_unit_and_suffix
 from rich.progress import (
     BarColumn,
     Progress,
@@ -17,33 +18,19 @@ from rich.text import Text
 
 def make_progress() -> Progress:
     """Return an empty bar on standard error."""
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        _Share(),
-        _Rate(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    )
+    description, bar = TextColumn("{task.description}"), BarColumn()
+    times = TimeElapsedColumn(), TimeRemainingColumn()
+    console = Console(stderr=True)
+    return Progress(description, bar, _Pace(), *times, console=console, transient=True)
 
 
-class _Share(ProgressColumn):
-    """Per cent of the pass; nothing between passes, when no rows go by."""
-
-    def render(self, task: Task) -> Text:
-        return Text("    " if task.total is None else f"{task.percentage:>3.0f}%")
-
-
-class _Rate(ProgressColumn):
-    """Units per second, in short form."""
+class _Pace(ProgressColumn):
+    """Per cent of the pass and units per second; "working" between passes, when no rows go by."""
 
     def render(self, task: Task) -> Text:
         if task.total is None:
             return Text("working")
         speed = task.speed or 0.0
-        for size, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-            if speed >= size:
-                return Text(f"{speed / size:.1f} {name}{task.fields['unit']}/s")
-        return Text(f"{speed:.0f} {task.fields['unit']}/s")
+        size, prefix = pick_unit_and_suffix(int(speed), ["", "k", "M", "G"], 1000)
+        rate = f"{speed / size:.1f} {prefix}{task.fields['unit']}/s"
+        return Text(f"{task.percentage:>3.0f}% {rate}")

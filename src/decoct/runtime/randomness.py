@@ -16,14 +16,14 @@ SEEDS = 2**63
 
 
 def checked_seed(seed: Any) -> int:
-    """Return a seed for `jax.random.key`, or refuse what is none."""
+    """Return a seed for `jax.random.key`, or raise `RequestError`."""
     if not is_whole(seed, -SEEDS) or seed >= SEEDS:
         raise RequestError(f"seed must be a whole number from −2⁶³ to 2⁶³ − 1, not {seed!r}.")
     return int(seed)
 
 
 def host_rng(key: jax.Array) -> np.random.Generator:
-    """Return a NumPy generator that the key decides."""
+    """Return a NumPy generator seeded by the key."""
     return np.random.default_rng(np.asarray(jax.random.key_data(key)))
 
 

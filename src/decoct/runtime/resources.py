@@ -6,9 +6,9 @@ has their core, every wait lasts until the scheduler moves on, and a fit takes t
 One thread takes what several take on an idle machine. Products that are large enough to pay for
 waiting keep their threads.
 
-**Memory.** Every chunk of a pass needs the same few megabytes for a moment. glibc gives such
-buffers back as soon as they are free, and the system hands out zeroed pages again: in a virtual
-machine a pass took four times as long. Workers of Dask do so by Dask's default
+**Memory.** Every chunk of a pass needs the same few megabytes for a moment. glibc returns such
+buffers as soon as they are free, and the system must zero pages again: in a virtual machine a pass
+took four times as long. Dask's workers do so by default
 (``MALLOC_TRIM_THRESHOLD_=65536``).
 
 **Compiled programs.** Compiling is most of a first run's time; the persistent cache takes a warm
@@ -56,7 +56,7 @@ def cores() -> int:
 
 
 KEPT = 1 << 27
-"""Bytes of freed memory that a process may hold on to."""
+"""Bytes of freed memory that a process may keep."""
 
 LARGEST = 1 << 25
 """Bytes of the largest buffer that is kept: the most that glibc allows."""

@@ -26,12 +26,22 @@ class Automatic:
     """Exact, else Laplace q while its k-hat is at most 0.7 and KL(q‖π_w) at most 1 nat, else NUTS.
 
     Draws of q are resampled in proportion to π_w/q where that KL is above 0.02 nats. Models with
-    likelihood parameters, whose joint mode says little, have NUTS at once.
+    likelihood parameters, whose joint mode is of little use, use NUTS at once.
 
     Attributes
     ----------
     nuts
         The NUTS configuration to fall back on; None for 300 steps of warm-up.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+    >>> model = decoct.models.GaussianMean(np.eye(2))
+    >>> coreset = decoct.build(model, rows, size=5)
+    >>> sampler = decoct.samplers.Automatic()
+    >>> coreset.sample(draws=50, chains=1, sampler=sampler)["posterior"]["mean"].shape
+    (1, 50, 2)
     """
 
     nuts: NUTS | None = None

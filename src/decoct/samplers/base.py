@@ -1,4 +1,4 @@
-"""The coreset posterior π_w as a density, and what every sampler answers."""
+"""The coreset posterior π_w as a density, and the interface of samplers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class WeightedDensity(eqx.Module):
     rows
         Encoded rows, padded.
     weights
-        w ≥ 0, padded with zeros: one entry per kept row, for samplers that look at rows.
+        w ≥ 0, padded with zeros: one entry per kept row, for samplers that need the rows.
     shares
         The same weights, the first one shared by the padding; all zero only without any row.
     start : (d,)
@@ -45,6 +45,15 @@ class WeightedDensity(eqx.Module):
         s, the quadratic that stands for all other rows, if there is one.
     draws : (n, D)
         Draws of a posterior nearby, if there are any, that samplers may learn from.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> from decoct.samplers import WeightedDensity
+    >>> model = decoct.models.GaussianMean(np.eye(2))
+    >>> density = WeightedDensity.of(model, model.encode({"x": np.ones((3, 2))}), np.ones(3))
+    >>> density.dim
+    2
     """
 
     model: AbstractModel
@@ -172,7 +181,14 @@ class Draws:
     sampler
         Name of the sampler.
     info
-        What a person wants to look at: divergences, R-hat, k-hat ... NumPy values only.
+        Diagnostics: divergences, R-hat, k-hat ... NumPy values only.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from decoct.samplers import Draws
+    >>> Draws(np.zeros((2, 100, 3)), "mine", {}).flat.shape
+    (200, 3)
     """
 
     z: Float[np.ndarray, "chains draws d"]
@@ -186,7 +202,14 @@ class Draws:
 
 @runtime_checkable
 class Sampler(Protocol):
-    """Draws from a weighted density; a frozen configuration without key or data."""
+    """Draws from a weighted density; a frozen configuration without key or data.
+
+    Examples
+    --------
+    >>> import decoct
+    >>> isinstance(decoct.samplers.NUTS(), decoct.samplers.Sampler)
+    True
+    """
 
     def draw(self, key: jax.Array, density: WeightedDensity, n: int) -> Draws:
         """Return at least n draws in all; the caller uses the first n of `Draws.flat`."""
@@ -194,6 +217,6 @@ class Sampler(Protocol):
 
 
 def require_sampler(given: object) -> None:
-    """Refuse what is no sampler, a class instead of an instance included."""
+    """Refuse anything but a sampler, a class instead of an instance included."""
     if isinstance(given, type) or not hasattr(given, "draw"):
         raise RequestError(f"sampler must be a sampler such as Laplace(), not {given!r}.")

@@ -1,14 +1,14 @@
-"""Effects of groups in place of standardised ones: parameters x in which the posterior is plain.
+"""Centring of group effects: parameters x in which the posterior is nearly Gaussian.
 
 Multilevel models are often written with z_j ~ N(0, 1) and u_j = a + b z_j, b the scale of the
-effects. Where data say much of u_j, (z_j, log b) is a curved ridge, and where they say little,
-(u_j, log b) is a funnel. So x holds, in place of z_j, what is between the two by a degree λ_j,
+effects. Where data inform u_j, the posterior of (z_j, log b) is a curved ridge; where they do not,
+that of (u_j, log b) is a funnel. So x has, in place of z_j, an interpolation by a degree λ_j,
 
     x_j = λ_j a + b^λ_j z_j,    log π(x) = log π(z) − Σ_j λ_j log|b|:
 
 z_j at λ_j = 0 and u_j at 1 (Gorinova, Moore & Hoffman 2020, Eq. 4). Effects are found from the map
-θ → φ alone: an entry of φ that is an affine function of one parameter, given the parameters that
-are no such effect.
+θ → φ alone: entries of φ that are affine functions of one parameter, given the parameters that are
+no effects.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Centring(eqx.Module):
     @classmethod
     @float64
     def of(cls, model: AbstractModel, space: ParameterSpace, start: np.ndarray) -> Centring:
-        """Find the effects of a model, from what φ does at a few points."""
+        """Find the effects of a model, from φ and its derivatives at a few points."""
         rng = np.random.default_rng(0)
         points = start + 0.5 * rng.standard_normal((3, space.dim))
         phi, slopes = (np.asarray(part) for part in _linearised(model, space, jnp.asarray(points)))

@@ -55,7 +55,18 @@ def exact_posterior(density: WeightedDensity) -> Gaussian:
 
 @dataclass(frozen=True)
 class Exact:
-    """Independent draws from the closed-form posterior of a conjugate model."""
+    """Independent draws from the closed-form posterior of a conjugate model.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+    >>> model = decoct.models.GaussianMean(np.eye(2))
+    >>> coreset = decoct.build(model, rows, size=5)
+    >>> sampler = decoct.samplers.Exact()
+    >>> coreset.sample(draws=50, chains=1, sampler=sampler)["posterior"]["mean"].shape
+    (1, 50, 2)
+    """
 
     def draw(self, key: jax.Array, density: WeightedDensity, n: int) -> Draws:
         rng = host_rng(key)

@@ -27,7 +27,7 @@ from decoct.samplers.base import Draws, WeightedDensity, log_densities
 from decoct.stats.chains import pareto_khat
 from decoct.stats.divergences import Gaussian, kl_from_log_ratios
 
-CLIMB_STEPS = 60
+MOST_STEPS = 60
 """Most Newton steps of the compiled loop."""
 
 JUDGED_AT = 100
@@ -49,7 +49,7 @@ def _curvature(density: WeightedDensity, z):
     return to_second_order(density.log_density, z)
 
 
-class _Climb(NamedTuple):
+class _Ascent(NamedTuple):
     z: Array
     point: tuple[Array, Array, Array]
     decrement: Array
@@ -57,15 +57,15 @@ class _Climb(NamedTuple):
     steps: Array
 
 
-def climb(density: WeightedDensity, start):
-    """Newton steps, halved until they go up, as one compiled loop; stops where one fails."""
+def ascend(density: WeightedDensity, start):
+    """Take Newton steps, halved until log π_w rises, in one compiled loop; stop where one fails."""
 
-    def unfinished(here: _Climb):
+    def unfinished(here: _Ascent):
         settled = (here.before <= ROUNDED) & (here.decrement >= 0.25 * here.before)
-        done = (here.decrement <= 1e-20) | settled | (here.steps >= CLIMB_STEPS)
+        done = (here.decrement <= 1e-20) | settled | (here.steps >= MOST_STEPS)
         return (here.steps < 0) | (jnp.isfinite(here.decrement) & ~done)
 
-    def step(here: _Climb):
+    def step(here: _Ascent):
         value, gradient, hessian = here.point
         direction = jnp.linalg.solve(-hessian, gradient)
         noise = 1e-13 * (1.0 + jnp.abs(value))
@@ -79,15 +79,15 @@ def climb(density: WeightedDensity, start):
         point = to_second_order(density.log_density, z)
         factor = jnp.linalg.cholesky(-point[2])
         scaled = jax.scipy.linalg.solve_triangular(factor, point[1], lower=True)
-        return _Climb(z, point, scaled @ scaled, here.decrement, here.steps + 1)
+        return _Ascent(z, point, scaled @ scaled, here.decrement, here.steps + 1)
 
-    # a step of length 0 from nowhere looks at the start: derivatives are compiled once
+    # a first step of length 0 evaluates the start: derivatives are compiled once
     nowhere = jnp.full((), -jnp.inf), jnp.zeros_like(start), -jnp.eye(len(start))
-    first = _Climb(start, nowhere, jnp.full((), jnp.inf), jnp.full((), jnp.inf), jnp.asarray(-1))
+    first = _Ascent(start, nowhere, jnp.full((), jnp.inf), jnp.full((), jnp.inf), jnp.asarray(-1))
     return jax.lax.while_loop(unfinished, step, first)
 
 
-_climb = compiled_quickly(climb)
+_ascend = compiled_quickly(ascend)
 
 
 @float64
@@ -98,9 +98,8 @@ def find_mode(
 ) -> Mode:
     """Return the mode of π_w on the rows of a small weighted sample.
 
-    A compiled Newton loop gets there in one call wherever the log density is concave on its way;
-    elsewhere the damped search of `passes.newton` begins again from the start, with at most
-    ``max_evaluations``.
+    A compiled Newton loop finds it in one call where the log density is concave on the path;
+    otherwise the damped search of `passes.newton` starts again, with at most ``max_evaluations``.
     """
     start = density.start if start is None else start
 
@@ -109,7 +108,7 @@ def find_mode(
             value, gradient, hessian = _curvature(density, jnp.asarray(z))
         return Curvature(float(value), np.asarray(gradient), np.asarray(hessian))
 
-    found = _climb(density, jax.device_put(start))
+    found = _ascend(density, jax.device_put(start))
     value, gradient, hessian = (np.asarray(part) for part in found.point)
     if float(found.decrement) <= ROUNDED:
         here = Curvature(float(value), gradient, hessian)
@@ -144,7 +143,7 @@ def find_full_mode(potentials: Potentials, start: Float[np.ndarray, " d"] | None
 
     def evaluate(z: np.ndarray) -> Curvature:
         nonlocal seen
-        # A step that overflows is a step too far; a start that does is an error with a name.
+        # A step that overflows is too long; a start that does is an error.
         data = potentials.curvature(z, strict=not seen)
         seen = True
         prior = prior_curvature(model, space, z)
@@ -191,6 +190,14 @@ def laplace(
         The model has no density over parameters.
     RowsError
         The rows or the weights cannot be used.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+    >>> model = decoct.models.GaussianMean(np.eye(2))
+    >>> decoct.laplace(model, rows).mean.shape
+    (2,)
     """
     require_model(model)
     table = as_rows(rows)
@@ -226,7 +233,7 @@ class Laplace:
     """Independent draws from the Laplace approximation q of π_w.
 
     ``info`` has ``khat`` and ``kl``, KL(q‖π_w) in nats, of the log ratios r = log π_w − log q at
-    the draws. Both are needed: k-hat looks at the upper tail of r alone, and stays small where
+    the draws. Both are needed: k-hat depends on the upper tail of r alone, and stays small where
     half of the draws lie where π_w is 0.
 
     Attributes
@@ -238,6 +245,16 @@ class Laplace:
         Where KL(q‖π_w) is above 0.02 nats, draw eight times as many and keep n of them, without
         replacement and in proportion to π_w/q (sampling importance resampling, Rubin 1988). Without
         ``judge`` it is not known where.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+    >>> model = decoct.models.GaussianMean(np.eye(2))
+    >>> coreset = decoct.build(model, rows, size=5)
+    >>> sampler = decoct.samplers.Laplace()
+    >>> coreset.sample(draws=50, chains=1, sampler=sampler)["posterior"]["mean"].shape
+    (1, 50, 2)
     """
 
     judge: bool = True
@@ -250,7 +267,7 @@ class Laplace:
         gaussian = gaussian_at(mode)
         if not self.judge:
             return Draws(gaussian.sample(host_rng(key), n)[None], "laplace")
-        # k-hat needs a tail to look at, however few draws are wanted
+        # k-hat needs a tail, however few draws are wanted
         rng, most = host_rng(key), max(n, JUDGED_AT)
         z = gaussian.sample(rng, most)
         log_ratios = log_densities(density, z) - gaussian.log_density(z)

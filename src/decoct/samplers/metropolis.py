@@ -32,7 +32,7 @@ BLOCK_STEPS = 5_000
 """Most steps between two ticks of the progress bar; their random numbers are drawn at once."""
 
 BLOCK_NUMBERS = 4_000_000
-"""Most random numbers held at once: 32 MB."""
+"""Most random numbers in memory at once: 32 MB."""
 
 BEST_SCALE = 2.38
 """s √(tr P) at an acceptance of 0.234, for a Gaussian with precision P (Roberts et al. 1997)."""
@@ -63,6 +63,16 @@ class Metropolis:
     ------
     RequestError
         A count is too small, or the target no probability.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+    >>> model = decoct.models.GaussianMean(np.eye(2))
+    >>> coreset = decoct.build(model, rows, size=5)
+    >>> sampler = decoct.samplers.Metropolis(warmup=1000)
+    >>> coreset.sample(draws=1000, chains=2, sampler=sampler)["posterior"]["mean"].shape
+    (2, 1000, 2)
     """
 
     warmup: int = 50_000
@@ -104,7 +114,7 @@ class Metropolis:
         draws
             Draws per chain, after warm-up; ``steps // thin`` of them by default.
         on_block
-            Told, after every block, of the warm-up steps or of the draws it did.
+            Called after every block with its number of warm-up steps, or of draws.
 
         Returns
         -------
@@ -121,18 +131,18 @@ class Metropolis:
         draws = self.steps // self.thin if draws is None else draws
         start_key, warm_key, run_key = jax.random.split(key, 3)
         tick = on_block or (lambda done: None)
-        walk = self._start(start_key, density)
+        state = self._start(start_key, density)
         block = self._block_steps(density.dim)
         for begin, steps in _blocks(self.warmup, block):
             rates = _adaptation(begin + np.arange(block), self.warmup)
-            walk, _ = self._block(density, walk, warm_key, rates, begin, steps)
+            state, _ = self._block(density, state, warm_key, rates, begin, steps)
             tick(steps)
-        _check_arrived(walk)
-        walk = walk._replace(log_step=walk.mean_log_step)
+        _check_started(state)
+        state = state._replace(log_step=state.mean_log_step)
         frozen = np.zeros((block, 2))
         z, accepted = [], []
         for begin, steps in _blocks(draws * self.thin, block):
-            walk, kept = self._block(density, walk, run_key, frozen, begin, steps)
+            state, kept = self._block(density, state, run_key, frozen, begin, steps)
             z.append(np.asarray(kept.z)[: steps // self.thin])
             accepted.append(np.asarray(kept.accepted)[: steps // self.thin])
             tick(steps // self.thin)
@@ -140,7 +150,7 @@ class Metropolis:
         info = {
             **convergence(positions),
             "acceptance_rate": np.concatenate(accepted).T / self.thin,
-            "step_size": float(np.exp(walk.log_step)),
+            "step_size": float(np.exp(state.log_step)),
         }
         return Draws(positions, "metropolis", info)
 
@@ -152,28 +162,28 @@ class Metropolis:
     def _block(
         self,
         density: WeightedDensity,
-        walk: _Walk,
+        state: _Chains,
         key: jax.Array,
         rates: Float[np.ndarray, "block 2"],
         begin: int,
         steps: int,
-    ) -> tuple[_Walk, _Kept]:
-        walk, kept = _run(
+    ) -> tuple[_Chains, _Kept]:
+        state, kept = _run(
             density,
-            walk,
+            state,
             *_random_numbers(jax.random.fold_in(key, begin), len(rates), self.chains, density.dim),
             jnp.asarray(rates),
             jnp.asarray(steps),
             jnp.asarray(self.target_acceptance),
             self.thin,
         )
-        if walk.invalid > 0:
-            _tell_where(
-                density, np.asarray(walk.invalid_at), int(walk.invalid), steps * self.chains
+        if state.invalid > 0:
+            _refuse_not_finite(
+                density, np.asarray(state.invalid_at), int(state.invalid), steps * self.chains
             )
-        return walk, kept
+        return state, kept
 
-    def _start(self, key: jax.Array, density: WeightedDensity) -> _Walk:
+    def _start(self, key: jax.Array, density: WeightedDensity) -> _Chains:
         rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
         noise = rng.standard_normal((self.chains, density.dim))
         at_init = log_densities(density, density.start[None])[0]
@@ -191,10 +201,10 @@ class Metropolis:
         at_start = log_densities(density, z)
         invalid = np.isnan(at_start) | (at_start == np.inf)
         if invalid.any():
-            _tell_where(density, z[np.argmax(invalid)], int(invalid.sum()), self.chains)
-        # outside the support a chain could wait for ever: it starts in the middle instead
+            _refuse_not_finite(density, z[np.argmax(invalid)], int(invalid.sum()), self.chains)
+        # a chain outside the support may never enter it: it starts at the centre instead
         z = np.where(np.isfinite(at_start)[:, None], z, centre)
-        return _Walk(
+        return _Chains(
             jnp.asarray(z),
             jnp.asarray(log_densities(density, z)),
             jnp.asarray(np.log(scale)),
@@ -204,8 +214,8 @@ class Metropolis:
         )
 
 
-class _Walk(NamedTuple):
-    """Where the chains are.
+class _Chains(NamedTuple):
+    """State of the chains.
 
     Attributes
     ----------
@@ -241,35 +251,35 @@ def _random_numbers(key, steps, chains, dim):
 
 
 @eqx.filter_jit
-def _run(density, walk, normals, log_uniforms, rates, steps, target, thin):
+def _run(density, state, normals, log_uniforms, rates, steps, target, thin):
     """Do ``steps`` steps, at most ``len(rates)``: one compilation serves blocks of any length."""
-    chains, dim = walk.z.shape
+    chains, dim = state.z.shape
     places = len(rates) // thin
     kept = _Kept(jnp.zeros((places, chains, dim)), jnp.zeros((places, chains)))
 
-    def step(t, state):
-        walk, kept = state
-        proposed = walk.z + jnp.exp(walk.log_step) * normals[t]
+    def step(t, carry):
+        state, kept = carry
+        proposed = state.z + jnp.exp(state.log_step) * normals[t]
         there = jax.vmap(density.log_density)(proposed)
-        # nothing but a finite value is moved to: −inf is a rejection, the rest is told of
-        log_ratio = jnp.where(jnp.isfinite(there), there - walk.log_density, -jnp.inf)
+        # only a finite value is accepted: −inf is a rejection, anything else an error
+        log_ratio = jnp.where(jnp.isfinite(there), there - state.log_density, -jnp.inf)
         accept = log_uniforms[t] < log_ratio
         invalid = jnp.isnan(there) | (there == jnp.inf)
         probability = jnp.exp(jnp.minimum(log_ratio, 0.0)).mean()
-        log_step = walk.log_step + rates[t, 0] * (probability - target)
-        walk = _Walk(
-            jnp.where(accept[:, None], proposed, walk.z),
-            jnp.where(accept, there, walk.log_density),
+        log_step = state.log_step + rates[t, 0] * (probability - target)
+        state = _Chains(
+            jnp.where(accept[:, None], proposed, state.z),
+            jnp.where(accept, there, state.log_density),
             log_step,
-            walk.mean_log_step + rates[t, 1] * (log_step - walk.mean_log_step),
-            walk.invalid + invalid.sum(),
-            jnp.where(invalid.any(), proposed[jnp.argmax(invalid)], walk.invalid_at),
+            state.mean_log_step + rates[t, 1] * (log_step - state.mean_log_step),
+            state.invalid + invalid.sum(),
+            jnp.where(invalid.any(), proposed[jnp.argmax(invalid)], state.invalid_at),
         )
         # a draw's place is written at each of its steps; the last one stays
         place = t // thin
-        return walk, _Kept(kept.z.at[place].set(walk.z), kept.accepted.at[place].add(accept))
+        return state, _Kept(kept.z.at[place].set(state.z), kept.accepted.at[place].add(accept))
 
-    return jax.lax.fori_loop(0, steps, step, (walk, kept))
+    return jax.lax.fori_loop(0, steps, step, (state, kept))
 
 
 def _adaptation(t: Int[np.ndarray, " n"], warmup: int) -> Float[np.ndarray, "n 2"]:
@@ -283,8 +293,8 @@ def _blocks(steps: int, block: int) -> Iterator[tuple[int, int]]:
         yield begin, min(block, steps - begin)
 
 
-def _check_arrived(walk: _Walk) -> None:
-    stuck = ~np.isfinite(np.asarray(walk.log_density))
+def _check_started(state: _Chains) -> None:
+    stuck = ~np.isfinite(np.asarray(state.log_density))
     if stuck.any():
         raise ModelError(
             f"After the warm-up, chain {int(np.argmax(stuck))} is still where the log density is "
@@ -292,7 +302,7 @@ def _check_arrived(walk: _Walk) -> None:
         )
 
 
-def _tell_where(
+def _refuse_not_finite(
     density: WeightedDensity, z: Float[np.ndarray, " d"], count: int, points: int
 ) -> None:
     value = float(log_densities(density, z[None])[0])

@@ -1,6 +1,6 @@
-"""Modes of π_w that its draws did not visit: what a certificate from draws cannot see.
+"""Search for modes of π_w without draws, which a certificate from draws cannot see.
 
-Newton's method climbs log π_w from a few of the draws θ_s, and from overdispersed starts
+Newton's method maximises log π_w from a few of the draws θ_s, and from overdispersed starts
 
     mean θ + c (θ_s − mean θ),  c = 2 … 2000,    and    draws of N(z₀ + P⁻¹ ∇log π₀(z₀), P⁻¹),
 
@@ -17,9 +17,8 @@ distance, with H of one mode for all. By Laplace, the mass of mode k under the *
 exact potentials of all rows at z_k, the coreset's curvature. The potentials come from the pass that
 a certificate makes anyway.
 
-What this cannot find: a mode that no start leads to, of many modes most of all; a mode of π where
-π_w, made for another place, has none; a region of mass without a maximum. And a mode of π_w that
-lies beside the one of π has less mass at z_k than π has nearby: masses are too small, never too
+Limits: it misses modes that no start leads to, modes of π where π_w has none, and regions of mass
+without a maximum. The mass of a mode that π_w has at another place than π is too small, never too
 large, by half the squared distance in posterior standard deviations.
 """
 
@@ -38,8 +37,8 @@ from decoct.stats.divergences import Gaussian
 MOST_PARAMETERS = 50
 """Parameters above which modes are not searched for: a step costs d + 1 gradients."""
 
-CLIMBS = 4
-"""Draws that are climbed from: one in each of NUTS' chains, so that their own mode is found."""
+NEAR_STARTS = 4
+"""Draws that searches start from: one in each of NUTS' chains, so that their own mode is found."""
 
 STARTS = 20
 """Overdispersed starts, half of them from the prior where it can be drawn from."""
@@ -98,11 +97,11 @@ def find_modes(
     Returns
     -------
     Modes or None
-        None where no climb ends at a maximum.
+        None where no search ends at a maximum.
     """
-    near = draws[np.linspace(0, len(draws) - 1, CLIMBS).astype(int)]
-    far = _climbed(density, _overdispersed(density, draws, rng))
-    modes = _distinct(_climbed(density, near) + far)
+    near_starts = draws[np.linspace(0, len(draws) - 1, NEAR_STARTS).astype(int)]
+    distant = _maxima_from(density, _overdispersed(density, draws, rng))
+    modes = _distinct(_maxima_from(density, near_starts) + distant)
     if not modes:
         return None
     z = np.stack([one.z for one in modes])
@@ -110,11 +109,11 @@ def find_modes(
     nearest = np.argmin([_squared(draws - at, precision) for at in z], axis=0)
     log_volume = [-0.5 * np.linalg.slogdet(-one.curvature.hessian)[1] for one in modes]
     counts = np.bincount(nearest, minlength=len(modes))
-    return Modes(z, np.array(log_volume), counts, len(far))
+    return Modes(z, np.array(log_volume), counts, len(distant))
 
 
-def _climbed(density: WeightedDensity, starts: Float[np.ndarray, "m d"]) -> list[Mode]:
-    with np.errstate(over="ignore", invalid="ignore"):  # far away; such a search fails
+def _maxima_from(density: WeightedDensity, starts: Float[np.ndarray, "m d"]) -> list[Mode]:
+    with np.errstate(over="ignore", invalid="ignore"):  # a start that overflows fails
         found = [find_mode(density, start, MOST_EVALUATIONS) for start in starts]
     return [mode for mode in found if mode.status.ok]
 
@@ -145,7 +144,7 @@ def _overdispersed(
 
 
 def _prior(density: WeightedDensity) -> Gaussian | None:
-    """Return the Gaussian that the prior looks like from the model's init, if it has one."""
+    """Return the Gaussian with the prior's derivatives at the model's init, if there is one."""
     here = prior_curvature(density.model, density.space, density.start)
     if decrement_of(here) is None:
         return None

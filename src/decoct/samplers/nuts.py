@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from decoct.samplers.units import Units
 
 FITS = 0.1
-"""KL in nats from the Laplace approximation, in whose units a full mass matrix learns nothing."""
+"""KL in nats from the Laplace approximation, in whose units a full mass matrix is not needed."""
 
 STEPS_A_PARAMETER = 10
 """Warm-up steps a parameter from which on a full mass matrix is adapted by default.
@@ -35,7 +35,7 @@ SHORT_RUNS = (100, 50, 50)
 """Steps of the runs that learn the units of a multilevel posterior."""
 
 IN_UNITS = 50
-"""Most warm-up steps in such units, which leave nothing but a step size to learn."""
+"""Most warm-up steps in such units, where only the step size is adapted."""
 
 STEP = 1.6
 """Step size in such units, times D^¼ of D parameters, that is accepted four times in five: leapfrog
@@ -50,7 +50,7 @@ class NUTS:
     model's init where there is none; the mass matrix and step size are adapted in warm-up, as by
     Stan. With a site the parameters are measured in units of that approximation, and where it fits
     the mass matrix is diagonal. With a site in likelihood parameters units come from short runs,
-    and effects of groups that data say much of are sampled in place of standardised ones
+    and effects of groups that data inform are sampled in place of standardised ones
     (`decoct.samplers.units`); draws are given back in the model's own parameters.
 
     Attributes
@@ -64,6 +64,16 @@ class NUTS:
     dense_mass
         Adapt a full mass matrix instead of a diagonal one; None: where the warm-up has
         `STEPS_A_PARAMETER` steps a parameter. None is adapted with likelihood parameters.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+    >>> model = decoct.models.GaussianMean(np.eye(2))
+    >>> coreset = decoct.build(model, rows, size=5)
+    >>> sampler = decoct.samplers.NUTS(warmup=200)
+    >>> coreset.sample(draws=200, chains=2, sampler=sampler)["posterior"]["mean"].shape
+    (2, 200, 2)
     """
 
     chains: int = 4
@@ -93,7 +103,7 @@ class NUTS:
         draws
             Draws per chain, after warm-up.
         on_block
-            Told the number of steps done, warm-up included, after every block.
+            Called after every block with the number of steps done, warm-up included.
         """
         # here, because importing BlackJAX puts arrays on a device
         from decoct.samplers.nuts_program import (

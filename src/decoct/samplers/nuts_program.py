@@ -19,7 +19,7 @@ BLOCK = 100
 """Steps between two ticks of the progress bar, and in one call of the compiled program."""
 
 SAMPLING, NOTHING = 2, 3
-"""Stages of a step beside BlackJAX's: no adaptation, and no step."""
+"""Stages of a step besides BlackJAX's: no adaptation, and no step."""
 
 
 class Adapted(NamedTuple):
@@ -35,7 +35,7 @@ class Adapted(NamedTuple):
         return self._replace(step_size=jnp.exp(self.steps.log_step_size_avg))
 
     def pooled(self) -> Adapted:
-        """Return the median step size for all chains: a short warm-up misleads single ones."""
+        """Return the median step size for all chains: a short warm-up gives single ones noise."""
         median = jnp.median(self.step_size)
         return self._replace(step_size=jnp.full_like(self.step_size, median))
 
@@ -62,9 +62,9 @@ def _in_blocks(stages: Int[np.ndarray, "steps 2"]) -> Int[np.ndarray, "n 2"]:
 
 @compiled_quickly
 def begin(density, starts, target, diagonal, step_size):
-    """Return first states; None for a step size of which nothing is known."""
+    """Return first states; ``step_size`` None lets BlackJAX find one."""
     (init_steps, _, _), (init_masses, _, _) = _adaptation(target, diagonal)
-    # BlackJAX looks for step sizes about ten times the first
+    # BlackJAX adapts step sizes to about ten times the first
     first, before = (1.0, 1.0) if step_size is None else (step_size, 0.1 * step_size)
 
     def one(start):

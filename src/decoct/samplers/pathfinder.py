@@ -1,10 +1,10 @@
 """Multi-path Pathfinder (Zhang, Carpenter, Gelman & Vehtari 2022) through BlackJAX.
 
-From each of several starts L-BFGS climbs log π_w; along the way its inverse Hessians make
+From each of several starts L-BFGS maximises log π_w; along the way its inverse Hessians make
 Gaussians N(z_l + H_l g_l, H_l), and the one with the largest evidence bound E_q[log π_w − log q] is
-kept (their Algorithm 1). The paths are put together by Pareto-smoothed importance resampling
-(their Algorithm 2), here against the even mixture of the paths' Gaussians rather than each against
-its own: a path that stopped in a poor place then costs candidates, but cannot spoil the weights.
+kept (their Algorithm 1). The paths are combined by Pareto-smoothed importance resampling (their
+Algorithm 2), here against the even mixture of the paths' Gaussians rather than each against its
+own: a poor path then wastes candidates but does not distort the weights.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SPREAD = 2.0
 """Paths start uniformly within this distance of the model's init, in every coordinate."""
 
 LINE_SEARCH_STEPS = 30
-"""Most trial points of one L-BFGS step; a search that needs more has met round-off."""
+"""Most trial points of one L-BFGS step; more are needed only because of round-off."""
 
 FEWEST_CANDIDATES = 1000
 """Candidates at least, however few draws are asked for: k-hat needs a tail."""
@@ -56,6 +56,16 @@ class Pathfinder:
     ------
     RequestError
         A number is below 1.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+    >>> model = decoct.models.GaussianMean(np.eye(2))
+    >>> coreset = decoct.build(model, rows, size=5)
+    >>> sampler = decoct.samplers.Pathfinder()
+    >>> coreset.sample(draws=50, chains=1, sampler=sampler)["posterior"]["mean"].shape
+    (1, 50, 2)
     """
 
     paths: int = 4
@@ -193,5 +203,5 @@ def _paths(density, keys, starts, elbo_draws, max_iterations, history):
         # BlackJAX keeps the gradient of −log π_w, so that the Newton step goes against it
         return state.position - cov @ state.grad_position, 0.5 * (cov + cov.T), state.elbo
 
-    # not vmap, under which a path that has ended would go on at the pace of the slowest
+    # not vmap, under which every path takes as long as the slowest
     return jax.lax.map(lambda path: one(*path), (keys, starts))

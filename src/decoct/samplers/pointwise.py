@@ -29,13 +29,13 @@ from decoct.passes.potentials import Potentials
 from decoct.samplers.datatree import unconstrained
 
 GROUP, NAME = "log_likelihood", "rows"
-"""Where ArviZ looks for log-likelihoods, and what the variable is called."""
+"""Group in which ArviZ expects log-likelihoods, and name of the variable."""
 
 MOST = 2**28
 """Most values that are made: 2 GiB."""
 
 GLANCE = 100
-"""Rows looked at first: almost any table shows among them one that was not kept."""
+"""Rows compared first: almost any table has among them one that was not kept."""
 
 REASON = (
     "the kept rows are weighted, one standing for many, and leaving one out says nothing about "
@@ -81,7 +81,7 @@ def log_likelihood(
     -----
     Rows are the kept ones if each equals one of them: any of them, in any order, repeated or not.
     Where no column has fractions (rows of labels and counts, which recur in the table), they must
-    not come more often than among the kept ones. The full table is always welcome.
+    not occur more often than among the kept ones. The full table is always accepted.
     """
     if rows is None:
         raise RequestError(f"There are no rows given: {REASON} {INSTEAD}")

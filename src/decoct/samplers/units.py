@@ -1,4 +1,4 @@
-"""Units in which a posterior is near N(0, I): where NUTS needs few leapfrog steps.
+"""Units in which a posterior is near N(0, I), so that NUTS needs few leapfrog steps.
 
 x = c + L v with LLᵀ the inverse of a precision. Where the posterior has a mode that fits, that is
 the precision there. A multilevel posterior has none: the precision is then the mean of −∇²log π
@@ -15,7 +15,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from decoct.models.parameters import ParameterSpace
 from decoct.passes.expansions import Expansion, expand_chunk, to_second_order
@@ -30,7 +30,7 @@ SCALE_EVALUATIONS, SCALE_DECREMENT = 20, 0.1
 """Most evaluations of the search for scales, and where it ends: twice the nats to the maximum."""
 
 POINTS, WIDE = 16, 1.5
-"""Draws at which a precision is averaged, and sd of draws in its units that counts as wide."""
+"""Draws at which a precision is averaged, and the sd of draws in its units that counts as wide."""
 
 ROUNDED = 0.05
 """Degrees so near to 0 or 1 are rounded."""
@@ -45,9 +45,9 @@ class Units(eqx.Module):
     Attributes
     ----------
     centring, degree
-        What x is, and how far it holds effects; None where x is θ.
+        The map from x to θ and the degree of centring; None where x is θ.
     site
-        The site, where the density is without it.
+        The site, where it is evaluated apart from the density.
     """
 
     density: WeightedDensity
@@ -97,7 +97,7 @@ class Units(eqx.Module):
 
 @float64
 def start_of(density: WeightedDensity, centring: Centring) -> Float[np.ndarray, " D"]:
-    """Return θ with φ at the centre of the site, and the scales that are likeliest for it.
+    """Return θ with φ at the centre of the site, and the most probable scales given it.
 
     Where φ is no entries of x, the start that the density has.
     """
@@ -128,15 +128,14 @@ def units_at(
     The precision is the mean over `POINTS` of them. Scales of effects may vary by far more than
     the precision says, with long tails: those units are widened.
 
-    The degree to which an effect is centred is the part of its precision that the likelihood has,
-    k b²/(1 + k b²), on average; near 0 and 1 it is that, so that φ is entries of x.
+    The degree to which an effect is centred is `_pooling`, rounded near 0 and 1, so that φ is
+    entries of x.
     """
     assert density.site is not None
     effects, site = centring.effects, density.site
     known = _likelihood_precision(density, centring, z)
     _, scale = (np.asarray(part) for part in _affine_at(centring, jnp.asarray(z)))
-    ratio = np.maximum(np.diag(known)[effects.entries], 0.0) * scale**2
-    degree = np.mean(ratio / (1.0 + ratio), axis=0)
+    degree = _pooling(known, effects.entries, scale)
     degree = np.where(np.abs(degree - 0.5) > 0.5 - ROUNDED, np.round(degree), degree)
     x = np.asarray(from_parameters(centring, jnp.asarray(z), degree))
     entries = effects.entries if centring.selection is None else np.arange(len(known))
@@ -163,6 +162,20 @@ def units_at(
         ArrowSite(site.centre, site.linear, in_blocks, site.constant),
     )
     return units, units.units_of(x)
+
+
+def _pooling(
+    known: Float[np.ndarray, "d d"], entries: Int[np.ndarray, " m"], scale: Float[np.ndarray, "n m"]
+) -> Float[np.ndarray, " m"]:
+    """Return 1 − var(u)/b²: 0 where the data say nothing of an effect, 1 where they determine it.
+
+    var(u) is that of a Gaussian with precision K + diag(1/b²), b at its geometric mean: all other
+    effects integrated out, for those of crossed and nested groups share what the data say.
+    """
+    prior = np.exp(-2.0 * np.log(np.abs(scale)).mean(axis=0))
+    precision = known + SAME * np.diag(known).max(initial=0.0) * np.eye(len(known))
+    precision[entries, entries] += prior
+    return np.clip(1.0 - np.diag(np.linalg.inv(precision))[entries] * prior, 0.0, 1.0)
 
 
 def _likelihood_precision(

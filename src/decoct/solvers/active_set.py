@@ -34,8 +34,8 @@ class UnitVectors:
     target : (S,)
         b.
     usable : (n,)
-        Rows longer than the rounding of the target. A shorter one would only enter with a weight
-        above 1e15, and be far too heavy wherever else its potential is not flat.
+        Rows longer than the rounding of the target. A shorter one could only enter with a weight
+        above 1e15, too large wherever else its potential is not flat.
     sum_of_norms
         σ = Σ_n ‖g_n‖ over *all* rows, of which these may be a part.
     """
@@ -58,7 +58,7 @@ class UnitVectors:
         """Scale the rows of ``vectors``; refuse shapes that do not fit and non-finite numbers.
 
         With ``overwrite`` the caller's array is scaled in place, single precision stays single,
-        and no second copy is ever held.
+        and they are never copied.
         """
         vectors = np.asarray(vectors)
         if not overwrite:
@@ -107,8 +107,8 @@ class ActiveSet:
 
     V_Aᵀ = QR is updated as rows come and go. R is the Cholesky factor of the Gram matrix
     H = V_A V_Aᵀ = RᵀR, found without squaring its condition number: rows of a data set are nearly
-    collinear once the support spans the locally quadratic part of the potentials, and what is
-    left to fit lives in the digits the Gram matrix would lose.
+    collinear once the support spans the locally quadratic part of the potentials, and the rest is
+    lost in the rounding of the Gram matrix.
     """
 
     def __init__(self, problem: UnitVectors) -> None:

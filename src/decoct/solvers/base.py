@@ -1,6 +1,6 @@
-"""What every Hilbert solver is: a frozen configuration that fills the requested sizes.
+"""Hilbert solvers: frozen configurations that fill the requested sizes.
 
-All of them look for few weights w ≥ 0 with Σ w_n g_n near a target b (Campbell & Broderick 2019,
+All of them search for few weights w ≥ 0 with Σ w_n g_n near a target b (Campbell & Broderick 2019,
 Eq. 3.2), on plain arrays. In the paper M counts *iterations*, each of which brings in at most one
 row, so that the coreset has at most M rows; that is the default here too.
 """
@@ -28,7 +28,7 @@ Path = dict[int, SparseWeights]
 
 @dataclass(frozen=True)
 class Budget:
-    """What a solver may spend.
+    """Sizes and iterations of a solver.
 
     Attributes
     ----------
@@ -36,6 +36,12 @@ class Budget:
         Sizes M to fill, ascending.
     iterations
         Most iterations; None for as many as the largest size, the paper's M.
+
+    Examples
+    --------
+    >>> from decoct.solvers import Budget
+    >>> Budget(sizes=(10, 20)).iterations is None
+    True
     """
 
     sizes: tuple[int, ...]
@@ -50,7 +56,14 @@ class Budget:
 
 @runtime_checkable
 class Solver(Protocol):
-    """A way to solve min_{w ≥ 0, ‖w‖₀ ≤ M} ‖b − Σ w_n g_n‖²; hyper-parameters only."""
+    """A way to solve min_{w ≥ 0, ‖w‖₀ ≤ M} ‖b − Σ w_n g_n‖²; hyper-parameters only.
+
+    Examples
+    --------
+    >>> from decoct import solvers
+    >>> isinstance(solvers.GIGA(), solvers.Solver)
+    True
+    """
 
     def solve(self, problem: UnitVectors, budget: Budget, rng: np.random.Generator) -> Path:
         """Return weights for every size of the budget that can be filled.

@@ -9,7 +9,7 @@ bringing in row j instead regains (⟨g_j, r⟩ + a_k⟨g_j, v_k⟩)² / (ρ_j²
 squared distance of g_j to the span of the support. So all n candidates for the place of row k are
 judged exactly by one n×M product: the exchange algorithm of optimal design (Fedorov 1972), applied
 to non-negative least squares. A swap costs one product with all vectors; the rest are rank-one
-changes of H⁻¹, ⟨g_j, ·⟩ and ρ_j², made afresh at every sweep.
+changes of H⁻¹, ⟨g_j, ·⟩ and ρ_j², made again at every sweep.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DEPENDENT = 1e-9
 """Squared distance to the span of the rest below which a candidate is not considered."""
 
 BLOCK = 64
-"""Places judged at once when looking for prospects."""
+"""Places evaluated at once in the search for swaps."""
 
 
 def exchange(problem: UnitVectors, support: Sequence[int], sweeps: int) -> ActiveSet:
@@ -91,7 +91,7 @@ class _SwapTable:
     def try_swap(self, place: int) -> None:
         """Swap the row at ``place`` for the best candidate if the residual falls."""
         if self.places[place] < 0 or not self.inverse[place, place] > 0.0:
-            return  # emptied by an earlier swap, or round-off has eaten the pivot
+            return  # emptied by an earlier swap, or round-off has destroyed the pivot
         along, loses = self._direction(place)
         score = self._scores(along[:, None], np.array([loses]))[:, 0]
         row = int(np.argmax(score))
@@ -110,7 +110,7 @@ class _SwapTable:
             self.products[:, one] = vectors @ vectors[self.places[one]]
 
     def prospects(self) -> list[int]:
-        """Return the places where a swap would pay as things stand, the best first."""
+        """Return the places where a swap would lower the residual now, the best first."""
         scale = np.sqrt(np.diag(self.inverse))
         loses = self.weights / scale
         falls = np.empty(len(self.places))

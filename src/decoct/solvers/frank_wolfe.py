@@ -15,7 +15,7 @@ row least aligned with b − x and λ_v = σ_v w_v/σ:
     pairwise            d = σ(a_f − a_v), γ ≤ λ_v
     fully corrective    x = the point of the convex hull of the chosen vertices nearest to b
 
-The last one is non-negative least squares in disguise. With p_i = σ a_i − b, minimising ‖Σ λ_i p_i‖
+The last one is non-negative least squares. With p_i = σ a_i − b, minimising ‖Σ λ_i p_i‖
 over Σ λ_i = 1, λ ≥ 0 has the same solution, up to scale, as min_{μ ≥ 0} ‖e − Σ μ_i (σ, p_i)‖ with
 e = (1, 0, …, 0): Wolfe's nearest-point algorithm (1976). Each iteration costs one product of all
 rows with b − x.
@@ -47,6 +47,18 @@ class FrankWolfe:
         "vanilla" (Algorithm 2), "away", "pairwise" or "fully_corrective".
     step
         "exact" line search (Eq. 4.9), or "fixed" γ_t = 2/(3t + 4); the latter for "vanilla" only.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from decoct import solvers
+    >>> from decoct.solvers.active_set import UnitVectors
+    >>> vectors = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    >>> problem = UnitVectors.scaled(vectors, np.array([2.0, 3.0]))
+    >>> budget, rng = solvers.Budget((2,)), np.random.default_rng(0)
+    >>> path = solvers.FrankWolfe().solve(problem, budget, rng)
+    >>> len(path[2].indices) <= 2
+    True
     """
 
     variant: Variant = "vanilla"

@@ -1,6 +1,6 @@
 """Greedy iterative geodesic ascent, GIGA (Campbell & Broderick 2018).
 
-Frank–Wolfe fixes Σ σ_n w_n and so the scale of Σ w_n g_n; GIGA looks at directions only and scales
+Frank–Wolfe fixes Σ σ_n w_n and so the scale of Σ w_n g_n; GIGA compares directions only and scales
 at the end. With unit rows a_n = g_n/‖g_n‖, the unit target b̂ = b/‖b‖ and y the unit vector along
 the current sum (0 at the start):
 
@@ -28,7 +28,20 @@ from decoct.solvers.nnls import SparseWeights
 
 @dataclass(frozen=True)
 class GIGA:
-    """Greedy iterative geodesic ascent: directions on the sphere, the scale at the end."""
+    """Greedy iterative geodesic ascent: directions on the sphere, the scale at the end.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from decoct import solvers
+    >>> from decoct.solvers.active_set import UnitVectors
+    >>> vectors = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    >>> problem = UnitVectors.scaled(vectors, np.array([2.0, 3.0]))
+    >>> budget, rng = solvers.Budget((2,)), np.random.default_rng(0)
+    >>> path = solvers.GIGA().solve(problem, budget, rng)
+    >>> len(path[2].indices) <= 2
+    True
+    """
 
     def solve(self, problem: UnitVectors, budget: Budget, rng: np.random.Generator) -> Path:
         return collect(self.steps(problem), budget)

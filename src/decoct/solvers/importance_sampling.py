@@ -22,6 +22,18 @@ class ImportanceSampling:
     """M independent draws with probability ∝ ‖g_n‖, weights σ M_n/(σ_n M).
 
     The draws of a smaller size are the first of a larger one's. Needs every row in the pool.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from decoct import solvers
+    >>> from decoct.solvers.active_set import UnitVectors
+    >>> vectors = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    >>> problem = UnitVectors.scaled(vectors, np.array([2.0, 3.0]))
+    >>> budget, rng = solvers.Budget((2,)), np.random.default_rng(0)
+    >>> path = solvers.ImportanceSampling().solve(problem, budget, rng)
+    >>> len(path[2].indices) <= 2
+    True
     """
 
     def solve(self, problem: UnitVectors, budget: Budget, rng: np.random.Generator) -> Path:

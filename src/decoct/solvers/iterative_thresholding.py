@@ -29,7 +29,7 @@ from decoct.solvers.nnls import SparseWeights
 
 @dataclass(frozen=True)
 class IterativeThresholding:
-    """Accelerated iterative hard thresholding, run afresh for every size.
+    """Accelerated iterative hard thresholding, run once for every size.
 
     Attributes
     ----------
@@ -39,6 +39,18 @@ class IterativeThresholding:
         Relative change of the weights at which it ends.
     debias
         Take the extra step on the support (Algorithm II; without it Algorithm I).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from decoct import solvers
+    >>> from decoct.solvers.active_set import UnitVectors
+    >>> vectors = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    >>> problem = UnitVectors.scaled(vectors, np.array([2.0, 3.0]))
+    >>> budget, rng = solvers.Budget((2,)), np.random.default_rng(0)
+    >>> path = solvers.IterativeThresholding().solve(problem, budget, rng)
+    >>> len(path[2].indices) <= 2
+    True
     """
 
     iterations: int = 300

@@ -31,6 +31,13 @@ class SparseWeights:
         Their weights.
     residual_norm
         ‖b − Vᵀw‖.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from decoct.solvers import nnls
+    >>> nnls(np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([2.0, -1.0])).dense(2)
+    array([2., 0.])
     """
 
     indices: Int[np.ndarray, " m"]
@@ -100,6 +107,14 @@ def nnls(
     ------
     ValueError
         Shapes do not fit, or a number is not finite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from decoct.solvers import nnls
+    >>> found = nnls(np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([2.0, -1.0]))
+    >>> found.indices, found.weights, found.residual_norm
+    (array([0]), array([2.]), 1.0)
     """
     active = ActiveSet.spanned_by(UnitVectors.scaled(vectors, target), support)
     return SparseWeights.of(fill(active, max_iterations))

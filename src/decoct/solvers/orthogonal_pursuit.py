@@ -29,6 +29,18 @@ class OrthogonalPursuit:
     ----------
     exchanges
         Most sweeps of swaps that refine each requested size; needs rows in double precision.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from decoct import solvers
+    >>> from decoct.solvers.active_set import UnitVectors
+    >>> vectors = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    >>> problem = UnitVectors.scaled(vectors, np.array([2.0, 3.0]))
+    >>> budget, rng = solvers.Budget((2,)), np.random.default_rng(0)
+    >>> path = solvers.OrthogonalPursuit().solve(problem, budget, rng)
+    >>> len(path[2].indices) <= 2
+    True
     """
 
     exchanges: int = 0
@@ -87,6 +99,14 @@ def orthogonal_pursuit(
     ------
     ValueError
         Shapes do not fit, a number is not finite, or ``size`` < 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from decoct.solvers import orthogonal_pursuit
+    >>> vectors = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    >>> orthogonal_pursuit(vectors, np.array([2.0, 2.0]), size=2)[1].indices
+    array([2])
     """
     if size < 1:
         raise ValueError(f"The size must be at least 1, not {size}.")
@@ -102,7 +122,7 @@ def pursue(
     stop: Callable[[SparseWeights], bool] | None = None,
     exchanges: int = 0,
 ) -> dict[int, SparseWeights]:
-    """Do what `orthogonal_pursuit` does, on rows that are scaled already."""
+    """Run `orthogonal_pursuit` on rows that are scaled already."""
     wanted = set(sizes)
     snapshots: dict[int, list[int]] = {}
     path: dict[int, SparseWeights] = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -16,8 +15,8 @@ MIXED_RHAT = 1.05
 """R-hat up to which chains are taken to have mixed."""
 
 NEGLIGIBLE = 1e-2
-"""Spread of log ratios, in nats, over which weights are as good as equal; k-hat has no scale and
-would judge the shape of their rounding."""
+"""Spread of log ratios, in nats, below which weights count as equal: k-hat, which has no scale,
+would be that of rounding errors."""
 
 FEWEST = 25
 """Ratios below which there is no tail of five to fit."""
@@ -35,10 +34,7 @@ def ess_of_mean(values: Float[np.ndarray, "chains S"]) -> float:
 
 
 def independent_draws(values: Float[np.ndarray, "chains S"]) -> float:
-    """Return how many independent draws the mean of a scalar along chains is worth: at most all.
-
-    All of them in chains of fewer than 8, whose autocorrelation nobody can tell.
-    """
+    """Return min(S, ESS of the mean of a scalar); S for chains of fewer than 8 draws."""
     estimate = ess_of_mean(values) if values.shape[1] >= 8 else np.inf
     return min(estimate, values.size) if np.isfinite(estimate) else float(values.size)
 
@@ -46,21 +42,6 @@ def independent_draws(values: Float[np.ndarray, "chains S"]) -> float:
 def error_of_mean(values: Float[np.ndarray, "chains S"]) -> float:
     """Return the standard error of the mean of a scalar along chains."""
     return float(values.std(ddof=1) / np.sqrt(independent_draws(values)))
-
-
-def relative_efficiency(variables: Iterable[Float[np.ndarray, "chains S ..."]]) -> float:
-    """Return ESS/S, the mean over all entries of some variables, as ArviZ's ``loo`` takes it.
-
-    1 for a single chain.
-    """
-    parts = []
-    for values in variables:
-        chains, n = values.shape[:2]
-        if chains == 1:
-            return 1.0
-        for one in np.moveaxis(values.reshape(chains, n, -1), 2, 0):
-            parts.append(ess_of_mean(one) / (chains * n))
-    return float(np.mean(parts))
 
 
 def convergence(z: Float[np.ndarray, "chains draws d"]) -> dict[str, float]:

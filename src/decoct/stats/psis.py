@@ -15,6 +15,7 @@ so that a row's draws are put in order in the tail alone.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import jax
@@ -23,7 +24,7 @@ import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
-from decoct.stats.chains import fit_pareto, pareto_quantiles
+from decoct.stats.chains import ess_of_mean, fit_pareto, pareto_quantiles
 
 EQUAL = 1e-8
 """Spread of a row's log ratios, in nats, that is rounding alone: no tail, and k-hat −inf."""
@@ -43,6 +44,21 @@ class LogRatios(NamedTuple):
     x: Float[np.ndarray, "n S"]
     smallest: Float[np.ndarray, " n"]
     largest: Float[np.ndarray, " n"]
+
+
+def relative_efficiency(variables: Iterable[Float[np.ndarray, "chains S ..."]]) -> float:
+    """Return ESS/S, the mean over all entries of some variables, as ArviZ's ``loo`` takes it.
+
+    1 for a single chain.
+    """
+    parts = []
+    for values in variables:
+        chains, n = values.shape[:2]
+        if chains == 1:
+            return 1.0
+        for one in np.moveaxis(values.reshape(chains, n, -1), 2, 0):
+            parts.append(ess_of_mean(one) / (chains * n))
+    return float(np.mean(parts))
 
 
 def tail_length(S: int, efficiency: float) -> int:

@@ -1,4 +1,4 @@
-"""Sums that come out the same in whatever order their terms are added.
+"""Sums that do not depend on the order of their terms.
 
 A sum is kept as an unevaluated pair high + low of doubles, about 106 bits. Two pairs are added by
 error-free transformations: with s = fl(a + b) and b' = fl(s − a),
@@ -69,9 +69,9 @@ class Sum:
 class Associative:
     """Addition of terms whose ``+`` is associative to the last bit, such as `Sum`.
 
-    An engine that meets it as the ``reduce`` of `Rows.map_reduce` may bracket the terms as it
-    likes, so partial sums are taken where the rows are. Any other reduction runs over the chunks
-    from the first to the last, or its rounding would tell where the rows live.
+    With it as the ``reduce`` of `Rows.map_reduce`, terms may be added in any order, so that partial
+    sums are computed where the rows are. Any other reduction runs over the chunks in row order, so
+    that its rounding does not depend on the engine.
     """
 
     def __call__(self, left: Any, right: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What log ratios at draws of π_w say: divergences, importance weights, and a verdict.
+"""Judgement of π_w from log ratios at its draws: divergences, importance weights, a verdict.
 
 With D_s = ℓ(θ_s) − ℓ_w(θ_s), θ_s ~ π_w, the weights r_s ∝ e^{D_s}, Pareto-smoothed, move the draws
 from π_w to π, and are worth
@@ -24,7 +24,7 @@ from decoct.stats.chains import GOOD_KHAT, USABLE_KHAT, smoothed_log_weights
 from decoct.stats.divergences import EstimatedKL, kl_from_log_ratios
 
 SMALL_KL = 1e-4
-"""KL in nats below which k-hat is not asked: no mean is off by more than 0.014 sd."""
+"""KL in nats below which k-hat is ignored: no mean is off by more than 0.014 sd."""
 
 GOOD_KL, USABLE_KL, MOST_KL = 0.05, 0.5, 1.0
 """KL in nats below which draws are good, usable once corrected, and doubtful."""
@@ -46,7 +46,7 @@ class Grade(enum.Enum):
 
 
 class Judgement(NamedTuple):
-    """What log ratios say.
+    """Result of judging log ratios.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Weighted rows and a site, to fewer weighted rows and another site.
+"""Compression of weighted rows and a site to fewer rows and another site.
 
 Potentials w_n f_n of weighted rows, with π₀ and the site s for a prior, are a table like any other.
 Where a construction leaves weights v_m and a site t, Σ w_n f_n ≈ t + Σ v_m w_m f_m, the rows have
@@ -69,7 +69,7 @@ class Reweighted(AbstractModel):
 
 @dataclass(frozen=True)
 class WeightedProblem(Problem):
-    """A problem on `Reweighted` rows. Samplers see the model itself, which they may know."""
+    """A problem on `Reweighted` rows. Samplers get the model itself, which may be conjugate."""
 
     def density(self, selection: Selection, padded_as: int = 0) -> WeightedDensity:
         """Return π_w, with the two weights of each row multiplied and the two sites added."""

@@ -1,6 +1,6 @@
-"""How far a posterior lies from where rows were compressed, in sd of the posterior of that time.
+"""Drift of a posterior since rows were compressed, in sd of the posterior of that time.
 
-What a site and the weights beside it leave is of third order there, and grows with the distance.
+The error of a site and its weights is of third order there, and grows with the distance.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DRIFTED = 5.0
 """Posterior sd, by `distance`, above which no KL is predicted."""
 
 DRAWS, MOST_DRAWS = 400, 2000
-"""Fewest and most draws that say where a posterior lies."""
+"""Fewest and most draws that locate a posterior."""
 
 DRAWS_PER_PARAMETER = 20
 """Draws for the smallest sd along any axis to come out no more than a fifth too small."""
@@ -33,7 +33,8 @@ def with_drift(
 ) -> Coreset:
     """Return the union of parts, with ``drift`` in its report's last round.
 
-    That is the most sd of a part's posterior by which that of all parts lies away, now or before.
+    That is the largest distance of the posterior of all parts from that of a part, in sd of the
+    latter, now or before.
     """
     if len(parts) == 1:
         return union
@@ -56,17 +57,17 @@ def with_drift(
 
 
 def moments(draws: Float[np.ndarray, "S d"]) -> Gaussian:
-    """Return where draws lie; as if coordinates were independent, if the draws are too few."""
+    """Return mean and covariance of draws; a diagonal covariance if the draws are too few."""
     few = len(draws) < DRAWS_PER_PARAMETER * draws.shape[1]
     cov = np.diag(draws.var(axis=0)) if few else np.atleast_2d(np.cov(draws.T))
     return Gaussian(draws.mean(axis=0), cov)
 
 
 def distance(place: Gaussian, mean: Float[np.ndarray, " d"]) -> float:
-    """Return by how many sd a mean lies away, in the coordinate or principal axis where it is most.
+    """Return the largest distance of a mean, in sd, along any coordinate or principal axis.
 
-    Axes of the correlations see what no coordinate does: along two collinear columns each
-    coefficient is uncertain, and their sum is not. Infinite where there is no spread.
+    Principal axes are needed for correlations: with two collinear columns each coefficient is
+    uncertain, and their sum is not. Infinite where there is no spread.
     """
     moved = mean - place.mean
     if not (np.isfinite(moved).all() and np.isfinite(place.cov).all() and (place.sd > 0.0).all()):

@@ -1,4 +1,4 @@
-"""Coresets built apart, merged (Campbell & Broderick 2019, §4.3), and made smaller again.
+"""Merging of coresets built separately (Campbell & Broderick 2019, §4.3), and compression.
 
 Of parts of a table with weighted rows and a site s_c each, Σ_c (s_c + Σ_m w_cm f_cm) is a coreset
 of the whole: rows are put together and sites add exactly. With a size all rows are compressed once
@@ -49,7 +49,7 @@ def merge(
     coresets
         In the order of the tables; all of one model. Functions of your own are compared by values.
     size
-        Most rows to keep; 0 for a site alone. None keeps every row and touches no weight.
+        Most rows to keep; 0 for a site alone. None keeps every row and weight.
     method
         How rows are compressed; default `IteratedHilbert`.
     sampler
@@ -69,8 +69,8 @@ def merge(
     Warns
     -----
     UserWarning
-        A part lies more than 5 sd away, and not because of its error: `Status.DRIFTED`. Or the
-        sampler cannot draw from one. No KL is predicted then.
+        A part has drifted by more than 5 sd (`Status.DRIFTED`), or the sampler cannot draw from
+        one; then no KL is predicted.
 
     Raises
     ------
@@ -103,7 +103,7 @@ def merge(
                 union = with_drift(place_key, coresets, union, sampler)
         except ModelError as error:
             warnings.warn(
-                "How far the parts lie from all of them is not known, so no KL is predicted. Give "
+                "The drift of the parts is not known, so no KL is predicted. Give "
                 f"another sampler (sampler=), or run decoct.check. The sampler says: {error}",
                 stacklevel=2,
             )

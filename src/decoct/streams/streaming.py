@@ -1,8 +1,8 @@
 """A coreset of a stream of rows, in bounded memory, at any time.
 
-Rows wait. When ``buffer`` of them have come together they and the rows kept are compressed to
-``keep`` rows and a site, at the posterior of everything so far (`decoct.streams.compress`). What is
-asked for is one more compression, to ``size``.
+Rows are buffered. When there are ``buffer`` of them, they and the kept rows are compressed to
+``keep`` rows and a site, at the posterior of everything so far (`decoct.streams.compress`). The
+coreset is one more compression, to ``size``.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from decoct.streams.compress import compress, some
 from decoct.streams.drift import with_drift
 from decoct.streams.merge import unite
 
-FORMAT = 5
+FORMAT = 6
 OPTIONS = ("size", "seed", "buffer", "keep")
 
 
@@ -65,7 +65,7 @@ class StreamingCoreset:
         The same seed and the same rows in the same order give the same coreset, however the rows
         were cut into batches.
     buffer
-        Rows that wait until they are compressed at once. Fewer save memory; more lose less and
+        Rows buffered before they are compressed together. Fewer save memory; more lose less and
         take less time.
     keep
         Most rows kept of those compressed; default ``size`` + d(d+3), 50 to 300 above ``size``.
@@ -111,7 +111,7 @@ class StreamingCoreset:
         self.buffer = checked_whole("buffer", buffer, 1)
         self.keep = None if keep is None else checked_whole("keep", keep, self.size)
         self.progress = progress
-        self._held: Coreset | None = None  # rows kept and a site, then those that wait
+        self._stored: Coreset | None = None  # kept rows and a site, then buffered rows
         self._n_waiting = 0
         self._values: list[float] = []  # the smallest few of the response
         self._made: Coreset | None = None
@@ -120,15 +120,15 @@ class StreamingCoreset:
     @property
     def n_rows(self) -> int:
         """N, rows seen so far."""
-        return self._held.n_rows if self._held else 0
+        return self._stored.n_rows if self._stored else 0
 
     @property
     def rows_in_memory(self) -> int:
-        """Rows that wait and rows that are kept."""
-        return self._held.size if self._held else 0
+        """Buffered rows and kept rows."""
+        return self._stored.size if self._stored else 0
 
     def update(self, batch: Any) -> None:
-        """Take in more rows.
+        """Add rows.
 
         Parameters
         ----------
@@ -145,7 +145,7 @@ class StreamingCoreset:
         self._made = None
         try:
             source = as_rows(batch)
-            known = tuple(self._held.rows) if self._held else None
+            known = tuple(self._stored.rows) if self._stored else None
             columns = checked_columns(self.model.columns or known, source.columns)
             with ProgressBar(self.progress), closing(source.chunks(None, columns)) as chunks:
                 progress.begin("compressing", source.n_rows)
@@ -169,11 +169,11 @@ class StreamingCoreset:
         RequestError
             There are no rows yet.
         """
-        if self._held is None:
+        if self._stored is None:
             raise RequestError("The stream has no rows yet; call update(batch) first.")
         if self._made is None:
             with ProgressBar(self.progress):
-                self._made = self._compressed(self._held, self.size, self.method)
+                self._made = self._compressed(self._stored, self.size, self.method)
         if self._made.report.status is Status.DRIFTED:
             warnings.warn(
                 f"The posterior has moved by {self._made.report.rounds[-1]['drift']:.1f} sd since "
@@ -184,11 +184,11 @@ class StreamingCoreset:
         return self._made
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write all that is in memory to one .npz file, from which `load` goes on. No pickle."""
-        content = {"stream": FORMAT, "model": repr(self.model.to_dict()), "held": None}
-        if (held := self._held) is not None:
-            rows = {"indices": held.indices, "weights": held.weights, "rows": dict(held.rows)}
-            content["held"] = {**rows, **held.description()}
+        """Write all that is in memory to one .npz file, from which `load` resumes. No pickle."""
+        content = {"stream": FORMAT, "model": repr(self.model.to_dict()), "stored": None}
+        if (stored := self._stored) is not None:
+            rows = {"indices": stored.indices, "weights": stored.weights, "rows": dict(stored.rows)}
+            content["stored"] = {**rows, **stored.description()}
         content |= {"n_waiting": self._n_waiting, "values": self._values, **self._options()}
         write_checkpoint(require_writable(path, "path"), content)
 
@@ -202,19 +202,19 @@ class StreamingCoreset:
         sampler: Sampler | None = None,
         progress: bool | None = None,
     ) -> StreamingCoreset:
-        """Return a stream of the same model, method and sampler that goes on where `save` was.
+        """Return the stream that `save` wrote, with the same model, method and sampler.
 
         Raises
         ------
         RequestError
             The file is missing or damaged, or of another model, method or sampler. Functions of
-            your own are compared by their values on the rows held.
+            your own are compared by their values on the stored rows.
         """
         packed = read_checkpoint(path)
         if packed.get("stream") != FORMAT:
             raise RequestError(
                 f"{path} is no stream that can be read: it has format {packed.get('stream')}, this "
-                f"decoct reads {FORMAT}; go on with the decoct that saved it."
+                f"decoct reads {FORMAT}; use the decoct that saved it."
             )
         options = {name: packed[name] for name in OPTIONS}
         stream = cls(model, method=method, sampler=sampler, progress=progress, **options)
@@ -224,12 +224,12 @@ class StreamingCoreset:
                     f"The stream in {path} has another {name}: {packed[name]}, not {value}."
                 )
         stream._n_waiting, stream._values = packed["n_waiting"], packed["values"]
-        if parts := packed["held"]:
+        if parts := packed["stored"]:
             rows = {name: parts[name] for name in ("indices", "weights", "rows", "n_rows")}
             site = GaussianSite.from_dict(parts["site"]) if "site" in parts else None
             report = Report.from_dict(parts["report"])
-            stream._held = held = Coreset(**rows, model=model, report=report, site=site)
-            columns = model.encode(held.rows, held.indices)
+            stream._stored = stored = Coreset(**rows, model=model, report=report, site=site)
+            columns = model.encode(stored.rows, stored.indices)
             differs = "values" in parts and find_difference(parts["values"], model, columns)
             if differs:
                 raise RequestError(f"The stream in {path} has another model: {differs}.")
@@ -239,26 +239,26 @@ class StreamingCoreset:
         return {name: described(getattr(self, name)) for name in (*OPTIONS, "method", "sampler")}
 
     def _take_in(self, chunk: Chunk) -> None:
-        """Check rows, let them wait, and compress whenever the buffer is full."""
+        """Check and buffer rows, and compress whenever the buffer is full."""
         done = 0
         while done < chunk.n_rows:
             piece = chunk.piece(done, done + self.buffer - self._n_waiting).columns
             n = columns_length(piece)
-            self._values, self._held = self._checked(piece), self._joined(piece, n)
+            self._values, self._stored = self._checked(piece), self._joined(piece, n)
             self._n_waiting += n
             if self._n_waiting == self.buffer:
-                method, keep, d = self.method, self.keep, self._held.dim
+                method, keep, d = self.method, self.keep, self._stored.dim
                 if keep is None:
                     keep = self.size + min(300, max(50, d * (d + 3)))
                 if isinstance(method, IteratedHilbert):  # more gains little inside the stream
                     method = replace(method, exchanges=0)
-                self._held, self._n_waiting = self._compressed(self._held, keep, method), 0
+                self._stored, self._n_waiting = self._compressed(self._stored, keep, method), 0
             done += n
         progress.advance(chunk.n_rows)
 
     def _checked(self, piece: Columns) -> list[float]:
-        """Return the smallest few values of the response so far, or refuse rows of no use."""
-        for name, old in self._held.rows.items() if self._held else ():
+        """Return the smallest few values of the response so far, or refuse unusable rows."""
+        for name, old in self._stored.rows.items() if self._stored else ():
             was, now = ((_kind(column), column.shape[1:]) for column in (old, piece[name]))
             if was != now:
                 raise RowsError(
@@ -278,25 +278,25 @@ class StreamingCoreset:
         return list(values)
 
     def _joined(self, piece: Columns, n: int) -> Coreset:
-        """Return what is held and ``n`` more rows of weight 1."""
+        """Return the stored rows and ``n`` more of weight 1."""
         method = {"name": "StreamingCoreset", **self._options()}
         rounds: list[dict[str, Any]] = [{"drift": 0.0}]
         report = Report(method, self.seed, Status.DONE, None, None, rounds, 1, n, {}, 0.0)
         new = Coreset(np.arange(n), np.ones(n), piece, n, self.model, report)
-        whole = unite([self._held, new] if self._held else [new])  # a copy in any case
+        whole = unite([self._stored, new] if self._stored else [new])  # a copy in any case
         return replace(whole, report=replace(whole.report, method=method, passes=1))
 
-    def _compressed(self, held: Coreset, size: int, method: Construction) -> Coreset:
-        """Return at most ``size`` rows and a site, and how far the rows that wait lie away."""
+    def _compressed(self, stored: Coreset, size: int, method: Construction) -> Coreset:
+        """Return at most ``size`` rows and a site, with the drift of the buffered rows."""
         key = jax.random.key(self.seed)
-        for digit in (held.n_rows >> 32, held.n_rows & 0xFFFFFFFF, size == self.size):
+        for digit in (stored.n_rows >> 32, stored.n_rows & 0xFFFFFFFF, size == self.size):
             key = jax.random.fold_in(key, digit)
         place_key, key = jax.random.split(key)
-        n_kept = held.size - self._n_waiting
-        parts = [some(held, slice(n_kept), held.site), some(held, slice(n_kept, None), None)]
+        n_kept = stored.size - self._n_waiting
+        parts = [some(stored, slice(n_kept), stored.site), some(stored, slice(n_kept, None), None)]
         parts = [part for part in parts if part.size or part.site]
-        held = with_drift(place_key, parts, held, self.sampler)
-        return compress(key, held, size, self.sampler, method)
+        stored = with_drift(place_key, parts, stored, self.sampler)
+        return compress(key, stored, size, self.sampler, method)
 
 
 def _kind(column: np.ndarray) -> str:

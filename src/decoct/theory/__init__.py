@@ -1,4 +1,4 @@
-"""The theorems of the papers, in numbers: bounds, constants and metrics."""
+"""Bounds, constants and metrics of the papers' theorems."""
 
 from typing import TYPE_CHECKING
 

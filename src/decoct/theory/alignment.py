@@ -21,7 +21,7 @@ from decoct.errors import RequestError
 from decoct.solvers.active_set import UnitVectors
 
 MAX_PAIRS = 20_000
-"""Directions between which every distance is looked at for η̄; of more, an upper bound is given."""
+"""Directions between which every distance is computed for η̄; of more, an upper bound is given."""
 
 MAX_HULL_DIM = 7
 """Dimension of the affine hull of the directions above which ν is not computed."""
@@ -30,7 +30,7 @@ MAX_FACETS = 100_000
 """Facets after which the convex hull stops growing; r is then a lower bound."""
 
 BLOCK = 8_000_000
-"""Numbers in a block of a matrix that is too large to be held at once: 64 MB."""
+"""Numbers in a block of a matrix that is too large to store whole: 64 MB."""
 
 SAME_SUM = 1e-8
 """‖target − ΣL_n‖/σ up to which a target counts as the sum of the vectors."""
@@ -62,6 +62,14 @@ class Geometry:
     dim
         Upper bound on the approximate dimension (Definition 3.1): the fewest leading principal
         directions that come within d/√N of every unit vector. At most the rank.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from decoct.theory import geometry
+    >>> found = geometry(np.array([[1.0, 0.0], [0.0, 1.0]]))
+    >>> round(found.sigma, 3), round(found.etabar, 3), round(found.eta, 3)
+    (2.0, 1.414, 0.707)
     """
 
     n_vectors: int
@@ -104,6 +112,14 @@ def geometry(
         The target is not the sum of the vectors.
     ValueError
         Shapes that do not fit, no vector, or NaN and infinite entries; the message names the row.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from decoct.theory import geometry
+    >>> found = geometry(np.array([[1.0, 0.0], [0.0, 1.0]]))
+    >>> round(found.sigma, 3), round(found.etabar, 3), round(found.eta, 3)
+    (2.0, 1.414, 0.707)
     """
     vectors = np.asarray(vectors, dtype=np.float64)
     if vectors.ndim != 2 or not vectors.size:
@@ -143,11 +159,11 @@ def _diameter(
         distances = np.linalg.norm(points - points[at], axis=1)
         at = int(np.argmax(distances))
         lower = max(lower, float(distances[at]))
-    far = radii + radii.max() >= lower * (1.0 - 1e-9)  # the others are in no longest pair
-    far_points = np.unique(points[far], axis=0)
-    if len(far_points) > MAX_PAIRS:
+    candidate = radii + radii.max() >= lower * (1.0 - 1e-9)  # the others are in no longest pair
+    candidates = np.unique(points[candidate], axis=0)
+    if len(candidates) > MAX_PAIRS:
         return min(2.0, float(np.partition(radii, -2)[-2:].sum())), False
-    return min(2.0, max(lower, _longest(far_points))), True
+    return min(2.0, max(lower, _longest(candidates))), True
 
 
 def _longest(points: Float[np.ndarray, "n S"]) -> float:

@@ -1,4 +1,4 @@
-"""What theory promises for a Hilbert coreset, as numbers next to the error achieved.
+"""Bounds on the error of Hilbert coresets, next to the error achieved.
 
 The equations are those of Campbell & Broderick (2019), in the constants σ, η, η̄, ν and dim of
 `alignment`: E‖L(W) − L‖² = σ²η²/M for importance sampling (Eq. 4.1), L(w) = Σ w_n L_n,
@@ -256,6 +256,14 @@ class BoundsTable:
         The probability with which a bound on importance sampling may fail, each for itself.
     rows
         By size, then in the order of the paper.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from decoct.theory import bounds_report, geometry
+    >>> table = bounds_report(geometry(np.random.default_rng(0).normal(size=(20, 3))), [5, 10])
+    >>> sorted({row.size for row in table.rows}), all(row.bound > 0.0 for row in table.rows)
+    ([5, 10], True)
     """
 
     geometry: Geometry
@@ -304,6 +312,14 @@ def bounds_report(
     ------
     RequestError
         An unknown method, not one error per size, or a bad size, δ or number of parts.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from decoct.theory import bounds_report, geometry
+    >>> table = bounds_report(geometry(np.random.default_rng(0).normal(size=(20, 3))), [5, 10])
+    >>> sorted({row.size for row in table.rows}), all(row.bound > 0.0 for row in table.rows)
+    ([5, 10], True)
     """
     whole = [int(size) for size in np.atleast_1d(_sizes(sizes))]
     table = _bounds(geometry, delta, _count("parts", parts))

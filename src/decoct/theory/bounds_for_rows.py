@@ -1,4 +1,4 @@
-"""What theory promises for a Hilbert coreset of one's own rows, next to what is achieved."""
+"""Bounds on the error of a Hilbert coreset of given rows, next to the error achieved."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def hilbert_bounds(
         M, numbers of draws or greedy steps.
     method
         `Hilbert` with the solver `FrankWolfe` (Algorithm 2, exact or fixed step) or
-        `ImportanceSampling`, the ones the theorems speak of, and M iterations.
+        `ImportanceSampling`, those of the theorems, with M iterations.
     seed
         The space and the coresets are those of ``decoct.path(..., seed=seed)``.
     delta
@@ -62,8 +62,8 @@ def hilbert_bounds(
     Raises
     ------
     RequestError
-        The method is not one the theorems speak of, a size or number of parts cannot be meant, or
-        the table is too large to be embedded whole.
+        The theorems do not cover the method, a size or number of parts is invalid, or the table is
+        too large to be embedded whole.
 
     Examples
     --------
@@ -89,7 +89,7 @@ def hilbert_bounds(
     if len(space.vectors) < potentials.n_rows:
         raise RequestError(
             f"Only {len(space.vectors)} of {potentials.n_rows} rows are candidates; the theorems "
-            "speak of all of them. Lower draws, raise pool, or use a sample of the rows."
+            "are about all of them. Lower draws, raise pool, or use a sample of the rows."
         )
     rng = host_rng(jax.random.fold_in(key, 1))
     residuals = {m: np.zeros_like(space.target) for m in wanted}

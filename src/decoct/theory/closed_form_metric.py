@@ -43,7 +43,7 @@ def exact_metric(model: AbstractModel, rows: Rows | object, at: np.ndarray | Gau
     model
         `GaussianMean`, or `LinearRegression` with known noise.
     rows
-        The rows G is over, held in memory: anything `decoct.rows` accepts.
+        The rows G is over, in memory: anything `decoct.rows` accepts.
     at : (n,)
         w ≥ 0, the point of the manifold; or the distribution of θ itself, as a `Gaussian`.
 

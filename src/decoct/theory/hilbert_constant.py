@@ -1,4 +1,4 @@
-"""How far the metric varies between ŵ and the way from w to π (Campbell & Beronov 2019, Prop. 2).
+"""Variation of the metric between ŵ and the path from w to π (Campbell & Beronov 2019, Prop. 2).
 
     KL(π_w‖π) + KL(π‖π_w) ≤ C J_ŵ(w),
     C = E λ_max(G(ŵ)^(−½) G((1 − U)w + U 1) G(ŵ)^(−½)),  U ~ Unif[0, 1]                (Prop. 2)
@@ -75,6 +75,12 @@ class HilbertBound:
         J_ŵ(w), in nats².
     exact
         Whether both are in closed form; else they are estimates, and so is the bound.
+
+    Examples
+    --------
+    >>> from decoct.theory import HilbertBound
+    >>> HilbertBound(constant=2.0, constant_se=0.0, objective=0.1, exact=True).bound
+    0.2
     """
 
     constant: float
@@ -169,10 +175,12 @@ def hilbert_bound_from_draws(
 
     Parameters
     ----------
+    model, rows, weights, key, sampler, draws
+        As for `path_divergences`.
     reference : (S, d)
         Draws of the weighting distribution π̂ in unconstrained space, more of them than rows.
-
-    Other parameters as for `path_divergences`, with ``points`` in all.
+    points
+        Points of the path in all.
 
     Raises
     ------
@@ -181,6 +189,17 @@ def hilbert_bound_from_draws(
         see the range of their metric.
     ModelError, RowsError
         As for `path_divergences`.
+
+    Examples
+    --------
+    >>> import decoct, jax, numpy as np
+    >>> from decoct.theory import hilbert_bound_from_draws
+    >>> model, rows = decoct.models.GaussianMean(1.0), {"x": np.array([-1.0, 0.0, 1.0])}
+    >>> draws = np.random.default_rng(0).normal(scale=0.5, size=(500, 1))
+    >>> weights, key = np.array([0.0, 3.0, 0.0]), jax.random.key(0)
+    >>> found = hilbert_bound_from_draws(model, rows, weights, draws, key=key, points=4)
+    >>> found.bound >= 0.0
+    True
     """
     path = PosteriorPath.of(model, rows, weights, sampler)
     draws_of_reference, dim = np.asarray(reference, dtype=np.float64), path.potentials.dim

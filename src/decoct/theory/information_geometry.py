@@ -13,8 +13,8 @@ over the N rows. The tangent of the path from w straight to v is v − w, with �
 so the row most correlated with the residual is the one whose path leads closest to π.
 
 G is a factor A with G = AAᵀ here, never an N × N matrix: potentials at draws, centred, or in closed
-form (`closed_form_metric`). How far the metric varies along the way to π bounds what a Hilbert
-coreset can be wrong by (`hilbert_constant`); its average along the way is the symmetrised KL
+form (`closed_form_metric`). The variation of the metric along the path to π bounds the error of a
+Hilbert coreset (`hilbert_constant`); its average along the path is the symmetrised KL
 (`path_divergence`).
 """
 
@@ -47,6 +47,14 @@ class Metric:
         Length of the part of each row of A that may be nothing but rounding.
     draws
         How many draws G was estimated from; None in closed form.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from decoct.theory import metric
+    >>> g = metric(np.array([[1.0, 2.0, 3.0], [0.0, 0.0, 3.0]]))
+    >>> g.n_rows, round(g.norm(np.array([1.0, 0.0])), 6)
+    (2, 1.0)
     """
 
     factor: Float[np.ndarray, "n k"]

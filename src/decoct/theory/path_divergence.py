@@ -99,7 +99,7 @@ class PathEstimate:
         return None
 
     def __str__(self) -> str:
-        return f"{self.value:.4g} ± {self.se:.2g} nats{_tell_doubt(self)}"
+        return f"{self.value:.4g} ± {self.se:.2g} nats{_describe_doubt(self)}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +128,7 @@ class PathDivergences:
 
     def __str__(self) -> str:
         one = self.estimates["reverse"]
-        doubts = {_tell_doubt(each) for each in self.estimates.values()}
+        doubts = {_describe_doubt(each) for each in self.estimates.values()}
         return (
             f"KL(coreset‖full) = {self.reverse:.4g} ± {self.reverse_se:.2g} nats, "
             f"KL(full‖coreset) = {self.forward:.4g} ± {self.forward_se:.2g}, "
@@ -160,7 +160,7 @@ def path_divergences(
     model
         A model of `decoct.models` or `decoct.Model`.
     rows
-        All N rows, held in memory encoded: anything `decoct.rows` accepts.
+        All N rows, in memory encoded: anything `decoct.rows` accepts.
     weights : (N,)
         w ≥ 0, 0 for the rows left out.
     key
@@ -224,8 +224,8 @@ def path_divergence(
     ----------
     kind
         "reverse" for KL(π_w‖π), "forward" for KL(π‖π_w), "symmetrised" for their sum.
-
-    Other parameters, errors and notes as for `path_divergences`.
+    model, rows, weights, key, sampler, points, draws
+        As for `path_divergences`, like errors and notes.
     """
     if kind not in FACTOR:
         raise RequestError(f"kind must be one of {', '.join(FACTOR)}, not {kind!r}.")
@@ -250,9 +250,23 @@ def coreset_path_divergences(
         What `decoct.build` or `decoct.load` returned.
     rows
         The table it was built from.
+    key, sampler, points, draws
+        As for `path_divergences`, like errors and notes.
 
-    Other parameters, errors and notes as for `path_divergences`; a table that lacks the coreset's
-    rows is a `RequestError`.
+    Raises
+    ------
+    RequestError
+        The table lacks the coreset's rows.
+
+    Examples
+    --------
+    >>> import decoct, jax, numpy as np
+    >>> from decoct.theory import coreset_path_divergences
+    >>> rows = {"x": np.random.default_rng(0).normal(size=40)}
+    >>> coreset = decoct.build(decoct.models.GaussianMean(1.0), rows, size=5)
+    >>> found = coreset_path_divergences(coreset, rows, key=jax.random.key(0), points=4)
+    >>> bool(found.reverse >= 0.0)
+    True
     """
     table = encoded(as_rows(rows), coreset.model)
     if coreset.n_rows != table.n_rows:
@@ -303,7 +317,7 @@ def _estimate(
     )
 
 
-def _tell_doubt(estimate: PathEstimate) -> str:
+def _describe_doubt(estimate: PathEstimate) -> str:
     return "" if estimate.doubt is None else f"; doubtful: {estimate.doubt}"
 
 

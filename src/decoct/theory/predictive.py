@@ -82,7 +82,7 @@ def best_log_likelihood(
     once λ/10 gained less than ``tolerance`` over λ twice in a row. A supremum that is reached is
     then met far within the tolerance, since what is missing falls with λ²; one at infinity about
     within it, since what is missing falls with λ. Likelihoods that are not concave get the
-    supremum that Newton's method climbs to from the model's init.
+    supremum that Newton's method finds from the model's init.
 
     Parameters
     ----------

@@ -4,7 +4,7 @@
     2. embed every row: v_n in R^S, ⟨v_n, v_m⟩ ≈ ⟨f_n, f_m⟩_π̂, Eq. 5.7, 5.10  (`.norms`)
     3. min ‖Σ v_n − Σ w_n v_n‖ over w ≥ 0, at most M of them positive, Eq. 3.2   (`decoct.solvers`)
 
-The tangent space is fixed by π̂ once and for all; `IteratedHilbert` renews it.
+The tangent space is fixed by π̂; `IteratedHilbert` updates it.
 
 At held-out draws of π̂, ½Var[Σ(1 − w_n)f_n] predicts KL(π_w‖π) in nats, as far as π̂ resembles π,
 whatever the norm that was minimised.
@@ -105,6 +105,15 @@ class Hilbert(OneStep):
     iterations
         Most iterations of the solver; None for as many as rows are asked for, the paper's M (the
         coreset then often has fewer rows). Not for pursuit and importance sampling.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+    >>> model = decoct.models.GaussianMean(np.eye(2))
+    >>> method = decoct.constructions.Hilbert(decoct.solvers.GIGA(), draws=100)
+    >>> decoct.build(model, rows, size=10, method=method).size <= 10
+    True
     """
 
     solver: Solver = field(default_factory=OrthogonalPursuit)
@@ -171,7 +180,7 @@ class Hilbert(OneStep):
     def space(
         self, key: jax.Array, problem: Problem
     ) -> tuple[Space, Float[np.ndarray, "T d"] | None]:
-        """Return the rows as vectors, and draws that had no part in it to judge by."""
+        """Return the rows as vectors, and held-out draws."""
         weighting_key, pool_key = jax.random.split(key)
         weighting: Weighting = self.weighting
         if isinstance(weighting, Given):

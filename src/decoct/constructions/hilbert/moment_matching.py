@@ -8,8 +8,8 @@ to second order, under π ≈ N(θ*, Σ). At most K rows meet the target exactly
 third order in the width of the posterior. Two kinds of pass in all, whatever the size: Newton steps
 to the mode, and one that sums the v_n and fills a pool of candidates.
 
-It is what `IteratedHilbert` comes to on large tables with a smooth, nearly Gaussian posterior; it
-does not see skewness, heavy tails or a second mode.
+`IteratedHilbert` approaches it on large tables with a smooth, nearly Gaussian posterior. It ignores
+skewness, heavy tails and other modes.
 """
 
 from __future__ import annotations
@@ -43,6 +43,15 @@ class MomentMatching(OneStep):
         P, candidate rows; default max(2000, 10 M, 6 K) with K = d(d + 3)/2.
     exchanges
         Most sweeps of swaps that refine each requested size.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+    >>> model = decoct.models.GaussianMean(np.eye(2))
+    >>> method = decoct.constructions.MomentMatching()
+    >>> decoct.build(model, rows, size=10, method=method).size <= 10
+    True
     """
 
     pool: int | None = None

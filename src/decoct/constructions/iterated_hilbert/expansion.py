@@ -42,16 +42,16 @@ STEP = 0.05
 """Length of the last step, in posterior standard deviations, at which the search ends."""
 
 SETTLED, NEAR = 1e-5, 0.5
-"""An expansion of all rows of a large table is taken where the subsample says that another would
-move its Gaussian by at most so many nats a parameter, and where it is so near that the subsample
-can tell: in each coordinate, the step in sd, and the relative error of the variance."""
+"""Conditions on an expansion of all rows of a large table: the most nats a parameter by which, on
+the subsample, another would move its Gaussian; and the largest error in a coordinate, of the mean
+in sd and of the variance relative to it, at which the subsample can predict that."""
 
 MOST_EVALUATIONS = 20
 """Evaluations of a search on all rows of a table, or on a subsample."""
 
 MOST_GRADIENTS = 6
-"""Gradients of all rows of a large table before its first expansion. Each step is as wrong as the
-curvature of the subsample: by a few per cent of its length, or half of it at 1,000 parameters."""
+"""Gradients of all rows of a large table before its first expansion. The curvature of the subsample
+makes each step wrong by a few per cent of its length, or by half of it at 1,000 parameters."""
 
 MOST_PASSES = 6
 """Expansions of all rows of a large table."""
@@ -69,7 +69,7 @@ ROUNDED = 1e-12
 """Eigenvalue of a site's precision, in those units, that counts as 0 where it is negative."""
 
 HALVINGS = 30
-"""Of the interval in which the largest factor of weights is looked for."""
+"""Width of the interval at which the search for the largest factor of weights ends."""
 
 NOT_FINITE = "second derivatives of the log-likelihood are not finite"
 
@@ -159,7 +159,7 @@ def is_proper(precision: Float[np.ndarray, "d d"]) -> bool:
 
 
 class NoExpansionError(Exception):
-    """Why there is no site: a sentence for the report."""
+    """Why there is no site, for the report."""
 
 
 def expand_table(
@@ -207,7 +207,7 @@ def expand_table(
     def from_difference(
         known: ExpandedTable, estimate: Callable[[Expansion], Curvature]
     ) -> ExpandedTable:
-        """Search on, from where more is known than what a sample of rows says."""
+        """Continue the search from an expansion of all rows."""
         there, sampled = known.at, estimate(known.at)
 
         def corrected(at: Expansion) -> Curvature:
@@ -218,7 +218,7 @@ def expand_table(
         return search.run(corrected, search.evaluated(corrected, start))
 
     def with_gradient(found: ExpandedTable, gradient: np.ndarray) -> ExpandedTable:
-        """Search on, from the gradient of all rows and the curvature of the subsample."""
+        """Continue the search from the gradient of all rows and the curvature of the subsample."""
         sampled = from_subsample(found.at)
         more = gradient - scale * some.value_and_gradient(np.asarray(found.at.centre))[1]
         sums = sampled._replace(gradient=sampled.gradient + more)
@@ -230,7 +230,9 @@ def expand_table(
         here = np.asarray(found.at.centre)
         value, gradient = potentials.value_and_gradient(here)
         value += float(potentials.log_prior(here[None])[0])
-        if not value >= height:  # rows that the subsample lacks: a gradient alone leads astray
+        if (
+            not value >= height
+        ):  # the subsample lacks important rows: a gradient alone is not enough
             found = earlier
             break
         earlier, height = found, value
@@ -244,7 +246,7 @@ def expand_table(
     for left in reversed(range(MOST_PASSES)):
         found = expanded_at(problem, at, seen, jax.random.fold_in(key, 1), sampled_rows)
         if best is not None and search.bound(found) < search.bound(best):
-            # samples lead astray where few rows matter much
+            # a sample is wrong where a few rows matter much
             at = search.run(search.over_all_rows, best).at
             return expanded_at(problem, at, seen, jax.random.fold_in(key, 1), sampled_rows)
         # rows drawn by remainder: those that the subsample lacks are among them
@@ -261,7 +263,7 @@ def expand_table(
 def _require_one_mode(
     problem: Problem, pilot: Selection, near: Gaussian, rng: np.random.Generator
 ) -> None:
-    """Refuse a posterior with several modes, as far as they show on a sample of rows."""
+    """Refuse a posterior with several modes on a sample of rows."""
     if problem.dim > MOST_PARAMETERS:
         return
     density = problem.density(pilot)
@@ -335,7 +337,7 @@ class _Search:
         self.directions = directions
 
     def over_all_rows(self, at: Expansion) -> Curvature:
-        """Return the sums as they are: what is not finite is a reason for no site, no error."""
+        """Return the sums; a value that is not finite means no site, and is no error."""
         return self.problem.potentials.expand(at, strict=False)
 
     def evaluated(self, evaluate: Callable[[Expansion], Curvature], at: Expansion) -> ExpandedTable:
@@ -356,7 +358,7 @@ class _Search:
         evaluate: Callable[[Expansion], Curvature],
         here: ExpandedTable,
     ) -> ExpandedTable:
-        """Step on until steps are shorter than `STEP`, or evaluations run out."""
+        """Take steps until they are shorter than `STEP`, or evaluations run out."""
         bound, length = self.bound(here), 1.0
         for _ in range(MOST_EVALUATIONS - 1):
             step = self.step(here)

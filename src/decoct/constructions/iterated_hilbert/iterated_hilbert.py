@@ -16,8 +16,8 @@ pass (`subsampled_pass`). The rounds that fill the sizes pass over all rows at a
 fill the pool and measure how far the estimated totals are off. Where that is more than 1e-5 nats,
 and where a ``kl`` build certifies itself, a round passes over all rows at all draws.
 
-The reference may keep more rows than asked for. Below about d(d+3)/2 rows π_w is a bad place to
-draw from (its draws miss π), while a longer part of the same path is nearly exact.
+The reference may keep more rows than requested: below about d(d+3)/2 rows the draws of π_w miss π,
+while a longer part of the same path is nearly exact.
 
 Sources: Campbell & Broderick (2019), Hilbert coresets; Campbell & Beronov (2019), Eq. 4, 9-11.
 """
@@ -77,11 +77,11 @@ KL_CONVERGED, KL_A_PARAMETER = 0.02, 5e-4
 """KL(π_ref‖π) in nats, and nats a parameter, below which the draws count as draws from π."""
 
 KL_STOP_SUBSAMPLING = 1.0
-"""Estimated KL(π_ref‖π) in nats of the last draws below which the subsample has done its work."""
+"""Estimated KL(π_ref‖π) in nats of the last draws below which rounds on the subsample end."""
 
 FEWEST_DRAWS, LARGE = 1000, 1_000_000
-"""Least default S, and the rows from which on half of it will do: KL falls as 1/N, and what a draw
-costs rises as N."""
+"""Least default S, and the number of rows from which half of it is enough: KL falls as 1/N, and the
+cost of a draw grows as N."""
 
 TOLERABLE, TOLERABLE_A_PARAMETER = 1e-5, 2e-6
 """½Var in nats of totals from a sample of rows above which all rows are evaluated; nats a parameter
@@ -98,12 +98,12 @@ FITTED_A_PARAMETER, CHEAP = 64, 100_000_000
 many draws in any case as make this many potentials, up to 2,000."""
 
 SITE_MATRICES = 10
-"""Matrices of d × d numbers that are held at once while a table is expanded."""
+"""Matrices of d × d numbers in memory at once while a table is expanded."""
 
 DRAWS_A_PARAMETER = 20
 """Draws a parameter from which on their covariance says over what Gaussian to smooth."""
 
-FAR = "with one the coreset is predicted to lie far from the posterior"
+SITE_TOO_FAR = "with one the coreset is predicted to lie far from the posterior"
 
 GOOD_REFERENCE = 0.005
 """Predicted KL in nats at which the path is long enough to be the next reference."""
@@ -123,7 +123,7 @@ class IteratedHilbertState(NamedTuple):
     chosen
         One per requested size, from the last round.
     effort
-        Factor on draws and pool, doubled when they were what limited a ``kl`` build.
+        Factor on draws and pool, doubled when they limit a ``kl`` build.
     outcome
         `Status` by name.
     subsample
@@ -137,7 +137,7 @@ class IteratedHilbertState(NamedTuple):
     rows_only
         Why there is no site; empty where there is one.
     with_site
-        What a site came to that was too far from the posterior.
+        Coresets with a site whose predicted KL was too large.
     """
 
     round: int
@@ -167,11 +167,10 @@ class IteratedHilbert:
         Most rounds over all rows. A ``kl`` build may take twice as many. Before them come at most
         max_rounds − 2 on a subsample.
     subsample_first
-        If the table is large, let the first rounds use a subsample, and those that fill the size
-        all rows at a few draws beside it. False: every round evaluates all rows at all
-        draws.
+        If the table is large, the first rounds use a subsample, and those that fill the size also
+        all rows at a few draws. False: every round evaluates all rows at all draws.
     draws
-        S, draws per round (four fifths to fit, one fifth held out); default
+        S, draws per round (four fifths to fit, one fifth to predict the KL); default
         min(2000, max(1000, 6 M)), and 500 in place of 1000 from a million rows on; with a site
         min(2000, max(64 d, 10⁸/N)) at least.
     pool
@@ -187,6 +186,15 @@ class IteratedHilbert:
         as KL does; below it they gain up to a factor of two, for as many more pursuits.
     max_size
         Largest size a ``kl`` build may use; default min(N, 1000).
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+    >>> model = decoct.models.GaussianMean(np.eye(2))
+    >>> method = decoct.constructions.IteratedHilbert(max_rounds=2)
+    >>> decoct.build(model, rows, size=10, method=method).size <= 10
+    True
     """
 
     site: bool = True
@@ -492,12 +500,12 @@ class IteratedHilbert:
                 self._judged(key, problem, state, tangent, one, size, outcome)
                 for one, size in zip(chosen, problem.sizes, strict=True)
             )
-            is_far = max(map(_nats, chosen)) > self.restart_above
+            is_above = max(map(_nats, chosen)) > self.restart_above
             multilevel = problem.potentials.has_likelihood_params
-            if state.expanded is not None and is_far and problem.size and not multilevel:
+            if state.expanded is not None and is_above and problem.size and not multilevel:
                 again = replace(self, site=False).init(jax.random.fold_in(key, 5), problem)
                 return again._replace(
-                    rows_only=FAR, with_site=chosen, reference_kl=tangent.reference_kl
+                    rows_only=SITE_TOO_FAR, with_site=chosen, reference_kl=tangent.reference_kl
                 )
             if state.with_site and outcome is not Status.UNKNOWN:
                 both = zip(problem.sizes, state.with_site, chosen, strict=True)

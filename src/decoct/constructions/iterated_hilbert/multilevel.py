@@ -1,12 +1,12 @@
 """Expansions for multilevel models, whose site lives in likelihood parameters φ(θ).
 
-The posterior of θ has funnels and no mode that says much, but that of φ is near a Gaussian N(m, C).
-So the search goes back and forth between
+The posterior of θ has funnels and no useful mode, but that of φ is near a Gaussian N(m, C). The
+search alternates between
 
     all rows: Σ q_n expanded over N(m, C),     and     draws of π₀(θ) exp(Σ q_n(φ(θ))): m, C of φ,
 
-which needs no row, and ends where the quadratic moves no more at the draws. It begins at the mode
-of π given the parameters that φ does not depend on, such as scales, at their start.
+where the second needs no row, and ends when the quadratic no longer changes at the draws. It begins
+at the mode of π with the parameters that φ does not depend on, such as scales, at their start.
 """
 
 from __future__ import annotations

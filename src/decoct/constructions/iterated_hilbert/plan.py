@@ -95,7 +95,7 @@ def plan(method: IteratedHilbert, problem: Problem) -> Plan:
             n * (2 * USUAL_GRADIENTS + expansion) + 2 * sampled * (S + judged + expansion) + pool
         )
         least, passes = float(n * (2 * USUAL_GRADIENTS + expansion) + sampled * S), 2
-        # where samples lead astray, all rows are searched, and evaluated in every round
+        # where a sample is not enough, all rows are searched, and evaluated in every round
         most_passes, judged = MOST_PASSES + MOST_EVALUATIONS + 1, judged + S
     most = rows.evaluations[1] + n * (most_passes * expansion + method.max_rounds * judged) + pool
     fits = None

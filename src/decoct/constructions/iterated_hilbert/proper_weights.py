@@ -23,8 +23,8 @@ from scipy.linalg import eigh
 from decoct.solvers.nnls import nnls
 
 MOST_CUTS = 15
-"""Rounds of cutting planes. What is negative after them a common factor of all weights mends, since
-A(t w) = (1 − t) H + t A(w) is ⪰ 0 from some t on."""
+"""Rounds of cutting planes. A common factor t < 1 of all weights removes eigenvalues that are still
+negative, as A(t w) = (1 − t) H + t A(w) is ⪰ 0 for small t."""
 
 ROUNDED = 1e-7
 """Eigenvalue of A, in units of the posterior's precision, that counts as 0."""

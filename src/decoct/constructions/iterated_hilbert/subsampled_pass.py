@@ -9,12 +9,11 @@ with q_n the second-order expansion of f_n at the mean of the draws, summed over
 1 + 2 d potentials a row in place of S (`control_variates`). The pool is drawn from U by the odds
 that a full pass would use (`subsample_pass`).
 
-A later round may use the same estimate of b beside one pass over all rows at a few of the draws
-(`checked_pass`). That pass fills the pool from all rows, and tells how far the estimate is off,
-whatever rows U lacks: with b at those draws exact, ½Var(b − estimate) is about what the estimate
-adds to the KL. What is left of it is of third order in the width of the draws, d³/(N |U|) nats or
-so where U represents the rows; where it is more than is tolerable, the round passes over all rows
-at all draws instead.
+A later round may use the same estimate of b with one pass over all rows at a few of the draws
+(`checked_pass`). That pass fills the pool from all rows and measures the error of the estimate:
+with b exact at those draws, ½Var(b − estimate) is about what the estimate adds to the KL. It is of
+third order in the width of the draws, about d³/(N |U|) nats where U represents the rows; where it
+is too large, the round passes over all rows at all draws instead.
 """
 
 from __future__ import annotations
@@ -96,7 +95,7 @@ def checked_pass(
 
 
 def _halves(key: jax.Array, problem: Problem, seen: Selection) -> Iterator[Pool]:
-    """Yield random halves: every other row of a sorted table would agree too well."""
+    """Yield random halves; every other row of a sorted table would give too similar halves."""
     order = host_rng(jax.random.fold_in(key, 2)).permutation(seen.size)
     for half in (order[::2], order[1::2]):
         yield seen.pool.some(half)

@@ -40,7 +40,7 @@ MAX_RHAT = 1.1
 
 @dataclass(frozen=True)
 class SplitTangent:
-    """The pool in the tangent space at some draws, for fitting and for judging.
+    """The pool in the tangent space, at draws for fitting and held-out draws.
 
     Attributes
     ----------
@@ -244,11 +244,11 @@ class PathFit:
         site, weights = expanded.site(of_rows.scaled(share)), share * weights
         places, weights = places[weights > 0.0], weights[weights > 0.0]
         kept = tangent.pool.some(places)
-        held = slice(tangent.fitted_draws, None)
-        left = tangent.totals[held] - site.log_density(
-            potentials.to_likelihood(tangent.draws[held])
+        rest = slice(tangent.fitted_draws, None)
+        left = tangent.totals[rest] - site.log_density(
+            potentials.to_likelihood(tangent.draws[rest])
         )
-        left = left - weights @ tangent.potentials[places, held]
+        left = left - weights @ tangent.potentials[places, rest]
         selection = Selection(kept.indices, weights, kept.rows, site)
         return SizedSelection(selection, 0.5 * float(np.var(left, ddof=1)) + tangent.error)
 
@@ -274,12 +274,11 @@ def checked_at_its_draws(
 ) -> float | None:
     """Return the predicted KL, corrected if the coreset's own draws refute it.
 
-    ½Var(b − Σ w_n g_n) at draws of π_ref says nothing of regions where π_ref never goes and π_w
-    does: without the one row of a level, half of π_w lies where that row's likelihood is 0. At
-    draws of π_w, KL(π_w‖π_ref) sees them, from the kept rows alone. If all is well it is at most
-    about (√KL(π_w‖π) + √KL(π_ref‖π))², the triangle inequality of the local norm; beyond
-    `REFUTED` times that, it takes the place of the prediction. Where the chains disagree, no KL is
-    predicted.
+    ½Var(b − Σ w_n g_n) at draws of π_ref ignores regions that only π_w reaches: without the one row
+    of a level, half of π_w lies where that row's likelihood is 0. KL(π_w‖π_ref) at draws of π_w
+    includes them, and needs the kept rows only. It should be at most about
+    (√KL(π_w‖π) + √KL(π_ref‖π))², the triangle inequality of the local norm; beyond `REFUTED` times
+    that, it replaces the prediction. Where the chains disagree, no KL is predicted.
     """
     assert found.predicted_kl is not None
     padded_as = max(found.selection.size, reference.size)

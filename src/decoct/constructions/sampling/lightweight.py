@@ -11,8 +11,8 @@ With M = Ω((D⁴T⁴ + ln(1/δ))/ε²), with probability 1 − δ and for all �
 
     |Σφ_n(θ) − Σγ_nφ_n(θ)| ≤ ε Σφ_n(θ) + ε Σ_t Tr(Λ_t) Σ_n‖x_n − μ‖².                    (Thm 3.1)
 
-The theorem's constant is unknown; `theorem_3_1` solves for ε with the constant 1, which tells how
-ε grows with D, T and M, not its size. How much there is to gain over uniform rows is shown by the
+The theorem's constant is unknown; `theorem_3_1` solves for ε with the constant 1, which shows
+how ε grows with D, T and M, not its size. The possible gain over uniform rows is shown by the
 normalised entropy −Σq_n ln q_n/ln N: at 1 the draws are uniform; the paper calls 0.98 almost so.
 """
 
@@ -40,9 +40,9 @@ from decoct.constructions.base import (
 from decoct.constructions.sampling.weighted_sampling import (
     CHUNK,
     Spread,
-    held_bytes,
     list_scores,
     row_draws,
+    sampling_bytes,
     squares_from,
 )
 from decoct.data.base import Chunk, Columns, Rows
@@ -56,7 +56,7 @@ NEAR_UNIFORM = 0.98
 
 
 class Importance(NamedTuple):
-    """The distribution that rows are drawn from, for a look at it.
+    """The distribution that rows are drawn from.
 
     ``q`` (N,) are probabilities that sum to 1, ``mean`` is μ and ``spread`` Σ‖x_n − μ‖².
     """
@@ -93,6 +93,15 @@ class LightweightCoreset(OneStep):
     ------
     RequestError
         No columns, components below 1, or delta not between 0 and 1.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+    >>> model = decoct.models.GaussianMean(np.eye(2))
+    >>> method = decoct.constructions.LightweightCoreset()
+    >>> decoct.build(model, rows, size=10, method=method).size <= 10
+    True
     """
 
     columns: tuple[str, ...] | None = None
@@ -109,13 +118,13 @@ class LightweightCoreset(OneStep):
 
     def plan(self, problem: Problem) -> Plan:
         """Two passes that read the rows; no potential is evaluated."""
-        return Plan((2, 2), (0.0, 0.0), held_bytes(problem.size))
+        return Plan((2, 2), (0.0, 0.0), sampling_bytes(problem.size))
 
     def step(
         self, key: jax.Array, problem: Problem, state: OneStepState
     ) -> tuple[OneStepState, StepInfo]:
         potentials = problem.potentials
-        # what stands in for a mixture's rows knows how many components it will have
+        # a mixture's `NumericTable` has its number of components
         components = self.components or getattr(potentials.model, "mixture_components", None)
         method = replace(self, components=components)
         chosen, numbers = method._draw(key, potentials.rows, problem.sizes)
@@ -131,7 +140,7 @@ class LightweightCoreset(OneStep):
         how, M = {"size": CHUNK, "columns": self.columns}, sizes[-1]
         draws = row_draws(key, rows, partial(_compute_odds, spread=spread), M, **how)
         chosen = draws.selections(rows, sizes)
-        numbers = {"repeated_picks": M - chosen[-1].size, **told_entropy(draws.entropy)}
+        numbers = {"repeated_picks": M - chosen[-1].size, **entropy_figures(draws.entropy)}
         numbers["spread"] = spread.squares
         if self.components is not None:
             numbers["epsilon"] = theorem_3_1(M, len(spread.mean), self.components, self.delta)
@@ -177,7 +186,7 @@ def lightweight_coreset(
     components: int | None = None,
     delta: float = 0.05,
 ) -> WeightedRows:
-    """Return the lightweight coreset of a table of numbers (Alg. 1); no model is asked for.
+    """Return the lightweight coreset of a table of numbers (Alg. 1), without a model.
 
     Parameters
     ----------
@@ -247,8 +256,8 @@ def theorem_3_1(size: int, dim: int, components: int, delta: float = 0.05) -> fl
     return float(np.sqrt(((dim * components) ** 4 + np.log(1.0 / delta)) / size))
 
 
-def told_entropy(entropy: float) -> dict[str, Any]:
-    """Return the report's figures of H(q)/ln N, with a sentence where the draws gain nothing."""
+def entropy_figures(entropy: float) -> dict[str, Any]:
+    """Return the report's figures of H(q)/ln N, with a note where the draws gain nothing."""
     numbers: dict[str, Any] = {"normalised_entropy": entropy, "near_uniform": False}
     if entropy >= NEAR_UNIFORM:
         note = f"The draws are nearly uniform (normalised entropy {entropy:.3f}, at least "
@@ -258,7 +267,7 @@ def told_entropy(entropy: float) -> dict[str, Any]:
 
 
 def described_draws(size: int, numbers: Mapping[str, Any]) -> str:
-    """Return a sentence on rows drawn; ``numbers`` are the report's."""
+    """Describe the drawn rows; ``numbers`` are the report's."""
     if "normalised_entropy" not in numbers:
         return f"{size} rows"
     near = ", nearly uniform" if numbers["near_uniform"] else ""
@@ -279,12 +288,12 @@ def _points(chunk: Chunk) -> Float[np.ndarray, "n D"]:
         for name in chunk.columns
     ]
     together = np.concatenate([part.reshape(chunk.n_rows, -1) for part in parts], axis=1)
-    # sums over it round by its order in memory, which must not tell where the rows came from
+    # rounding depends on the order in memory, which must not depend on the source of the rows
     return np.ascontiguousarray(together)
 
 
 _unheeded = np.errstate(over="ignore", invalid="ignore")
-"""Of overflows; `_spread` looks at the sum."""
+"""Overflows are allowed here; `_spread` checks the sum."""
 
 
 @_unheeded

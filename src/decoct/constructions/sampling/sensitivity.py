@@ -38,9 +38,9 @@ from decoct.constructions.registry import register
 from decoct.constructions.sampling.weighted_sampling import (
     CHUNK,
     Spread,
-    held_bytes,
     list_scores,
     row_draws,
+    sampling_bytes,
     squares_from,
 )
 from decoct.data.base import Chunk
@@ -52,7 +52,7 @@ from decoct.runtime.randomness import host_rng, uniform_sample
 
 
 class Sensitivities(NamedTuple):
-    """How much each row can matter, for a look at it.
+    """How much each row can matter.
 
     ``values`` (N,) are Nσ_n or its upper bound m_n, between 1 and N; ``numbers`` the report's.
     """
@@ -84,6 +84,15 @@ class Sensitivity(OneStep):
         ``clusters`` below 1 or above the number of rows, ``scale`` or ``radius`` not positive.
     ModelError
         The model's sensitivities are not known.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+    >>> model = decoct.models.GaussianMean(np.eye(2))
+    >>> method = decoct.constructions.Sensitivity()
+    >>> decoct.build(model, rows, size=10, method=method).size <= 10
+    True
     """
 
     clusters: int = 4
@@ -126,7 +135,7 @@ class Sensitivity(OneStep):
 
     def plan(self, problem: Problem) -> Plan:
         """Two passes that read the rows; no potential is evaluated."""
-        return Plan((2, 2), (0.0, 0.0), held_bytes(problem.size))
+        return Plan((2, 2), (0.0, 0.0), sampling_bytes(problem.size))
 
     def sensitivities(self, key: jax.Array, problem: Problem) -> Sensitivities:
         """Return Nσ_n or m_n of every row, in two passes; a build itself never holds them.
@@ -134,18 +143,18 @@ class Sensitivity(OneStep):
         The key seeds the clustering.
         """
         bound, numbers = self._bound(key, problem)
-        values = np.concatenate(_walk(problem, list_scores, bound))
+        values = np.concatenate(_pass_over(problem, list_scores, bound))
         return Sensitivities(values, numbers)
 
     def _bound(self, key: jax.Array, problem: Problem) -> tuple[_Bound, dict[str, Any]]:
-        """Return what knows a chunk's Nσ_n or m_n, and figures for the report, in one pass."""
+        """Return what bounds a chunk's Nσ_n, and figures for the report, in one pass."""
         model = _known(problem.potentials.model)
         if isinstance(model, GaussianMean):
             chol = np.linalg.cholesky(model.covariance)
-            spread = _walk(problem, _spread_of, chol)
+            spread = _pass_over(problem, _spread_of, chol)
             return partial(_bound_gaussian, chol=chol, spread=spread), {}
         centres = _centres(key, problem, self.clusters)
-        found, N = _walk(problem, _cluster, centres), problem.n_rows
+        found, N = _pass_over(problem, _cluster, centres), problem.n_rows
         counts = found.counts
         means = found.sums / np.maximum(counts, 1)[:, None]  # an empty cluster counts for nothing
         within = (found.squares - counts * np.square(means - centres).sum(axis=1)).sum()
@@ -177,8 +186,8 @@ def _known(model: AbstractModel) -> GaussianMean | LogisticRegression:
     )
 
 
-def _walk(problem: Problem, fn: Callable[..., Any], *broadcast: object) -> Any:
-    """Add up what the chunks give, in one pass over the data, counted."""
+def _pass_over(problem: Problem, fn: Callable[..., Any], *broadcast: object) -> Any:
+    """Sum a function of the chunks in one counted pass."""
     potentials = problem.potentials
     result = potentials.rows.map_reduce(fn, operator.add, *broadcast, size=CHUNK)
     potentials.counts.passes += 1
@@ -281,15 +290,15 @@ def _bound_logistic(
     own = np.arange(len(centres))[:, None] == _distances(signed, centres).argmin(axis=0)
     others = counts[:, None] - own
     # Z̄^(−n) − Z_n = |G|/(|G| − 1) (Z̄ − Z_n) for the row's own cluster
-    stretch = np.where(own, counts[:, None] / np.maximum(others, 1), 1.0)
-    distances = stretch * _distances(signed, means)
+    inflation = np.where(own, counts[:, None] / np.maximum(others, 1), 1.0)
+    distances = inflation * _distances(signed, means)
     reach = np.zeros_like(distances)
     np.multiply(radius, distances, out=reach, where=distances > touching)
     return counts.sum() / (1.0 + (others * np.exp(-reach)).sum(axis=0))
 
 
 _Bound = Callable[[Chunk], Float[np.ndarray, " n"]]
-"""What says of the rows of a chunk how much they can matter."""
+"""Function of a chunk that returns Nσ_n of its rows, or a bound."""
 
 
 register("sensitivity", Sensitivity, compared_as="sensitivity")

@@ -1,4 +1,4 @@
-"""Uniform subsampling with weights N/M: the baseline everybody knows.
+"""Uniform subsampling with weights N/M: the baseline.
 
 M row numbers are drawn with replacement; a row drawn c times has weight c·N/M, so that
 E[Σ w_n f_n] = Σ f_n (Campbell & Broderick 2019, §2.3 with equal sensitivities).
@@ -21,6 +21,15 @@ class Uniform(OneStep):
     """Rows drawn uniformly with replacement, weight (times drawn)·N/M.
 
     The M draws of a smaller size are the first M of a larger one.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+    >>> model = decoct.models.GaussianMean(np.eye(2))
+    >>> method = decoct.constructions.Uniform()
+    >>> decoct.build(model, rows, size=10, method=method).size <= 10
+    True
     """
 
     def step(

@@ -2,17 +2,16 @@
 
 M independent draws, each of row n with probability s_n/S, S = Σs. The table is cut into blocks of
 consecutive rows, at multiples of `BLOCK` in global row numbers. In every block b, with the sum S_b,
-each draw has a candidate and a clock: with V uniform and E standard exponential,
+each draw has a candidate and an arrival time: with V uniform and E standard exponential,
 
     the candidate is the first row up to which the block's scores sum to more than V S_b,
-    the clock rings at E/S_b,
+    the arrival time is E/S_b,
 
-and a draw takes the candidate of the block whose clock rings first. That is block b with
-probability S_b/S, independently of the candidates, so that row n is drawn with probability
-(S_b/S)(s_n/S_b) = s_n/S. The first of two clocks is the first of two whatever was compared before:
-partial results are M candidates, however many rows there are, and add up in any bracketing. V and E
-depend on the key and the block's number alone, so the draws do not depend on how the rows were cut
-into chunks, nor on where they live. The same pass sums what the entropy of q = s/S needs,
+and a draw takes the candidate that arrives first: that of block b with probability S_b/S,
+independently of the candidates, so that row n is drawn with probability (S_b/S)(s_n/S_b) = s_n/S.
+Minima are associative: partial results are M candidates, however many rows there are, and add up
+in any bracketing. V and E depend on the key and the block's number alone, so the draws do not
+depend on chunks or workers. The same pass sums what the entropy of q = s/S needs,
 
     −Σ q_n ln q_n = ln S − (1/S) Σ s_n ln s_n.
 """
@@ -39,7 +38,7 @@ BLOCK = 16_384
 """Rows whose draws are settled at once. Another number gives other draws."""
 
 CHUNK = 16_384
-"""Rows held at once."""
+"""Rows in memory at once."""
 
 
 class RowDraws(NamedTuple):
@@ -123,32 +122,34 @@ def row_draws(
     """
     seed = tuple(int(word) for word in np.ravel(np.asarray(jax.random.key_data(key))))
     how = {"size": size, "columns": columns}
-    lots = _Clocks(seed, n_draws)
-    race = rows.map_reduce(_settle_blocks, Associative(), scores, lots, **how).finished()
-    total, N = float(race.total.rounded()), rows.n_rows
-    nats = np.log(total) - float(race.by_log.rounded()) / total
-    return RowDraws(race.picks, race.scores, total, float(nats / np.log(N)) if N > 1 else 1.0)
+    arrivals = _Arrivals(seed, n_draws)
+    earliest = rows.map_reduce(_settle_blocks, Associative(), scores, arrivals, **how).finished()
+    total, N = float(earliest.total.rounded()), rows.n_rows
+    nats = np.log(total) - float(earliest.by_log.rounded()) / total
+    return RowDraws(
+        earliest.picks, earliest.scores, total, float(nats / np.log(N)) if N > 1 else 1.0
+    )
 
 
-def held_bytes(n_draws: int) -> int:
-    """Return what the draws take while the rows go by: nothing that grows with their number."""
+def sampling_bytes(n_draws: int) -> int:
+    """Return the memory of a pass that draws; it does not grow with the number of rows."""
     return 8 * (12 * n_draws + 4 * BLOCK)
 
 
 @dataclass(frozen=True)
-class _Race:
-    """The candidate of every draw whose clock rings first, among some blocks; and their sums."""
+class _Earliest:
+    """The candidate of every draw that arrives first, among some blocks; and their sums."""
 
-    clocks: Float[np.ndarray, " M"]
+    times: Float[np.ndarray, " M"]
     picks: Int[np.ndarray, " M"]
     scores: Float[np.ndarray, " M"]
     total: Sum
     by_log: Sum
 
-    def __add__(self, other: _Race) -> _Race:
-        sooner = other.clocks < self.clocks
-        return _Race(
-            np.where(sooner, other.clocks, self.clocks),
+    def __add__(self, other: _Earliest) -> _Earliest:
+        sooner = other.times < self.times
+        return _Earliest(
+            np.where(sooner, other.times, self.times),
             np.where(sooner, other.picks, self.picks),
             np.where(sooner, other.scores, self.scores),
             self.total + other.total,
@@ -168,13 +169,13 @@ class _Piece(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Clocks:
-    """What decides the draws within a block."""
+class _Arrivals:
+    """Random candidates and arrival times of the draws within a block."""
 
     seed: tuple[int, ...]
     n_draws: int
 
-    def race(self, block: _Piece) -> _Race:
+    def settle(self, block: _Piece) -> _Earliest:
         rng = np.random.default_rng([*self.seed, block.start // BLOCK])
         numbers = rng.random((self.n_draws, 2))
         upto = np.cumsum(block.scores)
@@ -182,10 +183,10 @@ class _Clocks:
         places = np.searchsorted(upto, numbers[:, 0] * total, side="right")
         # V S_b may round to S_b, which the last row that counts reaches
         places = np.minimum(places, np.searchsorted(upto, total))
-        with np.errstate(divide="ignore"):  # a block that counts for nothing never rings
-            clocks = -np.log1p(-numbers[:, 1]) / total if total > 0.0 else np.inf
-        return _Race(
-            np.broadcast_to(clocks, self.n_draws),
+        with np.errstate(divide="ignore"):  # a block without score never arrives
+            times = -np.log1p(-numbers[:, 1]) / total if total > 0.0 else np.inf
+        return _Earliest(
+            np.broadcast_to(times, self.n_draws),
             block.start + places,
             block.scores[places],
             Sum.of(total),
@@ -195,43 +196,47 @@ class _Clocks:
 
 @dataclass(frozen=True)
 class _BlockResult:
-    """Consecutive rows: the race of their whole blocks, and the pieces of blocks at both ends."""
+    """Consecutive rows: first arrivals of their whole blocks, and the pieces at both ends."""
 
-    lots: _Clocks
-    race: _Race | None
+    arrivals: _Arrivals
+    earliest: _Earliest | None
     pieces: tuple[_Piece, ...]
 
     def __add__(self, other: _BlockResult) -> _BlockResult:
-        races = [one for one in (self.race, other.race) if one is not None]
-        return _join_pieces(self.lots, races, [*self.pieces, *other.pieces])
+        parts = [one for one in (self.earliest, other.earliest) if one is not None]
+        return _join_pieces(self.arrivals, parts, [*self.pieces, *other.pieces])
 
-    def finished(self) -> _Race:
-        """Return the race of all blocks; the last one of a table may be short."""
-        races = [] if self.race is None else [self.race]
-        return reduce(operator.add, [*races, *(self.lots.race(piece) for piece in self.pieces)])
+    def finished(self) -> _Earliest:
+        """Return the first arrivals of all blocks; the last one of a table may be short."""
+        parts = [] if self.earliest is None else [self.earliest]
+        return reduce(
+            operator.add, [*parts, *(self.arrivals.settle(piece) for piece in self.pieces)]
+        )
 
 
-def _join_pieces(lots: _Clocks, races: list[_Race], pieces: Sequence[_Piece]) -> _BlockResult:
+def _join_pieces(
+    arrivals: _Arrivals, parts: list[_Earliest], pieces: Sequence[_Piece]
+) -> _BlockResult:
     """Join neighbouring pieces of a block, and settle the blocks that are whole."""
     left: list[_Piece] = []
     for piece in pieces:
         if left and left[-1].end == piece.start and piece.start % BLOCK:
             piece = _Piece(left[-1].start, np.concatenate([left.pop().scores, piece.scores]))
         if len(piece.scores) == BLOCK:
-            races = [*races, lots.race(piece)]
+            parts = [*parts, arrivals.settle(piece)]
         else:
             left.append(piece)
-    return _BlockResult(lots, reduce(operator.add, races) if races else None, tuple(left))
+    return _BlockResult(arrivals, reduce(operator.add, parts) if parts else None, tuple(left))
 
 
 def _settle_blocks(
-    chunk: Chunk, scores: Callable[[Chunk], Float[np.ndarray, " n"]], lots: _Clocks
+    chunk: Chunk, scores: Callable[[Chunk], Float[np.ndarray, " n"]], arrivals: _Arrivals
 ) -> _BlockResult:
     values, start = np.asarray(scores(chunk)), chunk.start
     end = start + len(values)
     cuts = [start, *range((start // BLOCK + 1) * BLOCK, end, BLOCK), end]
     pieces = [_Piece(a, values[a - start : b - start]) for a, b in pairwise(cuts)]
-    return _join_pieces(lots, [], pieces)
+    return _join_pieces(arrivals, [], pieces)
 
 
 def list_scores(

@@ -33,7 +33,7 @@ FIRST_DECAY, SECOND_DECAY = 0.9, 0.999
 
 
 class OptimizerState(NamedTuple):
-    """Where an optimizer over k numbers stands, after t steps.
+    """State of an optimizer over k numbers after t steps.
 
     ``place`` is the weights, or (β, α) of a single update; ``first`` and ``second`` are Adam's
     moments, and ``slope`` is D at the place.
@@ -79,7 +79,7 @@ class Gradient:
         basis, adam = np.eye(len(weights)), self.optimizer == "adam"
         if self.single:
             place, basis = np.array([1.0, 0.0]), basis_of(weights, picked)
-        if not manifold.reuse:  # the draws that chose the row have nothing new to say of it
+        if not manifold.reuse:  # the draws that chose the row are not used for its weight
             near = manifold.warm_started(view.origin)
             view = near.at(jax.random.fold_in(key, self.steps), view.selection)
         nothing, slope = np.zeros(len(place)), basis @ slope_of(view.tangent(), weights)
@@ -104,10 +104,10 @@ class Gradient:
         optimizer: OptimizerState,
         basis: Float[np.ndarray, "k m"],
     ) -> tuple[OptimizerState, LocalView]:
-        """Walk in compiled loops up to the last step, or one whose draws the loop cannot make.
+        """Run compiled loops up to the last step, or one whose draws the loop cannot make.
 
-        The step that is left is the sampler's own, with its errors: from the view that is returned
-        it begins to look for its draws where those of the loop were.
+        The remaining step uses the sampler, with its errors; it starts from the draws of the view
+        that is returned.
         """
         k, size, last = len(optimizer.place), fresh.size, self.steps - 1
         shape = view.manifold.draws, len(view.origin.centre)
@@ -123,7 +123,7 @@ class Gradient:
             first = int(state.optimizer.t)
             normals = jnp.asarray(normals_of(key, first, last, (block, *shape)))
             bounds = jnp.asarray([first, min(first + block, last)])
-            state = _walked(fresh, state, jnp.asarray(wide), normals, bounds, rate, adam)
+            state = _run_steps(fresh, state, jnp.asarray(wide), normals, bounds, rate, adam)
         parts = (np.asarray(part)[:k] for part in state.optimizer[1:])
         done = OptimizerState(int(state.optimizer.t), *parts)
         view.manifold.count(done.t - optimizer.t, basis.shape[1])
@@ -157,8 +157,8 @@ def stepped(optimizer: OptimizerState, rate: Any, adam: bool, numpy: Any) -> tup
 
 
 @eqx.filter_jit
-def _walked(fresh: FreshDraws, state: Loop, basis, normals, bounds, rate, adam: bool) -> Loop:
-    """Walk from step ``bounds[0]`` up to ``bounds[1]``; ``normals`` are those of its steps."""
+def _run_steps(fresh: FreshDraws, state: Loop, basis, normals, bounds, rate, adam: bool) -> Loop:
+    """Take steps ``bounds[0]`` to ``bounds[1]`` − 1; ``normals`` are their random numbers."""
 
     def unfinished(state: Loop):
         return (state.optimizer.t < bounds[1]) & state.found

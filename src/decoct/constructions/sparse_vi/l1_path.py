@@ -50,7 +50,7 @@ class L1PathState(NamedTuple):
     Attributes
     ----------
     candidates, scales : (C,)
-        Rows among which to choose, empty before the prior was looked at, and their f̃_n.
+        Rows to choose from, and their f̃_n; empty before the first stage.
     stages
         Those done, whatever size they were for; the first is the prior, w = 0 at λ_max.
     searched
@@ -76,10 +76,10 @@ class L1PathState(NamedTuple):
 class L1Path(ManifoldConstruction):
     """Sparse variational inference with an ℓ1 penalty whose weight λ is searched for.
 
-    Good where M exceeds the d(d + 3)/2 dimensions of quadratic potentials. With fewer rows no λ
-    near the posterior may have a support that small, and what has is of little weight and near the
-    prior; its predicted KL says so. A larger ``early`` lets the search pass through more rows on
-    its way, and `SparseVI` or `IteratedHilbert` do better there.
+    Use it where M exceeds the d(d + 3)/2 dimensions of quadratic potentials. For smaller M there
+    may be no λ near the posterior with so few rows; solutions then have little weight and a large
+    predicted KL. A larger ``early`` lets the search pass through more rows; `SparseVI` and
+    `IteratedHilbert` are better there.
 
     Attributes
     ----------
@@ -98,7 +98,7 @@ class L1Path(ManifoldConstruction):
         "expansion" minimises the penalised quadratic expansion; "plain" is Eq. 96 with
         γ_t = rate/(1 + t), which the rate has to fit: at the prior the gradient is of the order of
         N Var_0 f_n. From w = 0 it at first gives weight to all rows with a slope above λ, so that
-        ``early`` turns away nearly every λ; set it to None.
+        ``early`` rejects nearly every λ; set it to None.
     rate
         See ``scheme``; "expansion" has none.
     draws
@@ -115,6 +115,15 @@ class L1Path(ManifoldConstruction):
         gradient.
     exact
         Covariances in closed form where the model has them, as in `SparseVI`.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+    >>> model = decoct.models.GaussianMean(np.eye(2))
+    >>> method = decoct.constructions.L1Path(searches=3)
+    >>> decoct.build(model, rows, size=10, method=method).size <= 10
+    True
     """
 
     update: WeightUpdate | None = field(default_factory=Quadratic)
@@ -141,7 +150,7 @@ class L1Path(ManifoldConstruction):
             raise RequestError(f"tolerance must be in [0, 1), not {self.tolerance!r}.")
         if self.early is not None and not (is_finite(self.early) and self.early > 1.0):
             raise RequestError(
-                f"early must be above 1, or None, not {self.early!r}: what it turns away must have "
+                f"early must be above 1, or None, not {self.early!r}: what it rejects must have "
                 "too many rows."
             )
         if not is_positive(self.rate):
@@ -191,7 +200,7 @@ class L1Path(ManifoldConstruction):
     def _opened(
         self, key: jax.Array, problem: Problem, state: L1PathState
     ) -> tuple[L1PathState, StepInfo]:
-        """Look at the prior: f̃ and λ_max."""
+        """Evaluate f̃ and λ_max at the prior."""
         candidates = np.arange(problem.n_rows)
         if self.subsample is not None and not (self.exact and has_closed_form(problem)):
             candidates = uniform_sample(jax.random.fold_in(key, 1), len(candidates), self.subsample)
@@ -212,7 +221,7 @@ class L1Path(ManifoldConstruction):
         return state, info
 
     def _find_candidates(self, problem: Problem, state: L1PathState) -> CandidateSet:
-        """Return the rows to choose from, as the last stage had them or anew."""
+        """Return the rows to choose from: those of the last stage, or a new set."""
         if state.last is not None:
             return state.last[0]
         candidates = state.candidates
@@ -275,7 +284,7 @@ class L1Path(ManifoldConstruction):
         return stage, view
 
     def _decided(self, key: jax.Array, problem: Problem, state: L1PathState) -> L1PathState:
-        """Give every size whose search is over its rows, with weights that are not shrunk."""
+        """Finish every size whose search has ended, with weights that are not shrunk."""
         assert state.last is not None
         every, chosen = state.last[0], list(state.chosen)
         while len(chosen) < len(problem.sizes):
@@ -298,7 +307,7 @@ class L1Path(ManifoldConstruction):
     ) -> SizedSelection:
         """Move the weights of the best support, and of larger ones while that leaves out rows.
 
-        What needs weight under the penalty, which spreads it, often needs none without.
+        The penalty spreads weight over rows that often need none without it.
         """
         best = Bounds.of(stages, size).best
         first = best.selection if best.rows else _without_search(problem, every, stages, size)

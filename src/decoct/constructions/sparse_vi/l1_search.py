@@ -2,10 +2,10 @@
 
 From λ_max = max_n |Cov_0[f_n, fᵀ1]|/f̃_n upwards w = 0 is stationary. Between 0 and λ_max a λ with
 ‖w‖₀ just below M is sought by bisection, in the logarithm of λ: between the prior and the posterior
-the curvature of KL, and with it the λ of interest, falls by orders of magnitude. Two things differ
-from what the paper takes for granted. At λ → 0 not all rows have weight: a minimiser has no more
+the curvature of KL, and with it the λ of interest, falls by orders of magnitude. Two
+assumptions of the paper do not hold. At λ → 0 not all rows have weight: a minimiser has no more
 rows than the potentials have dimensions. And ‖w‖₀ falls with λ only where π_w is near π; the search
-goes on to smaller λ until it is.
+takes smaller λ until it is.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ DESCENT = 4.0
 """λ is divided by this, then by its square, fourth power, … to the 2⁵th at most, as long as there
 are too few rows."""
 
-FAR = 1.0
+SMALL_PENALTY = 1.0
 """Penalty λ Σu in nats above which π_w is far from π."""
 
 
 class Stage(NamedTuple):
-    """What one λ, the penalty, led to.
+    """Result of minimising Eq. 95 at one λ, the penalty.
 
     Attributes
     ----------
@@ -60,8 +60,8 @@ class Stage(NamedTuple):
 class Bounds(NamedTuple):
     """What the stages so far say about the λ of one size.
 
-    ‖w‖₀ falls with λ only near the posterior. While λ Σu is above `FAR` nats, π_w is far from π,
-    and a smaller λ may need fewer rows.
+    ‖w‖₀ falls with λ only near the posterior. While λ Σu is above `SMALL_PENALTY` nats, π_w is far
+    from π, and a smaller λ may need fewer rows.
 
     Attributes
     ----------
@@ -92,7 +92,7 @@ class Bounds(NamedTuple):
         many = [stage for stage in stages if stage.rows > size]
         left = [stage for stage in many if not stage.complete]
         stuck = any(one.near and one.penalty < front.penalty for one in left)
-        start = front if front.cost > FAR and not stuck else best
+        start = front if front.cost > SMALL_PENALTY and not stuck else best
         below = [one for one in many if one.penalty < start.penalty]
         doubtful = [one.penalty for one in below]
         sure = [one.penalty for one in below if one.complete or one.near]
@@ -109,11 +109,11 @@ class Bounds(NamedTuple):
         return float(np.sqrt(below) * np.sqrt(upper))
 
     def settled(self, size: int, tolerance: float) -> bool:
-        """Whether another λ is not worth its draws."""
+        """Whether the search ends: another λ would not lower the KL enough."""
         if self.start is not self.best or not self.best.rows:
             return False
         near = self.best.rows >= (1.0 - tolerance) * size
-        if near and (self.lower > 0.0 or self.best.cost <= FAR):
+        if near and (self.lower > 0.0 or self.best.cost <= SMALL_PENALTY):
             return True
         # λ_l and λ_u are as good as one, or more rows cannot lower the KL by anything that counts
         closed = self.lower > 0.0 and np.log(self.best.penalty / self.lower) < 1e-2

@@ -90,7 +90,7 @@ class CandidateSet:
 
 
 class Step(NamedTuple):
-    """Where a step led, the c it took, and the gain that its expansion promised, in nats."""
+    """Result of a step: the new view, its c, and the gain predicted by its expansion, in nats."""
 
     view: Any
     stiffness: float
@@ -98,7 +98,7 @@ class Step(NamedTuple):
 
 
 class End(NamedTuple):
-    """Where steps ended, with the c to begin with from there.
+    """Result of the last step, with the c for the next one.
 
     ``crowded`` are the weights that were too many, if they ever were; the view is the last before.
     """
@@ -117,7 +117,7 @@ def by_expansions(
     iterations: int,
     stiffness: float,
 ) -> End:
-    """Go to the minimiser of the penalised expansion until that is where it stands.
+    """Minimise penalised expansions until the weights no longer change.
 
     ``penalty`` is λ and ``stiffness`` the c of the first step. With more rows than ``limit`` the
     steps end early.
@@ -223,7 +223,7 @@ def _expansion_step(
 def _tried(
     key: jax.Array, every: CandidateSet, view: Any, here: Dense, goal: Dense, costs: Dense
 ) -> Any | None:
-    """Return the view at ``goal`` if the penalised KL is lower there, as far as can be told."""
+    """Return the view at ``goal`` if the penalised KL is estimated to be lower there."""
     wide = every.spanning(view, (here > 0.0) | (goal > 0.0))
     places = every.places(wide.selection)
     here, goal, costs = here[places], goal[places], costs[places]

@@ -1,4 +1,4 @@
-"""What the constructions that walk on the manifold share: options, their checks, what they cost."""
+"""Options, checks and costs that `SparseVI` and `L1Path` share."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ManifoldConstruction:
     exact: bool
 
     def check_options(self, may_be_none: str = "") -> None:
-        """Refuse options that cannot be meant; ``may_be_none`` says whether the update may."""
+        """Refuse invalid options; ``may_be_none`` says whether the update may be None."""
         is_update = hasattr(self.update, "run") and not isinstance(self.update, type)
         if not is_update and not (may_be_none and self.update is None):
             raise RequestError(
@@ -46,7 +46,7 @@ class ManifoldConstruction:
             raise RequestError("subsample_totals=True needs subsample=, the rows to estimate from.")
 
     def require_start(self, problem: Problem) -> None:
-        """Refuse a prior that nothing can be drawn from, and third-order terms in closed form."""
+        """Refuse an improper prior, and third-order terms in closed form."""
         third_order = isinstance(self.update, Quadratic) and self.update.third_order
         if third_order and self.exact and has_closed_form(problem):
             raise RequestError("third_order=True needs draws; set exact=False on the construction.")

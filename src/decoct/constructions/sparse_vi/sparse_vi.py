@@ -56,7 +56,7 @@ class SparseVIState(NamedTuple):
     outcome
         `Status` by name.
     origin
-        Where the last draws came from; made again when a build goes on from a checkpoint.
+        Where the last draws came from; remade when a build resumes.
     stale
         Whether the next pick needs draws of its own.
     view
@@ -104,6 +104,15 @@ class SparseVI(ManifoldConstruction):
     exact
         Covariances in closed form where the model has them: `GaussianMean` (Eq. 20-21) and
         `LinearRegression` with known noise (Eq. 23-24).
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+    >>> model = decoct.models.GaussianMean(np.eye(2))
+    >>> method = decoct.constructions.SparseVI()
+    >>> decoct.build(model, rows, size=10, method=method).size <= 10
+    True
     """
 
     update: WeightUpdate = field(default_factory=Quadratic)
@@ -180,7 +189,7 @@ class SparseVI(ManifoldConstruction):
     def _start(
         self, key: jax.Array, problem: Problem, state: SparseVIState
     ) -> tuple[Manifold, LocalView]:
-        """Return the manifold and the view of the last pick, made again after a resume, or anew."""
+        """Return the manifold, and the last pick's view (remade after a resume) or a new one."""
         if state.view is None:
             manifold = self.make_manifold(problem, self.subsample, None).warm_started(state.origin)
         else:
@@ -240,13 +249,13 @@ class SparseVI(ManifoldConstruction):
 
 
 def _info(problem: Problem, selection: Selection, numbers: dict[str, Any]) -> StepInfo:
-    """Return what a person wants to know of a selection, a warning of weights without end too."""
+    """Return a step's progress message and figures; warn of weights that diverge."""
     rows, share = _rows(selection), float(selection.weights.sum()) / problem.n_rows
     message, numbers = f"{rows} rows", {**numbers, "rows": rows}
     if share > 4.0:  # `Quadratic` allows 2
         numbers["warning"] = (
-            f"The weights add up to {share:.3g} times the number of rows: they have run away to a "
-            "posterior far too narrow, from which there is no way back. Plain gradient steps have "
+            f"The weights add up to {share:.3g} times the number of rows: they have diverged to a "
+            "posterior that is too narrow to return from. Plain gradient steps have "
             "no scale: use Quadratic(), Gradient(optimizer='adam') or a smaller rate."
         )
         message += f", with weights of {share:.3g} N: the steps are too long"
@@ -258,7 +267,7 @@ def _rows(selection: Selection) -> int:
 
 
 def _same(before: Selection, after: Selection) -> bool:
-    """Whether a pick left the weights where they were, to a part of 10⁻⁶ of the largest."""
+    """Whether a pick changed no weight by more than 10⁻⁶ of the largest."""
     if not (before.weights.any() or after.weights.any()):
         return True  # each has some row, for the shapes
     mine, theirs = pruned(before), pruned(after)

@@ -70,9 +70,8 @@ class Quadratic:
         Halve γ until the KL falls; False takes γ_t = 1/(1 + t), the paper's schedule.
     heaviest
         Most that Σ v_n may be, in units of N; None for no limit. π_w with Σ w_n ≫ N is much
-        narrower than π, and its draws no longer see where it is wrong: with fewer rows than
-        parameters the weights can run away to such a place and never come back. Fully corrective
-        updates only.
+        narrower than π, and its draws no longer show its error: with fewer rows than parameters
+        the weights can diverge to such a posterior and not return. Fully corrective updates only.
     """
 
     steps: int = 2
@@ -124,7 +123,7 @@ class Quadratic:
         goal = _nnls(vectors, target, weights)
         if self.heaviest is None or goal.sum() <= self.heaviest * n:
             return goal
-        # Σv is held at its bound, where the minimum lies, as the KL is convex, by 10³‖b‖
+        # Σv is pinned to its bound, where the minimum of a convex KL lies, with weight 10³‖b‖
         stiff = 1e3 * float(np.linalg.norm(target)) / (self.heaviest * n)
         vectors = np.column_stack([vectors, np.full(len(vectors), stiff)])
         return _nnls(vectors, np.append(target, stiff * (self.heaviest * n)), weights)
@@ -176,15 +175,15 @@ class Step(NamedTuple):
 def _stepped(
     key: jax.Array, manifold: Manifold, view: LocalView, goal: np.ndarray, longest: float
 ) -> Step | None:
-    """Go from w towards ``goal``: all the way, as far as draws reach, or by trial."""
+    """Step from w towards ``goal``: the whole way, or as far as the KL is known to fall."""
     weights = view.selection.weights
     here, there = view.local_kl(weights), view.local_kl(goal)
     if there.share >= TRUSTED * here.share and there.kl < here.kl:
         return Step(manifold.moved(key, view, goal), 1.0, here.kl - there.kl)
     if there.share < TRUSTED * here.share:
-        far = _leap(key, manifold, view, goal, longest)
-        if far is not None:
-            return far
+        step = _try_lengths(key, manifold, view, goal, longest)
+        if step is not None:
+            return step
     gamma = 0.5
     while gamma >= 1e-8:  # below, the direction counts as not descending
         closer = weights + gamma * (goal - weights)
@@ -195,7 +194,7 @@ def _stepped(
     return None
 
 
-def _leap(
+def _try_lengths(
     key: jax.Array, manifold: Manifold, view: LocalView, goal: np.ndarray, longest: float
 ) -> Step | None:
     """Try γ = ``longest``, a quarter of it, … until KL still falls there along the step.
@@ -223,7 +222,7 @@ def try_step(
     """Return the view from new draws at other weights; None where the way there was too long.
 
     The slope along a direction d is −Cov_w[dᵀf, fᵀ(1 − w)], and the penalty's rise; divided by the
-    standard deviations it has no scale, and turns positive once the step has gone too far; below
+    standard deviations it has no scale, and turns positive once the step is too long; below
     0.1 it is noise.
     """
     try:
@@ -231,7 +230,7 @@ def try_step(
         seen = near.at(key, view.selection._replace(weights=weights))
     except SamplerError:
         raise
-    except ModelError:  # no posterior the sampler can draw from: a step too far
+    except ModelError:  # no posterior the sampler can draw from: the step is too long
         return None
     tangent = seen.tangent()
     along = direction @ tangent.vectors

@@ -65,6 +65,16 @@ class Gibbs:
     ------
     RequestError
         A count is too small.
+
+    Examples
+    --------
+    >>> import jax, numpy as np
+    >>> from decoct.mixture import Gibbs, VonMisesFisherMixture
+    >>> from decoct.samplers import WeightedDensity
+    >>> model = VonMisesFisherMixture(n_components=2, dim=3)
+    >>> density = WeightedDensity.of(model, model.encode({"x": np.eye(3)}), np.ones(3))
+    >>> Gibbs(warmup=5, steps=50).sample(jax.random.key(0), density, draws=10).z.shape
+    (1, 10, 8)
     """
 
     warmup: int = 50_000
@@ -101,7 +111,7 @@ class Gibbs:
         draws
             Draws per chain, after warm-up; the sampler's ``steps // thin`` by default.
         on_block
-            Told, after every block, of the warm-up steps or of the draws it did.
+            Called after every block with its number of warm-up steps, or of draws.
 
         Returns
         -------
@@ -238,7 +248,7 @@ def _run(
 
 
 def _step(model: VonMisesFisherMixture, rows: _Replicas, key: Array, state: _State) -> _State:
-    # by the number of the step, so that blocks leave no trace
+    # the key depends on the number of the step, not on blocks
     key = jax.random.fold_in(key, state.step)
     assign_key, mode_key, weight_key = jax.random.split(key, 3)
     params = {"modes": state.modes, "logits": state.logits}

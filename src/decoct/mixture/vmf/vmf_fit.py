@@ -1,7 +1,7 @@
 """Expectation-maximisation for von Mises-Fisher mixtures of one known concentration.
 
 E step: z_nk ∝ ω_k f_vMF(x_n; μ_k, τ), Σ_k z_nk = 1. M step: μ_k = x̄_k/‖x̄_k‖ and ω_k = z̄_k/Σ_j z̄_j
-with x̄_k = Σ_n w_n z_nk x_n and z̄_k = Σ_n w_n z_nk (Banerjee et al. 2005, with τ held fixed).
+with x̄_k = Σ_n w_n z_nk x_n and z̄_k = Σ_n w_n z_nk (Banerjee et al. 2005, with τ fixed).
 
 From the smoothed assignments z, Campbell & Broderick (2019, Eq. 7.6) make their weighting
 distribution, a product of independent conditionals: μ_k ~ vMF(x̄_k/‖x̄_k‖, τ‖x̄_k‖) and
@@ -50,6 +50,15 @@ class EMResult:
         EM steps of the best start.
     converged
         False where max_iterations ended the best start.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from decoct.mixture import sample_vmf, vmf_em
+    >>> x = sample_vmf(np.random.default_rng(0), np.repeat(np.eye(3)[:2], 50, axis=0), 50.0)
+    >>> found = vmf_em(x, n_components=2, concentration=50.0)
+    >>> found.modes.shape, found.converged
+    ((2, 3), True)
     """
 
     modes: Float[np.ndarray, "K D"]
@@ -98,6 +107,15 @@ def vmf_em(
         Rows or weights cannot be used, or fewer rows than clusters have a positive weight.
     ModelError
         τ is not positive and finite, or K or the number of restarts is below 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from decoct.mixture import sample_vmf, vmf_em
+    >>> x = sample_vmf(np.random.default_rng(0), np.repeat(np.eye(3)[:2], 50, axis=0), 50.0)
+    >>> found = vmf_em(x, n_components=2, concentration=50.0)
+    >>> found.modes.shape, found.converged
+    ((2, 3), True)
     """
     x, w = _checked_rows(x, weights)
     tau = checked_concentration(concentration)
@@ -114,7 +132,7 @@ def vmf_em(
     problem = _Problem(x[present], w[present], tau, log_normaliser(x.shape[1], tau))
     rng = np.random.default_rng(seed)
     fits = [
-        _climb(problem, _spread_modes(rng, problem, n_components), tolerance, max_iterations)
+        _maximise(problem, _spread_modes(rng, problem, n_components), tolerance, max_iterations)
         for _ in range(restarts)
     ]
     best = max(fits, key=lambda fit: fit.log_likelihood)
@@ -155,6 +173,15 @@ def independent_conditionals(
         Rows or weights cannot be used, or the responsibilities do not fit the rows.
     ModelError
         τ is not positive and finite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from decoct.mixture import independent_conditionals
+    >>> rng = np.random.default_rng(0)
+    >>> modes, weights = independent_conditionals(rng, np.eye(3), np.eye(3), 5.0, n=10)
+    >>> modes.shape, weights.shape
+    ((10, 3, 3), (10, 3))
     """
     x, w = _checked_rows(x, weights)
     tau = checked_concentration(concentration)
@@ -194,6 +221,13 @@ class Conditionals:
     ----------
     restarts
         Starts of EM.
+
+    Examples
+    --------
+    >>> import decoct, decoct.mixture
+    >>> weighting = decoct.mixture.Conditionals(restarts=2)
+    >>> isinstance(weighting, decoct.weighting.Weighting)
+    True
     """
 
     restarts: int = 10
@@ -232,7 +266,7 @@ class _Problem:
         return np.exp(joint - totals[:, None]), totals
 
 
-def _climb(
+def _maximise(
     problem: _Problem, modes: Float[np.ndarray, "K D"], tolerance: float, max_iterations: int
 ) -> EMResult:
     weights = np.full(len(modes), 1.0 / len(modes))
@@ -274,11 +308,11 @@ def _spread_modes(rng: np.random.Generator, problem: _Problem, K: int) -> Float[
     """
     x, w = problem.x, problem.w
     chosen = [int(rng.choice(len(x), p=w / w.sum()))]
-    far = np.full(len(x), np.inf)
+    distance = np.full(len(x), np.inf)
     for _ in range(K - 1):
-        far = np.minimum(far, np.maximum(1.0 - x @ x[chosen[-1]], 0.0))
-        far[chosen] = 0.0
-        mass = w * far
+        distance = np.minimum(distance, np.maximum(1.0 - x @ x[chosen[-1]], 0.0))
+        distance[chosen] = 0.0
+        mass = w * distance
         # only copies of the chosen rows are left: any other row will do
         mass = mass if mass.sum() > 0.0 else np.where(np.isin(np.arange(len(x)), chosen), 0.0, w)
         chosen.append(int(rng.choice(len(x), p=mass / mass.sum())))

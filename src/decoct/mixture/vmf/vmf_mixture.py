@@ -55,6 +55,15 @@ class VonMisesFisherMixture(AbstractModel):
     ------
     ModelError
         K < 1, D < 2, or τ is not positive and finite.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> from decoct.mixture import VonMisesFisherMixture, sample_vmf
+    >>> x = sample_vmf(np.random.default_rng(0), np.repeat(np.eye(3)[:2], 200, axis=0), 50.0)
+    >>> model = VonMisesFisherMixture(n_components=2, dim=3, concentration=50.0)
+    >>> decoct.build(model, {"x": x}, size=20, method=decoct.constructions.Uniform()).size <= 20
+    True
     """
 
     n_components: int = eqx.field(static=True)

@@ -59,7 +59,7 @@ def log_normaliser(dim: int, concentration: float) -> float:
     if np.isfinite(scaled) and scaled > SMALLEST_BESSEL:
         log_bessel = np.log(scaled) + tau
     elif np.hypot(order, tau) > 1e5:
-        log_bessel = _log_bessel_far_out(order, tau)
+        log_bessel = _log_bessel_asymptotic(order, tau)
     else:
         log_area = np.log(2.0) + 0.5 * dim * np.log(np.pi) - gammaln(0.5 * dim)
         peak = 0.5 * (np.hypot(order, tau) - order)
@@ -70,7 +70,7 @@ def log_normaliser(dim: int, concentration: float) -> float:
     return float(order * np.log(tau) - 0.5 * dim * np.log(2.0 * np.pi) - log_bessel)
 
 
-def _log_bessel_far_out(order: float, tau: float) -> float:
+def _log_bessel_asymptotic(order: float, tau: float) -> float:
     """Return log I by DLMF 10.41.3, with s = (ν² + τ²)^½ so that ν = 0 is no exception."""
     s = np.hypot(order, tau)
     p2 = (order / s) ** 2
@@ -183,6 +183,13 @@ def vmf_draws(
         Unit vectors, not checked.
     concentrations : (K,)
         τ_k ≥ 0, not checked; 0 is the uniform distribution.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp
+    >>> from decoct.mixture import vmf_draws
+    >>> vmf_draws(jax.random.key(0), jnp.eye(3), jnp.array([1.0, 10.0, 100.0])).shape
+    (3, 3)
     """
     gap_key, tangent_key = jax.random.split(key)
     means = mean_directions

@@ -25,7 +25,7 @@ CODINGS += ("contr.custom",)
 NUMPY_FUNCTIONS = {"where": 3, "clip": 3, "round": 2}
 
 DEEPEST = 100
-"""Most levels of nesting in an expression: Python compiles and walks it recursively."""
+"""Most levels of nesting in an expression: Python compiles it recursively."""
 
 LARGEST = 2000
 """Largest whole number a function such as ``poly`` may be given: it makes as many columns."""
@@ -120,9 +120,9 @@ class Expression:
 def compile_expression(label: str, lookup: bool = False) -> Expression:
     """Turn a term of a formula into an `Expression`, or refuse it.
 
-    Only functions of one row at a time are let through: anything else would depend on the chunk a
-    row comes in. It is also what makes it safe to open a coreset file that holds a formula, and
-    so the work is bounded too: the depth of nesting, and whole numbers, whose powers never end.
+    Only functions of one row at a time are allowed: others would depend on chunks. The same rule
+    makes it safe to open a coreset file with a formula; so depth of nesting and whole numbers,
+    whose powers are slow, are bounded too.
     """
     if lookup:
         return Expression(label, True, "_0", "", (label,))

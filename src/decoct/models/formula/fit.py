@@ -193,7 +193,7 @@ def _formulaic_matrix(
 ) -> Any:
     """Return formulaic's model matrix of the sample, from factors evaluated here.
 
-    It is told the values and the levels, so that it has nothing to evaluate or to learn.
+    It gets the values and the levels, so that it evaluates and learns nothing itself.
     """
     values, known = {}, {}
     for label, e in expressions.items():
@@ -225,7 +225,7 @@ def _standardized(design: Design, rows: Rows, sample: RawRows) -> Design:
     """Return the design with full-data means and standard deviations of its numeric columns.
 
     Indicators, other codings of categories, and constant columns stay as they are. Columns are
-    shifted only beside an intercept, where that leaves the model the same.
+    shifted only with an intercept, where that leaves the model the same.
     """
     n, coded, flags = columns_length(sample), [f.encode(sample) for f in design.factors], []
     for term in design.terms:

@@ -1,4 +1,4 @@
-"""What only the full data can say: levels of categories, states of ``center`` and the like."""
+"""What depends on the full data: levels of categories, states of ``center`` and the like."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class _Need:
             instead = f"or write C({label}) in the formula if these are categories."
             if not words:
                 raise RowsError(
-                    f"Column '{label}' {problem}; look for the first that is none, {instead}"
+                    f"Column '{label}' {problem}; find the first that is not one, {instead}"
                 )
             first = min(words, key=levels.__getitem__)
             raise BadValueError(
@@ -257,7 +257,7 @@ def _arguments(code: str) -> dict[str, Any]:
 
 
 def _fit_whole(rows: Rows, need: _Need, sample: RawRows, state: State) -> None:
-    """Let formulaic fit a spline or a polynomial, which looks at the whole column at once."""
+    """Let formulaic fit a spline or a polynomial, which needs the whole column at once."""
     given = _arguments(need.call)
     bounds = [given.get(name) for name in ("knots", "lower_bound", "upper_bound")]
     names = need.expression.inputs

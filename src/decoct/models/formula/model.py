@@ -54,6 +54,14 @@ class FormulaModel(AbstractConjugate):
     ------
     ModelError
         The base adds an intercept: the formula says whether there is one.
+
+    Examples
+    --------
+    >>> import decoct
+    >>> table = {"y": [1.0, 2.0, 4.0, 3.0], "x": [0.0, 1.0, 3.0, 2.0]}
+    >>> model = decoct.models.from_formula("y ~ x", table, "gaussian", noise_scale=1.0)
+    >>> model.response, model.design.names
+    ('y', ('Intercept', 'x'))
     """
 
     design: Design = eqx.field(static=True)
@@ -217,7 +225,7 @@ def from_formula(
     """Return a regression on the columns of a table, frozen from all of its rows.
 
     One or two passes over the data (more if ``center`` and the like are nested); a streamed table
-    is never held in memory.
+    is never in memory.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What the manifold of coreset posteriors looks like at one point: draws or closed forms."""
+"""The manifold of coreset posteriors at one point: from draws or in closed form."""
 
 from typing import Any
 

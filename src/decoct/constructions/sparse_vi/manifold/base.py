@@ -7,7 +7,7 @@ A `LocalView` answers, at one point w with a small support, all that Riemannian 
         so that ∇KL = −G(b − Gᵀw) (Eq. 9, 13)           the weight updates (Eq. 12, 94)
     KL(π_v‖π) for other weights v of the support (Eq. 6, up to a constant)
 
-What the base classes do not leave open is the answer of the closed forms.
+The methods of the base classes that are not abstract are those of the closed forms.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class Origin(NamedTuple):
     selection
         Rows and weights w₀.
     start : (d,)
-        Where the sampler began to look.
+        Where the sampler started.
     centre : (d,)
-        The mean of the draws: where the sampler begins to look next.
+        The mean of the draws: where the sampler starts next.
     """
 
     key_data: np.ndarray
@@ -76,7 +76,7 @@ class LocalView(abc.ABC):
         """Return the candidates, their Cov_w[f_n, fᵀ(1 − w)] and Var_w[f_n], and ‖b‖."""
 
     def best_row(self, blocked: Int[np.ndarray, " k"]) -> int | None:
-        """Return the row of Eq. 10, not one of ``blocked``; None if no row promises anything.
+        """Return the row of Eq. 10, not one of ``blocked``; None if no row lowers the KL.
 
         On rows that have weight the absolute value of the correlation counts.
         """
@@ -119,7 +119,7 @@ class LocalView(abc.ABC):
 
 
 class Manifold(abc.ABC):
-    """Supplies views; holds the problem, never a weight. It is asked about its own views only."""
+    """Supplies views; stores the problem, never a weight. Its methods take its own views only."""
 
     reuse = True
     """Whether a view may be made from the draws of another."""
@@ -155,7 +155,7 @@ class Manifold(abc.ABC):
         return self.at(jax.random.key(0), selection)
 
     def warm_started(self, origin: Origin | None) -> Manifold:
-        """Return the manifold whose sampler begins to look where the draws of ``origin`` lie."""
+        """Return the manifold whose sampler starts from the draws of ``origin``."""
         return self
 
 

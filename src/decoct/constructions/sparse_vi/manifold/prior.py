@@ -11,23 +11,22 @@ from decoct.errors import ModelError
 from decoct.passes.potentials import Potentials
 from decoct.runtime.precision import float64
 
-FAR = 1e9
-"""How far from its start the prior is looked at for mass that never ends."""
+DISTANCE = 1e9
+"""Distance from the start at which the prior must have fallen."""
 
 
 def require_proper_prior(potentials: Potentials, name: str) -> None:
     """Refuse a prior that does not fall fast enough along some direction.
 
-    Looked at are the axes, the eigenvectors of its curvature, and, up to 40 parameters, the
-    diagonals of all pairs, along each of which a proper density falls faster than 1/r; and
-    directions in which all parameters grow, along which it falls faster than r^−d, whether its
-    tails are round or a product.
+    Along the axes, the eigenvectors of its curvature and, up to 40 parameters, the diagonals of
+    all pairs, a proper density must fall faster than 1/r; in directions in which all parameters
+    grow, faster than r^−d, whether its tails are round or a product.
 
     Raises
     ------
     ModelError
-        The log density, at a distance r = `FAR` from the model's start, is not below that at the
-        start by log r, or d log r. The message names the construction.
+        The log density at the distance r = `DISTANCE` from the model's start is not below that at
+        the start by log r, or d log r. The message names the construction.
     """
     start = potentials.space.flatten(potentials.initial)
     dim = len(start)
@@ -40,9 +39,9 @@ def require_proper_prior(potentials: Potentials, name: str) -> None:
     curved = _find_curvature_axes(potentials, start)
     axes = np.concatenate([unit, curved, pairs / np.sqrt(2.0), generic])
     dims = np.concatenate([np.ones(len(axes) - len(generic)), np.full(len(generic), dim)])
-    there = potentials.log_prior(start + FAR * np.concatenate([axes, -axes]))
+    there = potentials.log_prior(start + DISTANCE * np.concatenate([axes, -axes]))
     # NaN, as of 0/0 where a scale has become 0, says nothing either way
-    flat = there - here >= -np.log(FAR) * np.concatenate([dims, dims])
+    flat = there - here >= -np.log(DISTANCE) * np.concatenate([dims, dims])
     if not flat.any():
         return
     worst = int(np.argmax(flat))
@@ -52,8 +51,9 @@ def require_proper_prior(potentials: Potentials, name: str) -> None:
         along = f"the direction {np.array2string(axes[axis], precision=2, threshold=8)}"
     raise ModelError(
         f"The prior does not fall along {along}: its log density is {here:.4g} at the start and "
-        f"{there[worst]:.4g} at a distance of {FAR:g}. {name} starts from the prior, which must be "
-        "proper; give a proper prior, or use IteratedHilbert, which starts from a subsample."
+        f"{there[worst]:.4g} at a distance of {DISTANCE:g}. {name} starts from the prior, which "
+        "must be proper; give a proper prior, or use IteratedHilbert, which starts from a "
+        "subsample."
     )
 
 

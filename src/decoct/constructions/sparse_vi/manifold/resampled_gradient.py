@@ -1,4 +1,4 @@
-"""New draws of π_w at every step of a walk over weights, inside one compiled loop.
+"""Gradient steps with new draws of π_w at every step, in one compiled loop.
 
 Algorithm 1 of Campbell & Beronov (2019) makes S draws of π_w for each of its T gradient steps
 (line 11). Where π_w is fitted by a Gaussian N(μ_w, C_w C_wᵀ), by `Laplace` or in closed form, and
@@ -30,7 +30,7 @@ from decoct.runtime.precision import float64
 from decoct.samplers.automatic import Automatic
 from decoct.samplers.base import WeightedDensity
 from decoct.samplers.exact import Exact
-from decoct.samplers.laplace import Laplace, climb
+from decoct.samplers.laplace import Laplace, ascend
 
 
 class Fresh(NamedTuple):
@@ -131,7 +131,7 @@ class FreshDraws(eqx.Module):
             return mean, jnp.linalg.cholesky(cov), jnp.isfinite(mean).all()
         unused = np.zeros(self.space.dim)  # a density's own start
         density = _ZeroWeights(self.model, self.space, self.support, weights, weights, unused)
-        mode = climb(density, start)
+        mode = ascend(density, start)
         precision = -mode.point[2]
         scale = jnp.sqrt(jnp.diagonal(precision))
         pivots = jnp.diagonal(jnp.linalg.cholesky(precision / jnp.outer(scale, scale)))

@@ -52,7 +52,7 @@ class Cloud:
     origin
         Key and weights w₀ of the draws.
     choice
-        Candidates and their potentials, centred over the draws; None until someone has to choose.
+        Candidates and their potentials, centred over the draws; None until they are needed.
     """
 
     z: Float[np.ndarray, "S d"]
@@ -231,7 +231,7 @@ class SampledManifold(Manifold):
         """Return the rows to choose from and their potentials at the draws.
 
         They are U and the rows at which the draws were made, whatever has lost its weight since: a
-        build that goes on from a checkpoint has the same.
+        resumed build has the same.
         """
         if cloud.choice is None:
             potentials, used = self.problem.potentials, cloud.origin.selection.indices

@@ -1,0 +1,78 @@
+"""Every public name has a numpydoc docstring: summary, parameters, and an example that runs."""
+
+import doctest
+import enum
+import importlib
+import inspect
+import re
+from typing import Any
+
+import pytest
+
+ROOMS = (
+    *("decoct", "decoct.constructions", "decoct.data", "decoct.mixture", "decoct.models"),
+    *("decoct.plots", "decoct.samplers", "decoct.solvers", "decoct.stats", "decoct.streams"),
+    "decoct.theory",
+)
+GENERIC = {"args", "kwargs", "self"}  # of protocols, enums and bases without an __init__
+
+
+def is_documented(value: Any) -> bool:
+    return inspect.isroutine(value) or inspect.isclass(value)
+
+
+def public_names() -> dict[str, Any]:
+    """Return every public function and class once, by its shortest name."""
+    found: dict[str, Any] = {}
+    for room in ROOMS:
+        module = importlib.import_module(room)
+        for name in module.__all__:
+            value = getattr(module, name)
+            if is_documented(value) and not any(value is other for other in found.values()):
+                found[f"{room}.{name}"] = value
+    return found
+
+
+NAMES = public_names()
+by_name = pytest.mark.parametrize("name", sorted(NAMES))
+
+
+def documentation(value: Any) -> str:
+    """Return a docstring, or that of a base for what it inherits."""
+    own = inspect.getdoc(value) or ""
+    bases = value.__mro__[1:] if inspect.isclass(value) else ()
+    inherited = (inspect.getdoc(base) or "" for base in bases if "decoct" in base.__module__)
+    return "\n".join([own, *inherited])
+
+
+@by_name
+def test_a_public_name_has_a_summary_and_an_example(name):
+    text = documentation(NAMES[name])
+    assert re.match(r"\S.*[.:]", text), "no summary"
+    assert re.search(r"^Examples\n-+\n(.*\n)*?>>> ", text, flags=re.MULTILINE), "no example"
+
+
+@by_name
+def test_every_parameter_is_described(name):
+    value = NAMES[name]
+    if isinstance(value, enum.EnumType):
+        return
+    try:
+        parameters = set(inspect.signature(value).parameters) - GENERIC
+    except ValueError:  # an exception of Python's own signature
+        return
+    lines = re.findall(r"^(\S[^.]*?)(?: : .*)?$", documentation(value), flags=re.MULTILINE)
+    described = {word.strip("*` ") for line in lines for word in line.split(",")}
+    assert parameters <= described
+
+
+@pytest.mark.slow
+@by_name
+def test_the_example_runs(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    value = NAMES[name]
+    names = vars(importlib.import_module(value.__module__))
+    finder = doctest.DocTestFinder(recurse=False)
+    for test in finder.find(value, name, globs=dict(names)):
+        runner = doctest.DocTestRunner(verbose=False)
+        assert runner.run(test).failed == 0
