@@ -9,15 +9,25 @@ import pyarrow.parquet as pq
 import pytest
 
 LOADED = """
-import json, sys
+import ast, json, sys
 from pathlib import Path
+
+DOCUMENTED = ast.Module, ast.ClassDef, ast.FunctionDef
+
+
+def count_lines(module):
+    text = Path(module.__file__).read_text()
+    nodes = [n for n in ast.walk(ast.parse(text)) if isinstance(n, DOCUMENTED)]
+    docs = [n.body[0] for n in nodes if ast.get_docstring(n) is not None]
+    return len(text.splitlines()) - sum(d.end_lineno - d.lineno + 1 for d in docs)
+
+
 import decoct
 decoct.build
 first = sorted(sys.modules)
 coreset = decoct.build(decoct.models.LogisticRegression(), sys.argv[1], size=3)
 ours = [m for n, m in sys.modules.items() if n.split(".")[0] == "decoct"]
-lines = sum(len(Path(m.__file__).read_text().splitlines()) for m in ours)
-print(json.dumps([first, len(ours), lines]))
+print(json.dumps([first, len(ours), sum(map(count_lines, ours))]))
 """
 
 
@@ -38,6 +48,6 @@ def test_the_door_loads_no_library_it_does_not_use(loaded):
 
 
 def test_a_build_loads_few_of_our_modules(loaded):
-    """Logistic regression on a Parquet file."""
+    """Logistic regression on a Parquet file; lines without docstrings."""
     assert loaded[1] <= 77
-    assert loaded[2] <= 11_050
+    assert loaded[2] <= 8_500
