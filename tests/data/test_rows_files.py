@@ -296,7 +296,7 @@ def test_a_large_row_group_is_streamed(tmp_path):
     table = rows(write(tmp_path / "t.parquet", columns, row_group_size=n, use_dictionary=False))
     before = pa.total_allocated_bytes()
     held = [pa.total_allocated_bytes() - before for _ in table.chunks(8192)]
-    assert max(held) < n * 8 * 4 / 2
+    assert max(held) < n * 8 * 4 * 0.6
 
 
 # Arrow reads CSV about 40 MB ahead, of 2e7 rows (320 MB) as of 5e6: the table has to be large

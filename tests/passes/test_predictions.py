@@ -412,7 +412,7 @@ def test_functions_that_do_not_predict_are_refused(functions, kind, error, said)
 
 def test_models_without_a_response_and_bridges_say_who_predicts():
     one = kept(GaussianMean(covariance=np.eye(1)), {"x": X[:, :1]})
-    with pytest.raises(decoct.RequestError, match="A GaussianMean does not say what it expects"):
+    with pytest.raises(decoct.RequestError, match="A GaussianMean does not predict new rows"):
         one.predict({"x": X[:, :1]}, DRAWS[:, :1])
     numpyro = pytest.importorskip("numpyro")
 

@@ -1,12 +1,12 @@
 """PSIS against ArviZ, and the generalised Pareto fit against its own draws."""
 
+import arviz_stats
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from arviz_base import from_dict
 from arviz_stats.base import array_stats
-from arviz_stats.loo.helper_loo import _get_r_eff
 from scipy.special import logsumexp
 
 from decoct.runtime.precision import float64
@@ -14,7 +14,7 @@ from decoct.stats.chains import fit_pareto, smoothed_log_weights
 from decoct.stats.psis import leave_one_out, log_ratios, relative_efficiency, tail_length
 
 
-@pytest.mark.parametrize("n", [25, 100, 1000, 4000])
+@pytest.mark.parametrize("n", [30, 100, 1000, 4000])
 @pytest.mark.parametrize(("freedom", "scale"), [(2, 1.0), (3, 5.0), (10, 0.1), (100, 1.0)])
 def test_weights_and_khat_are_those_of_arviz(n, freedom, scale):
     log_ratios = scale * np.random.default_rng(n + freedom).standard_t(freedom, n)
@@ -60,7 +60,7 @@ def left_out(potentials, shift, tail):
 
 
 @pytest.mark.parametrize("efficiency", [0.3, 1.0, 1.4])
-@pytest.mark.parametrize("draws", [25, 200, 1000])
+@pytest.mark.parametrize("draws", [30, 200, 1000])
 def test_leaving_out_many_rows_is_what_arviz_does_to_each(draws, efficiency):
     potentials = rows_of(draws)
     tail = tail_length(draws, efficiency)
@@ -98,6 +98,7 @@ def test_rows_without_a_tail():
 def test_the_efficiency_of_draws_is_arviz_s():
     rng = np.random.default_rng(0)
     chains = {"a": rng.normal(size=(4, 50)), "b": np.cumsum(rng.normal(size=(4, 50, 3)), axis=1)}
-    wanted = _get_r_eff(from_dict({"posterior": chains}), 200)
+    ess = arviz_stats.ess(from_dict({"posterior": chains}), method="mean")
+    wanted = np.concatenate([one.to_numpy().ravel() for one in ess.data_vars.values()]).mean() / 200
     assert relative_efficiency(chains.values()) == pytest.approx(wanted, rel=1e-12)
     assert relative_efficiency([chains["a"][:1]]) == 1.0

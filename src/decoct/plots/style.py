@@ -7,10 +7,10 @@ from typing import Any
 
 from decoct.errors import RequestError
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-"""Okabe & Ito's palette, which colour-blind people can tell apart."""
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#882255")
+"""Okabe & Ito's palette and a wine red, which colour-blind people can tell apart."""
 
-MARKERS = ("s", "^", "D", "v", "P", "X")
+MARKERS = ("s", "^", "D", "v", "P", "X", "o")
 
 GREY = "#6e6e6e"
 
