@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -54,7 +55,7 @@ def report(
     import decoct
     from decoct.cli.posterior_file import read_posterior
 
-    coreset = decoct.load(file)
+    coreset = _loaded(file, output)
     draws = None if posterior is None else read_posterior(posterior, coreset)
     with (
         opt.interruption("nothing was written"),
@@ -71,6 +72,37 @@ def report(
         )
     out.put(f"{output}: {'not certified' if check is None else check.verdict}")
     return out.DONE if check is None or check.ok else out.SHORT
+
+
+def _loaded(file: Path, output: Path) -> Coreset:
+    """Return the coreset, or say what to call where only Python has its model."""
+    import decoct
+
+    try:
+        return decoct.load(file)
+    except decoct.CoresetFileError:
+        if not _of_functions(file):
+            raise
+        raise out.UsageError(
+            f"{file} was built for a model of your own functions, which a file cannot hold; write "
+            f"the page from Python: decoct.write_report(decoct.load({str(file)!r}, model=...), "
+            f"rows, draws, path={str(output)!r})."
+        ) from None
+
+
+def _of_functions(file: Path) -> bool:
+    """Return whether a readable coreset file names a model that is functions of the user's."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from decoct.formats.coreset_file import KEY
+    from decoct.models.base import OF_FUNCTIONS
+
+    try:
+        description = json.loads((pq.read_schema(file).metadata or {})[KEY])
+        return description["model"]["kind"] in OF_FUNCTIONS
+    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError):
+        return False
 
 
 def _commands(coreset: Coreset, file: Path, table: list[str] | None) -> str | None:
