@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from examples.hierarchical import chem97, election88, flights, radon
-from examples.hierarchical.common import Effort, compared, nuts
 
 import decoct
 from benchmarks.tables import RESULTS, in_process, write_csv
+from examples.hierarchical import chem97, election88, flights, radon
+from examples.hierarchical.common import Effort, compared, nuts
 
 FILE = RESULTS / "multilevel.csv"
 

@@ -17,8 +17,6 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
-from examples.hierarchical import election88, flights
-from examples.hierarchical.common import columns_of
 from formulaic import model_matrix
 from numpyro.infer import init_to_value
 from scipy.optimize import minimize
@@ -30,6 +28,8 @@ from decoct.demo.flights import FORMULA, load_flights
 from decoct.models.parameters import ParameterSpace
 from decoct.passes.potentials import Potentials
 from decoct.stats.divergences import Gaussian
+from examples.hierarchical import election88, flights
+from examples.hierarchical.common import columns_of
 
 BLOCK = 4096
 """Rows evaluated at once: their intermediate values stay in the caches."""

@@ -11,11 +11,11 @@ from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-from benchmarks import data
-from benchmarks.constructions import model_for
 from jaxtyping import Float, Int
 
 import decoct
+from benchmarks import data
+from benchmarks.constructions import model_for
 from decoct.constructions.base import Construction
 from decoct.models.base import AbstractModel
 from decoct.samplers import Laplace

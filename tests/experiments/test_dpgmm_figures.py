@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 
 pytest.importorskip("sklearn", minversion="1.6")
-from experiments.common import read_csv
-from experiments.dpgmm import figure_1, figure_3, fits, sets
-
 from decoct.constructions.sampling.lightweight import importance
 from decoct.data.arrays import ArrayRows
+from experiments.common import read_csv
+from experiments.dpgmm import figure_1, figure_3, fits, sets
 
 PNG = b"\x89PNG\r\n\x1a\n"
 

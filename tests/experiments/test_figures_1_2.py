@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from experiments.common import read_csv
-from experiments.hilbert import figure_1, figure_2
 
 import decoct
 from decoct.constructions import Hilbert
 from decoct.solvers import FrankWolfe
+from experiments.common import read_csv
+from experiments.hilbert import figure_1, figure_2
 
 PNG = b"\x89PNG\r\n\x1a\n"
 

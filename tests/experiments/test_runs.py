@@ -5,12 +5,12 @@ import importlib
 
 import numpy as np
 import pytest
-from experiments.hilbert import figure_5, methods, pictures, runs, sets
 
 from decoct.mixture import VonMisesFisherMixture
 from decoct.solvers.active_set import UnitVectors
 from decoct.solvers.base import Budget
 from experiments import common
+from experiments.hilbert import figure_5, methods, pictures, runs, sets
 
 NUMBERS = ("rows", "build_seconds", "sample_seconds", "nll", "wasserstein")
 

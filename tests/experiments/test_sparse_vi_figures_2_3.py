@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from experiments.common import read_csv
 from experiments.sparse_vi import figure_2, figure_3, gaussian_runs, map_regression
 from experiments.sparse_vi.results_file import ResultsFile

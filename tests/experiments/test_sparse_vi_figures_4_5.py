@@ -3,14 +3,6 @@
 import numpy as np
 import pytest
 import scipy.stats
-from experiments.sparse_vi import (
-    figure_4,
-    figure_5,
-    regression_methods,
-    regression_problems,
-    regression_runs,
-)
-from experiments.sparse_vi.regression_problems import Regression, Weights
 
 import decoct
 from decoct.constructions import SparseVI
@@ -20,6 +12,14 @@ from decoct.solvers.active_set import UnitVectors
 from decoct.solvers.base import Budget
 from decoct.stats import Gaussian
 from experiments import common
+from experiments.sparse_vi import (
+    figure_4,
+    figure_5,
+    regression_methods,
+    regression_problems,
+    regression_runs,
+)
+from experiments.sparse_vi.regression_problems import Regression, Weights
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
