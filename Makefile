@@ -75,7 +75,7 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache --no-logo
-	$(BIN)/codespell README.md CHANGELOG.md CONTRIBUTING.md docs src
+	$(BIN)/codespell *.md .github docs src
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .

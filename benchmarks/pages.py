@@ -330,7 +330,7 @@ SCALE = Page(
                 ("again, s", "seconds", "3"),
                 ("KL", "kl", "3"),
             ],
-            "**A Dask cluster**, ten million rows; no worker is this process alone. Each "
+            "**A Dask cluster**, ten million rows; with 0 workers this process alone. Each "
             "comparison:",
         ),
     ],
@@ -405,7 +405,7 @@ CERTIFICATES = Page(
                 ("grade", "grade", "text"),
                 ("KL, all rows", "exact_kl", "2"),
                 ("grade", "exact_grade", "text"),
-                ("wrongly content", "wrongly_content", "text"),
+                ("falsely good", "wrongly_content", "text"),
             ],
             "**A sample of rows beside all rows**, range over three seeds:",
             by=("problem", "size"),
@@ -418,8 +418,8 @@ CERTIFICATES = Page(
                 ("seeds", "seeds", "count"),
                 ("median k-hat", "median_khat", "2"),
                 ("coverage", "coverage", "3"),
-                ("truth above", "above", "2"),
-                ("truth below", "below", "2"),
+                ("interval above", "above", "2"),
+                ("interval below", "below", "2"),
             ],
             "**How often the 95 % interval holds the truth:**",
         ),

@@ -123,7 +123,7 @@ def large_table(cells: Sequence[Cell]) -> list[str]:
             columns = [HEADINGS[name], f"{level:g}", number(ours.passes) if ours else "—", said]
             lines.append(f"| {' | '.join(columns)} |")
     total = len(names) * len(LEVELS)
-    answer = "yes" if won == total else f"no, at {won} of {total} levels"
+    answer = "yes" if won == total else f"only at {won} of {total} levels"
     return [
         f"## Who takes the fewest evaluations on tables of {LARGE:,} rows and more",
         "",

@@ -160,6 +160,13 @@ class Coreset:
             ``z``) and ``sample_stats``; ready for ArviZ. R-hat and ESS, the worst over the
             parameters, are attributes of ``posterior``.
 
+        Raises
+        ------
+        RequestError
+            draws, chains or warmup is no whole number of at least 1.
+        ModelError
+            The sampler met densities that are not finite.
+
         Warns
         -----
         UserWarning

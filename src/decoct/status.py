@@ -38,8 +38,8 @@ class Status(enum.Enum):
         "from the full one; keep more rows (a larger size), or ask for kl= instead."
     )
     UNKNOWN = (
-        "The draws say nothing of how close the coreset is: over them the log-likelihood of all "
-        "rows does not vary, or the sampler's chains disagree (R-hat above 1.1); centre and scale "
+        "These draws do not tell how close the coreset is: the log-likelihood of all rows does not "
+        "vary over them, or the sampler's chains disagree (R-hat above 1.1); centre and scale "
         "the columns, or give the parameters a narrower prior."
     )
     DRIFTED = (

@@ -144,7 +144,7 @@ def test_a_file_written_anew(tmp_path, suffix, n):
         with pytest.raises(RowsError, match=rf"t\.{suffix} changed while it was in use; open"):
             read()
     path.unlink()
-    with pytest.raises(RowsError, match=rf"t\.{suffix} is gone since the table was opened"):
+    with pytest.raises(RowsError, match=rf"t\.{suffix} was removed after the table was opened"):
         list(table.chunks())
     put(path, np.arange(n))
     assert decoct.rows(path).n_rows == n

@@ -51,7 +51,7 @@ def build(
     """Compress the rows to a few weighted ones, and a site, that carry the posterior.
 
     Minimises KL(π_w‖π) over weights w ≥ 0 with at most ``size`` of them positive (Campbell &
-    Beronov 2019, Eq. 5). A Gaussian site, a quadratic in the unconstrained parameters, stands for
+    Beronov 2019, Eq. 5). A Gaussian site, a quadratic in the likelihood parameters, stands for
     all rows that are not kept; where it cannot, the weighted rows stand alone, and the report says
     why (`Report.no_site`). ``method=IteratedHilbert(site=False)`` asks for rows alone.
 
@@ -134,6 +134,15 @@ def path(
         As for `build`.
     sizes
         Sizes wanted, in any order; the answer is in ascending order of size, repeats removed.
+
+    Returns
+    -------
+    list of Coreset
+
+    Raises
+    ------
+    RequestError
+        sizes is empty, or has something else than whole numbers of at least 0.
 
     Examples
     --------

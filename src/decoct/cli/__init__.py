@@ -6,6 +6,7 @@ Exit codes: 0 done; 1 finished, but short of what was asked; 2 bad input; 130 in
 
 from __future__ import annotations
 
+import io
 import sys
 import traceback
 import warnings
@@ -27,6 +28,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("decoct: interrupted.", file=sys.stderr)
         return 130
 
+    for stream in (sys.stdout, sys.stderr):
+        # a file on Windows may lack characters such as π
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         from decoct.cli.app import run
 

@@ -35,7 +35,7 @@ def _explain(path: str, kind: str, names: Sequence[str], error: Exception) -> st
     if isinstance(error, PermissionError):
         return f"{path} may not be read (permission denied); ask its owner for the right to."
     if isinstance(error, FileNotFoundError):
-        return f"{path} is gone since the table was opened; open it again."
+        return f"{path} was removed after the table was opened; open it again."
     if isinstance(error, OSError) and error.errno:
         return f"{path} cannot be read ({os.strerror(error.errno)}); fix that and try again."
     message = str(error)

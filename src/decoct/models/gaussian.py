@@ -61,7 +61,7 @@ class GaussianMean(AbstractConjugate):
         mean = _numbers(prior_mean, "prior_mean")
         if mean.shape not in ((), (dim,)):
             raise ModelError(
-                f"prior_mean has the shape {mean.shape}; the {dim} x {dim} covariance wants "
+                f"prior_mean has the shape {mean.shape}; the {dim} x {dim} covariance needs "
                 f"({dim},)."
             )
         self.prior_mean = np.array(np.broadcast_to(mean, (dim,)))
@@ -104,7 +104,7 @@ class GaussianMean(AbstractConjugate):
         dim = len(self.covariance)
         if x.ndim != 2 or x.shape[1] != dim:
             raise RowsError(
-                f"Column 'x' has the shape {x.shape}; the {dim} x {dim} covariance wants "
+                f"Column 'x' has the shape {x.shape}; the {dim} x {dim} covariance needs "
                 f"{dim} numbers per row."
             )
         return {"x": x.astype(np.float64, copy=False)}

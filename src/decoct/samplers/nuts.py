@@ -44,7 +44,7 @@ errors of a Gaussian add up so (Beskos et al. 2013)."""
 
 @dataclass(frozen=True)
 class NUTS:
-    """Hamiltonian Monte Carlo without turns, all chains at once.
+    """The No-U-Turn Sampler; all chains run together.
 
     Chains start from draws of the Laplace approximation, spread twice as wide, or around the
     model's init where there is none; the mass matrix and step size are adapted in warm-up, as by

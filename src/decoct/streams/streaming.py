@@ -54,7 +54,7 @@ class StreamingCoreset:
     Parameters
     ----------
     model
-        What it learns from data (the levels and scales of a formula) must be known before.
+        A formula must have been fitted: its levels and scales come from data.
     size
         Most rows of the coreset; 0 for a site alone.
     method

@@ -25,6 +25,8 @@ from decoct.samplers.pathfinder import Pathfinder
 from decoct.stats.chains import USABLE_KHAT
 from decoct.stats.divergences import Gaussian
 
+__all__ = ["FullLaplace", "Given", "Prior", "Subsample"]
+
 WARM_START = 20_000
 """Rows above which the mode is first sought on that many of them."""
 
@@ -40,7 +42,15 @@ class Weighting(Protocol):
 
 @dataclass(frozen=True)
 class FullLaplace:
-    """The Laplace approximation of the full posterior; one pass over the data a Newton step."""
+    """The Laplace approximation of the full posterior; one pass over the data a Newton step.
+
+    Examples
+    --------
+    >>> import decoct
+    >>> method = decoct.constructions.Hilbert(weighting=decoct.weighting.FullLaplace())
+    >>> method.weighting
+    FullLaplace()
+    """
 
     def draw(self, key: jax.Array, potentials: Potentials, n: int) -> Float[np.ndarray, "n d"]:
         return self.gaussian(key, potentials).sample(host_rng(key), n)
@@ -71,6 +81,13 @@ class Prior:
     """The prior: no pass over the data, but far from the posterior when N is large.
 
     Exact where the log prior is quadratic, by NUTS elsewhere.
+
+    Examples
+    --------
+    >>> import decoct
+    >>> method = decoct.constructions.Hilbert(weighting=decoct.weighting.Prior())
+    >>> method.weighting.nuts.chains
+    4
     """
 
     nuts: NUTS = field(default_factory=NUTS)
@@ -102,6 +119,13 @@ class Subsample:
     -----
     UserWarning
         The sampler approximates, and its k-hat says that it does not fit (above 0.7).
+
+    Examples
+    --------
+    >>> import decoct
+    >>> method = decoct.constructions.Hilbert(weighting=decoct.weighting.Subsample(500))
+    >>> method.weighting.rows
+    500
     """
 
     rows: int | None = 1000
@@ -127,7 +151,16 @@ class Subsample:
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """Draws from anywhere, (S, d) in flat unconstrained space."""
+    """Draws from anywhere, (S, d) in flat unconstrained space.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> draws = np.random.default_rng(0).normal(size=(400, 3))
+    >>> method = decoct.constructions.Hilbert(weighting=decoct.weighting.Given(draws))
+    >>> method.weighting.draws.shape
+    (400, 3)
+    """
 
     draws: Float[np.ndarray, "S d"]
 
