@@ -85,7 +85,7 @@ def errors(line: dict[str, Any]) -> dict[str, float]:
 
 
 def show(lines: list[dict[str, Any]]) -> None:
-    table = Table(title="Logistic regression, 10 coefficients, 100 rows kept")
+    table = Table(title="Logistic regression, 10 coefficients")
     heads = ("N", "KL (95 %)", "k-hat", "evaluations", "coreset, s", "peak GB", "all rows, s")
     for head in (*heads, "ratio", "mean error, sd", "sd ratio"):
         table.add_column(head, justify="right")
