@@ -309,7 +309,8 @@ SCALE = Page(
     "scale",
     "Scale: ten thousand to a hundred million rows",
     [
-        "python -m benchmarks.scale --full-to 1e5 --output benchmarks/results/scale_site.csv",
+        "python -m benchmarks.scale --full-to 1e4 --long-to 0 "
+        "--output benchmarks/results/scale_site.csv",
         "python -m benchmarks.scale --huge 1e8 --dask 1e7 --long-to 1e6",
     ],
     "Logistic regression, ten coefficients, generated Parquet; built, sampled with NUTS "

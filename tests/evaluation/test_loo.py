@@ -283,10 +283,15 @@ def test_certificates_that_do_not_fit():
     table = (coreset(), LOGISTIC, draws())
     with pytest.raises(RequestError, match=r"says 'do not use: .*means nothing"):
         decoct.loo(*table, check=replace(check, kl=3.0))
-    with pytest.raises(RequestError, match="of a coreset of 7 rows of 512, and this one has"):
+    with pytest.raises(RequestError, match="certificate is of 7 of 512 rows and the coreset has"):
         decoct.loo(*table, check=replace(check, size=7))
     with pytest.raises(RequestError, match="not the ones that were checked"):
         decoct.loo(coreset(), LOGISTIC, z_of(draws()), check=check)
+    others = draws().map_over_datasets(lambda one: np.sin(100.0 * one))
+    with pytest.raises(RequestError, match="not the ones that were checked"):
+        decoct.loo(coreset(), LOGISTIC, others, check=check)
+    with pytest.raises(RequestError, match="not a str"):
+        decoct.loo(*table, check="good")
     with pytest.raises(RequestError, match="corrected already: leave check= out"):
         decoct.loo(coreset(), LOGISTIC, check.correct(draws()), check=check)
     weighted = check.correct(draws(), resample=False)
@@ -302,7 +307,7 @@ def test_thinned_draws_are_those_that_the_certificate_picked():
     loo = decoct.loo(coreset(), LOGISTIC, draws(), check=check)
     assert loo.n_samples == 200
     thinned = draws().isel(draw=check.picked)
-    whole = replace(check, picked=np.arange(100))
+    whole = decoct.check(coreset(), LOGISTIC, thinned)
     assert_same(loo, decoct.loo(coreset(), LOGISTIC, thinned, check=whole))
 
 

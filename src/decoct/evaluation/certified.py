@@ -66,13 +66,14 @@ def certificate_of(
             )
         given = check(coreset, rows, draws, seed=seed, progress=progress)
     else:
-        _require_same(coreset, unconstrained(draws, coreset.dim), given)
+        require_same(coreset, unconstrained(draws, coreset.dim), given)
     if given.grade is Grade.REFUSED:
         raise RequestError(f"The certificate says {given.verdict}. Nothing is estimated from it.")
     return given
 
 
-def _require_same(coreset: Coreset, z: Float[np.ndarray, "chains S d"], given: Certificate) -> None:
+def require_same(coreset: Coreset, z: Float[np.ndarray, "chains S d"], given: Certificate) -> None:
+    """Refuse a certificate that is not of this coreset and these draws."""
     if not isinstance(given, Certificate):
         raise RequestError(f"check is what decoct.check returned, not a {type(given).__name__}.")
     if (given.size, given.n_rows) != (coreset.size, coreset.n_rows):

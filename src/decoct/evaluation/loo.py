@@ -31,6 +31,7 @@ from decoct.data.base import Rows
 from decoct.data.encoded import encoded
 from decoct.data.tables import rows as as_rows
 from decoct.errors import CoresetFileError, RequestError
+from decoct.evaluation.certified import require_same
 from decoct.passes.by_row import RowStatistic
 from decoct.passes.pools import Pool
 from decoct.passes.potentials import Potentials
@@ -258,24 +259,16 @@ def _used_draws(
                 "as they were sampled, and their certificate: check=."
             )
         return z, variables
-    if (check.n_rows, check.size) != (coreset.n_rows, coreset.size):
-        raise RequestError(
-            f"The certificate is of a coreset of {check.size} rows of {check.n_rows}, and this one "
-            f"has {coreset.size} of {coreset.n_rows}; give its own."
-        )
-    if check.grade is Grade.REFUSED:
-        raise RequestError(
-            f"The certificate says '{check.verdict}'; so far from the full posterior, "
-            "leave-one-out of its rows means nothing."
-        )
     if is_tree and CORRECTED in draws["posterior"].attrs:
         raise RequestError(
             "These draws are corrected already: leave check= out, or better give the draws as they "
             "were sampled."
         )
-    if len(z) != len(check.log_ratios) or z.shape[1] <= check.picked.max(initial=0):
+    require_same(coreset, z, check)
+    if check.grade is Grade.REFUSED:
         raise RequestError(
-            f"These draws have shape {z.shape[:2]}, which are not the ones that were checked."
+            f"The certificate says '{check.verdict}'; so far from the full posterior, "
+            "leave-one-out of its rows means nothing."
         )
     return z[:, check.picked], [one[:, check.picked] for one in variables]
 

@@ -82,6 +82,11 @@ class Prior:
 
     Exact where the log prior is quadratic, by NUTS elsewhere.
 
+    Attributes
+    ----------
+    nuts
+        The sampler elsewhere.
+
     Examples
     --------
     >>> import decoct
@@ -151,7 +156,12 @@ class Subsample:
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """Draws from anywhere, (S, d) in flat unconstrained space.
+    """Draws from anywhere.
+
+    Attributes
+    ----------
+    draws : (S, d)
+        In flat unconstrained space.
 
     Examples
     --------
