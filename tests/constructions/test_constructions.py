@@ -139,7 +139,7 @@ def test_flat_potentials_are_no_small_kl(site):
     """Separable labels under a wide prior: over the draws every log-likelihood is all but 0."""
     x = np.random.default_rng(0).normal(size=(400, 3))
     rows = {"x": x, "y": (x[:, 0] > 0.0).astype(int)}
-    with pytest.warns(ShortBuildWarning, match="say nothing"):
+    with pytest.warns(ShortBuildWarning, match="do not tell how close"):
         coreset = decoct.build(
             LogisticRegression(prior_scale=1e6), rows, size=30, method=IteratedHilbert(site=site)
         )

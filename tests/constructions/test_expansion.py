@@ -292,7 +292,7 @@ def test_no_row_and_no_site_is_the_prior():
     model = decoct.Model(
         lambda p, r: -0.5 * (r["y"] - p["a"] ** 2) ** 2, lambda p: -0.5 * p["a"] ** 2, {"a": 1.0}
     )
-    with pytest.warns(ShortBuildWarning, match="say nothing"):
+    with pytest.warns(ShortBuildWarning, match="do not tell how close"):
         coreset = decoct.build(model, rows, size=0)
     assert coreset.site is None
     assert not coreset.report.status.ok
