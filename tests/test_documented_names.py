@@ -12,7 +12,8 @@ import pytest
 ROOMS = (
     *("decoct", "decoct.constructions", "decoct.data", "decoct.mixture", "decoct.models"),
     *("decoct.plots", "decoct.samplers", "decoct.solvers", "decoct.stats", "decoct.streams"),
-    *("decoct.theory", "decoct.constructions.hilbert.weighting"),
+    "decoct.theory",
+    "decoct.constructions.hilbert.weighting",
 )
 GENERIC = {"args", "kwargs", "self"}  # of protocols, enums and bases without an __init__
 

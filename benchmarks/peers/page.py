@@ -32,7 +32,7 @@ of that file by `python -m benchmarks.peers --page`; no figure on it was typed.
 ![error of means against evaluations, one panel a posterior](images/compared.png)
 
 *Error of the posterior means against evaluations. Of settings that a method leaves to the user the
-best is drawn; errors above 1,000 sd are not. Grey: within the truth's own Monte Carlo error. The
+best is drawn; errors beyond the axis are not. Grey: within the truth's own Monte Carlo error. The
 line is at 0.05 sd.*
 
 **Evaluations** are log-likelihoods of one row at one point, with or without the gradient; a Hessian
@@ -40,14 +40,14 @@ is one more for every likelihood parameter that the row depends on. They are giv
 the table. Priors are free, and so is decoct's site. decoct's are those of its report, which counts
 a gradient as two and has the build's own check in it; drawing from the coreset is added.
 **Seconds** are of the processor, on one core, compiling included, without loading the table. All
-budgets of a method run in one process, so later ones of decoct are compiled already. A budget of
-more than 60 s is stopped: NUTS and HMCECS then count with short runs alone.
+budgets of a method run in one process, so later ones of decoct are compiled already. A budget that
+takes too long is stopped, as listed below: NUTS and HMCECS then count with short runs alone.
 **GB** is the largest memory of the process so far; Python, libraries and table are part of it.
 
 **Errors** are over all unconstrained parameters (scales as logarithms): root mean squares of means
 in posterior sd and of sds relative; W₁ is the 1-Wasserstein distance of the worst marginal in sd;
 KL is that of Gaussians with the moments of draws and truth. It is mostly the truth's own error
-where all good methods have the same, as are errors of sds of about 0.02. **The truth**
+where all good methods have the same, as are errors of sds that they share. **The truth**
 is NumPyro's NUTS on all rows, two long chains; control variates made of the scores (Mira, Solgi &
 Imparato 2013) take most of the Monte Carlo error out of its moments.
 "≤" marks what is within that error. A figure is of one seed.
@@ -58,9 +58,9 @@ approximation. ADVI and DAIS have minibatches and Adam with falling steps. Quasi
 Coreset MCMC are our own implementations of their equations; they, uniform rows and PASS-GLM's
 quadratic are drawn from by decoct's NUTS. SGLD's step sizes, dampings, PASS-GLM's radius and
 numbers of rows are tried on small grids, and an oracle takes the best; ADVI and DAIS have one rate.
-Coreset MCMC has 25,000 iterations at most, an eighth of its authors'. 10,000 uniform rows are all
-rows of the small tables. The flights' prior is wide against the posterior: a subsample without a
-rare carrier is hundreds of sd off.
+Coreset MCMC has fewer iterations than its authors give it. The most uniform rows are all rows of
+the small tables. The flights' prior is far wider than the posterior: a subsample without a rare
+carrier is far off.
 """
 
 UNSEEN = """\
@@ -121,6 +121,7 @@ def large_table(cells: Sequence[Cell]) -> list[str]:
     for name in names:
         here = [cell for cell in cells if cell.posterior == name]
         for level in LEVELS:
+            # an error of the level is to be seen beside the truth's own
             if level < 2.0 * max(c.truth_mean_rms for c in here if not c.failed):
                 columns = [HEADINGS[name], f"{level:g}", "the truth is not known so well", "—"]
                 lines.append(f"| {' | '.join(columns)} |")

@@ -33,6 +33,13 @@ def test_help_and_version():
     assert run("--version").stdout == f"decoct {decoct.__version__}\n"
 
 
+def test_a_file_that_lacks_some_characters_takes_the_output(late, data):
+    ascii_alone = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    shown = run("check", late, data / "flights.csv", env=ascii_alone)
+    assert shown.returncode in (0, 1), shown.stderr
+    assert r"KL(coreset\u2016full)" in shown.stdout
+
+
 @pytest.mark.parametrize("command", ["build", "sample", "check", "plot", "demo"])
 def test_every_command_has_help(command, capsys):
     from decoct.cli import main

@@ -142,7 +142,7 @@ def path(
     Raises
     ------
     RequestError
-        sizes is empty, or has something else than whole numbers of at least 0.
+        sizes is empty, or has something other than whole numbers of at least 0.
 
     Examples
     --------

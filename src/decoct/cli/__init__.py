@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
     for stream in (sys.stdout, sys.stderr):
-        # a file on Windows may lack characters such as π
+        # a file on Windows may lack characters such as ‖
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
