@@ -321,7 +321,7 @@ def test_other_files_are_streamed_too(tmp_path, kind, n):
 
 def test_a_filtered_data_set_waits_for_whoever_reads_it(tmp_path):
     """A scanner with threads of its own runs ahead of a slow reader, up to the whole table."""
-    n = 2_000_000
+    n = 5_000_000  # on a busy machine Arrow may hold 10 MB without them, however long the table
     whole = pa.table(dict.fromkeys("ab", np.random.default_rng(0).normal(size=n)))
     pq.write_table(whole, tmp_path / "t.parquet", row_group_size=20_000, use_dictionary=False)
     del whole
