@@ -163,7 +163,7 @@ def test_pymc_takes_the_site(name, size):
 
 
 @pytest.mark.filterwarnings("ignore:Numba will use object mode")
-@pytest.mark.filterwarnings("ignore:Skipping Check")
+@pytest.mark.filterwarnings("ignore:Skipping")
 @pytest.mark.parametrize("mode", ["FAST_COMPILE", "NUMBA", "JAX"])
 def test_pymc_takes_a_site_that_is_no_value_of_its_graph(monkeypatch, mode):
     """decoct's JAX function is then an operation with a gradient, on any backend."""

@@ -86,7 +86,7 @@ def test_draws_are_data_trees_whatever_arviz_there_is(coreset):
     again = arviz_base.convert_to_datatree(draws)
     np.testing.assert_array_equal(again["posterior"]["beta"], draws["posterior"]["beta"])
     arviz = pytest.importorskip("arviz")
-    if hasattr(arviz, "InferenceData"):
+    if getattr(arviz, "InferenceData", xr.DataTree) is not xr.DataTree:
         old = arviz.InferenceData(posterior=draws["posterior"].to_dataset())
         np.testing.assert_array_equal(old.posterior["beta"], draws["posterior"]["beta"])
         assert arviz.summary(old).shape[0] == 3
@@ -102,7 +102,7 @@ def test_draws_of_other_packages_are_refused_with_the_way_to_convert_them(corese
     with pytest.raises(decoct.RequestError, match=r"A dict is no array of draws; pass what "):
         decoct.check(coreset, ROWS, samples)
     arviz = pytest.importorskip("arviz")
-    if hasattr(arviz, "InferenceData"):
+    if getattr(arviz, "InferenceData", xr.DataTree) is not xr.DataTree:
         old = arviz.from_dict(posterior=samples)
         with pytest.raises(decoct.RequestError, match="A InferenceData is no array of draws"):
             decoct.check(coreset, ROWS, old)

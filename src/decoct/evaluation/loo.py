@@ -15,6 +15,7 @@ log-likelihoods ℓ_n = f_n(θ̄) at the mean of the draws (Magnusson et al. 202
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
@@ -72,7 +73,8 @@ def loo(
 ) -> ELPDData:
     """Return leave-one-out cross-validation of all rows of the full table, for ``arviz.compare``.
 
-    Uses Pareto-smoothed importance sampling; the numbers equal those of ``arviz.loo``. The N × S
+    Uses Pareto-smoothed importance sampling; the numbers equal those of ``arviz.loo`` (before
+    arviz-stats 1.3, its standard error divides by N in place of N − 1). The N × S
     matrix of log-likelihoods is never stored: one pass evaluates chunks and stores three numbers a
     row.
 
@@ -280,7 +282,7 @@ def _from_all(
     elpd, khat, lpd = potentials.by_row(flat, statistic)
     return {
         "elpd": elpd.sum(),
-        "se": np.sqrt(len(elpd) * elpd.var()),
+        "se": np.sqrt(len(elpd) * elpd.var(ddof=1)),
         "p_i": lpd - elpd,
         "elpd_i": elpd,
         "pareto_k": khat,
@@ -322,8 +324,8 @@ def _from_sample(
 
 def _as_elpd_data(found: dict[str, Any], S: int, N: int, *, is_approximate: bool) -> ELPDData:
     """Return what ArviZ takes; warn of rows whose elpd cannot be trusted."""
+    import arviz_stats
     import xarray as xr
-    from arviz_stats import ELPDData  # pyright: ignore[reportPrivateImportUsage]
 
     good_k = float(min(1.0 - 1.0 / np.log10(S), USABLE_KHAT))
     khat, p_i = found["pareto_k"], found.pop("p_i")
@@ -340,8 +342,10 @@ def _as_elpd_data(found: dict[str, Any], S: int, N: int, *, is_approximate: bool
     for name in ("elpd_i", "pareto_k", "elpd_loo_approx"):
         if name in found:
             found[name] = xr.DataArray(found[name], dims="row", name=name)
-    return ELPDData(
-        kind="loo",
+    # from 1.3 on ArviZ has a class for each kind of result
+    own = "ELPDDataLOOSubsample" if "subsample_size" in found else "ELPDDataLOO"
+    made = getattr(arviz_stats, own, None) or partial(arviz_stats.ELPDData, kind="loo")
+    return made(
         p=N * float(np.nansum(p_i)) / rows,
         n_samples=S,
         n_data_points=N,
