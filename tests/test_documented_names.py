@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+import decoct
+
 ROOMS = (
     *("decoct", "decoct.constructions", "decoct.data", "decoct.mixture", "decoct.models"),
     *("decoct.plots", "decoct.samplers", "decoct.solvers", "decoct.stats", "decoct.streams"),
@@ -53,6 +55,13 @@ def test_a_public_name_has_a_summary_and_an_example(name):
     assert re.search(r"^Examples\n-+\n(.*\n)*?>>> ", text, flags=re.MULTILINE), "no example"
 
 
+@pytest.mark.parametrize("kind", [decoct.Coreset, decoct.Certificate, decoct.StreamingCoreset])
+def test_a_method_that_users_call_has_an_example(kind):
+    for name, method in inspect.getmembers(kind, inspect.isroutine):
+        if not name.startswith("_") and name != "to_dict":
+            assert "\nExamples\n---" in inspect.getdoc(method), name
+
+
 @by_name
 def test_every_parameter_is_described(name):
     value = NAMES[name]
@@ -73,7 +82,6 @@ def test_the_example_runs(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     value = NAMES[name]
     names = vars(importlib.import_module(value.__module__))
-    finder = doctest.DocTestFinder(recurse=False)
-    for test in finder.find(value, name, globs=dict(names)):
+    for test in doctest.DocTestFinder().find(value, name, globs=dict(names)):
         runner = doctest.DocTestRunner(verbose=False)
         assert runner.run(test).failed == 0

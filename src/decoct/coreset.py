@@ -106,6 +106,16 @@ class Coreset:
         z : (d,)
             Flat unconstrained parameters; JAX tracers too, so that any JAX sampler can use this. In
             float32 mode trace it under ``jax.enable_x64(True)``.
+
+        Examples
+        --------
+        >>> import decoct, numpy as np
+        >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+        >>> model = decoct.models.GaussianMean(np.eye(2))
+        >>> coreset = decoct.build(model, rows, size=0)
+        >>> mean = rows["x"].sum(axis=0) / 501  # of the posterior N(mean, I/501)
+        >>> float(coreset.log_density(mean) - coreset.log_density(mean + 0.1)).__round__(6)
+        5.01
         """
         return self.density.log_density(jnp.asarray(z))
 
@@ -116,6 +126,15 @@ class Coreset:
         ------
         ModelError
             Newton's method found no maximum; the message says why and what to try.
+
+        Examples
+        --------
+        >>> import decoct, numpy as np
+        >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+        >>> model = decoct.models.GaussianMean(np.eye(2))
+        >>> coreset = decoct.build(model, rows, size=0)
+        >>> (1.0 / coreset.laplace().sd ** 2).round(6).tolist()  # N + 1, the prior's precision 1
+        [501.0, 501.0]
         """
         from decoct.samplers.laplace import find_mode, gaussian_at
 
@@ -171,6 +190,17 @@ class Coreset:
         -----
         UserWarning
             Transitions diverged, R-hat is above 1.05, or an approximation's k-hat above 0.7.
+
+        Examples
+        --------
+        >>> import decoct, numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> rows = {"x": rng.normal(size=(500, 2)), "y": rng.integers(0, 2, 500)}
+        >>> coreset = decoct.build(decoct.models.LogisticRegression(prior_scale=1.0), rows, size=5)
+        >>> draws = coreset.sample(draws=500, chains=2, seed=1)
+        >>> draws["posterior"]["beta"].shape
+        (2, 500, 2)
+        >>> again = coreset.sample(draws=500, chains=2, sampler=decoct.samplers.Laplace())
         """
         for option, value in {"draws": draws, "chains": chains, "warmup": warmup}.items():
             if not is_whole(value, 1):
@@ -215,6 +245,17 @@ class Coreset:
         See Also
         --------
         decoct.loo : Leave-one-out of all rows of a table of any size, in bounded memory.
+
+        Examples
+        --------
+        >>> import decoct, numpy as np
+        >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+        >>> model = decoct.models.GaussianMean(np.eye(2))
+        >>> coreset = decoct.build(model, rows, size=0)
+        >>> draws = coreset.sample(draws=100, chains=2, sampler=decoct.samplers.Exact())
+        >>> held = coreset.log_likelihood(draws, rows)
+        >>> held["log_likelihood"]["rows"].shape
+        (2, 100, 500)
         """
         from decoct.samplers.pointwise import log_likelihood
 
@@ -299,6 +340,17 @@ class Coreset:
 
         The index is the number of the row in the table. Arguments and errors are those of
         `predict`; those of single rows come with their chunk.
+
+        Examples
+        --------
+        >>> import decoct, numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> rows = {"x": rng.normal(size=(500, 2)), "y": rng.integers(0, 2, 500)}
+        >>> coreset = decoct.build(decoct.models.LogisticRegression(prior_scale=1.0), rows, size=5)
+        >>> draws = coreset.sample(draws=50, sampler=decoct.samplers.Laplace())
+        >>> new = {"x": np.zeros((100_000, 2))}
+        >>> [len(chunk) for chunk in coreset.predict_chunks(new, draws)]
+        [65536, 34464]
         """
         from decoct.passes.predictions import Predictive
         from decoct.samplers.datatree import refuse_weighted, unconstrained
@@ -315,13 +367,38 @@ class Coreset:
 
         Columns are the kept rows', plus ``_row`` and ``_weight``; everything else is JSON in the
         file's metadata. The file appears complete or not at all.
+
+        Raises
+        ------
+        RequestError
+            The folder is not there, or cannot be written to.
+
+        Examples
+        --------
+        >>> import decoct, numpy as np
+        >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+        >>> model = decoct.models.GaussianMean(np.eye(2))
+        >>> coreset = decoct.build(model, rows, size=0)
+        >>> coreset.save("coreset.parquet")
+        >>> decoct.load("coreset.parquet").n_rows
+        500
         """
         from decoct.formats.coreset_file import write_coreset
 
         write_coreset(path, self.indices, self.weights, self.rows, self.description())
 
     def description(self) -> dict[str, Any]:
-        """Return all that a file stores besides the rows; JSON-ready."""
+        """Return all that a file stores besides the rows; JSON-ready.
+
+        Examples
+        --------
+        >>> import decoct, numpy as np
+        >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+        >>> model = decoct.models.GaussianMean(np.eye(2))
+        >>> coreset = decoct.build(model, rows, size=0)
+        >>> sorted(coreset.description())
+        ['model', 'n_rows', 'report', 'site']
+        """
         model = self.model.to_dict()
         description = {
             "n_rows": self.n_rows,
@@ -352,6 +429,23 @@ class Coreset:
         ------
         RequestError
             It was built for another kind of model.
+
+        Examples
+        --------
+        >>> import decoct, jax, numpy as np, numpyro
+        >>> from numpyro import distributions as dist
+        >>> from numpyro.infer import MCMC, NUTS
+        >>> def model(x):
+        ...     mu = numpyro.sample("mu", dist.Normal(0.0, 10.0))
+        ...     with numpyro.plate("rows", len(x)):
+        ...         numpyro.sample("obs", dist.Normal(mu, 1.0), obs=x)
+        >>> rows = {"x": np.random.default_rng(0).normal(size=500)}
+        >>> coreset = decoct.build(decoct.from_numpyro(model, rows), rows, size=2)
+        >>> weighted, args = coreset.to_numpyro()
+        >>> sampler = MCMC(NUTS(weighted), num_warmup=200, num_samples=200, progress_bar=False)
+        >>> sampler.run(jax.random.key(0), *args)
+        >>> abs(sampler.get_samples()["mu"].mean() - rows["x"].mean()) < 0.02
+        Array(True, dtype=bool)
         """
         return self._exported("to_numpyro", "decoct.from_numpyro")
 
@@ -368,6 +462,19 @@ class Coreset:
         ------
         RequestError
             It was built for another kind of model, or its PyMC model is in another process.
+
+        Examples
+        --------
+        >>> import decoct, numpy as np, pymc as pm
+        >>> x = np.random.default_rng(0).normal(size=500)
+        >>> with pm.Model() as model:
+        ...     data = pm.Data("x", x)
+        ...     mu = pm.Normal("mu", 0.0, 10.0)
+        ...     observed = pm.Normal("obs", mu, 1.0, observed=data)
+        >>> bridge = decoct.from_pymc(model)
+        >>> weighted = decoct.build(bridge, bridge.rows, size=2).to_pymc()
+        >>> [potential.name for potential in weighted.potentials]
+        ['coreset_weighting', 'coreset_site']
         """
         return self._exported("to_pymc", "decoct.from_pymc")
 
@@ -407,6 +514,17 @@ class Coreset:
         ------
         RequestError
             A column is not there or Stan cannot hold it, or a name is not one for Stan.
+
+        Examples
+        --------
+        >>> import decoct, numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> rows = {"x": rng.normal(size=(500, 2)), "y": rng.integers(0, 2, 500)}
+        >>> coreset = decoct.build(decoct.models.LogisticRegression(prior_scale=1.0), rows, size=5)
+        >>> coreset.to_stan("coreset.json")
+        >>> import json
+        >>> sorted(json.load(open("coreset.json")))
+        ['N', 'd', 'site_centre', 'site_linear', 'site_precision', 'w', 'x', 'y']
         """
         from decoct.formats.stan import write_stan
 

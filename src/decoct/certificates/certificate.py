@@ -213,6 +213,17 @@ class Certificate:
         ------
         RequestError
             The verdict is "do not use", so the weights cannot be trusted; or these are other draws.
+
+        Examples
+        --------
+        >>> import decoct, numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> rows = {"x": rng.normal(size=(500, 2)), "y": rng.integers(0, 2, 500)}
+        >>> coreset = decoct.build(decoct.models.LogisticRegression(prior_scale=1.0), rows, size=5)
+        >>> draws = coreset.sample(draws=200, chains=2)
+        >>> corrected = decoct.check(coreset, rows, draws).correct(draws)
+        >>> corrected["posterior"]["beta"].dims
+        ('chain', 'draw', 'coefficient')
         """
         if self.grade is Grade.REFUSED:
             raise RequestError(

@@ -140,6 +140,17 @@ class StreamingCoreset:
         DecoctError
             A row, named by its number in the stream, or a column cannot be used. The stream is then
             as it was before this batch.
+
+        Examples
+        --------
+        >>> import decoct, numpy as np
+        >>> from decoct.streams import StreamingCoreset
+        >>> model, rng = decoct.models.GaussianMean(np.eye(2)), np.random.default_rng(0)
+        >>> stream = StreamingCoreset(model, size=0)
+        >>> for _ in range(3):
+        ...     stream.update({"x": rng.normal(size=(1000, 2))})
+        >>> stream.coreset.n_rows
+        3000
         """
         before = dict(vars(self))
         self._made = None
@@ -184,7 +195,19 @@ class StreamingCoreset:
         return self._made
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write all that is in memory to one .npz file, from which `load` resumes. No pickle."""
+        """Write all that is in memory to one .npz file, from which `load` resumes. No pickle.
+
+        Examples
+        --------
+        >>> import decoct, numpy as np
+        >>> from decoct.streams import StreamingCoreset
+        >>> model, rng = decoct.models.GaussianMean(np.eye(2)), np.random.default_rng(0)
+        >>> stream = StreamingCoreset(model, size=0)
+        >>> stream.update({"x": rng.normal(size=(1000, 2))})
+        >>> stream.save("stream.npz")
+        >>> StreamingCoreset.load("stream.npz", model).coreset.n_rows
+        1000
+        """
         content = {"stream": FORMAT, "model": repr(self.model.to_dict()), "stored": None}
         if (stored := self._stored) is not None:
             rows = {"indices": stored.indices, "weights": stored.weights, "rows": dict(stored.rows)}
@@ -209,6 +232,10 @@ class StreamingCoreset:
         RequestError
             The file is missing or damaged, or of another model, method or sampler. Functions of
             your own are compared by their values on the stored rows.
+
+        Examples
+        --------
+        See `save`.
         """
         packed = read_checkpoint(path)
         if packed.get("stream") != FORMAT:
