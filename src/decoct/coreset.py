@@ -437,7 +437,7 @@ class Coreset:
         >>> from numpyro.infer import MCMC, NUTS
         >>> def model(x):
         ...     mu = numpyro.sample("mu", dist.Normal(0.0, 10.0))
-        ...     with numpyro.plate("rows", len(x)):
+        ...     with numpyro.plate("data", len(x)):
         ...         numpyro.sample("obs", dist.Normal(mu, 1.0), obs=x)
         >>> rows = {"x": np.random.default_rng(0).normal(size=500)}
         >>> coreset = decoct.build(decoct.from_numpyro(model, rows), rows, size=2)
@@ -521,9 +521,9 @@ class Coreset:
         >>> rng = np.random.default_rng(0)
         >>> rows = {"x": rng.normal(size=(500, 2)), "y": rng.integers(0, 2, 500)}
         >>> coreset = decoct.build(decoct.models.LogisticRegression(prior_scale=1.0), rows, size=5)
+        >>> import json, pathlib
         >>> coreset.to_stan("coreset.json")
-        >>> import json
-        >>> sorted(json.load(open("coreset.json")))
+        >>> sorted(json.loads(pathlib.Path("coreset.json").read_text()))
         ['N', 'd', 'site_centre', 'site_linear', 'site_precision', 'w', 'x', 'y']
         """
         from decoct.formats.stan import write_stan
