@@ -253,8 +253,8 @@ class Coreset:
         >>> model = decoct.models.GaussianMean(np.eye(2))
         >>> coreset = decoct.build(model, rows, size=0)
         >>> draws = coreset.sample(draws=100, chains=2, sampler=decoct.samplers.Exact())
-        >>> held = coreset.log_likelihood(draws, rows)
-        >>> held["log_likelihood"]["rows"].shape
+        >>> log_likelihoods = coreset.log_likelihood(draws, rows)
+        >>> log_likelihoods["log_likelihood"]["rows"].shape
         (2, 100, 500)
         """
         from decoct.samplers.pointwise import log_likelihood
