@@ -58,7 +58,8 @@ class Cell:
     cpu_seconds
         Of the processor, compiling included, loading the table not.
     truth_mean_rms, truth_sd_rms, truth_w1_worst, truth_kl
-        What Monte Carlo error of the truth alone makes of a figure.
+        What Monte Carlo error of the truth alone makes of a figure; of the KL, that of the draws
+        too, d(d + 3)/4S nats.
     failed
         Why there are no figures; empty if there are.
     """

@@ -22,8 +22,9 @@ from decoct.samplers import Automatic
 from decoct.samplers.base import WeightedDensity
 from decoct.samplers.laplace import find_mode, gaussian_at
 
-NEWTON_DRAWS, NEWTON_STEPS, NEWTON_TRIALS = 500, 20, 10
-"""Of quasi-Newton coresets: draws an iteration, most iterations, and trials of the first step."""
+NEWTON_DRAWS, NEWTON_STEPS, NEWTON_TRIALS, NEWTON_SHRINK = 500, 20, 10, 1.5
+"""Of quasi-Newton coresets: draws an iteration, most iterations, and of the first step how often it
+is tried, by what it is divided for the next trial."""
 
 CHAINS_OF_WEIGHTS, HOT_START, DIRECTIONS = 2, 500, 3
 """Of Coreset MCMC: chains, iterations before weights move, slice moves an iteration."""
@@ -50,22 +51,26 @@ def leave(problem: Problem, chosen: np.ndarray, start: np.ndarray, seed: int) ->
 
 
 def weigh_quasi_newton(
-    problem: Problem, chosen: np.ndarray, start: np.ndarray, damping: float, seed: int
+    problem: Problem,
+    chosen: np.ndarray,
+    start: np.ndarray,
+    damping: float,
+    is_relative: bool,
+    seed: int,
 ) -> tuple[np.ndarray, float]:
     """Run quasi-Newton coresets (Naik, Rousseau & Campbell 2022, Algorithm 1).
 
-    Steps (GGᵀ/S + τ)⁻¹ G (b − Gᵀw)/S, projected to w ≥ 0, the first one with a line search, until
-    the gradient falls by less than a tenth; τ is in units of the mean diagonal of GGᵀ/S. Laplace
-    draws where they fit, else NUTS. Returns weights and evaluations.
+    Steps d = (GGᵀ/S + τ)⁻¹ G (b − Gᵀw)/S, projected to w ≥ 0, until the gradient falls by less than
+    a tenth. τ is absolute, or in units of the mean diagonal of GGᵀ/S. The first step is shortened
+    until 0 < φ'(a)/φ'(0) < 0.9, φ'(a) the directional derivative at w + a d; if it never is, the
+    weights stay uniform. Laplace draws where they fit, else NUTS. Returns the weights with the
+    smallest gradient, and evaluations.
     """
     rows = problem.bridge.encode({k: v[chosen] for k, v in problem.rows.items()}, chosen)
-    weights = start
     used, calls = 0.0, iter(range(1000))
 
     def derivatives(weights):
         nonlocal used
-        if not weights.any():
-            raise ValueError("A step made all weights 0.")
         density = WeightedDensity.of(problem.bridge, rows, weights, padded_as=len(chosen))
         key = jax.random.fold_in(jax.random.key(seed), next(calls))
         drawn = Automatic().draw(key, density, NEWTON_DRAWS)
@@ -76,25 +81,33 @@ def weigh_quasi_newton(
         g = centre(problem.potentials.vectors(rows, z))
         gradient = g @ (centre(problem.potentials.totals(z)) - weights @ g) / NEWTON_DRAWS
         gram = g @ g.T / NEWTON_DRAWS
-        ridge = damping * np.trace(gram) / len(gram)
+        ridge = damping * (np.trace(gram) / len(gram) if is_relative else 1.0)
         return gradient, np.linalg.solve(gram + ridge * np.eye(len(gram)), gradient)
 
-    gradient, direction = derivatives(weights)
-    for trial in range(NEWTON_TRIALS):
-        there = np.maximum(0.0, weights + direction / 1.5**trial)
-        if not there.any():
-            continue
-        slope = derivatives(there)[0] @ direction / (gradient @ direction)
-        if 0.0 < slope < 0.9:
-            break
-    weights, size = there, np.linalg.norm(gradient)
+    def first_step():
+        for trial in range(NEWTON_TRIALS):
+            there = np.maximum(0.0, start + direction / NEWTON_SHRINK**trial)
+            if there.any():
+                found = derivatives(there)
+                if 0.0 < found[0] @ direction / (gradient @ direction) < 0.9:
+                    return there, *found
+        return None
+
+    gradient, direction = derivatives(start)
+    best, least = start, np.linalg.norm(gradient)
+    size, found = least, first_step()
     for _ in range(NEWTON_STEPS):
-        gradient, direction = derivatives(weights)
-        size, before = np.linalg.norm(gradient), size
-        if size > 0.9 * before:
+        if found is None:
             break
-        weights = np.maximum(0.0, weights + direction)
-    return weights, used
+        there, gradient, direction = found
+        size, before = np.linalg.norm(gradient), size
+        if size < least:
+            best, least = there, size
+        there = np.maximum(0.0, there + direction)
+        found = None
+        if size <= 0.9 * before and there.any():
+            found = there, *derivatives(there)
+    return best, used
 
 
 def weigh_coreset_mcmc(
@@ -206,26 +219,38 @@ def run_decoct(problem: Problem, budget: tuple[int], seed: int, site: bool = Tru
     coreset = decoct.build(
         problem.bridge, problem.bridge.rows, size=budget[0], seed=seed, method=method
     )
-    count = draws_from(problem, coreset.size)
+    count = draws_from(coreset.size)
     drawn = coreset.sample(count, CHAINS, seed=seed, warmup=WARMUP)
     z = drawn["unconstrained_posterior"]["z"].to_numpy().reshape(-1, problem.dim)
     steps = float(drawn["sample_stats"]["n_steps"].mean()) * (len(z) + CHAINS * WARMUP)
     return Found(z, coreset.report.evaluations + steps * coreset.size)
 
 
-SCHEDULES = ((100, 10_000), (500, 25_000))
-"""Rows and iterations of Coreset MCMC."""
+SIZES = (100, 1000, 4000)
+"""Rows of peers' coresets."""
+
+DAMPINGS = ((0.01, False), (0.01, True), (1.0, True))
+"""Of quasi-Newton coresets, and whether they are in units of the mean diagonal; the authors' first.
+"""
+
+ITERATIONS, FIRST = (25_000, 200_000), 1e-3
+"""Of Coreset MCMC: iterations, and the authors' first step."""
+
+
+def _sizes(problem: Problem) -> list[int]:
+    return [size for size in SIZES if size < problem.n_rows]
+
 
 METHODS = {
     "uniform": Method(
-        lambda problem: [(100,), (1000,), (10_000,)], partial(run_weighed, weigh=leave)
+        lambda problem: [(size,) for size in _sizes(problem)], partial(run_weighed, weigh=leave)
     ),
     "quasi_newton": Method(
-        lambda problem: [(100, 1e-2), (100, 1e-5), (500, 1e-5)],
+        lambda problem: [(size, *some) for size in _sizes(problem) for some in DAMPINGS],
         partial(run_weighed, weigh=weigh_quasi_newton),
     ),
     "coreset_mcmc": Method(
-        lambda problem: [(*some, r) for some in SCHEDULES for r in (1e-3, 1.0)],
+        lambda problem: [(s, t, FIRST) for s in _sizes(problem)[:2] for t in ITERATIONS],
         partial(run_weighed, weigh=weigh_coreset_mcmc),
     ),
     "decoct": Method(lambda problem: [(0,), (10,), (100,)], run_decoct),

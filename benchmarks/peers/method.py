@@ -19,6 +19,9 @@ from decoct.models.site import GaussianSite
 from decoct.samplers import NUTS
 from decoct.samplers.base import WeightedDensity
 
+DRAWS = 20_000
+"""Of methods whose draws cost little."""
+
 CHAINS, WARMUP = 4, 500
 """Of decoct's NUTS on weighted rows."""
 
@@ -65,9 +68,9 @@ def batch_of(problem: Problem) -> int:
     return min(1000, max(100, problem.n_rows // 50))
 
 
-def draws_from(problem: Problem, size: int) -> int:
+def draws_from(size: int) -> int:
     """Return how many draws a chain makes from so many rows."""
-    return min(problem.draws, max(2000, EVALUATED // max(1, size))) // CHAINS
+    return min(DRAWS, max(2000, EVALUATED // max(1, size))) // CHAINS
 
 
 def draw_weighted(
@@ -85,7 +88,7 @@ def draw_weighted(
     encoded = problem.bridge.encode(rows, indices)
     density = WeightedDensity.of(problem.bridge, encoded, weights, site=site)
     sampler = NUTS(chains=CHAINS, warmup=WARMUP)
-    count = draws_from(problem, len(indices))
+    count = draws_from(len(indices))
     drawn = sampler.sample(jax.random.key(seed), density, count)
     steps = CHAINS * (count + WARMUP) * float(drawn.info["n_steps"].mean())
     return Found(drawn.flat, steps * len(indices))

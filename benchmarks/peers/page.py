@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from benchmarks.peers.cells import HEADINGS, TITLES, Cell, frontier, read_cells
 from decoct.plots.style import figure
 
@@ -46,21 +48,21 @@ takes too long is stopped, as listed below: NUTS and HMCECS then count with shor
 
 **Errors** are over all unconstrained parameters (scales as logarithms): root mean squares of means
 in posterior sd and of sds relative; W₁ is the 1-Wasserstein distance of the worst marginal in sd;
-KL is that of Gaussians with the moments of draws and truth. It is mostly the truth's own error
-where all good methods have the same, as are errors of sds that they share. **The truth**
-is NumPyro's NUTS on all rows, two long chains; control variates made of the scores (Mira, Solgi &
-Imparato 2013) take most of the Monte Carlo error out of its moments.
-"≤" marks what is within that error. A figure is of one seed.
+KL is that of Gaussians with the moments of draws and truth, "—" where the covariance cannot be
+estimated. **The truth** is NumPyro's NUTS on all rows, two long chains; control variates made of
+the scores (Mira, Solgi & Imparato 2013) take most of the Monte Carlo error out of its moments. It
+agrees with the means that posteriordb publishes for the diamonds; posteriordb has no posterior of
+the wells with these columns. "≤" marks what is within the truth's error; for the KL, that of the
+draws is added. A figure is of one seed.
 
 **Settings.** Samplers have one chain and the settings they come with. SGLD, HMCECS and Laplace have
 the mode by L-BFGS and a Hessian, which are counted. SGLD moves in coordinates of the Laplace
 approximation. ADVI and DAIS have minibatches and Adam with falling steps. Quasi-Newton coresets and
-Coreset MCMC are our own implementations of their equations; they, uniform rows and PASS-GLM's
-quadratic are drawn from by decoct's NUTS. SGLD's step sizes, dampings, PASS-GLM's radius and
-numbers of rows are tried on small grids, and an oracle takes the best; ADVI and DAIS have one rate.
-Coreset MCMC has fewer iterations than its authors give it. The most uniform rows are all rows of
-the small tables. The flights' prior is far wider than the posterior: a subsample without a rare
-carrier is far off.
+Coreset MCMC are our own implementations of their equations, with their authors' settings; they,
+uniform rows and PASS-GLM's quadratic are drawn from by decoct's NUTS. Step sizes of SGLD, ADVI and
+DAIS, dampings, PASS-GLM's radius and numbers of rows are tried on small grids, and an oracle takes
+the best; decoct has its defaults. The flights' prior is far wider than the posterior: a subsample
+without a rare carrier is far off.
 """
 
 UNSEEN = """\
@@ -73,6 +75,8 @@ neither gradients nor a smooth likelihood. decoct has a certificate of what it d
 
 def number(value: float, floor: float = 0.0) -> str:
     """Return a figure in two digits; what is within the truth's own error as "≤"."""
+    if np.isnan(value) or np.isnan(floor):
+        return "—"
     mark, value = ("≤ ", floor) if value <= floor else ("", value)
     if value == 0.0 or 1e-3 <= value < 1e5:
         return f"{mark}{value:.2g}" if value < 10 else f"{mark}{value:,.0f}"

@@ -70,8 +70,6 @@ class Problem:
         decoct's model.
     dim, n_rows
         d and N.
-    draws
-        Draws of methods whose draws cost little: more of them where there are few parameters.
     """
 
     def __init__(self, name: str, most_rows: int | None = None) -> None:
@@ -81,7 +79,6 @@ class Problem:
         self.bridge = decoct.from_numpyro(self.numpyro_model(), self.rows)
         self.space = ParameterSpace.of(self.bridge.start)
         self.dim = self.space.dim
-        self.draws = 20_000 if self.dim <= 60 else 4000
         blocks = -(-self.n_rows // BLOCK)
         places = np.minimum(np.arange(blocks * BLOCK), self.n_rows - 1)
         mask = np.arange(blocks * BLOCK) < self.n_rows

@@ -117,13 +117,15 @@ def run_langevin(problem: Problem, budget: tuple[int, float, int], seed: int) ->
     keys = jax.random.split(jax.random.key(seed), iterations // thin)
     chain = jax.jit(lambda keys: jax.lax.scan(thinned, jnp.zeros(problem.dim), keys)[1])(keys)
     z = np.asarray(mean + chain[len(chain) // 10 :] @ factor.T)
+    if not np.isfinite(z).all():
+        raise ValueError("The chain left for infinity.")
     # the gradient at the centre too, of all rows once and of every batch
     return Found(z, used + problem.n_rows + 2 * size * len(keys) * thin)
 
 
 def _on_all_rows(problem: Problem) -> list[tuple[int, int]]:
     """Return warm-up and draws of NUTS on all rows: one budget more where rows are few."""
-    full = [(100, 100), (500, 1000)]
+    full = [(100, 100), (300, 300), (1000, 1000)]
     return [*full, (1000, 10_000)] if problem.n_rows < 10_000 and problem.dim < 60 else full
 
 
@@ -135,7 +137,7 @@ METHODS = {
         lambda problem: [
             (count, step, batch_of(problem))
             for count in (2000, 10_000, 50_000)
-            for step in (0.03, 0.2)
+            for step in (0.003, 0.03, 0.2)
         ],
         run_langevin,
     ),

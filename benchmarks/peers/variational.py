@@ -19,20 +19,23 @@ from numpyro.infer.autoguide import (
 )
 from scipy.special import logsumexp
 
-from benchmarks.peers.method import Found, Method, batch_of, draw_weighted
+from benchmarks.peers.method import DRAWS, Found, Method, batch_of, draw_weighted
 from benchmarks.peers.posteriors import Problem
 from decoct.models.site import GaussianSite
 from decoct.passes.expansions import Expansion
 from decoct.stats.chains import smoothed_log_weights
 from decoct.stats.divergences import Gaussian
 
-ITERATIONS = 100
+ITERATIONS = 1000
 """Most steps of L-BFGS on a path of Pathfinder."""
 
-RATE = 0.02
-"""First step size of Adam; the last one is a hundredth of it."""
+RATES = (0.1, 0.02, 0.004)
+"""First step sizes of Adam; the last one is a hundredth of it."""
 
-SURROGATE_ROWS, HMC_STEPS, DAIS_DRAWS = 200, 8, 2000
+INIT_SCALE = 0.01
+"""First sds of guides: a tenth of NumPyro's, for posteriors of many rows are narrow."""
+
+SURROGATE_ROWS, HMC_STEPS, DAIS_DRAWS = 200, 4, 2000
 """Of surrogate DAIS: rows of the surrogate likelihood, leapfrog steps on it, and draws, each of
 which takes these steps."""
 
@@ -41,7 +44,7 @@ def run_laplace(problem: Problem, budget: tuple[int], seed: int) -> Found:
     """Draw from the Laplace approximation; with a budget, weight so many draws on all rows."""
     (weighted,) = budget
     mode, used = problem.find_mode()
-    z = mode.sample(np.random.default_rng(seed), weighted or problem.draws)
+    z = mode.sample(np.random.default_rng(seed), weighted or DRAWS)
     if not weighted:
         return Found(z, used)
     weights = _importance(problem, z, mode.log_density(z))
@@ -75,7 +78,7 @@ def run_pathfinder(problem: Problem, budget: tuple[int, int, int], seed: int) ->
         bounds += int(steps) * bound_draws
     jax.effects_barrier()
     used = (len(ticks) + bounds) * problem.n_rows
-    each = (weighted or problem.draws) // paths
+    each = (weighted or DRAWS) // paths
     z = np.concatenate([gaussian.sample(rng, each) for gaussian in gaussians])
     if not weighted:
         return Found(z, used)
@@ -89,23 +92,26 @@ def _importance(problem: Problem, z: np.ndarray, log_density: np.ndarray) -> np.
     return np.exp(smoothed_log_weights(np.asarray(target) - log_density)[0])
 
 
-def run_svi(problem: Problem, budget: tuple[int, int], seed: int, guide, draw_cost=0) -> Found:
+def run_svi(
+    problem: Problem, budget: tuple[int, float, int], seed: int, guide, draw_cost=0
+) -> Found:
     """Run NumPyro's SVI with a guide on minibatches; a step of the guide may take rows too."""
-    steps, size = budget
+    steps, rate, size = budget
     model = problem.numpyro_model(size)
-    made = guide(model, init_loc_fn=problem.init_at(problem.start))
-    schedule = optax.exponential_decay(RATE, steps, 0.01)
+    start = problem.init_at(problem.start)
+    made = guide(model, init_loc_fn=start, init_scale=INIT_SCALE)
+    schedule = optax.exponential_decay(rate, steps, 0.01)
     optimiser = numpyro.optim.optax_to_numpyro(optax.adam(schedule))
     svi = SVI(model, made, optimiser, Trace_ELBO())
     rows = {k: jnp.asarray(v) for k, v in problem.rows.items()}
     found = svi.run(jax.random.key(seed), steps, progress_bar=False, **rows)
     key = jax.random.key(seed + 1)
-    draws = DAIS_DRAWS if draw_cost else problem.draws
+    draws = DAIS_DRAWS if draw_cost else DRAWS
     samples = made.sample_posterior(key, found.params, sample_shape=(draws,))
     return Found(problem.flat(samples), steps * (size + draw_cost) + draws * draw_cost)
 
 
-def run_dais(problem: Problem, budget: tuple[int, int], seed: int) -> Found:
+def run_dais(problem: Problem, budget: tuple[int, float, int], seed: int) -> Found:
     """Run NumPyro's surrogate-likelihood DAIS: a Gaussian moved by HMC on weighted rows."""
     chosen = np.random.default_rng(seed).permutation(problem.n_rows)[:SURROGATE_ROWS]
     few = {k: jnp.asarray(v[chosen]) for k, v in problem.rows.items()}
@@ -120,14 +126,14 @@ def run_dais(problem: Problem, budget: tuple[int, int], seed: int) -> Found:
         with numpyro.plate("data", len(chosen)), numpyro.handlers.scale(scale=scale):
             numpyro.sample("y", posterior.likelihood(found, few), obs=few["y"])
 
-    def guide(model, init_loc_fn):
+    def guide(model, **starts):
         return AutoSurrogateLikelihoodDAIS(
             model,
             surrogate,
             K=HMC_STEPS,
             base_dist="cholesky",
-            init_loc_fn=init_loc_fn,
-            eta_init=1e-3,
+            eta_init=1e-4,
+            **starts,
         )
 
     return run_svi(problem, budget, seed, guide, draw_cost=HMC_STEPS * len(chosen))
@@ -149,12 +155,15 @@ def run_pass_glm(problem: Problem, budget: tuple[float], seed: int) -> Found:
     origin = np.zeros(problem.potentials.likelihood_dim)
     sums = problem.potentials.expand(Expansion.taylor(origin))
     site = GaussianSite(origin, 2.0 * b[1] * sums.gradient, 8.0 * b[2] * sums.hessian, 0.0)
+    # the same quadratic about its maximum with a little of a prior, where chains can start
+    maximum = np.linalg.solve(site.precision + np.eye(site.dim), site.linear)
+    site = site.moved_to(maximum)
     found = draw_weighted(problem, np.zeros(0, dtype=np.int64), np.zeros(0), seed, site)
     return found._replace(evaluations=problem.n_rows)
 
 
 def _steps(*counts: int):
-    return lambda problem: [(count, batch_of(problem)) for count in counts]
+    return lambda problem: [(c, rate, batch_of(problem)) for c in counts for rate in RATES]
 
 
 METHODS = {
