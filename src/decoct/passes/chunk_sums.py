@@ -179,13 +179,15 @@ class Partial:
         return [one.rounded() for one in self.sums]
 
 
-def pad(chunk: Chunk, size: int) -> tuple[dict[str, Array], Array]:
+def pad(chunk: Chunk, size: int, whole: bool = False) -> tuple[dict[str, Array], Array]:
     """Pad a chunk to a stable number of rows with copies of its first row, and a mask.
 
-    Copies keep every value valid, so that a padded row can never make a NaN.
+    Copies keep every value valid, so that a padded row can never make a NaN. A chunk of half of
+    ``size`` or more, or any with ``whole``, is padded to all of it: one program more costs more.
     """
     n = chunk.n_rows
-    bucket = n if n >= size else min(size, max(FEWEST, 2 ** int(np.ceil(np.log2(n)))))
+    bucket = max(FEWEST, 2 ** int(np.ceil(np.log2(n))))
+    bucket = max(n, size if whole or 2 * n >= size else bucket)
     columns = chunk.columns
     if bucket > n:
         source = np.concatenate([np.arange(n), np.zeros(bucket - n, dtype=np.int64)])

@@ -262,9 +262,7 @@ class Potentials:
         """
         places = min(size, self.n_rows)
         fn = SampleOf(self.model, self.likelihood_space, places, scale, cut, self.has_predictors)
-        cost = self._expansion_cost(expansion) + len(at)
-        if not self.has_predictors:
-            cost += len(at) * expansion.points
+        cost = self._sampling_cost(expansion, len(at))
         partial = self._pass_over(fn, self._embedding(at), key, expansion, evaluations=cost)
         totals, value, gradient, hessian = partial.rounded()
         return totals, Curvature(float(value), gradient, hessian), partial.reservoirs
@@ -284,10 +282,12 @@ class Potentials:
 
         Under the Gaussian of the expansion, or over the draws where there is no linear predictor.
         """
-        n = columns_length(rows)
-        columns, mask = pad(Chunk(0, rows), n)
-        needed = jnp.asarray(self.to_likelihood(draws[:0] if self.has_predictors else draws))
-        found = expand_and_measure(self.model, self.likelihood_space, at, columns, mask, needed)
+        n, few = columns_length(rows), draws[:0] if self.has_predictors else draws
+        # the program of `sampling_pass` serves again
+        size = self._chunk_size(len(few), self._sampling_cost(at, len(few)))
+        columns, mask = pad(Chunk(0, rows), size, whole=True)
+        few = jnp.asarray(self.to_likelihood(few))
+        found = expand_and_measure(self.model, self.likelihood_space, at, columns, mask, few)
         self.counts.evaluations += n * self._expansion_cost(at)
         return np.sqrt(np.asarray(found[1])[:n])
 
@@ -454,6 +454,9 @@ class Potentials:
         nodes = len(node_rule(k)[1]) if smoothed else 1
         return nodes * (k * k + 1) // 2 + self.predictors.width
 
+    def _sampling_cost(self, at: Expansion, n_draws: int) -> int:
+        return self._expansion_cost(at) + n_draws * (1 if self.has_predictors else 1 + at.points)
+
     @float64
     def log_prior(self, draws: Float[np.ndarray, "S d"]) -> Float[np.ndarray, " S"]:
         """Return log π₀ at the draws."""
@@ -468,18 +471,22 @@ class Potentials:
         """Numbers of φ that a row depends on, more or less."""
         return self.likelihood_dim if self.predictors is None else self.predictors.width
 
+    def _chunk_size(self, n_draws: int, evaluations: int | None) -> int:
+        """Return the rows of a chunk of a pass with so many draws, or evaluations, a row."""
+        # wide rows are large themselves, however few potentials are evaluated of each
+        size = chunk_rows(max(n_draws, evaluations or 1, self._row_width))
+        if evaluations is not None and evaluations > self._row_width:
+            # d × d sums of a chunk take as long as 16 d rows
+            d = self.likelihood_dim
+            size = max(size, min(MOST_ROWS, 2 ** int(np.ceil(np.log2(16 * d)))))
+        return even_size(self.n_rows, size)
+
     def _pass_over(
         self, fn: Any, at: Embedding, *broadcast: Any, evaluations: int | None = None
     ) -> Any:
         """One pass: ``fn(chunk, at, *broadcast)`` over all chunks, added up in any order."""
         with jax.enable_x64(True), _renumbered(self.numbers):
-            # wide rows are large themselves, however few potentials are evaluated of each
-            size = chunk_rows(max(at.size, evaluations or 1, self._row_width))
-            if evaluations is not None and evaluations > self._row_width:
-                # d × d sums of a chunk take as long as 16 d rows
-                d = self.likelihood_dim
-                size = max(size, min(MOST_ROWS, 2 ** int(np.ceil(np.log2(16 * d)))))
-            size = even_size(self.n_rows, size)
+            size = self._chunk_size(at.size, evaluations)
             # The chunk's jitted function pads to ``size``; engines may use smaller chunks.
             fn = replace(fn, size=size)
             result = self.rows.map_reduce(fn, Associative(), at, *broadcast, size=size)

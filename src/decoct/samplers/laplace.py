@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -28,7 +29,7 @@ from decoct.stats.chains import pareto_khat
 from decoct.stats.divergences import Gaussian, kl_from_log_ratios
 
 MOST_STEPS = 60
-"""Most Newton steps of the compiled loop."""
+"""Most Newton steps of the compiled loop, halved ones included."""
 
 JUDGED_AT = 100
 """Fewest draws at which k-hat is computed."""
@@ -52,9 +53,11 @@ def _curvature(density: WeightedDensity, z):
 class _Ascent(NamedTuple):
     z: Array
     point: tuple[Array, Array, Array]
+    step: Array
+    length: Array
     decrement: Array
     before: Array
-    steps: Array
+    tried: Array
 
 
 def ascend(density: WeightedDensity, start):
@@ -62,28 +65,25 @@ def ascend(density: WeightedDensity, start):
 
     def unfinished(here: _Ascent):
         settled = (here.before <= ROUNDED) & (here.decrement >= 0.25 * here.before)
-        done = (here.decrement <= 1e-20) | settled | (here.steps >= MOST_STEPS)
-        return (here.steps < 0) | (jnp.isfinite(here.decrement) & ~done)
+        done = (here.decrement <= 1e-20) | settled | (here.tried >= MOST_STEPS)
+        return (here.tried < 0) | (jnp.isfinite(here.decrement) & ~done)
 
     def step(here: _Ascent):
-        value, gradient, hessian = here.point
-        direction = jnp.linalg.solve(-hessian, gradient)
-        noise = 1e-13 * (1.0 + jnp.abs(value))
-
-        def too_long(t):
-            gained = density.log_density(here.z + t * direction) - value
-            return ~(gained >= 0.1 * t * (gradient @ direction) - noise) & (t > 1e-6)
-
-        t = jax.lax.while_loop(too_long, lambda t: 0.5 * t, jnp.ones(()))
-        z = here.z + t * direction
+        z, tried = here.z + here.length * here.step, here.tried + 1
         point = to_second_order(density.log_density, z)
         factor = jnp.linalg.cholesky(-point[2])
         scaled = jax.scipy.linalg.solve_triangular(factor, point[1], lower=True)
-        return _Ascent(z, point, scaled @ scaled, here.decrement, here.steps + 1)
+        newton = jax.scipy.linalg.solve_triangular(factor, scaled, lower=True, trans=1)
+        there = _Ascent(z, point, newton, one, scaled @ scaled, here.decrement, tried)
+        shorter = here._replace(length=0.5 * here.length, tried=tried)
+        gained, noise = point[0] - here.point[0], 1e-13 * (1.0 + jnp.abs(here.point[0]))
+        fails = ~(gained >= 0.1 * here.length * here.decrement - noise) & (here.length > 1e-6)
+        return jax.tree.map(partial(jnp.where, fails & (here.tried >= 0)), shorter, there)
 
     # a first step of length 0 evaluates the start: derivatives are compiled once
-    nowhere = jnp.full((), -jnp.inf), jnp.zeros_like(start), -jnp.eye(len(start))
-    first = _Ascent(start, nowhere, jnp.full((), jnp.inf), jnp.full((), jnp.inf), jnp.asarray(-1))
+    one, far, nowhere = jnp.ones(()), jnp.full((), jnp.inf), jnp.zeros_like(start)
+    point = -far, nowhere, jnp.zeros((len(start), len(start)))
+    first = _Ascent(start, point, nowhere, one, far, far, jnp.asarray(-1))
     return jax.lax.while_loop(unfinished, step, first)
 
 
@@ -102,6 +102,7 @@ def find_mode(
     otherwise the damped search of `passes.newton` starts again, with at most ``max_evaluations``.
     """
     start = density.start if start is None else start
+    density = replace(density, draws=None)  # one program, whether there are any or not
 
     def evaluate(z: np.ndarray) -> Curvature:
         with jax.enable_x64(True):
@@ -113,7 +114,7 @@ def find_mode(
     if float(found.decrement) <= ROUNDED:
         here = Curvature(float(value), gradient, hessian)
         if decrement_of(here) is not None:
-            return Mode(np.asarray(found.z), here, ModeStatus.CONVERGED, int(found.steps) + 1)
+            return Mode(np.asarray(found.z), here, ModeStatus.CONVERGED, int(found.tried) + 1)
     return maximise(evaluate, start, max_evaluations)
 
 

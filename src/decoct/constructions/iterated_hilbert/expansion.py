@@ -6,17 +6,20 @@ fixed point of
     Λ = −Σ E∇²f_n − ∇²log π₀(μ),    μ ← μ + Λ⁻¹ (Σ E∇f_n + ∇log π₀(μ)),    C ← Λ⁻¹
 
 maximises the evidence lower bound Σ E f_n + E log π₀ + ½ log det C (Opper & Archambeau 2009, Eq. 8;
-the prior enters by its second-order expansion). A step that lowers the bound is halved.
+the prior enters by its second-order expansion). A step that lowers the bound is tried again at a
+quarter of its length.
 
 On large tables the search runs on a uniform subsample, first alone, then with the gradient of all
-rows in place of its own. A pass that expands all rows also draws those that stand for their
-remainders (`passes.row_samples`). With these rows n ∈ S, their weights v_n, and q⁰ = Σ q⁰_n the
-expansion of all rows, Σ f_n ≈ q⁰ + Σ_S v_n (f_n − q⁰_n): the search goes on with that.
+rows in place of its own, and ends where a step lowers the bound: rare levels are not in it. A pass
+that expands all rows also draws those that stand for their remainders (`passes.row_samples`). With
+these rows n ∈ S, their weights v_n, and q⁰ = Σ q⁰_n the expansion of all rows,
+Σ f_n ≈ q⁰ + Σ_S v_n (f_n − q⁰_n): the search goes on with that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
@@ -195,9 +198,9 @@ def expand_table(
     if not potentials.is_regression:
         _require_one_mode(problem, pilot, gaussian_at(mode), rng)
     search = _Search(problem, directions)
-    start = Expansion.over(mode.z, np.linalg.cholesky(gaussian_at(mode).cov), directions)
+    at = Expansion.over(mode.z, np.linalg.cholesky(gaussian_at(mode).cov), directions)
     if seen is None:
-        return search.run(search.over_all_rows, search.evaluated(search.over_all_rows, start))
+        return search.run(search.over_all_rows, at)
     scale = problem.n_rows / seen.size
     weights, some = np.full(seen.size, scale), potentials.restricted(seen.pool)
 
@@ -205,38 +208,37 @@ def expand_table(
         return potentials.expand_rows(seen.rows, weights, at)
 
     def from_difference(
-        known: ExpandedTable, estimate: Callable[[Expansion], Curvature]
+        known: ExpandedTable,
+        sampled: Curvature,
+        estimate: Callable[[Expansion], Curvature],
+        shorter: bool = True,
     ) -> ExpandedTable:
         """Continue the search from an expansion of all rows."""
-        there, sampled = known.at, estimate(known.at)
+        there = np.asarray(known.at.centre)
 
         def corrected(at: Expansion) -> Curvature:
-            delta = np.asarray(at.centre) - np.asarray(there.centre)
-            return _difference(known.sums, sampled, estimate(at), delta)
+            return _difference(known.sums, sampled, estimate(at), np.asarray(at.centre) - there)
 
-        start = search.over(np.asarray(there.centre), known.precision)
-        return search.run(corrected, search.evaluated(corrected, start))
+        return search.run(corrected, search.over(there, known.precision), shorter)
 
-    def with_gradient(found: ExpandedTable, gradient: np.ndarray) -> ExpandedTable:
-        """Continue the search from the gradient of all rows and the curvature of the subsample."""
-        sampled = from_subsample(found.at)
-        more = gradient - scale * some.value_and_gradient(np.asarray(found.at.centre))[1]
-        sums = sampled._replace(gradient=sampled.gradient + more)
-        return from_difference(search.evaluated(lambda _: sums, found.at), from_subsample)
-
-    found = search.run(from_subsample, search.evaluated(from_subsample, start))
+    # levels that the pilot lacks have their prior's width there, far too wide to step from
+    narrow = at.moved(mode.z, 1e-12 * np.asarray(at.covariance))
+    precision = search.evaluated(from_subsample(narrow), narrow).precision
+    found = search.run(from_subsample, search.over(mode.z, precision), False)
     earlier, height, before = found, -np.inf, 0.0
     for _ in range(MOST_GRADIENTS):
         here = np.asarray(found.at.centre)
         value, gradient = potentials.value_and_gradient(here)
         value += float(potentials.log_prior(here[None])[0])
-        if (
-            not value >= height
-        ):  # the subsample lacks important rows: a gradient alone is not enough
+        # the subsample lacks important rows: a gradient alone is not enough
+        if not value >= height:
             found = earlier
             break
         earlier, height = found, value
-        found = with_gradient(found, gradient)
+        sampled = from_subsample(found.at)
+        gradient = sampled.gradient + gradient - scale * some.value_and_gradient(here)[1]
+        known = search.evaluated(sampled._replace(gradient=gradient), found.at)
+        found = from_difference(known, sampled, from_subsample, False)
         delta = np.asarray(found.at.centre) - here
         moved = float(np.sqrt(delta @ found.precision @ delta))
         if moved**2 <= STEP * max(moved, before):  # the next step would be as much shorter
@@ -247,11 +249,12 @@ def expand_table(
         found = expanded_at(problem, at, seen, jax.random.fold_in(key, 1), sampled_rows)
         if best is not None and search.bound(found) < search.bound(best):
             # a sample is wrong where a few rows matter much
-            at = search.run(search.over_all_rows, best).at
+            at = search.run(search.over_all_rows, best.at).at
             return expanded_at(problem, at, seen, jax.random.fold_in(key, 1), sampled_rows)
         # rows drawn by remainder: those that the subsample lacks are among them
         assert found.sample is not None
-        best, again = found, from_difference(found, partial(found.sample.expand, potentials))
+        estimate = partial(found.sample.expand, potentials)
+        best, again = found, from_difference(found, estimate(found.at), estimate)
         gained = kl_gaussian(search.gaussian(found), search.gaussian(again))
         settled = gained <= SETTLED * problem.dim
         if not left or (search.distance(found) <= NEAR and settled):
@@ -301,7 +304,7 @@ def expanded_at(
         sums, sample, _ = sample_rows(potentials, at, sampled_rows, few, key, some)
     if draws is None:
         search = _Search(problem, np.zeros((1, problem.dim)))
-        return search.evaluated(lambda _: sums, at)._replace(sample=sample)
+        return search.evaluated(sums, at)._replace(sample=sample)
     if not np.isfinite(np.append(sums.hessian, sums.gradient)).all():
         raise NoExpansionError(NOT_FINITE)
     precision = np.diag(1.0 / np.diag(np.asarray(at.covariance))) - sums.hessian
@@ -340,8 +343,8 @@ class _Search:
         """Return the sums; a value that is not finite means no site, and is no error."""
         return self.problem.potentials.expand(at, strict=False)
 
-    def evaluated(self, evaluate: Callable[[Expansion], Curvature], at: Expansion) -> ExpandedTable:
-        sums = evaluate(at)
+    def evaluated(self, sums: Curvature, at: Expansion) -> ExpandedTable:
+        """Return the expansion with the precision that follows from it."""
         prior = self._prior(at)
         precision = -(sums.hessian + prior.hessian)
         precision = 0.5 * (precision + precision.T)
@@ -354,25 +357,28 @@ class _Search:
         return ExpandedTable(at, sums, precision)
 
     def run(
-        self,
-        evaluate: Callable[[Expansion], Curvature],
-        here: ExpandedTable,
+        self, evaluate: Callable[[Expansion], Curvature], at: Expansion, shorter: bool = True
     ) -> ExpandedTable:
-        """Take steps until they are shorter than `STEP`, or evaluations run out."""
-        bound, length = self.bound(here), 1.0
+        """Take steps until they are shorter than `STEP`, one fails, or evaluations run out.
+
+        With ``shorter`` a step that fails is tried again at a quarter of its length.
+        """
+        here, length = self.evaluated(evaluate(at), at), 1.0
+        bound = self.bound(here)
         for _ in range(MOST_EVALUATIONS - 1):
             step = self.step(here)
             if self._length(here, step) <= STEP:
                 break
-            try:
-                there = self.evaluated(evaluate, self._moved(here, step, length))
-            except NoExpansionError:
-                length *= 0.5
-                continue
-            if self.bound(there) >= bound - 1e-9 * (1.0 + abs(bound)):
-                here, bound, length = there, self.bound(there), min(1.0, 2.0 * length)
+            there = None
+            with suppress(NoExpansionError):
+                at = self._moved(here, step, length)
+                there = self.evaluated(evaluate(at), at)
+            if there and self.bound(there) >= bound - 1e-9 * (1.0 + abs(bound)):
+                here, bound, length = there, self.bound(there), min(1.0, 4.0 * length)
+            elif shorter:
+                length *= 0.25
             else:
-                length *= 0.5
+                break
         return here
 
     def _moved(self, here: ExpandedTable, step: np.ndarray, length: float) -> Expansion:
