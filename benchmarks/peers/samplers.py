@@ -132,7 +132,9 @@ def _on_all_rows(problem: Problem) -> list[tuple[int, int]]:
 METHODS = {
     "numpyro_nuts": Method(_on_all_rows, run_numpyro),
     "nutpie": Method(_on_all_rows, run_nutpie),
-    "hmcecs": Method(lambda problem: [(200, 300, 100), (1000, 3000, 1000)], run_hmcecs),
+    "hmcecs": Method(
+        lambda problem: [(200, 300, 100), (1000, 3000, 1000), (1000, 8000, 1000)], run_hmcecs
+    ),
     "sgld_cv": Method(
         lambda problem: [
             (count, step, batch_of(problem))

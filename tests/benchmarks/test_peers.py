@@ -119,7 +119,7 @@ def test_the_page_says_who_is_ahead():
     cells = [cell("laplace", 4e6, 0.03), cell("decoct", 4e7, 0.005)]
     cells += [cell("dais", 0.0, np.nan, failed="over the limit of 150 s")]
     page = page_of(cells)
-    assert "**only at 2 of 3 levels**" in page
+    assert "**at 2 of 5 levels only**" in page
     assert "| 0.05 | 200 | Laplace, importance weights 20 |" in page
     assert "| Laplace, importance weights | — | flights | — |" in page
     assert "| surrogate DAIS (NumPyro) | over the limit of 150 s | flights |" in page

@@ -1,7 +1,7 @@
 """Constructions side by side on the user's own model and rows: KL and cost against size.
 
 Every method is built once, at all sizes. Draws of every coreset posterior are then evaluated on all
-rows in one shared pass, and judged as `decoct.check` judges them (`diagnostics.verdict`):
+rows in one shared pass, and judged as `decoct.check` judges them (`stats.verdict`):
 
     KL(π_w‖π) = log mean e^D − mean D,   D_s = Σ_n f_n(θ_s) − s(θ_s) − Σ w_n f_n(θ_s),
 

@@ -65,8 +65,8 @@ class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
     tol : float, default=1e-3
         Stop when an iteration raises ``lower_bound_`` by less than this, in nats.
     reg_covar : float, default=1e-6
-        Added to the diagonal of the default ``covariance_prior``, which columns that others
-        determine, or no more rows than columns, leave singular. Where it is 0 they are refused.
+        Added to the diagonal of the default ``covariance_prior``, so that it can be inverted when
+        columns are collinear or rows are few. With 0 such data raise an error.
     max_iter : int, default=100
         Most iterations.
     n_init : int, default=1
