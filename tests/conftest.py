@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 
 import jax
+import platformdirs
 import pytest
 from jaxtyping import install_import_hook
 
@@ -49,9 +50,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 # Tests compile thousands of small programs, most of them the same in every run and every process.
-CACHES = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+CACHE = platformdirs.user_cache_path("decoct", appauthor=False) / "xla-tests"
 KEPT = {
-    "jax_compilation_cache_dir": str(CACHES / "decoct" / "xla-tests"),
+    "jax_compilation_cache_dir": str(CACHE),
     "jax_persistent_cache_min_compile_time_secs": 0.0,
     "jax_persistent_cache_min_entry_size_bytes": -1,
 }

@@ -1,8 +1,11 @@
 """The expansion that a site carries: exact, smoothed, the best one, or refused with a reason."""
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+import psutil
 import pytest
 
 import decoct
@@ -311,8 +314,7 @@ def test_a_build_of_poisson_counts_needs_few_rows():
 
 
 def test_a_site_larger_than_memory_is_refused_with_its_size(monkeypatch):
-    name = "decoct.constructions.iterated_hilbert.iterated_hilbert.physical_memory"
-    monkeypatch.setattr(name, lambda: 1e6)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=1e6))
     rng = np.random.default_rng(0)
     rows = {"x": rng.normal(size=(300, 120)), "y": np.arange(300) % 2}
     with pytest.raises(RequestError, match=r"120 parameters is a matrix of 0\.00012 GB"):

@@ -155,8 +155,9 @@ def test_a_function_is_a_prior_up_to_a_constant():
     def log_prior(params):
         return -0.5 * (params["mean"] ** 2).sum() / 10.0 + 7.0
 
-    priors = {"wide": WIDE, "as a function": log_prior}
+    priors = [WIDE, log_prior]
     both = decoct.prior_sensitivity(rough(), rough_draws(), priors, check=certificate()).priors
+    assert [one.name for one in both] == ["prior 1", "prior 2"]
     assert both[0].khat == pytest.approx(both[1].khat, abs=1e-6)
     assert both[0].kl == pytest.approx(both[1].kl, abs=1e-9)
     np.testing.assert_allclose(both[0].moves[0][1:], both[1].moves[0][1:], rtol=1e-8)
@@ -253,8 +254,9 @@ def improper(params):
 @pytest.mark.parametrize(
     ("priors", "sentence"),
     [
-        ([3.0], r"not \[3.0\]"),
-        ({1: WIDE}, "mapping of names"),
+        (3.0, "not 3.0"),
+        ([3.0], "'prior 1' is neither a function"),
+        ({1: WIDE}, "mapping of names to them"),
         ({"wide": 3.0}, "'wide' is neither a function"),
         ({"wide": GaussianMean}, "'wide' is neither a function"),
         ({"cut": improper}, "The log prior 'cut' is -inf at draw 0 of chain 0"),

@@ -69,12 +69,14 @@ def alternatives(coreset: Coreset, priors: Any) -> dict[str, AbstractModel]:
     Raises
     ------
     RequestError
-        They are no mapping of names to functions or models, or one of the models has another
+        They are no functions or models, or no mapping of names to them; a model has another
         likelihood or other parameters.
     """
+    if isinstance(priors, list | tuple):
+        priors = {f"prior {i}": prior for i, prior in enumerate(priors, start=1)}
     if not isinstance(priors, Mapping) or not all(isinstance(name, str) for name in priors):
         raise RequestError(
-            "priors is a mapping of names to log priors or models, such as "
+            "priors is a list of log priors or models, or a mapping of names to them, such as "
             f"{{'wide': LogisticRegression(prior_scale=10.0)}}, not {priors!r}."
         )
     return {name: _alternative(coreset, name, prior) for name, prior in priors.items()}

@@ -19,7 +19,7 @@ density on the scale the model is written in (`natural_scale`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -53,11 +53,13 @@ from decoct.samplers.summary import scalars
 from decoct.stats.chains import USABLE_KHAT, error_of_mean, smoothed_log_weights
 from decoct.stats.verdict import Grade
 
+Prior = AbstractModel | Callable[[Params], Any]
+
 
 def prior_sensitivity(
     coreset: Coreset,
     draws: xr.DataTree | np.ndarray,
-    priors: Mapping[str, AbstractModel | Callable[[Params], Any]] | None = None,
+    priors: Mapping[str, Prior] | Sequence[Prior] | None = None,
     *,
     rows: Any = None,
     check: Certificate | None = None,
@@ -76,7 +78,8 @@ def prior_sensitivity(
         Name -> a model that differs from the coreset's in its prior alone, such as
         ``LogisticRegression(prior_scale=10.0)`` or another ``from_numpyro(...)`` with the same
         sites; or a function ``log_prior(params)`` of the model's unconstrained parameters, up to a
-        constant, Jacobians included. None: power scaling alone.
+        constant, Jacobians included. Those of a list are "prior 1", "prior 2", ... None: power
+        scaling alone.
     rows
         The table the coreset was built from: for a certificate, and for those of new draws. None
         makes no pass over the data.
@@ -92,7 +95,7 @@ def prior_sensitivity(
     ------
     RequestError
         The certificate refuses the draws or is of others; the draws are too few or of another
-        model; the priors are no mapping of names to functions or models, one of them is another
+        model; the priors are no functions or models or no mapping to them, one of them is another
         model, or is not finite at a draw.
 
     Examples

@@ -24,9 +24,9 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import jax
+import platformdirs
 import scipy.linalg  # noqa: F401  (its BLAS must be there to be found)
 from threadpoolctl import ThreadpoolController
 
@@ -78,32 +78,13 @@ def keep_buffers() -> bool:
     return bool(mallopt(_MMAP_THRESHOLD, LARGEST) and mallopt(_TRIM_THRESHOLD, KEPT))
 
 
-def cache_folder() -> Path:
-    """Return where compiled programs are kept, by the conventions of the platform."""
-    if sys.platform == "darwin":
-        base = Path.home() / "Library" / "Caches"
-    elif sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local"))
-    else:
-        base = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-    return base / "decoct" / "xla"
-
-
-def physical_memory() -> float:
-    """Return the bytes of this machine's memory; infinity where it does not say."""
-    try:
-        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    except (AttributeError, ValueError, OSError):
-        return float("inf")
-
-
 def use_compilation_cache() -> None:
     """Switch the cache on, once per process, unless the user has decided otherwise."""
     if os.environ.get("DECOCT_COMPILATION_CACHE", "1") == "0":
         return
     if getattr(jax.config, "jax_compilation_cache_dir", None) is not None:
         return
-    folder = cache_folder()
+    folder = platformdirs.user_cache_path("decoct", appauthor=False) / "xla"
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:

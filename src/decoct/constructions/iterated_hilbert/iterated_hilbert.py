@@ -29,6 +29,7 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
+import psutil
 from jaxtyping import Float
 
 from decoct.constructions.base import (
@@ -68,7 +69,6 @@ from decoct.passes.chunk_sums import NORM_DRAWS
 from decoct.passes.pools import merge_pools
 from decoct.passes.potentials import PassResult
 from decoct.runtime.randomness import host_rng
-from decoct.runtime.resources import physical_memory
 from decoct.solvers.nnls import SparseWeights
 from decoct.stats.divergences import kl_from_log_ratios
 from decoct.status import Status
@@ -663,7 +663,7 @@ class IteratedHilbert:
 
 def require_memory_for_site(dim: int) -> None:
     """Refuse more parameters than this machine can hold matrices of."""
-    matrix, have = 8e-9 * dim**2, physical_memory() * 1e-9
+    matrix, have = 8e-9 * dim**2, psutil.virtual_memory().total * 1e-9
     if SITE_MATRICES * matrix > have:
         raise RequestError(
             f"A site of {dim:,} parameters is a matrix of {matrix:.2g} GB, and finding it takes "
