@@ -98,14 +98,14 @@ def _check_same_model(coreset: Coreset, description: dict[str, Any], path: objec
         differs = find_difference(likelihood, coreset.model, encoded)
     except (DecoctError, KeyError, TypeError, ValueError, IndexError) as error:
         raise CoresetFileError(
-            f"The model given cannot be evaluated on the kept rows of {path} "
+            f"The given model cannot be evaluated on the kept rows of {path} "
             f"({type(error).__name__}: {error}); pass the one the coreset was built for."
         ) from error
     if differs is not None:
         raise CoresetFileError(
-            f"The model given has not the likelihood that {path} was built for: {differs}. Pass "
-            "one with the same functions and constants; the prior may be another on the same "
-            "support."
+            f"The given model's likelihood is not the one that {path} was built for: {differs}. "
+            "Pass a model with the same functions and constants; only its prior may differ, on the "
+            "same support."
         )
 
 

@@ -21,13 +21,13 @@ from decoct.cli.report import report
 from decoct.cli.sample import sample
 from decoct.runtime.interrupts import Received, terminable
 
-HELP = """Compress a large table to the few weighted rows that carry its posterior.
+HELP = """Compress a large table to a few weighted rows and a quadratic site for all others.
 
 For example:
 
 ```
 decoct build flights.parquet --formula "late ~ temp + C(origin)" \\
-    --family bernoulli --size 200 -o late.coreset.parquet
+    --family bernoulli --size 10 -o late.coreset.parquet
 decoct sample late.coreset.parquet -o posterior.nc
 decoct check late.coreset.parquet flights.parquet --posterior posterior.nc
 decoct predict late.coreset.parquet new.parquet --posterior posterior.nc -o predictions.parquet

@@ -242,9 +242,9 @@ def _require_finite(name: str, added: Float[np.ndarray, "chains S"]) -> None:
         return
     chain, draw = np.argwhere(~np.isfinite(added))[0]
     raise RequestError(
-        f"The log prior '{name}' is {added[chain, draw]} at draw {draw} of chain {chain}; it must "
-        "be finite at all unconstrained parameters: write it of those, with the log Jacobian of "
-        "what has bounds."
+        f"The log prior '{name}' is {added[chain, draw]} at draw {draw} of chain {chain}; a log "
+        "prior takes unconstrained parameters and must be finite at all of them; add the log "
+        "Jacobian of every parameter that has bounds."
     )
 
 

@@ -112,7 +112,8 @@ def read_coreset(path: str | os.PathLike[str]) -> StoredCoreset:
         numbers, weights = table["_row"], table["_weight"]
         if not (pa.types.is_integer(numbers.type) and pa.types.is_floating(weights.type)):
             raise CoresetFileError(
-                f"{path} has row numbers that are not whole, or weights that are."
+                f"{path} is damaged: row numbers must be integers, and weights floating-point "
+                f"numbers, not {numbers.type} and {weights.type}."
             )
         found = StoredCoreset(description, numbers.to_numpy(), weights.to_numpy(), rows)
         _check_sound(found, int(description["n_rows"]), path)

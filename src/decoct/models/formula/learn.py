@@ -129,11 +129,11 @@ class _Need:
             instead = f"or write C({label}) in the formula if these are categories."
             if not words:
                 raise RowsError(
-                    f"Column '{label}' {problem}; find the first that is not one, {instead}"
+                    f"Column '{label}' {problem}; correct the values that are not, {instead}"
                 )
             first = min(words, key=levels.__getitem__)
             raise BadValueError(
-                f"{problem}; the first that is none is {shortened(first)!r}",
+                f"{problem}; the first other value is {shortened(first)!r}",
                 levels[first],
                 f": correct it, {instead}",
                 label,
