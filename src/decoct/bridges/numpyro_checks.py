@@ -19,13 +19,7 @@ RESERVED = ("chain", "draw")
 
 
 def plate_size(facts: Facts, plate: str) -> int:
-    """Return the size of the data plate, or say which plates there are.
-
-    Raises
-    ------
-    ModelError
-        There is no plate of that name, or a plate draws a subsample.
-    """
+    """Return the size of the data plate, or say which plates there are."""
     plates = {name: site for name, site in facts.items() if site.kind == "plate"}
     for name, site in plates.items():
         if site.subsample is not None and site.subsample != site.size:
@@ -49,19 +43,9 @@ def plate_size(facts: Facts, plate: str) -> int:
 
 
 def examine(program: Program, table: Rows, whole: Facts | None) -> Facts:
-    """Return the sites of a model on a few rows, or refuse the model.
+    """Return the sites of a model on a few encoded rows, or refuse the model.
 
-    Parameters
-    ----------
-    program, table
-        The model, and the rows it is for, encoded.
-    whole
-        Its sites on all rows; None where they are too many to hold.
-
-    Raises
-    ------
-    ModelError
-        Names the site or plate at fault, and the remedy.
+    ``whole`` has its sites on all rows; None where they do not fit in memory.
     """
     plate, n_rows = program.plate, table.n_rows
     found: list[tuple[int, Facts]] = []

@@ -70,9 +70,8 @@ def check_latents(
                 raise ModelError(
                     f"'{name}' has a latent value for {every} of the {n:,} rows: its index is "
                     "different in each of these. One unknown per row cannot be kept by a coreset "
-                    "of rows. "
-                    "Marginalise it, or give it groups of several rows each, of which there may be "
-                    "many."
+                    "of rows. Marginalise it, or give it groups of several rows each, of which "
+                    "there may be many."
                 )
 
 

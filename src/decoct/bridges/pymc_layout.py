@@ -44,11 +44,6 @@ def layout_of(model: pm.Model) -> Layout:
 
     The observed variables' first axis is the rows'. ``pm.Data`` with as many entries along its
     first axis is row-wise, unless that axis has another name than the observed variables'.
-
-    Raises
-    ------
-    ModelError
-        Names the variable at fault, and the remedy.
     """
     if model.parent is not None:
         raise ModelError("This is a model nested in another; give the outermost one.")

@@ -23,6 +23,7 @@ from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.basic import switch
 from pytensor.tensor.math import eq
 
+from decoct.bridges.pymc_graph import per_row
 from decoct.bridges.pymc_layout import layout_of
 from decoct.errors import ModelError
 
@@ -66,7 +67,10 @@ def weighted_model(
         _shorten(copy, dim, np.asarray(indices), n_rows)
     with copy:
         w: Any = pm.Data(WEIGHTS, np.asarray(weights, dtype=np.float64))
-        terms = [_weighting(w, _per_row(copy, rv)) for rv in copy.observed_RVs]
+        densities = [
+            pm.logp(rv, copy.rvs_to_values[rv], warn_rvs=False) for rv in copy.observed_RVs
+        ]
+        terms = [_weighting(w, per_row(density)) for density in densities]
         total: Any = sum(terms[1:], start=terms[0])
         pm.Potential(POTENTIAL, total)
         if site is not None:
@@ -78,12 +82,6 @@ def _weighting(w: Any, density: Any) -> Any:
     """Return Σ (w − 1) f; −∞ stays −∞, where w < 1 would make it NaN together with f."""
     finite: Any = switch(eq(density, -np.inf), density, (w - 1.0) * density)
     return finite.sum()
-
-
-def _per_row(model: pm.Model, rv: Any) -> Any:
-    """Return the log density of an observed variable, one number per row."""
-    density: Any = pm.logp(rv, model.rvs_to_values[rv], warn_rvs=False)
-    return density.sum(axis=tuple(range(1, density.ndim))) if density.ndim > 1 else density
 
 
 def _copied(model: pm.Model) -> pm.Model:
