@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Generator, Sequence
 from concurrent.futures import CancelledError
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import dask.config
@@ -45,9 +45,6 @@ class Traffic:
     rows_moved: int = 0
     passes: int = 0
 
-    def to_dict(self) -> dict[str, int]:
-        return asdict(self)
-
 
 class Cluster:
     """A synchronous client of a Dask cluster, which `close` closes if it is owned.
@@ -72,13 +69,7 @@ class Cluster:
 
     @classmethod
     def of(cls, given: Any = None) -> Cluster:
-        """Return the cluster behind a client, a cluster object or an address; None: the current.
-
-        Raises
-        ------
-        RequestError
-            There is no client, or no scheduler answers at the address.
-        """
+        """Return the cluster behind a client, a cluster object or an address; None: the current."""
         if isinstance(given, Client):
             return cls(given)
         if given is None:

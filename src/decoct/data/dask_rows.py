@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,7 +16,9 @@ from dask.utils import is_dataframe_like
 
 from decoct.data.base import (
     Chunk,
+    Chunks,
     Columns,
+    Names,
     Rows,
     checked_columns,
     checked_indices,
@@ -117,9 +119,7 @@ class DaskRows(Rows):
     def columns(self) -> tuple[str, ...]:
         return self._source.columns
 
-    def chunks(
-        self, size: int | None = None, columns: Sequence[str] | None = None
-    ) -> Generator[Chunk, None, None]:
+    def chunks(self, size: int | None = None, columns: Names = None) -> Chunks:
         """Yield consecutive chunks of ``size`` rows, which come here partition by partition.
 
         Rows that are not yet needed stay with the workers: a few chunks are here at a time.
@@ -127,9 +127,7 @@ class DaskRows(Rows):
         step = checked_size(size)
         return self._stream(self._get_view(checked_columns(columns, self.columns)), step)
 
-    def take(
-        self, indices: np.ndarray | Sequence[int], columns: Sequence[str] | None = None
-    ) -> Columns:
+    def take(self, indices: np.ndarray | Sequence[int], columns: Names = None) -> Columns:
         """Return the rows with these global numbers, in the order asked for; only they travel."""
         view = self._get_view(checked_columns(columns, self.columns))
         rows, places = np.unique(checked_indices(indices, self.n_rows), return_inverse=True)
@@ -144,7 +142,7 @@ class DaskRows(Rows):
         reduce: Callable[[T, T], T],
         *broadcast: object,
         size: int | None = None,
-        columns: Sequence[str] | None = None,
+        columns: Names = None,
     ) -> T:
         """Return the reduction of ``fn(chunk, *broadcast)`` over all chunks.
 
@@ -232,7 +230,7 @@ class DaskRows(Rows):
                 upto += 1
         return total[0]
 
-    def _stream(self, view: View, size: int) -> Generator[Chunk, None, None]:
+    def _stream(self, view: View, size: int) -> Chunks:
         blocks = view.layout.cut_blocks(size)
         loaded: dict[int, Any] = {}  # the partitions that blocks are being cut from, and no others
         ahead: deque[tuple[int, list[Any]]] = deque()

@@ -36,17 +36,7 @@ MOST_ROWS, MOST_BYTES = 5_000_000, 4 << 30
 
 
 class StoredCoreset(NamedTuple):
-    """Content of a file, before its model is known.
-
-    Attributes
-    ----------
-    description
-        ``n_rows``, ``model``, ``report`` and other entries of `Coreset.description`.
-    indices, weights : (M,)
-        Row numbers and weights.
-    rows
-        The kept rows: column -> M values.
-    """
+    """Content of a file, before its model is known; see `Coreset` and `Coreset.description`."""
 
     description: dict[str, Any]
     indices: np.ndarray
