@@ -298,7 +298,7 @@ def fitting(package: Package) -> Iterator[None]:
 
 def _broken(package: Package, error: Exception) -> RequestError:
     return RequestError(
-        f"{package.name} is installed but does not go with the other packages here "
+        f"{package.name} is installed but does not work with the other packages here "
         f"({type(error).__name__}: {error}); decoct works with {package.releases}. Install "
         f"versions that fit with: {package.install}."
     )

@@ -69,8 +69,8 @@ def check_latents(
                 every = "every one" if seen.sum() == n else f"{seen.sum():,}"
                 raise ModelError(
                     f"'{name}' has a latent value for {every} of the {n:,} rows: its index is "
-                    "different in each of these. One unknown per row cannot be kept by a coreset "
-                    "of rows. Marginalise it, or give it groups of several rows each, of which "
+                    "different in each of these. A coreset of rows cannot represent one unknown "
+                    "per row. Marginalise it, or give it groups of several rows each, of which "
                     "there may be many."
                 )
 

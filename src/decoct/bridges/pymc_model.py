@@ -46,6 +46,11 @@ from decoct.models.base import EncodedColumns, Params, RawRows
 from decoct.models.validation import row_number
 from decoct.runtime.precision import float64
 
+PER_ROW = (
+    "A coreset of rows cannot represent one unknown per row. Marginalise it, or give it a "
+    "dimension of groups of fixed size with the group number in pm.Data."
+)
+
 FAILURES = (TypeError, ValueError, IndexError, AssertionError)
 """Errors of PyTensor and JAX for shapes that do not match."""
 
@@ -235,11 +240,7 @@ def _latent_shapes(
             continue
         sizes = f"Free variable '{name}' has shape {shape} on {n} rows and {found[1][name]} on {m}"
         if n in shape and m in found[1][name]:
-            raise ModelError(
-                f"{sizes}: one unknown per row cannot be kept by a coreset of rows. Marginalise "
-                "it, or give it a dimension of groups of fixed size with the group number in "
-                "pm.Data."
-            )
+            raise ModelError(f"{sizes}. {PER_ROW}")
         raise ModelError(
             f"{sizes}: its size is worked out from the rows (such as ids.max() + 1), and a coreset "
             "need not have a row of every group. Give the number of groups as coords= or shape=."
@@ -275,11 +276,7 @@ def _does_not_follow(
 ) -> ModelError:
     says = f"The model fails when it is given {PROBES[-1]} of its {n_rows} rows"
     if latents:
-        return ModelError(
-            f"{says}: free variable '{latents[0]}' has {n_rows} values, and one unknown per row "
-            "cannot be kept by a coreset of rows. Marginalise it, or give it a dimension of groups "
-            "of fixed size with the group number in pm.Data."
-        )
+        return ModelError(f"{says}: free variable '{latents[0]}' has {n_rows} values. {PER_ROW}")
     if arrays:
         shapes = ", ".join(map(str, arrays))
         return ModelError(

@@ -56,7 +56,7 @@ def demo(
     output
         The folder for the files and pictures.
     rows
-        Use only so many flights, chosen at random.
+        Use only this many flights, chosen at random.
     seed
         Seed of everything random.
     """

@@ -48,7 +48,7 @@ def report(
     """
     opt.require_seed(seed)
     if dask is not None and not table:
-        raise out.UsageError("--dask is for the workers to read a table; give the table too.")
+        raise out.UsageError("--dask needs a table for the workers to read; give the table too.")
     opt.require_output(output, file)
 
     import decoct

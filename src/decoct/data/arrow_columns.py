@@ -93,7 +93,7 @@ def _refuse_other_encodings(name: str, values: Column, start: int) -> None:
         except UnicodeDecodeError as error:
             byte = f"byte {error.start} is 0x{error.object[error.start]:02x}"
             raise BadValueError(
-                f"has type {values.type}, for it is not UTF-8",
+                f"has type {values.type} because it is not UTF-8",
                 row,
                 f" ({byte}); save text as UTF-8.",
                 name,

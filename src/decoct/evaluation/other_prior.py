@@ -55,7 +55,7 @@ def alternatives(coreset: Coreset, priors: Any) -> dict[str, AbstractModel]:
         priors = {f"prior {i}": prior for i, prior in enumerate(priors, start=1)}
     if not isinstance(priors, Mapping) or not all(isinstance(name, str) for name in priors):
         raise RequestError(
-            "priors is a list of log priors or models, or a mapping of names to them, such as "
+            "priors must be a list of log priors or models, or map names to them, such as "
             f"{{'wide': LogisticRegression(prior_scale=10.0)}}, not {priors!r}."
         )
     return {name: _alternative(coreset, name, prior) for name, prior in priors.items()}
@@ -66,8 +66,8 @@ def _alternative(coreset: Coreset, name: str, prior: Any) -> AbstractModel:
         difference = _difference(coreset, prior)
         if difference is not None:
             raise RequestError(
-                f"The prior '{name}' is a {type(prior).__name__} that is another model, and not "
-                f"the coreset's with another prior: {difference}."
+                f"The prior '{name}' is a {type(prior).__name__} that is another model: "
+                f"{difference}. It may differ from the coreset's model in its prior alone."
             )
         return prior
     if isinstance(prior, type) or not callable(prior):

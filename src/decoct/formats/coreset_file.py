@@ -146,7 +146,7 @@ def _read(path: Path) -> tuple[pa.Table, bytes]:
             table = file.read()
     except PermissionError as error:
         raise CoresetFileError(
-            f"{path} may not be read (permission denied); ask its owner for the right to."
+            f"{path} cannot be read (permission denied); ask its owner for read permission."
         ) from error
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # of a column's name
         raise CoresetFileError(
@@ -155,14 +155,14 @@ def _read(path: Path) -> tuple[pa.Table, bytes]:
     metadata = (table.schema.metadata or {}).get(KEY)
     if metadata is None:
         raise CoresetFileError(
-            f"{path} is a Parquet file but no coreset; build one with decoct.build or "
+            f"{path} is a Parquet file but not a coreset; build one with decoct.build or "
             "'decoct build'."
         )
     found = _digest(metadata, table)
     if (table.schema.metadata or {}).get(DIGEST, found) != found:
         raise CoresetFileError(
-            f"{path} is not as it was saved: damaged, or edited by another program; take a copy, "
-            "or build it again."
+            f"{path} is not as it was saved: it is damaged, or another program has changed it. "
+            "Restore a copy, or build the coreset again."
         )
     return table, metadata
 
@@ -174,7 +174,7 @@ def _check_size(footer: pq.FileMetaData, path: object) -> None:
     if footer.num_rows > MOST_ROWS or n_bytes > MOST_BYTES:
         raise CoresetFileError(
             f"{path} has {footer.num_rows:,} rows and {n_bytes:,} bytes, more than a coreset "
-            f"({MOST_ROWS:,} rows, {MOST_BYTES:,} bytes); is it the table itself?"
+            f"may have ({MOST_ROWS:,} rows, {MOST_BYTES:,} bytes); is it the table itself?"
         )
 
 

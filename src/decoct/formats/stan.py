@@ -119,7 +119,7 @@ def _wanted(
 ) -> dict[str, str]:
     """Return column -> name in Stan."""
     if isinstance(columns, str):
-        raise RequestError(f'columns is a text; give a list of names, such as ["{columns}"].')
+        raise RequestError(f'columns is a string; give a list of names, such as ["{columns}"].')
     if isinstance(columns, Mapping):
         wanted = dict(columns)
     else:
@@ -145,7 +145,7 @@ def _numbers(values: np.ndarray, what: str, column: str | None) -> np.ndarray:
     bad = ~np.isfinite(values.astype(float))
     if bad.any():
         where = "" if column is None else f" in kept row {int(np.argwhere(bad)[0][0])}"
-        raise RequestError(f"{what} has a value that is not finite{where}; Stan takes none.")
+        raise RequestError(f"{what} is not finite{where}; Stan needs finite numbers.")
     return values
 
 
@@ -163,12 +163,12 @@ def _check_names(names: list[str]) -> None:
     for name in names:
         if names.count(name) > 1:
             raise RequestError(
-                f"Two data would be called '{name}' in Stan ({ROWS} is the number of kept rows and "
-                f"{WEIGHTS} are the weights; {', '.join(SITE)} are the site); rename a column: "
+                f"Two entries would have the name '{name}' in Stan ({ROWS} is the number of kept "
+                f"rows, {WEIGHTS} their weights, and {', '.join(SITE)} the site); rename a column: "
                 f"columns={{'{name}': '{name}_1'}}."
             )
         if not _IDENTIFIER.fullmatch(name) or name.endswith("__"):
             raise RequestError(
-                f"'{name}' is no name that Stan takes: a letter, then letters, digits and "
-                f"underscores. Rename it: columns={{'{name}': 'x'}}."
+                f"'{name}' is not a valid name in Stan, which has a letter, then letters, digits "
+                f"and underscores. Rename it: columns={{'{name}': 'x'}}."
             )

@@ -111,7 +111,7 @@ class AbstractModel(eqx.Module):
         Of rows from `encode_explanatory`.
         """
         raise RequestError(
-            f"A {type(self).__name__} does not predict new rows, so there is nothing to predict."
+            f"A {type(self).__name__} does not predict new rows: it has no predict(params, rows)."
         )
 
     def simulate(
@@ -396,16 +396,16 @@ def _as_array(leaf: Any) -> np.ndarray:
         return np.asarray(leaf, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise ModelError(
-            f"init holds arrays of numbers, such as {{'beta': np.zeros(3)}}, not {leaf!r}."
+            f"init must hold arrays of numbers, such as {{'beta': np.zeros(3)}}, not {leaf!r}."
         ) from error
 
 
 def _names(columns: Sequence[str]) -> tuple[str, ...]:
     names: Any = columns
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
-        raise ModelError(f"columns is a list of names, such as ('x', 'y'), not {columns!r}.")
+        raise ModelError(f"columns must be a list of names, such as ('x', 'y'), not {columns!r}.")
     if not names or len(set(names)) < len(names):
-        raise ModelError(f"columns names at least one column, and each of them once: {names!r}.")
+        raise ModelError(f"columns must name at least one column, and none twice, not {names!r}.")
     return tuple(names)
 
 
@@ -417,7 +417,7 @@ def require_model(model: Any) -> None:
         )
     if not isinstance(model, AbstractModel):
         raise RequestError(
-            f"A {type(model).__name__} is no model with a log-likelihood for each row; give a "
+            f"A {type(model).__name__} is not a model with a log-likelihood for each row; give a "
             "model of decoct.models, decoct.Model, decoct.from_numpyro or decoct.from_pymc. "
             "Mixtures of Gaussians have decoct.mixture.build."
         )

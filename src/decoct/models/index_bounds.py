@@ -56,8 +56,7 @@ def check_indices(
         raise BadValueError(
             "An index of the model is outside an array",
             row,
-            f", where JAX would use its last entry: {says}. Number groups from 0 to "
-            "their number less 1.",
+            f", where JAX would use its last entry: {says}. Number J groups from 0 to J − 1.",
         )
 
 

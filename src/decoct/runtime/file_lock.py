@@ -50,11 +50,11 @@ def exclusive_lock(path: str | os.PathLike[str], what: str) -> Iterator[None]:
         raise RequestError(_refusal(target, what, place)) from error
     except OSError as error:
         with contextlib.suppress(OSError):
-            if place.lstat().st_size == 0:  # no room to write the new lock file
+            if place.lstat().st_size == 0:  # the disk is full: the new lock file is empty
                 place.unlink()
         raise RequestError(
             f"{place} cannot be written or locked ({unwritable(error)}); put the {what} on a disk "
-            "that can lock files and has room."
+            "that can lock files and has free space."
         ) from error
     try:
         yield

@@ -70,8 +70,8 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[str], object
             raise
         older = "; the older file is as it was" if target.exists() else ""
         raise RequestError(
-            f"{target} could not be written ({unwritable(error)}){older}; make room or choose "
-            "another place, then try again."
+            f"{target} could not be written ({unwritable(error)}){older}; free some space "
+            "or choose another folder, then try again."
         ) from error
 
 

@@ -69,7 +69,7 @@ class FormulaModel(AbstractConjugate):
 
     def __check_init__(self) -> None:
         if self.base.intercept:
-            raise ModelError("Leave intercept=True out; the formula says if there is one.")
+            raise ModelError("Leave out intercept=True; the formula decides whether there is one.")
 
     @classmethod
     def from_dict(cls, spec: Mapping[str, Any]) -> FormulaModel:
@@ -249,13 +249,15 @@ def from_formula(
     if family not in FAMILIES:
         raise RequestError(f"The family '{family}' is unknown; choose from {', '.join(FAMILIES)}.")
     if "intercept" in options:
-        raise ModelError("Leave the option intercept out; the formula says if there is one.")
+        raise ModelError("Leave out intercept=; the formula decides whether there is one.")
     if family == "poisson":
         options.setdefault("link", "log")
     try:
         base = FAMILIES[family](prior_scale=prior_scale, **options)
     except TypeError as error:
-        raise ModelError(f"The family '{family}' cannot be used so: {reason(error)}.") from error
+        raise ModelError(
+            f"The family '{family}' cannot be used with these options: {reason(error)}."
+        ) from error
     with ProgressBar(progress):
         seen = watched(as_rows(rows), "learning the formula")
         model = FormulaModel(fit_design(formula, seen, standardize), base)
