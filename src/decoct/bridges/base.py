@@ -214,12 +214,7 @@ def _unconstrained(model: Any, values: Mapping[str, Any]) -> Float[Array, "chain
 class SiteDensity:
     """The log density of a coreset's site as a function of θ: name -> array, to a number; pure JAX.
 
-    Parameters
-    ----------
-    model
-        Gives φ(θ).
-    site
-        A quadratic in the flat φ.
+    The site is a quadratic in the flat φ(θ) of the model.
     """
 
     def __init__(self, model: BridgeModel, site: GaussianSite) -> None:
@@ -347,16 +342,9 @@ class Probe(NamedTuple):
 
 
 def probe(evaluate: Evaluate, points: Params, rows: Columns) -> Probe:
-    """Evaluate a model on rows together and apart, compiled as a pass over the data is.
+    """Evaluate a model on a few encoded rows, together and apart, compiled as in a pass.
 
-    Parameters
-    ----------
-    evaluate
-        ``evaluate(params, rows)`` gives potentials, log prior and constrained values; pure JAX.
-    points
-        Parameters, stacked along the first axis.
-    rows
-        A few encoded rows.
+    ``points`` are parameters, stacked along the first axis.
     """
     cut = len(next(iter(rows.values()))) // 2
 
@@ -391,21 +379,9 @@ def chosen_start(
 ) -> dict[str, np.ndarray]:
     """Return the first point at which prior and potentials are finite; `ModelError` if none is.
 
-    If some point gives no finite value on the probed rows, all are tried on more rows, with zero
-    and the framework's own starting point.
-
-    Parameters
-    ----------
-    probed
-        The model at the points, on a few rows.
-    points
-        Where to start: name -> values, stacked along the first axis.
-    evaluate
-        The model; see `probe`.
-    table
-        Encoded rows.
-    own
-        Gives the framework's own starting point, name -> values; None if it has none.
+    ``probed`` is the model at the points, on a few rows. If some point gives no finite value there,
+    all are tried on more rows of the encoded table, with zero and the framework's own starting
+    point, which ``own`` returns if it has one.
     """
     points = dict(points)
     finite = np.isfinite(probed.whole).all(axis=1) & np.isfinite(probed.priors).all(axis=1)

@@ -272,23 +272,9 @@ class WeightedModel:
     """A NumPyro model whose rows carry weights: the coreset posterior as NumPyro sees it.
 
     Called as the user's own model. As long as nothing is observed (predictive draws) any number of
-    rows will do; observed rows must be the M rows of the weights.
-
-    Parameters
-    ----------
-    program
-        The model.
-    inputs
-        Its row-wise arguments.
-    names
-        All its arguments, in order.
-    weights : (M,)
-        One per row, ≥ 0.
-    site
-        The log density that stands for all other rows: unconstrained latent values, name -> array,
-        to a number; pure JAX.
-    latents
-        Names of the latent sites.
+    rows will do; observed rows must be the M rows of the weights. ``names`` are all arguments of
+    the model, in order, and ``inputs`` the row-wise ones. ``site`` is the log density that stands
+    for all other rows: a pure JAX function of the unconstrained values of the ``latents``.
     """
 
     def __init__(

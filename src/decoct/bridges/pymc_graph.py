@@ -46,14 +46,8 @@ from decoct.models.base import Params
 class Graph:
     """PyTensor outputs of named inputs, translated to JAX when first called.
 
-    Pickles as the graph, without what was translated; equal to its copies.
-
-    Parameters
-    ----------
-    inputs, outputs
-        Name -> variable, and what is computed from them; nothing shared is left.
-    check_bounds
-        Impossible parameters give −∞, as in PyMC's own functions; else they are not checked.
+    Pickles as the graph, without what was translated; equal to its copies. No variable of it is
+    shared. With ``check_bounds`` impossible parameters give −∞, as in PyMC's own functions.
     """
 
     def __init__(

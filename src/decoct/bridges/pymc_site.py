@@ -105,17 +105,10 @@ def _is_at(k: int, pairs: Sequence[tuple[np.ndarray, Sequence[Any]]]) -> bool:
 
 
 class SiteOp(Op):
-    """A function of flat unconstrained parameters in JAX, and its gradient, as one operation.
+    """A pure JAX function of flat unconstrained parameters, and its gradient, as one operation.
 
     In processes that are forked after JAX was used, as those of ``pm.sample(cores=2)`` on Linux,
     JAX may hang: sample with ``cores=1``.
-
-    Parameters
-    ----------
-    density
-        Parameters -> a number; pure JAX.
-    space
-        Their shapes.
     """
 
     def __init__(self, density: Callable[[Any], Any], space: ParameterSpace) -> None:

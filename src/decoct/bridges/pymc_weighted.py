@@ -39,23 +39,11 @@ def weighted_model(
     n_rows: int | None = None,
     site: Callable[[pm.Model], Any] | None = None,
 ) -> pm.Model:
-    """Return a copy of a model on some of its rows, each with a weight.
+    """Return a copy of a model on M rows, given as row-wise ``pm.Data`` -> values, with weights.
 
-    Parameters
-    ----------
-    model
-        Stays as it is.
-    rows
-        Row-wise ``pm.Data`` -> its M rows.
-    indices : (M,)
-        Their numbers, for the labels of the dimension along the rows.
-    weights : (M,)
-        w ≥ 0.
-    n_rows
-        Of the table that the rows are of; None: the model's own. Labels of the model's rows are
-        those of the kept ones in its own table alone; else these have their row numbers.
-    site
-        The log density that stands for all other rows, a PyTensor scalar, from the copy.
+    If the table of these rows has as many as the model's own, as ``n_rows`` says (None: it is that
+    table), the rows have their labels along the dimension of the rows; else their ``indices`` are
+    the labels. ``site`` gives the log density that stands for all other rows, a PyTensor scalar.
     """
     for name in (WEIGHTS, POTENTIAL, SITE):
         if name in model.named_vars:

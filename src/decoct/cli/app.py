@@ -78,13 +78,7 @@ for command in (build, sample, check, predict, compare, plot, report, demo):
 
 
 def run(arguments: list[str]) -> int:
-    """Run the command that the words ask for and return its exit code.
-
-    Raises
-    ------
-    UsageError
-        The words are no command; anything else is the command's own error.
-    """
+    """Run the command that the words ask for and return its exit code."""
     try:
         command, bound, *_ = app.parse_args(arguments, exit_on_error=False, print_error=False)
     except MissingArgumentError as error:

@@ -47,13 +47,7 @@ class Traffic:
 
 
 class Cluster:
-    """A synchronous client of a Dask cluster, which `close` closes if it is owned.
-
-    Attributes
-    ----------
-    traffic
-        What this object has sent and received.
-    """
+    """A synchronous client of a Dask cluster, and its traffic; `close` closes it if it is owned."""
 
     def __init__(self, client: Client, is_owned: bool = False) -> None:
         if client.asynchronous:

@@ -52,20 +52,7 @@ def load_flights(rows: int | None = None, seed: int = 0) -> pd.DataFrame:
     Columns are ``late`` (0 or 1), the hourly weather at the origin (``temp`` and ``dewp`` in °F,
     ``humid`` in %, ``wind_speed`` in mph, ``precip`` in inches, ``pressure`` in mbar, ``visib`` in
     miles), ``hour`` (scheduled, local), ``day`` of the year, ``distance`` in miles, ``origin`` and
-    ``carrier``.
-
-    Parameters
-    ----------
-    rows
-        How many flights to choose at random; they stay in the order of the table. None returns
-        all.
-    seed
-        Seed of the choice.
-
-    Raises
-    ------
-    RequestError
-        The data are not installed, or ``rows`` is out of range.
+    ``carrier``. A random part of so many ``rows`` stays in the order of the table.
     """
     if rows is not None and rows < FEWEST:
         raise RequestError(f"rows is {rows}; the demonstration needs at least {FEWEST}.")

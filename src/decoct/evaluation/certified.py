@@ -22,13 +22,7 @@ FEWEST = 100
 def checked_draws(
     coreset: Coreset, draws: xr.DataTree | np.ndarray
 ) -> Float[np.ndarray, "chains S d"]:
-    """Return flat unconstrained draws.
-
-    Raises
-    ------
-    RequestError
-        They are of another model, too few, or corrected already.
-    """
+    """Return flat unconstrained draws; refuse those that are too few, or corrected already."""
     z = unconstrained(draws, coreset.dim)
     if isinstance(draws, xr.DataTree) and CORRECTED in draws["posterior"].attrs:
         raise RequestError(
@@ -50,14 +44,7 @@ def certificate_of(
     seed: int,
     progress: bool | None,
 ) -> Certificate:
-    """Return the certificate of these draws, the given one or one made here.
-
-    Raises
-    ------
-    RequestError
-        The verdict is "do not use"; or the certificate is of another coreset or other draws; or
-        there is neither a certificate nor rows.
-    """
+    """Return the certificate of these draws, the given one or one made here; refuse a bad one."""
     if given is None:
         if rows is None:
             raise RequestError(

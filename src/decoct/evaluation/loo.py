@@ -196,14 +196,8 @@ def loo(
 class _LeftOut(RowStatistic):
     """elpd_n, k-hat and lpd_n of every row.
 
-    Attributes
-    ----------
-    shift : (S,)
-        D_s, the largest 0.
-    log_weights : (S,)
-        Normalised log weights of the draws, for lpd_n.
-    tail
-        Ratios of a row that are smoothed.
+    From D_s, shifted so that the largest is 0, the normalised log weights of the draws, and the
+    number of a row's ratios that are smoothed.
     """
 
     shift: Float[np.ndarray, " S"]

@@ -43,14 +43,7 @@ class OtherPrior(AbstractModel):
 
 
 def alternatives(coreset: Coreset, priors: Any) -> dict[str, AbstractModel]:
-    """Return the model with each of the priors.
-
-    Raises
-    ------
-    RequestError
-        They are no functions or models, or no mapping of names to them; a model has another
-        likelihood or other parameters.
-    """
+    """Return the model with each of the priors, by name."""
     if isinstance(priors, list | tuple):
         priors = {f"prior {i}": prior for i, prior in enumerate(priors, start=1)}
     if not isinstance(priors, Mapping) or not all(isinstance(name, str) for name in priors):

@@ -134,18 +134,10 @@ def prior_sensitivity(
 
 
 class _Weighted(NamedTuple):
-    """Draws that stand for a posterior by their weights.
+    """Draws that stand for a posterior by their normalised weights.
 
-    Attributes
-    ----------
-    z : (chains, S, d)
-        Unconstrained.
-    values
-        Scalar parameter -> (chains, S), on its natural scale.
-    log_ratios : (chains, S)
-        D_s; 0 where there is no certificate.
-    log_weights : (chains, S)
-        Normalised.
+    ``z`` are unconstrained; ``values`` has scalar parameters on their natural scale. The log ratios
+    are D_s, or 0 without a certificate.
     """
 
     z: Float[np.ndarray, "chains S d"]

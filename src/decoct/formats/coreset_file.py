@@ -51,13 +51,7 @@ def write_coreset(
     rows: Mapping[str, np.ndarray],
     description: Mapping[str, Any],
 ) -> None:
-    """Write row numbers, weights, kept rows, and a description as JSON; see `Coreset.save`.
-
-    Raises
-    ------
-    RequestError
-        The path cannot be written, or the disk is full; an older file is as it was.
-    """
+    """Write row numbers, weights, kept rows, and a description as JSON; see `Coreset.save`."""
     target = require_writable(path, "The coreset's path")
     stored = _stored_names(rows)
     columns = {stored[name]: _to_arrow(column) for name, column in rows.items()}
@@ -77,13 +71,7 @@ def write_coreset(
 
 
 def read_coreset(path: str | os.PathLike[str]) -> StoredCoreset:
-    """Read what `write_coreset` wrote.
-
-    Raises
-    ------
-    CoresetFileError
-        The file is missing, damaged, not a coreset or from a newer format.
-    """
+    """Read what `write_coreset` wrote."""
     table, metadata = _read(Path(path))
     with naming_damage(path):
         description = json.loads(metadata)

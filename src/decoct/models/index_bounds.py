@@ -34,19 +34,8 @@ def check_indices(
 ) -> None:
     """Refuse rows at which the model indexes an array out of its bounds, in one pass.
 
-    Parameters
-    ----------
-    model
-        What to evaluate; its `encode` is applied to the rows.
-    params
-        Where, in unconstrained space; indices are those of the data.
-    rows, inputs
-        The table, and the columns that the model needs; None for all.
-
-    Raises
-    ------
-    RowsError
-        Names the first row that is out of bounds.
+    Indices are those of the data, whatever the parameters. ``inputs`` are the columns that the
+    model needs; None for all.
     """
     # a power of two: pieces of a stream may be of any length and would each be compiled
     size = min(DEFAULT_CHUNK, 2 ** (rows.n_rows - 1).bit_length())

@@ -19,18 +19,7 @@ DPI = 120
 
 
 def figure(width: float = 10.0, height: float = 6.0) -> Any:
-    """Return an empty matplotlib Figure, without a window and outside pyplot.
-
-    Parameters
-    ----------
-    width, height
-        In inches.
-
-    Raises
-    ------
-    RequestError
-        matplotlib is not installed.
-    """
+    """Return an empty matplotlib Figure of so many inches, without a window and outside pyplot."""
     try:
         from matplotlib.figure import Figure
     except ImportError:

@@ -23,23 +23,12 @@ _BEGINNING = b'{"decoct lock": '
 
 @contextlib.contextmanager
 def exclusive_lock(path: str | os.PathLike[str], what: str) -> Iterator[None]:
-    """Keep a file for this process alone while the block runs.
+    """Lock a file, which need not exist, for this process alone while the block runs.
 
     ``.NAME.decoct-lock`` in the same folder names the process that has the lock. The operating
-    system releases the lock when the process ends.
-
-    Parameters
-    ----------
-    path
-        The file; it need not exist.
-    what
-        What it is, for the message.
-
-    Raises
-    ------
-    RequestError
-        Another process, or another thread of this one, holds it; the message says which. Or the
-        lock file is a link or another program's, or the file system cannot lock files.
+    system releases the lock when the process ends. A `RequestError` says which process, or thread
+    of this one, has the lock; or that the lock file is a link or another program's, or that the
+    file system cannot lock files. ``what`` the file is goes into its message.
     """
     target = Path(path)
     place = target.with_name(f".{target.name}.decoct-lock")
