@@ -37,7 +37,7 @@ def load(path: str | os.PathLike[str], model: AbstractModel | None = None) -> Co
         The file.
     model
         Needed when the coreset was built for a `decoct.Model` of your own functions, which a
-        file cannot hold. Its likelihood must have the same values on the kept rows; the prior may
+        file cannot store. Its likelihood must have the same values on the kept rows; the prior may
         be another one on the same support.
 
     Raises
@@ -67,7 +67,7 @@ def load(path: str | os.PathLike[str], model: AbstractModel | None = None) -> Co
         if model is None and spec.get("kind") in OF_FUNCTIONS:
             raise CoresetFileError(
                 f"{path} was built for a model of your own functions ({spec.get('name')}), which "
-                "the file cannot hold; pass it: decoct.load(path, model=...)."
+                "the file cannot store; pass it: decoct.load(path, model=...)."
             )
         if model is None and "fitted" in stored.description:
             return _class_of(spec)(stored)

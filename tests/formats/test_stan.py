@@ -240,7 +240,7 @@ def table_coreset(**columns):
         ({}, {"constants": {"J": "many"}}, r"Constant 'J' holds"),
         ({}, {"constants": {"s": np.nan}}, r"Constant 's' has a value that is not finite"),
         ({}, {"count_from_one": ["g"]}, r"count_from_one has 'g'"),
-        ({}, {"count_from_one": ["y"]}, r"does not hold whole numbers from 0"),
+        ({}, {"count_from_one": ["y"]}, r"values are not whole numbers from 0"),
     ],
 )
 def test_what_stan_cannot_hold(columns, options, message, file):

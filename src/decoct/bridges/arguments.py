@@ -67,7 +67,7 @@ def split_rows(given: Mapping[str, Any], n_rows: int) -> tuple[dict[str, Any], d
     for name, value in others.items():
         if _leading(value) is None and n_rows in map(_leading, jax.tree.leaves(value)):
             raise RequestError(
-                f"Argument '{name}' is a {type(value).__name__} that holds arrays of {n_rows} "
+                f"Argument '{name}' is a {type(value).__name__} that contains arrays of {n_rows} "
                 "rows; rows are cut from whole arguments. Write a model around yours that takes "
                 f"the arrays one by one and hands yours the {type(value).__name__}."
             )

@@ -132,7 +132,7 @@ def _row_constants(fgraph: FunctionGraph, n_rows: int) -> list[Any]:
         if np.shape(data)[:1] == (n_rows,) or getattr(data, "shape", ())[:1] == (n_rows,):
             if not isinstance(data, np.ndarray):
                 raise ModelError(
-                    "The model holds its group-specific design as a sparse matrix; set "
+                    "The model has its group-specific design as a sparse matrix; set "
                     'bambi.config["SPARSE_DOT"] = False and build it again.'
                 )
             found.append(variable)

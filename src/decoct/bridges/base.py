@@ -67,7 +67,7 @@ class Original:
     """The user's rows and model, which decoct's model can return but does not contain.
 
     As a pytree this has neither leaves nor identity, and pickled it is empty: compiled functions,
-    their caches and messages to workers never hold the data.
+    their caches and messages to workers never contain the data.
     """
 
     def __init__(self, rows: Rows | None = None, model: Any = None) -> None:
@@ -197,7 +197,7 @@ class BridgeModel(AbstractModel):
         return {name: list(names) for name, names in self.axes}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the name and the parameters' shapes: a file cannot hold the model itself."""
+        """Return the name and the parameters' shapes: a file cannot store the model itself."""
         shapes = {name: list(np.shape(value)) for name, value in self.start.items()}
         return {"kind": self.kind, "name": self.name, "parameters": shapes}
 

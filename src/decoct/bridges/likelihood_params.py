@@ -58,7 +58,7 @@ class LikelihoodParams:
     Attributes
     ----------
     names, shapes
-        Of the arrays, in the order in which flat likelihood parameters hold them.
+        Of the arrays, in the order of flat likelihood parameters.
     is_identity
         φ is θ, all of it.
     reason
@@ -130,7 +130,7 @@ class LikelihoodParams:
         return values
 
     def _variables(self, program: TracedProgram) -> list[Any]:
-        """Return where a program holds φ."""
+        """Return the variables of a program that are φ."""
         if not self._fits(program):
             raise ModelError(
                 "The model no longer computes what it did when decoct read it; make the decoct "

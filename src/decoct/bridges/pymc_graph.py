@@ -92,7 +92,7 @@ class Program:
     free, observed, values
         Names of the free variables, the observed ones, and the free and deterministic ones.
     constants
-        Name of other ``pm.Data`` -> what tells its values apart.
+        Name of other ``pm.Data`` -> what identifies its values.
     """
 
     def __init__(self, model: pm.Model, layout: Layout) -> None:

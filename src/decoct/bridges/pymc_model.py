@@ -280,7 +280,7 @@ def _does_not_follow(
     if arrays:
         shapes = ", ".join(map(str, arrays))
         return ModelError(
-            f"{says}: it holds data of {n_rows} rows as constants (shape {shapes}), so that rows "
+            f"{says}: it has data of {n_rows} rows as constants (shape {shapes}), so that rows "
             'cannot be taken out of them. Put them in pm.Data: x = pm.Data("x", x) inside the '
             "model, before they are used."
         )

@@ -126,7 +126,7 @@ class ArrowRows(Rows):
     def take(self, indices: np.ndarray | Sequence[int], columns: Names = None) -> Columns:
         """Return the rows with these global numbers, in the order asked for.
 
-        Only Parquet row groups (Arrow record batches) that hold such rows are read; a CSV file is
+        Only Parquet row groups (Arrow record batches) with such rows are read; a CSV file is
         scanned as far as the last of them.
         """
         schema = self._select(columns)

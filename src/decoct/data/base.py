@@ -98,7 +98,7 @@ class Rows(Protocol):
         """Yield consecutive chunks in row order, every one but the last of exactly ``size`` rows.
 
         Only ``columns`` come back (None: all of them), in that order. Bad arguments raise at the
-        call, not at the first chunk. Closing the generator frees all it holds.
+        call, not at the first chunk. Closing the generator frees its memory and files.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""A Dask cluster: tasks, their results, the bytes that travel, and errors."""
+"""A Dask cluster: tasks, their results, the bytes that are sent, and errors."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Cluster:
         self._running += 1
         return futures
 
-    def hold(self, task: Any) -> Future:
+    def persist(self, task: Any) -> Future:
         """Have a delayed task computed, and kept on its worker for as long as the future lives."""
         return self._compute([task])[0]
 

@@ -54,7 +54,7 @@ class DaskRows(Rows):
     """Rows of a Dask DataFrame, of Dask arrays, or of Parquet files that the workers read.
 
     `map_reduce` runs where the partitions are; only the function, the draws and the results
-    travel, and at every border of two partitions at most one chunk of rows. Results have the bits
+    are sent, and at every border of two partitions at most one chunk of rows. Results have the bits
     they have in one process, however the table is partitioned.
 
     Parameters
@@ -128,7 +128,7 @@ class DaskRows(Rows):
         return self._stream(self._get_view(checked_columns(columns, self.columns)), step)
 
     def take(self, indices: np.ndarray | Sequence[int], columns: Names = None) -> Columns:
-        """Return the rows with these global numbers, in the order asked for; only they travel."""
+        """Return the rows with these global numbers, in the order asked for; only they are sent."""
         view = self._get_view(checked_columns(columns, self.columns))
         rows, places = np.unique(checked_indices(indices, self.n_rows), return_inverse=True)
         wanted = list(view.layout.split_rows(rows))
@@ -167,15 +167,15 @@ class DaskRows(Rows):
         ]
         count = count_rows_of(self)
 
-        def tell(i: int) -> None:
+        def count_block(i: int) -> None:
             for begin in range(0, blocks[i].n_rows, step):
                 count(min(step, blocks[i].n_rows - begin))
 
         with name_files(self):
             if is_associative:
-                total = self._merge(parts, head, tell)
+                total = self._merge(parts, head, count_block)
             else:
-                total = self._fold(parts, reduce, tell)
+                total = self._fold(parts, reduce, count_block)
         self.traffic.passes += 1
         self.traffic.rows_moved += sum(one.rows_moved for one in blocks)
         return total
@@ -199,7 +199,7 @@ class DaskRows(Rows):
             self._views[names] = self._source.view(names)
         return self._views[names]
 
-    def _merge(self, parts: list[Any], head: Any, tell: Callable[[int], None]) -> Any:
+    def _merge(self, parts: list[Any], head: Any, count_block: Callable[[int], None]) -> Any:
         """Add up on the workers; only the total comes here, and which parts are done."""
         marks = [call(mark_done, part) for part in parts]
         while len(parts) > 1:
@@ -209,20 +209,20 @@ class DaskRows(Rows):
         futures = self._cluster.start([*marks, call(pack_value, parts[0])])
         for i, result in self._cluster.collect(futures):
             if i < len(marks):
-                tell(i)
+                count_block(i)
             else:
                 packed = result
         return unpack(packed)
 
     def _fold(
-        self, parts: list[Any], reduce: Callable[[T, T], T], tell: Callable[[int], None]
+        self, parts: list[Any], reduce: Callable[[T, T], T], count_block: Callable[[int], None]
     ) -> T:
         """Add up here, in row order, the results of single chunks."""
         waiting: dict[int, bytes] = {}
         total: list[T] = []
         upto = 0
         for i, packed in self._cluster.collect(self._cluster.start(parts)):
-            tell(i)
+            count_block(i)
             waiting[i] = packed
             while upto in waiting:
                 for result in unpack(waiting.pop(upto)):
@@ -239,7 +239,7 @@ class DaskRows(Rows):
                 for block in islice(blocks, 3 - len(ahead)):
                     for one in block.slices:
                         if one.partition not in loaded:
-                            loaded[one.partition] = self._cluster.hold(
+                            loaded[one.partition] = self._cluster.persist(
                                 view.partitions[one.partition]
                             )
                     ahead.append((block.start, self._cluster.start(_cut_pieces(loaded, block))))

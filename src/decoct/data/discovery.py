@@ -197,7 +197,7 @@ def _list_folder(folder: Path) -> list[str]:
 
 
 def _refuse(error: OSError) -> None:
-    # what cannot be listed may hold rows: leaving it out would be another table
+    # what cannot be listed may contain rows: without them it would be another table
     raise RowsError(
         f"The folder {error.filename} cannot be listed ({error.strerror}); ask for permission."
     )

@@ -78,7 +78,7 @@ class EncodedRows:
 
     @cached_property
     def _found_columns(self) -> tuple[str, ...]:
-        # not the first chunk: on a cluster it would have to travel
+        # not the first chunk: on a cluster it would have to be sent
         return tuple(self._encode(self.take_raw([0]), 0))
 
     def chunks(self, size: int | None = None, columns: Names = None) -> Chunks:

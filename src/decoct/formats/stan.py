@@ -64,7 +64,7 @@ def write_stan(
     Raises
     ------
     RequestError
-        A column is not there, holds text, or is not finite; a name is no Stan identifier, or given
+        A column is missing, has text, or is not finite; a name is no Stan identifier, or given
         twice; the file cannot be written.
 
     Notes
@@ -131,7 +131,7 @@ def _wanted(
 
 
 def _numbers(values: np.ndarray, what: str, column: str | None) -> np.ndarray:
-    """Return values that JSON and Stan can hold, or refuse them."""
+    """Return values that JSON and Stan can represent, or refuse them."""
     if values.dtype == object and values.ndim == 1:
         with contextlib.suppress(ValueError, TypeError):  # equally long lists become a matrix
             values = np.stack([np.asarray(one) for one in values])
@@ -139,7 +139,7 @@ def _numbers(values: np.ndarray, what: str, column: str | None) -> np.ndarray:
         return values.astype(np.int64)
     if values.dtype.kind not in "iuf":
         raise RequestError(
-            f"{what} holds {values.dtype}, and Stan's data are numbers. Leave it out with "
+            f"{what} has the type {values.dtype}, and Stan's data are numbers. Leave it out with "
             "columns=, or write the numbers of its levels into the table before the build."
         )
     bad = ~np.isfinite(values.astype(float))
@@ -154,7 +154,7 @@ def _from_one(values: np.ndarray, column: str) -> np.ndarray:
         values = values.astype(np.int64)
     if values.dtype.kind == "f" or values.min(initial=0) < 0:
         raise RequestError(
-            f"Column '{column}' is in count_from_one, but it does not hold whole numbers from 0."
+            f"Column '{column}' is in count_from_one, but its values are not whole numbers from 0."
         )
     return values + 1
 

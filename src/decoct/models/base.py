@@ -1,7 +1,7 @@
 """Models: a prior and one log-likelihood value per row.
 
 π_w(θ) ∝ exp(Σ_n w_n f_n(θ)) π₀(θ), with f_n the potential (log-likelihood) of row n
-(Campbell & Beronov 2019, Eq. 1-2). A model holds hyper-parameters only: never data, never a key.
+(Campbell & Beronov 2019, Eq. 1-2). A model has hyper-parameters only: never data, never a key.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PerDraw = Float[np.ndarray, "n S"]
 """A number per row; a number per row and draw."""
 
 OF_FUNCTIONS = ("bambi", "custom", "numpyro", "pymc")
-"""Kinds of models that are functions of the user's: a file names them and cannot hold them."""
+"""Kinds of models that are functions of the user's: a file names them and cannot store them."""
 
 
 class AbstractModel(eqx.Module):
@@ -259,7 +259,7 @@ class Model(AbstractModel):
     Raises
     ------
     ModelError
-        ``init`` holds something else than numbers, or ``columns`` is not a list of names; later,
+        ``init`` has something other than numbers, or ``columns`` is not a list of names; later,
         ``log_likelihood`` asks for a column that it does not name, or mixes rows.
     RowsError
         At a build, a group number lies outside its array, which JAX would clamp.

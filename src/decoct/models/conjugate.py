@@ -31,7 +31,7 @@ class AbstractConjugate(AbstractModel):
 
     @property
     def is_conjugate(self) -> bool:
-        """Whether `sufficient` and `exact_posterior` hold for these hyper-parameters."""
+        """Whether `sufficient` and `exact_posterior` apply to these hyper-parameters."""
         return True
 
     @abc.abstractmethod

@@ -1,4 +1,4 @@
-"""Logistic regression, and the logistic function with derivatives that hold in the tails."""
+"""Logistic regression, and the logistic function with derivatives accurate in the tails."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ SERIES = -10.0
 """Predictor below which the derivatives of log(softplus) come from a series, exact to 1e-20."""
 
 LARGEST = 2.0**53
-"""Rate above which float64 cannot tell counts from the next ones."""
+"""Rate above which float64 cannot represent every count."""
 
 
 def softplus(eta: Float[Array, "..."]) -> Float[Array, "..."]:

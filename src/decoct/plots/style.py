@@ -8,7 +8,7 @@ from typing import Any
 from decoct.errors import RequestError
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#882255")
-"""Okabe & Ito's palette and a wine red, which colour-blind people can tell apart."""
+"""Okabe & Ito's palette and a wine red, which colour-blind people can distinguish."""
 
 MARKERS = ("s", "^", "D", "v", "P", "X", "o")
 

@@ -80,7 +80,7 @@ class FormulaModel(AbstractConjugate):
         CoresetFileError
             The description is not one of a formula model.
         ModelError
-            It holds an expression that a formula may not have.
+            It has an expression that a formula may not have.
         """
         try:
             kind, design = spec["base"]["kind"], Design.from_dict(spec["design"])
