@@ -286,11 +286,11 @@ def test_estimate_counts_the_passes(X):
 def test_what_is_no_model_is_refused_before_any_row_is_read(X):
     from sklearn.mixture import BayesianGaussianMixture
 
-    with pytest.raises(RequestError, match="no model with a log-likelihood for each row"):
+    with pytest.raises(RequestError, match="not a model with a log-likelihood for each row"):
         decoct.build(BayesianGaussianMixture(), X, size=10)
     with pytest.raises(RequestError, match="the class DPGaussianMixture; give an instance"):
         decoct.build(DPGaussianMixture, X, size=10)
-    with pytest.raises(RequestError, match="A NoneType is no model with a log-likelihood"):
+    with pytest.raises(RequestError, match="A NoneType is not a model with a log-likelihood"):
         decoct.estimate(None, X, size=10)
     for wrong in (BayesianGaussianMixture(), DPGaussianMixture, None):
         with pytest.raises(RequestError, match=r"estimator is a .*DPGaussianMixture"):

@@ -74,7 +74,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
             restored = _fill(packed["content"], archive) if version == FORMAT else {}
     except PermissionError as error:
         raise RequestError(
-            f"The checkpoint {path} may not be read (permission denied); ask its owner for the "
+            f"The checkpoint {path} cannot be read (permission denied); ask its owner for the "
             "right to, or give another checkpoint."
         ) from error
     except Exception as error:
