@@ -400,5 +400,5 @@ def equal_weight_rows(problem: Problem, pool: Pool, size: int) -> Selection:
     """
     m = min(size, len(pool.indices))
     places = np.linspace(0, len(pool.indices) - 1, m).round().astype(np.int64)
-    rows = {name: column[places] for name, column in pool.rows.items()}
-    return Selection(pool.indices[places], np.full(m, problem.n_rows / max(1, m)), rows)
+    indices, rows = pool.some(places)
+    return Selection(indices, np.full(m, problem.n_rows / max(1, m)), rows)

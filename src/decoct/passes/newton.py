@@ -104,11 +104,7 @@ def maximise(
 
 
 def _finite(point: Curvature) -> bool:
-    return bool(
-        np.isfinite(point.value)
-        and np.isfinite(point.gradient).all()
-        and np.isfinite(point.hessian).all()
-    )
+    return all(np.isfinite(part).all() for part in point)
 
 
 def decrement_of(point: Curvature) -> float | None:

@@ -11,7 +11,7 @@ matrix is never stored.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -82,6 +82,12 @@ class Curvature(NamedTuple):
     gradient: Float[np.ndarray, " d"]
     hessian: Float[np.ndarray, "d d"]
 
+    @classmethod
+    def of(cls, parts: Iterable[Any]) -> Curvature:
+        """Return the three of them as NumPy's, from NumPy or JAX."""
+        value, gradient, hessian = parts
+        return cls(float(value), np.asarray(gradient), np.asarray(hessian))
+
     def at(self, delta: Float[np.ndarray, "S d"]) -> Float[np.ndarray, " S"]:
         """Return the quadratic with these derivatives, δ away from the point."""
         bent = ((delta @ self.hessian) * delta).sum(axis=1)
@@ -89,12 +95,11 @@ class Curvature(NamedTuple):
 
     def scaled(self, factor: float) -> Curvature:
         """Return those of a multiple of the sum."""
-        return Curvature(factor * self.value, factor * self.gradient, factor * self.hessian)
+        return Curvature(*(factor * part for part in self))
 
-
-def _curvature(partial: Partial) -> Curvature:
-    value, gradient, hessian = partial.rounded()
-    return Curvature(float(value), gradient, hessian)
+    def plus(self, other: Curvature) -> Curvature:
+        """Return those of the sum of two functions."""
+        return Curvature(*(one + its for one, its in zip(self, other, strict=True)))
 
 
 class PassResult(NamedTuple):
@@ -229,13 +234,12 @@ class Potentials:
         """Return exact totals, norms and a pool of ``pool_size`` candidate rows.
 
         The pool is half drawn with probability proportional to ‖g_n‖², half uniformly, without
-        replacement: two reservoirs (Efraimidis & Spirakis 2006): half the places go to the
+        replacement, by two reservoirs (Efraimidis & Spirakis 2006): half the places go to the
         smallest E_n/‖g_n‖², half to the smallest E'_n, with E, E' standard exponential numbers
         that depend on the key and the global row number alone, never on the chunking.
 
         ‖g_n‖² is S times the posterior variance of f_n, for smooth potentials the statistical
-        leverage of the row: Σ_n ‖g_n‖² gives every direction of the parameter space an equal
-        share, so that the pool has rows for a coefficient that only a few rows inform.
+        leverage of the row, so that the pool has rows for a coefficient that only few inform.
         With an ``expansion`` the norms are those of the remainders f_n − q_n.
         """
         places = self.n_rows if pool_size >= self.n_rows else max(1, pool_size // 2)
@@ -264,8 +268,8 @@ class Potentials:
         fn = SampleOf(self.model, self.likelihood_space, places, scale, cut, self.has_predictors)
         cost = self._sampling_cost(expansion, len(at))
         partial = self._pass_over(fn, self._embedding(at), key, expansion, evaluations=cost)
-        totals, value, gradient, hessian = partial.rounded()
-        return totals, Curvature(float(value), gradient, hessian), partial.reservoirs
+        totals, *sums = partial.rounded()
+        return totals, Curvature.of(sums), partial.reservoirs
 
     def by_row(self, at: Float[np.ndarray, "S d"], statistic: Any) -> tuple[np.ndarray, ...]:
         """Return a `by_row.RowStatistic` of every row at the draws, (N,) each, in one pass."""
@@ -298,9 +302,8 @@ class Potentials:
         """Return Σ w_n f_n(θ_s) over a few encoded rows."""
         n, at = columns_length(rows), self._embedding(draws)
         size, total = chunk_rows(at.size), Sum.of(np.zeros(at.size))
-        for begin in range(0, n, size):
-            piece = Chunk(begin, rows).piece(begin, min(begin + size, n))
-            padded, mask = pad_weighted(piece, size, weights[begin : begin + size])
+        for piece in _pieces(rows, size):
+            padded, mask = pad_weighted(piece, size, weights)
             part = chunk_totals(self.model, self.likelihood_space, at, padded, mask)
             total = total + Sum.of(np.asarray(part))
         self.counts.evaluations += n * at.size
@@ -311,16 +314,8 @@ class Potentials:
         self, rows: Columns, at: Float[np.ndarray, "S d"] | Embedding
     ) -> Float[np.ndarray, "n S"]:
         """Return the potentials of a few encoded rows at the draws, not centred."""
-        n, at = columns_length(rows), self._embedding(at)
-        size = chunk_rows(at.size)
-        parts = []
-        for begin in range(0, n, size):
-            piece = Chunk(begin, rows).piece(begin, min(begin + size, n))
-            padded, _ = pad(piece, size)
-            values = np.asarray(row_potentials(self.model, self.likelihood_space, at, padded))
-            parts.append(values[: piece.n_rows])
-        self.counts.evaluations += n * at.size
-        return np.concatenate(parts)
+        at = self._embedding(at)
+        return self._of_rows(row_potentials, rows, at.size, at)
 
     @float64
     def all_vectors(
@@ -328,11 +323,9 @@ class Potentials:
         at: Float[np.ndarray, "S d"] | Embedding,
         dtype: type[np.floating] = np.float64,
     ) -> tuple[Float[np.ndarray, "N S"], Float[np.ndarray, " S"]]:
-        """Return the embedded vectors of *every* row and their sum, in one pass.
+        """Return the embedded vectors of *every* row, as ``dtype``, and their sum, in one pass.
 
         The only N×S array: for constructions whose pool is the whole table.
-        Vectors are centred and scaled by the embedding, then stored as ``dtype``; the sum is in
-        double precision.
         """
         at = self._embedding(at)
         size = chunk_rows(at.size)
@@ -377,8 +370,7 @@ class Potentials:
         """Return value, gradient and Hessian in θ of what has these in φ at φ(z)."""
         if not self.has_likelihood_params:
             return found
-        value, gradient, hessian = compose(self.model, self.space, found, jnp.asarray(z))
-        return Curvature(float(value), np.asarray(gradient), np.asarray(hessian))
+        return Curvature.of(compose(self.model, self.space, found, jnp.asarray(z)))
 
     def value_and_gradient(
         self, phi: Float[np.ndarray, " d"]
@@ -393,32 +385,31 @@ class Potentials:
         fn = ExpansionOf(self.model, self.likelihood_space, strict)
         centre = as_embedding(np.asarray(at.centre)[None])
         cost = self._expansion_cost(at)
-        return _curvature(self._pass_over(fn, centre, at, evaluations=cost))
+        return Curvature.of(self._pass_over(fn, centre, at, evaluations=cost).rounded())
 
     @float64
     def expand_rows(
         self, rows: Columns, weights: Float[np.ndarray, " n"], at: Expansion
     ) -> Curvature:
         """Return Σ w_n q_n over a few encoded rows."""
-        n = columns_length(rows)
-        size = chunk_rows(self._expansion_cost(at))
-        total = None
-        for begin in range(0, n, size):
-            piece = Chunk(begin, rows).piece(begin, min(begin + size, n))
-            padded, mask = pad_weighted(piece, size, weights[begin : begin + size])
+        cost, total = self._expansion_cost(at), None
+        size, d = chunk_rows(cost), self.likelihood_dim
+        for piece in _pieces(rows, size):
+            padded, mask = pad_weighted(piece, size, weights)
             parts = expand_chunk(self.model, self.likelihood_space, at, padded, mask)
             part = Partial.of(parts)
             total = part if total is None else total + part
-        self.counts.evaluations += n * self._expansion_cost(at)
-        d = self.likelihood_dim
-        return _curvature(total) if total else Curvature(0.0, np.zeros(d), np.zeros((d, d)))
+        self.counts.evaluations += columns_length(rows) * cost
+        parts = total.rounded() if total else (0.0, np.zeros(d), np.zeros((d, d)))
+        return Curvature.of(parts)
 
     @float64
     def quadratics(
         self, rows: Columns, at: Expansion, draws: Float[np.ndarray, "S d"]
     ) -> Float[np.ndarray, "n S"]:
         """Return q_n − c_n of a few encoded rows at the draws."""
-        return self._of_rows(quadratics_at, rows, at, self.to_likelihood(draws) - at.centre)
+        delta = self.to_likelihood(draws) - at.centre
+        return self._of_rows(quadratics_at, rows, len(delta) * at.points, at, delta)
 
     @float64
     def bends(
@@ -427,18 +418,19 @@ class Potentials:
         """Return vᵀH_nv of a few encoded rows for each direction v."""
         k = len(directions)
         padded = np.concatenate([directions, np.zeros((-k % DIRECTIONS, self.likelihood_dim))])
-        return self._of_rows(bends_along, rows, at, padded)[:, :k]
+        return self._of_rows(bends_along, rows, len(padded) * at.points, at, padded)[:, :k]
 
-    def _of_rows(self, kernel: Any, rows: Columns, at: Expansion, points: np.ndarray) -> np.ndarray:
-        n, parts = columns_length(rows), []
-        size = chunk_rows(len(points) * at.points)
-        for begin in range(0, n, size):
-            piece = Chunk(begin, rows).piece(begin, min(begin + size, n))
+    def _of_rows(
+        self, kernel: Any, rows: Columns, cost: int, at: Any, *points: np.ndarray
+    ) -> np.ndarray:
+        """Return the numbers of a few encoded rows, for each of which ``cost`` potentials count."""
+        parts, size = [], chunk_rows(cost)
+        for piece in _pieces(rows, size):
             padded, _ = pad(piece, size)
-            values = np.asarray(kernel(self.model, self.likelihood_space, at, padded, points))
+            values = np.asarray(kernel(self.model, self.likelihood_space, at, padded, *points))
             parts.append(values[: piece.n_rows])
-        self.counts.evaluations += n * len(points) * at.points
-        return np.concatenate(parts) if parts else np.zeros((0, len(points)))
+        self.counts.evaluations += columns_length(rows) * cost
+        return np.concatenate(parts)
 
     def _expansion_cost(self, at: Expansion) -> int:
         return self.expansion_cost(at.points, at.covariance is not None)
@@ -505,6 +497,12 @@ def even_size(n: int, size: int) -> int:
     """Return at most ``size`` rows, for n of them to make chunks alike: one program for all."""
     count, unit = -(-n // size), min(BLOCK, FEWEST if size <= BLOCK else BLOCK)
     return size if count == 1 else min(size, -(-n // (count * unit)) * unit)
+
+
+def _pieces(rows: Columns, size: int) -> list[Chunk]:
+    """Return a few encoded rows, at most ``size`` at a time."""
+    starts = range(0, columns_length(rows), size)
+    return [Chunk(0, rows).piece(start, start + size) for start in starts]
 
 
 def flat_likelihood_params(

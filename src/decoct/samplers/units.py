@@ -111,8 +111,7 @@ def start_of(density: WeightedDensity, centring: Centring) -> Float[np.ndarray, 
 
     def evaluate(y: np.ndarray) -> Curvature:
         found = _at_rest(density, centring, everywhere, jnp.asarray(x), rest, jnp.asarray(y))
-        value, gradient, hessian = (np.asarray(part) for part in found)
-        return Curvature(float(value), gradient, hessian)
+        return Curvature.of(found)
 
     if len(rest):
         x[rest] = maximise(evaluate, x[rest], SCALE_EVALUATIONS, SCALE_DECREMENT).z

@@ -68,8 +68,8 @@ def subsample_size(
 def pilot_of(problem: Problem, seen: Selection, size: int) -> Selection:
     """Return evenly spaced rows of the subsample, with the weight of the whole table."""
     places = np.linspace(0, seen.size - 1, size).round().astype(np.int64)
-    rows = {name: column[places] for name, column in seen.rows.items()}
-    return Selection(seen.indices[places], np.full(size, problem.n_rows / size), rows)
+    indices, rows = seen.pool.some(places)
+    return Selection(indices, np.full(size, problem.n_rows / size), rows)
 
 
 def plan(method: IteratedHilbert, problem: Problem) -> Plan:

@@ -349,5 +349,5 @@ def _gaussian_kl(problem: Problem, selection: Selection, target: Gaussian) -> fl
 
 
 def _selection(pool: Pool, solution: SparseWeights) -> Selection:
-    rows = {name: column[solution.indices] for name, column in pool.rows.items()}
-    return Selection(pool.indices[solution.indices], solution.weights, rows)
+    indices, rows = pool.some(solution.indices)
+    return Selection(indices, solution.weights, rows)
