@@ -9,7 +9,7 @@ own: a poor path then wastes candidates but does not distort the weights.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import jax
@@ -75,17 +75,10 @@ class Pathfinder:
     oversampling: int = 10
 
     def __post_init__(self) -> None:
-        numbers = (
-            self.paths,
-            self.max_iterations,
-            self.history,
-            self.elbo_draws,
-            self.oversampling,
-        )
-        if min(numbers) < 1:
+        if min(astuple(self)) < 1:
             raise RequestError(
                 "Pathfinder needs paths, max_iterations, history, elbo_draws and oversampling of "
-                f"at least 1; got {', '.join(map(str, numbers))}."
+                f"at least 1; got {', '.join(map(str, astuple(self)))}."
             )
 
     @float64
@@ -186,9 +179,8 @@ def _paths(density, keys, starts, elbo_draws, max_iterations, history):
     pathfinder: Any = blackjax.vi.pathfinder
 
     def one(key, start):
-        with jax.numpy_rank_promotion(
-            "allow"
-        ):  # BlackJAX promotes ranks, also where a user forbids
+        # BlackJAX promotes ranks, also where a user forbids it
+        with jax.numpy_rank_promotion("allow"):
             state, _ = pathfinder.approximate(
                 key,
                 density.log_density,

@@ -9,6 +9,7 @@ row sees together are in different blocks of it (`decoct.samplers.arrow`).
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -24,7 +25,7 @@ from decoct.passes.potentials import Curvature
 from decoct.runtime.precision import float64
 from decoct.samplers.arrow import Arrow, ArrowFactor, ArrowSite, Blocks, find_blocks
 from decoct.samplers.base import WeightedDensity
-from decoct.samplers.centring import Centring
+from decoct.samplers.centring import Centring, affine_at
 
 SCALE_EVALUATIONS, SCALE_DECREMENT = 20, 0.1
 """Most evaluations of the search for scales, and where it ends: twice the nats to the maximum."""
@@ -125,15 +126,13 @@ def units_at(
     """Return units learnt from some draws, and the draws in them.
 
     The precision is the mean over `POINTS` of them. Scales of effects may vary by far more than
-    the precision says, with long tails: those units are widened.
-
-    The degree to which an effect is centred is `_pooling`, rounded near 0 and 1, so that φ is
-    entries of x.
+    it says, with long tails: those units are widened. Degrees of centring near 0 and 1 are rounded,
+    so that φ is entries of x.
     """
     assert density.site is not None
     effects, site = centring.effects, density.site
     known = _likelihood_precision(density, centring, z)
-    _, scale = (np.asarray(part) for part in _affine_at(centring, jnp.asarray(z)))
+    scale = np.asarray(affine_at(centring, jnp.asarray(z))[1])
     degree = _pooling(known, effects.entries, scale)
     degree = np.where(np.abs(degree - 0.5) > 0.5 - ROUNDED, np.round(degree), degree)
     x = np.asarray(from_parameters(centring, jnp.asarray(z), degree))
@@ -255,15 +254,16 @@ def _precision_at(
     return found + Arrow.of(of_site, blocks)
 
 
+def _log_density(density: WeightedDensity, centring: Centring, degree, x):
+    z, volume = centring.to_parameters(x, degree)
+    return density.log_density(z) + volume
+
+
 @eqx.filter_jit
 def _at_rest(density: WeightedDensity, centring: Centring, degree, x, rest, y):
     """Return value, gradient and Hessian of log π in some entries of x."""
-
-    def log_density(y):
-        z, volume = centring.to_parameters(x.at[rest].set(y), degree)
-        return density.log_density(z) + volume
-
-    return to_second_order(log_density, y)
+    log_density = partial(_log_density, density, centring, degree)
+    return to_second_order(lambda y: log_density(x.at[rest].set(y)), y)
 
 
 @eqx.filter_jit
@@ -275,10 +275,7 @@ def _mean_products(
     directions: Float[Array, "k D"],
 ) -> Float[Array, "k D"]:
     """Return the mean over points of the Hessian of log π times directions."""
-
-    def log_density(one):
-        z, volume = centring.to_parameters(one, degree)
-        return density.log_density(z) + volume
+    log_density = partial(_log_density, density, centring, degree)
 
     def at_point(total, one):
         _, along = jax.linearize(jax.grad(log_density), one)
@@ -286,11 +283,6 @@ def _mean_products(
 
     total, _ = jax.lax.scan(at_point, jnp.zeros_like(directions), x)
     return total / len(x)
-
-
-@eqx.filter_jit
-def _affine_at(centring: Centring, z: Float[Array, "n D"]):
-    return jax.vmap(centring.affine)(z)
 
 
 @eqx.filter_jit
