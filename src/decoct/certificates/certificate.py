@@ -236,7 +236,9 @@ class Certificate:
             raise RequestError(
                 f"These draws have shape ({chains}, {n}), which are not the ones that were checked."
             )
-        thinned = draws.map_over_datasets(lambda part: _picked(part, self.picked))
+        thinned = draws.map_over_datasets(
+            lambda part: part.isel(draw=self.picked) if "draw" in part.dims else part
+        )
         if not resample:
             return _with_log_weights(thinned, self.log_weights)
         order = systematic(np.exp(self.log_weights.ravel()), seed)
@@ -450,10 +452,6 @@ def systematic(weights: np.ndarray, seed: int) -> np.ndarray:
     return rng.permutation(chosen)
 
 
-def _picked(part: xr.Dataset, picked: np.ndarray) -> xr.Dataset:
-    return part.isel(draw=picked) if "draw" in part.dims else part
-
-
 def _reordered(part: xr.Dataset, order: np.ndarray) -> xr.Dataset:
     """Put the draws at the flat positions ``order`` in the places of the old ones."""
     if not {"chain", "draw"} <= set(part.dims):
@@ -468,13 +466,9 @@ def _reordered(part: xr.Dataset, order: np.ndarray) -> xr.Dataset:
 
 
 def _with_log_weights(draws: xr.DataTree, log_weights: np.ndarray) -> xr.DataTree:
-    result = draws.copy()
-    posterior = draws["posterior"]
-    weights = xr.DataArray(
-        log_weights,
-        dims=("chain", "draw"),
-        coords={"chain": posterior["chain"], "draw": posterior["draw"]},
-    )
+    result, posterior = draws.copy(), draws["posterior"]
+    coords = {name: posterior[name] for name in ("chain", "draw")}
+    weights = xr.DataArray(log_weights, dims=("chain", "draw"), coords=coords)
     stats = result["sample_stats"].to_dataset() if "sample_stats" in result else xr.Dataset()
     result["sample_stats"] = xr.DataTree(stats.assign(log_weight=weights))
     return result

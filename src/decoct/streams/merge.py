@@ -47,7 +47,7 @@ def merge(
     Parameters
     ----------
     coresets
-        In the order of the tables; all of one model. Functions of your own are compared by values.
+        In the order of the tables, all of one model. Your own functions are compared by value.
     size
         Most rows to keep; 0 for a site alone. None keeps every row and weight.
     method
@@ -62,15 +62,15 @@ def merge(
     Returns
     -------
     Coreset
-        Row numbers count on from table to table. The predicted KL is the sum of the parts' and of
-        the compression's. ``drift`` in the report's last round is the most sd of a part's posterior
-        between it and that of all parts, along any axis: 1 to 3 for parts cut at random.
+        Rows are numbered through all tables. The predicted KL is the sum of the parts' and that
+        of the compression. ``drift`` in the report's last round is how far the posterior of all
+        parts lies from that of a part, at most, in sd of the part's: 1 to 3 for parts cut at random.
 
     Warns
     -----
     UserWarning
-        A part has drifted by more than 5 sd (`Status.DRIFTED`), or the sampler cannot draw from
-        one; then no KL is predicted.
+        No KL is predicted: the posterior has drifted by more than 5 sd from that of a part
+        (`Status.DRIFTED`), or the sampler cannot draw from a part.
 
     Raises
     ------
