@@ -191,12 +191,12 @@ class SizedSelection(NamedTuple):
 
 
 class StepInfo(NamedTuple):
-    """Progress and figures of a step.
+    """What a step says of itself.
 
     Attributes
     ----------
     message
-        One line for the progress bar.
+        One line.
     numbers
         Figures for the report, JSON-ready.
 

@@ -63,8 +63,9 @@ def merge(
     -------
     Coreset
         Rows are numbered through all tables. The predicted KL is the sum of the parts' and that
-        of the compression. ``drift`` in the report's last round is how far the posterior of all
-        parts lies from that of a part, at most, in sd of the part's: 1 to 3 for parts cut at random.
+        of the compression. ``drift`` in the report's last round is the largest distance of the
+        posterior of all parts from that of a part, in sd of the latter: 1 to 3 for parts cut at
+        random.
 
     Warns
     -----

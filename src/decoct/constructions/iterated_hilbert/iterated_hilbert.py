@@ -48,6 +48,7 @@ from decoct.constructions.iterated_hilbert.expansion import (
     site_alone,
 )
 from decoct.constructions.iterated_hilbert.plan import (
+    CERTIFYING_DRAWS,
     FEWEST,
     ROWS,
     pilot_of,
@@ -60,6 +61,7 @@ from decoct.constructions.iterated_hilbert.tangent_problem import (
     SplitTangent,
     best_of_restarts,
     checked_at_its_draws,
+    nats,
     quadratic_size,
     smallest,
 )
@@ -89,9 +91,6 @@ for multilevel models, where each row that is kept corrects about one effect."""
 
 ROWS_A_PARAMETER = 32
 """Rows a parameter that stand for those of a large table in multilevel models."""
-
-CERTIFYING_DRAWS = 500
-"""Draws of a coreset with a site at which its KL is measured."""
 
 FITTED_A_PARAMETER, CHEAP = 64, 100_000_000
 """Fewest draws a parameter with a site, up to 2,000: remainders have more directions than that. So
@@ -180,10 +179,11 @@ class IteratedHilbert:
     exchanges
         Most sweeps of swaps that refine each requested size.
     restarts
-        Further local optima compared where the size is too small for the quadratic model.
+        How many more solutions to compare, each fitted to a random half of the draws, where the
+        rows alone have a predicted KL above ``restart_above``.
     restart_above
-        Predicted KL in nats above which they are. Beyond the default ½Var no longer ranks solutions
-        as KL does; below it they gain up to a factor of two, for as many more pursuits.
+        A predicted KL in nats. Above the default ½Var no longer ranks solutions as KL does. A lower
+        value can halve the KL; every solution takes one more pursuit.
     max_size
         Largest size a ``kl`` build may use; default min(N, 1000).
 
@@ -254,10 +254,9 @@ class IteratedHilbert:
             numbers["no_site"] = state.rows_only
         if state.subsample is not None and (result.exact_draws or state.expanded is not None):
             numbers["totals_error"] = result.error
-        kl = last.predicted_kl
-        message = f"{last.selection.size} rows" + (
-            "" if kl is None else f", predicted KL {kl:.2g} nats"
-        )
+        message = f"{last.selection.size} rows"
+        if last.predicted_kl is not None:
+            message += f", predicted KL {last.predicted_kl:.2g} nats"
         return after, StepInfo(message, numbers)
 
     def status(self, problem: Problem, state: IteratedHilbertState) -> Status:
@@ -287,11 +286,6 @@ class IteratedHilbert:
     def plan(self, problem: Problem) -> Plan:
         """Return what a build costs; see `iterated_hilbert.plan`."""
         return plan(self, problem)
-
-    @property
-    def certifying_draws(self) -> int:
-        """Draws of each coreset with a site at which its KL is measured."""
-        return CERTIFYING_DRAWS
 
     def planned_size(self, problem: Problem) -> int:
         """Return the size that a build is likely to end with."""
@@ -325,29 +319,19 @@ class IteratedHilbert:
         # Chains come one after the other; mixed up, both parts see all of them.
         order = host_rng(split_key).permutation(S)
         z = draws.flat[:S][order]
-        result, subsample = None, state.subsample
-        if state.expanded is not None and subsample is None:
-            result = problem.potentials.one_pass(z, P, pass_key, state.expanded.at)
-        elif state.expanded is not None:
-            result = self._sampled_pass(pass_key, problem, state.expanded, z, P)
-            if result.error > _tolerable(problem):
-                result = problem.potentials.one_pass(z, P, pass_key, state.expanded.at)
+        result, subsample, expanded = None, state.subsample, state.expanded
+        if subsample is not None and expanded is not None:
+            result = self._sampled_pass(pass_key, problem, expanded, z, P)
         elif subsample is not None:
             result = self._subsampled(pass_key, problem, state, subsample, z, P)
         if result is None:
-            result = problem.potentials.one_pass(z, P, pass_key)
+            at = None if expanded is None else expanded.at
+            result = problem.potentials.one_pass(z, P, pass_key, at)
         pools = (result.pool, state.reference.pool, *(one.selection.pool for one in state.chosen))
-        rhat = float(draws.info.get("rhat", np.nan))
-        error = result.error if result.exact_draws and state.expanded is None else 0.0
+        pool, rhat = merge_pools(*pools), float(draws.info.get("rhat", np.nan))
+        error = result.error if result.exact_draws and expanded is None else 0.0
         tangent = SplitTangent.of(
-            problem,
-            z,
-            result.totals,
-            merge_pools(*pools),
-            state.reference,
-            error,
-            rhat,
-            state.expanded,
+            problem, z, result.totals, pool, state.reference, error, rhat, expanded
         )
         return state, tangent, result, draws.sampler
 
@@ -379,13 +363,15 @@ class IteratedHilbert:
         expanded: ExpandedTable,
         z: Float[np.ndarray, "S d"],
         P: int,
-    ) -> PassResult:
-        """Return totals and a pool from rows drawn by remainder."""
+    ) -> PassResult | None:
+        """Return what rows drawn by remainder say with a site; None where all rows are needed."""
         assert expanded.sample is not None
         totals, error = expanded.totals(problem.potentials, z)
         sampled = expanded.sample.pool
         few = problem.potentials.restricted(sampled)
         pool = few.one_pass(z[:NORM_DRAWS], P, key, expanded.at).pool
+        if error > _tolerable(problem):
+            return None
         return PassResult(totals, sampled.some(pool.indices), error)
 
     def _expanded(
@@ -488,9 +474,8 @@ class IteratedHilbert:
         if problem.size == 0 and tangent.expanded is not None and state.reference.site is not None:
             return self._without_rows(problem, state, tangent, tangent.expanded)
         # Earlier rounds only have to supply the next reference.
-        fits = self._extend_path(
-            problem, tangent, problem.sizes if final else (problem.size,), final
-        )
+        sizes = problem.sizes if final else (problem.size,)
+        fits = self._extend_path(problem, tangent, sizes, final)
         chosen = tuple(fits.best(problem, size) for size in problem.sizes)
         if final and tangent.expanded is not None and problem.size >= quadratic_size(problem):
             chosen = self._best_of_both(problem, tangent, chosen)
@@ -500,7 +485,7 @@ class IteratedHilbert:
                 self._judged(key, problem, state, tangent, one, size, outcome)
                 for one, size in zip(chosen, problem.sizes, strict=True)
             )
-            is_above = max(map(_nats, chosen)) > self.restart_above
+            is_above = max(map(nats, chosen)) > self.restart_above
             multilevel = problem.potentials.has_likelihood_params
             if state.expanded is not None and is_above and problem.size and not multilevel:
                 again = replace(self, site=False).init(jax.random.fold_in(key, 5), problem)
@@ -509,7 +494,7 @@ class IteratedHilbert:
                 )
             if state.with_site and outcome is not Status.UNKNOWN:
                 both = zip(problem.sizes, state.with_site, chosen, strict=True)
-                chosen = tuple(min(two[: 1 + size], key=_nats) for size, *two in both)
+                chosen = tuple(min(two[: 1 + size], key=nats) for size, *two in both)
             if any(one.predicted_kl is None for one in chosen):
                 outcome = Status.UNKNOWN
         return state._replace(
@@ -546,10 +531,10 @@ class IteratedHilbert:
     def _best_of_both(
         self, problem: Problem, tangent: SplitTangent, chosen: tuple[SizedSelection, ...]
     ) -> tuple[SizedSelection, ...]:
-        """Take rows alone at the sizes where they are predicted to be nearer than with a site."""
+        """Take rows alone at the sizes where their predicted KL is lower than with a site."""
         fits = self._extend_path(problem, tangent.rows_only(), problem.sizes, True)
         alone = [fits.best(problem, size) for size in problem.sizes]
-        return tuple(min(two, key=_nats) for two in zip(chosen, alone, strict=True))
+        return tuple(min(two, key=nats) for two in zip(chosen, alone, strict=True))
 
     def _judged(
         self,
@@ -607,14 +592,14 @@ class IteratedHilbert:
     def _smallest_for(
         self, problem: Problem, tangent: SplitTangent, goal: float
     ) -> tuple[SizedSelection, bool]:
-        """Return the smallest selection predicted to reach a KL, or the nearest, and which."""
+        """Return the smallest selection predicted to reach a KL, or the nearest and False."""
         fits = tangent.pursue(problem.size, stop=lambda solution: tangent.judge(solution) <= goal)
         best = fits.best(problem)
         if tangent.expanded is not None:
             alone = fits.alone(problem)
-            if alone.predicted_kl is not None and alone.predicted_kl <= goal:
+            if nats(alone) <= goal:
                 return alone, True
-        reached = best.predicted_kl is not None and best.predicted_kl <= goal
+        reached = nats(best) <= goal
         if reached:
             best = smallest(problem, tangent, goal, best, self.exchanges)
         return best, reached
@@ -677,10 +662,6 @@ def _tolerable(problem: Problem) -> float:
     if not potentials.has_likelihood_params:
         return TOLERABLE
     return max(TOLERABLE, TOLERABLE_A_PARAMETER * potentials.likelihood_dim)
-
-
-def _nats(one: SizedSelection) -> float:
-    return np.inf if one.predicted_kl is None else one.predicted_kl
 
 
 def _likely_size(problem: Problem, state: IteratedHilbertState | None) -> int:

@@ -7,11 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from decoct.constructions.base import Plan, PlannedFits, Problem, Selection
-from decoct.constructions.iterated_hilbert.expansion import (
-    MOST_EVALUATIONS,
-    MOST_PASSES,
-    POINTS,
-)
+from decoct.constructions.iterated_hilbert.expansion import MOST_EVALUATIONS, MOST_PASSES, POINTS
 from decoct.constructions.iterated_hilbert.tangent_problem import quadratic_size
 from decoct.passes.row_samples import DRAWS
 
@@ -42,20 +38,14 @@ USUAL_GRADIENTS = 2
 USUAL_EXPANSIONS = 3
 """Passes over all rows that the search for the expansion usually takes."""
 
+CERTIFYING_DRAWS = 500
+"""Draws of a coreset with a site at which its KL is measured."""
 
-def subsample_size(
-    problem: Problem, n_draws: int, pool_size: int, with_site: bool = False
-) -> int | None:
+
+def subsample_size(problem: Problem, n_draws: int, pool_size: int, with_site: bool) -> int | None:
     """Return the size of the subsample, or None where passes over all rows are as cheap.
 
-    Parameters
-    ----------
-    n_draws
-        S, what a full pass would evaluate for each row.
-    pool_size
-        P, the pool wanted.
-    with_site
-        Whether the table is expanded, and totals come from rows drawn by remainder.
+    ``with_site`` the table is expanded, and totals come from rows drawn by remainder.
     """
     size = max(ROWS, 4 * pool_size)
     if with_site:
@@ -82,7 +72,7 @@ def plan(method: IteratedHilbert, problem: Problem) -> Plan:
     d, sizes, sampled = problem.dim, len(problem.sizes), method.subsample_size_for(problem)
     has_predictor = problem.potentials.has_predictors
     expansion = problem.potentials.expansion_cost(POINTS)
-    judged = method.certifying_draws * sizes
+    judged = CERTIFYING_DRAWS * sizes
     pool = S * (P + 2 * problem.size) * (2 if has_predictor else 1 + POINTS)
     if sampled is None:
         usual = n * (USUAL_EXPANSIONS * expansion + S + judged) + pool
@@ -98,9 +88,8 @@ def plan(method: IteratedHilbert, problem: Problem) -> Plan:
         # where a sample is not enough, all rows are searched, and evaluated in every round
         most_passes, judged = MOST_PASSES + MOST_EVALUATIONS + 1, judged + S
     most = rows.evaluations[1] + n * (most_passes * expansion + method.max_rounds * judged) + pool
-    fits = None
-    if rows.fits is not None:
-        fits = rows.fits._replace(passes=passes + 3, evaluations=float(usual))
+    assert rows.fits is not None
+    fits = rows.fits._replace(passes=passes + 3, evaluations=float(usual))
     array_bytes = rows.array_bytes + 4 * 8 * d * d + 8 * S * P
     return Plan(
         (min(passes, rows.passes[0]), most_passes + 2 * rows.passes[1]),
