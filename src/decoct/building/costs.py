@@ -1,20 +1,21 @@
 """The cost of a build, estimated in advance.
 
-A construction says how many passes and potentials its steps take (`Construction.plan`); a probe of
-one block of rows says how long a row takes to read and a potential to evaluate:
+A construction's ``plan`` says how many passes and potentials its steps take, and a probe of one
+block of rows how long a row takes to read and a potential to evaluate:
 
     CPU seconds ≈ passes · N · t_read + potentials · t_potential + products · t_product + 3 t_draw
 
-A construction that solves on a pool of rows also says how often the pool's matrix is multiplied by
-a vector (`PlannedFits`), which the probe times once. The probe also draws from the posterior of a
-uniform subsample, as the build's first round does, and so compiles what the build compiles; later
-posteriors and the programs of the passes take about twice as long again. Sampling the coreset is
-not included.
+A construction that solves on a pool of rows also says how often it multiplies the pool's matrix by
+a vector (`PlannedFits`); the probe times one product. The probe also draws from the posterior of a
+uniform subsample, as the first round of the build does, and so compiles what the build compiles.
+Later posteriors and the programs of the passes take about twice as long again. Sampling the coreset
+is not included.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -43,7 +44,6 @@ STREAMED_BLOCKS = 8
 
 PROBE_DRAWS = 256
 """Draws at which the probe evaluates potentials."""
-
 
 DRAWINGS = 3.0
 """Total time of drawing and compiling, in units of the first drawing with its compiling."""
@@ -195,33 +195,32 @@ def _block(table: EncodedRows) -> Chunk:
 
 
 def _reading_seconds(table: EncodedRows) -> float:
-    """Time the reading and encoding of the first block, files opened and caches warm."""
-    _block(table)
-    started = time.process_time()
-    _block(table)
-    return time.process_time() - started
+    """Time the reading and encoding of the first block."""
+    return _timed(lambda: _block(table))
 
 
 def _potential_seconds(potentials: Potentials, block: Chunk) -> float:
-    """Time a potential on the first rows, compiled and warm."""
+    """Time a potential on the first rows."""
     rng = np.random.default_rng(0)
     start = potentials.space.flatten(potentials.initial)
     draws = start + 0.01 * rng.standard_normal((PROBE_DRAWS, potentials.dim))
     few = _first_rows(potentials, block)
-    few.totals(draws)
-    started = time.process_time()
-    few.totals(draws)
-    return (time.process_time() - started) / (few.n_rows * PROBE_DRAWS)
+    return _timed(lambda: few.totals(draws)) / (few.n_rows * PROBE_DRAWS)
 
 
 def _curvature_seconds(potentials: Potentials, block: Chunk) -> float:
-    """Time value, gradient and Hessian of a row's potential, compiled and warm."""
+    """Time value, gradient and Hessian of a row's potential."""
     start = potentials.space.flatten(potentials.initial)
     few = _first_rows(potentials, block)
-    few.curvature(start)
+    return _timed(lambda: few.curvature(start)) / few.n_rows
+
+
+def _timed(call: Callable[[], Any]) -> float:
+    """Return the seconds of a call whose files are open and whose programs are compiled."""
+    call()
     started = time.process_time()
-    few.curvature(start)
-    return (time.process_time() - started) / few.n_rows
+    call()
+    return time.process_time() - started
 
 
 def _first_rows(potentials: Potentials, block: Chunk) -> Potentials:

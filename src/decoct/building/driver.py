@@ -169,10 +169,8 @@ def resume(
     ----------
     checkpoint
         The file that ``build(..., checkpoint=...)`` left.
-    model, rows, method, sampler
-        As given to `build`; size, kl and seed are in the checkpoint.
-    progress
-        Show progress on standard error; None shows it on a terminal.
+    model, rows, method, sampler, progress
+        As for `build`; size, kl and seed are in the checkpoint.
 
     Raises
     ------

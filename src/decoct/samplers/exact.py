@@ -43,9 +43,8 @@ def exact_posterior(density: WeightedDensity) -> Gaussian:
         # a Gaussian times a Gaussian: its mode and the curvature there are all there is to it
         return gaussian_at(find_mode(density))
     mean, cov = (np.asarray(one) for one in _posterior(density))
-    with np.errstate(invalid="ignore"):
-        proper = np.isfinite(mean).all() and np.isfinite(cov).all()
-    if not (proper and np.linalg.eigvalsh(cov)[0] > 0.0):
+    finite = np.isfinite(mean).all() and np.isfinite(cov).all()
+    if not (finite and np.linalg.eigvalsh(cov)[0] > 0.0):
         raise ModelError(
             f"The closed-form posterior of {type(model).__name__} is lost in rounding; centre and "
             "scale the columns."
