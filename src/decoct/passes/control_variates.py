@@ -30,14 +30,8 @@ def subsampled_totals(
 ) -> PassResult:
     """Estimate Σ_n f_n at the draws from a uniform subsample.
 
-    Parameters
-    ----------
-    rows
-        U, in random order with respect to the rows' values.
-    values : (|U|, S)
-        f_n(θ_s) of those rows; a constant may have been added to every row of it.
-    control_variates
-        Allow the corrected estimate; False gives the plain one.
+    The rows U are in random order. Their values f_n(θ_s), up to a constant for each row, are
+    (|U|, S). Without ``control_variates`` the estimate is the plain one.
     """
     if not control_variates or len(values) < 2:
         totals = _centred(potentials.n_rows / len(values) * values.sum(axis=0))

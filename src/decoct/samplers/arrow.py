@@ -129,10 +129,7 @@ class ArrowFactor(eqx.Module):
     def widened(self, v: Float[np.ndarray, "S D"], wide: float) -> ArrowFactor:
         """Return a factor in which coordinates outside blocks vary by 1, if by more than ``wide``.
 
-        Parameters
-        ----------
-        v
-            L⁻¹ x of draws.
+        ``v`` is L⁻¹ x of draws.
         """
         spread = v[:, self.blocks.rest].std(axis=0)
         root = self.root * np.where(spread > wide, spread, 1.0)

@@ -26,13 +26,7 @@ def _posterior(density: WeightedDensity):
 
 @float64
 def exact_posterior(density: WeightedDensity) -> Gaussian:
-    """Return π_w in closed form.
-
-    Raises
-    ------
-    ModelError
-        The model is not conjugate, or its precision is singular to the digits that doubles have.
-    """
+    """Return π_w in closed form, or raise `ModelError`."""
     model = density.model
     if not (isinstance(model, AbstractConjugate) and model.is_conjugate):
         raise ModelError(

@@ -109,10 +109,7 @@ def fit_pareto(x: Float[Any, "*rows M"]) -> tuple[Float[Any, "*rows"], Float[Any
     given b, k = mean log(1 − b x). Then k is drawn towards ½ as by ten observations of it, the weak
     prior of Vehtari et al. (2024, Appendix G).
 
-    Parameters
-    ----------
-    x : (..., M)
-        Exceedances, ascending; of NumPy or, traced or not, of JAX.
+    The exceedances x are ascending, and NumPy's or, traced or not, JAX's.
     """
     xp = x.__array_namespace__()
     M = x.shape[-1]
