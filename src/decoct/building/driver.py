@@ -226,7 +226,7 @@ def run(
         problem = Problem(Potentials(model, table), request.sampler, sizes, request.kl)
         asked: dict[str, Any] = {}
         if checkpoint is not None:
-            begin("verifying the table's fingerprint", source.n_rows)
+            begin("taking the table's fingerprint", source.n_rows)
             asked = request.checkpoint_key(model, table)
 
         def write() -> None:

@@ -20,7 +20,7 @@ from decoct.samplers.automatic import Automatic
 from decoct.samplers.base import Sampler, require_sampler
 
 DEFAULT_KL = 0.01
-"""Nats that a build reaches where neither a size nor a KL is asked for."""
+"""KL in nats to reach where neither a size nor a KL is asked for."""
 
 LARGEST_KL_SIZE = 1000
 """Most rows a ``kl`` build keeps unless the method's ``max_size`` says otherwise."""

@@ -65,8 +65,8 @@ from decoct.runtime.progress import count_rows_of
 from decoct.stats.summation import Associative, Sum
 
 POTENTIALS_PER_CHUNK = 4_100_000
-"""Potentials in memory at once: 33 MB, the most that `memory` can keep for the next chunk. Smaller
-chunks show the fixed cost of a chunk, a millisecond, and are no faster."""
+"""Potentials in memory at once: 33 MB, the most that `runtime.resources` keeps for the next chunk.
+Smaller chunks are no faster: each costs a millisecond, however small."""
 
 MOST_ROWS = 65_536
 """Rows of a chunk."""
@@ -116,7 +116,7 @@ class PassResult(NamedTuple):
     exact_draws
         Draws at which all rows were evaluated.
     is_corrected
-        Whether an estimate is better than rough: control variates were worth their pass.
+        Whether control variates made the estimate better.
     norm_sum
         Σ_n ‖g_n‖ of an exact pass, from the first `NORM_DRAWS` draws.
     """

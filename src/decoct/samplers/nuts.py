@@ -49,9 +49,9 @@ class NUTS:
     Chains start from draws of the Laplace approximation, spread twice as wide, or around the
     model's init where there is none; the mass matrix and step size are adapted in warm-up, as by
     Stan. With a site the parameters are measured in units of that approximation, and where it fits
-    the mass matrix is diagonal. With a site in likelihood parameters units come from short runs,
-    and effects of groups that data inform are sampled in place of standardised ones
-    (`decoct.samplers.units`); draws are given back in the model's own parameters.
+    the mass matrix is diagonal. With a site in likelihood parameters the units come from short
+    runs, and effects that the data inform are sampled as they are, not standardised
+    (`decoct.samplers.units`). The draws are of the model's own parameters.
 
     Attributes
     ----------
@@ -62,8 +62,8 @@ class NUTS:
     target_acceptance
         Mean acceptance probability aimed at.
     dense_mass
-        Adapt a full mass matrix instead of a diagonal one; None: where the warm-up has
-        `STEPS_A_PARAMETER` steps a parameter. None is adapted with likelihood parameters.
+        Adapt a full mass matrix (True) or a diagonal one (False). None: a full one where the
+        warm-up has `STEPS_A_PARAMETER` steps a parameter, a diagonal one with likelihood parameters.
 
     Examples
     --------

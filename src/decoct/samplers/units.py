@@ -2,8 +2,8 @@
 
 x = c + L v with LLᵀ the inverse of a precision. Where the posterior has a mode that fits, that is
 the precision there. A multilevel posterior has none: the precision is then the mean of −∇²log π
-over draws so far, from short runs that each learn better units than the one before. Effects that no
-row sees together are in different blocks of it (`decoct.samplers.arrow`).
+over draws so far, from short runs that each learn better units than the one before. Two effects are
+in different blocks of it where no row depends on both (`decoct.samplers.arrow`).
 """
 
 from __future__ import annotations
@@ -167,8 +167,8 @@ def _pooling(
 ) -> Float[np.ndarray, " m"]:
     """Return 1 − var(u)/b²: 0 where the data say nothing of an effect, 1 where they determine it.
 
-    var(u) is that of a Gaussian with precision K + diag(1/b²), b at its geometric mean: all other
-    effects integrated out, for those of crossed and nested groups share what the data say.
+    var(u) is that of a Gaussian with precision K + diag(1/b²), b at its geometric mean, with all
+    other effects integrated out: effects of crossed and nested groups depend on the same data.
     """
     prior = np.exp(-2.0 * np.log(np.abs(scale)).mean(axis=0))
     precision = known + SAME * np.diag(known).max(initial=0.0) * np.eye(len(known))

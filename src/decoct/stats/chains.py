@@ -47,8 +47,8 @@ def error_of_mean(values: Float[np.ndarray, "chains S"]) -> float:
 def convergence(z: Float[np.ndarray, "chains draws d"]) -> dict[str, float]:
     """Return the worst rank-normalised R-hat and the smallest bulk ESS over the coordinates.
 
-    A single chain is compared with itself: its halves are two chains. NaN for chains of fewer than
-    4 draws, and R-hat for coordinates that never moved.
+    The halves of a single chain count as two chains. Both are NaN for chains of fewer than 4 draws,
+    and R-hat is for coordinates that never moved.
     """
     if z.shape[1] < 4:
         return {"rhat": np.nan, "ess": np.nan}

@@ -156,8 +156,8 @@ def _check(parts: Any) -> None:
         raise RequestError("There is nothing to merge; give a list of coresets, one per table.")
     if not isinstance(parts[0].model, AbstractModel):
         raise RequestError(
-            f"A {type(parts[0].model).__name__} is fitted to the rows of one coreset; put those of "
-            "all together, with their weights, and fit it with fit(X, sample_weight=w)."
+            f"Coresets of a {type(parts[0].model).__name__} cannot be merged; join the rows and "
+            "weights of all coresets, and fit it to them with fit(X, sample_weight=w)."
         )
     for number, part in enumerate(parts[1:], 1):
         if (differs := _difference(parts[0], part)) is not None:

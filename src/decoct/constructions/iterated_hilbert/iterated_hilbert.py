@@ -16,8 +16,8 @@ pass (`subsampled_pass`). The rounds that fill the sizes pass over all rows at a
 fill the pool and measure how far the estimated totals are off. Where that is more than 1e-5 nats,
 and where a ``kl`` build certifies itself, a round passes over all rows at all draws.
 
-The reference may keep more rows than requested: below about d(d+3)/2 rows the draws of π_w miss π,
-while a longer part of the same path is nearly exact.
+The reference may have more rows than requested: with fewer than about d(d+3)/2 rows π_w is far from
+π, and with more rows of the same path it is near.
 
 Sources: Campbell & Broderick (2019), Hilbert coresets; Campbell & Beronov (2019), Eq. 4, 9-11.
 """
@@ -102,7 +102,7 @@ SITE_MATRICES = 10
 DRAWS_A_PARAMETER = 20
 """Draws a parameter from which on their covariance says over what Gaussian to smooth."""
 
-SITE_TOO_FAR = "with one the coreset is predicted to lie far from the posterior"
+SITE_TOO_FAR = "the predicted KL of the coreset with a site is too large"
 
 GOOD_REFERENCE = 0.005
 """Predicted KL in nats at which the path is long enough to be the next reference."""
@@ -160,14 +160,14 @@ class IteratedHilbert:
     Attributes
     ----------
     site
-        Let a Gaussian site carry the second-order part of all rows that are not kept (default).
+        Let a Gaussian site stand for all rows that are not kept, to second order (default).
         False: the weighted rows stand alone.
     max_rounds
-        Most rounds over all rows. A ``kl`` build may take twice as many. Before them come at most
-        max_rounds − 2 on a subsample.
+        Most rounds over all rows; twice as many for a ``kl`` build. At most max_rounds − 2 rounds
+        on a subsample come before them.
     subsample_first
-        If the table is large, the first rounds use a subsample, and those that fill the size also
-        all rows at a few draws. False: every round evaluates all rows at all draws.
+        On a large table use a subsample in the first rounds, and in the later ones too, together
+        with all rows at a few draws. False: evaluate all rows at all draws in every round.
     draws
         S, draws per round (four fifths to fit, one fifth to predict the KL); default
         min(2000, max(1000, 6 M)), and 500 in place of 1000 from a million rows on; with a site

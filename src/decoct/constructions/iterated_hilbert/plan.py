@@ -63,7 +63,7 @@ def pilot_of(problem: Problem, seen: Selection, size: int) -> Selection:
 
 
 def plan(method: IteratedHilbert, problem: Problem) -> Plan:
-    """Return the cost of a build; with a site at most that of rows alone besides."""
+    """Return the cost of a build; with a site the most includes a build of rows alone."""
     rows = rows_only_plan(method, problem)
     if not method.site:
         return rows
