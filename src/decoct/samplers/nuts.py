@@ -63,7 +63,7 @@ class NUTS:
         Mean acceptance probability aimed at.
     dense_mass
         Adapt a full mass matrix (True) or a diagonal one (False). None: a full one where the
-        warm-up has `STEPS_A_PARAMETER` steps a parameter, a diagonal one with likelihood parameters.
+        warm-up has `STEPS_A_PARAMETER` steps a parameter and there are no likelihood parameters.
 
     Examples
     --------
