@@ -24,7 +24,7 @@ Sources: Campbell & Broderick (2019), Hilbert coresets; Campbell & Beronov (2019
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
@@ -47,47 +47,20 @@ from decoct.constructions.iterated_hilbert.expansion import (
     expanded_at,
     site_alone,
 )
-from decoct.constructions.iterated_hilbert.plan import (
-    CERTIFYING_DRAWS,
-    FEWEST,
-    ROWS,
-    pilot_of,
-    plan,
-    subsample_size,
-)
-from decoct.constructions.iterated_hilbert.tangent_problem import (
-    MAX_RHAT,
-    PathFit,
-    SplitTangent,
-    best_of_restarts,
-    checked_at_its_draws,
-    nats,
-    quadratic_size,
-    smallest,
-)
+from decoct.constructions.iterated_hilbert.fits import Fits, tolerable_error
+from decoct.constructions.iterated_hilbert.plan import FEWEST, ROWS, pilot_of, plan, subsample_size
+from decoct.constructions.iterated_hilbert.tangent_problem import SplitTangent, quadratic_size
 from decoct.constructions.registry import register
 from decoct.errors import RequestError
 from decoct.passes.chunk_sums import NORM_DRAWS
 from decoct.passes.pools import merge_pools
 from decoct.passes.potentials import PassResult
 from decoct.runtime.randomness import host_rng
-from decoct.solvers.nnls import SparseWeights
-from decoct.stats.divergences import kl_from_log_ratios
 from decoct.status import Status
-
-KL_CONVERGED, KL_A_PARAMETER = 0.02, 5e-4
-"""KL(π_ref‖π) in nats, and nats a parameter, below which the draws count as draws from π."""
-
-KL_STOP_SUBSAMPLING = 1.0
-"""Estimated KL(π_ref‖π) in nats of the last draws below which rounds on the subsample end."""
 
 FEWEST_DRAWS, LARGE = 1000, 1_000_000
 """Least default S, and the number of rows from which half of it is enough: KL falls as 1/N, and the
 cost of a draw grows as N."""
-
-TOLERABLE, TOLERABLE_A_PARAMETER = 1e-5, 2e-6
-"""½Var in nats of totals from a sample of rows above which all rows are evaluated; nats a parameter
-for multilevel models, where each row that is kept corrects about one effect."""
 
 ROWS_A_PARAMETER = 32
 """Rows a parameter that stand for those of a large table in multilevel models."""
@@ -101,11 +74,6 @@ SITE_MATRICES = 10
 
 DRAWS_A_PARAMETER = 20
 """Draws a parameter from which on their covariance says over what Gaussian to smooth."""
-
-SITE_TOO_FAR = "the predicted KL of the coreset with a site is too large"
-
-GOOD_REFERENCE = 0.005
-"""Predicted KL in nats at which the path is long enough to be the next reference."""
 
 
 class IteratedHilbertState(NamedTuple):
@@ -227,17 +195,15 @@ class IteratedHilbert:
     ) -> tuple[IteratedHilbertState, StepInfo]:
         state = self._expanded(key, problem, state)
         state, tangent, result, sampler = self._collect(key, problem, state)
-        n_seen = problem.n_rows
+        if result.exact_draws == len(tangent.draws):
+            state = state._replace(subsample=None, is_checked=False)
+        n_seen, fits = problem.n_rows, Fits(self, problem, state, tangent)
         if result.exact_draws == 0 and state.subsample is not None and state.expanded is None:
             n_seen = state.subsample.size
-            after, last = self._fit_reference(problem, state, tangent, result.is_corrected)
+            after, last = fits.reference(result.is_corrected)
         else:
-            if result.exact_draws == len(tangent.draws):
-                state = state._replace(subsample=None, is_checked=False)
-            if problem.kl is None:
-                after = self._fit_sizes(jax.random.fold_in(key, 3), problem, state, tangent)
-            else:
-                after = self._fit_kl(problem, state, tangent, problem.kl)
+            fit_key = jax.random.fold_in(key, 3)
+            after = fits.sizes(fit_key) if problem.kl is None else fits.kl(problem.kl)
             last = (after.chosen or after.with_site)[-1]
         numbers = {
             "rows_seen": n_seen,
@@ -370,7 +336,7 @@ class IteratedHilbert:
         sampled = expanded.sample.pool
         few = problem.potentials.restricted(sampled)
         pool = few.one_pass(z[:NORM_DRAWS], P, key, expanded.at).pool
-        if error > _tolerable(problem):
+        if error > tolerable_error(problem):
             return None
         return PassResult(totals, sampled.some(pool.indices), error)
 
@@ -419,232 +385,6 @@ class IteratedHilbert:
         except NoExpansionError:
             return state
 
-    def _fit_reference(
-        self,
-        problem: Problem,
-        state: IteratedHilbertState,
-        tangent: SplitTangent,
-        is_corrected: bool,
-    ) -> tuple[IteratedHilbertState, SizedSelection]:
-        """Fit the next reference to the subsample's totals, and say what the next round uses."""
-        best = self._extend_path(problem, tangent, (problem.size,), False).best(problem)
-        done = state.subsampled_rounds + 1
-        is_nearer = (
-            tangent.reference_kl > KL_STOP_SUBSAMPLING
-            and tangent.reference_kl < 0.5 * state.reference_kl
-        )
-        again = is_corrected and is_nearer and done < self.max_rounds - 2
-        after = state._replace(
-            round=state.round + 1,
-            reference=best.selection,
-            reference_kl=tangent.reference_kl,
-            # where control variates do not help, a checked pass would not either
-            subsample=state.subsample if is_corrected else None,
-            subsampled_rounds=done,
-            is_checked=not again,
-        )
-        return after, best
-
-    def _extend_path(
-        self, problem: Problem, tangent: SplitTangent, sizes: tuple[int, ...], final: bool
-    ) -> PathFit:
-        """Pursue until the path is long enough to be a reference and the size asked for."""
-        least = problem.size if problem.kl is None else 1
-        longest = self.longest_path(problem.size, tangent.fitted_draws)
-
-        def long_enough(solution: SparseWeights) -> bool:
-            return len(solution.indices) >= least and tangent.judge(solution) <= GOOD_REFERENCE
-
-        exchanges = self.exchanges if final else min(1, self.exchanges)
-        return tangent.pursue(longest, sizes=sizes, stop=long_enough, exchanges=exchanges)
-
-    def _fit_sizes(
-        self, key: jax.Array, problem: Problem, state: IteratedHilbertState, tangent: SplitTangent
-    ) -> IteratedHilbertState:
-        """Fill every requested size, and extend the path until it can be a reference."""
-        rounds = state.round + 1
-        outcome = Status.RUNNING
-        if not tangent.is_informative:
-            outcome = Status.UNKNOWN
-        elif tangent.reference_kl <= max(KL_CONVERGED, KL_A_PARAMETER * problem.dim):
-            outcome = Status.DONE
-        elif rounds - state.subsampled_rounds >= self.max_rounds:
-            outcome = Status.MAX_ROUNDS_REACHED
-        final = outcome is not Status.RUNNING
-        if problem.size == 0 and tangent.expanded is not None and state.reference.site is not None:
-            return self._without_rows(problem, state, tangent, tangent.expanded)
-        # Earlier rounds only have to supply the next reference.
-        sizes = problem.sizes if final else (problem.size,)
-        fits = self._extend_path(problem, tangent, sizes, final)
-        chosen = tuple(fits.best(problem, size) for size in problem.sizes)
-        if final and tangent.expanded is not None and problem.size >= quadratic_size(problem):
-            chosen = self._best_of_both(problem, tangent, chosen)
-        reference = state.reference if final else fits.best(problem).selection
-        if final:
-            chosen = tuple(
-                self._judged(key, problem, state, tangent, one, size, outcome)
-                for one, size in zip(chosen, problem.sizes, strict=True)
-            )
-            is_above = max(map(nats, chosen)) > self.restart_above
-            multilevel = problem.potentials.has_likelihood_params
-            if state.expanded is not None and is_above and problem.size and not multilevel:
-                again = replace(self, site=False).init(jax.random.fold_in(key, 5), problem)
-                return again._replace(
-                    rows_only=SITE_TOO_FAR, with_site=chosen, reference_kl=tangent.reference_kl
-                )
-            if state.with_site and outcome is not Status.UNKNOWN:
-                both = zip(problem.sizes, state.with_site, chosen, strict=True)
-                chosen = tuple(min(two[: 1 + size], key=nats) for size, *two in both)
-            if any(one.predicted_kl is None for one in chosen):
-                outcome = Status.UNKNOWN
-        return state._replace(
-            round=rounds,
-            reference=reference,
-            reference_kl=tangent.reference_kl,
-            chosen=chosen,
-            outcome=outcome.name,
-        )
-
-    def _without_rows(
-        self,
-        problem: Problem,
-        state: IteratedHilbertState,
-        tangent: SplitTangent,
-        expanded: ExpandedTable,
-    ) -> IteratedHilbertState:
-        """Take the reference, whose KL its own draws give, if its expansion is the last one."""
-        reference, outcome = site_alone(problem, expanded), Status.RUNNING
-        assert state.reference.site is not None
-        assert reference.site is not None
-        kl = tangent.reference_kl if tangent.is_informative else None
-        if np.array_equal(reference.site.centre, state.reference.site.centre):
-            reference = state.reference
-            outcome = Status.UNKNOWN if kl is None else Status.DONE
-        return state._replace(
-            round=state.round + 1,
-            reference=reference,
-            reference_kl=tangent.reference_kl,
-            chosen=(SizedSelection(reference, kl),),
-            outcome=outcome.name,
-        )
-
-    def _best_of_both(
-        self, problem: Problem, tangent: SplitTangent, chosen: tuple[SizedSelection, ...]
-    ) -> tuple[SizedSelection, ...]:
-        """Take rows alone at the sizes where their predicted KL is lower than with a site."""
-        fits = self._extend_path(problem, tangent.rows_only(), problem.sizes, True)
-        alone = [fits.best(problem, size) for size in problem.sizes]
-        return tuple(min(two, key=nats) for two in zip(chosen, alone, strict=True))
-
-    def _judged(
-        self,
-        key: jax.Array,
-        problem: Problem,
-        state: IteratedHilbertState,
-        tangent: SplitTangent,
-        found: SizedSelection,
-        size: int,
-        outcome: Status,
-    ) -> SizedSelection:
-        """Return the coreset of one size with the KL that is known of it."""
-        if outcome is Status.UNKNOWN or found.predicted_kl is None:
-            return SizedSelection(found.selection, None)
-        if found.predicted_kl > self.restart_above and found.selection.site is None:
-            found = best_of_restarts(problem, tangent, found, size, self.restarts, self.exchanges)
-        predicted = found.predicted_kl
-        if state.expanded is not None:
-            predicted = self._certified(key, problem, state, tangent, found.selection)
-        elif predicted is not None and predicted <= self.restart_above:
-            predicted = checked_at_its_draws(key, problem, tangent, found, state.reference)
-        if predicted is not None and outcome is Status.MAX_ROUNDS_REACHED:
-            predicted += tangent.reference_kl
-        fits = state.expanded is not None and state.round and state.reference.size <= size
-        if fits and (predicted is None or tangent.reference_kl < predicted):
-            # its KL is known from the pass at its draws
-            return SizedSelection(state.reference, tangent.reference_kl)
-        return SizedSelection(found.selection, predicted)
-
-    def _certified(
-        self,
-        key: jax.Array,
-        problem: Problem,
-        state: IteratedHilbertState,
-        tangent: SplitTangent,
-        selection: Selection,
-    ) -> float | None:
-        """Return KL(π_w‖π) at draws of π_w; None where chains disagree."""
-        most = len(tangent.draws)
-        evaluated = min(CERTIFYING_DRAWS, most)
-        # chains of scales are slow to mix
-        n = most if problem.potentials.has_likelihood_params else evaluated
-        padded_as = max(problem.size, state.reference.size)
-        start = tangent.draws.mean(axis=0)
-        drawn = problem.draw(key, selection, n, start, padded_as, tangent.draws)
-        if drawn.info.get("rhat", 1.0) > MAX_RHAT:
-            return None
-        z = drawn.flat[:n][:: n // evaluated]
-        assert state.expanded is not None
-        totals, error = state.expanded.totals(problem.potentials, z)
-        if error > _tolerable(problem):
-            totals = problem.potentials.totals(z)
-        return kl_from_log_ratios(totals - problem.log_likelihood(selection, z)).reverse
-
-    def _smallest_for(
-        self, problem: Problem, tangent: SplitTangent, goal: float
-    ) -> tuple[SizedSelection, bool]:
-        """Return the smallest selection predicted to reach a KL, or the nearest and False."""
-        fits = tangent.pursue(problem.size, stop=lambda solution: tangent.judge(solution) <= goal)
-        best = fits.best(problem)
-        if tangent.expanded is not None:
-            alone = fits.alone(problem)
-            if nats(alone) <= goal:
-                return alone, True
-        reached = nats(best) <= goal
-        if reached:
-            best = smallest(problem, tangent, goal, best, self.exchanges)
-        return best, reached
-
-    def _fit_kl(
-        self, problem: Problem, state: IteratedHilbertState, tangent: SplitTangent, kl: float
-    ) -> IteratedHilbertState:
-        """Certify the last round's selection, or find the smallest one predicted to reach kl."""
-        rounds = state.round + 1
-        is_coreset = state.chosen or state.reference.site is not None
-        if is_coreset and tangent.is_informative and tangent.reference_kl_upper <= kl:
-            certified = SizedSelection(state.reference, tangent.reference_kl_upper)
-            return state._replace(
-                round=rounds,
-                reference_kl=tangent.reference_kl,
-                chosen=(certified,),
-                outcome=Status.REACHED.name,
-            )
-        goal = kl * 0.5 ** max(1, rounds - state.subsampled_rounds - 1)
-        best, reached = self._smallest_for(problem, tangent, goal)
-        if tangent.expanded is not None and not (
-            reached and best.selection.size < quadratic_size(problem)
-        ):
-            alone, alone_reached = self._smallest_for(problem, tangent.rows_only(), goal)
-            if alone_reached and (not reached or alone.selection.size < best.selection.size):
-                best, reached = alone, True
-        effort, outcome = state.effort, Status.RUNNING
-        limited = not reached and tangent.reference_kl <= max(KL_CONVERGED, kl)
-        if not tangent.is_informative:
-            outcome, best = Status.UNKNOWN, SizedSelection(best.selection, None)
-        elif limited and effort >= 4.0:
-            outcome = Status.SHORT_SIZE
-        elif limited:
-            effort *= 2.0
-        if outcome is Status.RUNNING and rounds - state.subsampled_rounds >= 2 * self.max_rounds:
-            outcome = Status.SHORT_ROUNDS
-        return state._replace(
-            round=rounds,
-            reference=best.selection,
-            reference_kl=tangent.reference_kl,
-            chosen=(best,),
-            effort=effort,
-            outcome=outcome.name,
-        )
-
 
 def require_memory_for_site(dim: int) -> None:
     """Refuse more parameters than this machine can hold matrices of."""
@@ -655,13 +395,6 @@ def require_memory_for_site(dim: int) -> None:
             f"{SITE_MATRICES} of them, more than the {have:.2g} GB of this machine. Use a model "
             "with fewer parameters, or rows alone: IteratedHilbert(site=False), --no-site."
         )
-
-
-def _tolerable(problem: Problem) -> float:
-    potentials = problem.potentials
-    if not potentials.has_likelihood_params:
-        return TOLERABLE
-    return max(TOLERABLE, TOLERABLE_A_PARAMETER * potentials.likelihood_dim)
 
 
 def _likely_size(problem: Problem, state: IteratedHilbertState | None) -> int:
