@@ -95,11 +95,11 @@ class Curvature(NamedTuple):
 
     def scaled(self, factor: float) -> Curvature:
         """Return those of a multiple of the sum."""
-        return Curvature(*(factor * part for part in self))
+        return Curvature.of(factor * part for part in self)
 
     def plus(self, other: Curvature) -> Curvature:
         """Return those of the sum of two functions."""
-        return Curvature(*(one + its for one, its in zip(self, other, strict=True)))
+        return Curvature.of(one + its for one, its in zip(self, other, strict=True))
 
 
 class PassResult(NamedTuple):

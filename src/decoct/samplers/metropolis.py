@@ -174,12 +174,12 @@ class Metropolis:
         steps: int,
     ) -> tuple[_Chains, _Kept]:
         key = jax.random.fold_in(key, begin)
-        numbers = _random_numbers(key, len(rates), self.chains, density.dim)
-        options = map(jnp.asarray, (rates, steps, self.target_acceptance))
-        state, kept = _run(density, state, *numbers, *options, self.thin)
+        normals, uniforms = _random_numbers(key, len(rates), self.chains, density.dim)
+        gains, count, target = map(jnp.asarray, (rates, steps, self.target_acceptance))
+        state, kept = _run(density, state, normals, uniforms, gains, count, target, self.thin)
         if state.invalid > 0:
-            at, count = np.asarray(state.invalid_at), int(state.invalid)
-            _refuse_not_finite(density, at, count, steps * self.chains)
+            at, bad = np.asarray(state.invalid_at), int(state.invalid)
+            _refuse_not_finite(density, at, bad, steps * self.chains)
         return state, kept
 
     def _start(self, key: jax.Array, density: WeightedDensity) -> _Chains:
@@ -203,9 +203,9 @@ class Metropolis:
             _refuse_not_finite(density, z[np.argmax(invalid)], int(invalid.sum()), self.chains)
         # a chain outside the support may never enter it: it starts at the centre instead
         z = np.where(np.isfinite(at_start)[:, None], z, centre)
-        log_density, log_step = log_densities(density, z), np.log(scale)
-        start = map(jnp.asarray, (z, log_density, log_step, log_step))
-        return _Chains(*start, jnp.zeros((), dtype=jnp.int64), jnp.zeros(density.dim))
+        heights, log_step = log_densities(density, z), jnp.asarray(np.log(scale))
+        none, nowhere = jnp.zeros((), dtype=jnp.int64), jnp.zeros(density.dim)
+        return _Chains(jnp.asarray(z), jnp.asarray(heights), log_step, log_step, none, nowhere)
 
 
 class _Chains(NamedTuple):
