@@ -26,39 +26,10 @@ from decoct.data.base import Chunk, Columns, Rows, columns_length
 from decoct.errors import PotentialError
 from decoct.models.base import OF_FUNCTIONS, AbstractModel
 from decoct.models.parameters import ParameterSpace
-from decoct.passes.chunk_sums import (
-    BLOCK,
-    FEWEST,
-    ExpansionOf,
-    GradientOf,
-    Partial,
-    PassOf,
-    SampleOf,
-    TotalsOf,
-    chunk_totals,
-    expand_and_measure,
-    name_bad_potential,
-    pad,
-    pad_weighted,
-    row_potentials,
-)
+from decoct.passes import chunk_sums, expansions, model_checks
+from decoct.passes.chunk_sums import BLOCK, FEWEST
 from decoct.passes.embeddings import Embedding, as_embedding
-from decoct.passes.expansions import (
-    Expansion,
-    bends_along,
-    expand_chunk,
-    node_rule,
-    predictor_shape,
-    quadratics_at,
-    to_second_order,
-)
-from decoct.passes.model_checks import (
-    EXAMPLES,
-    check_rows_apart,
-    check_shape,
-    check_start,
-    log_priors,
-)
+from decoct.passes.expansions import Expansion, to_second_order
 from decoct.passes.pools import EMPTY_POOL, Pool, Reservoir, merge_pools
 from decoct.runtime.precision import compiled_quickly, float64
 from decoct.runtime.progress import count_rows_of
@@ -157,18 +128,18 @@ class Potentials:
     numbers: Int[np.ndarray, " N"] | None = None
 
     def __post_init__(self) -> None:
-        examples = self.rows.take(np.arange(min(EXAMPLES, self.n_rows)))
+        examples = self.rows.take(np.arange(min(model_checks.EXAMPLES, self.n_rows)))
         first = {name: column[:1] for name, column in examples.items()}
         self.initial = self.model.init(first)
         self.space = ParameterSpace.of(self.initial)
-        check_shape(self.model, self.space, first)
+        model_checks.check_shape(self.model, self.space, first)
         self.likelihood_space = ParameterSpace.of(self.model.to_likelihood_params(self.initial))
         arrays = {name: jnp.asarray(column) for name, column in first.items()}
         self.is_regression = self.model.design_matrix(arrays) is not None
-        self.predictors = predictor_shape(self.model, self.likelihood_space, examples)
-        check_start(self.model, self.space, self.initial)
+        self.predictors = expansions.predictor_shape(*self._likelihood, examples)
+        model_checks.check_start(self.model, self.space, self.initial)
         if self.model.to_dict().get("kind") in OF_FUNCTIONS:
-            check_rows_apart(self.model, self.space, self.initial, examples)
+            model_checks.check_rows_apart(self.model, self.space, self.initial, examples)
 
     @property
     def n_rows(self) -> int:
@@ -209,6 +180,11 @@ class Potentials:
         rows, numbers = ArrayRows(some.rows), self.named(some.indices)
         return Potentials(self.model, rows, self.counts, numbers)
 
+    @property
+    def _likelihood(self) -> tuple[AbstractModel, ParameterSpace]:
+        """The model, and the shape of the φ that its likelihood takes."""
+        return self.model, self.likelihood_space
+
     def named(self, places: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
         """Return the row numbers that errors use for these places."""
         return places if self.numbers is None else self.numbers[places]
@@ -221,7 +197,7 @@ class Potentials:
         A total that is not finite is an error that names the row; with ``finite``, only among the
         first so many, as later points are no draws.
         """
-        fn = TotalsOf(self.model, self.likelihood_space, finite)
+        fn = chunk_sums.TotalsOf(*self._likelihood, finite)
         return self._pass_over(fn, self._embedding(at)).rounded()
 
     def one_pass(
@@ -243,10 +219,10 @@ class Potentials:
         With an ``expansion`` the norms are those of the remainders f_n − q_n.
         """
         places = self.n_rows if pool_size >= self.n_rows else max(1, pool_size // 2)
-        fn = PassOf(self.model, self.likelihood_space, places)
+        fn = chunk_sums.PassOf(*self._likelihood, places)
         partial = self._pass_over(fn, self._embedding(at), key, expansion)
         totals, norm_sum = partial.rounded()
-        pool = merge_pools(*(Pool(one.indices, one.rows) for one in partial.reservoirs))
+        pool = merge_pools(*(one.pool for one in partial.reservoirs))
         return PassResult(totals, pool, exact_draws=len(totals), norm_sum=float(norm_sum))
 
     def sampling_pass(
@@ -265,7 +241,7 @@ class Potentials:
         finite.
         """
         places = min(size, self.n_rows)
-        fn = SampleOf(self.model, self.likelihood_space, places, scale, cut, self.has_predictors)
+        fn = chunk_sums.SampleOf(*self._likelihood, places, scale, cut, self.has_predictors)
         cost = self._sampling_cost(expansion, len(at))
         partial = self._pass_over(fn, self._embedding(at), key, expansion, evaluations=cost)
         totals, *sums = partial.rounded()
@@ -275,7 +251,7 @@ class Potentials:
         """Return a `by_row.RowStatistic` of every row at the draws, (N,) each, in one pass."""
         from decoct.passes.by_row import ByRowOf
 
-        fn = ByRowOf(self.model, self.likelihood_space, statistic)
+        fn = ByRowOf(*self._likelihood, statistic)
         return self._pass_over(fn, self._embedding(at)).joined()
 
     @float64
@@ -289,9 +265,9 @@ class Potentials:
         n, few = columns_length(rows), draws[:0] if self.has_predictors else draws
         # the program of `sampling_pass` serves again
         size = self._chunk_size(len(few), self._sampling_cost(at, len(few)))
-        columns, mask = pad(Chunk(0, rows), size, whole=True)
+        columns, mask = chunk_sums.pad(Chunk(0, rows), size, whole=True)
         few = jnp.asarray(self.to_likelihood(few))
-        found = expand_and_measure(self.model, self.likelihood_space, at, columns, mask, few)
+        found = chunk_sums.expand_and_measure(*self._likelihood, at, columns, mask, few)
         self.counts.evaluations += n * self._expansion_cost(at)
         return np.sqrt(np.asarray(found[1])[:n])
 
@@ -303,8 +279,8 @@ class Potentials:
         n, at = columns_length(rows), self._embedding(draws)
         size, total = chunk_rows(at.size), Sum.of(np.zeros(at.size))
         for piece in _pieces(rows, size):
-            padded, mask = pad_weighted(piece, size, weights)
-            part = chunk_totals(self.model, self.likelihood_space, at, padded, mask)
+            padded, mask = chunk_sums.pad_weighted(piece, size, weights)
+            part = chunk_sums.chunk_totals(*self._likelihood, at, padded, mask)
             total = total + Sum.of(np.asarray(part))
         self.counts.evaluations += n * at.size
         return total.rounded()
@@ -315,7 +291,7 @@ class Potentials:
     ) -> Float[np.ndarray, "n S"]:
         """Return the potentials of a few encoded rows at the draws, not centred."""
         at = self._embedding(at)
-        return self._of_rows(row_potentials, rows, at.size, at)
+        return self._of_rows(chunk_sums.row_potentials, rows, at.size, at)
 
     @float64
     def all_vectors(
@@ -333,12 +309,12 @@ class Potentials:
         vectors, total = np.empty((self.n_rows, at.size), dtype=dtype), np.zeros(at.size)
         with closing(self.rows.chunks(size)) as chunks, _renumbered(self.numbers):
             for chunk in chunks:
-                padded, _ = pad(chunk, size)
-                values = np.asarray(row_potentials(self.model, self.likelihood_space, at, padded))
+                padded, _ = chunk_sums.pad(chunk, size)
+                values = np.asarray(chunk_sums.row_potentials(*self._likelihood, at, padded))
                 values = at.vectors(values[: chunk.n_rows])
                 part = values.sum(axis=0)
                 if not np.isfinite(part).all():
-                    name_bad_potential(self.model, self.likelihood_space, chunk, at)
+                    chunk_sums.name_bad_potential(*self._likelihood, chunk, at)
                 vectors[chunk.start : chunk.start + chunk.n_rows] = values
                 total += part
                 count(chunk.n_rows)
@@ -363,7 +339,7 @@ class Potentials:
         if not np.isfinite(found.value):
             with _renumbered(self.named(some.indices)):
                 whole, draw = Chunk(0, some.rows), self._embedding(np.asarray(z)[None])
-                name_bad_potential(self.model, self.likelihood_space, whole, draw)
+                chunk_sums.name_bad_potential(*self._likelihood, whole, draw)
         return self._in_parameters(found, z)
 
     def _in_parameters(self, found: Curvature, z: Float[np.ndarray, " d"]) -> Curvature:
@@ -376,13 +352,13 @@ class Potentials:
         self, phi: Float[np.ndarray, " d"]
     ) -> tuple[float, Float[np.ndarray, " d"]]:
         """Return Σ_n f_n and its gradient at φ, in one pass; not finite where a row's is not."""
-        fn = GradientOf(self.model, self.likelihood_space)
+        fn = chunk_sums.GradientOf(*self._likelihood)
         value, gradient = self._pass_over(fn, as_embedding(phi[None]), evaluations=2).rounded()
         return float(value), gradient
 
     def expand(self, at: Expansion, strict: bool = True) -> Curvature:
         """Return Σ_n q_n over all rows, in one pass; ``strict`` as for `curvature`."""
-        fn = ExpansionOf(self.model, self.likelihood_space, strict)
+        fn = chunk_sums.ExpansionOf(*self._likelihood, strict)
         centre = as_embedding(np.asarray(at.centre)[None])
         cost = self._expansion_cost(at)
         return Curvature.of(self._pass_over(fn, centre, at, evaluations=cost).rounded())
@@ -395,9 +371,9 @@ class Potentials:
         cost, total = self._expansion_cost(at), None
         size, d = chunk_rows(cost), self.likelihood_dim
         for piece in _pieces(rows, size):
-            padded, mask = pad_weighted(piece, size, weights)
-            parts = expand_chunk(self.model, self.likelihood_space, at, padded, mask)
-            part = Partial.of(parts)
+            padded, mask = chunk_sums.pad_weighted(piece, size, weights)
+            parts = expansions.expand_chunk(*self._likelihood, at, padded, mask)
+            part = chunk_sums.Partial.of(parts)
             total = part if total is None else total + part
         self.counts.evaluations += columns_length(rows) * cost
         parts = total.rounded() if total else (0.0, np.zeros(d), np.zeros((d, d)))
@@ -409,7 +385,7 @@ class Potentials:
     ) -> Float[np.ndarray, "n S"]:
         """Return q_n − c_n of a few encoded rows at the draws."""
         delta = self.to_likelihood(draws) - at.centre
-        return self._of_rows(quadratics_at, rows, len(delta) * at.points, at, delta)
+        return self._of_rows(expansions.quadratics_at, rows, len(delta) * at.points, at, delta)
 
     @float64
     def bends(
@@ -418,7 +394,8 @@ class Potentials:
         """Return vᵀH_nv of a few encoded rows for each direction v."""
         k = len(directions)
         padded = np.concatenate([directions, np.zeros((-k % DIRECTIONS, self.likelihood_dim))])
-        return self._of_rows(bends_along, rows, len(padded) * at.points, at, padded)[:, :k]
+        cost = len(padded) * at.points
+        return self._of_rows(expansions.bends_along, rows, cost, at, padded)[:, :k]
 
     def _of_rows(
         self, kernel: Any, rows: Columns, cost: int, at: Any, *points: np.ndarray
@@ -426,8 +403,8 @@ class Potentials:
         """Return the numbers of a few encoded rows, for each of which ``cost`` potentials count."""
         parts, size = [], chunk_rows(cost)
         for piece in _pieces(rows, size):
-            padded, _ = pad(piece, size)
-            values = np.asarray(kernel(self.model, self.likelihood_space, at, padded, *points))
+            padded, _ = chunk_sums.pad(piece, size)
+            values = np.asarray(kernel(*self._likelihood, at, padded, *points))
             parts.append(values[: piece.n_rows])
         self.counts.evaluations += columns_length(rows) * cost
         return np.concatenate(parts)
@@ -443,7 +420,7 @@ class Potentials:
         if self.predictors is None:
             return points * (1 + 2 * self.likelihood_dim)
         k = self.predictors.predictors
-        nodes = len(node_rule(k)[1]) if smoothed else 1
+        nodes = len(expansions.node_rule(k)[1]) if smoothed else 1
         return nodes * (k * k + 1) // 2 + self.predictors.width
 
     def _sampling_cost(self, at: Expansion, n_draws: int) -> int:
@@ -452,7 +429,7 @@ class Potentials:
     @float64
     def log_prior(self, draws: Float[np.ndarray, "S d"]) -> Float[np.ndarray, " S"]:
         """Return log π₀ at the draws."""
-        return np.asarray(log_priors(self.model, self.space, jnp.asarray(draws)))
+        return np.asarray(model_checks.log_priors(self.model, self.space, jnp.asarray(draws)))
 
     def _embedding(self, at: Float[np.ndarray, "S D"] | Embedding) -> Embedding:
         """Return an embedding; draws of θ stand for potentials at their φ."""
@@ -495,7 +472,7 @@ def chunk_rows(n_draws: int) -> int:
 
 def even_size(n: int, size: int) -> int:
     """Return at most ``size`` rows, for n of them to make chunks alike: one program for all."""
-    count, unit = -(-n // size), min(BLOCK, FEWEST if size <= BLOCK else BLOCK)
+    count, unit = -(-n // size), FEWEST if size <= BLOCK else BLOCK
     return size if count == 1 else min(size, -(-n // (count * unit)) * unit)
 
 

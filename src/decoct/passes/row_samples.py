@@ -98,7 +98,8 @@ def sample_rows(
         order = np.argsort(found.scores)
         last = found.scores[order[size]] if len(order) > size else cut
         order = order[:size]
-        rows = {name: column[order] for name, column in found.rows.items()}
-        weights = -1.0 / np.expm1(-rows.pop(ODDS) * last)
-        halves.append(SampledRows(found.indices[order], rows, weights))
+        indices, rows = found.pool.some(order)
+        weights = -1.0 / np.expm1(-rows[ODDS] * last)
+        rows = {name: column for name, column in rows.items() if name != ODDS}
+        halves.append(SampledRows(indices, rows, weights))
     return sums, RowSample(*halves), totals
