@@ -56,10 +56,6 @@ class Expansion(NamedTuple):
     offsets: Float[Any, "K d"]
 
     @property
-    def dim(self) -> int:
-        return len(self.centre)
-
-    @property
     def points(self) -> int:
         """K."""
         return len(self.offsets)
@@ -182,7 +178,7 @@ def sum_expansions(
     """Return Σ w_n q_n over a chunk: constant, gradient and Hessian."""
     found = find_predictors(model, space, rows)
     if found is not None:
-        return _sum_smoothed(found, _smooth(found, at), at, weights)
+        return _sum_smoothed(found, _smooth(found, at), weights)
 
     def total(phi):
         return weights @ model.log_likelihood(space.unflatten(phi), rows)
@@ -213,7 +209,7 @@ def sums_and_variances(
     found = find_predictors(model, space, rows)
     if found is not None:
         smoothed = _smooth(found, at)
-        return _sum_smoothed(found, smoothed, at, weights), smoothed.variance
+        return _sum_smoothed(found, smoothed, weights), smoothed.variance
     values = jax.vmap(lambda phi: model.log_likelihood(space.unflatten(phi), rows))(draws)
     moved = draws - at.centre[None]
     variance = jnp.var(values - quadratics_of(model, space, at, rows, moved).T, axis=0)
@@ -279,7 +275,7 @@ class _Smoothed(NamedTuple):
 
 
 def _sum_smoothed(
-    found: Predictors, smoothed: _Smoothed, at: Expansion, weights: Float[Array, " n"]
+    found: Predictors, smoothed: _Smoothed, weights: Float[Array, " n"]
 ) -> tuple[Float[Array, ""], Float[Array, " d"], Float[Array, "d d"]]:
     gradient = found.gradient(weights[:, None] * smoothed.slopes)
     hessian = found.hessian(weights[:, None, None] * smoothed.bends)

@@ -44,7 +44,7 @@ def subsample_pass(
 ) -> PassResult:
     """Return estimated totals, and a pool of rows of the subsample ``seen``."""
     halves, pools = [], []
-    for number, rows in enumerate(_halves(key, problem, seen)):
+    for number, rows in enumerate(_halves(key, seen)):
         half_key = jax.random.fold_in(key, number)
         found = problem.potentials.restricted(rows).one_pass(draws, pool_size // 2, half_key)
         halves.append((rows, found.totals))
@@ -66,8 +66,7 @@ def checked_pass(
     tolerable: ½Var in nats.
     """
     halves = [
-        (rows, problem.potentials.restricted(rows).totals(draws))
-        for rows in _halves(key, problem, seen)
+        (rows, problem.potentials.restricted(rows).totals(draws)) for rows in _halves(key, seen)
     ]
     estimate = totals_from_halves(problem.potentials, draws, halves)
     if not estimate.error <= tolerable:
@@ -81,7 +80,7 @@ def checked_pass(
     return exact._replace(totals=estimate.totals, error=error)
 
 
-def _halves(key: jax.Array, problem: Problem, seen: Selection) -> Iterator[Pool]:
+def _halves(key: jax.Array, seen: Selection) -> Iterator[Pool]:
     """Yield random halves; every other row of a sorted table would give too similar halves."""
     order = host_rng(jax.random.fold_in(key, 2)).permutation(seen.size)
     for half in (order[::2], order[1::2]):
