@@ -223,9 +223,10 @@ def compare(
     asked = _checked_sizes(sizes, source.n_rows)
     sampler = Automatic() if sampler is None else sampler
     table = encoded(source, model)
+    options = {"sampler": sampler, "seed": seed, "progress": progress}
     entries: list[_Entry] = []
     for name, method in wanted.items():
-        entries += _built(name, model, source, asked, method, sampler, seed, progress)
+        entries += _built(name, model, source, asked, {"method": method, **options})
     with ProgressBar(progress):
         potentials = Potentials(model, table)
         for entry in entries:
@@ -304,20 +305,12 @@ class _Entry:
 
 
 def _built(
-    name: str,
-    model: AbstractModel,
-    source: Rows,
-    sizes: tuple[int, ...],
-    method: Construction,
-    sampler: Sampler | None,
-    seed: int,
-    progress: bool | None,
+    name: str, model: AbstractModel, source: Rows, sizes: tuple[int, ...], options: dict[str, Any]
 ) -> list[_Entry]:
-    if not getattr(method, "site", False):
+    if not getattr(options["method"], "site", False):
         sizes = tuple(size for size in sizes if size)  # 0 is a site alone
     if not sizes:
         return []
-    options: Any = {"method": method, "sampler": sampler, "seed": seed, "progress": progress}
     started = time.perf_counter()
     try:
         coresets = path(model, source, sizes, **options)

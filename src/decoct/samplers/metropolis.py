@@ -103,14 +103,10 @@ class Metropolis:
         draws: int | None = None,
         on_block: Callable[[int], None] | None = None,
     ) -> Draws:
-        """Return ``draws`` draws per chain, ``thin`` steps apart.
+        """Return ``draws`` draws from π_w per chain, ``thin`` steps apart.
 
         Parameters
         ----------
-        key
-            A typed JAX key.
-        density
-            π_w.
         draws
             Draws per chain, after warm-up; ``steps // thin`` of them by default.
         on_block

@@ -92,14 +92,10 @@ class NUTS:
         draws: int,
         on_block: Callable[[int], None] | None = None,
     ) -> Draws:
-        """Return ``draws`` draws per chain.
+        """Return ``draws`` draws from π_w per chain.
 
         Parameters
         ----------
-        key
-            A typed JAX key.
-        density
-            π_w.
         draws
             Draws per chain, after warm-up.
         on_block

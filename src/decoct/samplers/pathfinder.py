@@ -83,16 +83,7 @@ class Pathfinder:
 
     @float64
     def draw(self, key: jax.Array, density: WeightedDensity, n: int) -> Draws:
-        """Return n independent draws.
-
-        Parameters
-        ----------
-        key
-            A typed JAX key.
-        density
-            π_w.
-        n
-            Number of draws.
+        """Return n independent draws from π_w.
 
         Returns
         -------

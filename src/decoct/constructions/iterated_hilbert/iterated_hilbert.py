@@ -134,8 +134,8 @@ class IteratedHilbert:
         Most rounds over all rows; twice as many for a ``kl`` build. At most max_rounds − 2 rounds
         on a subsample come before them.
     subsample_first
-        On a large table use a subsample in the first rounds, and in the later ones too, together
-        with all rows at a few draws. False: evaluate all rows at all draws in every round.
+        On a large table use only a subsample in the first rounds, and evaluate all rows at a few
+        draws in the later ones. False: evaluate all rows at all draws in every round.
     draws
         S, draws per round (four fifths to fit, one fifth to predict the KL); default
         min(2000, max(1000, 6 M)), and 500 in place of 1000 from a million rows on; with a site
@@ -253,9 +253,14 @@ class IteratedHilbert:
         """Return what a build costs; see `iterated_hilbert.plan`."""
         return plan(self, problem)
 
-    def planned_size(self, problem: Problem) -> int:
+    @staticmethod
+    def planned_size(problem: Problem, state: IteratedHilbertState | None = None) -> int:
         """Return the size that a build is likely to end with."""
-        return problem.size if problem.kl is None else _likely_size(problem, None)
+        if problem.kl is None:
+            return problem.size
+        if state is not None and state.chosen:
+            return max(50, state.chosen[-1].selection.size)
+        return min(problem.size, max(50, quadratic_size(problem)))
 
     @staticmethod
     def longest_path(size: int, fitted_draws: int) -> int:
@@ -264,8 +269,7 @@ class IteratedHilbert:
 
     def effort_for(self, problem: Problem, state: IteratedHilbertState | None) -> tuple[int, int]:
         """Return S and P of the next round."""
-        size = problem.size if problem.kl is None else _likely_size(problem, state)
-        effort = 1.0 if state is None else state.effort
+        size, effort = self.planned_size(problem, state), 1.0 if state is None else state.effort
         least = FEWEST_DRAWS if problem.n_rows < LARGE else FEWEST_DRAWS // 2
         if self.site:
             least = max(least, FITTED_A_PARAMETER * problem.dim, CHEAP // problem.n_rows)
@@ -285,11 +289,7 @@ class IteratedHilbert:
         # Chains come one after the other; mixed up, both parts see all of them.
         order = host_rng(split_key).permutation(S)
         z = draws.flat[:S][order]
-        result, subsample, expanded = None, state.subsample, state.expanded
-        if subsample is not None and expanded is not None:
-            result = self._sampled_pass(pass_key, problem, expanded, z, P)
-        elif subsample is not None:
-            result = self._subsampled(pass_key, problem, state, subsample, z, P)
+        result, expanded = self._estimated_pass(pass_key, problem, state, z, P), state.expanded
         if result is None:
             at = None if expanded is None else expanded.at
             result = problem.potentials.one_pass(z, P, pass_key, at)
@@ -301,16 +301,28 @@ class IteratedHilbert:
         )
         return state, tangent, result, draws.sampler
 
-    def _subsampled(
+    def _estimated_pass(
         self,
         key: jax.Array,
         problem: Problem,
         state: IteratedHilbertState,
-        subsample: Selection,
         z: Float[np.ndarray, "S d"],
         P: int,
     ) -> PassResult | None:
-        """Return what a subsample says without a site; None where all rows are needed."""
+        """Return totals and a pool from some of the rows; None where all rows are needed."""
+        expanded, subsample = state.expanded, state.subsample
+        if subsample is None:
+            return None
+        if expanded is not None:
+            assert expanded.sample is not None
+            totals, error = expanded.totals(problem.potentials, z)
+            sampled = expanded.sample.pool
+            few = problem.potentials.restricted(sampled)
+            pool = few.one_pass(z[:NORM_DRAWS], P, key, expanded.at).pool
+            if error > tolerable_error(problem):
+                return None
+            return PassResult(totals, sampled.some(pool.indices), error)
+
         from decoct.constructions.iterated_hilbert import subsampled_pass  # for rows alone
 
         if not state.is_checked:
@@ -321,24 +333,6 @@ class IteratedHilbert:
         if problem.kl is not None:
             tolerable = min(tolerable, 0.1 * problem.kl)
         return subsampled_pass.checked_pass(key, problem, subsample, z, P, tolerable)
-
-    def _sampled_pass(
-        self,
-        key: jax.Array,
-        problem: Problem,
-        expanded: ExpandedTable,
-        z: Float[np.ndarray, "S d"],
-        P: int,
-    ) -> PassResult | None:
-        """Return what rows drawn by remainder say with a site; None where all rows are needed."""
-        assert expanded.sample is not None
-        totals, error = expanded.totals(problem.potentials, z)
-        sampled = expanded.sample.pool
-        few = problem.potentials.restricted(sampled)
-        pool = few.one_pass(z[:NORM_DRAWS], P, key, expanded.at).pool
-        if error > tolerable_error(problem):
-            return None
-        return PassResult(totals, sampled.some(pool.indices), error)
 
     def _expanded(
         self, key: jax.Array, problem: Problem, state: IteratedHilbertState
@@ -395,13 +389,6 @@ def require_memory_for_site(dim: int) -> None:
             f"{SITE_MATRICES} of them, more than the {have:.2g} GB of this machine. Use a model "
             "with fewer parameters, or rows alone: IteratedHilbert(site=False), --no-site."
         )
-
-
-def _likely_size(problem: Problem, state: IteratedHilbertState | None) -> int:
-    """Return the size a ``kl`` build is likely to need: the last one, or a quadratic's count."""
-    if state is not None and state.chosen:
-        return max(50, state.chosen[-1].selection.size)
-    return min(problem.size, max(50, quadratic_size(problem)))
 
 
 register("iterated-hilbert", IteratedHilbert, compared_as="IteratedHilbert")
