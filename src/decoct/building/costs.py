@@ -68,14 +68,14 @@ class Estimate:
     likelihood_evaluations
         Potentials evaluated, divided by N: evaluations of the full-data likelihood at one θ.
     cpu_seconds
-        What the build is likely to take on this machine, all cores together. For a construction
-        that plans no fits (``Plan.fits``) compiling and fits on few rows are left out.
+        What the build is likely to take on this machine, all cores together. Without compiling and
+        fits for a construction whose ``Plan`` has no ``fits``.
     laplace_seconds
         CPU seconds of the Laplace approximation of all rows with importance weights, where the
         posterior of a subsample says that it would do; else None.
     peak_bytes
-        Arrays in memory at once during the build, rows in memory included; the interpreter and its
-        libraries take about 0.5 GB besides.
+        Arrays in memory at once during the build, rows in memory included. The interpreter and its
+        libraries take about 0.5 GB more.
     rows_per_second, potentials_per_second
         What the probe measured.
 
@@ -124,9 +124,9 @@ def estimate(
     method: Construction | None = None,
     sampler: Sampler | None = None,
 ) -> Estimate:
-    """Say what `decoct.build` with these arguments will cost, from a probe of some seconds.
+    """Estimate what `decoct.build` with these arguments costs, from a probe of some seconds.
 
-    What the probe compiles, the build need not compile again.
+    The build need not compile again what the probe compiles.
 
     Parameters
     ----------

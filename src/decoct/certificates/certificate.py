@@ -164,8 +164,8 @@ class Certificate:
 
     @property
     def caveat(self) -> str:
-        """What the certificate cannot see."""
-        return f"Blind to regions the coreset posterior never visits; {self.modes.caveat}."
+        """What the certificate does not check."""
+        return f"Regions without draws are not checked; {self.modes.caveat}."
 
     @property
     def kl_is_known(self) -> bool:
@@ -193,7 +193,7 @@ class Certificate:
         differing = ", ".join(names[:NAMED]) + (" and others" if len(names) > NAMED else "")
         return (
             f"modes without draws have {mass:.0%} of the mass, and the largest differs in "
-            f"{differing}; sample from scattered starts, or make the model tell its modes apart"
+            f"{differing}; sample from scattered starts, or constrain the model to one mode"
         )
 
     def correct(self, draws: xr.DataTree, *, resample: bool = True, seed: int = 0) -> xr.DataTree:
