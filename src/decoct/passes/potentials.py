@@ -295,9 +295,7 @@ class Potentials:
 
     @float64
     def all_vectors(
-        self,
-        at: Float[np.ndarray, "S d"] | Embedding,
-        dtype: type[np.floating] = np.float64,
+        self, at: Float[np.ndarray, "S d"] | Embedding, dtype: type[np.floating] = np.float64
     ) -> tuple[Float[np.ndarray, "N S"], Float[np.ndarray, " S"]]:
         """Return the embedded vectors of *every* row, as ``dtype``, and their sum, in one pass.
 

@@ -31,10 +31,7 @@ def _constrain(model, space, z):
 
 @float64
 def to_datatree(
-    model: AbstractModel,
-    space: ParameterSpace,
-    rows: Mapping[str, np.ndarray],
-    draws: Draws,
+    model: AbstractModel, space: ParameterSpace, rows: Mapping[str, np.ndarray], draws: Draws
 ) -> xr.DataTree:
     """Return draws with the model's names, coordinates and the sampler's statistics.
 

@@ -324,9 +324,7 @@ def _difference(
     slope = known.gradient - sampled.gradient
     value = known.value - sampled.value + slope @ delta + 0.5 * delta @ change @ delta
     return Curvature(
-        float(value + there.value),
-        slope + change @ delta + there.gradient,
-        change + there.hessian,
+        float(value + there.value), slope + change @ delta + there.gradient, change + there.hessian
     )
 
 

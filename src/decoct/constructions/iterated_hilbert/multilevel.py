@@ -139,10 +139,7 @@ def _slopes(centring: Centring, x: Float[Array, " D"]) -> Float[Array, "d D"]:
 
 @compiled_quickly
 def _prior_and_tilt(
-    prior: WeightedDensity,
-    centring: Centring,
-    tilt: Float[Any, " d"],
-    x: Float[Array, " D"],
+    prior: WeightedDensity, centring: Centring, tilt: Float[Any, " d"], x: Float[Array, " D"]
 ) -> tuple[Float[Array, ""], Float[Array, " D"], Float[Array, "D D"]]:
     """Return value, gradient and Hessian in x of the log prior and a linear term in φ − φ(x)."""
     centre = _likelihood(centring, x)
