@@ -259,7 +259,7 @@ CONSTRUCTIONS = Page(
 COST = Page(
     "cost",
     "Cost: seconds and memory of a build",
-    ["python -m benchmarks.cost", "python -m benchmarks.estimate"],
+    ["python -m benchmarks.cost", "python -m benchmarks.estimate", "python -m benchmarks.startup"],
     "On two shared cores: ratios say more than seconds. A *likelihood* is one evaluation of all "
     "N rows.",
     [
@@ -287,6 +287,15 @@ COST = Page(
                 ("status", "status", "text"),
             ],
             "**`decoct.estimate` beside the build** of rows alone:",
+        ),
+        Table(
+            RESULTS + "startup.csv",
+            [
+                ("process", "process", "text"),
+                ("CPU s", "cpu_s", "2"),
+                ("elapsed s", "elapsed_s", "2"),
+            ],
+            "**Starting**, median of seven processes:",
         ),
     ],
 )

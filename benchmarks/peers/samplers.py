@@ -17,6 +17,10 @@ from benchmarks.peers.posteriors import Problem
 MOST_KEPT = 20_000
 """Draws of a stochastic-gradient chain that are kept, evenly spaced."""
 
+LANGEVIN = tuple((count, (0.003, 0.03, 0.2)) for count in (2000, 10_000, 50_000))
+LANGEVIN += ((200_000, (0.0003, 0.003, 0.03)),)
+"""Of SGLD: iterations, and step sizes where the Laplace approximation has unit covariance."""
+
 SECOND_ORDER = 150
 """Parameters up to which HMCECS has a proxy of second order: of more, the Hessians of a subsample
 take gigabytes."""
@@ -137,9 +141,7 @@ METHODS = {
     ),
     "sgld_cv": Method(
         lambda problem: [
-            (count, step, batch_of(problem))
-            for count in (2000, 10_000, 50_000)
-            for step in (0.003, 0.03, 0.2)
+            (count, step, batch_of(problem)) for count, steps in LANGEVIN for step in steps
         ],
         run_langevin,
     ),

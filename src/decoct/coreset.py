@@ -166,9 +166,9 @@ class Coreset:
         warmup
             NUTS adaptation steps per chain.
         sampler
-            A sampler of `decoct.samplers` to use in place of NUTS; ``chains`` is what was asked
-            for here, all else as configured there. A fitted mixture takes none: its draws are of
-            the variational posterior.
+            A sampler of `decoct.samplers` to use in place of NUTS; ``chains`` replaces the
+            sampler's own number of chains; its other options apply. A fitted mixture takes no
+            sampler: its draws come from the variational posterior.
         progress
             Show a progress bar; None shows it on a terminal.
 

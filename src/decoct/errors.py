@@ -29,11 +29,31 @@ class ShortBuildWarning(UserWarning):
 
 
 class RowsError(DecoctError):
-    """The table cannot be used: a missing file or column, a bad value in a named row."""
+    """The table cannot be used: a missing file or column, a bad value in a named row.
+
+    Examples
+    --------
+    >>> import decoct
+    >>> try:
+    ...     decoct.rows({"x": [1.0, 2.0], "y": [0]})
+    ... except decoct.RowsError as error:
+    ...     print(error)
+    The columns differ in length ('x' 2, 'y' 1); make them equally long.
+    """
 
 
 class ModelError(DecoctError):
-    """The model cannot be used: a wrong shape, a NaN potential, a log prior of minus infinity."""
+    """The model cannot be used: a wrong shape, a NaN potential, a log prior of minus infinity.
+
+    Examples
+    --------
+    >>> import decoct
+    >>> try:
+    ...     decoct.models.LogisticRegression(prior_scale=-1.0)
+    ... except decoct.ModelError as error:
+    ...     print(error)
+    prior_scale must be a positive finite number or one per coefficient, not -1.0.
+    """
 
 
 class RowError(DecoctError):
@@ -118,8 +138,28 @@ class SamplerError(ModelError):
 
 
 class RequestError(DecoctError):
-    """An option cannot be used: size, kl, a path that cannot be written."""
+    """An option cannot be used: size, kl, a path that cannot be written.
+
+    Examples
+    --------
+    >>> import decoct
+    >>> try:
+    ...     decoct.build(decoct.models.LogisticRegression(), {"x": [0.0], "y": [1]}, size=-1)
+    ... except decoct.RequestError as error:
+    ...     print(error)
+    size must be a whole number, at least 0, not -1.
+    """
 
 
 class CoresetFileError(DecoctError):
-    """A coreset file is corrupt, foreign, or does not belong to the table or model given."""
+    """A coreset file is damaged or of another kind, or does not fit the given table or model.
+
+    Examples
+    --------
+    >>> import decoct
+    >>> try:
+    ...     decoct.load("nowhere.parquet")
+    ... except decoct.CoresetFileError as error:
+    ...     print(error)
+    There is no file nowhere.parquet.
+    """

@@ -37,7 +37,7 @@ def load(path: str | os.PathLike[str], model: AbstractModel | None = None) -> Co
         The file.
     model
         Needed when the coreset was built for a `decoct.Model` of your own functions, which a
-        file cannot hold. Its likelihood must have the same values on the kept rows; the prior may
+        file cannot store. Its likelihood must have the same values on the kept rows; the prior may
         be another one on the same support.
 
     Raises
@@ -67,7 +67,7 @@ def load(path: str | os.PathLike[str], model: AbstractModel | None = None) -> Co
         if model is None and spec.get("kind") in OF_FUNCTIONS:
             raise CoresetFileError(
                 f"{path} was built for a model of your own functions ({spec.get('name')}), which "
-                "the file cannot hold; pass it: decoct.load(path, model=...)."
+                "the file cannot store; pass it: decoct.load(path, model=...)."
             )
         if model is None and "fitted" in stored.description:
             return _class_of(spec)(stored)
@@ -98,14 +98,14 @@ def _check_same_model(coreset: Coreset, description: dict[str, Any], path: objec
         differs = find_difference(likelihood, coreset.model, encoded)
     except (DecoctError, KeyError, TypeError, ValueError, IndexError) as error:
         raise CoresetFileError(
-            f"The model given cannot be evaluated on the kept rows of {path} "
+            f"The given model cannot be evaluated on the kept rows of {path} "
             f"({type(error).__name__}: {error}); pass the one the coreset was built for."
         ) from error
     if differs is not None:
         raise CoresetFileError(
-            f"The model given has not the likelihood that {path} was built for: {differs}. Pass "
-            "one with the same functions and constants; the prior may be another on the same "
-            "support."
+            f"The given model's likelihood is not the one that {path} was built for: {differs}. "
+            "Pass a model with the same functions and constants; only its prior may differ, on the "
+            "same support."
         )
 
 

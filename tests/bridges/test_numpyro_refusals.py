@@ -307,7 +307,7 @@ def test_arrays_inside_a_container():
             numpyro.sample("y", dist.Normal(mu, 1.0), obs=data["y"])
 
     message = refusal(model, {"data": {"y": Y}}, decoct.RequestError)
-    assert "'data' is a dict that holds arrays of 12 rows" in message
+    assert "'data' is a dict that contains arrays of 12 rows" in message
     assert "Write a model around yours" in message
 
 

@@ -99,7 +99,7 @@ def test_the_limits_themselves_work(monkeypatch):
 def test_a_package_that_cannot_be_imported(monkeypatch, name):
     importing(monkeypatch, name, ImportError("cannot import name 'xla' from 'jax'"))
     message = refused(name)
-    assert f"{name} is installed but does not go with the other packages" in message
+    assert f"{name} is installed but does not work with the other packages" in message
     assert "(ImportError: cannot import name 'xla' from 'jax')" in message
     assert f"works with {CALLS[name][0].releases}. Install versions that fit" in message
 
@@ -120,7 +120,7 @@ def test_something_moved_inside_a_package(monkeypatch, name, moved, reloaded):
     home, what = moved.rsplit(".", 1)
     monkeypatch.delattr(importlib.import_module(home), what)
     message = refused(name)
-    assert f"{name} is installed but does not go with" in message
+    assert f"{name} is installed but does not work with" in message
     assert f"cannot import name '{what}' from '{home}'" in message
 
 

@@ -28,7 +28,7 @@ def test_help_and_version():
     shown = run("--help")
     assert shown.returncode == 0
     assert shown.stderr == ""
-    for word in ("build", "sample", "check", "plot", "demo", "--size 200"):
+    for word in ("build", "sample", "check", "plot", "demo", "--size 10"):
         assert word in shown.stdout
     assert run("--version").stdout == f"decoct {decoct.__version__}\n"
 

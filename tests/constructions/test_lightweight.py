@@ -13,7 +13,6 @@ from decoct.constructions.base import Problem
 from decoct.constructions.sampling import lightweight
 from decoct.constructions.sampling.lightweight import (
     LightweightCoreset,
-    importance,
     lightweight_coreset,
     theorem_3_1,
 )
@@ -73,12 +72,11 @@ class TestLightweightCoreset(ConstructionContract):
 
 def test_q_and_weights_are_algorithm_1(x):
     q = by_formula(x)
-    found = importance(decoct.rows({"x": x}))
-    np.testing.assert_allclose(found.q, q, rtol=1e-11)
-    assert found.q.sum() == pytest.approx(1.0, rel=1e-12)
-    assert found.spread == pytest.approx(np.square(x - x.mean(axis=0)).sum(), rel=1e-12)
-    assert found.entropy == pytest.approx(-(q * np.log(q)).sum() / np.log(3000), rel=1e-12)
     coreset = lightweight_coreset({"x": x}, 200, seed=3)
+    told = coreset.numbers
+    assert told["spread"] == pytest.approx(np.square(x - x.mean(axis=0)).sum(), rel=1e-12)
+    entropy = -(q * np.log(q)).sum() / np.log(3000)
+    assert told["normalised_entropy"] == pytest.approx(entropy, rel=1e-12)
     draws = coreset.weights * 200 * q[coreset.indices]
     np.testing.assert_allclose(draws, np.round(draws), atol=1e-9)
     assert draws.sum() == pytest.approx(200)
@@ -135,10 +133,13 @@ def test_columns_of_a_file_side_by_side(x, tmp_path):
 
 
 def test_equal_rows_are_drawn_uniformly():
-    found = importance(decoct.rows({"x": np.full((50, 2), 7.0)}))
-    np.testing.assert_allclose(found.q, 0.02, rtol=1e-14)
-    assert found.entropy == pytest.approx(1.0)
-    assert importance(decoct.rows({"x": np.ones((1, 2))})).entropy == 1.0
+    found = lightweight_coreset({"x": np.full((50, 2), 7.0)}, 20)
+    draws = found.weights * 20 * 0.02
+    np.testing.assert_allclose(draws, np.round(draws), rtol=1e-14)
+    assert draws.sum() == pytest.approx(20)
+    assert found.numbers["normalised_entropy"] == pytest.approx(1.0)
+    one = lightweight_coreset({"x": np.ones((1, 2))}, 3)
+    assert one.numbers["normalised_entropy"] == 1.0
 
 
 def test_bad_requests_are_sentences(x):

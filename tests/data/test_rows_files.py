@@ -398,7 +398,9 @@ def test_pattern_without_match(tmp_path):
 
 def test_unknown_suffix(tmp_path):
     (tmp_path / "t.xlsx").touch()
-    with pytest.raises(RowsError, match=r"t\.xlsx is neither Parquet .* nor CSV"):
+    with pytest.raises(
+        RowsError, match=r"t\.xlsx ends neither in .* \(Parquet\) nor in .* \(CSV\)"
+    ):
         rows(tmp_path / "t.xlsx")
 
 

@@ -273,7 +273,7 @@ def test_other_tables_are_refused():
     [
         (np.zeros((50, 2)), r"shape \(1, 50, 2\); this model has 3 unconstrained parameters"),
         (np.zeros((24, 3)), "There are 24 draws; leave-one-out needs 25"),
-        (np.zeros((10, 3, 3)), "chains of fewer than 4 draws have none"),
+        (np.zeros((10, 3, 3)), "chains of fewer than 4 draws"),
         ("none", "no array of draws"),
     ],
 )
@@ -284,7 +284,7 @@ def test_draws_that_cannot_be_used(given, message):
 
 @pytest.mark.parametrize("observations", [1, 513, 2.5, True, "all", [1, 2]])
 def test_samples_that_cannot_be_drawn(observations):
-    with pytest.raises(RequestError, match="observations is a whole number from 2 to 512"):
+    with pytest.raises(RequestError, match="observations must be a whole number from 2 to 512"):
         decoct.loo(coreset(), LOGISTIC, draws(), observations=observations)
 
 

@@ -256,7 +256,7 @@ def improper(params):
     [
         (3.0, "not 3.0"),
         ([3.0], "'prior 1' is neither a function"),
-        ({1: WIDE}, "mapping of names to them"),
+        ({1: WIDE}, "or map names to them"),
         ({"wide": 3.0}, "'wide' is neither a function"),
         ({"wide": GaussianMean}, "'wide' is neither a function"),
         ({"cut": improper}, "The log prior 'cut' is -inf at draw 0 of chain 0"),

@@ -37,7 +37,7 @@ def test_a_coreset(coreset, small_disk):
     assert path.read_bytes() == b"old"
     assert os.listdir(small_disk) == ["c.parquet"]
     path.unlink()
-    with pytest.raises(RequestError, match=r"c\.parquet could not be written .*; make room"):
+    with pytest.raises(RequestError, match=r"c\.parquet could not be written .*; free some space"):
         coreset.save(path)
     assert os.listdir(small_disk) == []
 

@@ -245,9 +245,9 @@ def test_files_that_may_not_be_read(nobody):
     if os.geteuid() == 0:
         os.seteuid(65534)
     path.chmod(0) if os.geteuid() == path.stat().st_uid else _as_root(path.chmod, 0)
-    with pytest.raises(RowsError, match=r"t\.parquet may not be read \(permission denied\); ask"):
+    with pytest.raises(RowsError, match=r"t\.parquet cannot be read \(permission denied\); ask"):
         list(table.chunks())
-    with pytest.raises(RowsError, match=r"t\.parquet may not be read"):
+    with pytest.raises(RowsError, match=r"t\.parquet cannot be read"):
         decoct.rows(path)
 
 

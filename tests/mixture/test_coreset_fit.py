@@ -19,8 +19,7 @@ from sklearn.utils.estimator_checks import (
 
 import decoct
 from decoct.constructions import IteratedHilbert, LightweightCoreset, Uniform
-from decoct.constructions.sampling.lightweight import importance, theorem_3_1
-from decoct.data.arrays import ArrayRows
+from decoct.constructions.sampling.lightweight import theorem_3_1
 from decoct.errors import CoresetFileError, DecoctError, RequestError, RowsError
 from decoct.mixture import DPGaussianMixture
 from decoct.mixture.coreset_fit import draw_weighted_rows
@@ -65,8 +64,13 @@ def assert_same_fit(one, other, **tolerance):
         np.testing.assert_allclose(getattr(one, name), getattr(other, name), **tolerance)
 
 
+def by_formula(x):
+    squares = np.square(x - x.mean(axis=0)).sum(axis=1)
+    return 0.5 / len(x) + 0.5 * squares / squares.sum()
+
+
 def test_draws_of_unit_weights_are_the_paper_s(X):
-    q = importance(ArrayRows({"x": X})).q
+    q = by_formula(X)
     drawn = draw_weighted_rows(X, np.ones(4000), 300, seed=3)
     counts = drawn.weights * 300 * q[drawn.places]
     np.testing.assert_allclose(counts, np.round(counts), atol=1e-9)
@@ -81,10 +85,11 @@ def test_draws_of_unit_weights_are_the_paper_s(X):
 def test_draws_of_weighted_rows_are_draws_of_repeated_rows(X):
     x, gamma = X[:50], np.random.default_rng(1).integers(1, 5, size=50)
     repeated = np.repeat(np.arange(50), gamma)
-    importances = importance(ArrayRows({"x": x[repeated]}))
-    q = np.bincount(repeated, weights=importances.q)
+    of_repeated = by_formula(x[repeated])
+    q = np.bincount(repeated, weights=of_repeated)
     drawn = [draw_weighted_rows(x, gamma.astype(float), 20, seed) for seed in range(2000)]
-    assert drawn[0].numbers["normalised_entropy"] == pytest.approx(importances.entropy)
+    entropy = -(of_repeated @ np.log(of_repeated)) / np.log(len(repeated))
+    assert drawn[0].numbers["normalised_entropy"] == pytest.approx(entropy)
     places = np.concatenate([one.places for one in drawn])
     weights = np.concatenate([one.weights for one in drawn])
     counts = np.bincount(places, weights=weights * 20 * q[places] / gamma[places], minlength=50)
@@ -281,11 +286,11 @@ def test_estimate_counts_the_passes(X):
 def test_what_is_no_model_is_refused_before_any_row_is_read(X):
     from sklearn.mixture import BayesianGaussianMixture
 
-    with pytest.raises(RequestError, match="no model with a log-likelihood for each row"):
+    with pytest.raises(RequestError, match="not a model with a log-likelihood for each row"):
         decoct.build(BayesianGaussianMixture(), X, size=10)
     with pytest.raises(RequestError, match="the class DPGaussianMixture; give an instance"):
         decoct.build(DPGaussianMixture, X, size=10)
-    with pytest.raises(RequestError, match="A NoneType is no model with a log-likelihood"):
+    with pytest.raises(RequestError, match="A NoneType is not a model with a log-likelihood"):
         decoct.estimate(None, X, size=10)
     for wrong in (BayesianGaussianMixture(), DPGaussianMixture, None):
         with pytest.raises(RequestError, match=r"estimator is a .*DPGaussianMixture"):

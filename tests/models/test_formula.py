@@ -535,7 +535,7 @@ def numbers_as_text(n=3000, bad=2718, word="oops"):
 def test_one_bad_cell_makes_no_category(word, tmp_path):
     table = numbers_as_text(word=word)
     pq.write_table(pa.table({k: pa.array(v.tolist()) for k, v in table.items()}), tmp_path / "t.pq")
-    message = re.escape(f"the first that is none is {word!r} in row 2718")
+    message = re.escape(f"the first other value is {word!r} in row 2718")
     for source in (table, pd.DataFrame(table), tmp_path / "t.pq"):
         with pytest.raises(RowsError, match=message):
             from_formula("y ~ a", source, "bernoulli")

@@ -167,7 +167,7 @@ def test_a_likelihood_that_mixes_rows_is_refused(table, folder, function):
 
 @pytest.mark.parametrize("init", [lambda rows: 0.0, {"slope": "steep"}])
 def test_an_init_that_is_no_numbers_is_refused(init):
-    with pytest.raises(ModelError, match="init holds arrays of numbers"):
+    with pytest.raises(ModelError, match="init must hold arrays of numbers"):
         decoct.Model(potential, lambda params: 0.0, init)
 
 

@@ -19,10 +19,9 @@ def parameter_names(function: Callable[..., Any]) -> tuple[str, ...] | None:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         return None
-    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters):
+    if any(one.kind is one.VAR_KEYWORD for one in parameters):
         return None
-    variadic = inspect.Parameter.VAR_POSITIONAL
-    return tuple(one.name for one in parameters if one.kind is not variadic)
+    return tuple(one.name for one in parameters if one.kind is not one.VAR_POSITIONAL)
 
 
 def positional(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -48,13 +47,7 @@ def positional(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[s
 def checked_arguments(
     given: Mapping[str, Any], constants: Mapping[str, Any], names: tuple[str, ...] | None
 ) -> dict[str, Any]:
-    """Return the entries of a mapping as arguments: columns of any library become NumPy arrays.
-
-    Raises
-    ------
-    RequestError
-        It is empty, repeats a constant, or has an entry that the function does not take.
-    """
+    """Return the entries of a mapping as arguments: columns of any library become NumPy arrays."""
     if not given:
         raise RequestError("There are no rows; give a mapping of argument name -> array.")
     for name in given:
@@ -68,19 +61,13 @@ def checked_arguments(
 
 
 def split_rows(given: Mapping[str, Any], n_rows: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the row-wise arguments, with n_rows along their first axis, and the others.
-
-    Raises
-    ------
-    RequestError
-        None is row-wise, or a container holds arrays that are.
-    """
+    """Return the row-wise arguments, with n_rows along their first axis, and the others."""
     rowwise = {name: value for name, value in given.items() if _leading(value) == n_rows}
     others = {name: value for name, value in given.items() if name not in rowwise}
     for name, value in others.items():
         if _leading(value) is None and n_rows in map(_leading, jax.tree.leaves(value)):
             raise RequestError(
-                f"Argument '{name}' is a {type(value).__name__} that holds arrays of {n_rows} "
+                f"Argument '{name}' is a {type(value).__name__} that contains arrays of {n_rows} "
                 "rows; rows are cut from whole arguments. Write a model around yours that takes "
                 f"the arrays one by one and hands yours the {type(value).__name__}."
             )

@@ -40,15 +40,14 @@ ONES, UNNAMED = "1", "rows"
 
 
 def with_data(spec: Any) -> pm.Model:
-    """Return a copy of a Bambi model's PyMC model with its rows in ``pm.Data``.
-
-    Parameters
-    ----------
-    spec
-        A ``bambi.Model`` that is built.
-    """
+    """Return a copy of the PyMC model of a built Bambi model, with its rows in ``pm.Data``."""
     model: pm.Model = spec.backend.model
-    _check_copyable(model)
+    for rv, value in model.rvs_to_initial_values.items():
+        if value is not None:
+            raise ModelError(
+                f"The prior of '{rv.name}' has an initial value, which PyMC cannot copy; leave "
+                "initval out of the bambi.Prior."
+            )
     fgraph: Any = fgraph_from_model(model)[0]
     n_rows = int(np.shape(response_of(spec).data)[0])
     replaced = _data_of(fgraph, spec, n_rows, set(model.named_vars))
@@ -77,27 +76,12 @@ def parameters_of(spec: Any) -> dict[str, Any]:
 
 
 def centered_components(spec: Any) -> Iterator[tuple[str, list[tuple[str, np.ndarray]]]]:
-    """Yield the names of centred intercepts, with their common terms and the means of these.
-
-    Parameters
-    ----------
-    spec
-        A ``bambi.Model``.
-    """
+    """Yield the names of a Bambi model's centred intercepts, with common terms and their means."""
     for component in parameters_of(spec).values():
         if component.intercept_term and component.common_terms and spec.center_predictors:
             terms = component.common_terms.values()
             means = [(_called(term), _columns(term.data).mean(axis=0)) for term in terms]
             yield _called(component.intercept_term), means
-
-
-def _check_copyable(model: pm.Model) -> None:
-    for rv, value in model.rvs_to_initial_values.items():
-        if value is not None:
-            raise ModelError(
-                f"The prior of '{rv.name}' has an initial value, which PyMC cannot copy; leave "
-                "initval out of the bambi.Prior."
-            )
 
 
 def _data_of(fgraph: FunctionGraph, spec: Any, n_rows: int, taken: set[str]) -> dict[Any, Any]:
@@ -117,7 +101,9 @@ def _data_of(fgraph: FunctionGraph, spec: Any, n_rows: int, taken: set[str]) -> 
             continue
         same = [data for array, data in known if _equal(array, value.data)]
         if not same:
-            same = [_like(value, _free_name(f"{name}_data", taken))]
+            called = _free_name(f"{name}_data", taken)
+            # any number of rows; a second axis of length 1 has to stay one that broadcasts
+            same = [shared(value.data, name=called, shape=(None, *value.type.shape[1:]))]
             known.append((value.data, same[0]))
         replaced[value] = same[0]
     length = known[0][1].shape[0]
@@ -146,17 +132,11 @@ def _row_constants(fgraph: FunctionGraph, n_rows: int) -> list[Any]:
         if np.shape(data)[:1] == (n_rows,) or getattr(data, "shape", ())[:1] == (n_rows,):
             if not isinstance(data, np.ndarray):
                 raise ModelError(
-                    "The model holds its group-specific design as a sparse matrix; set "
+                    "The model has its group-specific design as a sparse matrix; set "
                     'bambi.config["SPARSE_DOT"] = False and build it again.'
                 )
             found.append(variable)
     return found
-
-
-def _like(value: Any, name: str) -> Any:
-    """Return a constant's values as a shared variable that may have any number of rows."""
-    # a second axis of length 1 has to stay one that broadcasts
-    return shared(value.data, name=name, shape=(None, *value.type.shape[1:]))
 
 
 def _free_name(name: str, taken: set[str]) -> str:

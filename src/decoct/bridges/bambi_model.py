@@ -53,10 +53,6 @@ def bridge(spec: Any) -> BambiModel:
     return BambiModel(**fields)
 
 
-def _is_truncated(response: Any) -> bool:
-    return bool(response.is_truncated or getattr(response, "is_constrained", False))
-
-
 def _check(spec: Any) -> None:
     """Refuse what cannot be cut into rows."""
     response = response_of(spec)
@@ -67,7 +63,9 @@ def _check(spec: Any) -> None:
             "weighted() out; if your rows do come with weights, write the model in PyMC with the "
             "weights in pm.Data, and use decoct.from_pymc."
         )
-    distribution = FIXED.get(spec.family.name) or (_is_truncated(response) and "pm.Truncated")
+    distribution = FIXED.get(spec.family.name)
+    if response.is_truncated or getattr(response, "is_constrained", False):
+        distribution = distribution or "pm.Truncated"
     if distribution:
         raise ModelError(
             f"The density of {spec.formula.main} with family {spec.family.name} is a truncated "

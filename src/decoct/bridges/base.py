@@ -38,6 +38,7 @@ from decoct.models.index_bounds import check_indices
 from decoct.models.parameters import ParameterSpace
 from decoct.models.site import GaussianSite
 from decoct.models.validation import column, numeric_columns
+from decoct.runtime.precision import float64
 
 PROBES = (3, 5)
 """Numbers of rows a model is tried on: neither is 1, which would broadcast silently."""
@@ -62,23 +63,21 @@ Evaluate = Callable[[Params, Mapping[str, Any]], tuple[Array, Array, dict[str, A
 """A pure JAX function of parameters and rows: potentials, log prior, constrained values."""
 
 
-class OriginalRows:
-    """Rows that a model can return but that are no part of it.
+class Original:
+    """The user's rows and model, which decoct's model can return but does not contain.
 
     As a pytree this has neither leaves nor identity, and pickled it is empty: compiled functions,
-    their caches and messages to workers never hold the data.
+    their caches and messages to workers never contain the data.
     """
 
-    def __init__(self, rows: Rows | None = None) -> None:
-        self.rows = rows
+    def __init__(self, rows: Rows | None = None, model: Any = None) -> None:
+        self.rows, self.model = rows, model
 
-    def __reduce__(self) -> tuple[type[OriginalRows], tuple[()]]:
-        return OriginalRows, ()
+    def __reduce__(self) -> tuple[type[Original], tuple[()]]:
+        return Original, ()
 
 
-jax.tree_util.register_pytree_node(
-    OriginalRows, lambda original: ((), None), lambda nothing, leaves: OriginalRows()
-)
+jax.tree_util.register_pytree_node(Original, lambda _: ((), None), lambda *_: Original())
 
 
 class InputColumns:
@@ -105,7 +104,7 @@ class BridgeModel(AbstractModel):
     axes
         Constrained names, and the name of each of their axes.
     original
-        The rows the model was made with.
+        The rows, and for PyMC the model, that this was made from.
     likelihood_params
         What of the parameters the rows depend on, in which a site is a quadratic: names and shapes.
     template
@@ -118,7 +117,7 @@ class BridgeModel(AbstractModel):
     start: dict[str, np.ndarray]
     inputs: tuple[str, ...] = eqx.field(static=True)
     axes: tuple[tuple[str, tuple[str, ...]], ...] = eqx.field(static=True)
-    original: OriginalRows
+    original: Original
     likelihood_params: LikelihoodParams = eqx.field(static=True)
     template: dict[str, np.ndarray]
 
@@ -177,24 +176,45 @@ class BridgeModel(AbstractModel):
         """Refuse group numbers outside their array, which JAX would clamp; one pass."""
         check_indices(self, self.start, rows, self.inputs)
 
+    @float64
+    def flattened(
+        self, given: Mapping[str, Any], what: str, source: str
+    ) -> Float[np.ndarray, "chains S d"]:
+        """Return a framework's draws, name -> (chains, S, ...), as flat unconstrained ones.
+
+        ``what`` the names are of, and the ``source`` of the draws, are for the message about a
+        missing one.
+        """
+        missing = [name for name in self.start if name not in given]
+        if missing:
+            raise ModelError(
+                f"The draws lack the {what} '{missing[0]}'; give what {source} returned."
+            )
+        values = {name: np.asarray(given[name], dtype=np.float64) for name in self.start}
+        return np.asarray(_unconstrained(self, values))
+
     def dims(self) -> dict[str, list[str]]:
         return {name: list(names) for name, names in self.axes}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the name and the parameters' shapes: a file cannot hold the model itself."""
+        """Return the name and the parameters' shapes: a file cannot store the model itself."""
         shapes = {name: list(np.shape(value)) for name, value in self.start.items()}
         return {"kind": self.kind, "name": self.name, "parameters": shapes}
+
+
+@eqx.filter_jit
+def _unconstrained(model: Any, values: Mapping[str, Any]) -> Float[Array, "chains S d"]:
+    def one(values: Mapping[str, Array]) -> Float[Array, " d"]:
+        params = model.program.unconstrained(values, as_arrays(model.template))
+        return ParameterSpace.ravel({name: params[name] for name in model.start})
+
+    return jax.vmap(jax.vmap(one))(values)
 
 
 class SiteDensity:
     """The log density of a coreset's site as a function of θ: name -> array, to a number; pure JAX.
 
-    Parameters
-    ----------
-    model
-        Gives φ(θ).
-    site
-        A quadratic in the flat φ.
+    The site is a quadratic in the flat φ(θ) of the model.
     """
 
     def __init__(self, model: BridgeModel, site: GaussianSite) -> None:
@@ -240,13 +260,7 @@ class Package:
 
 
 def require(package: Package) -> ModuleType:
-    """Import an optional package, or say what to install.
-
-    Raises
-    ------
-    RequestError
-        It is not installed, too old, too new, or does not go with the other packages.
-    """
+    """Import an optional package; a `RequestError` says what to install."""
     try:
         module = importlib.import_module(package.name)
     except ModuleNotFoundError as error:
@@ -258,7 +272,7 @@ def require(package: Package) -> ModuleType:
         ) from None
     except MISFITS as error:
         raise _broken(package, error) from error
-    version = _version(package, module)
+    version = str(getattr(module, "__version__", "") or importlib.metadata.version(package.name))
     below = package.below
     if _numbers(version) < package.oldest or (below is not None and _numbers(version) >= below):
         raise RequestError(
@@ -270,13 +284,7 @@ def require(package: Package) -> ModuleType:
 
 @contextmanager
 def fitting(package: Package) -> Iterator[None]:
-    """Turn a failed import from inside an optional package into an error that says what to do.
-
-    Raises
-    ------
-    RequestError
-        An import inside the block fails.
-    """
+    """Turn an import that fails inside an optional package into a `RequestError`."""
     try:
         yield
     except MISFITS as error:
@@ -285,14 +293,10 @@ def fitting(package: Package) -> Iterator[None]:
 
 def _broken(package: Package, error: Exception) -> RequestError:
     return RequestError(
-        f"{package.name} is installed but does not go with the other packages here "
+        f"{package.name} is installed but does not work with the other packages here "
         f"({type(error).__name__}: {error}); decoct works with {package.releases}. Install "
         f"versions that fit with: {package.install}."
     )
-
-
-def _version(package: Package, module: ModuleType) -> str:
-    return str(getattr(module, "__version__", "") or importlib.metadata.version(package.name))
 
 
 def _dotted(numbers: tuple[int, ...]) -> str:
@@ -338,16 +342,9 @@ class Probe(NamedTuple):
 
 
 def probe(evaluate: Evaluate, points: Params, rows: Columns) -> Probe:
-    """Evaluate a model on rows together and apart, compiled as a pass over the data is.
+    """Evaluate a model on a few encoded rows, together and apart, compiled as in a pass.
 
-    Parameters
-    ----------
-    evaluate
-        ``evaluate(params, rows)`` gives potentials, log prior and constrained values; pure JAX.
-    points
-        Parameters, stacked along the first axis.
-    rows
-        A few encoded rows.
+    ``points`` are parameters, stacked along the first axis.
     """
     cut = len(next(iter(rows.values()))) // 2
 
@@ -380,28 +377,11 @@ def chosen_start(
     table: Rows,
     own: Callable[[], Mapping[str, np.ndarray] | None] | None = None,
 ) -> dict[str, np.ndarray]:
-    """Return the first point at which prior and potentials are finite.
+    """Return the first point at which prior and potentials are finite; `ModelError` if none is.
 
-    If some point gives no finite value on the probed rows, all are tried on more rows, with zero
-    and the framework's own starting point.
-
-    Parameters
-    ----------
-    probed
-        The model at the points, on a few rows.
-    points
-        Where to start: name -> values, stacked along the first axis.
-    evaluate
-        The model; see `probe`.
-    table
-        Encoded rows.
-    own
-        Gives the framework's own starting point, name -> values; None if it has none.
-
-    Raises
-    ------
-    ModelError
-        There is none.
+    ``probed`` is the model at the points, on a few rows. If some point gives no finite value there,
+    all are tried on more rows of the encoded table, with zero and the framework's own starting
+    point, which ``own`` returns if it has one.
     """
     points = dict(points)
     finite = np.isfinite(probed.whole).all(axis=1) & np.isfinite(probed.priors).all(axis=1)
@@ -430,11 +410,6 @@ def check_row_by_row(probed: Probe) -> None:
 
     Potentials are compared at points where all are finite, if there are any: PyMC makes those of
     all rows −∞ where one row has a parameter out of range.
-
-    Raises
-    ------
-    ModelError
-        They differ by more than rounding.
     """
     finite = np.isfinite(probed.whole).all(axis=1) & np.isfinite(probed.apart).all(axis=1)
     where = finite if finite.any() else slice(None)

@@ -58,7 +58,7 @@ class LikelihoodParams:
     Attributes
     ----------
     names, shapes
-        Of the arrays, in the order in which flat likelihood parameters hold them.
+        Of the arrays, in the order of flat likelihood parameters.
     is_identity
         φ is θ, all of it.
     reason
@@ -96,18 +96,9 @@ class LikelihoodParams:
     def evaluate(
         self, potentials: Potentials, phi: Params, start: Params, rows: Mapping[str, Any]
     ) -> Float[Array, " n"]:
-        """Return the potential of every row from φ; pure JAX.
+        """Return the potential of every encoded row from φ; pure JAX.
 
-        Parameters
-        ----------
-        potentials
-            Those from θ.
-        phi
-            Likelihood parameters.
-        start
-            Any θ, for its shapes.
-        rows
-            Encoded rows.
+        ``potentials`` are those from θ; ``start`` is any θ, for its shapes.
         """
         if self.is_identity:
             return potentials(phi, rows)
@@ -139,7 +130,7 @@ class LikelihoodParams:
         return values
 
     def _variables(self, program: TracedProgram) -> list[Any]:
-        """Return where a program holds φ."""
+        """Return the variables of a program that are φ."""
         if not self._fits(program):
             raise ModelError(
                 "The model no longer computes what it did when decoct read it; make the decoct "
@@ -180,16 +171,8 @@ def find_likelihood_params(
 ) -> LikelihoodParams:
     """Return the likelihood parameters of a model; θ itself, with a reason, where that fails.
 
-    Parameters
-    ----------
-    potentials
-        Pure JAX.
-    start
-        Parameters at which the model can be evaluated: name -> array.
-    rows
-        At least five encoded rows.
-    values
-        Parameters -> named quantities of the model, from which φ takes its names.
+    The model can be evaluated at ``start`` on these encoded rows, at least five. ``values`` are the
+    model's named quantities at any parameters, from which φ takes its names.
     """
     few = [{name: jnp.asarray(v)[:n] for name, v in rows.items()} for n in FEW]
     programs = [TracedProgram(potentials, start, some) for some in few]
@@ -233,13 +216,7 @@ def random_points(start: Mapping[str, Any]) -> list[Params]:
 
 
 def _smallest_cut(program: TracedProgram, other: TracedProgram) -> list[int]:
-    """Return the numbers of the values that φ is made of.
-
-    Parameters
-    ----------
-    program, other
-        The potentials on two numbers of rows.
-    """
+    """Return the numbers of the values that φ is made of, from programs of two numbers of rows."""
     number = {v: i for i, v in enumerate(program.values)}
     inputs: list[list[int]] = [[] for _ in number]
     moved, converted = set(), set()

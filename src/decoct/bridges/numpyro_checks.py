@@ -19,20 +19,14 @@ RESERVED = ("chain", "draw")
 
 
 def plate_size(facts: Facts, plate: str) -> int:
-    """Return the size of the data plate, or say which plates there are.
-
-    Raises
-    ------
-    ModelError
-        There is no plate of that name, or a plate draws a subsample.
-    """
+    """Return the size of the data plate, or say which plates there are."""
     plates = {name: site for name, site in facts.items() if site.kind == "plate"}
     for name, site in plates.items():
         if site.subsample is not None and site.subsample != site.size:
             raise ModelError(
-                f"Plate '{name}' draws a subsample of {site.subsample} out of {site.size}, whose "
-                "factor would come on top of the coreset's weights; remove subsample_size: the "
-                "coreset does that work."
+                f"Plate '{name}' draws a subsample of {site.subsample} out of {site.size}, and "
+                "scales its log density, as the coreset's weights do already; remove "
+                "subsample_size."
             )
     if plate in plates:
         return plates[plate].size
@@ -49,19 +43,9 @@ def plate_size(facts: Facts, plate: str) -> int:
 
 
 def examine(program: Program, table: Rows, whole: Facts | None) -> Facts:
-    """Return the sites of a model on a few rows, or refuse the model.
+    """Return the sites of a model on a few encoded rows, or refuse the model.
 
-    Parameters
-    ----------
-    program, table
-        The model, and the rows it is for, encoded.
-    whole
-        Its sites on all rows; None where they are too many to hold.
-
-    Raises
-    ------
-    ModelError
-        Names the site or plate at fault, and the remedy.
+    ``whole`` has its sites on all rows; None where they do not fit in memory.
     """
     plate, n_rows = program.plate, table.n_rows
     found: list[tuple[int, Facts]] = []
@@ -80,7 +64,7 @@ def examine(program: Program, table: Rows, whole: Facts | None) -> Facts:
     for n, facts in found:
         _check_one_value_a_row(facts, plate, n)
     if not any(site.latent for site in few.values()):
-        raise ModelError("The model has no latent site, so there is no posterior to keep.")
+        raise ModelError("The model has no latent site, and so no posterior.")
     return few
 
 
@@ -136,8 +120,8 @@ def _check_sites(facts: Facts, plate: str, n: int, n_rows: int) -> None:
 def _check_latent(name: str, site: SiteFacts, plate: str) -> None:
     if plate in site.around:
         raise ModelError(
-            f"Site '{name}' in plate '{plate}' is latent: one unknown per row cannot be kept by a "
-            "coreset of rows. If it should be observed, its obs= argument is missing among the "
+            f"Site '{name}' in plate '{plate}' is latent: a coreset of rows cannot represent one "
+            "unknown per row. If it should be observed, its obs= argument is missing among the "
             "rows; if it is a random effect, marginalise it, or give it a plate of groups of fixed "
             "size with the group number as data."
         )
@@ -154,7 +138,7 @@ def _refuse_outside(name: str, site: SiteFacts, plate: str, size: int) -> None:
     if others:
         raise ModelError(
             f"Observed site '{name}' lies in plate {others} and not in '{plate}' of size {size}: "
-            "two plates hold data, and a coreset is of one table. Give both sites one plate, with "
+            "a coreset has the rows of one table, and so of one plate. Give both sites one, with "
             "rows that have both; or let the other data be constants, and their log density a "
             "numpyro.factor outside the plate, which counts as prior."
         )
@@ -203,7 +187,7 @@ def _refuse_size(name: str, first: Shape, n: int, second: Shape, m: int) -> None
     sizes = f"Latent site '{name}' has shape {first} on {n} rows and {second} on {m}: "
     if n in first and m in second:
         raise ModelError(
-            f"{sizes}one unknown per row cannot be kept by a coreset of rows. Marginalise it, or "
+            f"{sizes}a coreset of rows cannot represent one unknown per row. Marginalise it, or "
             "give it a plate of groups of fixed size with the group number as data."
         )
     raise ModelError(

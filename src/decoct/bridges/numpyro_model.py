@@ -23,7 +23,7 @@ from decoct.bridges.base import (
     PROBES,
     BridgeModel,
     InputColumns,
-    OriginalRows,
+    Original,
     SiteDensity,
     as_arrays,
     check_row_by_row,
@@ -97,7 +97,6 @@ class NumPyroModel(BridgeModel):
         values = self.program.values(params, as_arrays(self.template))
         return {name: jnp.asarray(values[name]) for name in self.named}
 
-    @float64
     def unconstrain(self, samples: Mapping[str, Any]) -> Float[np.ndarray, "chains S d"]:
         """Return NumPyro's draws as the flat unconstrained ones that `decoct.check` takes.
 
@@ -112,14 +111,7 @@ class NumPyroModel(BridgeModel):
         ModelError
             A latent site is missing.
         """
-        missing = [name for name in self.start if name not in samples]
-        if missing:
-            raise ModelError(
-                f"The draws lack the latent site '{missing[0]}'; give what "
-                "mcmc.get_samples(group_by_chain=True) returned."
-            )
-        values = {name: np.asarray(samples[name], dtype=np.float64) for name in self.start}
-        return np.asarray(_unconstrained(self, values))
+        return self.flattened(samples, "latent site", "mcmc.get_samples(group_by_chain=True)")
 
     def to_dict(self) -> dict[str, Any]:
         constants = {k: described_constant(v) for k, v in self.program.constants.items()}
@@ -128,16 +120,6 @@ class NumPyroModel(BridgeModel):
 
 def _potentials(program: Program, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
     return rewrite(program.potentials, make_bernoulli_forms(rows))(params, dict(rows))
-
-
-@eqx.filter_jit
-def _unconstrained(model: NumPyroModel, values: Mapping[str, Any]) -> Float[Array, "chains S d"]:
-    def one(values):
-        params = model.program.unconstrained(values, as_arrays(model.template))
-        ordered = {name: params[name] for name in model.start}
-        return jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(ordered)])
-
-    return jax.vmap(jax.vmap(one))(values)
 
 
 @float64
@@ -200,7 +182,7 @@ def _assembled(program: Program, table: EncodedRows, whole: Facts | None) -> Num
         start=start,
         inputs=table.columns,
         axes=tuple((name, dims[name]) for name in named if name in dims),
-        original=OriginalRows(table.raw),
+        original=Original(table.raw),
         likelihood_params=find_likelihood_params(partial(_potentials, program), start, few, values),
         template={name: column[: PROBES[0]] for name, column in few.items()},
         program=program,

@@ -71,13 +71,7 @@ Facts = dict[str, SiteFacts]
 
 
 def facts_of_all(program: Program) -> Facts:
-    """Return the sites of a model whose constants are all of its arguments.
-
-    Raises
-    ------
-    ModelError
-        The model raised an error of its own, which is quoted.
-    """
+    """Return the sites of a model whose constants are all of its arguments."""
     try:
         return _facts(program, {})
     except Exception as error:
@@ -89,13 +83,7 @@ def facts_of_all(program: Program) -> Facts:
 
 
 def facts_of(program: Program, rows: Mapping[str, Any], what: str) -> Facts:
-    """Return the sites of a model on some rows.
-
-    Raises
-    ------
-    ModelError
-        The model raised an error of its own, which is quoted.
-    """
+    """Return the sites of a model on some rows."""
     try:
         return _facts(program, as_arrays(rows))
     except Exception as error:

@@ -46,17 +46,8 @@ class Weights:
     """Weights along a plate, one array for each place the plate can have among a site's axes.
 
     The same object is returned each time: ArviZ compares traces of a model, scales and all, and
-    arrays that are not the same cannot be compared there.
-
-    Parameters
-    ----------
-    values : (n,)
-        w ≥ 0, one per row.
-
-    Raises
-    ------
-    RequestError
-        A weight is negative or NaN.
+    arrays that are not the same cannot be compared there. A weight that is negative or NaN raises
+    `RequestError`.
     """
 
     def __init__(self, values: np.ndarray) -> None:
@@ -80,25 +71,10 @@ class RowsPlate(Messenger):
     that NumPyro puts on subsamples. Weights act as those of ``numpyro.handlers.scale``, except that
     zeros are allowed and only observed sites of this plate are touched. If all are 0, the rows are
     masked.
-
-    Parameters
-    ----------
-    fn
-        The model.
-    plate
-        Name of the plate.
-    n
-        Number of rows.
-    weights
-        n of them; None for none.
     """
 
     def __init__(
-        self,
-        fn: Callable[..., Any] | None,
-        plate: str,
-        n: int,
-        weights: Weights | None = None,
+        self, fn: Callable[..., Any] | None, plate: str, n: int, weights: Weights | None = None
     ) -> None:
         super().__init__(fn)
         self.plate, self.n, self.weights = plate, n, weights
@@ -127,13 +103,7 @@ class RowsPlate(Messenger):
 
 
 class LatentValues(Messenger):
-    """Keep the values of latent sites as a model runs, to give them as unconstrained ones.
-
-    Parameters
-    ----------
-    names
-        The sites.
-    """
+    """Keep the values of latent sites as a model runs, to give them as unconstrained ones."""
 
     def __init__(self, names: Sequence[str]) -> None:
         super().__init__(None)
@@ -256,14 +226,9 @@ class Program:
     def trace(
         self, rows: Mapping[str, Any], substitute: Callable[[Site], Any] | None = None
     ) -> Trace:
-        """Return NumPyro's trace of the model on some rows.
+        """Return NumPyro's trace of the model on some rows; none if all arguments are constants.
 
-        Parameters
-        ----------
-        rows
-            Row-wise arguments; none if the constants are all there are.
-        substitute
-            Site -> value or None; default random starting values.
+        ``substitute`` gives the value of a site, or None; by default random starting values.
         """
         start: Any = init_to_uniform()
         model = self._on(rows, start if substitute is None else substitute)
@@ -307,28 +272,9 @@ class WeightedModel:
     """A NumPyro model whose rows carry weights: the coreset posterior as NumPyro sees it.
 
     Called as the user's own model. As long as nothing is observed (predictive draws) any number of
-    rows will do; observed rows must be the M rows of the weights.
-
-    Parameters
-    ----------
-    program
-        The model.
-    inputs
-        Its row-wise arguments.
-    names
-        All its arguments, in order.
-    weights : (M,)
-        One per row, ≥ 0.
-    site
-        The log density that stands for all other rows: unconstrained latent values, name -> array,
-        to a number; pure JAX.
-    latents
-        Names of the latent sites.
-
-    Raises
-    ------
-    RequestError
-        A weight is negative or NaN.
+    rows will do; observed rows must be the M rows of the weights. ``names`` are all arguments of
+    the model, in order, and ``inputs`` the row-wise ones. ``site`` is the log density that stands
+    for all other rows: a pure JAX function of the unconstrained values of the ``latents``.
     """
 
     def __init__(

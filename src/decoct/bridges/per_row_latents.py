@@ -39,21 +39,10 @@ def check_latents(
 
     Groups of several rows are allowed, however many groups there are. One pass where a latent
     array has at least as many entries as there are rows, else none. Arrays of which a row uses
-    several entries, such as the steps of a random walk, are not seen through.
+    several entries, such as the steps of a random walk, are not recognised.
 
-    Parameters
-    ----------
-    model
-        What to evaluate; its `encode` is applied to the rows.
-    params
-        Latent name -> where to evaluate, in unconstrained space.
-    rows, inputs
-        The table, and the columns that the model needs.
-
-    Raises
-    ------
-    ModelError
-        Names the latent array.
+    The model is evaluated at ``params``, latent name -> value in unconstrained space, and needs the
+    columns ``inputs``.
     """
     n = rows.n_rows
     for name, value in params.items():
@@ -69,10 +58,9 @@ def check_latents(
                 every = "every one" if seen.sum() == n else f"{seen.sum():,}"
                 raise ModelError(
                     f"'{name}' has a latent value for {every} of the {n:,} rows: its index is "
-                    "different in each of these. One unknown per row cannot be kept by a coreset "
-                    "of rows. "
-                    "Marginalise it, or give it groups of several rows each, of which there may be "
-                    "many."
+                    "different in each of these. A coreset of rows cannot represent one unknown "
+                    "per row. Marginalise it, or give it groups of several rows each, of which "
+                    "there may be many."
                 )
 
 
@@ -86,14 +74,8 @@ def _wide(shape: tuple[int, ...], n_rows: int) -> list[int | None]:
 class _Entries:
     """Chunk -> how many of its rows depend on each entry; None if one depends on several.
 
-    Rows that depend on none, because their derivative is 0 there, are not counted.
-
-    Attributes
-    ----------
-    model, params
-        What to differentiate, and where.
-    name, axis
-        The latent array and its axis; None numbers the entries of the whole array.
+    Rows that depend on none, because their derivative is 0 there, are not counted. If ``axis`` of
+    the latent array ``name`` is None, the entries of the whole array are numbered.
     """
 
     model: AbstractModel

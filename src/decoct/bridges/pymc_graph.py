@@ -46,14 +46,8 @@ from decoct.models.base import Params
 class Graph:
     """PyTensor outputs of named inputs, translated to JAX when first called.
 
-    Pickles as the graph, without what was translated; equal to its copies.
-
-    Parameters
-    ----------
-    inputs, outputs
-        Name -> variable, and what is computed from them; nothing shared is left.
-    check_bounds
-        Impossible parameters give −∞, as in PyMC's own functions; else they are not checked.
+    Pickles as the graph, without what was translated; equal to its copies. No variable of it is
+    shared. With ``check_bounds`` impossible parameters give −∞, as in PyMC's own functions.
     """
 
     def __init__(
@@ -98,14 +92,14 @@ class Program:
     free, observed, values
         Names of the free variables, the observed ones, and the free and deterministic ones.
     constants
-        Name of other ``pm.Data`` -> what tells its values apart.
+        Name of other ``pm.Data`` -> what identifies its values.
     """
 
     def __init__(self, model: pm.Model, layout: Layout) -> None:
         self.free = tuple(rv.name for rv in model.free_RVs)
         self.observed = tuple(rv.name for rv in model.observed_RVs)
         densities: Any = model.logp(vars=model.observed_RVs, sum=False)
-        potentials = [_summed(density) for density in densities]
+        potentials = [per_row(density) for density in densities]
         _check_one_value_a_row(self.observed, potentials)
         prior = model.logp(vars=[*model.free_RVs, *model.potentials])
         named = {v.name: v for v in model.unobserved_value_vars}
@@ -159,7 +153,7 @@ def latent_shapes(
 ) -> list[dict[str, tuple[int, ...]]]:
     """Return the shapes of the unconstrained free variables, with each of some tables."""
     inputs, replaced = _rows_as_inputs(model, layout)
-    shapes = [_forward(model, rv, rv, rv.owner.inputs).shape for rv in model.free_RVs]
+    shapes = [_forward(model, rv, rv).shape for rv in model.free_RVs]
     compiled = function(
         list(inputs.values()),
         _replaced(shapes, replaced),
@@ -205,18 +199,19 @@ def _unconstraining(model: pm.Model) -> tuple[dict[str, Any], list[Any]]:
     """Return inputs for the free variables' values, and their unconstrained values."""
     inputs = {rv.name: rv.type(name=rv.name) for rv in model.free_RVs}
     given = {rv: inputs[rv.name] for rv in model.free_RVs}
-    back = [_forward(model, rv, inputs[rv.name], rv.owner.inputs) for rv in model.free_RVs]
+    back = [_forward(model, rv, inputs[rv.name]) for rv in model.free_RVs]
     # a bound may be another free variable; the variable itself is only replaced by its input
     return inputs, clone_replace(back, replace=given)
 
 
-def _forward(model: pm.Model, rv: Any, value: Any, inputs: Sequence[Any]) -> Any:
+def _forward(model: pm.Model, rv: Any, value: Any) -> Any:
     transform = model.rvs_to_transforms[rv]
-    return value if transform is None else transform.forward(value, *inputs)
+    return value if transform is None else transform.forward(value, *rv.owner.inputs)
 
 
-def _summed(potential: Any) -> Any:
-    return potential.sum(axis=tuple(range(1, potential.ndim))) if potential.ndim > 1 else potential
+def per_row(density: Any) -> Any:
+    """Return a log density summed over all axes but the first, that of the rows."""
+    return density.sum(axis=tuple(range(1, density.ndim))) if density.ndim > 1 else density
 
 
 def _check_one_value_a_row(names: Sequence[str], potentials: Sequence[Any]) -> None:

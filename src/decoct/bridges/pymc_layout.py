@@ -44,11 +44,6 @@ def layout_of(model: pm.Model) -> Layout:
 
     The observed variables' first axis is the rows'. ``pm.Data`` with as many entries along its
     first axis is row-wise, unless that axis has another name than the observed variables'.
-
-    Raises
-    ------
-    ModelError
-        Names the variable at fault, and the remedy.
     """
     if model.parent is not None:
         raise ModelError("This is a model nested in another; give the outermost one.")
@@ -57,9 +52,9 @@ def layout_of(model: pm.Model) -> Layout:
     if len(set(lengths.values())) > 1:
         each = ", ".join(f"'{name}' has {n}" for name, n in lengths.items())
         raise ModelError(
-            f"The observed variables have different numbers of rows ({each}), and a coreset is of "
-            "one table. Give them rows that have all responses; or let the shorter data count as "
-            "prior, as a pm.Potential of their log density."
+            f"The observed variables have different numbers of rows ({each}), and a coreset has "
+            "the rows of one table. Give them rows that have all responses; or let the shorter "
+            "data count as prior, as a pm.Potential of their log density."
         )
     n_rows = next(iter(lengths.values()))
     dims = {axis_name(model, rv.name) for rv in model.observed_RVs} - {None}
@@ -85,7 +80,7 @@ def axis_name(model: pm.Model, name: str) -> str | None:
 
 def _check_variables(model: pm.Model) -> None:
     if not model.free_RVs:
-        raise ModelError("The model has no free variable, so there is no posterior to keep.")
+        raise ModelError("The model has no free variable, and so no posterior.")
     for rv in model.free_RVs:
         _check_not_imputed(model, rv.name)
         if np.dtype(rv.dtype).kind != "f":
@@ -108,15 +103,15 @@ def _check_variables(model: pm.Model) -> None:
     for rv in model.observed_RVs:
         if isinstance(getattr(rv.owner, "op", None), MinibatchRandomVariable):
             raise ModelError(
-                f"Observed variable '{rv.name}' has a total_size, whose factor would come on top "
-                "of the coreset's weights; leave total_size out: the coreset does that work."
+                f"Observed variable '{rv.name}' has a total_size, which scales its log density, as "
+                "the coreset's weights do already; leave total_size out."
             )
     everything = [*model.observed_RVs, *(model.rvs_to_values[rv] for rv in model.observed_RVs)]
     for variable in ancestors(everything):
         if isinstance(getattr(variable.owner, "op", None), MinibatchOp):
             raise ModelError(
-                "The model draws its data with pm.Minibatch, so that there is no fixed row to "
-                "weight; give the whole arrays in pm.Data: the coreset does that work."
+                "The model draws its data with pm.Minibatch, so no row is fixed and can have a "
+                "weight; give the whole arrays in pm.Data."
             )
 
 
@@ -125,8 +120,8 @@ def _check_not_imputed(model: pm.Model, name: str) -> None:
     response = name.removesuffix("_unobserved")
     if response != name and f"{response}_observed" in model.named_vars:
         raise ModelError(
-            f"'{response}' has missing responses, which PyMC imputes: one unknown per missing row "
-            "cannot be kept by a coreset of rows. Drop the rows without a response, and give the "
+            f"'{response}' has missing responses, which PyMC imputes: a coreset of rows cannot "
+            "represent one unknown per missing row. Drop the rows without a response, and give the "
             "others in pm.Data."
         )
 

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pymc as pm
 from jaxtyping import Array, Float
@@ -17,7 +16,7 @@ from decoct.bridges.base import (
     PROBES,
     BridgeModel,
     InputColumns,
-    OriginalRows,
+    Original,
     Probe,
     as_arrays,
     check_row_by_row,
@@ -40,7 +39,6 @@ from decoct.bridges.pymc_site import make_site
 from decoct.bridges.pymc_weighted import weighted_model
 from decoct.bridges.rewrites import rewrite
 from decoct.coreset import Coreset
-from decoct.data.base import Rows
 from decoct.data.encoded import EncodedRows
 from decoct.data.tables import rows as as_rows
 from decoct.errors import BadValueError, ModelError, RequestError
@@ -48,24 +46,13 @@ from decoct.models.base import EncodedColumns, Params, RawRows
 from decoct.models.validation import row_number
 from decoct.runtime.precision import float64
 
+PER_ROW = (
+    "A coreset of rows cannot represent one unknown per row. Marginalise it, or give it a "
+    "dimension of groups of fixed size with the group number in pm.Data."
+)
+
 FAILURES = (TypeError, ValueError, IndexError, AssertionError)
 """Errors of PyTensor and JAX for shapes that do not match."""
-
-
-class OriginalModel(OriginalRows):
-    """The user's model and its rows, kept as `OriginalRows` are: for this process alone."""
-
-    def __init__(self, rows: Rows | None = None, model: pm.Model | None = None) -> None:
-        super().__init__(rows)
-        self.model = model
-
-    def __reduce__(self) -> tuple[type[OriginalModel], tuple[()]]:
-        return OriginalModel, ()
-
-
-jax.tree_util.register_pytree_node(
-    OriginalModel, lambda original: ((), None), lambda nothing, leaves: OriginalModel()
-)
 
 
 class DataColumns(InputColumns):
@@ -132,13 +119,12 @@ class PyMCModel(BridgeModel):
     @property
     def model(self) -> pm.Model:
         """The model this was made from."""
-        original = self.original.model if isinstance(self.original, OriginalModel) else None
-        if original is None:
+        if self.original.model is None:
             raise RequestError(
                 "This model came from another process or a compiled function and no longer has "
                 "its PyMC model; make it again with decoct.from_pymc."
             )
-        return original
+        return self.original.model
 
     def encode(self, rows: RawRows, start: int | np.ndarray = 0) -> EncodedColumns:
         """Return the row-wise data as numbers of the types that ``pm.Data`` gave them."""
@@ -163,7 +149,6 @@ class PyMCModel(BridgeModel):
     def coords(self, rows: RawRows) -> dict[str, tuple[str, list[str]]]:
         return {name: (dim, list(labels)) for name, (dim, labels) in self.labels}
 
-    @float64
     def unconstrain(self, draws: Any) -> Float[np.ndarray, "chains S d"]:
         """Return PyMC's draws as the flat unconstrained ones that `decoct.check` takes.
 
@@ -178,13 +163,7 @@ class PyMCModel(BridgeModel):
             A free variable is missing.
         """
         given = draws if isinstance(draws, dict) else draws["posterior"]
-        missing = [name for name in self.start if name not in given]
-        if missing:
-            raise ModelError(
-                f"The draws lack the free variable '{missing[0]}'; give what pm.sample returned."
-            )
-        values = {name: np.asarray(given[name], dtype=np.float64) for name in self.start}
-        return np.asarray(_unconstrained(self, values))
+        return self.flattened(given, "free variable", "pm.sample")
 
     def to_dict(self) -> dict[str, Any]:
         return {**super().to_dict(), "constants": dict(self.program.constants)}
@@ -192,15 +171,6 @@ class PyMCModel(BridgeModel):
 
 def _potentials(program: Program, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
     return rewrite(program.potentials, [make_log_sigmoid_form()])(params, dict(rows))
-
-
-@eqx.filter_jit
-def _unconstrained(model: PyMCModel, values: Mapping[str, Any]) -> Float[Array, "chains S d"]:
-    def one(values: Mapping[str, Array]) -> Float[Array, " d"]:
-        params = model.program.unconstrained(values, as_arrays(model.template))
-        return jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(params)])
-
-    return jax.vmap(jax.vmap(one))(values)
 
 
 @float64
@@ -230,7 +200,7 @@ def bridge(model: pm.Model) -> PyMCModel:
         start=start,
         inputs=tuple(layout.rows),
         axes=_axes(model, named),
-        original=OriginalModel(encoded.raw, model),
+        original=Original(encoded.raw, model),
         likelihood_params=find_likelihood_params(partial(_potentials, program), start, few, values),
         template=template,
         program=program,
@@ -270,11 +240,7 @@ def _latent_shapes(
             continue
         sizes = f"Free variable '{name}' has shape {shape} on {n} rows and {found[1][name]} on {m}"
         if n in shape and m in found[1][name]:
-            raise ModelError(
-                f"{sizes}: one unknown per row cannot be kept by a coreset of rows. Marginalise "
-                "it, or give it a dimension of groups of fixed size with the group number in "
-                "pm.Data."
-            )
+            raise ModelError(f"{sizes}. {PER_ROW}")
         raise ModelError(
             f"{sizes}: its size is worked out from the rows (such as ids.max() + 1), and a coreset "
             "need not have a row of every group. Give the number of groups as coords= or shape=."
@@ -310,15 +276,11 @@ def _does_not_follow(
 ) -> ModelError:
     says = f"The model fails when it is given {PROBES[-1]} of its {n_rows} rows"
     if latents:
-        return ModelError(
-            f"{says}: free variable '{latents[0]}' has {n_rows} values, and one unknown per row "
-            "cannot be kept by a coreset of rows. Marginalise it, or give it a dimension of groups "
-            "of fixed size with the group number in pm.Data."
-        )
+        return ModelError(f"{says}: free variable '{latents[0]}' has {n_rows} values. {PER_ROW}")
     if arrays:
         shapes = ", ".join(map(str, arrays))
         return ModelError(
-            f"{says}: it holds data of {n_rows} rows as constants (shape {shapes}), so that rows "
+            f"{says}: it has data of {n_rows} rows as constants (shape {shapes}), so that rows "
             'cannot be taken out of them. Put them in pm.Data: x = pm.Data("x", x) inside the '
             "model, before they are used."
         )

@@ -38,18 +38,11 @@ NO_REWRITES: Any = Mode(linker="py", optimizer=RewriteDatabaseQuery(include=[]))
 
 
 def make_site(bridge: BridgeModel, site: GaussianSite, model: pm.Model) -> Any:
-    """Return the log density of a site as a PyTensor scalar.
+    """Return the log density of a site, a quadratic in the flat φ, as a PyTensor scalar.
 
-    Parameters
-    ----------
-    bridge
-        Gives φ(θ).
-    site
-        A quadratic in the flat φ.
-    model
-        The PyMC model, on any rows, whose variables the scalar is of.
+    It is a scalar of the variables of ``model``, the PyMC model on any rows.
     """
-    z = {name: _value_of(model, name) for name in sorted(bridge.start)}
+    z = {name: model.rvs_to_values[model[name]] for name in sorted(bridge.start)}
     found = list(z.values())
     if not bridge.likelihood_params.is_identity:
         found = _find(bridge, model, z)
@@ -59,10 +52,6 @@ def make_site(bridge: BridgeModel, site: GaussianSite, model: pm.Model) -> Any:
         op: Any = SiteOp(SiteDensity(bridge, site), ParameterSpace.of(bridge.start))
         return op(flat)[0]
     return site.log_density(concatenate([array.ravel() for array in found]))
-
-
-def _value_of(model: pm.Model, name: str) -> Any:
-    return model.rvs_to_values[model[name]]
 
 
 def _teach_jax() -> None:
@@ -116,17 +105,10 @@ def _is_at(k: int, pairs: Sequence[tuple[np.ndarray, Sequence[Any]]]) -> bool:
 
 
 class SiteOp(Op):
-    """A function of flat unconstrained parameters in JAX, and its gradient, as one operation.
+    """A pure JAX function of flat unconstrained parameters, and its gradient, as one operation.
 
     In processes that are forked after JAX was used, as those of ``pm.sample(cores=2)`` on Linux,
     JAX may hang: sample with ``cores=1``.
-
-    Parameters
-    ----------
-    density
-        Parameters -> a number; pure JAX.
-    space
-        Their shapes.
     """
 
     def __init__(self, density: Callable[[Any], Any], space: ParameterSpace) -> None:

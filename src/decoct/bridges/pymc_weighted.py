@@ -23,6 +23,7 @@ from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.basic import switch
 from pytensor.tensor.math import eq
 
+from decoct.bridges.pymc_graph import per_row
 from decoct.bridges.pymc_layout import layout_of
 from decoct.errors import ModelError
 
@@ -38,23 +39,11 @@ def weighted_model(
     n_rows: int | None = None,
     site: Callable[[pm.Model], Any] | None = None,
 ) -> pm.Model:
-    """Return a copy of a model on some of its rows, each with a weight.
+    """Return a copy of a model on M rows, given as row-wise ``pm.Data`` -> values, with weights.
 
-    Parameters
-    ----------
-    model
-        Stays as it is.
-    rows
-        Row-wise ``pm.Data`` -> its M rows.
-    indices : (M,)
-        Their numbers, for the labels of the dimension along the rows.
-    weights : (M,)
-        w ≥ 0.
-    n_rows
-        Of the table that the rows are of; None: the model's own. Labels of the model's rows are
-        those of the kept ones in its own table alone; else these have their row numbers.
-    site
-        The log density that stands for all other rows, a PyTensor scalar, from the copy.
+    If the table of these rows has as many as the model's own, as ``n_rows`` says (None: it is that
+    table), the rows have their labels along the dimension of the rows; else their ``indices`` are
+    the labels. ``site`` gives the log density that stands for all other rows, a PyTensor scalar.
     """
     for name in (WEIGHTS, POTENTIAL, SITE):
         if name in model.named_vars:
@@ -66,7 +55,10 @@ def weighted_model(
         _shorten(copy, dim, np.asarray(indices), n_rows)
     with copy:
         w: Any = pm.Data(WEIGHTS, np.asarray(weights, dtype=np.float64))
-        terms = [_weighting(w, _per_row(copy, rv)) for rv in copy.observed_RVs]
+        densities = [
+            pm.logp(rv, copy.rvs_to_values[rv], warn_rvs=False) for rv in copy.observed_RVs
+        ]
+        terms = [_weighting(w, per_row(density)) for density in densities]
         total: Any = sum(terms[1:], start=terms[0])
         pm.Potential(POTENTIAL, total)
         if site is not None:
@@ -78,12 +70,6 @@ def _weighting(w: Any, density: Any) -> Any:
     """Return Σ (w − 1) f; −∞ stays −∞, where w < 1 would make it NaN together with f."""
     finite: Any = switch(eq(density, -np.inf), density, (w - 1.0) * density)
     return finite.sum()
-
-
-def _per_row(model: pm.Model, rv: Any) -> Any:
-    """Return the log density of an observed variable, one number per row."""
-    density: Any = pm.logp(rv, model.rvs_to_values[rv], warn_rvs=False)
-    return density.sum(axis=tuple(range(1, density.ndim))) if density.ndim > 1 else density
 
 
 def _copied(model: pm.Model) -> pm.Model:

@@ -58,15 +58,7 @@ class PackageForm(NamedTuple):
 
 
 def rewrite(fn: Callable[..., Any], forms: Sequence[PackageForm] = ()) -> Callable[..., Any]:
-    """Return a pure JAX function with operations replaced.
-
-    Parameters
-    ----------
-    fn
-        Takes and returns pytrees of arrays.
-    forms
-        How a package writes log σ.
-    """
+    """Return a pure JAX function of pytrees with operations replaced, log σ in these forms too."""
 
     def wrapped(*arguments: Any) -> Any:
         known = [_Known(form, *_trace(form.written, form.examples)) for form in forms]

@@ -14,13 +14,7 @@ from collections.abc import Sequence
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code.
-
-    Parameters
-    ----------
-    arguments
-        The words after ``decoct``; None takes those of this process.
-    """
+    """Run one command, by default that of this process, and return its exit code."""
     try:
         from decoct.cli import output
         from decoct.errors import DecoctError

@@ -21,13 +21,13 @@ from decoct.cli.report import report
 from decoct.cli.sample import sample
 from decoct.runtime.interrupts import Received, terminable
 
-HELP = """Compress a large table to the few weighted rows that carry its posterior.
+HELP = """Compress a large table to a few weighted rows and a quadratic site for all others.
 
 For example:
 
 ```
 decoct build flights.parquet --formula "late ~ temp + C(origin)" \\
-    --family bernoulli --size 200 -o late.coreset.parquet
+    --family bernoulli --size 10 -o late.coreset.parquet
 decoct sample late.coreset.parquet -o posterior.nc
 decoct check late.coreset.parquet flights.parquet --posterior posterior.nc
 decoct predict late.coreset.parquet new.parquet --posterior posterior.nc -o predictions.parquet
@@ -56,7 +56,7 @@ def demo(
     output
         The folder for the files and pictures.
     rows
-        Use only so many flights, chosen at random.
+        Use only this many flights, chosen at random.
     seed
         Seed of everything random.
     """
@@ -78,13 +78,7 @@ for command in (build, sample, check, predict, compare, plot, report, demo):
 
 
 def run(arguments: list[str]) -> int:
-    """Run the command that the words ask for and return its exit code.
-
-    Raises
-    ------
-    UsageError
-        The words are no command; anything else is the command's own error.
-    """
+    """Run the command that the words ask for and return its exit code."""
     try:
         command, bound, *_ = app.parse_args(arguments, exit_on_error=False, print_error=False)
     except MissingArgumentError as error:

@@ -34,8 +34,8 @@ def build(
 ) -> int:
     """Compress a table to a few weighted rows that carry its posterior.
 
-    Give --size (how many rows to keep) or --kl (how close to come, in nats); with neither the
-    coreset comes within 0.01 nats. It is one Parquet file that R, DuckDB or pandas can read too.
+    Give --size (how many rows to keep) or --kl (the largest KL, in nats); the default is --kl
+    0.01. The coreset is one Parquet file that R, DuckDB or pandas can read too.
 
     For example:
 
@@ -56,14 +56,14 @@ def build(
     output
         The coreset file to write.
     size
-        Most rows to keep; 0 is a site alone.
+        Largest number of rows to keep; 0 keeps a site only.
     kl
-        Keep as few rows as bring KL(coreset posterior || full posterior) to this many nats.
+        Keep the fewest rows that bring KL(coreset posterior || full posterior) to this many nats.
     method
         How rows and weights are chosen: iterated-hilbert, frank-wolfe, giga, importance-sampling,
-        moment-matching, pursuit, sensitivity, sparse-vi or uniform. All but the first take --size
-        only. sparse-vi chooses among 2000 rows at a time and moves with the coreset posterior; the
-        others use the Laplace approximation of the full posterior.
+        moment-matching, pursuit, sensitivity, sparse-vi or uniform. Only iterated-hilbert accepts
+        --kl. sparse-vi chooses among 2000 rows at a time, at draws of the current coreset
+        posterior; the others use the Laplace approximation of the full posterior.
     site
         Let a Gaussian site, a quadratic in the coefficients, stand for all rows that are not kept.
         With --no-site, and by every method but iterated-hilbert, the weighted rows stand alone.
@@ -72,7 +72,7 @@ def build(
     checkpoint
         A file written after every round and removed at the end. After an interruption the same
         command resumes from the last finished round. All methods but iterated-hilbert and
-        sparse-vi have one round, and start again. Without it, Ctrl-C leaves nothing.
+        sparse-vi have one round, and start again. Without a checkpoint, Ctrl-C saves nothing.
     quiet
         Show no progress and no summary.
     """

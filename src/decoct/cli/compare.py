@@ -48,7 +48,7 @@ def compare(
     Parameters
     ----------
     sizes
-        Rows to keep: one number or several; 0 is a site alone.
+        Numbers of rows to keep, one or several; 0 keeps a site only.
     output
         A folder for compared.csv and compared.png; made if it is not there. Needs decoct[plots].
     seed

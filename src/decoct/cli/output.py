@@ -102,7 +102,7 @@ def sentence(error: Exception) -> str:
 
 
 def _strict(value: Any) -> Any:
-    """Return a copy that strict JSON can hold."""
+    """Return a copy that strict JSON allows."""
     if isinstance(value, Mapping):
         return {str(key): _strict(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):

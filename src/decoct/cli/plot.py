@@ -70,17 +70,14 @@ def plot(
 
 
 def _require_same_table(coreset: Coreset, rows: Rows) -> None:
+    from decoct.certificates.table import table_of
     from decoct.data.verified_rows import differing_column, differs, other_table
     from decoct.errors import CoresetFileError
 
-    if rows.n_rows == coreset.n_rows:
-        found = rows.take(coreset.indices, tuple(coreset.rows))
-        differing = differing_column(dict(coreset.rows), found)
-        what = differing and differs(differing)
-    else:
-        what = f"it has {rows.n_rows} rows, not {coreset.n_rows}"
-    if what:
-        raise CoresetFileError(other_table(what))
+    found = table_of(coreset, rows, None).take(coreset.indices, tuple(coreset.rows))
+    differing = differing_column(dict(coreset.rows), found)
+    if differing is not None:
+        raise CoresetFileError(other_table(differs(differing)))
 
 
 def _curve(coreset: Coreset, rows: Any) -> tuple[list[int], list[float]]:

@@ -31,14 +31,7 @@ def write_posterior(draws: xr.DataTree, coreset: Coreset, path: Path) -> None:
 
 
 def read_posterior(path: Path, coreset: Coreset) -> xr.DataTree:
-    """Read draws of this coreset's posterior.
-
-    Raises
-    ------
-    RequestError
-        The file is missing, unreadable, or was sampled from another coreset. Draws without a mark
-        are accepted.
-    """
+    """Read draws of this coreset's posterior; draws without a mark are accepted."""
     import xarray as xr
 
     if not path.is_file():

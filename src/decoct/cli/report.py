@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,7 +48,7 @@ def report(
     """
     opt.require_seed(seed)
     if dask is not None and not table:
-        raise out.UsageError("--dask is for the workers to read a table; give the table too.")
+        raise out.UsageError("--dask needs a table for the workers to read; give the table too.")
     opt.require_output(output, file)
 
     import decoct
@@ -75,34 +74,20 @@ def report(
 
 
 def _loaded(file: Path, output: Path) -> Coreset:
-    """Return the coreset, or say what to call where only Python has its model."""
+    """Return the coreset; say what to call if its model is functions, which only Python has."""
     import decoct
-
-    try:
-        return decoct.load(file)
-    except decoct.CoresetFileError:
-        if not _of_functions(file):
-            raise
-        raise out.UsageError(
-            f"{file} was built for a model of your own functions, which a file cannot hold; write "
-            f"the page from Python: decoct.write_report(decoct.load({str(file)!r}, model=...), "
-            f"rows, draws, path={str(output)!r})."
-        ) from None
-
-
-def _of_functions(file: Path) -> bool:
-    """Return whether a readable coreset file names a model that is functions of the user's."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    from decoct.formats.coreset_file import KEY
+    from decoct.formats.coreset_file import naming_damage, read_coreset
     from decoct.models.base import OF_FUNCTIONS
 
-    try:
-        description = json.loads((pq.read_schema(file).metadata or {})[KEY])
-        return description["model"]["kind"] in OF_FUNCTIONS
-    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError):
-        return False
+    with naming_damage(file):
+        kind = read_coreset(file).description["model"].get("kind")
+    if kind in OF_FUNCTIONS:
+        raise out.UsageError(
+            f"{file} was built for a model of your own functions, which a file cannot store; write "
+            f"the page from Python: decoct.write_report(decoct.load({str(file)!r}, model=...), "
+            f"rows, draws, path={str(output)!r})."
+        )
+    return decoct.load(file)
 
 
 def _commands(coreset: Coreset, file: Path, table: list[str] | None) -> str | None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from decoct.data.base import (
     Chunk,
+    Chunks,
     Columns,
+    Names,
     Rows,
     checked_columns,
     checked_indices,
@@ -91,18 +93,14 @@ class ArrayRows(Rows):
     def columns(self) -> tuple[str, ...]:
         return tuple(self._columns)
 
-    def chunks(
-        self, size: int | None = None, columns: Sequence[str] | None = None
-    ) -> Generator[Chunk, None, None]:
+    def chunks(self, size: int | None = None, columns: Names = None) -> Chunks:
         """Yield consecutive chunks of ``size`` rows: views, never copies."""
         step = checked_size(size)
         names = checked_columns(columns, self.columns)
         whole = Chunk(self._start, {name: self._columns[name] for name in names})
         return (whole.piece(start, start + step) for start in range(0, self.n_rows, step))
 
-    def take(
-        self, indices: np.ndarray | Sequence[int], columns: Sequence[str] | None = None
-    ) -> Columns:
+    def take(self, indices: np.ndarray | Sequence[int], columns: Names = None) -> Columns:
         """Return the rows with these global numbers, in the order asked for."""
         names = checked_columns(columns, self.columns)
         rows = checked_indices(indices, self.n_rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import cached_property, partial
@@ -18,7 +18,9 @@ from decoct.data.arrow_parts import SMALLEST_BATCH, Part
 from decoct.data.base import (
     DEFAULT_CHUNK,
     Chunk,
+    Chunks,
     Columns,
+    Names,
     Rows,
     checked_columns,
     checked_indices,
@@ -95,9 +97,7 @@ class ArrowRows(Rows):
     def columns(self) -> tuple[str, ...]:
         return tuple(self._schema.names)
 
-    def chunks(
-        self, size: int | None = None, columns: Sequence[str] | None = None
-    ) -> Generator[Chunk, None, None]:
+    def chunks(self, size: int | None = None, columns: Names = None) -> Chunks:
         """Yield consecutive chunks of ``size`` rows; only these columns are read."""
         step = checked_size(size)
         schema = self._select(columns)
@@ -123,12 +123,10 @@ class ArrowRows(Rows):
         """Return what `locate` does if there are several files, one of which has the row."""
         return self.locate(row) if len(self.parts) > 1 and row < self.n_rows else None
 
-    def take(
-        self, indices: np.ndarray | Sequence[int], columns: Sequence[str] | None = None
-    ) -> Columns:
+    def take(self, indices: np.ndarray | Sequence[int], columns: Names = None) -> Columns:
         """Return the rows with these global numbers, in the order asked for.
 
-        Only Parquet row groups (Arrow record batches) that hold such rows are read; a CSV file is
+        Only Parquet row groups (Arrow record batches) with such rows are read; a CSV file is
         scanned as far as the last of them.
         """
         schema = self._select(columns)
@@ -138,7 +136,7 @@ class ArrowRows(Rows):
             raise RowsError("A file lost rows while it was being read; read the table again.")
         return {name: column[places] for name, column in self._convert(found).items()}
 
-    def _select(self, columns: Sequence[str] | None) -> pa.Schema:
+    def _select(self, columns: Names) -> pa.Schema:
         names = checked_columns(columns, self.columns)
         return pa.schema([self._schema.field(name) for name in names])
 

@@ -31,21 +31,11 @@ def convert_column(
     start: int = 0,
     width: int | None = None,
 ) -> np.ndarray:
-    """Turn an Arrow column into NumPy, without a copy where it can be had.
+    """Turn a piece of an Arrow column into NumPy, without a copy if possible.
 
-    Parameters
-    ----------
-    name
-        The column, for messages.
-    values
-        One piece of the column.
-    has_missing
-        Whether integers or booleans are missing in some piece of this column: then every piece
-        is float64, so that a column has one type wherever it is cut.
-    start
-        The number of the first row, for messages.
-    width
-        How long the lists of earlier pieces are, if there were any.
+    If integers or booleans are missing in some piece of the column (``has_missing``), every piece
+    is float64, so that a column has one type wherever it is cut. ``start`` is the number of the
+    first row, for messages; ``width`` how long the lists of earlier pieces are, if there were any.
     """
     if values.type != unwrap_type(values.type):
         values = values.cast(unwrap_type(values.type))
@@ -93,7 +83,7 @@ def _refuse_other_encodings(name: str, values: Column, start: int) -> None:
         except UnicodeDecodeError as error:
             byte = f"byte {error.start} is 0x{error.object[error.start]:02x}"
             raise BadValueError(
-                f"has type {values.type}, for it is not UTF-8",
+                f"has type {values.type} because it is not UTF-8",
                 row,
                 f" ({byte}); save text as UTF-8.",
                 name,

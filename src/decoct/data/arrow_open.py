@@ -27,7 +27,7 @@ def open_dataset(
 ) -> tuple[ds.Dataset, list[Part]]:
     """Return a source of rows as a data set, and its parts in order; see `ArrowRows`.
 
-    Columns of several files must agree: numbers are widened to a type that holds them all.
+    Columns of several files must agree: numbers are widened to a common type.
     """
     if isinstance(source, ds.Dataset):
         return source, _list_parts(source)

@@ -162,7 +162,7 @@ class FilePart(Part):
         for field in schema:
             if field.name in self.schema.names:
                 values = batch.column(field.name)
-                # a damaged file may hold invalid text, or more rows than values
+                # a damaged file may have invalid text, or more rows than values
                 values.validate(full=not pa.types.is_primitive(values.type))
                 columns.append(values if values.type == field.type else values.cast(field.type))
             else:

@@ -63,6 +63,11 @@ class Chunk:
         return Chunk(self.start + begin, {k: v[begin:end] for k, v in self.columns.items()})
 
 
+Chunks = Generator[Chunk, None, None]
+Names = Sequence[str] | None
+"""Names of columns; None for all of them."""
+
+
 @runtime_checkable
 class Rows(Protocol):
     """A table of rows, in memory, in files or on a cluster.
@@ -89,17 +94,15 @@ class Rows(Protocol):
         """Names of the columns."""
         ...
 
-    def chunks(
-        self, size: int | None = None, columns: Sequence[str] | None = None
-    ) -> Generator[Chunk, None, None]:
+    def chunks(self, size: int | None = None, columns: Names = None) -> Chunks:
         """Yield consecutive chunks in row order, every one but the last of exactly ``size`` rows.
 
         Only ``columns`` come back (None: all of them), in that order. Bad arguments raise at the
-        call, not at the first chunk. Closing the generator frees all it holds.
+        call, not at the first chunk. Closing the generator frees its memory and files.
         """
         ...
 
-    def take(self, indices: np.ndarray, columns: Sequence[str] | None = None) -> Columns:
+    def take(self, indices: np.ndarray, columns: Names = None) -> Columns:
         """Return the rows with these global numbers, in the order asked for.
 
         A number may occur several times; a negative one is out of range.
@@ -112,7 +115,7 @@ class Rows(Protocol):
         reduce: Callable[[T, T], T],
         *broadcast: object,
         size: int | None = None,
-        columns: Sequence[str] | None = None,
+        columns: Names = None,
     ) -> T:
         """Return the reduction of ``fn(chunk, *broadcast)`` over all chunks.
 
@@ -145,7 +148,7 @@ class RowsProxy(Rows):
     def columns(self) -> tuple[str, ...]:
         return self._rows.columns
 
-    def chunks(self, *args: Any, **options: Any) -> Generator[Chunk, None, None]:
+    def chunks(self, *args: Any, **options: Any) -> Chunks:
         return self._rows.chunks(*args, **options)
 
     def take(self, *args: Any, **options: Any) -> Columns:
@@ -182,7 +185,7 @@ def checked_size(size: int | None) -> int:
     return operator.index(size)
 
 
-def checked_columns(asked: Sequence[str] | None, have: Sequence[str]) -> tuple[str, ...]:
+def checked_columns(asked: Names, have: Sequence[str]) -> tuple[str, ...]:
     """Return the columns asked for, or say which ones the table has."""
     if asked is None:
         return tuple(have)
@@ -214,7 +217,7 @@ def checked_indices(indices: np.ndarray | Sequence[int], n_rows: int) -> np.ndar
     return rows.astype(np.int64)
 
 
-def fingerprint(rows: Rows, columns: Sequence[str] | None = None) -> str:
+def fingerprint(rows: Rows, columns: Names = None) -> str:
     """Return a digest of a table's values in these columns (None: all), which takes a pass.
 
     Sizes, times and ends of files may not change with the data. Equal values have equal digests in

@@ -1,11 +1,11 @@
-"""A Dask cluster: tasks, their results, the bytes that travel, and errors."""
+"""A Dask cluster: tasks, their results, the bytes that are sent, and errors."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Generator, Sequence
 from concurrent.futures import CancelledError
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import dask.config
@@ -45,18 +45,9 @@ class Traffic:
     rows_moved: int = 0
     passes: int = 0
 
-    def to_dict(self) -> dict[str, int]:
-        return asdict(self)
-
 
 class Cluster:
-    """A synchronous client of a Dask cluster, which `close` closes if it is owned.
-
-    Attributes
-    ----------
-    traffic
-        What this object has sent and received.
-    """
+    """A synchronous client of a Dask cluster, and its traffic; `close` closes it if it is owned."""
 
     def __init__(self, client: Client, is_owned: bool = False) -> None:
         if client.asynchronous:
@@ -72,13 +63,7 @@ class Cluster:
 
     @classmethod
     def of(cls, given: Any = None) -> Cluster:
-        """Return the cluster behind a client, a cluster object or an address; None: the current.
-
-        Raises
-        ------
-        RequestError
-            There is no client, or no scheduler answers at the address.
-        """
+        """Return the cluster behind a client, a cluster object or an address; None: the current."""
         if isinstance(given, Client):
             return cls(given)
         if given is None:
@@ -119,7 +104,7 @@ class Cluster:
         self._running += 1
         return futures
 
-    def hold(self, task: Any) -> Future:
+    def persist(self, task: Any) -> Future:
         """Have a delayed task computed, and kept on its worker for as long as the future lives."""
         return self._compute([task])[0]
 
@@ -231,7 +216,7 @@ class Cluster:
     def _explain_loss(self) -> RowsError:
         if self.client.status == "running":
             return RowsError(
-                "The work was cancelled on the cluster, or the data it needs were; run it again."
+                "The work, or data that it needs, was cancelled on the cluster; run it again."
             )
         return RowsError(
             "The Dask scheduler stopped during the work; start the cluster again, and "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,7 +16,9 @@ from dask.utils import is_dataframe_like
 
 from decoct.data.base import (
     Chunk,
+    Chunks,
     Columns,
+    Names,
     Rows,
     checked_columns,
     checked_indices,
@@ -52,7 +54,7 @@ class DaskRows(Rows):
     """Rows of a Dask DataFrame, of Dask arrays, or of Parquet files that the workers read.
 
     `map_reduce` runs where the partitions are; only the function, the draws and the results
-    travel, and at every border of two partitions at most one chunk of rows. Results have the bits
+    are sent, and at every border of two partitions at most one chunk of rows. Results have the bits
     they have in one process, however the table is partitioned.
 
     Parameters
@@ -117,9 +119,7 @@ class DaskRows(Rows):
     def columns(self) -> tuple[str, ...]:
         return self._source.columns
 
-    def chunks(
-        self, size: int | None = None, columns: Sequence[str] | None = None
-    ) -> Generator[Chunk, None, None]:
+    def chunks(self, size: int | None = None, columns: Names = None) -> Chunks:
         """Yield consecutive chunks of ``size`` rows, which come here partition by partition.
 
         Rows that are not yet needed stay with the workers: a few chunks are here at a time.
@@ -127,10 +127,8 @@ class DaskRows(Rows):
         step = checked_size(size)
         return self._stream(self._get_view(checked_columns(columns, self.columns)), step)
 
-    def take(
-        self, indices: np.ndarray | Sequence[int], columns: Sequence[str] | None = None
-    ) -> Columns:
-        """Return the rows with these global numbers, in the order asked for; only they travel."""
+    def take(self, indices: np.ndarray | Sequence[int], columns: Names = None) -> Columns:
+        """Return the rows with these global numbers, in the order asked for; only they are sent."""
         view = self._get_view(checked_columns(columns, self.columns))
         rows, places = np.unique(checked_indices(indices, self.n_rows), return_inverse=True)
         wanted = list(view.layout.split_rows(rows))
@@ -144,7 +142,7 @@ class DaskRows(Rows):
         reduce: Callable[[T, T], T],
         *broadcast: object,
         size: int | None = None,
-        columns: Sequence[str] | None = None,
+        columns: Names = None,
     ) -> T:
         """Return the reduction of ``fn(chunk, *broadcast)`` over all chunks.
 
@@ -169,15 +167,15 @@ class DaskRows(Rows):
         ]
         count = count_rows_of(self)
 
-        def tell(i: int) -> None:
+        def count_block(i: int) -> None:
             for begin in range(0, blocks[i].n_rows, step):
                 count(min(step, blocks[i].n_rows - begin))
 
         with name_files(self):
             if is_associative:
-                total = self._merge(parts, head, tell)
+                total = self._merge(parts, head, count_block)
             else:
-                total = self._fold(parts, reduce, tell)
+                total = self._fold(parts, reduce, count_block)
         self.traffic.passes += 1
         self.traffic.rows_moved += sum(one.rows_moved for one in blocks)
         return total
@@ -201,7 +199,7 @@ class DaskRows(Rows):
             self._views[names] = self._source.view(names)
         return self._views[names]
 
-    def _merge(self, parts: list[Any], head: Any, tell: Callable[[int], None]) -> Any:
+    def _merge(self, parts: list[Any], head: Any, count_block: Callable[[int], None]) -> Any:
         """Add up on the workers; only the total comes here, and which parts are done."""
         marks = [call(mark_done, part) for part in parts]
         while len(parts) > 1:
@@ -211,20 +209,20 @@ class DaskRows(Rows):
         futures = self._cluster.start([*marks, call(pack_value, parts[0])])
         for i, result in self._cluster.collect(futures):
             if i < len(marks):
-                tell(i)
+                count_block(i)
             else:
                 packed = result
         return unpack(packed)
 
     def _fold(
-        self, parts: list[Any], reduce: Callable[[T, T], T], tell: Callable[[int], None]
+        self, parts: list[Any], reduce: Callable[[T, T], T], count_block: Callable[[int], None]
     ) -> T:
         """Add up here, in row order, the results of single chunks."""
         waiting: dict[int, bytes] = {}
         total: list[T] = []
         upto = 0
         for i, packed in self._cluster.collect(self._cluster.start(parts)):
-            tell(i)
+            count_block(i)
             waiting[i] = packed
             while upto in waiting:
                 for result in unpack(waiting.pop(upto)):
@@ -232,7 +230,7 @@ class DaskRows(Rows):
                 upto += 1
         return total[0]
 
-    def _stream(self, view: View, size: int) -> Generator[Chunk, None, None]:
+    def _stream(self, view: View, size: int) -> Chunks:
         blocks = view.layout.cut_blocks(size)
         loaded: dict[int, Any] = {}  # the partitions that blocks are being cut from, and no others
         ahead: deque[tuple[int, list[Any]]] = deque()
@@ -241,7 +239,7 @@ class DaskRows(Rows):
                 for block in islice(blocks, 3 - len(ahead)):
                     for one in block.slices:
                         if one.partition not in loaded:
-                            loaded[one.partition] = self._cluster.hold(
+                            loaded[one.partition] = self._cluster.persist(
                                 view.partitions[one.partition]
                             )
                     ahead.append((block.start, self._cluster.start(_cut_pieces(loaded, block))))

@@ -48,7 +48,7 @@ class View(NamedTuple):
     def pick(self, partition: int, rows: np.ndarray) -> Any:
         """Return delayed `Columns` of some rows, by their ascending numbers in the partition.
 
-        Of files, only the row groups that hold such rows are read.
+        Of files, only the row groups with such rows are read.
         """
         if self.files is None:
             return call(pick, self.partitions[partition], rows)
@@ -159,7 +159,7 @@ class FileSource(Source):
     ) -> None:
         if isinstance(source, ds.Dataset) and not _is_unfiltered_parquet(source):
             raise RowsError(
-                "The workers read unfiltered Parquet data sets alone; give the files' paths, or "
+                "The workers can read only unfiltered Parquet data sets; give the files' paths, or "
                 "filter with dask.dataframe."
             )
         self.cluster = cluster
@@ -167,8 +167,8 @@ class FileSource(Source):
         dataset: Any = self.files.dataset
         if not _is_unfiltered_parquet(dataset):
             raise RowsError(
-                f"{dataset.files[0]} is not Parquet, and the workers of a cluster read Parquet "
-                "alone; convert it, or open it with dask.dataframe.read_csv."
+                f"{dataset.files[0]} is not Parquet, and the workers of a cluster read only "
+                "Parquet; convert it, or open it with dask.dataframe.read_csv."
             )
         self.columns = self.files.columns
 

@@ -141,7 +141,7 @@ def merge(packed: bytes, *parts: Any) -> Any:
 
 @guard
 def mark_done(part: Any) -> None:
-    """Return nothing: that this task is done tells the progress."""
+    """Return nothing; progress is counted by the tasks of this function that are done."""
 
 
 @guard

@@ -34,7 +34,7 @@ class ColumnType:
     def cast(self, values: np.ndarray) -> np.ndarray:
         """Return values of a partition in the type of the whole column.
 
-        A ValueError says that some are missing, which the type cannot hold.
+        A ValueError says that some are missing, which the type does not allow.
         """
         if values.dtype == self.dtype:
             return values

@@ -171,13 +171,13 @@ def _expand(text: str) -> tuple[list[str], str | None]:
     if path.exists():
         if not _is_data(text):
             raise RowsError(
-                f"{text} is neither Parquet ({', '.join(PARQUET)}) nor CSV ({', '.join(CSV)}) by "
-                "its name; convert or rename it."
+                f"The name of {text} ends neither in {', '.join(PARQUET)} (Parquet) nor in "
+                f"{', '.join(CSV)} (CSV); convert or rename it."
             )
         return [str(path)], None
     if _is_pattern(text):
         return _match(path)
-    raise RowsError(f"There is no file or folder {text} (seen from {Path.cwd()}); check the path.")
+    raise RowsError(f"There is no file or folder {text} (from {Path.cwd()}); check the path.")
 
 
 def _list_folder(folder: Path) -> list[str]:
@@ -197,9 +197,9 @@ def _list_folder(folder: Path) -> list[str]:
 
 
 def _refuse(error: OSError) -> None:
-    # what cannot be listed may hold rows: leaving it out would be another table
+    # what cannot be listed may contain rows: without them it would be another table
     raise RowsError(
-        f"The folder {error.filename} cannot be listed ({error.strerror}); ask for the right to."
+        f"The folder {error.filename} cannot be listed ({error.strerror}); ask for permission."
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,7 +11,16 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 
 from decoct.data.arrays import ArrayRows
-from decoct.data.base import Chunk, Columns, Rows, checked_columns, checked_size, columns_length
+from decoct.data.base import (
+    Chunk,
+    Chunks,
+    Columns,
+    Names,
+    Rows,
+    checked_columns,
+    checked_size,
+    columns_length,
+)
 from decoct.errors import ModelError
 from decoct.stats.summation import Associative
 
@@ -69,27 +78,21 @@ class EncodedRows:
 
     @cached_property
     def _found_columns(self) -> tuple[str, ...]:
-        # not the first chunk: on a cluster it would have to travel
+        # not the first chunk: on a cluster it would have to be sent
         return tuple(self._encode(self.take_raw([0]), 0))
 
-    def chunks(
-        self, size: int | None = None, columns: Sequence[str] | None = None
-    ) -> Generator[Chunk, None, None]:
+    def chunks(self, size: int | None = None, columns: Names = None) -> Chunks:
         """Yield consecutive chunks of encoded rows."""
         if self._kept is not None:
             return self._kept.chunks(size, columns)
         return self._encode_chunks(self._select(columns), self.raw.chunks(size, self._needs))
 
-    def _encode_chunks(
-        self, encode: _Encode, chunks: Generator[Chunk, None, None]
-    ) -> Generator[Chunk, None, None]:
+    def _encode_chunks(self, encode: _Encode, chunks: Chunks) -> Chunks:
         with closing(chunks):
             for chunk in chunks:
                 yield encode.chunk(chunk)
 
-    def take(
-        self, indices: np.ndarray | Sequence[int], columns: Sequence[str] | None = None
-    ) -> Columns:
+    def take(self, indices: np.ndarray | Sequence[int], columns: Names = None) -> Columns:
         """Return the encoded rows with these global numbers, in the order asked for."""
         if self._kept is not None:
             return self._kept.take(np.asarray(indices), columns)
@@ -106,7 +109,7 @@ class EncodedRows:
         reduce: Callable[[T, T], T],
         *broadcast: object,
         size: int | None = None,
-        columns: Sequence[str] | None = None,
+        columns: Names = None,
     ) -> T:
         """Return the reduction of ``fn(encoded chunk, *broadcast)`` over all chunks."""
         if self._kept is not None:
@@ -118,7 +121,7 @@ class EncodedRows:
             step *= -(-ENCODED_AT_ONCE // step)
         return self.raw.map_reduce(then, reduce, *broadcast, size=step, columns=self._needs)
 
-    def _select(self, columns: Sequence[str] | None) -> _Encode:
+    def _select(self, columns: Names) -> _Encode:
         if columns is None:
             return self._encode
         return _Encode(self._encode.model, checked_columns(columns, self.columns))

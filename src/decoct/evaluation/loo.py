@@ -167,21 +167,21 @@ def loo(
         is_whole(observations, 2) and observations <= source.n_rows
     ):
         raise RequestError(
-            f"observations is a whole number from 2 to {source.n_rows}, the rows of the table, or "
-            f"None for all of them, not {observations!r}."
+            f"observations must be a whole number from 2 to {source.n_rows}, the rows of the "
+            f"table, or None for all of them, not {observations!r}."
         )
     z, variables = _used_draws(coreset, draws, check, dim)
     flat = z.reshape(-1, dim)
     if len(flat) < FEWEST:
         raise RequestError(
-            f"There are {len(flat)} draws; leave-one-out needs {FEWEST} at least to smooth the "
-            "largest weights, and a thousand to be of use."
+            f"There are {len(flat)} draws; leave-one-out needs at least {FEWEST} to smooth the "
+            "largest weights, and about a thousand to be useful."
         )
     reff = relative_efficiency(variables) if reff is None else reff
     if not reff > 0.0:
         raise RequestError(
-            f"reff, effective draws by draws, is a positive number, not {reff}; chains of fewer "
-            "than 4 draws have none."
+            f"reff, the ratio of effective draws to draws, must be a positive number, not {reff}; "
+            "it cannot be computed for chains of fewer than 4 draws."
         )
     statistic = _LeftOut.of(check, len(flat), reff)
     with ProgressBar(progress), verified(coreset, source, "leaving out each row") as potentials:
@@ -196,14 +196,8 @@ def loo(
 class _LeftOut(RowStatistic):
     """elpd_n, k-hat and lpd_n of every row.
 
-    Attributes
-    ----------
-    shift : (S,)
-        D_s, the largest 0.
-    log_weights : (S,)
-        Normalised log weights of the draws, for lpd_n.
-    tail
-        Ratios of a row that are smoothed.
+    From D_s, shifted so that the largest is 0, the normalised log weights of the draws, and the
+    number of a row's ratios that are smoothed.
     """
 
     shift: Float[np.ndarray, " S"]
@@ -269,8 +263,8 @@ def _used_draws(
     require_same(coreset, z, check)
     if check.grade is Grade.REFUSED:
         raise RequestError(
-            f"The certificate says '{check.verdict}'; so far from the full posterior, "
-            "leave-one-out of its rows means nothing."
+            f"The certificate's verdict is '{check.verdict}': these draws are too far from the "
+            "full posterior for leave-one-out."
         )
     return z[:, check.picked], [one[:, check.picked] for one in variables]
 
@@ -335,8 +329,8 @@ def _as_elpd_data(found: dict[str, Any], S: int, N: int, *, is_approximate: bool
         warnings.warn(
             f"k-hat is above {good_k:.2f} in {len(bad):,} of {rows:,} rows, the largest "
             f"{khat[bad].max():.2f} in row {bad[khat[bad].argmax()]}: leaving one of them out "
-            "moves the posterior further than these draws can follow. See pareto_k; take more "
-            "draws, or a likelihood with longer tails.",
+            "moves the posterior too far for these draws. See pareto_k; take more draws, or use a "
+            "likelihood with longer tails.",
             stacklevel=3,
         )
     for name in ("elpd_i", "pareto_k", "elpd_loo_approx"):

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from decoct.coreset import Coreset
 from decoct.errors import RequestError
-from decoct.models.base import AbstractModel, EncodedColumns, Params, RawRows
+from decoct.models.base import AbstractModel, Params, forwarded
 from decoct.models.fingerprint import find_difference, fingerprint
 from decoct.runtime.precision import float64
 
@@ -30,53 +30,25 @@ class OtherPrior(AbstractModel):
     def columns(self) -> tuple[str, ...] | None:
         return self.inner.columns
 
-    def init(self, rows: RawRows) -> Params:
-        return self.inner.init(rows)
-
-    def encode(self, rows: RawRows, start: int | np.ndarray = 0) -> EncodedColumns:
-        return self.inner.encode(rows, start)
-
-    def log_likelihood(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
-        return self.inner.log_likelihood(params, rows)
-
-    def potentials(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
-        return self.inner.potentials(params, rows)
-
-    def to_likelihood_params(self, params: Params) -> Params:
-        return self.inner.to_likelihood_params(params)
-
-    def design_matrix(self, rows: Mapping[str, Array]) -> Float[Array, "n d"] | None:
-        return self.inner.design_matrix(rows)
-
-    def log_likelihood_at(
-        self, predictor: Float[Array, " n"], rows: Mapping[str, Array]
-    ) -> Float[Array, " n"]:
-        return self.inner.log_likelihood_at(predictor, rows)
-
-    def constrain(self, params: Params) -> dict[str, Array]:
-        return self.inner.constrain(params)
-
-    def coords(self, rows: RawRows) -> dict[str, tuple[str, list[str]]]:
-        return self.inner.coords(rows)
-
-    def dims(self) -> dict[str, list[str]]:
-        return self.inner.dims()
+    init = forwarded("inner", "init")
+    encode = forwarded("inner", "encode")
+    log_likelihood = forwarded("inner", "log_likelihood")
+    potentials = forwarded("inner", "potentials")
+    to_likelihood_params = forwarded("inner", "to_likelihood_params")
+    design_matrix = forwarded("inner", "design_matrix")
+    log_likelihood_at = forwarded("inner", "log_likelihood_at")
+    constrain = forwarded("inner", "constrain")
+    coords = forwarded("inner", "coords")
+    dims = forwarded("inner", "dims")
 
 
 def alternatives(coreset: Coreset, priors: Any) -> dict[str, AbstractModel]:
-    """Return the model with each of the priors.
-
-    Raises
-    ------
-    RequestError
-        They are no functions or models, or no mapping of names to them; a model has another
-        likelihood or other parameters.
-    """
+    """Return the model with each of the priors, by name."""
     if isinstance(priors, list | tuple):
         priors = {f"prior {i}": prior for i, prior in enumerate(priors, start=1)}
     if not isinstance(priors, Mapping) or not all(isinstance(name, str) for name in priors):
         raise RequestError(
-            "priors is a list of log priors or models, or a mapping of names to them, such as "
+            "priors must be a list of log priors or models, or map names to them, such as "
             f"{{'wide': LogisticRegression(prior_scale=10.0)}}, not {priors!r}."
         )
     return {name: _alternative(coreset, name, prior) for name, prior in priors.items()}
@@ -87,8 +59,8 @@ def _alternative(coreset: Coreset, name: str, prior: Any) -> AbstractModel:
         difference = _difference(coreset, prior)
         if difference is not None:
             raise RequestError(
-                f"The prior '{name}' is a {type(prior).__name__} that is another model, and not "
-                f"the coreset's with another prior: {difference}."
+                f"The prior '{name}' is a {type(prior).__name__} that is another model: "
+                f"{difference}. It may differ from the coreset's model in its prior alone."
             )
         return prior
     if isinstance(prior, type) or not callable(prior):

@@ -134,18 +134,10 @@ def prior_sensitivity(
 
 
 class _Weighted(NamedTuple):
-    """Draws that stand for a posterior by their weights.
+    """Draws that stand for a posterior by their normalised weights.
 
-    Attributes
-    ----------
-    z : (chains, S, d)
-        Unconstrained.
-    values
-        Scalar parameter -> (chains, S), on its natural scale.
-    log_ratios : (chains, S)
-        D_s; 0 where there is no certificate.
-    log_weights : (chains, S)
-        Normalised.
+    ``z`` are unconstrained; ``values`` has scalar parameters on their natural scale. The log ratios
+    are D_s, or 0 without a certificate.
     """
 
     z: Float[np.ndarray, "chains S d"]
@@ -242,9 +234,9 @@ def _require_finite(name: str, added: Float[np.ndarray, "chains S"]) -> None:
         return
     chain, draw = np.argwhere(~np.isfinite(added))[0]
     raise RequestError(
-        f"The log prior '{name}' is {added[chain, draw]} at draw {draw} of chain {chain}; it must "
-        "be finite at all unconstrained parameters: write it of those, with the log Jacobian of "
-        "what has bounds."
+        f"The log prior '{name}' is {added[chain, draw]} at draw {draw} of chain {chain}; a log "
+        "prior takes unconstrained parameters and must be finite at all of them; add the log "
+        "Jacobian of every parameter that has bounds."
     )
 
 

@@ -36,17 +36,7 @@ MOST_ROWS, MOST_BYTES = 5_000_000, 4 << 30
 
 
 class StoredCoreset(NamedTuple):
-    """Content of a file, before its model is known.
-
-    Attributes
-    ----------
-    description
-        ``n_rows``, ``model``, ``report`` and other entries of `Coreset.description`.
-    indices, weights : (M,)
-        Row numbers and weights.
-    rows
-        The kept rows: column -> M values.
-    """
+    """Content of a file, before its model is known; see `Coreset` and `Coreset.description`."""
 
     description: dict[str, Any]
     indices: np.ndarray
@@ -61,13 +51,7 @@ def write_coreset(
     rows: Mapping[str, np.ndarray],
     description: Mapping[str, Any],
 ) -> None:
-    """Write row numbers, weights, kept rows, and a description as JSON; see `Coreset.save`.
-
-    Raises
-    ------
-    RequestError
-        The path cannot be written, or the disk is full; an older file is as it was.
-    """
+    """Write row numbers, weights, kept rows, and a description as JSON; see `Coreset.save`."""
     target = require_writable(path, "The coreset's path")
     stored = _stored_names(rows)
     columns = {stored[name]: _to_arrow(column) for name, column in rows.items()}
@@ -87,13 +71,7 @@ def write_coreset(
 
 
 def read_coreset(path: str | os.PathLike[str]) -> StoredCoreset:
-    """Read what `write_coreset` wrote.
-
-    Raises
-    ------
-    CoresetFileError
-        The file is missing, damaged, not a coreset or from a newer format.
-    """
+    """Read what `write_coreset` wrote."""
     table, metadata = _read(Path(path))
     with naming_damage(path):
         description = json.loads(metadata)
@@ -112,7 +90,8 @@ def read_coreset(path: str | os.PathLike[str]) -> StoredCoreset:
         numbers, weights = table["_row"], table["_weight"]
         if not (pa.types.is_integer(numbers.type) and pa.types.is_floating(weights.type)):
             raise CoresetFileError(
-                f"{path} has row numbers that are not whole, or weights that are."
+                f"{path} is damaged: row numbers must be integers, and weights floating-point "
+                f"numbers, not {numbers.type} and {weights.type}."
             )
         found = StoredCoreset(description, numbers.to_numpy(), weights.to_numpy(), rows)
         _check_sound(found, int(description["n_rows"]), path)
@@ -155,7 +134,7 @@ def _read(path: Path) -> tuple[pa.Table, bytes]:
             table = file.read()
     except PermissionError as error:
         raise CoresetFileError(
-            f"{path} may not be read (permission denied); ask its owner for the right to."
+            f"{path} cannot be read (permission denied); ask its owner for read permission."
         ) from error
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # of a column's name
         raise CoresetFileError(
@@ -164,14 +143,14 @@ def _read(path: Path) -> tuple[pa.Table, bytes]:
     metadata = (table.schema.metadata or {}).get(KEY)
     if metadata is None:
         raise CoresetFileError(
-            f"{path} is a Parquet file but no coreset; build one with decoct.build or "
+            f"{path} is a Parquet file but not a coreset; build one with decoct.build or "
             "'decoct build'."
         )
     found = _digest(metadata, table)
     if (table.schema.metadata or {}).get(DIGEST, found) != found:
         raise CoresetFileError(
-            f"{path} is not as it was saved: damaged, or edited by another program; take a copy, "
-            "or build it again."
+            f"{path} is not as it was saved: it is damaged, or another program has changed it. "
+            "Restore a copy, or build the coreset again."
         )
     return table, metadata
 
@@ -183,7 +162,7 @@ def _check_size(footer: pq.FileMetaData, path: object) -> None:
     if footer.num_rows > MOST_ROWS or n_bytes > MOST_BYTES:
         raise CoresetFileError(
             f"{path} has {footer.num_rows:,} rows and {n_bytes:,} bytes, more than a coreset "
-            f"({MOST_ROWS:,} rows, {MOST_BYTES:,} bytes); is it the table itself?"
+            f"may have ({MOST_ROWS:,} rows, {MOST_BYTES:,} bytes); is it the table itself?"
         )
 
 

@@ -64,7 +64,7 @@ def write_stan(
     Raises
     ------
     RequestError
-        A column is not there, holds text, or is not finite; a name is no Stan identifier, or given
+        A column is missing, has text, or is not finite; a name is no Stan identifier, or given
         twice; the file cannot be written.
 
     Notes
@@ -119,7 +119,7 @@ def _wanted(
 ) -> dict[str, str]:
     """Return column -> name in Stan."""
     if isinstance(columns, str):
-        raise RequestError(f'columns is a text; give a list of names, such as ["{columns}"].')
+        raise RequestError(f'columns is a string; give a list of names, such as ["{columns}"].')
     if isinstance(columns, Mapping):
         wanted = dict(columns)
     else:
@@ -131,7 +131,7 @@ def _wanted(
 
 
 def _numbers(values: np.ndarray, what: str, column: str | None) -> np.ndarray:
-    """Return values that JSON and Stan can hold, or refuse them."""
+    """Return values that JSON and Stan can represent, or refuse them."""
     if values.dtype == object and values.ndim == 1:
         with contextlib.suppress(ValueError, TypeError):  # equally long lists become a matrix
             values = np.stack([np.asarray(one) for one in values])
@@ -139,13 +139,13 @@ def _numbers(values: np.ndarray, what: str, column: str | None) -> np.ndarray:
         return values.astype(np.int64)
     if values.dtype.kind not in "iuf":
         raise RequestError(
-            f"{what} holds {values.dtype}, and Stan's data are numbers. Leave it out with "
+            f"{what} has the type {values.dtype}, and Stan's data are numbers. Leave it out with "
             "columns=, or write the numbers of its levels into the table before the build."
         )
     bad = ~np.isfinite(values.astype(float))
     if bad.any():
         where = "" if column is None else f" in kept row {int(np.argwhere(bad)[0][0])}"
-        raise RequestError(f"{what} has a value that is not finite{where}; Stan takes none.")
+        raise RequestError(f"{what} is not finite{where}; Stan needs finite numbers.")
     return values
 
 
@@ -154,7 +154,7 @@ def _from_one(values: np.ndarray, column: str) -> np.ndarray:
         values = values.astype(np.int64)
     if values.dtype.kind == "f" or values.min(initial=0) < 0:
         raise RequestError(
-            f"Column '{column}' is in count_from_one, but it does not hold whole numbers from 0."
+            f"Column '{column}' is in count_from_one, but its values are not whole numbers from 0."
         )
     return values + 1
 
@@ -163,12 +163,12 @@ def _check_names(names: list[str]) -> None:
     for name in names:
         if names.count(name) > 1:
             raise RequestError(
-                f"Two data would be called '{name}' in Stan ({ROWS} is the number of kept rows and "
-                f"{WEIGHTS} are the weights; {', '.join(SITE)} are the site); rename a column: "
+                f"Two entries would have the name '{name}' in Stan ({ROWS} is the number of kept "
+                f"rows, {WEIGHTS} their weights, and {', '.join(SITE)} the site); rename a column: "
                 f"columns={{'{name}': '{name}_1'}}."
             )
         if not _IDENTIFIER.fullmatch(name) or name.endswith("__"):
             raise RequestError(
-                f"'{name}' is no name that Stan takes: a letter, then letters, digits and "
-                f"underscores. Rename it: columns={{'{name}': 'x'}}."
+                f"'{name}' is not a valid name in Stan, which has a letter, then letters, digits "
+                f"and underscores. Rename it: columns={{'{name}': 'x'}}."
             )

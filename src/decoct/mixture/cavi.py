@@ -314,12 +314,8 @@ def _iterate(
 ) -> _Iterations:
     """Take iterations by features, or by factors if ``exact``, until the other is needed.
 
-    Parameters
-    ----------
-    priors, known
-        In the table's coordinates; ``bound`` is the one at ``known``.
-    places
-        From `find_occupied`, in a call of one iteration; None to evaluate all components.
+    All is in the table's coordinates; ``bound`` is the one at ``known``. In a call of one iteration
+    ``places`` may be those of `find_occupied`.
     """
 
     def goes_on(at: _Iterations) -> Bool[Array, ""]:

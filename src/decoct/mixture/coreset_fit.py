@@ -284,18 +284,10 @@ def draw_weighted_rows(
 
 
 class NumericTable(AbstractModel):
-    """Columns of finite numbers, and no model of them: every potential is 0.
+    """Columns of finite numbers, and no model of them: every potential is 0."""
 
-    Parameters
-    ----------
-    needs
-        Names of the columns; None for all of them.
-    mixture_components
-        T of the mixture that the rows are chosen for, which `LightweightCoreset` reports ε for.
-    """
-
-    needs: tuple[str, ...] | None
-    mixture_components: int
+    needs: tuple[str, ...] | None  # names of the columns; None for all of them
+    mixture_components: int  # T of the mixture, for which `LightweightCoreset` reports ε
 
     def init(self, rows: RawRows) -> Params:
         return {"nothing": np.zeros(1)}

@@ -15,6 +15,7 @@ would make the bound fall.
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable
 from copy import copy
@@ -325,18 +326,16 @@ class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
                 "The parameter 'degrees_of_freedom_prior' should be greater than "
                 f"{D - 1}, but got {self.degrees_of_freedom_prior_:.3f}."
             )
-        moments = None
-        if self.mean_prior is None or self.covariance_prior is None:
-            moments = moments_of()
+        moments = functools.cache(moments_of)
         self.mean_prior_ = estimator_input.make_mean_prior(self.mean_prior, D, moments)
         self.covariance_prior_, chol = estimator_input.make_covariance_prior(
             self.covariance_prior, self.reg_covar, D, moments
         )
-        if self.covariance_prior is None and moments is not None and moments.rows <= D:
+        if self.covariance_prior is None and (rows := moments().rows) <= D:
             # no error: scikit-learn's check of weights fits 15 rows of 30 columns
             message = (
-                f"X has {moments.rows} distinct rows and {D} columns: its covariance, the default "
-                f"covariance_prior, has rank {moments.rows - 1} at most, and reg_covar "
+                f"X has {rows} distinct rows and {D} columns: its covariance, the default "
+                f"covariance_prior, has rank {rows - 1} at most, and reg_covar "
                 f"({self.reg_covar:.3g}) is all that the prior has in the other directions. Give "
                 "covariance_prior, or set reg_covar to the variance expected there."
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from numbers import Integral, Real
 from typing import Any, NamedTuple
@@ -195,21 +195,17 @@ class Moments(NamedTuple):
         )
 
 
-def make_mean_prior(given: Any, D: int, moments: Moments | None) -> Float[np.ndarray, " D"]:
-    """Return m₀; ``moments`` are needed where none is given."""
-    if given is None:
-        assert moments is not None
-        return moments.mean
-    return _to_prior_array(given, (D,), "means")
+def make_mean_prior(given: Any, D: int, moments: Callable[[], Moments]) -> Float[np.ndarray, " D"]:
+    """Return m₀; ``moments`` are asked for where none is given."""
+    return moments().mean if given is None else _to_prior_array(given, (D,), "means")
 
 
 def make_covariance_prior(
-    given: Any, added: float, D: int, moments: Moments | None
+    given: Any, added: float, D: int, moments: Callable[[], Moments]
 ) -> tuple[Float[np.ndarray, "D D"], Float[np.ndarray, "D D"]]:
-    """Return W₀⁻¹ and its Cholesky factor; ``moments`` are needed where none is given."""
+    """Return W₀⁻¹ and its Cholesky factor; ``moments`` are asked for where none is given."""
     if given is None:
-        assert moments is not None
-        prior = _compute_covariance(moments, added)
+        prior = _compute_covariance(moments(), added)
     elif isinstance(given, Real):
         prior = float(given) * np.eye(D)
     else:

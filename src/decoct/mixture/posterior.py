@@ -115,11 +115,7 @@ def _compute_students(
 
 @eqx.filter_jit
 def _mix_students(
-    components: Expected,
-    at: Float[Array, " T"],
-    shrink: Float[Array, " T"],
-    power: Float[Array, " T"],
-    x: Float[Array, "D n"],
+    components: Expected, at: Array, shrink: Array, power: Array, x: Float[Array, "D n"]
 ) -> Float[Array, " n"]:
     away = jnp.log1p(shrink[:, None] * compute_squares(x, components))
     return jax.nn.logsumexp(at[:, None] - power[:, None] * away, axis=0)

@@ -1,7 +1,7 @@
 """Models: a prior and one log-likelihood value per row.
 
 π_w(θ) ∝ exp(Σ_n w_n f_n(θ)) π₀(θ), with f_n the potential (log-likelihood) of row n
-(Campbell & Beronov 2019, Eq. 1-2). A model holds hyper-parameters only: never data, never a key.
+(Campbell & Beronov 2019, Eq. 1-2). A model has hyper-parameters only: never data, never a key.
 """
 
 from __future__ import annotations
@@ -29,9 +29,12 @@ RawRows = Mapping[str, np.ndarray]
 EncodedColumns = dict[str, np.ndarray]
 """Numeric columns as `AbstractModel.log_likelihood` wants them, rows on axis 0."""
 
+PerRow = Float[Array, " n"]
+PerDraw = Float[np.ndarray, "n S"]
+"""A number per row; a number per row and draw."""
 
 OF_FUNCTIONS = ("bambi", "custom", "numpyro", "pymc")
-"""Kinds of models that are functions of the user's: a file names them and cannot hold them."""
+"""Kinds of models that are functions of the user's: a file names them and cannot store them."""
 
 
 class AbstractModel(eqx.Module):
@@ -58,7 +61,7 @@ class AbstractModel(eqx.Module):
         """
 
     @abc.abstractmethod
-    def log_likelihood(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
+    def log_likelihood(self, params: Params, rows: Mapping[str, Array]) -> PerRow:
         """Return the potential f_n of every row at likelihood parameters φ, in nats; pure JAX."""
 
     def to_likelihood_params(self, params: Params) -> Params:
@@ -69,7 +72,7 @@ class AbstractModel(eqx.Module):
         """
         return params
 
-    def potentials(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
+    def potentials(self, params: Params, rows: Mapping[str, Array]) -> PerRow:
         """Return the potential f_n(θ) of every row, in nats; pure JAX."""
         return self.log_likelihood(self.to_likelihood_params(params), rows)
 
@@ -102,22 +105,18 @@ class AbstractModel(eqx.Module):
         """Names of the raw columns `encode` needs; None for all of them."""
         return None
 
-    def predict(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
+    def predict(self, params: Params, rows: Mapping[str, Array]) -> PerRow:
         """Return the expected response of every row at likelihood parameters φ; pure JAX.
 
         Of rows from `encode_explanatory`.
         """
         raise RequestError(
-            f"A {type(self).__name__} does not predict new rows, so there is nothing to predict."
+            f"A {type(self).__name__} does not predict new rows: it has no predict(params, rows)."
         )
 
     def simulate(
-        self,
-        rng: np.random.Generator,
-        expected: Float[np.ndarray, "n S"],
-        params: Params,
-        rows: Mapping[str, np.ndarray],
-    ) -> Float[np.ndarray, "n S"]:
+        self, rng: np.random.Generator, expected: PerDraw, params: Params, rows: EncodedColumns
+    ) -> PerDraw:
         """Return a new response of every row at each of S draws; NumPy.
 
         Parameters
@@ -155,9 +154,7 @@ class AbstractModel(eqx.Module):
         """
         return None
 
-    def log_likelihood_at(
-        self, predictor: Float[Array, " n"], rows: Mapping[str, Array]
-    ) -> Float[Array, " n"]:
+    def log_likelihood_at(self, predictor: PerRow, rows: Mapping[str, Array]) -> PerRow:
         """Return f_n at values of the linear predictor X_n·φ; for models with `design_matrix`."""
         raise NotImplementedError(f"{type(self).__name__} has no linear predictor.")
 
@@ -262,7 +259,7 @@ class Model(AbstractModel):
     Raises
     ------
     ModelError
-        ``init`` holds something else than numbers, or ``columns`` is not a list of names; later,
+        ``init`` has something other than numbers, or ``columns`` is not a list of names; later,
         ``log_likelihood`` asks for a column that it does not name, or mixes rows.
     RowsError
         At a build, a group number lies outside its array, which JAX would clamp.
@@ -319,7 +316,7 @@ class Model(AbstractModel):
     def to_likelihood_params(self, params: Params) -> Params:
         return params if self._likelihood_params is None else self._likelihood_params(params)
 
-    def log_likelihood(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
+    def log_likelihood(self, params: Params, rows: Mapping[str, Array]) -> PerRow:
         try:
             return self._log_likelihood(params, rows)
         except KeyError as error:
@@ -351,7 +348,7 @@ class Model(AbstractModel):
     def encode_explanatory(self, rows: RawRows, start: int | np.ndarray = 0) -> EncodedColumns:
         return numeric_columns(rows, start)
 
-    def predict(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
+    def predict(self, params: Params, rows: Mapping[str, Array]) -> PerRow:
         if self._predict is None:
             raise RequestError(
                 "This model does not predict new rows; give decoct.Model a "
@@ -369,12 +366,8 @@ class Model(AbstractModel):
             ) from error
 
     def simulate(
-        self,
-        rng: np.random.Generator,
-        expected: Float[np.ndarray, "n S"],
-        params: Params,
-        rows: Mapping[str, np.ndarray],
-    ) -> Float[np.ndarray, "n S"]:
+        self, rng: np.random.Generator, expected: PerDraw, params: Params, rows: EncodedColumns
+    ) -> PerDraw:
         if self._simulate is None:
             raise RequestError(
                 "This model cannot simulate new responses; give decoct.Model a function "
@@ -388,21 +381,31 @@ class Model(AbstractModel):
         return {**super().to_dict(), "columns": list(self._columns)}
 
 
+def forwarded(inner: str, name: str) -> Any:
+    """Return a method that calls the one of this name of the model in the field ``inner``."""
+
+    def method(self: Any, *args: Any, **options: Any) -> Any:
+        return getattr(getattr(self, inner), name)(*args, **options)
+
+    method.__doc__ = getattr(AbstractModel, name).__doc__
+    return method
+
+
 def _as_array(leaf: Any) -> np.ndarray:
     try:
         return np.asarray(leaf, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise ModelError(
-            f"init holds arrays of numbers, such as {{'beta': np.zeros(3)}}, not {leaf!r}."
+            f"init must hold arrays of numbers, such as {{'beta': np.zeros(3)}}, not {leaf!r}."
         ) from error
 
 
 def _names(columns: Sequence[str]) -> tuple[str, ...]:
     names: Any = columns
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
-        raise ModelError(f"columns is a list of names, such as ('x', 'y'), not {columns!r}.")
+        raise ModelError(f"columns must be a list of names, such as ('x', 'y'), not {columns!r}.")
     if not names or len(set(names)) < len(names):
-        raise ModelError(f"columns names at least one column, and each of them once: {names!r}.")
+        raise ModelError(f"columns must name at least one column, and none twice, not {names!r}.")
     return tuple(names)
 
 
@@ -414,7 +417,7 @@ def require_model(model: Any) -> None:
         )
     if not isinstance(model, AbstractModel):
         raise RequestError(
-            f"A {type(model).__name__} is no model with a log-likelihood for each row; give a "
+            f"A {type(model).__name__} is not a model with a log-likelihood for each row; give a "
             "model of decoct.models, decoct.Model, decoct.from_numpyro or decoct.from_pymc. "
             "Mixtures of Gaussians have decoct.mixture.build."
         )

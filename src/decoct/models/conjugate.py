@@ -15,10 +15,12 @@ import jax.numpy as jnp
 from jax.scipy.linalg import cho_factor, cho_solve
 from jaxtyping import Array, Float
 
-from decoct.models.base import AbstractModel
+from decoct.models.base import AbstractModel, PerRow
 
 Statistics = Any
 """A pytree of weighted sums over rows."""
+
+MeanAndCov = tuple[Float[Array, " d"], Float[Array, "d d"]]
 
 
 class AbstractConjugate(AbstractModel):
@@ -29,11 +31,11 @@ class AbstractConjugate(AbstractModel):
 
     @property
     def is_conjugate(self) -> bool:
-        """Whether `sufficient` and `exact_posterior` hold for these hyper-parameters."""
+        """Whether `sufficient` and `exact_posterior` apply to these hyper-parameters."""
         return True
 
     @abc.abstractmethod
-    def sufficient(self, rows: Mapping[str, Array], weights: Float[Array, " n"]) -> Statistics:
+    def sufficient(self, rows: Mapping[str, Array], weights: PerRow) -> Statistics:
         """Return the weighted sums over *encoded* rows that the posterior needs; pure JAX.
 
         Additive: the statistics of two chunks add up, leaf by leaf, to those of both, and a row of
@@ -41,7 +43,7 @@ class AbstractConjugate(AbstractModel):
         """
 
     @abc.abstractmethod
-    def exact_posterior(self, stats: Statistics) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
+    def exact_posterior(self, stats: Statistics) -> MeanAndCov:
         """Return mean and covariance of π_w over the flat parameters; pure JAX.
 
         ``stats`` is the sum of `sufficient` over all rows; the order of the parameters is that of
@@ -51,7 +53,7 @@ class AbstractConjugate(AbstractModel):
 
 def gaussian_from_information(
     precision: Float[Array, "d d"], shift: Float[Array, " d"]
-) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
+) -> MeanAndCov:
     """Return mean P⁻¹h and covariance P⁻¹ of the density ∝ exp(−½θᵀPθ + hᵀθ)."""
     factor = cho_factor(precision)
     cov = cho_solve(factor, jnp.eye(len(shift), dtype=precision.dtype))

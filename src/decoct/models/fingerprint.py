@@ -1,6 +1,6 @@
 """Values of a model's functions at fixed points, by which the model is recognised.
 
-A file cannot hold functions of the user's own, and `AbstractModel.to_dict` does not describe them.
+A file cannot store functions of the user's own, and `AbstractModel.to_dict` does not describe them.
 Two models count as the same if at two points θ_k of unconstrained space
 
     Σ_m c_m f_m(θ_k),   c_m = 1 + ½ cos m,   log π₀(θ_k),   and   Σ_i c_i φ_i(θ_k)

@@ -15,8 +15,8 @@ from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Array, Float
 
 from decoct.errors import ModelError, RowsError
-from decoct.models.base import EncodedColumns, Params, RawRows
-from decoct.models.conjugate import AbstractConjugate, gaussian_from_information
+from decoct.models.base import EncodedColumns, Params, PerRow, RawRows
+from decoct.models.conjugate import AbstractConjugate, MeanAndCov, gaussian_from_information
 from decoct.models.validation import numeric
 from decoct.stats.divergences import HALF_LOG_2PI
 
@@ -76,7 +76,7 @@ class GaussianMean(AbstractConjugate):
     def init(self, rows: RawRows) -> Params:
         return {"mean": np.array(self.prior_mean)}
 
-    def log_likelihood(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
+    def log_likelihood(self, params: Params, rows: Mapping[str, Array]) -> PerRow:
         """Return log N(x_n | θ, Σ), in nats."""
         chol = jnp.linalg.cholesky(self.covariance)
         # rows and mean are whitened apart: under vmap over θ the rows are whitened only once
@@ -109,15 +109,11 @@ class GaussianMean(AbstractConjugate):
             )
         return {"x": x.astype(np.float64, copy=False)}
 
-    def sufficient(
-        self, rows: Mapping[str, Array], weights: Float[Array, " n"]
-    ) -> dict[str, Array]:
+    def sufficient(self, rows: Mapping[str, Array], weights: PerRow) -> dict[str, Array]:
         """Return ``{"weight": Σ_n w_n, "total": Σ_n w_n x_n}``."""
         return {"weight": jnp.sum(weights), "total": weights @ rows["x"]}
 
-    def exact_posterior(
-        self, stats: dict[str, Array]
-    ) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
+    def exact_posterior(self, stats: dict[str, Array]) -> MeanAndCov:
         """Return mean and covariance of π_w.
 
         Σ_w⁻¹ = Σ₀⁻¹ + (Σ_n w_n) Σ⁻¹ and μ_w = Σ_w(Σ₀⁻¹μ₀ + Σ⁻¹ Σ_n w_n x_n)

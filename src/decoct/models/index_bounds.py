@@ -9,7 +9,7 @@ every row, make a latent value per row (`bridges.per_row_latents`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
@@ -25,12 +25,8 @@ if TYPE_CHECKING:
     from decoct.models.base import AbstractModel, Params
 
 
-@dataclass(frozen=True)
-class IndexProblem:
-    """The first row whose evaluation indexes beyond an array, and what JAX says about it."""
-
-    row: int
-    says: str
+IndexProblem = tuple[int, str]
+"""The first row whose evaluation indexes beyond an array, and what JAX says about it."""
 
 
 def check_indices(
@@ -38,29 +34,18 @@ def check_indices(
 ) -> None:
     """Refuse rows at which the model indexes an array out of its bounds, in one pass.
 
-    Parameters
-    ----------
-    model
-        What to evaluate; its `encode` is applied to the rows.
-    params
-        Where, in unconstrained space; indices are those of the data.
-    rows, inputs
-        The table, and the columns that the model needs; None for all.
-
-    Raises
-    ------
-    RowsError
-        Names the first row that is out of bounds.
+    Indices are those of the data, whatever the parameters. ``inputs`` are the columns that the
+    model needs; None for all.
     """
     # a power of two: pieces of a stream may be of any length and would each be compiled
     size = min(DEFAULT_CHUNK, 2 ** (rows.n_rows - 1).bit_length())
     found = rows.map_reduce(_FirstProblem(model, params, size), _earlier, size=size, columns=inputs)
     if found is not None:
+        row, says = found
         raise BadValueError(
             "An index of the model is outside an array",
-            found.row,
-            f", where JAX would use its last entry: {found.says}. Number groups from 0 to "
-            "their number less 1.",
+            row,
+            f", where JAX would use its last entry: {says}. Number J groups from 0 to J − 1.",
         )
 
 
@@ -78,10 +63,6 @@ class _FirstProblem:
     model: AbstractModel
     params: Params
     size: int
-    source: np.ndarray = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "source", np.arange(self.size))
 
     def __call__(self, chunk: Chunk) -> IndexProblem | None:
         with jax.enable_x64(True):
@@ -98,25 +79,21 @@ class _FirstProblem:
                     below = middle
                 else:
                     above = middle
-            return IndexProblem(chunk.start + above, str(self._says(rows, above)))
+            return chunk.start + above, str(self._says(rows, above))
 
     def _says(self, rows: Columns, last: int) -> str | None:
         """Return what is wrong with rows up to ``last``, padded with copies of the first."""
-        source = np.where(self.source <= last, self.source, 0)
+        source = np.arange(self.size)
+        source[last + 1 :] = 0
         kept = {name: jnp.asarray(values[source]) for name, values in rows.items()}
-        error = _checked(self.model, self.params, kept)
-        says = error.get()
-        return None if says is None else _first_sentence(says)
+        says = _checked(self.model, self.params, kept).get()
+        return says and says.split("\n")[0].split(". Failing")[0].strip().rstrip(".")
 
 
 @eqx.filter_jit
 def _checked(model: AbstractModel, params: Params, rows: Mapping[str, Any]) -> Any:
     run = checkify.checkify(model.potentials, errors=checkify.index_checks)
     return run(params, rows)[0]
-
-
-def _first_sentence(says: str) -> str:
-    return says.split("\n")[0].split(". Failing")[0].strip().rstrip(".")
 
 
 def _earlier(first: IndexProblem | None, second: IndexProblem | None) -> IndexProblem | None:

@@ -11,8 +11,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from decoct.errors import ModelError
-from decoct.models.base import Params, RawRows
-from decoct.models.conjugate import AbstractConjugate, gaussian_from_information
+from decoct.models.base import EncodedColumns, Params, PerDraw, PerRow, RawRows
+from decoct.models.conjugate import AbstractConjugate, MeanAndCov, gaussian_from_information
 from decoct.models.regression import AbstractRegression, normal_log_density, positive
 from decoct.stats.divergences import HALF_LOG_2PI
 
@@ -62,7 +62,7 @@ class LinearRegression(AbstractRegression, AbstractConjugate):
         start = super().init(rows)
         return start if self.is_conjugate else {**start, "log_noise": np.zeros(())}
 
-    def log_likelihood(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
+    def log_likelihood(self, params: Params, rows: Mapping[str, Array]) -> PerRow:
         """Return log N(y_n | x_n·β, σ²), in nats."""
         noise = self.noise_scale
         log_noise = params["log_noise"] if noise is None else jnp.log(noise)
@@ -73,19 +73,13 @@ class LinearRegression(AbstractRegression, AbstractConjugate):
         """Return x where the noise is known."""
         return rows["x"] if self.is_conjugate else None
 
-    def log_likelihood_at(
-        self, predictor: Float[Array, " n"], rows: Mapping[str, Array]
-    ) -> Float[Array, " n"]:
+    def log_likelihood_at(self, predictor: PerRow, rows: Mapping[str, Array]) -> PerRow:
         noise = self._known_noise()
         return -0.5 * ((rows["y"] - predictor) / noise) ** 2 - jnp.log(noise) - HALF_LOG_2PI
 
     def simulate(
-        self,
-        rng: np.random.Generator,
-        expected: Float[np.ndarray, "n S"],
-        params: Params,
-        rows: Mapping[str, np.ndarray],
-    ) -> Float[np.ndarray, "n S"]:
+        self, rng: np.random.Generator, expected: PerDraw, params: Params, rows: EncodedColumns
+    ) -> PerDraw:
         """Return normal numbers with σ about the expected ones."""
         noise = np.exp(params["log_noise"]) if self.noise_scale is None else self.noise_scale
         return rng.normal(expected, noise)
@@ -103,17 +97,13 @@ class LinearRegression(AbstractRegression, AbstractConjugate):
             return {"beta": params["beta"]}
         return {"beta": params["beta"], "noise_scale": jnp.exp(params["log_noise"])}
 
-    def sufficient(
-        self, rows: Mapping[str, Array], weights: Float[Array, " n"]
-    ) -> dict[str, Array]:
+    def sufficient(self, rows: Mapping[str, Array], weights: PerRow) -> dict[str, Array]:
         """Return ``{"gram": Σ_n w_n x_n x_nᵀ, "moment": Σ_n w_n y_n x_n}``."""
         self._known_noise()
         weighted = weights[:, None] * rows["x"]
         return {"gram": weighted.T @ rows["x"], "moment": rows["y"] @ weighted}
 
-    def exact_posterior(
-        self, stats: dict[str, Array]
-    ) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
+    def exact_posterior(self, stats: dict[str, Array]) -> MeanAndCov:
         """Return mean and covariance of π_w.
 
         Σ_w⁻¹ = diag(s⁻²) + σ⁻² Σ_n w_n x_n x_nᵀ and μ_w = Σ_w σ⁻² Σ_n w_n y_n x_n.

@@ -1,4 +1,4 @@
-"""Logistic regression, and the logistic function with derivatives that hold in the tails."""
+"""Logistic regression, and the logistic function with derivatives accurate in the tails."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from decoct.errors import RowsError
-from decoct.models.base import Params
+from decoct.models.base import EncodedColumns, Params, PerDraw, PerRow
 from decoct.models.regression import AbstractRegression, number_text
 
 LABELS = "a logistic regression needs the labels 0 and 1, or -1 and 1"
@@ -78,22 +78,16 @@ class LogisticRegression(AbstractRegression):
     kind: ClassVar[str] = "logistic_regression"
     refusal: ClassVar[tuple[str, str]] = ("has the label {}", f"; {LABELS}.")
 
-    def log_likelihood_at(
-        self, predictor: Float[Array, " n"], rows: Mapping[str, Array]
-    ) -> Float[Array, " n"]:
+    def log_likelihood_at(self, predictor: PerRow, rows: Mapping[str, Array]) -> PerRow:
         return log_sigmoid(rows["y"] * predictor)
 
-    def predict(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
+    def predict(self, params: Params, rows: Mapping[str, Array]) -> PerRow:
         """Return P(y_n = 1)."""
         return sigmoid(rows["x"] @ params["beta"])
 
     def simulate(
-        self,
-        rng: np.random.Generator,
-        expected: Float[np.ndarray, "n S"],
-        params: Params,
-        rows: Mapping[str, np.ndarray],
-    ) -> Float[np.ndarray, "n S"]:
+        self, rng: np.random.Generator, expected: PerDraw, params: Params, rows: EncodedColumns
+    ) -> PerDraw:
         """Return 1 with the expected probability, else 0."""
         return (rng.random(expected.shape) < expected).astype(np.float64)
 

@@ -14,7 +14,7 @@ from jax.scipy.special import gammaln
 from jaxtyping import Array, Bool, Float
 
 from decoct.errors import ModelError
-from decoct.models.base import Params
+from decoct.models.base import EncodedColumns, Params, PerDraw, PerRow
 from decoct.models.logistic import log_sigmoid
 from decoct.models.regression import AbstractRegression
 
@@ -25,7 +25,7 @@ SERIES = -10.0
 """Predictor below which the derivatives of log(softplus) come from a series, exact to 1e-20."""
 
 LARGEST = 2.0**53
-"""Rate above which float64 cannot tell counts from the next ones."""
+"""Rate above which float64 cannot represent every count."""
 
 
 def softplus(eta: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -93,27 +93,21 @@ class PoissonRegression(AbstractRegression):
         if self.link not in ("softplus", "log"):
             raise ModelError(f"The link {self.link!r} is unknown; use 'softplus' or 'log'.")
 
-    def log_likelihood_at(
-        self, predictor: Float[Array, " n"], rows: Mapping[str, Array]
-    ) -> Float[Array, " n"]:
+    def log_likelihood_at(self, predictor: PerRow, rows: Mapping[str, Array]) -> PerRow:
         if self.link == "log":
             rate, log_rate = jnp.exp(predictor), predictor
         else:
             rate, log_rate = softplus(predictor), log_softplus(predictor)
         return rows["y"] * log_rate - rate - gammaln(rows["y"] + 1.0)
 
-    def predict(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
+    def predict(self, params: Params, rows: Mapping[str, Array]) -> PerRow:
         """Return the rate r_n."""
         predictor = rows["x"] @ params["beta"]
         return jnp.exp(predictor) if self.link == "log" else softplus(predictor)
 
     def simulate(
-        self,
-        rng: np.random.Generator,
-        expected: Float[np.ndarray, "n S"],
-        params: Params,
-        rows: Mapping[str, np.ndarray],
-    ) -> Float[np.ndarray, "n S"]:
+        self, rng: np.random.Generator, expected: PerDraw, params: Params, rows: EncodedColumns
+    ) -> PerDraw:
         """Return counts; infinity where the rate is beyond `LARGEST`."""
         is_large = expected > LARGEST
         counts = rng.poisson(np.where(is_large, 0.0, expected))

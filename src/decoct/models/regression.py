@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float
 
 from decoct.data.base import Chunk, Rows
 from decoct.errors import BadValueError, ModelError, RowsError
-from decoct.models.base import AbstractModel, EncodedColumns, Params, RawRows
+from decoct.models.base import AbstractModel, EncodedColumns, Params, PerRow, RawRows
 from decoct.models.validation import column, numeric, row_number
 from decoct.stats.divergences import HALF_LOG_2PI
 
@@ -127,11 +127,11 @@ class AbstractRegression(AbstractModel):
             )
         return {"beta": np.zeros(n)}
 
-    def log_likelihood(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
+    def log_likelihood(self, params: Params, rows: Mapping[str, Array]) -> PerRow:
         """Return f_n at x_n·β, in nats."""
         return self.log_likelihood_at(rows["x"] @ params["beta"], rows)
 
-    def predict(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
+    def predict(self, params: Params, rows: Mapping[str, Array]) -> PerRow:
         """Return x_n·β: the mean, and of Student-t with ν ≤ 1 the median."""
         return rows["x"] @ params["beta"]
 

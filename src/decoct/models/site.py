@@ -79,7 +79,7 @@ class GaussianSite(eqx.Module):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what JSON can hold: arrays as base64 of little-endian float64, row by row."""
+        """Return JSON-ready values: arrays as base64 of little-endian float64, row by row."""
         return {
             "centre": _encoded(self.centre),
             "linear": _encoded(self.linear),

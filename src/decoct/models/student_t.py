@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from decoct.errors import ModelError
-from decoct.models.base import Params, RawRows
+from decoct.models.base import EncodedColumns, Params, PerDraw, PerRow, RawRows
 from decoct.models.regression import AbstractRegression, normal_log_density, positive
 
 SCALES = ("constant", "log-linear")
@@ -108,7 +108,7 @@ class StudentTRegression(AbstractRegression):
             start["log_nu"] = np.asarray(-math.log(NU_RATE))
         return start
 
-    def log_likelihood(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
+    def log_likelihood(self, params: Params, rows: Mapping[str, Array]) -> PerRow:
         """Return the log density of (y_n − x_n·β)/σ_n under Student-t(ν), − log σ_n, in nats."""
         x, constant = rows["x"], self.scale == "constant"
         log_scale = params["log_scale"] if constant else x @ params["gamma"]
@@ -118,12 +118,8 @@ class StudentTRegression(AbstractRegression):
         return peak - log_scale - 0.5 * (nu + 1.0) * log_one_plus_square(u)
 
     def simulate(
-        self,
-        rng: np.random.Generator,
-        expected: Float[np.ndarray, "n S"],
-        params: Params,
-        rows: Mapping[str, np.ndarray],
-    ) -> Float[np.ndarray, "n S"]:
+        self, rng: np.random.Generator, expected: PerDraw, params: Params, rows: EncodedColumns
+    ) -> PerDraw:
         """Return Student-t numbers with scale σ_n about the expected ones."""
         constant = self.scale == "constant"
         log_scale = params["log_scale"] if constant else rows["x"] @ params["gamma"].T

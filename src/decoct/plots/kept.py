@@ -145,7 +145,7 @@ def kept_rows(
 def _require_rows(coreset: Coreset) -> None:
     if not coreset.size:
         raise RequestError(
-            "The coreset keeps no row, so there are none to draw: its site stands for all of them."
+            "The coreset has no rows to draw: its site stands for all rows of the table."
         )
 
 

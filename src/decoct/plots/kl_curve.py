@@ -92,7 +92,7 @@ def _check_curve(name: str, sizes: Any, kls: Any) -> tuple[np.ndarray, np.ndarra
     try:
         x, y = np.asarray(sizes, dtype=np.float64), np.asarray(kls, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise RequestError(f"The curve '{name}' holds something that is not a number.") from error
+        raise RequestError(f"The curve '{name}' has a value that is not a number.") from error
     if x.ndim != 1 or x.shape != y.shape or not len(x):
         raise RequestError(
             f"The curve '{name}' has sizes of shape {x.shape} and KLs of shape {y.shape}; "
@@ -103,7 +103,7 @@ def _check_curve(name: str, sizes: Any, kls: Any) -> tuple[np.ndarray, np.ndarra
         bad = int(np.argmin(usable))
         raise RequestError(
             f"Point {bad} of the curve '{name}' is ({x[bad]:g}, {y[bad]:g}); sizes must be 0 or "
-            "more, and KLs positive, for their axis is logarithmic."
+            "more, and KLs positive, because their axis is logarithmic."
         )
     order = np.argsort(x, kind="stable")
     return x[order], y[order]

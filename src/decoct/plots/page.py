@@ -52,7 +52,7 @@ def write_report(
     """Write one self-contained HTML page about a coreset: verdict, figures, pictures, provenance.
 
     What ``decoct report`` writes, for coresets of any model: those of NumPyro, PyMC and Bambi
-    models too, and of a `decoct.Model`, whose functions no file holds.
+    models too, and of a `decoct.Model`, whose functions no file stores.
 
     Parameters
     ----------
@@ -253,7 +253,7 @@ def _choose_furthest(parameters: Sequence[Parameter]) -> Sequence[Parameter]:
     if len(parameters) <= MOST_PARAMETERS:
         return parameters
     mean, sd = (np.array([getattr(one, name) for one in parameters]) for name in ("mean", "sd"))
-    # the draws of a constant do not tell it from 0, and neither does a single draw
+    # draws of a constant, or a single draw, do not show how far it is from 0
     away = np.divide(np.abs(mean), sd, out=np.zeros(len(sd)), where=sd > 0.0)
     chosen = np.sort(np.argsort(-away, kind="stable")[:MOST_PARAMETERS])
     return [parameters[i] for i in chosen]

@@ -8,7 +8,7 @@ from typing import Any
 from decoct.errors import RequestError
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#882255")
-"""Okabe & Ito's palette and a wine red, which colour-blind people can tell apart."""
+"""Okabe & Ito's palette and a wine red, which colour-blind people can distinguish."""
 
 MARKERS = ("s", "^", "D", "v", "P", "X", "o")
 
@@ -19,18 +19,7 @@ DPI = 120
 
 
 def figure(width: float = 10.0, height: float = 6.0) -> Any:
-    """Return an empty matplotlib Figure, without a window and outside pyplot.
-
-    Parameters
-    ----------
-    width, height
-        In inches.
-
-    Raises
-    ------
-    RequestError
-        matplotlib is not installed.
-    """
+    """Return an empty matplotlib Figure of so many inches, without a window and outside pyplot."""
     try:
         from matplotlib.figure import Figure
     except ImportError:

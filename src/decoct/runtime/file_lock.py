@@ -23,23 +23,12 @@ _BEGINNING = b'{"decoct lock": '
 
 @contextlib.contextmanager
 def exclusive_lock(path: str | os.PathLike[str], what: str) -> Iterator[None]:
-    """Keep a file for this process alone while the block runs.
+    """Lock a file, which need not exist, for this process alone while the block runs.
 
     ``.NAME.decoct-lock`` in the same folder names the process that has the lock. The operating
-    system releases the lock when the process ends.
-
-    Parameters
-    ----------
-    path
-        The file; it need not exist.
-    what
-        What it is, for the message.
-
-    Raises
-    ------
-    RequestError
-        Another process, or another thread of this one, holds it; the message says which. Or the
-        lock file is a link or another program's, or the file system cannot lock files.
+    system releases the lock when the process ends. A `RequestError` says which process, or thread
+    of this one, has the lock; or that the lock file is a link or another program's, or that the
+    file system cannot lock files. ``what`` the file is goes into its message.
     """
     target = Path(path)
     place = target.with_name(f".{target.name}.decoct-lock")
@@ -50,11 +39,11 @@ def exclusive_lock(path: str | os.PathLike[str], what: str) -> Iterator[None]:
         raise RequestError(_refusal(target, what, place)) from error
     except OSError as error:
         with contextlib.suppress(OSError):
-            if place.lstat().st_size == 0:  # no room to write the new lock file
+            if place.lstat().st_size == 0:  # the disk is full: the new lock file is empty
                 place.unlink()
         raise RequestError(
             f"{place} cannot be written or locked ({unwritable(error)}); put the {what} on a disk "
-            "that can lock files and has room."
+            "that can lock files and has free space."
         ) from error
     try:
         yield

@@ -45,13 +45,7 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[str], object
     A link is followed: the file that it points to is replaced. On any failure, an interrupt
     included, the temporary file is removed and an older file at ``path`` stays as it was. The
     content is on the disk before it takes the name, so that a power cut does not leave half a file
-    either.
-
-    Raises
-    ------
-    RequestError
-        The file cannot be written: the disk is full, a quota is reached, the folder is gone; or
-        something is there that is no regular file.
+    either. A `RequestError` says why the file cannot be written.
     """
     target = _resolved(Path(path), "The output")
     temporary = ""
@@ -70,8 +64,8 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[str], object
             raise
         older = "; the older file is as it was" if target.exists() else ""
         raise RequestError(
-            f"{target} could not be written ({unwritable(error)}){older}; make room or choose "
-            "another place, then try again."
+            f"{target} could not be written ({unwritable(error)}){older}; free some space "
+            "or choose another folder, then try again."
         ) from error
 
 

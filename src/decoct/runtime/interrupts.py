@@ -75,13 +75,7 @@ class Interrupts:
 
 
 class Received:
-    """Which signal came last.
-
-    Attributes
-    ----------
-    by
-        SIGINT or SIGTERM, or None.
-    """
+    """Which signal came last: ``by`` is SIGINT or SIGTERM, or None."""
 
     def __init__(self) -> None:
         self.by: signal.Signals | None = None

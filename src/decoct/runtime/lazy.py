@@ -13,13 +13,8 @@ def lazy_names(
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return ``__getattr__`` and ``__dir__`` of a package.
 
-    Parameters
-    ----------
-    package
-        Its name.
-    homes
-        Name -> the module of the package that defines it, or the empty string where the name is
-        that of a module.
+    ``homes`` has, for each name, the module of the package that defines it; for a module itself it
+    has the empty string.
     """
 
     def get(name: str) -> Any:

@@ -235,7 +235,13 @@ class StreamingCoreset:
 
         Examples
         --------
-        See `save`.
+        >>> import decoct, numpy as np
+        >>> model = decoct.models.GaussianMean(np.eye(2))
+        >>> stream = decoct.StreamingCoreset(model, size=0)
+        >>> stream.update({"x": np.ones((500, 2))})
+        >>> stream.save("stream.npz")
+        >>> decoct.StreamingCoreset.load("stream.npz", model).n_rows
+        500
         """
         packed = read_checkpoint(path)
         if packed.get("stream") != FORMAT:

@@ -347,11 +347,8 @@ def bounds_report(
 
 
 def _bounds(g: Geometry, delta: float, parts: int) -> list[tuple[str, str, Callable[[int], Bound]]]:
-    sampling, greedy, simple = (
-        "importance_sampling",
-        "frank_wolfe",
-        importance_sampling_simple_bound,
-    )
+    sampling, greedy = "importance_sampling", "frank_wolfe"
+    simple = importance_sampling_simple_bound
     table: list[tuple[str, str, Callable[[int], Bound]]] = [
         (sampling, "Theorem 3.2 (Eq. 3.5)", lambda M: uniform_coreset_bound(g, M, delta)),
         (sampling, "expected (Eq. 4.1)", lambda M: expected_importance_sampling_error(g, M)),

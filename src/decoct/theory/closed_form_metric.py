@@ -36,35 +36,8 @@ from decoct.theory.information_geometry import Metric, nonnegative_weights
 def exact_metric(model: AbstractModel, rows: Rows | object, at: np.ndarray | Gaussian) -> Metric:
     """Return G in closed form: `GaussianMean` (Eq. 21) and `LinearRegression` (Eq. 24).
 
-    The factor has D + 1 columns for the mean of a Gaussian, D + D(D + 1)/2 for a regression.
-
-    Parameters
-    ----------
-    model
-        `GaussianMean`, or `LinearRegression` with known noise.
-    rows
-        The rows G is over, in memory: anything `decoct.rows` accepts.
-    at : (n,)
-        w ≥ 0, the point of the manifold; or the distribution of θ itself, as a `Gaussian`.
-
-    Raises
-    ------
-    ModelError
-        The model has no closed form.
-    RequestError
-        The weights or the Gaussian do not fit.
-    RowsError
-        The rows cannot be used.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import decoct
-    >>> from decoct.theory.closed_form_metric import exact_metric
-    >>> model = decoct.models.GaussianMean(covariance=1.0)
-    >>> g = exact_metric(model, {"x": np.array([0.0, 1.0])}, np.zeros(2))  # π_0 is N(0, 1)
-    >>> bool(np.allclose(g.matrix, [[0.5, 0.5], [0.5, 1.5]]))
-    True
+    The factor has D + 1 columns for the mean of a Gaussian, D + D(D + 1)/2 for a regression. ``at``
+    is w ≥ 0, the point of the manifold, or the distribution of θ itself.
     """
     family = ConjugateFamily.of(model, rows)
     return family.metric(family.at(at))

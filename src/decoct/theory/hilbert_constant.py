@@ -109,8 +109,10 @@ def hilbert_bound(
 
     Parameters
     ----------
-    model, rows
-        As for `exact_metric`; all N rows.
+    model
+        `GaussianMean`, or `LinearRegression` with known noise.
+    rows
+        All N rows, in memory: anything `decoct.rows` accepts.
     weights : (N,)
         w ≥ 0, the coreset's weights, 0 for the rows left out.
     reference : (N,)

@@ -58,24 +58,12 @@ HELD_OUT = 100
 
 
 class Space(NamedTuple):
-    """The candidate rows as vectors v_n, and the sum over all rows.
+    """The candidate rows as vectors v_n, and the sum over all rows."""
 
-    Attributes
-    ----------
-    pool
-        The candidates; without their columns if they are all rows.
-    vectors : (P, S)
-        v_n, centred (L2) and scaled: inner products are those of the norm.
-    target : (S,)
-        Σ_n v_n over all N rows.
-    sum_of_norms
-        Σ_n ‖v_n‖ over all rows where ``vectors`` has only some of them.
-    """
-
-    pool: Pool
-    vectors: Float[np.ndarray, "P S"]
-    target: Float[np.ndarray, " S"]
-    sum_of_norms: float | None
+    pool: Pool  # the candidates; without their columns if they are all rows
+    vectors: Float[np.ndarray, "P S"]  # v_n, centred (L2) and scaled to the norm's inner products
+    target: Float[np.ndarray, " S"]  # Σ_n v_n over all N rows
+    sum_of_norms: float | None  # Σ_n ‖v_n‖ over all rows where ``vectors`` has only some of them
 
 
 @dataclass(frozen=True)

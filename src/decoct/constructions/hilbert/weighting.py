@@ -8,6 +8,7 @@ or given draws. Those of a mixture on the sphere are `decoct.mixture.Conditional
 from __future__ import annotations
 
 import warnings
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -100,12 +101,10 @@ class Prior:
     def draw(self, key: jax.Array, potentials: Potentials, n: int) -> Float[np.ndarray, "n d"]:
         one = potentials.rows.take(np.zeros(1, dtype=np.int64))
         density = WeightedDensity.of(potentials.model, one, np.zeros(1))
-        try:
+        with suppress(ModelError):
             draws = Laplace().draw(key, density, n)
-        except ModelError:
-            return self.nuts.draw(key, density, n).flat[:n]
-        if draws.info["khat"] == -np.inf:  # constant ratios: the prior is that Gaussian
-            return draws.flat
+            if draws.info["khat"] == -np.inf:  # constant ratios: the prior is that Gaussian
+                return draws.flat
         return self.nuts.draw(key, density, n).flat[:n]
 
 

@@ -18,11 +18,10 @@ normalised entropy −Σq_n ln q_n/ln N: at 1 the draws are uniform; the paper c
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -40,7 +39,6 @@ from decoct.constructions.base import (
 from decoct.constructions.sampling.weighted_sampling import (
     CHUNK,
     Spread,
-    list_scores,
     row_draws,
     sampling_bytes,
     squares_from,
@@ -53,23 +51,6 @@ from decoct.runtime.checks import is_whole
 
 NEAR_UNIFORM = 0.98
 """The normalised entropy from which draws are almost uniform, by the paper."""
-
-
-class Importance(NamedTuple):
-    """The distribution that rows are drawn from.
-
-    ``q`` (N,) are probabilities that sum to 1, ``mean`` is μ and ``spread`` Σ‖x_n − μ‖².
-    """
-
-    q: Float[np.ndarray, " N"]
-    mean: Float[np.ndarray, " D"]
-    spread: float
-
-    @property
-    def entropy(self) -> float:
-        """−Σq ln q/ln N; 1 for a single row."""
-        N = len(self.q)
-        return float(-(self.q @ np.log(self.q)) / np.log(N)) if N > 1 else 1.0
 
 
 @dataclass(frozen=True)
@@ -136,8 +117,10 @@ class LightweightCoreset(OneStep):
         self, key: jax.Array, rows: Rows, sizes: tuple[int, ...]
     ) -> tuple[list[Selection], dict[str, Any]]:
         """Draw rows by q, in two passes, for the mean and the spread, and for the draws."""
-        spread = _spread(rows, self.columns)
         how, M = {"size": CHUNK, "columns": self.columns}, sizes[-1]
+        spread = rows.map_reduce(_spread_of, _together, **how)
+        if not np.isfinite(spread.squares):
+            raise RowsError("The squared distances to the mean overflow; divide the columns.")
         draws = row_draws(key, rows, partial(_compute_odds, spread=spread), M, **how)
         chosen = draws.selections(rows, sizes)
         numbers = {"repeated_picks": M - chosen[-1].size, **entropy_figures(draws.entropy)}
@@ -196,10 +179,8 @@ def lightweight_coreset(
         M ≥ 1, draws with replacement; the rows kept may be fewer.
     seed
         The same seed on the same rows gives the same coreset.
-    columns
-        Columns that make up x, side by side; None for all of them.
-    components, delta
-        T and δ of Theorem 3.1, to report its ε.
+    columns, components, delta
+        As in `LightweightCoreset`.
 
     Raises
     ------
@@ -227,32 +208,8 @@ def lightweight_coreset(
     return WeightedRows(picked.indices, picked.weights, picked.rows, table.n_rows, numbers)
 
 
-def importance(rows: Rows, columns: Sequence[str] | None = None) -> Importance:
-    """Return q of every row, in two passes; `LightweightCoreset` itself never holds it.
-
-    ``columns`` are those that make up x; None for all of them.
-    """
-    spread = _spread(rows, columns)
-    odds, how = partial(_compute_odds, spread=spread), {"size": CHUNK, "columns": columns}
-    q = np.concatenate(rows.map_reduce(list_scores, operator.add, odds, **how))
-    q /= q.sum()  # of rounding alone
-    return Importance(q, spread.mean, spread.squares)
-
-
 def theorem_3_1(size: int, dim: int, components: int, delta: float = 0.05) -> float:
-    """Return ε = √((D⁴T⁴ + ln(1/δ))/M): Theorem 3.1 with the constant of its Ω set to 1.
-
-    Parameters
-    ----------
-    size
-        M.
-    dim
-        D.
-    components
-        T.
-    delta
-        Probability that the bound may fail.
-    """
+    """Return ε = √((D⁴T⁴ + ln(1/δ))/M): Theorem 3.1 with the constant of its Ω set to 1."""
     return float(np.sqrt(((dim * components) ** 4 + np.log(1.0 / delta)) / size))
 
 
@@ -274,13 +231,6 @@ def described_draws(size: int, numbers: Mapping[str, Any]) -> str:
     return f"{size} rows, normalised entropy {numbers['normalised_entropy']:.3f}{near}"
 
 
-def _spread(rows: Rows, columns: Sequence[str] | None) -> Spread:
-    spread = rows.map_reduce(_spread_of, _together, size=CHUNK, columns=columns)
-    if not np.isfinite(spread.squares):
-        raise RowsError("The squared distances to the mean overflow; divide the columns.")
-    return spread
-
-
 def _points(chunk: Chunk) -> Float[np.ndarray, "n D"]:
     """Return the columns side by side, or name what is not a number."""
     parts = [
@@ -293,7 +243,7 @@ def _points(chunk: Chunk) -> Float[np.ndarray, "n D"]:
 
 
 _unheeded = np.errstate(over="ignore", invalid="ignore")
-"""Overflows are allowed here; `_spread` checks the sum."""
+"""Overflows are allowed here; `LightweightCoreset` checks the sum."""
 
 
 @_unheeded

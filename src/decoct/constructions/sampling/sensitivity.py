@@ -38,7 +38,6 @@ from decoct.constructions.registry import register
 from decoct.constructions.sampling.weighted_sampling import (
     CHUNK,
     Spread,
-    list_scores,
     row_draws,
     sampling_bytes,
     squares_from,
@@ -52,13 +51,10 @@ from decoct.runtime.randomness import host_rng, uniform_sample
 
 
 class Sensitivities(NamedTuple):
-    """How much each row can matter.
+    """How much each row can matter."""
 
-    ``values`` (N,) are Nσ_n or its upper bound m_n, between 1 and N; ``numbers`` the report's.
-    """
-
-    values: Float[np.ndarray, " N"]
-    numbers: dict[str, Any]
+    values: Float[np.ndarray, " N"]  # Nσ_n or its upper bound m_n, between 1 and N
+    numbers: dict[str, Any]  # for the report
 
 
 @dataclass(frozen=True)
@@ -143,8 +139,9 @@ class Sensitivity(OneStep):
         The key seeds the clustering.
         """
         bound, numbers = self._bound(key, problem)
-        values = np.concatenate(_pass_over(problem, list_scores, bound))
-        return Sensitivities(values, numbers)
+        # of lists of one chunk each, + makes that of all rows
+        values = _pass_over(problem, lambda chunk: [bound(chunk)])
+        return Sensitivities(np.concatenate(values), numbers)
 
     def _bound(self, key: jax.Array, problem: Problem) -> tuple[_Bound, dict[str, Any]]:
         """Return what bounds a chunk's Nσ_n, and figures for the report, in one pass."""
@@ -256,12 +253,7 @@ class _Clusters:
     total: float
 
     def __add__(self, other: _Clusters) -> _Clusters:
-        return _Clusters(
-            self.counts + other.counts,
-            self.sums + other.sums,
-            self.squares + other.squares,
-            self.total + other.total,
-        )
+        return _Clusters(*map(operator.add, vars(self).values(), vars(other).values()))
 
 
 def _cluster(chunk: Chunk, centres: Float[np.ndarray, "K D"]) -> _Clusters:

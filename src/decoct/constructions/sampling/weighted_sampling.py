@@ -42,24 +42,12 @@ CHUNK = 16_384
 
 
 class RowDraws(NamedTuple):
-    """Rows drawn with replacement.
+    """Rows drawn with replacement."""
 
-    Attributes
-    ----------
-    picks : (M,)
-        Global row numbers, draw by draw; a row may come several times.
-    scores : (M,)
-        Their scores.
-    total
-        S, the sum of all scores.
-    entropy
-        −Σ q_n ln q_n/ln N; 1 for a single row.
-    """
-
-    picks: Int[np.ndarray, " M"]
-    scores: Float[np.ndarray, " M"]
-    total: float
-    entropy: float
+    picks: Int[np.ndarray, " M"]  # global row numbers, draw by draw; a row may come several times
+    scores: Float[np.ndarray, " M"]  # theirs
+    total: float  # S, the sum of all scores
+    entropy: float  # −Σ q_n ln q_n/ln N; 1 for a single row
 
     def selections(self, rows: Rows, sizes: Sequence[int]) -> list[Selection]:
         """Return the weighted rows of the first draws, for each of some numbers of them.
@@ -107,18 +95,9 @@ def row_draws(
 ) -> RowDraws:
     """Draw rows with replacement by their scores, in one pass.
 
-    Parameters
-    ----------
-    key
-        Seeds the draws. The first draws of a larger number are those of a smaller one.
-    rows
-        The table.
-    scores
-        s_n ≥ 0 of the rows of a chunk, not 0 for all rows. It is sent to workers.
-    n_draws
-        M.
-    size, columns
-        Of `Rows.map_reduce`.
+    The first draws of a larger number are those of a smaller one. ``scores`` returns s_n ≥ 0 of the
+    rows of a chunk, not 0 for all rows, and is sent to workers; ``size`` and ``columns`` are those
+    of `Rows.map_reduce`.
     """
     seed = tuple(int(word) for word in np.ravel(np.asarray(jax.random.key_data(key))))
     how = {"size": size, "columns": columns}
@@ -126,9 +105,8 @@ def row_draws(
     earliest = rows.map_reduce(_settle_blocks, Associative(), scores, arrivals, **how).finished()
     total, N = float(earliest.total.rounded()), rows.n_rows
     nats = np.log(total) - float(earliest.by_log.rounded()) / total
-    return RowDraws(
-        earliest.picks, earliest.scores, total, float(nats / np.log(N)) if N > 1 else 1.0
-    )
+    entropy = float(nats / np.log(N)) if N > 1 else 1.0
+    return RowDraws(earliest.picks, earliest.scores, total, entropy)
 
 
 def sampling_bytes(n_draws: int) -> int:
@@ -209,9 +187,7 @@ class _BlockResult:
     def finished(self) -> _Earliest:
         """Return the first arrivals of all blocks; the last one of a table may be short."""
         parts = [] if self.earliest is None else [self.earliest]
-        return reduce(
-            operator.add, [*parts, *(self.arrivals.settle(piece) for piece in self.pieces)]
-        )
+        return reduce(operator.add, [*parts, *map(self.arrivals.settle, self.pieces)])
 
 
 def _join_pieces(
@@ -237,13 +213,6 @@ def _settle_blocks(
     cuts = [start, *range((start // BLOCK + 1) * BLOCK, end, BLOCK), end]
     pieces = [_Piece(a, values[a - start : b - start]) for a, b in pairwise(cuts)]
     return _join_pieces(arrivals, [], pieces)
-
-
-def list_scores(
-    chunk: Chunk, scores: Callable[[Chunk], Float[np.ndarray, " n"]]
-) -> list[Float[np.ndarray, " n"]]:
-    """Return the scores of a chunk in a list of one: + makes a longer list, that of all rows."""
-    return [scores(chunk)]
 
 
 @dataclass(frozen=True)

@@ -33,17 +33,13 @@ FIRST_DECAY, SECOND_DECAY = 0.9, 0.999
 
 
 class OptimizerState(NamedTuple):
-    """State of an optimizer over k numbers after t steps.
-
-    ``place`` is the weights, or (β, α) of a single update; ``first`` and ``second`` are Adam's
-    moments, and ``slope`` is D at the place.
-    """
+    """State of an optimizer over k numbers after t steps."""
 
     t: Any
-    place: Any
-    first: Any
+    place: Any  # the weights, or (β, α) of a single update
+    first: Any  # Adam's moments
     second: Any
-    slope: Any
+    slope: Any  # D at the place
 
 
 @dataclass(frozen=True)
@@ -132,15 +128,11 @@ class Gradient:
 
 
 class Loop(NamedTuple):
-    """What a compiled loop carries: the optimizer, padded with zeros, and what it draws from.
+    """What a compiled loop carries."""
 
-    ``centre`` (d,) is the mean of the last Gaussian; ``found`` is False once there were no draws at
-    the end of a step, which is then not done.
-    """
-
-    optimizer: OptimizerState
-    centre: Array
-    found: Array
+    optimizer: OptimizerState  # padded with zeros
+    centre: Array  # (d,), the mean of the last Gaussian
+    found: Array  # False once there were no draws at the end of a step, which is then not done
 
 
 def stepped(optimizer: OptimizerState, rate: Any, adam: bool, numpy: Any) -> tuple[Any, Any, Any]:

@@ -45,31 +45,15 @@ from decoct.status import Status
 
 
 class L1PathState(NamedTuple):
-    """What the next stage needs.
+    """What the next stage needs."""
 
-    Attributes
-    ----------
-    candidates, scales : (C,)
-        Rows to choose from, and their f̃_n; empty before the first stage.
-    stages
-        Those done, whatever size they were for; the first is the prior, w = 0 at λ_max.
-    searched
-        Stages spent on the size in turn, the largest without an entry in ``chosen``.
-    chosen
-        What was found for the larger sizes, the largest first.
-    outcome
-        `Status` by name.
-    last
-        The candidates, the stage to start from, and the view at its end.
-    """
-
-    candidates: Int[np.ndarray, " C"]
-    scales: Float[np.ndarray, " C"]
-    stages: tuple[Stage, ...]
-    searched: int
-    chosen: tuple[SizedSelection, ...]
-    outcome: str
-    last: NotSaved[tuple[CandidateSet, Stage, Any]]
+    candidates: Int[np.ndarray, " C"]  # rows to choose from; empty before the first stage
+    scales: Float[np.ndarray, " C"]  # their f̃_n
+    stages: tuple[Stage, ...]  # done, for any size; the first is the prior, w = 0 at λ_max
+    searched: int  # stages spent on the size in turn, the largest that is not in ``chosen``
+    chosen: tuple[SizedSelection, ...]  # what was found for the larger sizes, the largest first
+    outcome: str  # `Status` by name
+    last: NotSaved[tuple[CandidateSet, Stage, Any]]  # the stage to start from, its view at the end
 
 
 @dataclass(frozen=True)
@@ -105,16 +89,8 @@ class L1Path(ManifoldConstruction):
         S; default max(500, 5 M).
     subsample
         Rows among which to choose, drawn once; None for all, as in closed form.
-    subsample_totals
-        Estimate Σ_n f_n from those rows as well.
-    control_variates
-        Correct that estimate by a quadratic that is summed over all rows, as in `SparseVI`. False
-        is the paper's estimate, noisy by about ½ d N/subsample nats.
-    reuse
-        Reweight draws while their effective number is at least S/2. False draws again for every
-        gradient.
-    exact
-        Covariances in closed form where the model has them, as in `SparseVI`.
+    subsample_totals, control_variates, reuse, exact
+        As in `SparseVI`.
 
     Examples
     --------

@@ -26,35 +26,18 @@ SMALL_PENALTY = 1.0
 
 
 class Stage(NamedTuple):
-    """Result of minimising Eq. 95 at one λ, the penalty.
+    """Result of minimising Eq. 95 at one λ."""
 
-    Attributes
-    ----------
-    cost
-        λ Σu at its end, in nats.
-    rows
-        ‖w‖₀ at its end.
-    complete
-        False if it returned early.
-    near
-        Whether it started from a λ not much larger. Early returns of others prove nothing: far from
-        its minimum the expansion can have many more rows than the minimum has.
-    selection
-        The rows; one of weight 0, for the shapes, where w = 0.
-    stiffness
-        c of its last step.
-    origin
-        Where its draws came from; None in closed form, or if it returned early.
-    """
-
-    penalty: float
-    cost: float
-    rows: int
-    complete: bool
+    penalty: float  # λ
+    cost: float  # λ Σu at its end, in nats
+    rows: int  # ‖w‖₀ at its end
+    complete: bool  # False if it returned early
+    # Whether it started from a λ not much larger. Early returns of others prove nothing: far from
+    # its minimum the expansion can have many more rows than the minimum has.
     near: bool
-    selection: Selection
-    stiffness: float
-    origin: Origin | None
+    selection: Selection  # one row of weight 0, for the shapes, where w = 0
+    stiffness: float  # c of its last step
+    origin: Origin | None  # of its draws; None in closed form, or if it returned early
 
 
 class Bounds(NamedTuple):
@@ -62,27 +45,15 @@ class Bounds(NamedTuple):
 
     ‖w‖₀ falls with λ only near the posterior. While λ Σu is above `SMALL_PENALTY` nats, π_w is far
     from π, and a smaller λ may need fewer rows.
-
-    Attributes
-    ----------
-    best
-        The stage of the smallest λ that has few enough rows.
-    start
-        Where the next stage starts, λ_u: ``best``, or one of smaller λ that has too many rows, far
-        from the posterior.
-    lower
-        The largest λ below λ_u that has too many rows: λ_l; 0 before there is one.
-    doubtful
-        The same, with the λ that were left early after a start from far away; 0 if there is none.
-    refuted
-        Whether such a λ could be passed after all, once it was reached from nearby.
     """
 
-    best: Stage
+    best: Stage  # of the smallest λ that has few enough rows
+    # where the next one starts, λ_u: ``best``, or one of smaller λ that has too many rows, far from
+    # the posterior
     start: Stage
-    lower: float
-    doubtful: float
-    refuted: bool
+    lower: float  # λ_l, the largest λ below λ_u that has too many rows; 0 before there is one
+    doubtful: float  # the same, with the λ that were left early after a start from far away
+    refuted: bool  # whether such a λ could be passed after all, once it was reached from nearby
 
     @classmethod
     def of(cls, stages: tuple[Stage, ...], size: int) -> Bounds:

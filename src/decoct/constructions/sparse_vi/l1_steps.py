@@ -43,24 +43,12 @@ Dense = Float[np.ndarray, " C"]
 
 @dataclass(frozen=True)
 class CandidateSet:
-    """The rows among which to choose, and dense weights of theirs.
-
-    Attributes
-    ----------
-    manifold
-        Supplies the views.
-    candidates : (C,)
-        Global row numbers, ascending.
-    rows
-        Their columns.
-    scales : (C,)
-        f̃_n, the lengths of their vectors under the prior; zero where a potential does not vary.
-    """
+    """The rows among which to choose, and dense weights of theirs."""
 
     manifold: Manifold
-    candidates: Int[np.ndarray, " C"]
+    candidates: Int[np.ndarray, " C"]  # global row numbers, ascending
     rows: Columns
-    scales: Dense
+    scales: Dense  # f̃_n, the lengths of their vectors under the prior; 0 for constant potentials
 
     def selection(self, weights: Dense, which: np.ndarray | None = None) -> Selection:
         """Return the candidates that have weight, or those of a mask; one, if that is none."""
@@ -71,11 +59,9 @@ class CandidateSet:
         return Selection(self.candidates[used], weights[used], rows)
 
     def places(self, selection: Selection) -> Int[np.ndarray, " m"]:
-        """Return where a selection's rows are among the candidates."""
         return np.searchsorted(self.candidates, selection.indices)
 
     def dense(self, selection: Selection) -> Dense:
-        """Return the weights of all candidates."""
         weights = np.zeros(len(self.candidates))
         weights[self.places(selection)] = selection.weights
         return weights
@@ -98,14 +84,11 @@ class Step(NamedTuple):
 
 
 class End(NamedTuple):
-    """Result of the last step, with the c for the next one.
-
-    ``crowded`` are the weights that were too many, if they ever were; the view is the last before.
-    """
+    """Result of the last step."""
 
     view: Any
-    crowded: Dense | None
-    stiffness: float
+    crowded: Dense | None  # weights that were too many, if they ever were, after those of the view
+    stiffness: float  # c for the next step
 
 
 def by_expansions(

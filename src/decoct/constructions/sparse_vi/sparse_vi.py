@@ -42,35 +42,18 @@ from decoct.status import Status
 
 
 class SparseVIState(NamedTuple):
-    """What the next pick needs.
-
-    Attributes
-    ----------
-    selection
-        Rows with a positive weight.
-    blocked
-        Rows not to pick until another moves the weights: all with weight once one of them, or a row
-        that did not help, was picked, and such rows.
-    chosen
-        For every size, the last selection it allows; sizes not reached yet are absent.
-    outcome
-        `Status` by name.
-    origin
-        Where the last draws came from; remade when a build resumes.
-    stale
-        Whether the next pick needs draws of its own.
-    view
-        The manifold and, unless stale, the draws themselves.
-    """
+    """What the next pick needs."""
 
     picks: int
-    selection: Selection
+    selection: Selection  # rows with a positive weight
+    # not to be picked until another row moves the weights: all rows with weight once one of them,
+    # or a row that did not help, was picked, and such rows
     blocked: Int[np.ndarray, " k"]
-    chosen: dict[int, SizedSelection]
-    outcome: str
-    origin: Origin | None
-    stale: bool
-    view: NotSaved[Any]
+    chosen: dict[int, SizedSelection]  # the last that each size allows; absent if not reached yet
+    outcome: str  # `Status` by name
+    origin: Origin | None  # of the last draws, which are remade when a build resumes
+    stale: bool  # whether the next pick needs draws of its own
+    view: NotSaved[Any]  # the manifold and, unless stale, the draws themselves
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ estimated at the same draws, falls and the draws still stand for π_v.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import numpy as np
@@ -151,11 +151,9 @@ def _nnls(vectors: np.ndarray, target: np.ndarray, start: np.ndarray) -> np.ndar
     return SparseWeights.of(fill(ActiveSet.spanned_by(unit, begin.tolist()))).dense(len(start))
 
 
-def _with_third_order(view: LocalView, tangent: Tangent, weights: np.ndarray) -> Tangent:
+def _with_third_order(view: Any, tangent: Tangent, weights: np.ndarray) -> Tangent:
     """Return vectors whose Gram matrix is H of Eq. 91, and the target of Eq. 94."""
-    moments = view.third_moments()
-    assert moments is not None  # `require_start` comes before any work
-    vectors, left = moments
+    vectors, left = view.third_moments()  # of draws, which `require_start` has asked for
     hessian = (vectors * (1.0 - left)) @ vectors.T
     values, basis = np.linalg.eigh(hessian)
     root = np.sqrt(np.maximum(values, 1e-6 * np.abs(values).max()))
@@ -165,11 +163,11 @@ def _with_third_order(view: LocalView, tangent: Tangent, weights: np.ndarray) ->
 
 
 class Step(NamedTuple):
-    """Where a step of length γ led, and its gain in nats; infinite where no draws can tell."""
+    """Where a step of length γ led."""
 
     view: LocalView
     gamma: float
-    gain: float
+    gain: float  # in nats; infinite where no draws can tell
 
 
 def _stepped(

@@ -24,7 +24,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from decoct.errors import ModelError, RequestError
-from decoct.mixture.vmf.vmf_fit import independent_conditionals, vmf_em
+from decoct.mixture.vmf.vmf_fit import directions_of, independent_conditionals, vmf_em
 from decoct.mixture.vmf.vmf_mixture import VonMisesFisherMixture
 from decoct.mixture.vmf.von_mises_fisher import vmf_draws
 from decoct.runtime.precision import float64
@@ -259,12 +259,8 @@ def _step(model: VonMisesFisherMixture, rows: _Replicas, key: Array, state: _Sta
     else:
         z = multinomial(assign_key, rows.count, probabilities)
     z = z * rows.scale[None, :]
-    sums = z @ rows.columns.T
-    lengths = jnp.linalg.norm(sums, axis=1)
     # an empty cluster's mode is uniform, whatever direction is named
-    axis = jnp.eye(1, model.dim)
-    empty = lengths == 0.0
-    directions = jnp.where(empty[:, None], axis, sums / jnp.where(empty, 1.0, lengths)[:, None])
+    directions, lengths = directions_of(jnp, z @ rows.columns.T)
     modes = vmf_draws(mode_key, directions, model.concentration * lengths)
     return _State(state.step + 1, modes, jax.random.loggamma(weight_key, 1.0 + z.sum(axis=1)))
 

@@ -11,6 +11,8 @@ distribution, a product of independent conditionals: μ_k ~ vMF(x̄_k/‖x̄_k�
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from types import ModuleType
+from typing import Any
 
 import jax
 import numpy as np
@@ -156,16 +158,12 @@ def independent_conditionals(
     ----------
     rng
         NumPy generator.
-    x : (N, D)
-        Unit vectors.
+    x, weights, concentration
+        As for `vmf_em`.
     responsibilities : (N, K)
         z ≥ 0, smoothed assignments, `EMResult.responsibilities` for example.
-    concentration
-        τ > 0.
     n
         Number of draws.
-    weights : (N,), optional
-        w ≥ 0; all ones by default.
 
     Raises
     ------
@@ -192,7 +190,7 @@ def independent_conditionals(
             "that are finite and not negative."
         )
     weighted = w[:, None] * z
-    directions, lengths = _directions(weighted.T @ x)
+    directions, lengths = directions_of(np, weighted.T @ x)
     shape = (n, *directions.shape)
     modes = sample_vmf(
         rng, np.broadcast_to(directions, shape), np.broadcast_to(tau * lengths, shape[:2])
@@ -200,15 +198,14 @@ def independent_conditionals(
     return modes, rng.dirichlet(1.0 + weighted.sum(axis=0), size=n)
 
 
-def _directions(
-    sums: Float[np.ndarray, "K D"],
-) -> tuple[Float[np.ndarray, "K D"], Float[np.ndarray, " K"]]:
+def directions_of(
+    xp: ModuleType, sums: Float[Any, "K D"]
+) -> tuple[Float[Any, "K D"], Float[Any, " K"]]:
     """Return directions and lengths; a sum of length 0, which has no direction, gets an axis."""
-    lengths = np.linalg.norm(sums, axis=1)
-    axis = np.eye(1, sums.shape[1])
-    some = lengths > 0.0
-    safe = np.where(some, lengths, 1.0)
-    return np.where(some[:, None], sums / safe[:, None], axis), lengths
+    lengths = xp.linalg.norm(sums, axis=1)
+    empty = lengths == 0.0
+    units = sums / xp.where(empty, 1.0, lengths)[:, None]
+    return xp.where(empty[:, None], xp.eye(1, sums.shape[1]), units), lengths
 
 
 @dataclass(frozen=True)
@@ -275,7 +272,7 @@ def _maximise(
     enough = tolerance * problem.w.sum()
     while rise >= enough and steps < max_iterations:
         weighted = problem.w[:, None] * z
-        found, lengths = _directions(weighted.T @ problem.x)
+        found, lengths = directions_of(np, weighted.T @ problem.x)
         # where the sum vanishes every direction is as good: the old one stays
         modes = np.where(lengths[:, None] > 0.0, found, modes)
         modes, weights = _reseeded(problem, modes, weighted.sum(0) / problem.w.sum())

@@ -25,8 +25,6 @@ from scipy.special import logsumexp
 from decoct.data.base import Rows
 from decoct.errors import BadValueError, ModelError, RowsError
 from decoct.mixture.vmf.von_mises_fisher import (
-    check_dimension,
-    checked_concentration,
     find_off_sphere,
     log_normaliser,
 )
@@ -80,9 +78,8 @@ class VonMisesFisherMixture(AbstractModel):
         self.n_components, self.dim = int(n_components), int(dim)
         if self.n_components < 1:
             raise ModelError(f"n_components is {n_components}; a mixture has at least 1.")
-        check_dimension(self.dim)
-        self.concentration = np.asarray(checked_concentration(concentration))
-        self.log_normaliser = np.asarray(log_normaliser(self.dim, float(self.concentration)))
+        self.log_normaliser = np.asarray(log_normaliser(self.dim, concentration))
+        self.concentration = np.asarray(float(concentration))
 
     @property
     def columns(self) -> tuple[str, ...]:

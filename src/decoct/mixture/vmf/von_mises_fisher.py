@@ -52,7 +52,8 @@ def log_normaliser(dim: int, concentration: float) -> float:
     >>> round(log_normaliser(3, 1e-9), 6)  # nearly uniform: −log 4π
     -2.531024
     """
-    check_dimension(dim)
+    if dim < 2:
+        raise ModelError(f"dim is {dim}; directions need at least 2 dimensions.")
     tau = checked_concentration(concentration)
     order = 0.5 * dim - 1.0
     scaled = float(ive(order, tau))
@@ -85,12 +86,6 @@ def find_off_sphere(x: Float[np.ndarray, "n D"]) -> tuple[int, float] | None:
     norms = np.linalg.norm(x, axis=1)
     off = ~(np.abs(norms - 1.0) <= UNIT)
     return (int(np.argmax(off)), float(norms[off][0])) if off.any() else None
-
-
-def check_dimension(dim: int) -> None:
-    """Refuse a dimension without a sphere."""
-    if dim < 2:
-        raise ModelError(f"dim is {dim}; directions need at least 2 dimensions.")
 
 
 def checked_concentration(concentration: Any) -> float:

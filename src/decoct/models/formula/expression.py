@@ -1,4 +1,4 @@
-"""The expressions a formula may hold: checked once, evaluated on any rows, row by row."""
+"""The expressions a formula may have: checked once, evaluated on any rows, row by row."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def raw_column(
         types = {"integer": np.int64, "boolean": np.bool_, "floating": np.float64}
         if found not in types:
             raise RowsError(
-                f"Column '{name}' holds values of the kind '{found}', which a formula cannot use; "
+                f"Column '{name}' has values of the kind '{found}', which a formula cannot use; "
                 "make it all numbers or all text."
             )
         values = values.astype(types[found])

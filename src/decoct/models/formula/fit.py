@@ -36,7 +36,7 @@ MAX_POWER = 64
 """Largest power of a sum of columns."""
 
 MAX_COLUMNS = 2000
-"""A wider design is refused: it is dense, and a coreset of it would hold the data anyway."""
+"""A wider design is refused: it is dense, and a coreset of it would be most of the data."""
 
 SAMPLE = 8
 """Rows on which formulaic lays out the columns; no constant comes from them."""

@@ -129,11 +129,11 @@ class _Need:
             instead = f"or write C({label}) in the formula if these are categories."
             if not words:
                 raise RowsError(
-                    f"Column '{label}' {problem}; find the first that is not one, {instead}"
+                    f"Column '{label}' {problem}; correct the values that are not, {instead}"
                 )
             first = min(words, key=levels.__getitem__)
             raise BadValueError(
-                f"{problem}; the first that is none is {shortened(first)!r}",
+                f"{problem}; the first other value is {shortened(first)!r}",
                 levels[first],
                 f": correct it, {instead}",
                 label,
@@ -190,7 +190,7 @@ def _in_order(label: str, levels: Levels) -> tuple[Any, ...]:
     if len(ordered) > MANY_LEVELS:
         warnings.warn(
             f"The formula's term '{label}' has {len(ordered)} levels, each of which is a "
-            "coefficient; group the rare ones if they are no categories.",
+            "coefficient; group the rare ones, or make the column numeric if it is no category.",
             stacklevel=2,
         )
     return ordered
@@ -269,8 +269,8 @@ def _fit_whole(rows: Rows, need: _Need, sample: RawRows, state: State) -> None:
     else:
         other = "" if need.function == "poly" else ", or give knots, lower_bound and upper_bound"
         raise RequestError(
-            f"The formula's {need.function}(...) has to see the whole column at once, and this "
-            f"table is read in pieces; load it into memory{other}."
+            f"The formula's {need.function}(...) needs the whole column at once, but this table "
+            f"is read in pieces; load it into memory{other}."
         )
     filled: State = {**state, need.call: {}}
     need.expression.evaluate(raw, filled, need.call)

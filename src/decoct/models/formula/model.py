@@ -20,8 +20,8 @@ from decoct.data.encoded import encoded
 from decoct.data.progress_rows import watched
 from decoct.data.tables import rows as as_rows
 from decoct.errors import CoresetFileError, DecoctError, ModelError, RequestError
-from decoct.models.base import EncodedColumns, Params, RawRows
-from decoct.models.conjugate import AbstractConjugate, Statistics
+from decoct.models.base import EncodedColumns, PerRow, RawRows, forwarded
+from decoct.models.conjugate import AbstractConjugate, MeanAndCov, Statistics
 from decoct.models.formula.design_matrix import Design
 from decoct.models.formula.expression import reason
 from decoct.models.formula.fit import fit_design
@@ -69,7 +69,7 @@ class FormulaModel(AbstractConjugate):
 
     def __check_init__(self) -> None:
         if self.base.intercept:
-            raise ModelError("Leave intercept=True out; the formula says if there is one.")
+            raise ModelError("Leave out intercept=True; the formula decides whether there is one.")
 
     @classmethod
     def from_dict(cls, spec: Mapping[str, Any]) -> FormulaModel:
@@ -80,7 +80,7 @@ class FormulaModel(AbstractConjugate):
         CoresetFileError
             The description is not one of a formula model.
         ModelError
-            It holds an expression that a formula may not have.
+            It has an expression that a formula may not have.
         """
         try:
             kind, design = spec["base"]["kind"], Design.from_dict(spec["design"])
@@ -131,38 +131,14 @@ class FormulaModel(AbstractConjugate):
     def _responses(self, rows: Rows) -> Rows:
         return encoded(rows, _Response(self.design))
 
-    def init(self, rows: RawRows) -> Params:
-        return self.base.init(rows)
-
-    def log_likelihood(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
-        return self.base.log_likelihood(params, rows)
-
-    def design_matrix(self, rows: Mapping[str, Array]) -> Float[Array, "n d"] | None:
-        return self.base.design_matrix(rows)
-
-    def log_likelihood_at(
-        self, predictor: Float[Array, " n"], rows: Mapping[str, Array]
-    ) -> Float[Array, " n"]:
-        return self.base.log_likelihood_at(predictor, rows)
-
-    def predict(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
-        return self.base.predict(params, rows)
-
-    def simulate(
-        self,
-        rng: np.random.Generator,
-        expected: Float[np.ndarray, "n S"],
-        params: Params,
-        rows: Mapping[str, np.ndarray],
-    ) -> Float[np.ndarray, "n S"]:
-        return self.base.simulate(rng, expected, params, rows)
-
-    def log_prior(self, params: Params) -> Float[Array, ""]:
-        return self.base.log_prior(params)
-
-    def constrain(self, params: Params) -> dict[str, Array]:
-        """Return the base model's quantities; ``beta`` belongs to the standardised columns."""
-        return self.base.constrain(params)
+    init = forwarded("base", "init")
+    log_likelihood = forwarded("base", "log_likelihood")
+    design_matrix = forwarded("base", "design_matrix")
+    log_likelihood_at = forwarded("base", "log_likelihood_at")
+    predict = forwarded("base", "predict")
+    simulate = forwarded("base", "simulate")
+    log_prior = forwarded("base", "log_prior")
+    constrain = forwarded("base", "constrain")  # beta belongs to the standardised columns
 
     def coords(self, rows: RawRows) -> dict[str, tuple[str, list[str]]]:
         """Return the labels of the design columns, such as ``C(origin)[T.LGA]``."""
@@ -173,10 +149,10 @@ class FormulaModel(AbstractConjugate):
     def is_conjugate(self) -> bool:
         return isinstance(self.base, AbstractConjugate) and self.base.is_conjugate
 
-    def sufficient(self, rows: Mapping[str, Array], weights: Float[Array, " n"]) -> Statistics:
+    def sufficient(self, rows: Mapping[str, Array], weights: PerRow) -> Statistics:
         return self._conjugate().sufficient(rows, weights)
 
-    def exact_posterior(self, stats: Statistics) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
+    def exact_posterior(self, stats: Statistics) -> MeanAndCov:
         return self._conjugate().exact_posterior(stats)
 
     def _conjugate(self) -> AbstractConjugate:
@@ -273,13 +249,15 @@ def from_formula(
     if family not in FAMILIES:
         raise RequestError(f"The family '{family}' is unknown; choose from {', '.join(FAMILIES)}.")
     if "intercept" in options:
-        raise ModelError("Leave the option intercept out; the formula says if there is one.")
+        raise ModelError("Leave out intercept=; the formula decides whether there is one.")
     if family == "poisson":
         options.setdefault("link", "log")
     try:
         base = FAMILIES[family](prior_scale=prior_scale, **options)
     except TypeError as error:
-        raise ModelError(f"The family '{family}' cannot be used so: {reason(error)}.") from error
+        raise ModelError(
+            f"The family '{family}' cannot be used with these options: {reason(error)}."
+        ) from error
     with ProgressBar(progress):
         seen = watched(as_rows(rows), "learning the formula")
         model = FormulaModel(fit_design(formula, seen, standardize), base)

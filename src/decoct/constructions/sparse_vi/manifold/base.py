@@ -30,34 +30,19 @@ WHOLE_BYTES = 2**30
 
 
 class Origin(NamedTuple):
-    """Where draws came from: enough to make them again.
-
-    Attributes
-    ----------
-    key_data
-        The key.
-    selection
-        Rows and weights w₀.
-    start : (d,)
-        Where the sampler started.
-    centre : (d,)
-        The mean of the draws: where the sampler starts next.
-    """
+    """Where draws came from: enough to make them again."""
 
     key_data: np.ndarray
-    selection: Selection
-    start: Float[np.ndarray, " d"]
-    centre: Float[np.ndarray, " d"]
+    selection: Selection  # rows and weights w₀
+    start: Float[np.ndarray, " d"]  # where the sampler started
+    centre: Float[np.ndarray, " d"]  # the mean of the draws: where it starts next
 
 
 class LocalKL(NamedTuple):
-    """KL(π_v‖π) in nats up to a constant that all v at one view share.
-
-    ``share`` is the effective share of the draws that stand behind it; 1 in closed form.
-    """
+    """KL(π_v‖π) in nats up to a constant that all v at one view share."""
 
     kl: float
-    share: float
+    share: float  # of the draws, effectively, that stand behind it; 1 in closed form
 
 
 class LocalView(abc.ABC):
@@ -68,7 +53,6 @@ class LocalView(abc.ABC):
 
     @property
     def origin(self) -> Origin | None:
-        """What the draws came from."""
         return None
 
     @abc.abstractmethod
@@ -106,12 +90,8 @@ class LocalView(abc.ABC):
         return replace(self, selection=selection)  # pyright: ignore
 
     def local_kl(self, weights: Float[np.ndarray, " m"]) -> LocalKL:
-        """Return KL(π_v‖π) for other weights of the support."""
+        """Return KL(π_v‖π)."""
         return LocalKL(self.manifold.kl(self.selection._replace(weights=weights)), 1.0)
-
-    def third_moments(self) -> tuple[Float[np.ndarray, "m S"], Float[np.ndarray, " S"]] | None:
-        """Return √r_s g_n(θ_s) and (1 − w)ᵀg(θ_s), one entry per draw."""
-        return None
 
     def predicted_kl(self) -> float:
         """Return KL(π_w‖π) in nats: exact, or ½Var_w[fᵀ(1 − w)] from the draws."""
@@ -137,10 +117,20 @@ class Manifold(abc.ABC):
 
     def with_row(self, view: Any, row: int) -> Any:
         """Return the view at the same weights with one more row in the support, at weight 0."""
-        if has_row(view.selection, row):
+        selection = view.selection
+        if has_row(selection, row):
             return view
         columns = self.problem.potentials.rows.take(np.array([row]))
-        return view.with_support(_with_row(view.selection, row, columns))
+        kept = selection.weights > 0.0
+        indices, weights = selection.indices[kept], selection.weights[kept]
+        place = int(np.searchsorted(indices, row))
+        rows = {
+            name: np.insert(values[kept], place, columns[name][0], axis=0)
+            for name, values in selection.rows.items()
+        }
+        return view.with_support(
+            Selection(np.insert(indices, place, row), np.insert(weights, place, 0.0), rows)
+        )
 
     def moved(self, key: jax.Array, view: Any, weights: Float[np.ndarray, " m"]) -> Any:
         """Return the view at other weights of the same support."""
@@ -181,18 +171,6 @@ def take_all_rows(problem: Problem) -> Columns:
     )
     problem.potentials.counts.passes += 1
     return problem.potentials.rows.take(np.arange(problem.n_rows))
-
-
-def _with_row(selection: Selection, row: int, columns: Columns) -> Selection:
-    """Return the rows that have weight and one more, at weight 0."""
-    kept = selection.weights > 0.0
-    indices, weights = selection.indices[kept], selection.weights[kept]
-    place = int(np.searchsorted(indices, row))
-    rows = {
-        name: np.insert(values[kept], place, columns[name][0], axis=0)
-        for name, values in selection.rows.items()
-    }
-    return Selection(np.insert(indices, place, row), np.insert(weights, place, 0.0), rows)
 
 
 def pruned(selection: Selection) -> Selection:

@@ -15,6 +15,7 @@ the inner product of D + 1 numbers a row; nothing has to be drawn and no matrix 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import numpy as np
@@ -23,7 +24,6 @@ from scipy.linalg import eigh
 
 from decoct.constructions.base import Problem, Selection
 from decoct.constructions.sparse_vi.manifold.base import LocalView, Manifold, take_all_rows
-from decoct.models.gaussian import GaussianMean
 from decoct.stats.tangent import Tangent
 
 
@@ -67,8 +67,7 @@ class GaussianManifold(Manifold):
     """Exact views of `GaussianMean`."""
 
     def __init__(self, problem: Problem) -> None:
-        model = problem.potentials.model
-        assert isinstance(model, GaussianMean)
+        model: Any = problem.potentials.model
         inverse = np.linalg.inv(np.asarray(model.covariance))
         inverse_prior = np.linalg.inv(np.asarray(model.prior_covariance))
         self.scales, basis = eigh(inverse, inverse_prior)

@@ -24,6 +24,7 @@ one product of D² a row whatever the support, and no sum over the rows. Of bᵀ
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import numpy as np
@@ -34,7 +35,6 @@ from scipy.linalg.lapack import get_lapack_funcs
 from decoct.constructions.base import Problem, Selection
 from decoct.constructions.sparse_vi.manifold.base import LocalView, Manifold, take_all_rows
 from decoct.errors import ModelError
-from decoct.models.linear import LinearRegression
 from decoct.stats.tangent import Tangent
 
 
@@ -109,40 +109,23 @@ class LinearView(LocalView):
 class LinearManifold(Manifold):
     """Exact views of `LinearRegression` with known noise.
 
-    Raises
-    ------
-    ModelError
-        Of a prior so wide that a precision is singular in float64; also where a view is made.
-
-    Attributes
-    ----------
-    rows
-        All encoded rows.
-    precision
-        σ⁻².
-    centre, factor
-        μ₁ and L.
-    x, y
-        x̃_n and ỹ_n of all rows.
-    prior, prior_shift
-        P̃₀ and −L⁻¹P₀μ₁.
+    It and its views raise a ModelError of a prior so wide that a precision is singular in float64.
     """
 
     def __init__(self, problem: Problem) -> None:
-        model = problem.potentials.model
-        assert isinstance(model, LinearRegression)
-        assert model.noise_scale is not None
+        model: Any = problem.potentials.model
         super().__init__(problem)
         self.rows = take_all_rows(problem)
         x, y = self.rows["x"], self.rows["y"]
-        self.precision = float(1.0 / np.square(model.noise_scale))
+        self.precision = float(1.0 / np.square(model.noise_scale))  # σ⁻²
         scales = np.broadcast_to(np.asarray(model.prior_scale), (problem.potentials.dim,))
-        self.factor = _factor(np.diag(scales**-2.0) + self.precision * x.T @ x)
+        self.factor = _factor(np.diag(scales**-2.0) + self.precision * x.T @ x)  # L
         half = solve_triangular(self.factor, self.precision * x.T @ y, lower=True)
-        self.centre = solve_triangular(self.factor.T, half)
-        self.x = np.ascontiguousarray(solve_triangular(self.factor, x.T, lower=True).T)
-        self.y = y - x @ self.centre
+        self.centre = solve_triangular(self.factor.T, half)  # μ₁
+        self.x = np.ascontiguousarray(solve_triangular(self.factor, x.T, lower=True).T)  # x̃_n
+        self.y = y - x @ self.centre  # ỹ_n
         root = solve_triangular(self.factor, np.diag(1.0 / scales), lower=True)
+        # P̃₀ and −L⁻¹P₀μ₁
         self.prior, self.prior_shift = root @ root.T, -root @ (self.centre / scales)
 
     def kl(self, selection: Selection) -> float:

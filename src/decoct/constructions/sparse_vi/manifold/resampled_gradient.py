@@ -34,36 +34,21 @@ from decoct.samplers.laplace import Laplace, ascend
 
 
 class Fresh(NamedTuple):
-    """What draws at some weights say: D on the support, and μ_w.
+    """What draws at some weights say."""
 
-    Neither holds unless ``found``: the fit converged and everything is finite.
-    """
-
-    slope: Float[Array, " m"]
-    centre: Float[Array, " d"]
-    found: Bool[Array, ""]
+    slope: Float[Array, " m"]  # D on the support
+    centre: Float[Array, " d"]  # μ_w
+    found: Bool[Array, ""]  # whether they hold: the fit converged and everything is finite
 
 
 class FreshDraws(eqx.Module):
-    """A table, the rows of a support, and how π_w is fitted; pure JAX.
-
-    Attributes
-    ----------
-    model, space
-        What is evaluated, and the shape of its parameters.
-    rows
-        All N rows.
-    support
-        Those of the support, padded with copies of the first.
-    exact
-        Fit in closed form; else at the mode.
-    """
+    """A table, the rows of a support, and how π_w is fitted; pure JAX."""
 
     model: AbstractModel
     space: ParameterSpace
-    rows: dict[str, Array]
-    support: dict[str, Array]
-    exact: bool = eqx.field(static=True)
+    rows: dict[str, Array]  # all N
+    support: dict[str, Array]  # those of the support, padded with copies of the first
+    exact: bool = eqx.field(static=True)  # fit in closed form; else at the mode
 
     @classmethod
     @float64
@@ -95,7 +80,6 @@ class FreshDraws(eqx.Module):
 
     @property
     def size(self) -> int:
-        """How many weights there are, padding included."""
         return len(next(iter(self.support.values())))
 
     def at(

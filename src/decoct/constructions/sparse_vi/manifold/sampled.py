@@ -43,36 +43,24 @@ from decoct.stats.tangent import Tangent
 
 @dataclass
 class Cloud:
-    """Draws z of π_{w₀} and what is known at them.
-
-    Attributes
-    ----------
-    total : (S,)
-        Σ_n f_n(θ_s) over all rows, centred over the draws.
-    origin
-        Key and weights w₀ of the draws.
-    choice
-        Candidates and their potentials, centred over the draws; None until they are needed.
-    """
+    """Draws z of π_{w₀} and what is known at them."""
 
     z: Float[np.ndarray, "S d"]
-    total: Float[np.ndarray, " S"]
+    total: Float[np.ndarray, " S"]  # Σ_n f_n(θ_s) over all rows, centred over the draws
     origin: Origin
+    # candidates and their potentials, centred over the draws; None until they are needed
     choice: tuple[Int[np.ndarray, " C"], Float[np.ndarray, "C S"]] | None = None
 
 
 @dataclass(frozen=True)
 class SampledView(LocalView):
-    """Draws with importance weights at w, and the support's potentials at them.
-
-    ``support`` has f_n(θ_s), centred over the draws, and ``log_weights`` log r_s(w), normalised.
-    """
+    """Draws with importance weights at w, and the support's potentials at them."""
 
     manifold: SampledManifold
     cloud: Cloud
     selection: Selection
-    support: Float[np.ndarray, "m S"]
-    log_weights: Float[np.ndarray, " S"]
+    support: Float[np.ndarray, "m S"]  # f_n(θ_s), centred over the draws
+    log_weights: Float[np.ndarray, " S"]  # log r_s(w), normalised
 
     @property
     def origin(self) -> Origin:
@@ -115,6 +103,7 @@ class SampledView(LocalView):
         return LocalKL(-log_z - expected, float(1.0 / (p @ p) / len(p)))
 
     def third_moments(self) -> tuple[Float[np.ndarray, "m S"], Float[np.ndarray, " S"]]:
+        """Return √r_s g_n(θ_s) and (1 − w)ᵀg(θ_s), one entry per draw."""
         vectors, target = self.tangent()
         root = np.exp(0.5 * self.log_weights)
         left = target - self.selection.weights @ vectors
@@ -126,23 +115,10 @@ class SampledView(LocalView):
 
 
 class SampledManifold(Manifold):
-    """Views from draws of the problem's sampler.
+    """Views from draws of the problem's sampler, with the options of `SparseVI`.
 
-    Parameters
-    ----------
-    draws
-        S.
-    subsample
-        Rows, besides the support, among which to choose (U of §3.2), drawn again at every view;
-        None for all of them.
-    subsample_totals
-        Estimate Σ_n f_n from the same rows, (N/|U|) Σ_U f_n (§3.3); else it is the sum over all.
-    reuse
-        Reweight draws while they last; else every view has draws of its own.
-    candidates : (C,)
-        U, global row numbers, ascending, the same at every view; in place of ``subsample``.
-    control_variates
-        Correct the estimated Σ_n f_n by a quadratic summed over all rows where that helps.
+    ``subsample`` rows (U of §3.2) are drawn again at every view; ``candidates`` (C,), global row
+    numbers, ascending, are the same at every view, in its place.
     """
 
     def __init__(
