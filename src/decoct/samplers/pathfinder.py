@@ -106,12 +106,12 @@ class Pathfinder:
         Draws
             ``info`` has ``khat``, of the candidates against π_w before they are resampled: above
             0.7 the draws follow π_w no better than the Gaussians do; ``paths``, how many paths
-            came to a Gaussian; and ``elbo``, the largest of their evidence bounds, in nats.
+            produced a Gaussian; and ``elbo``, the largest of their evidence bounds, in nats.
 
         Raises
         ------
         ModelError
-            No path came to a Gaussian.
+            No path produced a Gaussian.
         """
         path_key, draw_key = jax.random.split(key)
         rng = np.random.default_rng(np.asarray(jax.random.key_data(draw_key)))
@@ -149,7 +149,7 @@ class Pathfinder:
         usable = [p for p in range(self.paths) if np.isfinite(elbos[p]) and _is_spd(covs[p])]
         if not usable:
             raise ModelError(
-                "None of Pathfinder's paths came to a Gaussian; the log density may be unbounded, "
+                "None of Pathfinder's paths produced a Gaussian; the log density may be unbounded, "
                 "not smooth or not finite around the model's init: use NUTS, or start elsewhere."
             )
         return [Gaussian(means[p], covs[p]) for p in usable]
