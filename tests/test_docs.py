@@ -17,9 +17,12 @@ GUIDES = [
     "experiments_dpgmm",
     "experiments_hilbert",
     "experiments_sparse_vi",
+    "gallery",
     "hierarchical",
     "hilbert",
+    "how_it_works",
     "is_a_coreset_for_me",
+    "limits",
     "loo",
     "numpyro",
     "predicting",
@@ -34,7 +37,7 @@ GUIDES = [
 ]
 SHORT = [DOCS / f"{name}.md" for name in GUIDES] + sorted(DOCS.glob("tutorials/*.md"))
 EXPLANATIONS = sorted(DOCS.glob("explanation/*.md"))
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
 PAGES = [page for page in PAGES if "_build" not in page.parts]
 
 

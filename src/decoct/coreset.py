@@ -182,7 +182,7 @@ class Coreset:
         Raises
         ------
         RequestError
-            draws, chains or warmup is no whole number of at least 1.
+            draws, chains or warmup is not a whole number of at least 1.
         ModelError
             The sampler met densities that are not finite.
 

@@ -99,12 +99,12 @@ def test_draws_of_other_packages_are_refused_with_the_way_to_convert_them(corese
     tree = arviz_base.from_dict({"posterior": samples})
     with pytest.raises(decoct.RequestError, match=r"no group 'unconstrained_.*\.unconstrain make"):
         decoct.check(coreset, ROWS, tree)
-    with pytest.raises(decoct.RequestError, match=r"A dict is no array of draws; pass what "):
+    with pytest.raises(decoct.RequestError, match=r"A dict is not an array of draws; pass what "):
         decoct.check(coreset, ROWS, samples)
     arviz = pytest.importorskip("arviz")
     if getattr(arviz, "InferenceData", xr.DataTree) is not xr.DataTree:
         old = arviz.from_dict(posterior=samples)
-        with pytest.raises(decoct.RequestError, match="A InferenceData is no array of draws"):
+        with pytest.raises(decoct.RequestError, match="A InferenceData is not an array of draws"):
             decoct.check(coreset, ROWS, old)
 
 

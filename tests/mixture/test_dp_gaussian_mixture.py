@@ -318,9 +318,7 @@ def test_weights_that_are_none_at_all(X):
         fitted(X, np.zeros(600))
     with pytest.raises(ValueError, match=r"sample_weight.shape == \(5,\), expected \(600,\)"):
         fitted(X, np.ones(5))
-    with pytest.raises(
-        ValueError, match=r"sample_weight sums to 0\.5; weights are numbers of rows"
-    ):
+    with pytest.raises(ValueError, match=r"sample_weight sums to 0\.5; weights count rows"):
         fitted(X, np.full(600, 0.5 / 600))
     with pytest.raises(ValueError, match="one distinct row"):
         fitted(X, np.eye(600)[7] * 5.0)

@@ -102,7 +102,7 @@ def test_what_is_refused_leaves_no_file(own, tmp_path):
         decoct.write_report(coreset, rows, np.full((5, 1), np.nan), path=page)
     with pytest.raises(decoct.CoresetFileError, match="1000 rows"):
         decoct.write_report(coreset, {"v": rows["v"][:7]}, np.zeros((5, 1)), path=page)
-    with pytest.raises(decoct.RequestError, match="A dict is no array of draws"):
+    with pytest.raises(decoct.RequestError, match="A dict is not an array of draws"):
         decoct.write_report(coreset, rows, {"m": np.zeros(5)}, path=page)
     assert not list(tmp_path.iterdir())
 

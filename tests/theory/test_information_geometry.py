@@ -313,7 +313,7 @@ def test_what_does_not_fit_is_refused():
         g.cosine(np.zeros(N), np.ones(N))
     with pytest.raises(RequestError, match=r"row 2 is -1\.0"):
         hilbert_bound(model, rows, np.r_[0.0, 0.0, -1.0, np.zeros(N - 3)], np.ones(N))
-    with pytest.raises(RequestError, match="has 2 dimensions, the model has 3"):
+    with pytest.raises(RequestError, match="has 2 dimensions and the model has 3"):
         exact_metric(model, rows, Gaussian(np.zeros(2), np.eye(2)))
     with pytest.raises(RequestError, match="over 2 rows, the reference over 14"):
         largest_ratio(Metric(np.eye(2), np.zeros(2)), g)

@@ -232,7 +232,7 @@ def test_a_coreset_is_its_weights():
     options = {"key": jax.random.key(0), "points": 4, "draws": 10}
     found = coreset_path_divergences(coreset, rows, **options)
     assert found.reverse == path_divergences(model, rows, weights, **options).reverse
-    with pytest.raises(RequestError, match="30 rows, this table has 12"):
+    with pytest.raises(RequestError, match="30 rows and this table has 12"):
         coreset_path_divergences(coreset, {"x": rows["x"][:12]}, **options)
     with pytest.raises(RequestError, match="column 'x' differs"):
         coreset_path_divergences(coreset, {"x": rows["x"][::-1]}, **options)

@@ -49,7 +49,7 @@ def from_bambi(model: bambi.Model) -> BambiModel:
         ``weighted(...)`` responses, ``hsgp(..., by=...)``, rows that Bambi dropped, sparse designs,
         initial values; and what `decoct.from_pymc` refuses. The message says what to do.
     RequestError
-        Bambi or PyMC is missing, too old or too new, or this is no Bambi model.
+        Bambi or PyMC is missing, too old or too new, or this is not a Bambi model.
 
     Notes
     -----

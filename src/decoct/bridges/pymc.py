@@ -45,7 +45,7 @@ def from_pymc(model: pymc.Model) -> PyMCModel:
         ``total_size``; responses of different lengths, or without a density per row; sizes or
         constants worked out from the rows. The message names the variable and the remedy.
     RequestError
-        PyMC is missing, too old or too new, or this is no PyMC model.
+        PyMC is missing, too old or too new, or this is not a PyMC model.
 
     Notes
     -----

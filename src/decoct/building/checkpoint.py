@@ -72,8 +72,8 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
         ) from error
     if version != FORMAT:
         raise RequestError(
-            f"The checkpoint {path} has format {version}, this decoct writes {FORMAT}; finish it "
-            "with the version that wrote it, or remove it to start again."
+            f"The checkpoint {path} has format {version} and this decoct writes {FORMAT}; finish "
+            "it with the version that wrote it, or remove it to start again."
         )
     return content
 

@@ -195,7 +195,7 @@ def compare(
     Raises
     ------
     RequestError
-        No size, or one that is no whole number from 0 to N; fewer than two draws.
+        No size, or one that is not a whole number from 0 to N; fewer than two draws.
     RowsError
         The table lacks a column of the model, or the model refuses a value.
     DecoctError

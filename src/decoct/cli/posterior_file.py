@@ -35,7 +35,7 @@ def read_posterior(path: Path, coreset: Coreset) -> xr.DataTree:
     import xarray as xr
 
     if not path.is_file():
-        raise RequestError(f"There is no file {path}.")
+        raise RequestError(f"There is no file {path}; write one with 'decoct sample'.")
     try:
         with xr.open_datatree(path, engine=ENGINE) as opened:
             draws = opened.load()

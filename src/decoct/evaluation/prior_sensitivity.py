@@ -95,8 +95,8 @@ def prior_sensitivity(
     ------
     RequestError
         The certificate refuses the draws or is of others; the draws are too few or of another
-        model; the priors are no functions or models or no mapping to them, one of them is another
-        model, or is not finite at a draw.
+        model; the priors are not functions or models, nor a list or mapping of them; one is
+        another model, or is not finite at a draw.
 
     Examples
     --------

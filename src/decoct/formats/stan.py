@@ -64,8 +64,8 @@ def write_stan(
     Raises
     ------
     RequestError
-        A column is missing, has text, or is not finite; a name is no Stan identifier, or given
-        twice; the file cannot be written.
+        A column is missing, has text, or is not finite; a name is not a Stan identifier, or is
+        given twice; the file cannot be written.
 
     Notes
     -----

@@ -123,8 +123,8 @@ class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
         The evidence bound in nats. If ``max_iter`` is 0, −inf, or with ``warm_start`` the one of
         the last fit.
     lower_bounds_ : list of float
-        The bound after every iteration. It never falls but for rounding: where float64 would let
-        it, for a covariance has too many digits, the fit ends before and warns.
+        The bound after every iteration. It never falls, up to rounding. If float64 cannot
+        represent a covariance, the fit stops and warns.
     n_iter_ : int
         Iterations of the best start.
     converged_ : bool

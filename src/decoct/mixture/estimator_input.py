@@ -100,7 +100,8 @@ def check_values(x: Float[np.ndarray, "n D"], numbers: int | Int[np.ndarray, " n
         raise BadValueError(
             f"X has {x[row, column]:.6g}",
             row_number(numbers, row),
-            f", column {column}, whose square overflows; divide the column.",
+            f", column {column}, whose square overflows; rescale the column, for example in other "
+            "units.",
         )
 
 
@@ -147,16 +148,16 @@ def validate_weights(sample_weight: Any, X: Float[np.ndarray, "N D"]) -> Float[n
         total = gamma.sum()
         if total > LARGEST_TOTAL:
             raise RowsError(
-                f"sample_weight sums to {total:.6g}, more than float64 has room for; weights are "
-                "numbers of rows: divide them."
+                f"sample_weight sums to {total:.6g}, more than float64 has room for; weights count "
+                "rows: scale them down."
             )
         # Σγ‖x‖² if all rows were as far out as the farthest value
         largest = max(X.max(), -X.min())
         if total * largest**2 * X.shape[1] > LARGEST_SCATTER:
             raise RowsError(
                 f"X has values up to {largest:.6g} and the weights of its rows sum to "
-                f"{total:.6g}, so that weights times squared values overflow; divide the columns "
-                "or the weights."
+                f"{total:.6g}, so that weights times squared values overflow; rescale the columns, "
+                "for example in other units, or scale the weights down."
             )
     return gamma
 
@@ -233,15 +234,15 @@ def _to_prior_array(given: Any, shape: tuple[int, ...], name: str) -> Float[np.n
 
 
 def _compute_covariance(moments: Moments, added: float) -> Float[np.ndarray, "D D"]:
-    """Return the covariance of the rows, or say why it is no prior."""
+    """Return the covariance of the rows, or say why it is not a prior."""
     remedy = "give covariance_prior, a positive number or a positive-definite matrix."
     rows, total = moments.rows, moments.total
     if (moments.low == moments.high).all():
         raise RowsError(f"X has one distinct row, whose covariance is zero; {remedy}")
     if total < FEWEST_ROWS:
         raise RowsError(
-            f"sample_weight sums to {total:.6g}; weights are numbers of rows, and two rows are "
-            f"needed for a covariance: multiply them, or {remedy}"
+            f"sample_weight sums to {total:.6g}; weights count rows and must sum to at least "
+            f"2: scale them up, or {remedy}"
         )
     covariance = moments.scatter / (total - 1.0)
     D = len(covariance)

@@ -130,8 +130,9 @@ def _map_chunks(
     if max(x.max(), -x.min()) > farthest:
         away = np.abs(x).max(axis=1)
         raise RowsError(
-            f"Row {int(np.argmax(away))} of X is {away.max():.3g} from the origin, too many "
-            f"standard deviations of a component ({deviation:.3g}) for their square."
+            f"Row {int(np.argmax(away))} of X is {away.max():.3g} from the origin, so far "
+            f"from a component of standard deviation {deviation:.3g} that the squared distance "
+            "overflows; drop the row."
         )
     N, D = x.shape
     size = choose_chunk_rows(N, D)

@@ -76,9 +76,10 @@ def check_rows_apart(
                 function = getattr(model, "_log_likelihood", None)
                 name = getattr(function, "__qualname__", None) or model.to_dict().get("name")
                 raise ModelError(
-                    f"The log-likelihood {name} mixes rows: row {n} is worth {alone[n]:.6g} alone "
-                    f"and {among[n]:.6g} among others; it must return one value per row that "
-                    "depends on this row alone (no mean, sum or shape over rows)."
+                    f"The log-likelihood {name} mixes rows: row {n} has log-likelihood "
+                    f"{alone[n]:.6g} alone and {among[n]:.6g} among others; it must return one "
+                    "value per row that depends on this row alone (no mean, sum or shape over "
+                    "rows)."
                 )
 
 

@@ -42,7 +42,7 @@ def kept_by_group(coreset: Coreset, rows: Rows | Any, group: str, *, title: str 
     Raises
     ------
     RequestError
-        matplotlib is missing, or ``group`` is no column with one group per row.
+        matplotlib is missing, or ``group`` is not a column with one group per row.
     CoresetFileError
         The table has another number of rows than the one the coreset was built from.
 

@@ -203,7 +203,7 @@ def _colour(
         return np.array([colours[value] for value in values.tolist()]), {}
     if not _is_numeric(values):
         raise RequestError(
-            f"Column '{name}' has {len(levels)} values that are no numbers; colour by another."
+            f"Column '{name}' has {len(levels)} values that are not numbers; colour by another."
         )
     low, high = np.nanquantile(values.astype(float), [0.01, 0.99])
     return values, {"vmin": float(low), "vmax": float(high), "cmap": "viridis"}

@@ -1,4 +1,4 @@
-"""KL against coreset size, one curve a method, and against what the build cost."""
+"""KL against coreset size, one curve per method, and against what the build cost."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def unconstrained(draws: xr.DataTree | np.ndarray, dim: int) -> Float[np.ndarray
     Raises
     ------
     RequestError
-        The draws have no unconstrained group (those of other packages have none), are no numbers,
+        The draws have no unconstrained group (those of other packages have none), are not numbers,
         or have another number of parameters.
     """
     wanted = (
@@ -104,7 +104,9 @@ def unconstrained(draws: xr.DataTree | np.ndarray, dim: int) -> Float[np.ndarray
         try:
             z = np.asarray(draws, dtype=np.float64)
         except (TypeError, ValueError):
-            raise RequestError(f"A {type(draws).__name__} is no array of draws; {wanted}") from None
+            raise RequestError(
+                f"A {type(draws).__name__} is not an array of draws; {wanted}"
+            ) from None
         z = z[None] if z.ndim == 2 else z
     if z.ndim != 3 or z.shape[-1] != dim:
         raise RequestError(

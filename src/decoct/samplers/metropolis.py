@@ -281,5 +281,5 @@ def _refuse_not_finite(
         raise ModelError(
             f"The log density was NaN or +inf at {count} of {points} points, among them "
             f"{value} at the parameters {z}; fix the model or the prior: decoct does not "
-            "step over a NaN."
+            "ignore a NaN."
         )

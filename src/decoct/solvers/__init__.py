@@ -1,4 +1,4 @@
-"""Sparse non-negative least squares on plain arrays, one algorithm a file."""
+"""Sparse non-negative least squares on plain arrays, one algorithm per file."""
 
 from typing import TYPE_CHECKING
 

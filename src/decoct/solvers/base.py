@@ -15,6 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float, Int
 
+from decoct.errors import RequestError
 from decoct.runtime import progress
 from decoct.solvers.active_set import UnitVectors
 from decoct.solvers.nnls import SparseWeights
@@ -49,9 +50,9 @@ class Budget:
 
     def __post_init__(self) -> None:
         if not self.sizes or min(self.sizes) < 1:
-            raise ValueError(f"Sizes must be at least 1, not {self.sizes}.")
+            raise RequestError(f"Sizes must be at least 1, not {self.sizes}.")
         if self.iterations is not None and self.iterations < 1:
-            raise ValueError(f"iterations must be at least 1, not {self.iterations}.")
+            raise RequestError(f"iterations must be at least 1, not {self.iterations}.")
 
 
 @runtime_checkable

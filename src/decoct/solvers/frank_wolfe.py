@@ -29,6 +29,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from decoct.errors import RequestError
 from decoct.solvers.active_set import ActiveSet, UnitVectors
 from decoct.solvers.base import STALLED, Budget, Combination, Path, collect, line_search
 from decoct.solvers.nnls import SparseWeights, fill
@@ -64,11 +65,13 @@ class FrankWolfe:
 
     def __post_init__(self) -> None:
         if self.variant not in VARIANTS:
-            raise ValueError(f"variant must be one of {', '.join(VARIANTS)}, not {self.variant!r}.")
+            raise RequestError(
+                f"variant must be one of {', '.join(VARIANTS)}, not {self.variant!r}."
+            )
         if self.step not in ("exact", "fixed"):
-            raise ValueError(f"step must be one of exact, fixed, not {self.step!r}.")
+            raise RequestError(f"step must be one of exact, fixed, not {self.step!r}.")
         if self.step == "fixed" and self.variant != "vanilla":
-            raise ValueError(f"The fixed step is for the vanilla variant, not {self.variant!r}.")
+            raise RequestError(f"The fixed step is for the vanilla variant, not {self.variant!r}.")
 
     def solve(self, problem: UnitVectors, budget: Budget, rng: np.random.Generator) -> Path:
         return collect(self.steps(problem), budget)

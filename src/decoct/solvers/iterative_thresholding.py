@@ -21,6 +21,7 @@ from itertools import islice
 import numpy as np
 from jaxtyping import Float, Int
 
+from decoct.errors import RequestError
 from decoct.runtime import progress
 from decoct.solvers.active_set import UnitVectors
 from decoct.solvers.base import Budget, Path, line_search
@@ -57,9 +58,9 @@ class IterativeThresholding:
 
     def __post_init__(self) -> None:
         if self.iterations < 1:
-            raise ValueError(f"iterations must be at least 1, not {self.iterations}.")
+            raise RequestError(f"iterations must be at least 1, not {self.iterations}.")
         if not self.tolerance >= 0.0:
-            raise ValueError(f"tolerance must not be negative, not {self.tolerance}.")
+            raise RequestError(f"tolerance must not be negative, not {self.tolerance}.")
 
     def solve(self, problem: UnitVectors, budget: Budget, rng: np.random.Generator) -> Path:
         path: Path = {}

@@ -76,7 +76,7 @@ def merge(
     Raises
     ------
     RequestError
-        Nothing to merge, the models or columns differ, or ``size`` is no number of rows.
+        Nothing to merge, the models or columns differ, or ``size`` is not a number of rows.
     RowsError
         The parts' responses have values that exclude each other, such as labels −1, 0 and 1.
 

@@ -246,8 +246,8 @@ class StreamingCoreset:
         packed = read_checkpoint(path)
         if packed.get("stream") != FORMAT:
             raise RequestError(
-                f"{path} is no stream that can be read: it has format {packed.get('stream')}, this "
-                f"decoct reads {FORMAT}; use the decoct that saved it."
+                f"{path} is not a stream that can be read: it has format {packed.get('stream')} "
+                f"and this decoct reads {FORMAT}; use the decoct that saved it."
             )
         options = {name: packed[name] for name in OPTIONS}
         stream = cls(model, method=method, sampler=sampler, progress=progress, **options)

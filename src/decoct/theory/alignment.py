@@ -109,9 +109,9 @@ def geometry(
     Raises
     ------
     RequestError
-        The target is not the sum of the vectors.
+        The target is not the sum of the vectors, or the vectors are not (N, S), at least (1, 1).
     ValueError
-        Shapes that do not fit, no vector, or NaN and infinite entries; the message names the row.
+        The target has another shape, or entries are NaN or infinite; the message names the row.
 
     Examples
     --------
@@ -123,7 +123,7 @@ def geometry(
     """
     vectors = np.asarray(vectors, dtype=np.float64)
     if vectors.ndim != 2 or not vectors.size:
-        raise ValueError(f"The vectors must be (N, S), at least (1, 1), not {vectors.shape}.")
+        raise RequestError(f"The vectors must be (N, S), at least (1, 1), not {vectors.shape}.")
     total = vectors.sum(axis=0)
     scaled = UnitVectors.scaled(vectors, total if target is None else target)
     norms = np.where(scaled.usable, scaled.norms, 0.0)

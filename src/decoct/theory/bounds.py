@@ -52,7 +52,7 @@ def inverse_bennett(x: float | np.ndarray) -> Bound:
     """
     x = np.asarray(x, dtype=np.float64)
     if not (x >= 0.0).all():
-        raise RequestError(f"H has an inverse at x ≥ 0 only, not at {x}.")
+        raise RequestError(f"H has an inverse only at x ≥ 0; give such an x, not {x}.")
     root = np.sqrt(2.0 * x)
     start = root + root**2 / 6.0 - root**3 / 72.0
     y = np.where(root < 0.3, start, np.expm1(1.0 + lambertw((x - 1.0) / np.e).real))

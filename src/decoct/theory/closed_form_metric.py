@@ -70,7 +70,8 @@ class ConjugateFamily:
             dim = len(self.posterior(self.statistics(np.zeros(self.n_rows))).mean)
             if np.shape(point.mean) != (dim,) or np.shape(point.cov) != (dim, dim):
                 raise RequestError(
-                    f"The Gaussian has {np.size(point.mean)} dimensions, the model has {dim}."
+                    f"The Gaussian has {np.size(point.mean)} dimensions and the model has {dim}; "
+                    f"give a mean of shape ({dim},) and a cov of shape ({dim}, {dim})."
                 )
             return point
         return self.posterior(self.statistics(nonnegative_weights(point, self.n_rows)))

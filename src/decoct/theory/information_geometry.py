@@ -143,7 +143,10 @@ def metric(vectors: Float[np.ndarray, "..."]) -> Metric:
         )
     if not np.isfinite(vectors).all():
         row, draw = np.argwhere(~np.isfinite(vectors))[0]
-        raise RequestError(f"The potential of row {row} at draw {draw} is {vectors[row, draw]}.")
+        raise RequestError(
+            f"The potential of row {row} at draw {draw} is {vectors[row, draw]}; drop that row or "
+            "draw, or repair the model."
+        )
     S = vectors.shape[1]
     # From the first draw, so that a constant potential is exactly 0.
     centred = vectors - vectors[:, :1]
@@ -193,7 +196,9 @@ def per_row(what: str, values: np.ndarray, n_rows: int) -> Float[np.ndarray, " n
         )
     if not np.isfinite(values).all():
         bad = int(np.argmin(np.isfinite(values)))
-        raise RequestError(f"{what} has the entry {values[bad]} at row {bad}.")
+        raise RequestError(
+            f"{what} has the entry {values[bad]} at row {bad}; give a finite number."
+        )
     return values
 
 
@@ -202,5 +207,5 @@ def nonnegative_weights(weights: np.ndarray, n_rows: int) -> Float[np.ndarray, "
     weights = per_row("The vector of weights", weights, n_rows)
     if (weights < 0.0).any():
         bad = int(np.argmax(weights < 0.0))
-        raise RequestError(f"The weight of row {bad} is {weights[bad]}; weights are not negative.")
+        raise RequestError(f"The weight of row {bad} is {weights[bad]}; give 0 or a positive one.")
     return weights

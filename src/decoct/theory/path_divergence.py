@@ -271,7 +271,8 @@ def coreset_path_divergences(
     table = encoded(as_rows(rows), coreset.model)
     if coreset.n_rows != table.n_rows:
         raise RequestError(
-            f"The coreset was built from {coreset.n_rows} rows, this table has {table.n_rows}."
+            f"The coreset was built from {coreset.n_rows} rows and this table has {table.n_rows}; "
+            "pass the table that it was built from."
         )
     kept = coreset.model.encode(coreset.rows, coreset.indices)
     differing = differing_column(kept, table.take(coreset.indices))

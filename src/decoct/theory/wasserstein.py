@@ -90,7 +90,7 @@ def _transport_cost(costs: Float[np.ndarray, "n m"]) -> float:
         from ot.lp import emd2
     except ImportError:
         raise RequestError(
-            "The Wasserstein distance needs POT; install it with: pip install 'decoct[ot]'"
+            "The Wasserstein distance needs POT; install it with: pip install 'decoct[ot]'."
         ) from None
     n, m = costs.shape
     # of order one, because POT's tolerances are absolute

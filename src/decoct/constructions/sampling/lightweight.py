@@ -120,7 +120,10 @@ class LightweightCoreset(OneStep):
         how, M = {"size": CHUNK, "columns": self.columns}, sizes[-1]
         spread = rows.map_reduce(_spread_of, _together, **how)
         if not np.isfinite(spread.squares):
-            raise RowsError("The squared distances to the mean overflow; divide the columns.")
+            raise RowsError(
+                "The squared distances to the mean overflow; rescale the columns, for example in "
+                "other units."
+            )
         draws = row_draws(key, rows, partial(_compute_odds, spread=spread), M, **how)
         chosen = draws.selections(rows, sizes)
         numbers = {"repeated_picks": M - chosen[-1].size, **entropy_figures(draws.entropy)}

@@ -1,4 +1,4 @@
-"""Uniform coresets: rows drawn by how much they can matter, with the weights that undo the odds.
+"""Uniform coresets: rows drawn by sensitivity; weights correct for the sampling probabilities.
 
 The construction of Huggins, Campbell & Broderick (2016), as Campbell & Broderick (2019, §2.3) use
 it. The sensitivity of row n over a set Θ of parameters, with f_n ≤ 0,

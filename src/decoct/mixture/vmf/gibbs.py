@@ -224,7 +224,7 @@ def _as_draws(
     z = model.to_unconstrained(*flat, rng).reshape(chains, draws, -1)
     if not np.isfinite(z).all():
         raise ModelError(
-            "Gibbs sampling came upon a value that is not finite; check the rows and the weights."
+            "Gibbs sampling produced a value that is not finite; check the rows and the weights."
         )
     seen = modes.reshape(chains, draws, -1)
     # a single cluster has the weight 1, and a constant has no ESS

@@ -159,6 +159,6 @@ def _factor(precision: Float[np.ndarray, "d d"]) -> Float[np.ndarray, "d d"]:
         return cholesky(precision, lower=True)
     except LinAlgError as error:
         raise ModelError(
-            "The precision of a posterior is not positive definite to 16 digits: the prior says "
-            "too little of some direction of x. Give a smaller prior_scale, or scale x."
+            "The precision of a posterior is not numerically positive definite: the prior is too "
+            "weak along some direction of x. Give a smaller prior_scale, or scale x."
         ) from error
