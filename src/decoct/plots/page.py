@@ -76,7 +76,7 @@ def write_report(
 
     Returns
     -------
-    Check or None
+    Certificate or None
         The certificate on the page, if ``rows`` was given.
 
     Raises

@@ -240,12 +240,12 @@ class Laplace:
     Attributes
     ----------
     judge
-        Measure k-hat and KL, at `JUDGED_AT` draws or more. A construction that draws hundreds of
-        times is a quarter cheaper without.
+        Measure k-hat and KL, at 100 draws or more. A construction that draws hundreds of times
+        is a quarter cheaper without.
     resample
         Where KL(q‖π_w) is above 0.02 nats, draw eight times as many and keep n of them, without
-        replacement and in proportion to π_w/q (sampling importance resampling, Rubin 1988). Without
-        ``judge`` it is not known where.
+        replacement and in proportion to π_w/q (sampling importance resampling, Rubin 1988). It
+        needs ``judge``.
 
     Examples
     --------

@@ -58,12 +58,12 @@ class NUTS:
     chains
         Number of chains.
     warmup
-        Adaptation steps per chain, thrown away; at most `IN_UNITS` with likelihood parameters.
+        Adaptation steps per chain, thrown away; at most 50 with likelihood parameters.
     target_acceptance
         Mean acceptance probability aimed at.
     dense_mass
-        Adapt a full mass matrix instead of a diagonal one; None: where the warm-up has
-        `STEPS_A_PARAMETER` steps a parameter. None is adapted with likelihood parameters.
+        Adapt a full mass matrix instead of a diagonal one; None: if the warm-up has 10
+        steps a parameter. Models with likelihood parameters never adapt a full matrix.
 
     Examples
     --------

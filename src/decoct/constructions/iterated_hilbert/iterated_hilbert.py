@@ -171,8 +171,8 @@ class IteratedHilbert:
         all rows at a few draws. False: every round evaluates all rows at all draws.
     draws
         S, draws per round (four fifths to fit, one fifth to predict the KL); default
-        min(2000, max(1000, 6 M)), and 500 in place of 1000 from a million rows on; for rows beside
-        a site min(2000, max(64 d, 10⁸/N)) at least.
+        min(2000, max(1000, 6 M)), and 500 in place of 1000 from a million rows on; with rows
+        beside a site, at least min(2000, max(64 d, 10⁸/N)).
     pool
         P, candidate rows per round; default max(2000, 10 M).
     pilot
@@ -182,8 +182,9 @@ class IteratedHilbert:
     restarts
         Further local optima compared where the size is too small for the quadratic model.
     restart_above
-        Predicted KL in nats above which they are. Beyond the default ½Var no longer ranks solutions
-        as KL does; below it they gain up to a factor of two, for as many more pursuits.
+        Restarts run only above this predicted KL, in nats. Beyond the default ½Var no longer
+        ranks solutions as KL does; below it restarts gain up to a factor of two, for as many more
+        pursuits.
     max_size
         Largest size a ``kl`` build may use; default min(N, 1000).
 
