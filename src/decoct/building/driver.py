@@ -181,6 +181,11 @@ def resume(
     progress
         Show progress on standard error; None shows it on a terminal.
 
+    Returns
+    -------
+    Coreset
+        What the uninterrupted build would have returned.
+
     Raises
     ------
     RequestError

@@ -209,6 +209,11 @@ class Certificate:
         seed
             Seed of the (systematic) resampling.
 
+        Returns
+        -------
+        xarray.DataTree
+            Groups and variables of ``draws``.
+
         Raises
         ------
         RequestError

@@ -150,6 +150,11 @@ def report_page(
     reproduce
         The commands that made the coreset; None writes the Python call.
 
+    Returns
+    -------
+    str
+        The HTML.
+
     Raises
     ------
     RequestError

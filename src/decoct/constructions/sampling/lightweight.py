@@ -182,6 +182,11 @@ def lightweight_coreset(
     columns, components, delta
         As in `LightweightCoreset`.
 
+    Returns
+    -------
+    WeightedRows
+        ``rows``, the kept ones, with their ``indices`` and ``weights``.
+
     Raises
     ------
     RequestError
