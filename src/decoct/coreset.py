@@ -238,7 +238,7 @@ class Coreset:
         """Return draws with the log-likelihood of rows of the full table, for ``arviz.loo``.
 
         The kept rows are refused: LOO of weighted rows means nothing. See
-        `decoct.samplers.pointwise.log_likelihood`.
+        `decoct.samplers.pointwise`.
 
         Parameters
         ----------
