@@ -33,6 +33,7 @@ from benchmarks.bridge_models import (
     pymc_logistic_model,
 )
 from benchmarks.bridge_passes import overhead
+from decoct.constructions import IteratedHilbert
 from decoct.samplers.base import Sampler
 
 RESULTS = Path(__file__).parent / "results"
@@ -253,9 +254,8 @@ def compared(name: str, seed: int = 0) -> dict[str, Any]:
     case = CASES[name]()
     clock = time.perf_counter
     started = clock()
-    coreset = decoct.build(
-        case.bridge, case.bridge.rows, size=case.size, seed=seed, sampler=case.build_sampler
-    )
+    options = {"method": IteratedHilbert(site=False), "sampler": case.build_sampler}
+    coreset = decoct.build(case.bridge, case.bridge.rows, size=case.size, seed=seed, **options)
     built = clock()
     small = case.on_coreset(coreset, seed)
     sampled = clock()

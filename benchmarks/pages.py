@@ -1,13 +1,14 @@
 """Tables of the committed CSV files for the documentation: ``python -m benchmarks.pages``.
 
-Writes ``docs/benchmarks/*.md``. No figure on those pages is typed by hand: a test compares the
-committed pages with what this command writes.
+Writes ``docs/benchmarks/*.md``, and the figures of README.md. None is typed by hand: a test
+compares the committed pages with what this command writes.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs" / "benchmarks"
 ABSENT = ""
+
+BEGIN, END = "<!-- measured -->", "<!-- /measured -->"
+"""Around the figures of README.md."""
 
 Row = dict[str, str]
 Column = tuple[str, str, str]
@@ -316,17 +320,12 @@ SCALE_COLUMNS = [
 
 SCALE = Page(
     "scale",
-    "Scale: ten thousand to a hundred million rows",
-    [
-        "python -m benchmarks.scale --full-to 1e4 --long-to 0 "
-        "--output benchmarks/results/scale_site.csv",
-        "python -m benchmarks.scale --huge 1e8 --dask 1e7 --long-to 1e6",
-    ],
+    "Scale: ten thousand to ten million rows",
+    ["python -m benchmarks.scale --full-to 1e4 --long-to 0 --dask 1e7"],
     "Logistic regression, ten coefficients, generated Parquet; built, sampled with NUTS "
     "(4 × (1,000 + 1,000) draws) and certified at 400 draws on two cores.",
     [
-        Table(RESULTS + "scale_site.csv", SCALE_COLUMNS, "**Ten rows and a site:**"),
-        Table(RESULTS + "scale.csv", SCALE_COLUMNS, "**Rows alone**, of an earlier version:"),
+        Table(RESULTS + "scale.csv", SCALE_COLUMNS, "**Ten rows and a site:**"),
         Table(
             RESULTS + "scale_pass.csv",
             [("code", "code", "text"), ("potentials a second", "per_second", "3")],
@@ -466,7 +465,7 @@ BRIDGES = Page(
     "bridges",
     "NumPyro and PyMC models",
     ["python -m benchmarks.bridges", "python -m benchmarks.bridges --overhead"],
-    "The framework's own sampler on all rows and on a coreset. These runs kept rows alone.",
+    "The framework's own sampler on all rows and on a coreset of rows alone.",
     [
         Table(
             RESULTS + "bridges.csv",
@@ -695,6 +694,40 @@ def index() -> str:
     )
 
 
+def readme() -> str:
+    """Return README.md with the figures of ``decoct demo --json``."""
+    found = json.loads((ROOT / RESULTS / "demo.json").read_text(encoding="utf-8"))
+    full, nuts = found["full_laplace"], found["nuts_on_all_rows"]
+    phases = ("building the coresets", "sampling the coreset", "certificate")
+    seconds = sum(found["seconds"][phase] for phase in phases)
+    lines = [
+        ("coreset and its site", found["coreset"]),
+        ("Laplace fit to all rows", {**full, "rows": found["data"]["rows"]}),
+        *(("uniform subsample", one) for one in found["uniform"]),
+    ]
+    table = [
+        f"| {name} | {one['rows']:,} | {show(str(one['kl']), '2')} "
+        f"| {show(str(one['worst_mean_error']), '2')} | {show(str(one['worst_sd_ratio']), '3')} |"
+        for name, one in lines
+    ]
+    text = "\n".join(
+        [
+            f"`make demo`, {found['data']['coefficients']} coefficients, two shared cores: "
+            f"{seconds:.0f} s to build six sizes, sample and certify.",
+            "Errors are measured at NUTS draws; for uniform rows, between Laplace fits.",
+            "",
+            "| | rows | KL, nats | worst mean error, posterior sd | worst sd ratio |",
+            "|---|---|---|---|---|",
+            *table,
+            "",
+            f"The same NUTS on all rows would take {nuts['seconds']:.0f} s, extrapolated from "
+            f"{1e3 * nuts['gradient_seconds']:.0f} ms a gradient.",
+        ]
+    )
+    before, _, rest = (ROOT / "README.md").read_text(encoding="utf-8").partition(BEGIN)
+    return f"{before}{BEGIN}\n{text}\n{END}{rest.partition(END)[2]}"
+
+
 def texts() -> dict[str, str]:
     """Return every page by file name."""
     return {"index.md": index(), **{f"{page.name}.md": page.markdown() for page in PAGES}}
@@ -708,6 +741,7 @@ def main() -> None:
     for name, text in texts().items():
         (output / name).write_text(text, encoding="utf-8")
         print(output / name)
+    (ROOT / "README.md").write_text(readme(), encoding="utf-8")
 
 
 if __name__ == "__main__":

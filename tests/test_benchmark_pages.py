@@ -13,6 +13,11 @@ def test_the_committed_page_is_what_the_command_writes(name):
     assert committed == pages.texts()[name], "run `python -m benchmarks.pages`"
 
 
+def test_the_figures_of_the_readme_are_those_of_the_demo():
+    committed = (pages.ROOT / "README.md").read_text(encoding="utf-8")
+    assert committed == pages.readme(), "run `python -m benchmarks.pages`"
+
+
 def test_no_page_is_left_over():
     assert {path.name for path in pages.DOCS.glob("*.md")} == set(pages.texts())
 

@@ -31,9 +31,8 @@ PREAMBLE = """\
 # Where decoct stands
 
 decoct and its peers on the same posteriors and machine: `python -m benchmarks.peers`
-([CSV](../benchmarks/results/peers.csv)). Some budgets were added later, and decoct with a site was
-run again: evaluations compare exactly, seconds within some ten per cent.
-`python -m benchmarks.peers --page` makes this page; no figure on it was typed.
+([CSV](../benchmarks/results/peers.csv)), in several sittings: evaluations compare exactly, seconds
+roughly. `python -m benchmarks.peers --page` makes this page; no figure on it was typed.
 
 ![error of means against evaluations, one panel a posterior](images/compared.png)
 
@@ -42,33 +41,32 @@ shows the best. Grey: within the truth's own Monte Carlo error. The line is at 0
 
 **Evaluations** are log-likelihoods of one row at one point, with or without the gradient; a Hessian
 is one more for every likelihood parameter that the row depends on. They are given in N, the rows of
-the table. Priors are free, and so is decoct's site. decoct's are those of its report, which counts
-a gradient as two and has the build's own check in it; drawing from the coreset is added.
-**Seconds** are of the processor, on one core, compiling included, without loading the table. All
-budgets of a method run in one process, so later ones of decoct are compiled already. A budget that
-takes too long is stopped, as listed below.
-**GB** is the largest memory of the process so far; Python, libraries and table are part of it.
+the table. The prior and decoct's site are not counted. decoct's are those of its report, which
+counts a gradient as two and includes the build's own check, and those of drawing from the coreset.
+**Seconds** are CPU seconds on one core, with compiling, without loading the table. All budgets of a
+method run in one process, so later ones of decoct are compiled already. **GB** is the largest
+memory of the process so far, with Python, libraries and table.
 
-**Errors** are over all unconstrained parameters (scales as logarithms): root mean squares of means
-in posterior sd and of sds relative; W₁ is the 1-Wasserstein distance of the worst marginal in sd;
+**Errors** are root mean squares over all unconstrained parameters (scales as logarithms): of means
+in posterior sd, and of sds relative. W₁ is the 1-Wasserstein distance of the worst marginal in sd.
 KL is that of Gaussians with the moments of draws and truth, "—" where the covariance cannot be
 estimated. **The truth** is NumPyro's NUTS on all rows, two chains; control variates made of the
-scores (Mira, Solgi & Imparato 2013) take most of the Monte Carlo error out of its moments. For the
-multilevel models, chains start from decoct's draws and move in their coordinates. The truth agrees
-with the means that posteriordb publishes for the diamonds; posteriordb's prior of the wells is
-another. Some of the truth's draws for the horseshoe and the poll end a divergent path;
-`python -m benchmarks.peers.truth` counts them. "≤" marks what is within the truth's error (for the
-KL, that of the draws is added), "?" a level below twice that error. A figure is of one seed.
+scores (Mira, Solgi & Imparato 2013) remove most of its Monte Carlo error. For the multilevel
+models, chains start from decoct's draws and move in their coordinates. The truth agrees with
+posteriordb's means for the diamonds; posteriordb uses another prior for the wells. Some draws for
+the horseshoe and the poll diverged; `python -m benchmarks.peers.truth` counts them. "≤" marks what
+is within the truth's error (for the KL, with that of the draws), "?" a level below twice that
+error. A figure is of one seed.
 
-**Settings.** Samplers have one chain and the settings they come with. SGLD, HMCECS and Laplace have
-the mode by L-BFGS and a Hessian, which are counted. SGLD moves in coordinates of the Laplace
-approximation. ADVI and DAIS have minibatches and Adam with falling steps, and start where NUTS
-does, or at the mode. Quasi-Newton coresets and Coreset MCMC are our own implementations of their
-equations, with their authors' settings; they, uniform rows and PASS-GLM's quadratic are drawn from
-by decoct's NUTS. Step sizes of SGLD, ADVI and DAIS, dampings, PASS-GLM's radius and numbers of rows
-are tried on small grids, and an oracle takes the best; decoct has its defaults. The flights' prior
-is wide: a subsample that lacks a rare carrier has a large error, and a quasi-Newton coreset keeps
-its uniform weights, because none of its first steps passes its test.
+**Settings.** Samplers have one chain and the settings they come with. SGLD, HMCECS and Laplace
+start from the mode, found by L-BFGS, and a Hessian there, which are counted. SGLD moves in
+coordinates of the Laplace approximation. ADVI and DAIS use minibatches and Adam with falling steps,
+and start where NUTS does, or at the mode. Quasi-Newton coresets and Coreset MCMC are our own
+implementations, with their authors' settings. decoct's NUTS draws from them, from uniform rows and
+from PASS-GLM's quadratic. Step sizes of SGLD, ADVI and DAIS, dampings, PASS-GLM's radius and
+numbers of rows are tried on small grids, and an oracle takes the best; decoct has its defaults. The
+flights' prior is wide: a subsample that lacks a rare carrier has a large error. A quasi-Newton
+coreset keeps uniform weights there, because none of its first steps passes its test.
 """
 
 UNSEEN = """\

@@ -117,12 +117,12 @@ def test_the_page_says_who_is_ahead():
         return Cell("flights", 200_000, 30, method, 0, 0, 1, **given)
 
     cells = [cell("laplace", 4e6, 0.03), cell("decoct", 4e7, 0.005)]
-    cells += [cell("dais", 0.0, np.nan, failed="over the limit of 150 s")]
+    cells += [cell("dais", 0.0, np.nan, budget="5000", failed="over the limit of 150 s")]
     page = page_of(cells)
     assert "**at 2 of 5 levels only**" in page
     assert "| 0.05 | 200 | Laplace, importance weights 20 |" in page
     assert "| Laplace, importance weights | — | flights | — |" in page
-    assert "| surrogate DAIS (NumPyro) | over the limit of 150 s | flights |" in page
+    assert "| surrogate DAIS (NumPyro) | over the limit of 150 s | flights (5000) |" in page
 
 
 def test_every_method_and_posterior_has_a_name():

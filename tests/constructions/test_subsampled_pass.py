@@ -16,7 +16,7 @@ from decoct.constructions.base import Problem, uniform_selection
 from decoct.constructions.iterated_hilbert import plan, subsampled_pass
 from decoct.data.encoded import encoded
 from decoct.errors import ModelError
-from decoct.passes.control_variates import HalfSums, totals_from_halves
+from decoct.passes.control_variates import totals_from_halves
 from decoct.passes.pools import Pool
 from decoct.passes.potentials import Potentials
 from decoct.samplers import Laplace
@@ -200,7 +200,7 @@ def test_rows_that_the_subsample_lacks_are_noticed():
     problem, z = problem_of(table), posterior_draws(table)
     seen = seen._replace(rows=problem.potentials.rows.take(seen.indices))
     halves = [
-        HalfSums(half, problem.potentials.restricted(half).totals(z))
+        (half, problem.potentials.restricted(half).totals(z))
         for half in subsampled_pass._halves(jax.random.key(0), problem, seen)
     ]
     estimate = totals_from_halves(problem.potentials, z, halves)

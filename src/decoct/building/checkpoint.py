@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +22,7 @@ FORMAT = 3
 
 @contextlib.contextmanager
 def reserve(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Keep a checkpoint for this process alone while the block runs.
-
-    Two builds would otherwise resume from each other's states. Temporary files of a killed build
-    are removed.
-
-    Raises
-    ------
-    RequestError
-        Another build is using the checkpoint, the message says which; or it cannot be written.
-    """
+    """Keep a checkpoint for this process alone, and remove what a killed build left beside it."""
     require_writable(path, "checkpoint")
     with exclusive_lock(path, "checkpoint"):
         remove_parts(path)
@@ -38,17 +30,19 @@ def reserve(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def write_checkpoint(path: str | os.PathLike[str], content: dict[str, Any]) -> None:
-    """Write nested dicts of arrays, numbers, strings and lists, completely or not at all.
-
-    Arrays of Python objects may hold strings and numbers.
-
-    Raises
-    ------
-    RequestError
-        There is no room, or no right to write; an older checkpoint is as it was.
-    """
+    """Write nested dicts of arrays, numbers, strings and lists, completely or not at all."""
     arrays: dict[str, np.ndarray] = {}
-    text = json.dumps({"format": FORMAT, "content": _strip(content, arrays, "")})
+
+    def packed(value: Any) -> Any:
+        if not isinstance(value, np.ndarray):
+            return value.item()
+        if value.dtype.kind == "O":  # strings and numbers of a table
+            return {"__text__": value.tolist()}
+        name = f"array_{len(arrays)}"
+        arrays[name] = value
+        return {"__array__": name}
+
+    text = json.dumps({"format": FORMAT, "content": content}, default=packed)
 
     def write(temporary: str) -> None:
         with open(temporary, "wb") as file:
@@ -58,20 +52,14 @@ def write_checkpoint(path: str | os.PathLike[str], content: dict[str, Any]) -> N
 
 
 def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read what `write_checkpoint` wrote.
-
-    Raises
-    ------
-    RequestError
-        The file is missing, damaged, no checkpoint, or of another version of the format.
-    """
+    """Read what `write_checkpoint` wrote."""
     if not Path(path).exists():
         raise RequestError(f"There is no checkpoint {path}.")
     try:
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
-            packed = json.loads(str(archive["_json"]))
-            version = packed["format"]
-            restored = _fill(packed["content"], archive) if version == FORMAT else {}
+            filled = partial(_filled, archive)
+            packed = json.loads(str(archive["_json"]), object_hook=filled)
+            version, content = packed["format"], packed["content"]
     except PermissionError as error:
         raise RequestError(
             f"The checkpoint {path} cannot be read (permission denied); ask its owner for the "
@@ -87,17 +75,11 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
             f"The checkpoint {path} has format {version}, this decoct writes {FORMAT}; finish it "
             "with the version that wrote it, or remove it to start again."
         )
-    return restored
+    return content
 
 
 def read_build(path: str | os.PathLike[str], asked: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Read the checkpoint of a build; as `read_checkpoint`, and refuse that of something else.
-
-    Parameters
-    ----------
-    asked
-        What must agree with what is in it (`Request.checkpoint_key`).
-    """
+    """Read the checkpoint of the build with this `Request.checkpoint_key`, or of any."""
     saved = read_checkpoint(path)
     if not isinstance(saved.get("request"), dict):
         raise RequestError(
@@ -126,24 +108,10 @@ def _same_values(found: dict[str, Any], value: dict[str, Any]) -> bool:
     )
 
 
-def _strip(value: Any, arrays: dict[str, np.ndarray], name: str) -> Any:
-    if isinstance(value, dict):
-        return {key: _strip(one, arrays, f"{name}/{key}") for key, one in value.items()}
-    if isinstance(value, np.ndarray):
-        if value.dtype.kind == "O":  # strings of a table
-            return {"__text__": value.tolist()}
-        arrays[name] = value
-        return {"__array__": name}
-    if isinstance(value, np.generic):
-        return value.item()
-    return value
-
-
-def _fill(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
-    if isinstance(value, dict):
-        if set(value) == {"__array__"}:
-            return arrays[value["__array__"]]
-        if set(value) == {"__text__"}:
-            return np.array(value["__text__"], dtype=object)
-        return {key: _fill(one, arrays) for key, one in value.items()}
+def _filled(archive: Mapping[str, np.ndarray], value: dict[str, Any]) -> Any:
+    """Return an array in the place of what stands for it in the JSON text."""
+    if set(value) == {"__array__"}:
+        return archive[value["__array__"]]
+    if set(value) == {"__text__"}:
+        return np.array(value["__text__"], dtype=object)
     return value

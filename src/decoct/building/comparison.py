@@ -1,7 +1,7 @@
 """Constructions side by side on the user's own model and rows: KL and cost against size.
 
-Every method is built once, at all sizes. Draws of every coreset posterior are then evaluated on all
-rows in one shared pass, and judged as `decoct.check` judges them (`stats.verdict`):
+Every method is built once, at all sizes. One pass evaluates all rows at the draws of all coreset
+posteriors, which are then judged as by `decoct.check` (`stats.verdict`):
 
     KL(π_w‖π) = log mean e^D − mean D,   D_s = Σ_n f_n(θ_s) − s(θ_s) − Σ w_n f_n(θ_s),
 
@@ -23,11 +23,7 @@ from jaxtyping import Float
 
 from decoct.building.driver import path
 from decoct.certificates.certificate import log_ratios_at
-from decoct.constructions import (
-    Construction,
-    IteratedHilbert,
-    Uniform,
-)
+from decoct.constructions import Construction, IteratedHilbert, Uniform
 from decoct.constructions.hilbert.weighting import FullLaplace
 from decoct.constructions.registry import entries
 from decoct.coreset import Coreset
@@ -70,10 +66,10 @@ class Line:
     khat
         Pareto k-hat of the ratios π/π_w.
     ess
-        Draws that importance correction towards π leaves, of those the KL was measured at; a
-        number to trust where k-hat is below 0.7.
+        Draws that importance correction towards π leaves, of those at which the KL was measured.
+        Trust it where k-hat is below 0.7.
     seconds
-        Of the one build that answers every size.
+        Of the build of all sizes.
     evaluations
         Potentials of that build, divided by N.
     kl_low, kl_high
@@ -194,7 +190,7 @@ def compare(
     Returns
     -------
     Comparison
-        A method that refuses this model has a line that says why.
+        The line of a method that refuses this model says why.
 
     Raises
     ------
@@ -227,9 +223,10 @@ def compare(
     asked = _checked_sizes(sizes, source.n_rows)
     sampler = Automatic() if sampler is None else sampler
     table = encoded(source, model)
+    options = {"sampler": sampler, "seed": seed, "progress": progress}
     entries: list[_Entry] = []
     for name, method in wanted.items():
-        entries += _built(name, model, source, asked, method, sampler, seed, progress)
+        entries += _built(name, model, source, asked, {"method": method, **options})
     with ProgressBar(progress):
         potentials = Potentials(model, table)
         for entry in entries:
@@ -238,7 +235,7 @@ def compare(
         drawn = [entry for entry in entries if entry.z is not None]
         if not drawn:
             raise next(entry.error for entry in entries if entry.error is not None)
-        begin("judging", table.n_rows)
+        begin("evaluating all rows", table.n_rows)
         everywhere = np.concatenate([one.z for one in entries if one.z is not None])
         totals = potentials.totals(everywhere)
     for entry, total in zip(drawn, np.split(totals, len(drawn)), strict=True):
@@ -264,7 +261,7 @@ def _checked_sizes(sizes: Any, n_rows: int) -> tuple[int, ...]:
 
 
 class _Entry:
-    """A line without its figures: its draws, and the known part of their log density."""
+    """A line, and what its figures come from: draws, and their log density if it is known."""
 
     def __init__(self, line: Line, coreset: Coreset | None = None) -> None:
         self.line, self.coreset = line, coreset
@@ -278,11 +275,9 @@ class _Entry:
             return
         key = jax.random.fold_in(key, self.line.size)
         try:
-            drawn = sampler.draw(key, self.coreset.density, draws)
+            self.z = sampler.draw(key, self.coreset.density, draws).flat[:draws]
         except DecoctError as error:
             self.give_up(error)
-            return
-        self.z = drawn.flat[:draws]
 
     def judge(self, potentials: Potentials, totals: Float[np.ndarray, " S"]) -> None:
         """Turn the totals at the draws into figures."""
@@ -310,24 +305,15 @@ class _Entry:
 
 
 def _built(
-    name: str,
-    model: AbstractModel,
-    source: Rows,
-    sizes: tuple[int, ...],
-    method: Construction,
-    sampler: Sampler | None,
-    seed: int,
-    progress: bool | None,
+    name: str, model: AbstractModel, source: Rows, sizes: tuple[int, ...], options: dict[str, Any]
 ) -> list[_Entry]:
-    if not getattr(method, "site", False):
+    if not getattr(options["method"], "site", False):
         sizes = tuple(size for size in sizes if size)  # 0 is a site alone
     if not sizes:
         return []
     started = time.perf_counter()
     try:
-        coresets = path(
-            model, source, sizes, method=method, sampler=sampler, seed=seed, progress=progress
-        )
+        coresets = path(model, source, sizes, **options)
     except RowsError:
         raise
     except DecoctError as error:

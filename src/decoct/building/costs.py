@@ -1,20 +1,21 @@
 """The cost of a build, estimated in advance.
 
-A construction says how many passes and potentials its steps take (`Construction.plan`); a probe of
-one block of rows says how long a row takes to read and a potential to evaluate:
+A construction's ``plan`` says how many passes and potentials its steps take, and a probe of one
+block of rows how long a row takes to read and a potential to evaluate:
 
     CPU seconds ≈ passes · N · t_read + potentials · t_potential + products · t_product + 3 t_draw
 
-A construction that solves on a pool of rows also says how often the pool's matrix is multiplied by
-a vector (`PlannedFits`), which the probe times once. The probe also draws from the posterior of a
-uniform subsample, as the build's first round does, and so compiles what the build compiles; later
-posteriors and the programs of the passes take about twice as long again. Sampling the coreset is
-not included.
+A construction that solves on a pool of rows also says how often it multiplies the pool's matrix by
+a vector (`PlannedFits`); the probe times one product. The probe also draws from the posterior of a
+uniform subsample, as the first round of the build does, and so compiles what the build compiles.
+Later posteriors and the programs of the passes take about twice as long again. Sampling the coreset
+is not included.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -44,7 +45,6 @@ STREAMED_BLOCKS = 8
 PROBE_DRAWS = 256
 """Draws at which the probe evaluates potentials."""
 
-
 DRAWINGS = 3.0
 """Total time of drawing and compiling, in units of the first drawing with its compiling."""
 
@@ -68,14 +68,14 @@ class Estimate:
     likelihood_evaluations
         Potentials evaluated, divided by N: evaluations of the full-data likelihood at one θ.
     cpu_seconds
-        What the build is likely to take on this machine, all cores together. For a construction
-        that plans no fits (``Plan.fits``) compiling and fits on few rows are left out.
+        What the build is likely to take on this machine, all cores together. Without compiling and
+        fits for a construction whose ``Plan`` has no ``fits``.
     laplace_seconds
         CPU seconds of the Laplace approximation of all rows with importance weights, where the
         posterior of a subsample says that it would do; else None.
     peak_bytes
-        Arrays in memory at once during the build, rows in memory included; the interpreter and its
-        libraries take about 0.5 GB besides.
+        Arrays in memory at once during the build, rows in memory included. The interpreter and its
+        libraries take about 0.5 GB more.
     rows_per_second, potentials_per_second
         What the probe measured.
 
@@ -124,9 +124,9 @@ def estimate(
     method: Construction | None = None,
     sampler: Sampler | None = None,
 ) -> Estimate:
-    """Say what `decoct.build` with these arguments will cost, from a probe of some seconds.
+    """Estimate what `decoct.build` with these arguments costs, from a probe of some seconds.
 
-    What the probe compiles, the build need not compile again.
+    The build need not compile again what the probe compiles.
 
     Parameters
     ----------
@@ -200,33 +200,32 @@ def _block(table: EncodedRows) -> Chunk:
 
 
 def _reading_seconds(table: EncodedRows) -> float:
-    """Time the reading and encoding of the first block, files opened and caches warm."""
-    _block(table)
-    started = time.process_time()
-    _block(table)
-    return time.process_time() - started
+    """Time the reading and encoding of the first block."""
+    return _timed(lambda: _block(table))
 
 
 def _potential_seconds(potentials: Potentials, block: Chunk) -> float:
-    """Time a potential on the first rows, compiled and warm."""
+    """Time a potential on the first rows."""
     rng = np.random.default_rng(0)
     start = potentials.space.flatten(potentials.initial)
     draws = start + 0.01 * rng.standard_normal((PROBE_DRAWS, potentials.dim))
     few = _first_rows(potentials, block)
-    few.totals(draws)
-    started = time.process_time()
-    few.totals(draws)
-    return (time.process_time() - started) / (few.n_rows * PROBE_DRAWS)
+    return _timed(lambda: few.totals(draws)) / (few.n_rows * PROBE_DRAWS)
 
 
 def _curvature_seconds(potentials: Potentials, block: Chunk) -> float:
-    """Time value, gradient and Hessian of a row's potential, compiled and warm."""
+    """Time value, gradient and Hessian of a row's potential."""
     start = potentials.space.flatten(potentials.initial)
     few = _first_rows(potentials, block)
-    few.curvature(start)
+    return _timed(lambda: few.curvature(start)) / few.n_rows
+
+
+def _timed(call: Callable[[], Any]) -> float:
+    """Return the seconds of a call whose files are open and whose programs are compiled."""
+    call()
     started = time.process_time()
-    few.curvature(start)
-    return (time.process_time() - started) / few.n_rows
+    call()
+    return time.process_time() - started
 
 
 def _first_rows(potentials: Potentials, block: Chunk) -> Potentials:

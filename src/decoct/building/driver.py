@@ -1,7 +1,4 @@
-"""The driver: it runs the loop of every construction.
-
-Rounds, budget, progress, checkpoints, statuses and the report are here, for all constructions.
-"""
+"""The loop that every construction runs in: rounds, progress, checkpoints and the report."""
 
 from __future__ import annotations
 
@@ -78,11 +75,10 @@ def build(
         Show progress on standard error; None shows it on a terminal.
     checkpoint
         A file that is written before the first round and after every round, and removed at the
-        end. If it exists, the build resumes from it; request, model and table must be the same.
-        While the build runs, no other may use it. It stores finished rounds: a construction of one
-        round (all but `IteratedHilbert`, `SparseVI` and `L1Path`) starts again. The fingerprint
-        of the table takes one more pass. Without a checkpoint, an interrupted build leaves
-        nothing.
+        end. If it exists, the build resumes from it: request, model and table must be the same.
+        No other build may use it meanwhile. A construction of one round (all but
+        `IteratedHilbert`, `SparseVI` and `L1Path`) starts again. One more pass over the rows
+        takes the table's fingerprint.
 
     Returns
     -------
@@ -124,16 +120,14 @@ def path(
     seed: int = 0,
     progress: bool | None = None,
 ) -> list[Coreset]:
-    """Return one coreset per size from a single run of the construction.
-
-    A curve of KL against size costs one build.
+    """Return one coreset for each size, at the cost of one build.
 
     Parameters
     ----------
     model, rows, method, sampler, seed, progress
         As for `build`.
     sizes
-        Sizes wanted, in any order; the answer is in ascending order of size, repeats removed.
+        Sizes in any order. The coresets come in ascending order of size, without repeats.
 
     Returns
     -------
@@ -156,9 +150,8 @@ def path(
     if not wanted:
         raise RequestError("sizes is empty; give at least one size.")
     options = {"kl": None, "method": method, "sampler": sampler, "seed": seed}
-    # the smallest is checked too: 0 is a size with a site only
-    _, request = (Request.checked(size=wanted[at], **options) for at in (0, -1))
-    return run(model, rows, replace(request, sizes=wanted), progress)
+    requests = [Request.checked(size=size, **options) for size in wanted]
+    return run(model, rows, replace(requests[-1], sizes=wanted), progress)
 
 
 def resume(
@@ -176,10 +169,8 @@ def resume(
     ----------
     checkpoint
         The file that ``build(..., checkpoint=...)`` left.
-    model, rows, method, sampler
-        As given to `build`; size, kl and seed are in the checkpoint.
-    progress
-        Show progress on standard error; None shows it on a terminal.
+    model, rows, method, sampler, progress
+        As for `build`; size, kl and seed are in the checkpoint.
 
     Returns
     -------
@@ -196,17 +187,15 @@ def resume(
     >>> import decoct, numpy as np
     >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
     >>> model = decoct.models.GaussianMean(np.eye(2))
-    >>> try:
-    ...     decoct.resume("interrupted.npz", model, rows)
-    ... except decoct.RequestError as error:
-    ...     print(error)
-    There is no checkpoint interrupted.npz.
+    >>> decoct.resume("interrupted.npz", model, rows)
+    Traceback (most recent call last):
+    decoct.errors.RequestError: There is no checkpoint interrupted.npz.
     """
     from decoct.building.checkpoint import read_build
 
     found = read_build(checkpoint)["request"]
-    asked = {name: found[name] for name in ("size", "kl", "seed")}
-    request = Request.checked(**asked, method=method, sampler=sampler)
+    size, kl, seed = found["size"], found["kl"], found["seed"]
+    request = Request.checked(size=size, kl=kl, method=method, sampler=sampler, seed=seed)
     return _only(run(model, rows, request, progress, checkpoint))
 
 
@@ -218,17 +207,9 @@ def run(
     checkpoint: str | os.PathLike[str] | None = None,
     save: Callable[[Coreset], Any] | None = None,
 ) -> list[Coreset]:
-    """Return a coreset for each size of a request: the one body of `build`, `path` and `resume`.
+    """Return a coreset for each size of a request.
 
-    Parameters
-    ----------
-    model, rows, progress, checkpoint
-        As for `build`.
-    request
-        What is asked for.
-    save
-        Called with the last coreset before the checkpoint is removed, so that one of the two
-        exists at any time.
+    ``save`` gets the last coreset before the checkpoint is removed: one of the two always exists.
     """
     require_model(model)
     use_compilation_cache()
@@ -250,7 +231,7 @@ def run(
         problem = Problem(Potentials(model, table), request.sampler, sizes, request.kl)
         asked: dict[str, Any] = {}
         if checkpoint is not None:
-            begin("verifying the table's fingerprint", source.n_rows)
+            begin("taking the table's fingerprint", source.n_rows)
             asked = request.checkpoint_key(model, table)
 
         def write() -> None:
@@ -283,7 +264,7 @@ def run(
             rounds.append({**info.numbers, "seconds": round(time.perf_counter() - started, 3)})
             write()
         laps.append(time.perf_counter())
-        begin("taking the rows kept", source.n_rows)
+        begin("reading the kept rows", source.n_rows)
         chosen = method.path(state)
         kept = [table.take_raw(one.selection.indices) for one in chosen]
         laps.append(time.perf_counter())
@@ -302,20 +283,12 @@ def run(
             traffic=traffic(source),
             sampler=described(request.sampler),
         )
-        coresets = [
-            Coreset(
-                one.selection.indices.astype(np.int64),
-                one.selection.weights,
-                columns,
-                source.n_rows,
-                model,
-                replace(
-                    report, status=status.judged(one.predicted_kl), predicted_kl=one.predicted_kl
-                ),
-                one.selection.site,
-            )
-            for one, columns in zip(chosen, kept, strict=True)
-        ]
+        coresets = []
+        for (selection, kl), columns in zip(chosen, kept, strict=True):
+            numbers, weights, _, site = selection
+            numbers = numbers.astype(np.int64)
+            its = replace(report, status=status.judged(kl), predicted_kl=kl)
+            coresets.append(Coreset(numbers, weights, columns, source.n_rows, model, its, site))
         if save is not None:
             save(coresets[-1])
         if checkpoint is not None:
@@ -333,7 +306,7 @@ def _only(coresets: list[Coreset]) -> Coreset:
 def _label(
     problem: Problem, method: Construction, most: float | None, rounds: list[dict[str, Any]]
 ) -> str:
-    """Return the label of the progress bar: the round, and the most time that all will take."""
+    """Return the round and the most time that all rounds will take, for the progress bar."""
     label, steps = f"round {len(rounds) + 1}", getattr(method, "steps", None)
     if steps is not None:
         label += f" of {max(len(rounds) + 1, steps(problem))}"

@@ -20,7 +20,7 @@ from decoct.samplers.automatic import Automatic
 from decoct.samplers.base import Sampler, require_sampler
 
 DEFAULT_KL = 0.01
-"""Nats that a build reaches where neither a size nor a KL is asked for."""
+"""KL in nats to reach where neither a size nor a KL is asked for."""
 
 LARGEST_KL_SIZE = 1000
 """Most rows a ``kl`` build keeps unless the method's ``max_size`` says otherwise."""
@@ -41,6 +41,8 @@ class Request:
     def checked(cls, *, size, kl, method, sampler, seed) -> Request:
         """Refuse a contradictory request."""
         method = IteratedHilbert() if method is None else method
+        sampler = Automatic() if sampler is None else sampler
+        name, certifies = type(method).__name__, isinstance(method, IteratedHilbert)
         if size is not None and kl is not None:
             raise RequestError("Give either size= (rows to keep) or kl= (nats to reach), not both.")
         if size is not None:
@@ -49,11 +51,10 @@ class Request:
             if not is_positive(kl):
                 raise RequestError(f"kl must be a positive number of nats, not {kl!r}.")
             kl = float(kl)
-        elif isinstance(method, IteratedHilbert):
+        elif certifies:
             kl = DEFAULT_KL
         else:
-            raise RequestError(f"{type(method).__name__} takes size=, the rows to keep; give it.")
-        sampler = Automatic() if sampler is None else sampler
+            raise RequestError(f"{name} takes size=, the rows to keep; give it.")
         if isinstance(method, type) or not hasattr(method, "step"):
             raise RequestError(
                 f"method must be a construction such as IteratedHilbert(), not {method!r}."
@@ -61,13 +62,12 @@ class Request:
         require_sampler(sampler)
         if size == 0 and not getattr(method, "site", False):
             raise RequestError(
-                f"size is 0, but {type(method).__name__} has no site to stand for the rows; ask "
-                "for at least 1 row."
+                f"size is 0, but {name} has no site to stand for the rows; ask for at least 1 row."
             )
-        if kl is not None and not isinstance(method, IteratedHilbert):
+        if kl is not None and not certifies:
             raise RequestError(
-                f"kl= needs a construction that certifies itself (IteratedHilbert); "
-                f"{type(method).__name__} takes size=."
+                f"kl= needs a construction that certifies itself (IteratedHilbert); {name} takes "
+                "size=."
             )
         return cls(size, kl, method, sampler, checked_seed(seed), (size or 0,))
 
@@ -83,10 +83,7 @@ class Request:
         return self.sizes
 
     def checkpoint_key(self, model: AbstractModel, rows: EncodedRows) -> dict[str, Any]:
-        """Return what must agree between a checkpoint and the build that resumes from it.
-
-        One pass over the raw rows.
-        """
+        """Return what a checkpoint and a build that resumes from it share, in one pass."""
         from decoct.models.fingerprint import EXAMPLES, fingerprint
 
         examples = rows.take(np.arange(min(EXAMPLES, rows.n_rows)))

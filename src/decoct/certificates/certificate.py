@@ -164,8 +164,8 @@ class Certificate:
 
     @property
     def caveat(self) -> str:
-        """What the certificate cannot see."""
-        return f"Blind to regions the coreset posterior never visits; {self.modes.caveat}."
+        """What the certificate does not check."""
+        return f"Regions without draws are not checked; {self.modes.caveat}."
 
     @property
     def kl_is_known(self) -> bool:
@@ -193,7 +193,7 @@ class Certificate:
         differing = ", ".join(names[:NAMED]) + (" and others" if len(names) > NAMED else "")
         return (
             f"modes without draws have {mass:.0%} of the mass, and the largest differs in "
-            f"{differing}; sample from scattered starts, or make the model tell its modes apart"
+            f"{differing}; sample from scattered starts, or constrain the model to one mode"
         )
 
     def correct(self, draws: xr.DataTree, *, resample: bool = True, seed: int = 0) -> xr.DataTree:
@@ -241,7 +241,9 @@ class Certificate:
             raise RequestError(
                 f"These draws have shape ({chains}, {n}), which are not the ones that were checked."
             )
-        thinned = draws.map_over_datasets(lambda part: _picked(part, self.picked))
+        thinned = draws.map_over_datasets(
+            lambda part: part.isel(draw=self.picked) if "draw" in part.dims else part
+        )
         if not resample:
             return _with_log_weights(thinned, self.log_weights)
         order = systematic(np.exp(self.log_weights.ravel()), seed)
@@ -460,10 +462,6 @@ def systematic(weights: np.ndarray, seed: int) -> np.ndarray:
     return rng.permutation(chosen)
 
 
-def _picked(part: xr.Dataset, picked: np.ndarray) -> xr.Dataset:
-    return part.isel(draw=picked) if "draw" in part.dims else part
-
-
 def _reordered(part: xr.Dataset, order: np.ndarray) -> xr.Dataset:
     """Put the draws at the flat positions ``order`` in the places of the old ones."""
     if not {"chain", "draw"} <= set(part.dims):
@@ -478,13 +476,9 @@ def _reordered(part: xr.Dataset, order: np.ndarray) -> xr.Dataset:
 
 
 def _with_log_weights(draws: xr.DataTree, log_weights: np.ndarray) -> xr.DataTree:
-    result = draws.copy()
-    posterior = draws["posterior"]
-    weights = xr.DataArray(
-        log_weights,
-        dims=("chain", "draw"),
-        coords={"chain": posterior["chain"], "draw": posterior["draw"]},
-    )
+    result, posterior = draws.copy(), draws["posterior"]
+    coords = {name: posterior[name] for name in ("chain", "draw")}
+    weights = xr.DataArray(log_weights, dims=("chain", "draw"), coords=coords)
     stats = result["sample_stats"].to_dataset() if "sample_stats" in result else xr.Dataset()
     result["sample_stats"] = xr.DataTree(stats.assign(log_weight=weights))
     return result

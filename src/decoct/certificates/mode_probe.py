@@ -81,14 +81,7 @@ class ModeSearch(NamedTuple):
 class ModeProbe:
     """Maxima of π_w whose potentials the certificate's pass evaluates.
 
-    Parameters
-    ----------
-    coreset
-        The coreset.
-    draws : (S, d)
-        Draws of its posterior, chain by chain.
-    seed
-        Seed of the starts.
+    The draws come chain by chain; the seed decides where searches start.
     """
 
     def __init__(self, coreset: Coreset, draws: Float[np.ndarray, "S d"], seed: int) -> None:
@@ -101,7 +94,7 @@ class ModeProbe:
 
     @property
     def points(self) -> Float[np.ndarray, "k d"]:
-        """Where potentials of all rows are wanted: all modes, if one of them has no draws."""
+        """Where all rows are to be evaluated: at all modes, if one of them has no draws."""
         if self._modes is None or (self._modes.draws > 0).all():
             return self._draws[:0]
         return self._modes.z

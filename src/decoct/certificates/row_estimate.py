@@ -49,14 +49,12 @@ class EstimatedTotals(NamedTuple):
     ----------
     totals : (S,)
         The estimates, exact on average over a few draws.
-    remainders : (k, S)
-        r_n of the sampled rows, centred over the draws.
-    at_few : (k,)
-        Their means over the few draws.
+    remainders, at_few : (k, S), (k,)
+        r_n of the sampled rows, centred over the draws, and their means over the few draws.
     weights : (k,)
         1/π_n.
     apart
-        ½Var over a few draws of what the estimates are off by, exact.
+        ½Var of the error of the estimates, over the few draws.
     rows
         Rows in the sample.
     """
@@ -141,23 +139,19 @@ def estimate_totals(
     places = np.linspace(0, potentials.n_rows - 1, SCALE_ROWS).astype(np.int64)
     some = potentials.rows.take(places)
     expanded, sample, exact = sample_rows(potentials, at, SAMPLE, some, key, few)
-    rows = {
-        name: np.concatenate([half.rows[name] for half in sample]) for name in sample.first.rows
-    }
+    names = sample.first.rows
+    rows = {name: np.concatenate([half.rows[name] for half in sample]) for name in names}
     weights = np.concatenate([half.weights for half in sample])
     everywhere = np.concatenate([draws, few])
     remainders = potentials.vectors(rows, everywhere) - potentials.quadratics(rows, at, everywhere)
-    totals = (
-        expanded.at(potentials.to_likelihood(everywhere) - at.centre) + 0.5 * weights @ remainders
-    )
+    delta = potentials.to_likelihood(everywhere) - at.centre
+    totals = expanded.at(delta) + 0.5 * weights @ remainders
     totals, at_few = np.split(totals, [len(draws)])
     totals += (exact - at_few).mean()
     remainders -= remainders[:, : len(draws)].mean(axis=1, keepdims=True)
     remainders, of_few = np.split(remainders, [len(draws)], axis=1)
-    apart = 0.5 * float(np.var(at_few - exact))
-    return EstimatedTotals(
-        totals, remainders, of_few.mean(axis=1), weights, apart, len(sample.pool.indices)
-    )
+    apart, count = 0.5 * float(np.var(at_few - exact)), len(sample.pool.indices)
+    return EstimatedTotals(totals, remainders, of_few.mean(axis=1), weights, apart, count)
 
 
 def _some(delta: Float[np.ndarray, "S d"], count: int) -> np.ndarray:

@@ -18,13 +18,7 @@ from decoct.runtime.progress import ProgressBar, begin
 
 
 def table_of(coreset: Coreset, rows: Rows | Any, progress: bool | None) -> Rows:
-    """Return the raw rows of a table, as long as the one the coreset was built from.
-
-    Raises
-    ------
-    CoresetFileError
-        It has another number of rows.
-    """
+    """Return the raw rows of a table that has as many as the coreset was built from."""
     source = as_rows(rows)
     source = source.raw if isinstance(source, EncodedRows) else source
     with ProgressBar(progress):
@@ -39,13 +33,7 @@ def table_of(coreset: Coreset, rows: Rows | Any, progress: bool | None) -> Rows:
 
 @contextmanager
 def verified(coreset: Coreset, source: Rows, label: str) -> Iterator[Potentials]:
-    """Give potentials whose passes compare the kept rows, and announce a pass.
-
-    Raises
-    ------
-    CoresetFileError
-        The table has other rows in the places of the kept ones.
-    """
+    """Give potentials whose passes refuse a table with other rows where the kept ones were."""
     known = KnownRows.of(coreset.indices, dict(coreset.rows))
     begin(label, source.n_rows)
     try:

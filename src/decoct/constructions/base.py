@@ -7,20 +7,10 @@ A construction never sees the table or the sampler directly: `Problem` bundles t
 from __future__ import annotations
 
 import dataclasses
+import typing
 from dataclasses import dataclass
 from types import UnionType
-from typing import (
-    Annotated,
-    Any,
-    NamedTuple,
-    Protocol,
-    TypeVar,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-    runtime_checkable,
-)
+from typing import Annotated, Any, NamedTuple, Protocol, TypeVar, Union, runtime_checkable
 
 import jax
 import numpy as np
@@ -191,12 +181,12 @@ class SizedSelection(NamedTuple):
 
 
 class StepInfo(NamedTuple):
-    """Progress and figures of a step.
+    """What a step says of itself.
 
     Attributes
     ----------
     message
-        One line for the progress bar.
+        One line.
     numbers
         Figures for the report, JSON-ready.
 
@@ -338,7 +328,7 @@ def unpack_state(method: Construction, packed: Any) -> Any:
 
 
 def _state_type(method: Construction) -> Any:
-    kind = get_type_hints(type(method).init).get("return")
+    kind = typing.get_type_hints(type(method).init).get("return")
     if not hasattr(kind, "_fields"):
         raise RequestError(
             f"checkpoint= needs the type of {type(method).__name__}'s state: let it be a "
@@ -349,7 +339,7 @@ def _state_type(method: Construction) -> Any:
 
 def _packed(value: Any) -> Any:
     if hasattr(value, "_fields"):
-        hints = get_type_hints(type(value), include_extras=True)
+        hints = typing.get_type_hints(type(value), include_extras=True)
         saved = [name for name in value._fields if not _is_not_saved(hints[name])]
         return {name: _packed(getattr(value, name)) for name in saved}
     if dataclasses.is_dataclass(value):
@@ -364,19 +354,19 @@ def _packed(value: Any) -> Any:
 def _unpacked(kind: Any, value: Any) -> Any:
     if value is None:
         return None
-    parts = get_args(kind)
-    if get_origin(kind) in (Union, UnionType):
+    parts = typing.get_args(kind)
+    if typing.get_origin(kind) in (Union, UnionType):
         return _unpacked(next(one for one in parts if one is not type(None)), value)
-    if get_origin(kind) is tuple:
+    if typing.get_origin(kind) is tuple:
         return tuple(_unpacked(parts[0], value[str(i)]) for i in range(len(value)))
-    if get_origin(kind) is dict:
+    if typing.get_origin(kind) is dict:
         return {parts[0](name): _unpacked(parts[1], one) for name, one in value.items()}
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-        hints = get_type_hints(kind)
+        hints = typing.get_type_hints(kind)
         fields = {f.name: _unpacked(hints[f.name], value[f.name]) for f in dataclasses.fields(kind)}
         return kind(**fields)
     if hasattr(kind, "_fields"):
-        hints = get_type_hints(kind, include_extras=True)
+        hints = typing.get_type_hints(kind, include_extras=True)
         saved = {n: None if _is_not_saved(hints[n]) else value[n] for n in kind._fields}
         return kind(**{name: _unpacked(hints[name], one) for name, one in saved.items()})
     return kind(value) if kind in (bool, int, float, str) else value
@@ -400,5 +390,5 @@ def equal_weight_rows(problem: Problem, pool: Pool, size: int) -> Selection:
     """
     m = min(size, len(pool.indices))
     places = np.linspace(0, len(pool.indices) - 1, m).round().astype(np.int64)
-    rows = {name: column[places] for name, column in pool.rows.items()}
-    return Selection(pool.indices[places], np.full(m, problem.n_rows / max(1, m)), rows)
+    indices, rows = pool.some(places)
+    return Selection(indices, np.full(m, problem.n_rows / max(1, m)), rows)

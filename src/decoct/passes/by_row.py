@@ -15,9 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from decoct.data.base import Chunk
-from decoct.models.base import AbstractModel
-from decoct.models.parameters import ParameterSpace
-from decoct.passes.chunk_sums import BLOCK, FEWEST, name_bad_potential, pad
+from decoct.passes.chunk_sums import BLOCK, FEWEST, ChunkFunction, name_bad_potential, pad
 from decoct.passes.embeddings import Embedding
 
 CACHED = 1 << 17
@@ -37,13 +35,10 @@ class RowStatistic(eqx.Module):
 
 
 @dataclass(frozen=True)
-class ByRowOf:
+class ByRowOf(ChunkFunction):
     """Chunk -> a statistic of each of its rows."""
 
-    model: AbstractModel
-    space: ParameterSpace
     statistic: RowStatistic
-    size: int = 0
 
     def __call__(self, chunk: Chunk, at: Embedding) -> Pieces:
         with jax.enable_x64(True):
@@ -72,7 +67,7 @@ class Pieces:
 
 @eqx.filter_jit
 def _measure(model, space, statistic: RowStatistic, at: Embedding, rows):
-    """Return the sums of every row's potentials over the draws, and what is measured of them."""
+    """Return the sums of every row's potentials over the draws, and its statistic."""
     n = len(next(iter(rows.values())))
     fitting = max(FEWEST, min(BLOCK, CACHED // at.size))
     size = min(n & -n, 1 << (fitting.bit_length() - 1))  # a power of two that divides n

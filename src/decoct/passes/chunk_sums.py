@@ -1,14 +1,14 @@
 """Functions of one chunk in a pass, and the sums of their results.
 
-A function of a chunk is a value that can be sent to workers: the model, and options of the pass. It
-pads the chunk to a stable number of rows, so that one compiled program serves all of them, runs the
-program, and returns a `Partial`: sums in pairs of doubles, and the rows with the smallest scores.
+Such a function is a value that can be sent to workers. It pads the chunk to a stable number of
+rows, so that one compiled program serves all chunks, and returns a `Partial`: sums in pairs of
+doubles, and the rows with the smallest scores.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import equinox as eqx
@@ -22,12 +22,7 @@ from decoct.errors import ModelError, PotentialError
 from decoct.models.base import AbstractModel
 from decoct.models.parameters import ParameterSpace
 from decoct.passes.embeddings import Embedding, Values
-from decoct.passes.expansions import (
-    Expansion,
-    expand_chunk,
-    quadratics_of,
-    sums_and_variances,
-)
+from decoct.passes.expansions import Expansion, expand_chunk, quadratics_of, sums_and_variances
 from decoct.passes.pools import Reservoir, row_exponentials
 from decoct.runtime.precision import compiled_quickly
 from decoct.stats.summation import Sum
@@ -47,13 +42,19 @@ FEWEST = 128
 
 
 @dataclass(frozen=True)
-class TotalsOf:
-    """Chunk -> Σ f_n(θ_s), the first ``finite`` of which must be."""
+class ChunkFunction:
+    """What all functions of a chunk have; ``size`` is the number of rows to pad to."""
 
     model: AbstractModel
     space: ParameterSpace
+    size: int = field(default=0, kw_only=True)
+
+
+@dataclass(frozen=True)
+class TotalsOf(ChunkFunction):
+    """Chunk -> Σ f_n(θ_s), the first ``finite`` of which must be."""
+
     finite: int | None = None
-    size: int = 0
 
     def __call__(self, chunk: Chunk, at: Embedding) -> Sum:
         with jax.enable_x64(True):
@@ -66,13 +67,10 @@ class TotalsOf:
 
 
 @dataclass(frozen=True)
-class PassOf:
+class PassOf(ChunkFunction):
     """Chunk -> totals, sum of norms, and the chunk's entries for the two reservoirs."""
 
-    model: AbstractModel
-    space: ParameterSpace
     places: int
-    size: int = 0
 
     def __call__(
         self, chunk: Chunk, at: Embedding, key: jax.Array, expansion: Expansion | None
@@ -94,16 +92,13 @@ class PassOf:
 
 
 @dataclass(frozen=True)
-class SampleOf:
+class SampleOf(ChunkFunction):
     """Chunk -> totals, Σ q_n, and the chunk's entries for the two reservoirs."""
 
-    model: AbstractModel
-    space: ParameterSpace
     places: int
     scale: float
     cut: float
     has_predictors: bool
-    size: int = 0
 
     def __call__(self, chunk: Chunk, at: Values, key: jax.Array, expansion: Expansion) -> Partial:
         with jax.enable_x64(True):
@@ -126,12 +121,8 @@ class SampleOf:
 
 
 @dataclass(frozen=True)
-class GradientOf:
+class GradientOf(ChunkFunction):
     """Chunk -> value and gradient of Σ f_n at one point."""
-
-    model: AbstractModel
-    space: ParameterSpace
-    size: int = 0
 
     def __call__(self, chunk: Chunk, at: Values) -> Partial:
         with jax.enable_x64(True):
@@ -140,22 +131,18 @@ class GradientOf:
 
 
 @dataclass(frozen=True)
-class ExpansionOf:
+class ExpansionOf(ChunkFunction):
     """Chunk -> value, gradient, Hessian of Σ q_n."""
 
-    model: AbstractModel
-    space: ParameterSpace
     strict: bool = True
-    size: int = 0
 
     def __call__(self, chunk: Chunk, at: Values, expansion: Expansion) -> Partial:
         with jax.enable_x64(True):
             rows, mask = pad(chunk, self.size)
             parts = expand_chunk(self.model, self.space, expansion, rows, mask)
-            parts = tuple(np.asarray(part) for part in parts)
-            if self.strict and not np.isfinite(parts[0]):
+            if self.strict and not np.isfinite(np.asarray(parts[0])):
                 name_bad_potential(self.model, self.space, chunk, at)
-        return Partial.of(parts)
+            return Partial.of(parts)
 
 
 @dataclass(frozen=True)
@@ -199,10 +186,10 @@ def pad(chunk: Chunk, size: int, whole: bool = False) -> tuple[dict[str, Array],
 def pad_weighted(
     chunk: Chunk, size: int, weights: Float[np.ndarray, " n"]
 ) -> tuple[dict[str, Array], Array]:
-    """Pad a chunk, and its weights with zeros."""
+    """Pad a piece of some rows, and its part of their weights with zeros."""
     rows, mask = pad(chunk, size)
     padded = np.zeros(len(mask))
-    padded[: len(weights)] = weights
+    padded[: chunk.n_rows] = weights[chunk.start :][: chunk.n_rows]
     return rows, jax.device_put(padded)
 
 

@@ -12,7 +12,6 @@ than f_n itself at draws of a wide prior. Two halves of U decide which estimate 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -31,71 +30,36 @@ def subsampled_totals(
 ) -> PassResult:
     """Estimate Σ_n f_n at the draws from a uniform subsample.
 
-    Parameters
-    ----------
-    potentials
-        Model × all rows.
-    draws : (S, d)
-        θ_s in unconstrained space.
-    rows
-        U, in random order with respect to the rows' values.
-    values : (|U|, S)
-        f_n(θ_s) of those rows; a constant may have been added to every row of it.
-    control_variates
-        Allow the corrected estimate; False gives the plain one.
+    The rows U are in random order. Their values f_n(θ_s), up to a constant for each row, are
+    (|U|, S). Without ``control_variates`` the estimate is the plain one.
     """
     if not control_variates or len(values) < 2:
         totals = _centred(potentials.n_rows / len(values) * values.sum(axis=0))
         return PassResult(totals, error=np.inf, is_corrected=False)
     halves = [
-        HalfSums(rows.some(half), values[half].sum(axis=0))
+        (rows.some(half), values[half].sum(axis=0))
         for half in (slice(0, None, 2), slice(1, None, 2))
     ]
     return totals_from_halves(potentials, draws, halves)
 
 
-class HalfSums(NamedTuple):
-    """Half of the rows of a subsample.
-
-    Attributes
-    ----------
-    rows
-        The rows.
-    sums : (S,)
-        Σ f_n(θ_s) over them.
-    """
-
-    rows: Pool
-    sums: Float[np.ndarray, " S"]
-
-
 def totals_from_halves(
-    potentials: Potentials, draws: Float[np.ndarray, "S d"], halves: Sequence[HalfSums]
+    potentials: Potentials,
+    draws: Float[np.ndarray, "S d"],
+    halves: Sequence[tuple[Pool, Float[np.ndarray, " S"]]],
 ) -> PassResult:
     """Estimate Σ_n f_n at the draws from two random halves of a uniform subsample.
 
-    Parameters
-    ----------
-    potentials
-        Model × all rows.
-    draws : (S, d)
-        θ_s in unconstrained space.
-    halves
-        The two halves; their difference decides which estimate is better, and both are used.
-
-    Returns
-    -------
-    PassResult
-        Without a pool; ``error`` comes from the difference of the halves, and ignores rows that
-        the subsample lacks.
+    A half is its rows, and Σ f_n(θ_s) over them. The difference of the halves decides which
+    estimate is better, and gives its ``error``, which ignores rows that the subsample lacks.
     """
-    scale = potentials.n_rows / sum(len(half.rows.indices) for half in halves)
+    scale = potentials.n_rows / sum(len(rows.indices) for rows, _ in halves)
     at = draws.mean(axis=0)
     delta = draws - at
-    sums = [scale * half.sums for half in halves]
+    sums = [scale * of_half for _, of_half in halves]
     left = [
-        total - scale * _expansion(potentials.curvature_of(half.rows, at), delta)
-        for total, half in zip(sums, halves, strict=True)
+        total - scale * _expansion(potentials.curvature_of(rows, at), delta)
+        for total, (rows, _) in zip(sums, halves, strict=True)
     ]
     apart, plain_apart = (0.5 * float(np.var(a - b)) for a, b in (left, sums))
     if not apart < plain_apart:

@@ -56,10 +56,6 @@ class Expansion(NamedTuple):
     offsets: Float[Any, "K d"]
 
     @property
-    def dim(self) -> int:
-        return len(self.centre)
-
-    @property
     def points(self) -> int:
         """K."""
         return len(self.offsets)
@@ -132,14 +128,9 @@ def antithetic(rng: np.random.Generator, count: int, dim: int) -> Float[np.ndarr
 def find_predictors(
     model: AbstractModel, space: ParameterSpace, rows: Mapping[str, Array]
 ) -> Predictors | None:
-    """Return the predictors of a model's likelihood; None where there are no few of them.
+    """Return the predictors of a likelihood, or None where there are too many or none.
 
-    Parameters
-    ----------
-    space
-        Shape of φ.
-    rows
-        Encoded rows; arrays or tracers.
+    ``space`` is the shape of φ; the encoded rows may be traced.
     """
     x = model.design_matrix(rows)
     if x is not None:
@@ -166,7 +157,7 @@ def find_predictors(
 def predictor_shape(
     model: AbstractModel, space: ParameterSpace, examples: Mapping[str, Any]
 ) -> PredictorShape | None:
-    """Return how many predictors a model has, and what they are of; None if there are none."""
+    """Return the shape of a model's predictors, or None if there are none."""
     found: list[PredictorShape | None] = [None]
 
     def trace(rows: Mapping[str, Array]) -> Array:
@@ -187,17 +178,13 @@ def sum_expansions(
     """Return Σ w_n q_n over a chunk: constant, gradient and Hessian."""
     found = find_predictors(model, space, rows)
     if found is not None:
-        return _sum_smoothed(found, _smooth(found, at), at, weights)
+        return _sum_smoothed(found, _smooth(found, at), weights)
 
     def total(phi):
         return weights @ model.log_likelihood(space.unflatten(phi), rows)
 
-    def at_point(offset):
-        return to_second_order(total, at.centre + offset)
-
-    value, gradient, hessian = jax.tree.map(
-        lambda part: part.mean(axis=0), jax.lax.map(at_point, at.offsets)
-    )
+    parts = jax.lax.map(lambda offset: to_second_order(total, at.centre + offset), at.offsets)
+    value, gradient, hessian = (part.mean(axis=0) for part in parts)
     # that of the points, so that a quadratic is its own expansion, constant included
     covariance = at.offsets.T @ at.offsets / at.points
     return value - 0.5 * (covariance * hessian).sum(), gradient, hessian
@@ -222,7 +209,7 @@ def sums_and_variances(
     found = find_predictors(model, space, rows)
     if found is not None:
         smoothed = _smooth(found, at)
-        return _sum_smoothed(found, smoothed, at, weights), smoothed.variance
+        return _sum_smoothed(found, smoothed, weights), smoothed.variance
     values = jax.vmap(lambda phi: model.log_likelihood(space.unflatten(phi), rows))(draws)
     moved = draws - at.centre[None]
     variance = jnp.var(values - quadratics_of(model, space, at, rows, moved).T, axis=0)
@@ -288,7 +275,7 @@ class _Smoothed(NamedTuple):
 
 
 def _sum_smoothed(
-    found: Predictors, smoothed: _Smoothed, at: Expansion, weights: Float[Array, " n"]
+    found: Predictors, smoothed: _Smoothed, weights: Float[Array, " n"]
 ) -> tuple[Float[Array, ""], Float[Array, " d"], Float[Array, "d d"]]:
     gradient = found.gradient(weights[:, None] * smoothed.slopes)
     hessian = found.hessian(weights[:, None, None] * smoothed.bends)
@@ -344,14 +331,13 @@ def _row_factors(covariance: Float[Array, "n k k"]) -> list[list[Float[Array, " 
     k = covariance.shape[1]
     factor: list[list[Any]] = [[] for _ in range(k)]
     for i in range(k):
-        for j in range(i + 1):
+        for j in range(i):
             left = covariance[:, i, j] - sum(factor[i][m] * factor[j][m] for m in range(j))
-            if i == j:
-                factor[i].append(jnp.sqrt(jnp.maximum(left, 0.0)))
-            else:
-                pivot = factor[j][j]
-                found = left / jnp.where(pivot > 0.0, pivot, 1.0)
-                factor[i].append(jnp.where(pivot > 0.0, found, 0.0))
+            pivot = factor[j][j]
+            found = left / jnp.where(pivot > 0.0, pivot, 1.0)
+            factor[i].append(jnp.where(pivot > 0.0, found, 0.0))
+        left = covariance[:, i, i] - sum(factor[i][m] * factor[i][m] for m in range(i))
+        factor[i].append(jnp.sqrt(jnp.maximum(left, 0.0)))
     return factor
 
 

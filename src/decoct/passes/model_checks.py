@@ -44,7 +44,7 @@ def check_shape(model: AbstractModel, space: ParameterSpace, example: Columns) -
 
 @eqx.filter_jit
 def _together_and_alone(model, space, z, rows):
-    """Potentials of some rows among each other, followed by copies, and each alone."""
+    """Return potentials of some rows together, together with copies, and one by one."""
     params = space.unflatten(z)
     padded = {
         name: jnp.concatenate([column, column[:1], column[:1]]) for name, column in rows.items()

@@ -61,17 +61,8 @@ def maximise(
 ) -> Mode:
     """Maximise from ``start`` until the Newton decrement gᵀ(−H)⁻¹g is below ``tolerance``.
 
-    Parameters
-    ----------
-    evaluate
-        Value, gradient and Hessian of the log density at a point.
-    start : (d,)
-        Where to begin.
-    max_evaluations
-        Most calls of ``evaluate``.
-    tolerance
-        The decrement is twice the distance to the maximum in nats. Below `ROUNDED` the search also
-        stops as soon as round-off keeps the decrement from falling.
+    The decrement is twice the distance to the maximum in nats. Below `ROUNDED` the search also
+    stops as soon as round-off keeps the decrement from falling.
     """
     z, here, used = np.asarray(start, dtype=np.float64), evaluate(start), 1
     damping, best = 0.0, np.inf
@@ -104,11 +95,7 @@ def maximise(
 
 
 def _finite(point: Curvature) -> bool:
-    return bool(
-        np.isfinite(point.value)
-        and np.isfinite(point.gradient).all()
-        and np.isfinite(point.hessian).all()
-    )
+    return all(np.isfinite(part).all() for part in point)
 
 
 def decrement_of(point: Curvature) -> float | None:

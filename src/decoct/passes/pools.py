@@ -33,14 +33,15 @@ class Pool(NamedTuple):
 EMPTY_POOL = Pool(np.zeros(0, dtype=np.int64), {})
 
 
+def _joined(*pools: Pool) -> Pool:
+    names, indices = pools[0].rows, np.concatenate([pool.indices for pool in pools])
+    return Pool(indices, {n: np.concatenate([pool.rows[n] for pool in pools]) for n in names})
+
+
 def merge_pools(*pools: Pool) -> Pool:
     """Return the union of pools, ascending, each row once."""
-    indices = np.concatenate([pool.indices for pool in pools])
-    unique, first = np.unique(indices, return_index=True)
-    rows = {
-        name: np.concatenate([pool.rows[name] for pool in pools])[first] for name in pools[0].rows
-    }
-    return Pool(unique, rows)
+    both = _joined(*pools)
+    return both.some(np.unique(both.indices, return_index=True)[1])
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,7 @@ class Reservoir:
 
     places: int
     scores: np.ndarray
-    indices: np.ndarray
-    rows: Columns
+    pool: Pool
 
     @classmethod
     def of(cls, chunk: Chunk, scores: np.ndarray, places: int) -> Reservoir:
@@ -58,24 +58,19 @@ class Reservoir:
         if len(chosen) > places:
             chosen = chosen[np.argpartition(scores[chosen], places - 1)[:places]]
         rows = {name: column[chosen] for name, column in chunk.columns.items()}
-        return cls(places, scores[chosen], chunk.start + chosen, rows)
+        return cls(places, scores[chosen], Pool(chunk.start + chosen, rows))
 
     def __add__(self, other: Reservoir) -> Reservoir:
         if len(self.scores) == self.places:
             other = other.keep(other.scores < self.scores.max())
-        both = Reservoir(
-            self.places,
-            np.concatenate([self.scores, other.scores]),
-            np.concatenate([self.indices, other.indices]),
-            {k: np.concatenate([v, other.rows[k]]) for k, v in self.rows.items()},
-        )
-        if len(both.scores) <= self.places:
+        scores = np.concatenate([self.scores, other.scores])
+        both = Reservoir(self.places, scores, _joined(self.pool, other.pool))
+        if len(scores) <= self.places:
             return both
-        return both.keep(np.lexsort((both.indices, both.scores))[: self.places])
+        return both.keep(np.lexsort((both.pool.indices, scores))[: self.places])
 
     def keep(self, which: np.ndarray) -> Reservoir:
-        rows = {name: column[which] for name, column in self.rows.items()}
-        return Reservoir(self.places, self.scores[which], self.indices[which], rows)
+        return Reservoir(self.places, self.scores[which], self.pool.some(which))
 
 
 def row_exponentials(key: jax.Array, start: int, n: int) -> Float[np.ndarray, "2 n"]:

@@ -11,7 +11,7 @@ matrix is never stored.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -26,47 +26,18 @@ from decoct.data.base import Chunk, Columns, Rows, columns_length
 from decoct.errors import PotentialError
 from decoct.models.base import OF_FUNCTIONS, AbstractModel
 from decoct.models.parameters import ParameterSpace
-from decoct.passes.chunk_sums import (
-    BLOCK,
-    FEWEST,
-    ExpansionOf,
-    GradientOf,
-    Partial,
-    PassOf,
-    SampleOf,
-    TotalsOf,
-    chunk_totals,
-    expand_and_measure,
-    name_bad_potential,
-    pad,
-    pad_weighted,
-    row_potentials,
-)
+from decoct.passes import chunk_sums, expansions, model_checks
+from decoct.passes.chunk_sums import BLOCK, FEWEST
 from decoct.passes.embeddings import Embedding, as_embedding
-from decoct.passes.expansions import (
-    Expansion,
-    bends_along,
-    expand_chunk,
-    node_rule,
-    predictor_shape,
-    quadratics_at,
-    to_second_order,
-)
-from decoct.passes.model_checks import (
-    EXAMPLES,
-    check_rows_apart,
-    check_shape,
-    check_start,
-    log_priors,
-)
+from decoct.passes.expansions import Expansion, to_second_order
 from decoct.passes.pools import EMPTY_POOL, Pool, Reservoir, merge_pools
 from decoct.runtime.precision import compiled_quickly, float64
 from decoct.runtime.progress import count_rows_of
 from decoct.stats.summation import Associative, Sum
 
 POTENTIALS_PER_CHUNK = 4_100_000
-"""Potentials in memory at once: 33 MB, the most that `memory` can keep for the next chunk. Smaller
-chunks show the fixed cost of a chunk, a millisecond, and are no faster."""
+"""Potentials in memory at once: 33 MB, the most that `runtime.resources` keeps for the next chunk.
+Smaller chunks are no faster: each costs a millisecond, however small."""
 
 MOST_ROWS = 65_536
 """Rows of a chunk."""
@@ -82,6 +53,12 @@ class Curvature(NamedTuple):
     gradient: Float[np.ndarray, " d"]
     hessian: Float[np.ndarray, "d d"]
 
+    @classmethod
+    def of(cls, parts: Iterable[Any]) -> Curvature:
+        """Return the three of them as NumPy's, from NumPy or JAX."""
+        value, gradient, hessian = parts
+        return cls(float(value), np.asarray(gradient), np.asarray(hessian))
+
     def at(self, delta: Float[np.ndarray, "S d"]) -> Float[np.ndarray, " S"]:
         """Return the quadratic with these derivatives, δ away from the point."""
         bent = ((delta @ self.hessian) * delta).sum(axis=1)
@@ -89,12 +66,11 @@ class Curvature(NamedTuple):
 
     def scaled(self, factor: float) -> Curvature:
         """Return those of a multiple of the sum."""
-        return Curvature(factor * self.value, factor * self.gradient, factor * self.hessian)
+        return Curvature.of(factor * part for part in self)
 
-
-def _curvature(partial: Partial) -> Curvature:
-    value, gradient, hessian = partial.rounded()
-    return Curvature(float(value), gradient, hessian)
+    def plus(self, other: Curvature) -> Curvature:
+        """Return those of the sum of two functions."""
+        return Curvature.of(one + its for one, its in zip(self, other, strict=True))
 
 
 class PassResult(NamedTuple):
@@ -111,7 +87,7 @@ class PassResult(NamedTuple):
     exact_draws
         Draws at which all rows were evaluated.
     is_corrected
-        Whether an estimate is better than rough: control variates were worth their pass.
+        Whether control variates made the estimate better.
     norm_sum
         Σ_n ‖g_n‖ of an exact pass, from the first `NORM_DRAWS` draws.
     """
@@ -152,18 +128,18 @@ class Potentials:
     numbers: Int[np.ndarray, " N"] | None = None
 
     def __post_init__(self) -> None:
-        examples = self.rows.take(np.arange(min(EXAMPLES, self.n_rows)))
+        examples = self.rows.take(np.arange(min(model_checks.EXAMPLES, self.n_rows)))
         first = {name: column[:1] for name, column in examples.items()}
         self.initial = self.model.init(first)
         self.space = ParameterSpace.of(self.initial)
-        check_shape(self.model, self.space, first)
+        model_checks.check_shape(self.model, self.space, first)
         self.likelihood_space = ParameterSpace.of(self.model.to_likelihood_params(self.initial))
         arrays = {name: jnp.asarray(column) for name, column in first.items()}
         self.is_regression = self.model.design_matrix(arrays) is not None
-        self.predictors = predictor_shape(self.model, self.likelihood_space, examples)
-        check_start(self.model, self.space, self.initial)
+        self.predictors = expansions.predictor_shape(*self._likelihood, examples)
+        model_checks.check_start(self.model, self.space, self.initial)
         if self.model.to_dict().get("kind") in OF_FUNCTIONS:
-            check_rows_apart(self.model, self.space, self.initial, examples)
+            model_checks.check_rows_apart(self.model, self.space, self.initial, examples)
 
     @property
     def n_rows(self) -> int:
@@ -204,6 +180,11 @@ class Potentials:
         rows, numbers = ArrayRows(some.rows), self.named(some.indices)
         return Potentials(self.model, rows, self.counts, numbers)
 
+    @property
+    def _likelihood(self) -> tuple[AbstractModel, ParameterSpace]:
+        """The model, and the shape of the φ that its likelihood takes."""
+        return self.model, self.likelihood_space
+
     def named(self, places: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
         """Return the row numbers that errors use for these places."""
         return places if self.numbers is None else self.numbers[places]
@@ -216,7 +197,7 @@ class Potentials:
         A total that is not finite is an error that names the row; with ``finite``, only among the
         first so many, as later points are no draws.
         """
-        fn = TotalsOf(self.model, self.likelihood_space, finite)
+        fn = chunk_sums.TotalsOf(*self._likelihood, finite)
         return self._pass_over(fn, self._embedding(at)).rounded()
 
     def one_pass(
@@ -229,20 +210,19 @@ class Potentials:
         """Return exact totals, norms and a pool of ``pool_size`` candidate rows.
 
         The pool is half drawn with probability proportional to ‖g_n‖², half uniformly, without
-        replacement: two reservoirs (Efraimidis & Spirakis 2006): half the places go to the
+        replacement, by two reservoirs (Efraimidis & Spirakis 2006): half the places go to the
         smallest E_n/‖g_n‖², half to the smallest E'_n, with E, E' standard exponential numbers
         that depend on the key and the global row number alone, never on the chunking.
 
         ‖g_n‖² is S times the posterior variance of f_n, for smooth potentials the statistical
-        leverage of the row: Σ_n ‖g_n‖² gives every direction of the parameter space an equal
-        share, so that the pool has rows for a coefficient that only a few rows inform.
+        leverage of the row, so that the pool has rows for a coefficient that only few inform.
         With an ``expansion`` the norms are those of the remainders f_n − q_n.
         """
         places = self.n_rows if pool_size >= self.n_rows else max(1, pool_size // 2)
-        fn = PassOf(self.model, self.likelihood_space, places)
+        fn = chunk_sums.PassOf(*self._likelihood, places)
         partial = self._pass_over(fn, self._embedding(at), key, expansion)
         totals, norm_sum = partial.rounded()
-        pool = merge_pools(*(Pool(one.indices, one.rows) for one in partial.reservoirs))
+        pool = merge_pools(*(one.pool for one in partial.reservoirs))
         return PassResult(totals, pool, exact_draws=len(totals), norm_sum=float(norm_sum))
 
     def sampling_pass(
@@ -261,17 +241,17 @@ class Potentials:
         finite.
         """
         places = min(size, self.n_rows)
-        fn = SampleOf(self.model, self.likelihood_space, places, scale, cut, self.has_predictors)
+        fn = chunk_sums.SampleOf(*self._likelihood, places, scale, cut, self.has_predictors)
         cost = self._sampling_cost(expansion, len(at))
         partial = self._pass_over(fn, self._embedding(at), key, expansion, evaluations=cost)
-        totals, value, gradient, hessian = partial.rounded()
-        return totals, Curvature(float(value), gradient, hessian), partial.reservoirs
+        totals, *sums = partial.rounded()
+        return totals, Curvature.of(sums), partial.reservoirs
 
     def by_row(self, at: Float[np.ndarray, "S d"], statistic: Any) -> tuple[np.ndarray, ...]:
         """Return a `by_row.RowStatistic` of every row at the draws, (N,) each, in one pass."""
         from decoct.passes.by_row import ByRowOf
 
-        fn = ByRowOf(self.model, self.likelihood_space, statistic)
+        fn = ByRowOf(*self._likelihood, statistic)
         return self._pass_over(fn, self._embedding(at)).joined()
 
     @float64
@@ -285,9 +265,9 @@ class Potentials:
         n, few = columns_length(rows), draws[:0] if self.has_predictors else draws
         # the program of `sampling_pass` serves again
         size = self._chunk_size(len(few), self._sampling_cost(at, len(few)))
-        columns, mask = pad(Chunk(0, rows), size, whole=True)
+        columns, mask = chunk_sums.pad(Chunk(0, rows), size, whole=True)
         few = jnp.asarray(self.to_likelihood(few))
-        found = expand_and_measure(self.model, self.likelihood_space, at, columns, mask, few)
+        found = chunk_sums.expand_and_measure(*self._likelihood, at, columns, mask, few)
         self.counts.evaluations += n * self._expansion_cost(at)
         return np.sqrt(np.asarray(found[1])[:n])
 
@@ -298,10 +278,9 @@ class Potentials:
         """Return Σ w_n f_n(θ_s) over a few encoded rows."""
         n, at = columns_length(rows), self._embedding(draws)
         size, total = chunk_rows(at.size), Sum.of(np.zeros(at.size))
-        for begin in range(0, n, size):
-            piece = Chunk(begin, rows).piece(begin, min(begin + size, n))
-            padded, mask = pad_weighted(piece, size, weights[begin : begin + size])
-            part = chunk_totals(self.model, self.likelihood_space, at, padded, mask)
+        for piece in _pieces(rows, size):
+            padded, mask = chunk_sums.pad_weighted(piece, size, weights)
+            part = chunk_sums.chunk_totals(*self._likelihood, at, padded, mask)
             total = total + Sum.of(np.asarray(part))
         self.counts.evaluations += n * at.size
         return total.rounded()
@@ -311,28 +290,16 @@ class Potentials:
         self, rows: Columns, at: Float[np.ndarray, "S d"] | Embedding
     ) -> Float[np.ndarray, "n S"]:
         """Return the potentials of a few encoded rows at the draws, not centred."""
-        n, at = columns_length(rows), self._embedding(at)
-        size = chunk_rows(at.size)
-        parts = []
-        for begin in range(0, n, size):
-            piece = Chunk(begin, rows).piece(begin, min(begin + size, n))
-            padded, _ = pad(piece, size)
-            values = np.asarray(row_potentials(self.model, self.likelihood_space, at, padded))
-            parts.append(values[: piece.n_rows])
-        self.counts.evaluations += n * at.size
-        return np.concatenate(parts)
+        at = self._embedding(at)
+        return self._of_rows(chunk_sums.row_potentials, rows, at.size, at)
 
     @float64
     def all_vectors(
-        self,
-        at: Float[np.ndarray, "S d"] | Embedding,
-        dtype: type[np.floating] = np.float64,
+        self, at: Float[np.ndarray, "S d"] | Embedding, dtype: type[np.floating] = np.float64
     ) -> tuple[Float[np.ndarray, "N S"], Float[np.ndarray, " S"]]:
-        """Return the embedded vectors of *every* row and their sum, in one pass.
+        """Return the embedded vectors of *every* row, as ``dtype``, and their sum, in one pass.
 
         The only N×S array: for constructions whose pool is the whole table.
-        Vectors are centred and scaled by the embedding, then stored as ``dtype``; the sum is in
-        double precision.
         """
         at = self._embedding(at)
         size = chunk_rows(at.size)
@@ -340,12 +307,12 @@ class Potentials:
         vectors, total = np.empty((self.n_rows, at.size), dtype=dtype), np.zeros(at.size)
         with closing(self.rows.chunks(size)) as chunks, _renumbered(self.numbers):
             for chunk in chunks:
-                padded, _ = pad(chunk, size)
-                values = np.asarray(row_potentials(self.model, self.likelihood_space, at, padded))
+                padded, _ = chunk_sums.pad(chunk, size)
+                values = np.asarray(chunk_sums.row_potentials(*self._likelihood, at, padded))
                 values = at.vectors(values[: chunk.n_rows])
                 part = values.sum(axis=0)
                 if not np.isfinite(part).all():
-                    name_bad_potential(self.model, self.likelihood_space, chunk, at)
+                    chunk_sums.name_bad_potential(*self._likelihood, chunk, at)
                 vectors[chunk.start : chunk.start + chunk.n_rows] = values
                 total += part
                 count(chunk.n_rows)
@@ -370,55 +337,53 @@ class Potentials:
         if not np.isfinite(found.value):
             with _renumbered(self.named(some.indices)):
                 whole, draw = Chunk(0, some.rows), self._embedding(np.asarray(z)[None])
-                name_bad_potential(self.model, self.likelihood_space, whole, draw)
+                chunk_sums.name_bad_potential(*self._likelihood, whole, draw)
         return self._in_parameters(found, z)
 
     def _in_parameters(self, found: Curvature, z: Float[np.ndarray, " d"]) -> Curvature:
         """Return value, gradient and Hessian in θ of what has these in φ at φ(z)."""
         if not self.has_likelihood_params:
             return found
-        value, gradient, hessian = compose(self.model, self.space, found, jnp.asarray(z))
-        return Curvature(float(value), np.asarray(gradient), np.asarray(hessian))
+        return Curvature.of(compose(self.model, self.space, found, jnp.asarray(z)))
 
     def value_and_gradient(
         self, phi: Float[np.ndarray, " d"]
     ) -> tuple[float, Float[np.ndarray, " d"]]:
         """Return Σ_n f_n and its gradient at φ, in one pass; not finite where a row's is not."""
-        fn = GradientOf(self.model, self.likelihood_space)
+        fn = chunk_sums.GradientOf(*self._likelihood)
         value, gradient = self._pass_over(fn, as_embedding(phi[None]), evaluations=2).rounded()
         return float(value), gradient
 
     def expand(self, at: Expansion, strict: bool = True) -> Curvature:
         """Return Σ_n q_n over all rows, in one pass; ``strict`` as for `curvature`."""
-        fn = ExpansionOf(self.model, self.likelihood_space, strict)
+        fn = chunk_sums.ExpansionOf(*self._likelihood, strict)
         centre = as_embedding(np.asarray(at.centre)[None])
         cost = self._expansion_cost(at)
-        return _curvature(self._pass_over(fn, centre, at, evaluations=cost))
+        return Curvature.of(self._pass_over(fn, centre, at, evaluations=cost).rounded())
 
     @float64
     def expand_rows(
         self, rows: Columns, weights: Float[np.ndarray, " n"], at: Expansion
     ) -> Curvature:
         """Return Σ w_n q_n over a few encoded rows."""
-        n = columns_length(rows)
-        size = chunk_rows(self._expansion_cost(at))
-        total = None
-        for begin in range(0, n, size):
-            piece = Chunk(begin, rows).piece(begin, min(begin + size, n))
-            padded, mask = pad_weighted(piece, size, weights[begin : begin + size])
-            parts = expand_chunk(self.model, self.likelihood_space, at, padded, mask)
-            part = Partial.of(parts)
+        cost, total = self._expansion_cost(at), None
+        size, d = chunk_rows(cost), self.likelihood_dim
+        for piece in _pieces(rows, size):
+            padded, mask = chunk_sums.pad_weighted(piece, size, weights)
+            parts = expansions.expand_chunk(*self._likelihood, at, padded, mask)
+            part = chunk_sums.Partial.of(parts)
             total = part if total is None else total + part
-        self.counts.evaluations += n * self._expansion_cost(at)
-        d = self.likelihood_dim
-        return _curvature(total) if total else Curvature(0.0, np.zeros(d), np.zeros((d, d)))
+        self.counts.evaluations += columns_length(rows) * cost
+        parts = total.rounded() if total else (0.0, np.zeros(d), np.zeros((d, d)))
+        return Curvature.of(parts)
 
     @float64
     def quadratics(
         self, rows: Columns, at: Expansion, draws: Float[np.ndarray, "S d"]
     ) -> Float[np.ndarray, "n S"]:
         """Return q_n − c_n of a few encoded rows at the draws."""
-        return self._of_rows(quadratics_at, rows, at, self.to_likelihood(draws) - at.centre)
+        delta = self.to_likelihood(draws) - at.centre
+        return self._of_rows(expansions.quadratics_at, rows, len(delta) * at.points, at, delta)
 
     @float64
     def bends(
@@ -427,18 +392,20 @@ class Potentials:
         """Return vᵀH_nv of a few encoded rows for each direction v."""
         k = len(directions)
         padded = np.concatenate([directions, np.zeros((-k % DIRECTIONS, self.likelihood_dim))])
-        return self._of_rows(bends_along, rows, at, padded)[:, :k]
+        cost = len(padded) * at.points
+        return self._of_rows(expansions.bends_along, rows, cost, at, padded)[:, :k]
 
-    def _of_rows(self, kernel: Any, rows: Columns, at: Expansion, points: np.ndarray) -> np.ndarray:
-        n, parts = columns_length(rows), []
-        size = chunk_rows(len(points) * at.points)
-        for begin in range(0, n, size):
-            piece = Chunk(begin, rows).piece(begin, min(begin + size, n))
-            padded, _ = pad(piece, size)
-            values = np.asarray(kernel(self.model, self.likelihood_space, at, padded, points))
+    def _of_rows(
+        self, kernel: Any, rows: Columns, cost: int, at: Any, *points: np.ndarray
+    ) -> np.ndarray:
+        """Return the numbers of a few encoded rows, for each of which ``cost`` potentials count."""
+        parts, size = [], chunk_rows(cost)
+        for piece in _pieces(rows, size):
+            padded, _ = chunk_sums.pad(piece, size)
+            values = np.asarray(kernel(*self._likelihood, at, padded, *points))
             parts.append(values[: piece.n_rows])
-        self.counts.evaluations += n * len(points) * at.points
-        return np.concatenate(parts) if parts else np.zeros((0, len(points)))
+        self.counts.evaluations += columns_length(rows) * cost
+        return np.concatenate(parts)
 
     def _expansion_cost(self, at: Expansion) -> int:
         return self.expansion_cost(at.points, at.covariance is not None)
@@ -451,7 +418,7 @@ class Potentials:
         if self.predictors is None:
             return points * (1 + 2 * self.likelihood_dim)
         k = self.predictors.predictors
-        nodes = len(node_rule(k)[1]) if smoothed else 1
+        nodes = len(expansions.node_rule(k)[1]) if smoothed else 1
         return nodes * (k * k + 1) // 2 + self.predictors.width
 
     def _sampling_cost(self, at: Expansion, n_draws: int) -> int:
@@ -460,7 +427,7 @@ class Potentials:
     @float64
     def log_prior(self, draws: Float[np.ndarray, "S d"]) -> Float[np.ndarray, " S"]:
         """Return log π₀ at the draws."""
-        return np.asarray(log_priors(self.model, self.space, jnp.asarray(draws)))
+        return np.asarray(model_checks.log_priors(self.model, self.space, jnp.asarray(draws)))
 
     def _embedding(self, at: Float[np.ndarray, "S D"] | Embedding) -> Embedding:
         """Return an embedding; draws of θ stand for potentials at their φ."""
@@ -503,8 +470,14 @@ def chunk_rows(n_draws: int) -> int:
 
 def even_size(n: int, size: int) -> int:
     """Return at most ``size`` rows, for n of them to make chunks alike: one program for all."""
-    count, unit = -(-n // size), min(BLOCK, FEWEST if size <= BLOCK else BLOCK)
+    count, unit = -(-n // size), FEWEST if size <= BLOCK else BLOCK
     return size if count == 1 else min(size, -(-n // (count * unit)) * unit)
+
+
+def _pieces(rows: Columns, size: int) -> list[Chunk]:
+    """Return a few encoded rows, at most ``size`` at a time."""
+    starts = range(0, columns_length(rows), size)
+    return [Chunk(0, rows).piece(start, start + size) for start in starts]
 
 
 def flat_likelihood_params(

@@ -43,23 +43,7 @@ KINDS = ("mean", "response")
 
 @dataclass(frozen=True)
 class Predictive:
-    """What is predicted, of any rows.
-
-    Attributes
-    ----------
-    model
-        Gives the expected response, and simulates new ones.
-    space
-        The shape of φ.
-    draws : (S, d)
-        The likelihood parameters φ(θ_s).
-    kind
-        ``"mean"`` or ``"response"``.
-    quantiles
-        Probabilities.
-    seed
-        Of the simulated responses.
-    """
+    """What is predicted, of any rows, at draws φ(θ_s) of likelihood parameters."""
 
     model: AbstractModel
     space: ParameterSpace
@@ -88,8 +72,8 @@ class Predictive:
             raise RequestError("The draws have values that are not finite; sample again.")
         params = model.to_likelihood_params(space.unflatten(jnp.asarray(z[0])))
         phi = np.asarray(to_likelihood(model, space, jnp.asarray(z)))
-        probabilities = _checked_quantiles(quantiles)
-        return cls(model, ParameterSpace.of(params), phi, kind, probabilities, checked_seed(seed))
+        levels = _checked_quantiles(quantiles)
+        return cls(model, ParameterSpace.of(params), phi, kind, levels, checked_seed(seed))
 
     def chunks(self, source: Any, known: RawRows) -> Generator[pd.DataFrame, None, None]:
         """Yield the predictions of consecutive rows, the row numbers in the index.

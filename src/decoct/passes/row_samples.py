@@ -34,17 +34,7 @@ DRAWS = 12
 
 
 class SampledRows(NamedTuple):
-    """Rows drawn with known probabilities.
-
-    Attributes
-    ----------
-    indices : (k,)
-        Global row numbers.
-    rows
-        Encoded columns.
-    weights : (k,)
-        1/π_n.
-    """
+    """Rows drawn with known probabilities: their numbers, encoded columns, and weights 1/π_n."""
 
     indices: np.ndarray
     rows: Columns
@@ -64,11 +54,7 @@ class RowSample(NamedTuple):
     def expand(self, potentials: Potentials, at: Expansion) -> Curvature:
         """Return an estimate of Σ_n q_n over all rows."""
         one, other = (potentials.expand_rows(half.rows, half.weights, at) for half in self)
-        return Curvature(
-            0.5 * (one.value + other.value),
-            0.5 * (one.gradient + other.gradient),
-            0.5 * (one.hessian + other.hessian),
-        )
+        return one.plus(other).scaled(0.5)
 
     def remainders(
         self, potentials: Potentials, at: Expansion, draws: Float[np.ndarray, "S d"]
@@ -83,24 +69,6 @@ class RowSample(NamedTuple):
         return 0.5 * (sums[0] + sums[1]), 0.5 * float(np.var(apart, ddof=1))
 
 
-class SampledTable(NamedTuple):
-    """Result of one pass over all rows.
-
-    Attributes
-    ----------
-    sums
-        Σ_n q_n.
-    sample
-        The two samples.
-    totals : (S,)
-        Σ_n f_n at the draws, exact.
-    """
-
-    sums: Curvature
-    sample: RowSample
-    totals: Float[np.ndarray, " S"]
-
-
 def sample_rows(
     potentials: Potentials,
     at: Expansion,
@@ -108,15 +76,11 @@ def sample_rows(
     few: Columns,
     key: jax.Array,
     draws: Float[np.ndarray, "S d"],
-) -> SampledTable:
-    """Expand all rows and draw two samples of ``size`` rows, in one pass.
+) -> tuple[Curvature, RowSample, Float[np.ndarray, " S"]]:
+    """Return Σ_n q_n, two samples of ``size`` rows, and exact Σ_n f_n at the draws, in one pass.
 
     Parameters
     ----------
-    at
-        The expansion whose remainders decide the odds.
-    size
-        k.
     few
         Encoded rows that the scale m of the odds is estimated from.
     draws : (S, d)
@@ -134,7 +98,8 @@ def sample_rows(
         order = np.argsort(found.scores)
         last = found.scores[order[size]] if len(order) > size else cut
         order = order[:size]
-        rows = {name: column[order] for name, column in found.rows.items()}
-        weights = -1.0 / np.expm1(-rows.pop(ODDS) * last)
-        halves.append(SampledRows(found.indices[order], rows, weights))
-    return SampledTable(sums, RowSample(*halves), totals)
+        indices, rows = found.pool.some(order)
+        weights = -1.0 / np.expm1(-rows[ODDS] * last)
+        rows = {name: column for name, column in rows.items() if name != ODDS}
+        halves.append(SampledRows(indices, rows, weights))
+    return sums, RowSample(*halves), totals

@@ -23,12 +23,10 @@ from decoct.passes.predictors import Predictors
 MOST_PREDICTORS = 6
 """k above which potentials are differentiated in φ as a whole."""
 
-ENTRYWISE = frozenset(
-    ("neg", "add", "sub", "mul", "div", "convert_element_type", "copy", "copy_p", "add_any")
-)
+ENTRYWISE = {"neg", "add", "sub", "mul", "div", "convert_element_type", "copy", "copy_p", "add_any"}
 """Operations on single entries, affine where at most one argument depends on φ."""
 
-RELABELLING = frozenset(("reshape", "squeeze", "expand_dims", "transpose", "rev", "slice"))
+RELABELLING = {"reshape", "squeeze", "expand_dims", "transpose", "rev", "slice"}
 """Operations that only move entries."""
 
 CURVED = frozenset(
@@ -36,21 +34,8 @@ CURVED = frozenset(
 )
 """Functions of single entries that commute with picking entries."""
 
-LINEAR = frozenset(
-    (
-        *ENTRYWISE,
-        *RELABELLING,
-        "broadcast_in_dim",
-        "concatenate",
-        "cumsum",
-        "dot_general",
-        "dynamic_slice",
-        "gather",
-        "pad",
-        "reduce_sum",
-        "select_n",
-    )
-)
+LINEAR = {"broadcast_in_dim", "concatenate", "cumsum", "dot_general", "dynamic_slice", "gather"}
+LINEAR |= {"pad", "reduce_sum", "select_n", *ENTRYWISE, *RELABELLING}
 """Operations that are affine in the arguments named by `_is_affine`."""
 
 
@@ -61,17 +46,7 @@ def trace_predictors(fn: Any, phi: Float[Array, " d"], rows: dict[str, Array]) -
 
 @dataclass(frozen=True, eq=False)
 class _Value:
-    """A value of the traced program.
-
-    Attributes
-    ----------
-    shape
-        Of the array.
-    constant
-        What it is, where nothing was computed.
-    op
-        What computed it; None for constants, φ and columns.
-    """
+    """A value of the traced program: a constant, or computed by ``op``, or φ or a column."""
 
     shape: tuple[int, ...]
     constant: Any = None
@@ -144,7 +119,7 @@ class _Program:
         if roots is None:
             return None
         views, picks = self._inputs(roots)
-        found = self._coefficients(roots, views, picks)
+        shared, dense, picked, sparse, offset = self._coefficients(roots, views, picks)
         given = dict(self.given)
 
         def potentials(eta: Float[Array, "n k"]) -> Float[Array, " n"]:
@@ -155,7 +130,6 @@ class _Program:
                 begin += root.width
             return self.evaluate([self.result], values)[0]
 
-        shared, dense, picked, sparse, offset = found
         d = self.phi.shape[0]
         return Predictors(d, shared, dense, picked, sparse, offset, potentials)
 
@@ -308,13 +282,12 @@ class _Program:
             still = [jnp.zeros_like(v) for v in zero]
             return jax.jvp(eta, (base, zero), (moved, still))[1]
 
-        p = sum(sizes)
-        dense = jax.vmap(along)(jnp.eye(p)).transpose(1, 2, 0) if p else jnp.zeros((n, 0, 0))
-        if not p:
-            dense = jnp.zeros((n, offset.shape[1], 0))
+        p, dense = sum(sizes), jnp.zeros((*offset.shape, 0))
+        if p:
+            dense = jax.vmap(along)(jnp.eye(p)).transpose(1, 2, 0)
         columns = []
         for which, entries in enumerate(zero):
-            axis = _row_axis(entries.shape, n)
+            axis = entries.shape.index(n)
             for j in range(entries.size // n):
                 unit = jnp.zeros((n, entries.size // n)).at[:, j].set(1.0)
                 shape = tuple(s for a, s in enumerate(entries.shape) if a != axis)
@@ -348,9 +321,8 @@ def _written_out(closed: ClosedJaxpr, inputs: list[_Value], ops: list[_Op]) -> l
         if eqn.primitive is primitives.jit_p:
             found = _written_out(eqn.params["jaxpr"], arguments, ops)
         else:
-            found = _append(
-                _Op(eqn, arguments), [tuple(var.aval.shape) for var in eqn.outvars], ops
-            )
+            shapes = [tuple(var.aval.shape) for var in eqn.outvars]
+            found = _append(_Op(eqn, arguments), shapes, ops)
         known.update(zip(eqn.outvars, found, strict=True))
     return [value(atom) for atom in jaxpr.outvars]
 
@@ -382,21 +354,17 @@ def _is_affine(op: _Op, of_phi: set[_Value]) -> bool:
 
 def _trace_back(value: _Value, of_phi: set[_Value]) -> _Value:
     """Return the earliest value that another is an entrywise affine function of."""
-    while value.op is not None and value.op.name in ENTRYWISE | RELABELLING | {"broadcast_in_dim"}:
+    keeps_all = (ENTRYWISE | RELABELLING | {"broadcast_in_dim"}) - {"slice"}
+    while value.op is not None and value.op.name in keeps_all:
         inside = [v for v in value.op.inputs if v in of_phi]
-        moves_all = value.op.name != "slice"
-        if len(inside) != 1 or inside[0].size > value.size or not moves_all:
+        if len(inside) != 1 or inside[0].size > value.size:
             break
         value = inside[0]
     return value
 
 
-def _row_axis(shape: tuple[int, ...], n: int) -> int:
-    return shape.index(n)
-
-
 def _rows_first(values: Array, n: int) -> Float[Array, "n K"]:
-    return jnp.moveaxis(values, _row_axis(values.shape, n), 0).reshape(n, -1)
+    return jnp.moveaxis(values, values.shape.index(n), 0).reshape(n, -1)
 
 
 def _from_root(value: Array, root: _Root, n: int) -> Float[Array, "n j"]:

@@ -1,7 +1,6 @@
 """Progress on anything that takes more than a second.
 
-Code starts a task (`begin`) and counts what is done (`advance`) without a reference to a bar: both
-update the open bar (`ProgressBar`), if there is one.
+`begin` starts a task and `advance` counts what is done; both update the open bar, if there is one.
 """
 
 from __future__ import annotations
@@ -17,29 +16,23 @@ from decoct.runtime.interrupts import Interrupts
 PATIENCE = 1.0
 """Seconds of work before anything is shown."""
 
-
 _open_bar: ContextVar[ProgressBar | None] = ContextVar("decoct_progress", default=None)
 
 
 def begin(label: str, total: float, unit: str = "rows") -> None:
     """Start a new task of ``total`` units; each pass counts its rows again."""
-    bar = _open_bar.get()
-    if bar is not None:
+    if (bar := _open_bar.get()) is not None:
         bar.begin(label, total, unit)
 
 
 def advance(units: float, unit: str = "rows") -> None:
     """Count units done; those of another kind than the task's do not count."""
-    bar = _open_bar.get()
-    if bar is not None:
+    if (bar := _open_bar.get()) is not None:
         bar.advance(units, unit)
 
 
 def count_rows_of(table: Any) -> Callable[[int], None]:
-    """Return a function that counts rows of a table.
-
-    Those of other tables than the task's, such as a subsample, do not count.
-    """
+    """Return a function that counts rows, unless the task is about another table's."""
     bar = _open_bar.get()
     return (lambda _: None) if bar is None or bar.total != table.n_rows else bar.advance
 
@@ -47,14 +40,9 @@ def count_rows_of(table: Any) -> Callable[[int], None]:
 class ProgressBar:
     """A bar on standard error that appears once the work has lasted a second.
 
-    It shows the task, the pass from the second on, the share done, units per second, the time so
-    far and the rest of the pass. Between passes it is indeterminate. Shown or not, it makes sure
-    that a Ctrl-C ends the work (`decoct.runtime.interrupts`).
-
-    Parameters
-    ----------
-    show
-        True, False, or None for "only on a terminal".
+    It shows the task and its pass, the share done, units per second, and the time so far and left.
+    With ``show`` None it appears on a terminal only. Shown or not, it makes sure that a Ctrl-C
+    ends the work (`decoct.runtime.interrupts`).
     """
 
     def __init__(self, show: bool | None = None) -> None:

@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
+from rich import progress
 from rich.console import Console
 from rich.filesize import pick_unit_and_suffix
-from rich.progress import (
-    BarColumn,
-    Progress,
-    ProgressColumn,
-    Task,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 from rich.text import Text
 
 
-def make_progress() -> Progress:
+def make_progress() -> progress.Progress:
     """Return an empty bar on standard error."""
-    description, bar = TextColumn("{task.description}"), BarColumn()
-    times = TimeElapsedColumn(), TimeRemainingColumn()
+    description, bar = progress.TextColumn("{task.description}"), progress.BarColumn()
+    times = progress.TimeElapsedColumn(), progress.TimeRemainingColumn()
     console = Console(stderr=True)
-    return Progress(description, bar, _Pace(), *times, console=console, transient=True)
+    return progress.Progress(description, bar, _Pace(), *times, console=console, transient=True)
 
 
-class _Pace(ProgressColumn):
+class _Pace(progress.ProgressColumn):
     """Per cent of the pass and units per second; "working" between passes, when no rows go by."""
 
-    def render(self, task: Task) -> Text:
+    def render(self, task: progress.Task) -> Text:
         if task.total is None:
             return Text("working")
         speed = task.speed or 0.0

@@ -27,10 +27,5 @@ __all__ = [
 ]
 
 __getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "Metropolis": "metropolis",
-        "NUTS": "nuts",
-        "Pathfinder": "pathfinder",
-    },
+    __name__, {"Metropolis": "metropolis", "NUTS": "nuts", "Pathfinder": "pathfinder"}
 )

@@ -1,7 +1,7 @@
 """Symmetric matrices with small blocks on the diagonal, as multilevel models have.
 
-Effects of two schools, or of two counties, that no row sees both of, have a precision of 0 between
-them. With few other coordinates x_r beside the blocks,
+Effects of two schools, or of two counties, have a precision of 0 between them where no row depends
+on both. With few other coordinates x_r beside the blocks,
 
     P = [[D, F], [Fᵀ, G]],    D block-diagonal, n blocks of b,  F (n b, r),  G (r, r),
 
@@ -129,10 +129,7 @@ class ArrowFactor(eqx.Module):
     def widened(self, v: Float[np.ndarray, "S D"], wide: float) -> ArrowFactor:
         """Return a factor in which coordinates outside blocks vary by 1, if by more than ``wide``.
 
-        Parameters
-        ----------
-        v
-            L⁻¹ x of draws.
+        ``v`` is L⁻¹ x of draws.
         """
         spread = v[:, self.blocks.rest].std(axis=0)
         root = self.root * np.where(spread > wide, spread, 1.0)

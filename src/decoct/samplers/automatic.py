@@ -26,7 +26,7 @@ class Automatic:
     """Exact, else Laplace q while its k-hat is at most 0.7 and KL(q‖π_w) at most 1 nat, else NUTS.
 
     Draws of q are resampled in proportion to π_w/q where that KL is above 0.02 nats. Models with
-    likelihood parameters, whose joint mode is of little use, use NUTS at once.
+    likelihood parameters use NUTS at once: the mode of their posterior says little about it.
 
     Attributes
     ----------

@@ -112,15 +112,7 @@ class WeightedDensity(eqx.Module):
             shares[copies] = padded[0] / len(copies)
         taken = {name: column[source] for name, column in rows.items()}
         taken, padded, shares = jax.device_put((taken, padded, shares))
-        return cls(
-            model,
-            space,
-            taken,
-            padded,
-            shares,
-            start,
-            site,
-        )
+        return cls(model, space, taken, padded, shares, start, site)
 
     @property
     def dim(self) -> int:

@@ -13,6 +13,7 @@ no effects.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -23,6 +24,7 @@ from jaxtyping import Array, Float, Int
 
 from decoct.models.base import AbstractModel
 from decoct.models.parameters import ParameterSpace
+from decoct.passes.potentials import flat_likelihood_params
 from decoct.runtime.precision import float64
 
 NEAR = 1e-9
@@ -30,15 +32,7 @@ NEAR = 1e-9
 
 
 class Effects(NamedTuple):
-    """Parameters and the entries of φ that they determine: u = a + b z.
-
-    Attributes
-    ----------
-    places : (m,)
-        In θ, of z.
-    entries : (m,)
-        In φ, of u.
-    """
+    """Places in θ of parameters z, and in φ of the entries u = a + b z that they determine."""
 
     places: Int[np.ndarray, " m"]
     entries: Int[np.ndarray, " m"]
@@ -49,8 +43,6 @@ class Centring(eqx.Module):
 
     Attributes
     ----------
-    effects
-        Places in θ and in φ of all effects.
     selection
         Places in x of the entries of φ where all effects are centred, so that φ = x[selection];
         None where φ has other entries.
@@ -67,7 +59,7 @@ class Centring(eqx.Module):
         """Find the effects of a model, from φ and its derivatives at a few points."""
         rng = np.random.default_rng(0)
         points = start + 0.5 * rng.standard_normal((3, space.dim))
-        phi, slopes = (np.asarray(part) for part in _linearised(model, space, jnp.asarray(points)))
+        phi, slopes = map(np.asarray, _linearised(model, space, jnp.asarray(points)))
         # entries that depend on a parameter that no other entry depends on, at all points
         moves = np.abs(slopes).max(axis=0) > 0.0
         moved = moves.sum(axis=0)
@@ -83,7 +75,7 @@ class Centring(eqx.Module):
         effects = Effects(np.array(places, dtype=np.int64), np.array(entries, dtype=np.int64))
         found = cls(model, space, effects, None)
         if len(places):
-            shift, scale = (np.asarray(part) for part in _affine(found, jnp.asarray(points)))
+            shift, scale = map(np.asarray, affine_at(found, jnp.asarray(points)))
             expected = shift + scale * points[:, effects.places]
             size = np.abs(phi[:, effects.entries]) + np.abs(shift) + 1e-300
             good = (np.abs(phi[:, effects.entries] - expected) <= NEAR * size).all(axis=0)
@@ -110,7 +102,7 @@ class Centring(eqx.Module):
 
     def likelihood(self, z: Float[Array, " D"]) -> Float[Array, " d"]:
         """Return φ(θ), flat; pure JAX."""
-        return self.space.ravel(self.model.to_likelihood_params(self.space.unflatten(z)))
+        return flat_likelihood_params(self.model, self.space, z)
 
     def to_parameters(
         self, x: Float[Array, " D"], degree: Float[Any, " m"]
@@ -145,13 +137,11 @@ def _powers(
 @eqx.filter_jit
 def _linearised(model: AbstractModel, space: ParameterSpace, points: Float[Array, "n D"]):
     """Return φ and its derivatives at several points."""
-
-    def likelihood(z):
-        return space.ravel(model.to_likelihood_params(space.unflatten(z)))
-
+    likelihood = partial(flat_likelihood_params, model, space)
     return jax.lax.map(lambda z: (likelihood(z), jax.jacfwd(likelihood)(z)), points)
 
 
 @eqx.filter_jit
-def _affine(centring: Centring, points: Float[Array, "n D"]):
+def affine_at(centring: Centring, points: Float[Array, "n D"]):
+    """Return a and b of u = a + b z at several points θ."""
     return jax.vmap(centring.affine)(points)

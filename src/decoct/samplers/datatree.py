@@ -31,21 +31,11 @@ def _constrain(model, space, z):
 
 @float64
 def to_datatree(
-    model: AbstractModel,
-    space: ParameterSpace,
-    rows: Mapping[str, np.ndarray],
-    draws: Draws,
+    model: AbstractModel, space: ParameterSpace, rows: Mapping[str, np.ndarray], draws: Draws
 ) -> xr.DataTree:
     """Return draws with the model's names, coordinates and the sampler's statistics.
 
-    Parameters
-    ----------
-    model, space
-        What was sampled.
-    rows
-        Raw rows, for the names of coefficients.
-    draws
-        What a sampler returned.
+    The raw rows have the names of coefficients.
     """
     from arviz_base import from_dict
 
@@ -58,7 +48,9 @@ def to_datatree(
     flat = from_dict({UNCONSTRAINED: {"z": draws.z}}, dims={"z": ["parameter"]})
     tree[UNCONSTRAINED] = flat[UNCONSTRAINED]
     scalars = {k: v for k, v in draws.info.items() if k not in PER_DRAW and np.ndim(v) == 0}
-    tree["posterior"].attrs.update(_attributes({"sampler": draws.sampler, **scalars}))
+    # attributes of NetCDF are strings and numbers
+    attributes = {k: v if isinstance(v, str) else float(v) for k, v in scalars.items()}
+    tree["posterior"].attrs.update({"sampler": draws.sampler, **attributes})
     return tree
 
 
@@ -67,8 +59,7 @@ def _axes(
 ) -> tuple[dict[str, list[str]], dict[str, np.ndarray]]:
     """Return the names of the axes of each variable, and the labels along them.
 
-    An axis name is one of the whole posterior: the labels that a model knows for it are those of
-    every variable that has it. A name that stands for two lengths names none.
+    Variables that share the name of an axis share its labels. A name with two lengths is not used.
     """
     dims = {name: list(axes) for name, axes in model.dims().items() if name in shapes}
     known = model.coords(rows)
@@ -124,20 +115,9 @@ def unconstrained(draws: xr.DataTree | np.ndarray, dim: int) -> Float[np.ndarray
 
 
 def refuse_weighted(draws: Any) -> None:
-    """Refuse draws of a DataTree that are not equally likely.
-
-    Raises
-    ------
-    RequestError
-        They have ``log_weight`` in ``sample_stats``.
-    """
+    """Refuse draws of a DataTree that are not equally likely."""
     if "log_weight" in getattr(draws, "children", {}).get("sample_stats", {}):
         raise RequestError(
             "These draws are weighted ('log_weight' in sample_stats); give check.correct(draws), "
             "which resamples them."
         )
-
-
-def _attributes(values: dict[str, Any]) -> dict[str, Any]:
-    """NetCDF attributes are strings and numbers."""
-    return {k: (v if isinstance(v, str) else float(v)) for k, v in values.items()}

@@ -26,13 +26,7 @@ def _posterior(density: WeightedDensity):
 
 @float64
 def exact_posterior(density: WeightedDensity) -> Gaussian:
-    """Return π_w in closed form.
-
-    Raises
-    ------
-    ModelError
-        The model is not conjugate, or its precision is singular to the digits that doubles have.
-    """
+    """Return π_w in closed form, or raise `ModelError`."""
     model = density.model
     if not (isinstance(model, AbstractConjugate) and model.is_conjugate):
         raise ModelError(
@@ -43,9 +37,8 @@ def exact_posterior(density: WeightedDensity) -> Gaussian:
         # a Gaussian times a Gaussian: its mode and the curvature there are all there is to it
         return gaussian_at(find_mode(density))
     mean, cov = (np.asarray(one) for one in _posterior(density))
-    with np.errstate(invalid="ignore"):
-        proper = np.isfinite(mean).all() and np.isfinite(cov).all()
-    if not (proper and np.linalg.eigvalsh(cov)[0] > 0.0):
+    finite = np.isfinite(mean).all() and np.isfinite(cov).all()
+    if not (finite and np.linalg.eigvalsh(cov)[0] > 0.0):
         raise ModelError(
             f"The closed-form posterior of {type(model).__name__} is lost in rounding; centre and "
             "scale the columns."

@@ -103,14 +103,10 @@ class Metropolis:
         draws: int | None = None,
         on_block: Callable[[int], None] | None = None,
     ) -> Draws:
-        """Return ``draws`` draws per chain, ``thin`` steps apart.
+        """Return ``draws`` draws from π_w per chain, ``thin`` steps apart.
 
         Parameters
         ----------
-        key
-            A typed JAX key.
-        density
-            π_w.
         draws
             Draws per chain, after warm-up; ``steps // thin`` of them by default.
         on_block
@@ -137,7 +133,12 @@ class Metropolis:
             rates = _adaptation(begin + np.arange(block), self.warmup)
             state, _ = self._block(density, state, warm_key, rates, begin, steps)
             tick(steps)
-        _check_started(state)
+        stuck = ~np.isfinite(np.asarray(state.log_density))
+        if stuck.any():
+            raise ModelError(
+                f"After the warm-up, chain {int(np.argmax(stuck))} is still where the log density "
+                "is -inf; give the model an init where it is finite, or warm up for longer."
+            )
         state = state._replace(log_step=state.mean_log_step)
         frozen = np.zeros((block, 2))
         z, accepted = [], []
@@ -168,19 +169,13 @@ class Metropolis:
         begin: int,
         steps: int,
     ) -> tuple[_Chains, _Kept]:
-        state, kept = _run(
-            density,
-            state,
-            *_random_numbers(jax.random.fold_in(key, begin), len(rates), self.chains, density.dim),
-            jnp.asarray(rates),
-            jnp.asarray(steps),
-            jnp.asarray(self.target_acceptance),
-            self.thin,
-        )
+        key = jax.random.fold_in(key, begin)
+        normals, uniforms = _random_numbers(key, len(rates), self.chains, density.dim)
+        gains, count, target = map(jnp.asarray, (rates, steps, self.target_acceptance))
+        state, kept = _run(density, state, normals, uniforms, gains, count, target, self.thin)
         if state.invalid > 0:
-            _refuse_not_finite(
-                density, np.asarray(state.invalid_at), int(state.invalid), steps * self.chains
-            )
+            at, bad = np.asarray(state.invalid_at), int(state.invalid)
+            _refuse_not_finite(density, at, bad, steps * self.chains)
         return state, kept
 
     def _start(self, key: jax.Array, density: WeightedDensity) -> _Chains:
@@ -204,28 +199,13 @@ class Metropolis:
             _refuse_not_finite(density, z[np.argmax(invalid)], int(invalid.sum()), self.chains)
         # a chain outside the support may never enter it: it starts at the centre instead
         z = np.where(np.isfinite(at_start)[:, None], z, centre)
-        return _Chains(
-            jnp.asarray(z),
-            jnp.asarray(log_densities(density, z)),
-            jnp.asarray(np.log(scale)),
-            jnp.asarray(np.log(scale)),
-            jnp.zeros((), dtype=jnp.int64),
-            jnp.zeros(density.dim),
-        )
+        heights, log_step = log_densities(density, z), jnp.asarray(np.log(scale))
+        none, nowhere = jnp.zeros((), dtype=jnp.int64), jnp.zeros(density.dim)
+        return _Chains(jnp.asarray(z), jnp.asarray(heights), log_step, log_step, none, nowhere)
 
 
 class _Chains(NamedTuple):
-    """State of the chains.
-
-    Attributes
-    ----------
-    z, log_density
-        The current points and log π_w there.
-    log_step, mean_log_step
-        log s, and its mean over the second half of the warm-up.
-    invalid, invalid_at
-        How many proposals had a log density of NaN or +inf, and the last of them.
-    """
+    """Points, log s, its mean over the second half of the warm-up, and bad proposals so far."""
 
     z: Float[Array, "chains d"]
     log_density: Float[Array, " chains"]
@@ -291,15 +271,6 @@ def _adaptation(t: Int[np.ndarray, " n"], warmup: int) -> Float[np.ndarray, "n 2
 def _blocks(steps: int, block: int) -> Iterator[tuple[int, int]]:
     for begin in range(0, steps, block):
         yield begin, min(block, steps - begin)
-
-
-def _check_started(state: _Chains) -> None:
-    stuck = ~np.isfinite(np.asarray(state.log_density))
-    if stuck.any():
-        raise ModelError(
-            f"After the warm-up, chain {int(np.argmax(stuck))} is still where the log density is "
-            "-inf; give the model an init where it is finite, or warm up for longer."
-        )
 
 
 def _refuse_not_finite(

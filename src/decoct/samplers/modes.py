@@ -83,21 +83,9 @@ class Modes(NamedTuple):
 def find_modes(
     density: WeightedDensity, draws: Float[np.ndarray, "S d"], rng: np.random.Generator
 ) -> Modes | None:
-    """Search log π_w for maxima, from draws of it and from overdispersed starts.
+    """Search log π_w for maxima, from its draws, chain by chain, and from overdispersed starts.
 
-    Parameters
-    ----------
-    density
-        π_w.
-    draws : (S, d)
-        Its draws, chain by chain.
-    rng
-        Decides the starts.
-
-    Returns
-    -------
-    Modes or None
-        None where no search ends at a maximum.
+    None where no search ends at a maximum.
     """
     near_starts = draws[np.linspace(0, len(draws) - 1, NEAR_STARTS).astype(int)]
     distant = _maxima_from(density, _overdispersed(density, draws, rng))
@@ -136,17 +124,11 @@ def _squared(
 def _overdispersed(
     density: WeightedDensity, draws: Float[np.ndarray, "S d"], rng: np.random.Generator
 ) -> Float[np.ndarray, "m d"]:
-    prior = _prior(density)
-    from_prior = np.empty((0, density.dim)) if prior is None else prior.sample(rng, STARTS // 2)
+    here, from_prior = prior_curvature(density.model, density.space, density.start), draws[:0]
+    if decrement_of(here) is not None:
+        covariance = np.linalg.inv(-here.hessian)
+        prior = Gaussian(density.start + covariance @ here.gradient, covariance)
+        from_prior = prior.sample(rng, STARTS // 2)
     scales = np.geomspace(*SCALES, STARTS - len(from_prior))
     picked, mean = draws[rng.integers(len(draws), size=len(scales))], draws.mean(axis=0)
     return np.concatenate([from_prior, mean + scales[:, None] * (picked - mean)])
-
-
-def _prior(density: WeightedDensity) -> Gaussian | None:
-    """Return the Gaussian with the prior's derivatives at the model's init, if there is one."""
-    here = prior_curvature(density.model, density.space, density.start)
-    if decrement_of(here) is None:
-        return None
-    covariance = np.linalg.inv(-here.hessian)
-    return Gaussian(density.start + covariance @ here.gradient, covariance)

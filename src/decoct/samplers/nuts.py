@@ -49,9 +49,9 @@ class NUTS:
     Chains start from draws of the Laplace approximation, spread twice as wide, or around the
     model's init where there is none; the mass matrix and step size are adapted in warm-up, as by
     Stan. With a site the parameters are measured in units of that approximation, and where it fits
-    the mass matrix is diagonal. With a site in likelihood parameters units come from short runs,
-    and effects of groups that data inform are sampled in place of standardised ones
-    (`decoct.samplers.units`); draws are given back in the model's own parameters.
+    the mass matrix is diagonal. With a site in likelihood parameters the units come from short
+    runs, and effects that the data inform are sampled as they are, not standardised
+    (`decoct.samplers.units`). The draws are of the model's own parameters.
 
     Attributes
     ----------
@@ -62,8 +62,9 @@ class NUTS:
     target_acceptance
         Mean acceptance probability aimed at.
     dense_mass
-        Adapt a full mass matrix instead of a diagonal one; None: if the warm-up has 10
-        steps a parameter. Models with likelihood parameters never adapt a full matrix.
+        Adapt a full mass matrix (True) or a diagonal one (False). None: a full one where the
+        warm-up has 10 steps a parameter. Models with likelihood parameters never adapt a full
+        matrix.
 
     Examples
     --------
@@ -92,56 +93,34 @@ class NUTS:
         draws: int,
         on_block: Callable[[int], None] | None = None,
     ) -> Draws:
-        """Return ``draws`` draws per chain.
+        """Return ``draws`` draws from π_w per chain.
 
         Parameters
         ----------
-        key
-            A typed JAX key.
-        density
-            π_w.
         draws
             Draws per chain, after warm-up.
         on_block
             Called after every block with the number of steps done, warm-up included.
         """
         # here, because importing BlackJAX puts arrays on a device
-        from decoct.samplers.nuts_program import (
-            BLOCK,
-            SAMPLING,
-            plan_stages,
-            run,
-            step_sizes_only,
-        )
+        from decoct.samplers.nuts_program import SAMPLING, STEP_SIZES, plan_stages, repeat_stage
         from decoct.samplers.units import Units
 
         start_key, warm_key, run_key = jax.random.split(key, 3)
         space, starts, is_dense = self._begin(start_key, density)
-        target, diagonal = self.target_acceptance, not is_dense
         is_learnt = isinstance(space, Units) and space.is_learnt
         stages = plan_stages(self.warmup)
         if is_learnt:
-            stages = step_sizes_only(min(IN_UNITS, self.warmup))
+            stages = repeat_stage(STEP_SIZES, min(IN_UNITS, self.warmup))
         states, adapted, _ = self._adapt(warm_key, space, starts, stages, is_dense)
         if is_learnt:
             adapted = adapted.pooled()
-        positions, infos = [], []
-        if on_block is not None:
-            on_block(self.warmup)
-        sampling = np.full((BLOCK, 2), [SAMPLING, 0])
-        for first in range(0, draws, BLOCK):
-            keys = jax.random.split(jax.random.fold_in(run_key, first), self.chains)
-            states, adapted, (position, info) = run(
-                space, keys, states, adapted, sampling, target, diagonal
-            )
-            positions.append(np.asarray(position))
-            infos.append({name: np.asarray(value) for name, value in info.items()})
-            if on_block is not None:
-                on_block(min(BLOCK, draws - first))
-        z = np.concatenate(positions, axis=1)[:, :draws]
-        if not isinstance(space, WeightedDensity):
+        tick = on_block or (lambda done: None)
+        tick(self.warmup)
+        stages = repeat_stage(SAMPLING, draws)
+        z, stats = self._run(run_key, space, states, adapted, stages, is_dense, tick)[2]
+        if isinstance(space, Units):
             z = space.parameters_of(z)
-        stats = {k: np.concatenate([i[k] for i in infos], axis=1)[:, :draws] for k in infos[0]}
         if not np.isfinite(z).all():
             raise ModelError(
                 "NUTS left the region where the log density is finite; check the model for NaN "
@@ -174,7 +153,7 @@ class NUTS:
     ) -> tuple[Units, Float[np.ndarray, "chains D"]]:
         """Return units learnt from short runs, and where these ended."""
         from decoct.samplers.centring import Centring
-        from decoct.samplers.nuts_program import plan_stages, step_sizes_only
+        from decoct.samplers.nuts_program import STEP_SIZES, plan_stages, repeat_stage
         from decoct.samplers.units import start_of, units_at
 
         centring = Centring.of(density.model, density.space, density.start)
@@ -186,7 +165,7 @@ class NUTS:
         v = v + 0.1 * host_rng(key).standard_normal((self.chains, density.dim))
         for short, steps in enumerate(SHORT_RUNS):
             run_key = jax.random.fold_in(key, short + 1)
-            stages = step_sizes_only(steps) if short else plan_stages(steps)
+            stages = repeat_stage(STEP_SIZES, steps) if short else plan_stages(steps)
             _, _, found = self._adapt(run_key, units, v, stages, False)
             last = units.parameters_of(found[:, steps // 2 :])
             ends = last[:, -1]
@@ -204,22 +183,39 @@ class NUTS:
         is_dense: bool,
     ) -> tuple[Any, Any, Float[np.ndarray, "chains steps D"]]:
         """Return states, what was adapted, and the positions of a warm-up."""
-        from decoct.samplers.nuts_program import BLOCK, NOTHING, begin, run
+        from decoct.samplers.nuts_program import begin
         from decoct.samplers.units import Units
 
-        target, diagonal, step_size = self.target_acceptance, not is_dense, None
+        step_size = None
         if isinstance(space, Units) and space.is_learnt:
             step_size = STEP * starts.shape[1] ** -0.25
-        states, adapted = begin(space, starts, target, diagonal, step_size)
-        steps, positions = int((stages[:, 0] != NOTHING).sum()), []
+        states, adapted = begin(space, starts, self.target_acceptance, not is_dense, step_size)
+        states, adapted, (v, _) = self._run(key, space, states, adapted, stages, is_dense)
+        return states, adapted.finished(), v
+
+    def _run(
+        self,
+        key: jax.Array,
+        space: WeightedDensity | Units,
+        states: Any,
+        adapted: Any,
+        stages: Int[np.ndarray, "n 2"],
+        is_dense: bool,
+        tick: Callable[[int], None] = lambda done: None,
+    ) -> tuple[Any, Any, Any]:
+        """Return states, what was adapted, and positions and statistics of all steps."""
+        from decoct.samplers.nuts_program import BLOCK, NOTHING, run
+
+        target, diagonal, blocks = self.target_acceptance, not is_dense, []
+        steps = int((stages[:, 0] != NOTHING).sum())
         for first in range(0, len(stages), BLOCK):
             keys = jax.random.split(jax.random.fold_in(key, first), self.chains)
             block = stages[first : first + BLOCK]
-            states, adapted, (position, _) = run(
-                space, keys, states, adapted, block, target, diagonal
-            )
-            positions.append(np.asarray(position))
-        return states, adapted.finished(), np.concatenate(positions, axis=1)[:, :steps]
+            states, adapted, kept = run(space, keys, states, adapted, block, target, diagonal)
+            blocks.append(jax.tree.map(np.asarray, kept))
+            tick(min(BLOCK, steps - first))
+        joined = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1)[:, :steps], *blocks)
+        return states, adapted, joined
 
     def _is_dense(self, dim: int) -> bool:
         if self.dense_mass is None:

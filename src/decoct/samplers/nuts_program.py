@@ -18,8 +18,8 @@ from decoct.runtime.precision import compiled_quickly
 BLOCK = 100
 """Steps between two ticks of the progress bar, and in one call of the compiled program."""
 
-SAMPLING, NOTHING = 2, 3
-"""Stages of a step besides BlackJAX's: no adaptation, and no step."""
+STEP_SIZES, SAMPLING, NOTHING = 0, 2, 3
+"""Stages of a step: BlackJAX's first, without mass matrices; no adaptation; and no step."""
 
 
 class Adapted(NamedTuple):
@@ -51,9 +51,9 @@ def plan_stages(steps: int) -> Int[np.ndarray, "n 2"]:
     return _in_blocks(windows)
 
 
-def step_sizes_only(steps: int) -> Int[np.ndarray, "n 2"]:
-    """Return a warm-up that keeps the mass matrix, in full blocks."""
-    return _in_blocks(np.zeros((steps, 2), dtype=np.int64))
+def repeat_stage(stage: int, steps: int) -> Int[np.ndarray, "n 2"]:
+    """Return the same stage for all steps, in full blocks."""
+    return _in_blocks(np.full((steps, 2), [stage, 0]))
 
 
 def _in_blocks(stages: Int[np.ndarray, "steps 2"]) -> Int[np.ndarray, "n 2"]:
@@ -69,9 +69,8 @@ def begin(density, starts, target, diagonal, step_size):
 
     def one(start):
         masses = init_masses(len(start))
-        adapted = Adapted(
-            jnp.asarray(first), masses.inverse_mass_matrix, init_steps(before), masses
-        )
+        steps, inverse = init_steps(before), masses.inverse_mass_matrix
+        adapted = Adapted(jnp.asarray(first), inverse, steps, masses)
         return blackjax.nuts.init(start, density.log_density), adapted
 
     # constants have no type of their own, as the results of a block have: one program for both

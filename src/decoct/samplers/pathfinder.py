@@ -9,7 +9,7 @@ own: a poor path then wastes candidates but does not distort the weights.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import jax
@@ -75,43 +75,27 @@ class Pathfinder:
     oversampling: int = 10
 
     def __post_init__(self) -> None:
-        numbers = (
-            self.paths,
-            self.max_iterations,
-            self.history,
-            self.elbo_draws,
-            self.oversampling,
-        )
-        if min(numbers) < 1:
+        if min(astuple(self)) < 1:
             raise RequestError(
                 "Pathfinder needs paths, max_iterations, history, elbo_draws and oversampling of "
-                f"at least 1; got {', '.join(map(str, numbers))}."
+                f"at least 1; got {', '.join(map(str, astuple(self)))}."
             )
 
     @float64
     def draw(self, key: jax.Array, density: WeightedDensity, n: int) -> Draws:
-        """Return n independent draws.
-
-        Parameters
-        ----------
-        key
-            A typed JAX key.
-        density
-            π_w.
-        n
-            Number of draws.
+        """Return n independent draws from π_w.
 
         Returns
         -------
         Draws
             ``info`` has ``khat``, of the candidates against π_w before they are resampled: above
-            0.7 the draws follow π_w no better than the Gaussians do; ``paths``, how many paths
-            came to a Gaussian; and ``elbo``, the largest of their evidence bounds, in nats.
+            0.7 the draws are no nearer to π_w than the Gaussians are; ``paths``, how many paths
+            found a Gaussian; and ``elbo``, the largest of their evidence bounds, in nats.
 
         Raises
         ------
         ModelError
-            No path came to a Gaussian.
+            No path found a Gaussian.
         """
         path_key, draw_key = jax.random.split(key)
         rng = np.random.default_rng(np.asarray(jax.random.key_data(draw_key)))
@@ -149,7 +133,7 @@ class Pathfinder:
         usable = [p for p in range(self.paths) if np.isfinite(elbos[p]) and _is_spd(covs[p])]
         if not usable:
             raise ModelError(
-                "None of Pathfinder's paths came to a Gaussian; the log density may be unbounded, "
+                "None of Pathfinder's paths found a Gaussian; the log density may be unbounded, "
                 "not smooth or not finite around the model's init: use NUTS, or start elsewhere."
             )
         return [Gaussian(means[p], covs[p]) for p in usable]
@@ -186,9 +170,8 @@ def _paths(density, keys, starts, elbo_draws, max_iterations, history):
     pathfinder: Any = blackjax.vi.pathfinder
 
     def one(key, start):
-        with jax.numpy_rank_promotion(
-            "allow"
-        ):  # BlackJAX promotes ranks, also where a user forbids
+        # BlackJAX promotes ranks, also where a user forbids it
+        with jax.numpy_rank_promotion("allow"):
             state, _ = pathfinder.approximate(
                 key,
                 density.log_density,

@@ -55,27 +55,7 @@ def log_likelihood(
     draws: xr.DataTree,
     rows: Any = None,
 ) -> xr.DataTree:
-    """Return draws with the log-likelihood of each of some unweighted rows.
-
-    Parameters
-    ----------
-    model, kept, n_rows
-        The coreset's model, its kept rows, and how many rows its table has.
-    draws
-        What ``coreset.sample()`` or ``check.correct()`` returned.
-    rows
-        Rows of the full table: anything `decoct.rows` takes. Not the kept ones.
-
-    Returns
-    -------
-    xarray.DataTree
-        The draws with a group ``log_likelihood``: ``rows`` (chain, draw, row), in nats.
-
-    Raises
-    ------
-    RequestError
-        No rows, or nothing but kept ones, are given; the draws are of another model; the result
-        would have more than 2 GiB.
+    """Return draws with a group ``log_likelihood``: ``rows`` (chain, draw, row), in nats.
 
     Notes
     -----

@@ -2,8 +2,8 @@
 
 x = c + L v with LLᵀ the inverse of a precision. Where the posterior has a mode that fits, that is
 the precision there. A multilevel posterior has none: the precision is then the mean of −∇²log π
-over draws so far, from short runs that each learn better units than the one before. Effects that no
-row sees together are in different blocks of it (`decoct.samplers.arrow`).
+over draws so far, from short runs that each learn better units than the one before. Two effects are
+in different blocks of it where no row depends on both (`decoct.samplers.arrow`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from decoct.passes.potentials import Curvature
 from decoct.runtime.precision import float64
 from decoct.samplers.arrow import Arrow, ArrowFactor, ArrowSite, Blocks, find_blocks
 from decoct.samplers.base import WeightedDensity
-from decoct.samplers.centring import Centring
+from decoct.samplers.centring import Centring, affine_at
 
 SCALE_EVALUATIONS, SCALE_DECREMENT = 20, 0.1
 """Most evaluations of the search for scales, and where it ends: twice the nats to the maximum."""
@@ -95,11 +95,23 @@ class Units(eqx.Module):
         return self.factor.solve(x - np.asarray(self.centre))
 
 
+class _Centred(eqx.Module):
+    """log π as a function of x, in which effects are centred to some degree."""
+
+    density: WeightedDensity
+    centring: Centring
+    degree: Float[Any, " m"]
+
+    def __call__(self, x: Float[Array, " D"]) -> Float[Array, ""]:
+        z, volume = self.centring.to_parameters(x, self.degree)
+        return self.density.log_density(z) + volume
+
+
 @float64
 def start_of(density: WeightedDensity, centring: Centring) -> Float[np.ndarray, " D"]:
     """Return θ with φ at the centre of the site, and the most probable scales given it.
 
-    Where φ is no entries of x, the start that the density has.
+    Where φ is not made of entries of x, return the density's start.
     """
     site, selection = density.site, centring.selection
     if site is None or selection is None:
@@ -108,11 +120,10 @@ def start_of(density: WeightedDensity, centring: Centring) -> Float[np.ndarray, 
     x = np.array(from_parameters(centring, jnp.asarray(density.start)[None], everywhere)[0])
     x[selection] = site.centre
     rest = np.setdiff1d(np.arange(len(x)), selection)
+    log_density = _Centred(density, centring, everywhere)
 
     def evaluate(y: np.ndarray) -> Curvature:
-        found = _at_rest(density, centring, everywhere, jnp.asarray(x), rest, jnp.asarray(y))
-        value, gradient, hessian = (np.asarray(part) for part in found)
-        return Curvature(float(value), gradient, hessian)
+        return Curvature.of(_at_rest(log_density, jnp.asarray(x), rest, jnp.asarray(y)))
 
     if len(rest):
         x[rest] = maximise(evaluate, x[rest], SCALE_EVALUATIONS, SCALE_DECREMENT).z
@@ -126,15 +137,13 @@ def units_at(
     """Return units learnt from some draws, and the draws in them.
 
     The precision is the mean over `POINTS` of them. Scales of effects may vary by far more than
-    the precision says, with long tails: those units are widened.
-
-    The degree to which an effect is centred is `_pooling`, rounded near 0 and 1, so that φ is
-    entries of x.
+    it says, with long tails: those units are widened. Degrees of centring near 0 and 1 are rounded,
+    so that φ is entries of x.
     """
     assert density.site is not None
     effects, site = centring.effects, density.site
     known = _likelihood_precision(density, centring, z)
-    _, scale = (np.asarray(part) for part in _affine_at(centring, jnp.asarray(z)))
+    scale = np.asarray(affine_at(centring, jnp.asarray(z))[1])
     degree = _pooling(known, effects.entries, scale)
     degree = np.where(np.abs(degree - 0.5) > 0.5 - ROUNDED, np.round(degree), degree)
     x = np.asarray(from_parameters(centring, jnp.asarray(z), degree))
@@ -142,25 +151,19 @@ def units_at(
     places = effects.places if centring.selection is None else centring.selection
     members = find_blocks((known != 0.0)[np.ix_(entries, entries)])
     blocks = Blocks.of(np.append(places, density.dim)[members], density.dim)
-    if not _has_blocks(density, centring, degree, x[0], blocks):
+    log_density = _Centred(density, centring, degree)
+    if not _has_blocks(log_density, x[0], blocks):
         members = members[:0]
         blocks = Blocks.of(members, density.dim)
     some = x[np.linspace(0, len(x) - 1, min(POINTS, len(x))).astype(np.int64)]
-    precision = _precision_at(density, centring, degree, some, blocks)
-    centre = x.mean(axis=0)
-    factor = precision.factor()
+    centre, factor = x.mean(axis=0), _precision_at(log_density, some, blocks).factor()
     if len(x) > 1:
         factor = factor.widened(factor.solve(x - centre), WIDE)
     of_site = Blocks.of(np.append(entries, site.dim)[members], site.dim)
     in_blocks = Arrow.of(site.precision, of_site)
-    units = Units(
-        replace(density, site=None, draws=None),
-        centre,
-        factor,
-        centring,
-        degree,
-        ArrowSite(site.centre, site.linear, in_blocks, site.constant),
-    )
+    arrow_site = ArrowSite(site.centre, site.linear, in_blocks, site.constant)
+    bare = replace(density, site=None, draws=None)
+    units = Units(bare, centre, factor, centring, degree, arrow_site)
     return units, units.units_of(x)
 
 
@@ -169,8 +172,8 @@ def _pooling(
 ) -> Float[np.ndarray, " m"]:
     """Return 1 − var(u)/b²: 0 where the data say nothing of an effect, 1 where they determine it.
 
-    var(u) is that of a Gaussian with precision K + diag(1/b²), b at its geometric mean: all other
-    effects integrated out, for those of crossed and nested groups share what the data say.
+    var(u) is that of a Gaussian with precision K + diag(1/b²), b at its geometric mean, with all
+    other effects integrated out: effects of crossed and nested groups depend on the same data.
     """
     prior = np.exp(-2.0 * np.log(np.abs(scale)).mean(axis=0))
     precision = known + SAME * np.diag(known).max(initial=0.0) * np.eye(len(known))
@@ -193,20 +196,12 @@ def _likelihood_precision(
     return density.site.precision - np.asarray(hessian)
 
 
-def _has_blocks(
-    density: WeightedDensity,
-    centring: Centring,
-    degree: Float[np.ndarray, " m"],
-    x: Float[np.ndarray, " D"],
-    blocks: Blocks,
-) -> bool:
+def _has_blocks(log_density: _Centred, x: Float[np.ndarray, " D"], blocks: Blocks) -> bool:
     """Return whether the Hessian has these blocks, which a random sign for each would show."""
     n, b = blocks.members.shape
     signs = np.random.default_rng(0).choice([-1.0, 1.0], n)
     directions = np.concatenate([_within(blocks, np.ones(n)), _within(blocks, signs)])
-    products = _mean_products(
-        density, centring, degree, jnp.asarray(x[None]), jnp.asarray(directions)
-    )
+    products = _mean_products(log_density, jnp.asarray(x[None]), jnp.asarray(directions))
     inside = np.asarray(blocks.split(products)[0])
     columns, signed = inside[:b], inside[b:] * signs[:, None]
     return bool((np.abs(signed - columns) <= SAME * np.abs(columns).max(initial=0.0)).all())
@@ -220,66 +215,44 @@ def _within(blocks: Blocks, values: Float[np.ndarray, " n"]) -> Float[np.ndarray
     return found[:, :-1]
 
 
-def _precision_at(
-    density: WeightedDensity,
-    centring: Centring,
-    degree: Float[np.ndarray, " m"],
-    x: Float[np.ndarray, "n D"],
-    blocks: Blocks,
-) -> Arrow:
+def _precision_at(log_density: _Centred, x: Float[np.ndarray, "n D"], blocks: Blocks) -> Arrow:
     """Return the mean of −∇²log π over some points x.
 
     A site in entries of x adds its precision as it is.
     """
-    site, selection, dim = density.site, centring.selection, x.shape[1]
-    assert site is not None
-    entries = selection if (degree == 1.0).all() else None
-    bare = density if entries is None else replace(density, site=None)
+    density, dim = log_density.density, x.shape[1]
+    assert density.site is not None
+    entries = log_density.centring.selection if (log_density.degree == 1.0).all() else None
+    if entries is not None:
+        log_density = replace(log_density, density=replace(density, site=None))
     # one product for each place in a block, and one for each other coordinate
     (n, b), r = blocks.members.shape, len(blocks.rest)
     others = np.zeros((r, dim))
     others[np.arange(r), blocks.rest] = 1.0
     directions = np.concatenate([_within(blocks, np.ones(n)), others])
-    products = -_mean_products(bare, centring, degree, jnp.asarray(x), jnp.asarray(directions))
+    products = -_mean_products(log_density, jnp.asarray(x), jnp.asarray(directions))
     inside, rest = (np.asarray(part) for part in blocks.split(products))
     diagonal, dense = inside[:b].transpose(1, 2, 0), rest[b:]
-    found = Arrow(
-        blocks,
-        0.5 * (diagonal + diagonal.swapaxes(1, 2)),
-        inside[b:].reshape(r, n * b).T,
-        0.5 * (dense + dense.T),
-    )
+    diagonal, coupling = 0.5 * (diagonal + diagonal.swapaxes(1, 2)), inside[b:].reshape(r, n * b).T
+    found = Arrow(blocks, diagonal, coupling, 0.5 * (dense + dense.T))
     if entries is None:
         return found
     of_site = np.zeros((dim, dim))
-    of_site[np.ix_(entries, entries)] = site.precision
+    of_site[np.ix_(entries, entries)] = density.site.precision
     return found + Arrow.of(of_site, blocks)
 
 
 @eqx.filter_jit
-def _at_rest(density: WeightedDensity, centring: Centring, degree, x, rest, y):
+def _at_rest(log_density: _Centred, x, rest, y):
     """Return value, gradient and Hessian of log π in some entries of x."""
-
-    def log_density(y):
-        z, volume = centring.to_parameters(x.at[rest].set(y), degree)
-        return density.log_density(z) + volume
-
-    return to_second_order(log_density, y)
+    return to_second_order(lambda y: log_density(x.at[rest].set(y)), y)
 
 
 @eqx.filter_jit
 def _mean_products(
-    density: WeightedDensity,
-    centring: Centring,
-    degree,
-    x: Float[Array, "n D"],
-    directions: Float[Array, "k D"],
+    log_density: _Centred, x: Float[Array, "n D"], directions: Float[Array, "k D"]
 ) -> Float[Array, "k D"]:
     """Return the mean over points of the Hessian of log π times directions."""
-
-    def log_density(one):
-        z, volume = centring.to_parameters(one, degree)
-        return density.log_density(z) + volume
 
     def at_point(total, one):
         _, along = jax.linearize(jax.grad(log_density), one)
@@ -287,11 +260,6 @@ def _mean_products(
 
     total, _ = jax.lax.scan(at_point, jnp.zeros_like(directions), x)
     return total / len(x)
-
-
-@eqx.filter_jit
-def _affine_at(centring: Centring, z: Float[Array, "n D"]):
-    return jax.vmap(centring.affine)(z)
 
 
 @eqx.filter_jit

@@ -23,7 +23,7 @@ NORM_BLOCK = 8192
 
 @dataclass(frozen=True)
 class UnitVectors:
-    """Rows scaled to unit norm, with the target they should add up to.
+    """Rows scaled to unit norm, with the target b they should add up to.
 
     Attributes
     ----------
@@ -31,8 +31,6 @@ class UnitVectors:
         Unit rows, in double or (large pools) single precision; a zero row stays zero.
     norms : (n,)
         The norms taken out.
-    target : (S,)
-        b.
     usable : (n,)
         Rows longer than the rounding of the target. A shorter one could only enter with a weight
         above 1e15, too large wherever else its potential is not flat.

@@ -92,14 +92,14 @@ def collect(steps: Iterable[Any], budget: Budget) -> Path:
     return {m: result for m, (_, result) in kept.items()}
 
 
-class Combination:
-    """x = Σ α_n a_n over unit rows a_n, α_n = w_n‖g_n‖ ≥ 0, kept with its sum.
+def line_search(direction: np.ndarray, residual: np.ndarray) -> float:
+    """Return argmin_γ ‖residual − γ direction‖ (Campbell & Broderick 2019, Eq. 4.9)."""
+    square = float(direction @ direction)
+    return float(direction @ residual) / square if square > 0.0 else 0.0
 
-    Attributes
-    ----------
-    sum : (S,)
-        Σ α_n a_n.
-    """
+
+class Combination:
+    """x = Σ α_n a_n over unit rows a_n, α_n = w_n‖g_n‖ ≥ 0, kept with its sum."""
 
     def __init__(self, problem: UnitVectors) -> None:
         self.problem = problem

@@ -35,14 +35,7 @@ BLOCK = 64
 def exchange(problem: UnitVectors, support: Sequence[int], sweeps: int) -> ActiveSet:
     """Return a support of at most the same size whose residual is no larger.
 
-    Parameters
-    ----------
-    problem
-        Unit vectors and target.
-    support
-        Rows to start from.
-    sweeps
-        Most passes over the support.
+    ``sweeps`` is how many passes over the support there are at most.
     """
     best = ActiveSet.spanned_by(problem, support)
     floor = 1e-18 * float(problem.target @ problem.target)  # rank-one changes are round-off below

@@ -30,7 +30,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from decoct.solvers.active_set import ActiveSet, UnitVectors
-from decoct.solvers.base import STALLED, Budget, Combination, Path, collect
+from decoct.solvers.base import STALLED, Budget, Combination, Path, collect, line_search
 from decoct.solvers.nnls import SparseWeights, fill
 
 Variant = Literal["vanilla", "away", "pairwise", "fully_corrective"]
@@ -51,12 +51,10 @@ class FrankWolfe:
     Examples
     --------
     >>> import numpy as np
-    >>> from decoct import solvers
+    >>> from decoct.solvers import Budget, FrankWolfe
     >>> from decoct.solvers.active_set import UnitVectors
-    >>> vectors = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
-    >>> problem = UnitVectors.scaled(vectors, np.array([2.0, 3.0]))
-    >>> budget, rng = solvers.Budget((2,)), np.random.default_rng(0)
-    >>> path = solvers.FrankWolfe().solve(problem, budget, rng)
+    >>> problem = UnitVectors.scaled(np.eye(3), np.array([1.0, 2.0, 3.0]))
+    >>> path = FrankWolfe().solve(problem, Budget((2,)), np.random.default_rng(0))
     >>> len(path[2].indices) <= 2
     True
     """
@@ -98,7 +96,7 @@ def _vanilla(problem: UnitVectors, fixed: bool) -> Iterator[Combination]:
     while not _done(here):
         row = int(np.argmax(problem.products(here.residual)))
         towards = sigma * problem.unit(row) - here.sum
-        step = 2.0 / (3.0 * t + 4.0) if fixed else _line_search(towards, here.residual)
+        step = 2.0 / (3.0 * t + 4.0) if fixed else line_search(towards, here.residual)
         if step <= 0.0:
             return
         here.scale(1.0 - min(step, 1.0))
@@ -124,7 +122,7 @@ def _with_away_vertex(problem: UnitVectors, pairwise: bool) -> Iterator[Combinat
             direction, most, leaves = towards, 1.0, None
         else:
             direction, most, enters = backwards, share / (1.0 - share), None
-        step = min(_line_search(direction, residual), most)
+        step = min(line_search(direction, residual), most)
         if step <= 0.0:
             return
         if not pairwise:
@@ -153,12 +151,6 @@ def _away_vertex(here: Combination, products: np.ndarray, residual: np.ndarray) 
     return int(tied[np.argmax([here.alpha(int(row)) for row in tied])])
 
 
-def _line_search(direction: np.ndarray, residual: np.ndarray) -> float:
-    """Return argmin_γ ‖residual − γ direction‖ (Eq. 4.9)."""
-    square = float(direction @ direction)
-    return float(direction @ residual) / square if square > 0.0 else 0.0
-
-
 def _done(here: Combination | _Hull) -> bool:
     return here.loss <= STALLED * float(np.linalg.norm(here.problem.target))
 
@@ -167,8 +159,7 @@ class _Hull:
     """The point nearest to b in the convex hull of chosen vertices σ a_i."""
 
     def __init__(self, problem: UnitVectors) -> None:
-        self.problem = problem
-        self.sigma = problem.sum_of_norms
+        self.problem, self.sigma = problem, problem.sum_of_norms
         self.rows: list[int] = []
         e = np.zeros(len(problem.target) + 1)
         e[0] = 1.0

@@ -33,12 +33,10 @@ class GIGA:
     Examples
     --------
     >>> import numpy as np
-    >>> from decoct import solvers
+    >>> from decoct.solvers import GIGA, Budget
     >>> from decoct.solvers.active_set import UnitVectors
-    >>> vectors = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
-    >>> problem = UnitVectors.scaled(vectors, np.array([2.0, 3.0]))
-    >>> budget, rng = solvers.Budget((2,)), np.random.default_rng(0)
-    >>> path = solvers.GIGA().solve(problem, budget, rng)
+    >>> problem = UnitVectors.scaled(np.eye(3), np.array([1.0, 2.0, 3.0]))
+    >>> path = GIGA().solve(problem, Budget((2,)), np.random.default_rng(0))
     >>> len(path[2].indices) <= 2
     True
     """

@@ -26,12 +26,10 @@ class ImportanceSampling:
     Examples
     --------
     >>> import numpy as np
-    >>> from decoct import solvers
+    >>> from decoct.solvers import Budget, ImportanceSampling
     >>> from decoct.solvers.active_set import UnitVectors
-    >>> vectors = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
-    >>> problem = UnitVectors.scaled(vectors, np.array([2.0, 3.0]))
-    >>> budget, rng = solvers.Budget((2,)), np.random.default_rng(0)
-    >>> path = solvers.ImportanceSampling().solve(problem, budget, rng)
+    >>> problem = UnitVectors.scaled(np.eye(3), np.array([1.0, 2.0, 3.0]))
+    >>> path = ImportanceSampling().solve(problem, Budget((2,)), np.random.default_rng(0))
     >>> len(path[2].indices) <= 2
     True
     """

@@ -23,7 +23,7 @@ from jaxtyping import Float, Int
 
 from decoct.runtime import progress
 from decoct.solvers.active_set import UnitVectors
-from decoct.solvers.base import Budget, Path
+from decoct.solvers.base import Budget, Path, line_search
 from decoct.solvers.nnls import SparseWeights
 
 
@@ -43,12 +43,10 @@ class IterativeThresholding:
     Examples
     --------
     >>> import numpy as np
-    >>> from decoct import solvers
+    >>> from decoct.solvers import Budget, IterativeThresholding
     >>> from decoct.solvers.active_set import UnitVectors
-    >>> vectors = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
-    >>> problem = UnitVectors.scaled(vectors, np.array([2.0, 3.0]))
-    >>> budget, rng = solvers.Budget((2,)), np.random.default_rng(0)
-    >>> path = solvers.IterativeThresholding().solve(problem, budget, rng)
+    >>> problem = UnitVectors.scaled(np.eye(3), np.array([1.0, 2.0, 3.0]))
+    >>> path = IterativeThresholding().solve(problem, Budget((2,)), np.random.default_rng(0))
     >>> len(path[2].indices) <= 2
     True
     """
@@ -87,10 +85,7 @@ class IterativeThresholding:
             length = float(np.linalg.norm(change.weights))
             if length <= self.tolerance * float(np.linalg.norm(new.weights)):
                 return
-            moved = change.sum
-            square = float(moved @ moved)
-            tau = float(new.residual @ moved) / square if square > 0.0 else 0.0
-            now, ahead = new, new.plus(change, tau)
+            now, ahead = new, new.plus(change, line_search(change.sum, new.residual))
 
 
 class _Sparse:
@@ -123,12 +118,12 @@ def _stepped(problem: UnitVectors, here: _Sparse, size: int) -> Float[np.ndarray
     count = min(size, len(slope) - len(here.rows))
     top = np.argpartition(-outside, count - 1)[:count] if count > 0 else np.zeros(0, dtype=np.int64)
     active = np.union1d(here.rows, top)
-    stepped = _line_search(_Sparse(problem, active, slope[active])) * slope
+    stepped = _step_length(_Sparse(problem, active, slope[active])) * slope
     stepped[here.rows] += here.weights
     return stepped
 
 
-def _line_search(direction: _Sparse) -> float:
+def _step_length(direction: _Sparse) -> float:
     square = float(direction.sum @ direction.sum)
     return float(direction.weights @ direction.weights) / square if square > 0.0 else 0.0
 
@@ -144,6 +139,6 @@ def _debiased(here: _Sparse) -> _Sparse:
     if not len(rows):
         return here
     slope = (problem.unit(rows) @ here.residual) * problem.norms[rows]
-    weights = here.weights + _line_search(_Sparse(problem, rows, slope)) * slope
+    weights = here.weights + _step_length(_Sparse(problem, rows, slope)) * slope
     kept = weights > 0.0
     return _Sparse(problem, rows[kept], weights[kept])

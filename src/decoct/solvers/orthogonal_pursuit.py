@@ -33,12 +33,10 @@ class OrthogonalPursuit:
     Examples
     --------
     >>> import numpy as np
-    >>> from decoct import solvers
+    >>> from decoct.solvers import Budget, OrthogonalPursuit
     >>> from decoct.solvers.active_set import UnitVectors
-    >>> vectors = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
-    >>> problem = UnitVectors.scaled(vectors, np.array([2.0, 3.0]))
-    >>> budget, rng = solvers.Budget((2,)), np.random.default_rng(0)
-    >>> path = solvers.OrthogonalPursuit().solve(problem, budget, rng)
+    >>> problem = UnitVectors.scaled(np.eye(3), np.array([1.0, 2.0, 3.0]))
+    >>> path = OrthogonalPursuit().solve(problem, Budget((2,)), np.random.default_rng(0))
     >>> len(path[2].indices) <= 2
     True
     """
@@ -57,8 +55,7 @@ class OrthogonalPursuit:
         found = pursue(problem, largest, sizes=budget.sizes, stop=count, exchanges=self.exchanges)
         path: Path = {}
         for m in budget.sizes:
-            allowed = [found[size] for size in found if size <= m]
-            if allowed:
+            if allowed := [one for size, one in found.items() if size <= m]:
                 path[m] = min(allowed, key=lambda one: one.residual_norm)
         return path
 

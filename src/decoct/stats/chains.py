@@ -47,8 +47,8 @@ def error_of_mean(values: Float[np.ndarray, "chains S"]) -> float:
 def convergence(z: Float[np.ndarray, "chains draws d"]) -> dict[str, float]:
     """Return the worst rank-normalised R-hat and the smallest bulk ESS over the coordinates.
 
-    A single chain is compared with itself: its halves are two chains. NaN for chains of fewer than
-    4 draws, and R-hat for coordinates that never moved.
+    The halves of a single chain count as two chains. Both are NaN for chains of fewer than 4 draws,
+    and R-hat is for coordinates that never moved.
     """
     if z.shape[1] < 4:
         return {"rhat": np.nan, "ess": np.nan}
@@ -109,10 +109,7 @@ def fit_pareto(x: Float[Any, "*rows M"]) -> tuple[Float[Any, "*rows"], Float[Any
     given b, k = mean log(1 − b x). Then k is drawn towards ½ as by ten observations of it, the weak
     prior of Vehtari et al. (2024, Appendix G).
 
-    Parameters
-    ----------
-    x : (..., M)
-        Exceedances, ascending; of NumPy or, traced or not, of JAX.
+    The exceedances x are ascending, and NumPy's or, traced or not, JAX's.
     """
     xp = x.__array_namespace__()
     M = x.shape[-1]

@@ -113,9 +113,7 @@ class EstimatedKL(NamedTuple):
     reverse_high: float
 
 
-def kl_from_log_ratios(
-    log_ratios: Float[np.ndarray, "*chains S"],
-) -> EstimatedKL:
+def kl_from_log_ratios(log_ratios: Float[np.ndarray, "*chains S"]) -> EstimatedKL:
     """Estimate KL(π_w‖π) and KL(π‖π_w) from log ratios D_s = ℓ(θ_s) − ℓ_w(θ_s), θ_s ~ π_w.
 
     KL(π_w‖π) = log mean e^D − mean D and KL(π‖π_w) = Σ r D − log mean e^D with r = softmax(D).

@@ -31,15 +31,7 @@ EQUAL = 1e-8
 
 
 class LogRatios(NamedTuple):
-    """The log ratios x_ns = D_s − f_n(θ_s) of n rows.
-
-    Attributes
-    ----------
-    x : (n, S)
-        The log ratios.
-    smallest, largest : (n,)
-        Their extremes.
-    """
+    """The log ratios x_ns = D_s − f_n(θ_s) of n rows, and the extremes of each row's."""
 
     x: Float[np.ndarray, "n S"]
     smallest: Float[np.ndarray, " n"]
@@ -80,20 +72,8 @@ def leave_one_out(
 ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
     """Return elpd_n in nats and k-hat of every row.
 
-    Parameters
-    ----------
-    ratios
-        The log ratios, by `log_ratios`.
-    shift : (S,)
-        D_s, at most 0.
-    M
-        Length of the tail, below S.
-
-    Returns
-    -------
-    elpd, khat : (n,)
-        k-hat is −inf where all ratios are equal and +inf where no Pareto distribution fits; such
-        rows' ratios stay as they are.
+    ``shift`` is D_s, at most 0, and M the length of the tail, below S. k-hat is −inf where all
+    ratios are equal, and +inf where no Pareto distribution fits; these ratios are not smoothed.
     """
     # NumPy's partition is vectorised, and fifty times as fast as XLA's sorts
     largest = np.argpartition(ratios.x, -M - 1, axis=1)[:, -M - 1 :]

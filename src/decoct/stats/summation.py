@@ -69,9 +69,8 @@ class Sum:
 class Associative:
     """Addition of terms whose ``+`` is associative to the last bit, such as `Sum`.
 
-    With it as the ``reduce`` of `Rows.map_reduce`, terms may be added in any order, so that partial
-    sums are computed where the rows are. Any other reduction runs over the chunks in row order, so
-    that its rounding does not depend on the engine.
+    `Rows.map_reduce` with it may add terms in any order, and so where the rows are. Any other
+    reduction runs in row order, so that its rounding does not depend on the engine.
     """
 
     def __call__(self, left: Any, right: Any) -> Any:

@@ -17,15 +17,7 @@ from jaxtyping import Float
 
 
 class Tangent(NamedTuple):
-    """Pool vectors and the full-data target at one set of draws.
-
-    Attributes
-    ----------
-    vectors : (P, S)
-        g_n/√S of the pool rows.
-    target : (S,)
-        b/√S.
-    """
+    """Pool vectors g_n/√S and the target b/√S at one set of draws."""
 
     vectors: Float[np.ndarray, "P S"]
     target: Float[np.ndarray, " S"]

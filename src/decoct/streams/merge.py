@@ -47,7 +47,7 @@ def merge(
     Parameters
     ----------
     coresets
-        In the order of the tables; all of one model. Functions of your own are compared by values.
+        In the order of the tables, all of one model. Your own functions are compared by value.
     size
         Most rows to keep; 0 for a site alone. None keeps every row and weight.
     method
@@ -62,15 +62,16 @@ def merge(
     Returns
     -------
     Coreset
-        Row numbers count on from table to table. The predicted KL is the sum of the parts' and of
-        the compression's. ``drift`` in the report's last round is the most sd of a part's posterior
-        between it and that of all parts, along any axis: 1 to 3 for parts cut at random.
+        Rows are numbered through all tables. The predicted KL is the sum of the parts' and that
+        of the compression. ``drift`` in the report's last round is the largest distance of the
+        posterior of all parts from that of a part, in sd of the latter: 1 to 3 for parts cut at
+        random.
 
     Warns
     -----
     UserWarning
-        A part has drifted by more than 5 sd (`Status.DRIFTED`), or the sampler cannot draw from
-        one; then no KL is predicted.
+        No KL is predicted: the posterior has drifted by more than 5 sd from that of a part
+        (`Status.DRIFTED`), or the sampler cannot draw from a part.
 
     Raises
     ------
@@ -155,8 +156,8 @@ def _check(parts: Any) -> None:
         raise RequestError("There is nothing to merge; give a list of coresets, one per table.")
     if not isinstance(parts[0].model, AbstractModel):
         raise RequestError(
-            f"A {type(parts[0].model).__name__} is fitted to the rows of one coreset; put those of "
-            "all together, with their weights, and fit it with fit(X, sample_weight=w)."
+            f"Coresets of a {type(parts[0].model).__name__} cannot be merged; join the rows and "
+            "weights of all coresets, and fit it to them with fit(X, sample_weight=w)."
         )
     for number, part in enumerate(parts[1:], 1):
         if (differs := _difference(parts[0], part)) is not None:

@@ -65,17 +65,17 @@ class StreamingCoreset:
         The same seed and the same rows in the same order give the same coreset, however the rows
         were cut into batches.
     buffer
-        Rows buffered before they are compressed together. Fewer save memory; more lose less and
-        take less time.
+        Rows to buffer before they are compressed together. A small buffer saves memory. A large
+        one is more accurate and takes less time.
     keep
-        Most rows kept of those compressed; default ``size`` + d(d+3), 50 to 300 above ``size``.
+        Most rows that a compression keeps; default ``size`` + min(300, max(50, d(d+3))).
     progress
         Show progress on standard error; None shows it on a terminal.
 
     Notes
     -----
-    At most ``buffer`` + ``keep`` rows are in memory. The predicted KL is the sum of what each
-    compression is predicted to lose; ``drift`` is as for `decoct.merge`, of each buffer.
+    At most ``buffer`` + ``keep`` rows are in memory. The predicted KL is the sum over all
+    compressions. ``drift`` is as for `decoct.merge`, each buffer being a part.
 
     Examples
     --------

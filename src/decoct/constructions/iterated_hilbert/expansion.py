@@ -152,13 +152,17 @@ class ExpandedTable(NamedTuple):
 
 def is_proper(precision: Float[np.ndarray, "d d"]) -> bool:
     """Return whether a symmetric matrix has no negative eigenvalue, rounding apart."""
-    scale = np.sqrt(np.maximum(np.diag(precision), 1e-300))
-    relative = precision / np.outer(scale, scale) + ROUNDED * np.eye(len(scale))
     try:
-        np.linalg.cholesky(relative)
+        np.linalg.cholesky(_relative(precision) + ROUNDED * np.eye(len(precision)))
     except np.linalg.LinAlgError:
         return False
     return True
+
+
+def _relative(precision: Float[np.ndarray, "d d"]) -> Float[np.ndarray, "d d"]:
+    """Return a matrix in units of its diagonal."""
+    scale = np.sqrt(np.maximum(np.diag(precision), 1e-300))
+    return precision / np.outer(scale, scale)
 
 
 class NoExpansionError(Exception):
@@ -174,14 +178,8 @@ def expand_table(
 ) -> ExpandedTable:
     """Expand all rows about the Gaussian nearest to the posterior.
 
-    Parameters
-    ----------
-    pilot
-        Weighted rows whose posterior mode is where the search begins.
-    seen
-        A uniform subsample of a large table; None searches with passes over all rows.
-    sampled_rows
-        Rows to draw by remainder, twice, from a large table.
+    The search begins at the posterior mode of the weighted rows ``pilot``. Of a large table it has
+    a uniform subsample ``seen``, and draws ``sampled_rows`` by remainder, twice.
 
     Raises
     ------
@@ -326,9 +324,7 @@ def _difference(
     slope = known.gradient - sampled.gradient
     value = known.value - sampled.value + slope @ delta + 0.5 * delta @ change @ delta
     return Curvature(
-        float(value + there.value),
-        slope + change @ delta + there.gradient,
-        change + there.hessian,
+        float(value + there.value), slope + change @ delta + there.gradient, change + there.hessian
     )
 
 
@@ -336,8 +332,7 @@ class _Search:
     """Steps towards the fixed point."""
 
     def __init__(self, problem: Problem, directions: Float[np.ndarray, "K d"]) -> None:
-        self.problem = problem
-        self.directions = directions
+        self.problem, self.directions = problem, directions
 
     def over_all_rows(self, at: Expansion) -> Curvature:
         """Return the sums; a value that is not finite means no site, and is no error."""
@@ -348,11 +343,9 @@ class _Search:
         prior = self._prior(at)
         precision = -(sums.hessian + prior.hessian)
         precision = 0.5 * (precision + precision.T)
-        finite = np.isfinite(precision).all() and np.isfinite(sums.gradient).all()
-        if not (finite and np.isfinite(sums.value)):
+        if not all(np.isfinite(part).all() for part in (precision, sums.gradient, sums.value)):
             raise NoExpansionError(NOT_FINITE)
-        scale = np.sqrt(np.maximum(np.diag(precision), 1e-300))
-        if np.linalg.eigvalsh(precision / np.outer(scale, scale))[0] < SMALLEST:
+        if np.linalg.eigvalsh(_relative(precision))[0] < SMALLEST:
             raise NoExpansionError("the log posterior is flat or not concave where it is largest")
         return ExpandedTable(at, sums, precision)
 
@@ -371,7 +364,9 @@ class _Search:
                 break
             there = None
             with suppress(NoExpansionError):
-                at = self._moved(here, step, length)
+                old = np.linalg.inv(np.asarray(here.at.covariance))
+                precision = (1.0 - length) * old + length * here.precision
+                at = self.over(np.asarray(here.at.centre) + length * step, precision)
                 there = self.evaluated(evaluate(at), at)
             if there and self.bound(there) >= bound - 1e-9 * (1.0 + abs(bound)):
                 here, bound, length = there, self.bound(there), min(1.0, 4.0 * length)
@@ -380,11 +375,6 @@ class _Search:
             else:
                 break
         return here
-
-    def _moved(self, here: ExpandedTable, step: np.ndarray, length: float) -> Expansion:
-        old = np.linalg.inv(np.asarray(here.at.covariance))
-        precision = (1.0 - length) * old + length * here.precision
-        return self.over(np.asarray(here.at.centre) + length * step, precision)
 
     def over(self, centre: np.ndarray, precision: np.ndarray) -> Expansion:
         factor = np.linalg.inv(np.linalg.cholesky(precision)).T

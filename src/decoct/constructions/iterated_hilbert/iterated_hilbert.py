@@ -16,15 +16,15 @@ pass (`subsampled_pass`). The rounds that fill the sizes pass over all rows at a
 fill the pool and measure how far the estimated totals are off. Where that is more than 1e-5 nats,
 and where a ``kl`` build certifies itself, a round passes over all rows at all draws.
 
-The reference may keep more rows than requested: below about d(d+3)/2 rows the draws of π_w miss π,
-while a longer part of the same path is nearly exact.
+The reference may have more rows than requested: with fewer than about d(d+3)/2 rows π_w is far from
+π, and with more rows of the same path it is near.
 
 Sources: Campbell & Broderick (2019), Hilbert coresets; Campbell & Beronov (2019), Eq. 4, 9-11.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
@@ -47,51 +47,23 @@ from decoct.constructions.iterated_hilbert.expansion import (
     expanded_at,
     site_alone,
 )
-from decoct.constructions.iterated_hilbert.plan import (
-    FEWEST,
-    ROWS,
-    pilot_of,
-    plan,
-    subsample_size,
-)
-from decoct.constructions.iterated_hilbert.tangent_problem import (
-    MAX_RHAT,
-    PathFit,
-    SplitTangent,
-    best_of_restarts,
-    checked_at_its_draws,
-    quadratic_size,
-    smallest,
-)
+from decoct.constructions.iterated_hilbert.fits import Fits, tolerable_error
+from decoct.constructions.iterated_hilbert.plan import FEWEST, ROWS, pilot_of, plan, subsample_size
+from decoct.constructions.iterated_hilbert.tangent_problem import SplitTangent, quadratic_size
 from decoct.constructions.registry import register
 from decoct.errors import RequestError
 from decoct.passes.chunk_sums import NORM_DRAWS
 from decoct.passes.pools import merge_pools
 from decoct.passes.potentials import PassResult
 from decoct.runtime.randomness import host_rng
-from decoct.solvers.nnls import SparseWeights
-from decoct.stats.divergences import kl_from_log_ratios
 from decoct.status import Status
-
-KL_CONVERGED, KL_A_PARAMETER = 0.02, 5e-4
-"""KL(π_ref‖π) in nats, and nats a parameter, below which the draws count as draws from π."""
-
-KL_STOP_SUBSAMPLING = 1.0
-"""Estimated KL(π_ref‖π) in nats of the last draws below which rounds on the subsample end."""
 
 FEWEST_DRAWS, LARGE = 1000, 1_000_000
 """Least default S, and the number of rows from which half of it is enough: KL falls as 1/N, and the
 cost of a draw grows as N."""
 
-TOLERABLE, TOLERABLE_A_PARAMETER = 1e-5, 2e-6
-"""½Var in nats of totals from a sample of rows above which all rows are evaluated; nats a parameter
-for multilevel models, where each row that is kept corrects about one effect."""
-
 ROWS_A_PARAMETER = 32
 """Rows a parameter that stand for those of a large table in multilevel models."""
-
-CERTIFYING_DRAWS = 500
-"""Draws of a coreset with a site at which its KL is measured."""
 
 FITTED_A_PARAMETER, CHEAP = 64, 100_000_000
 """Fewest draws a parameter with a site, up to 2,000: remainders have more directions than that. So
@@ -102,11 +74,6 @@ SITE_MATRICES = 10
 
 DRAWS_A_PARAMETER = 20
 """Draws a parameter from which on their covariance says over what Gaussian to smooth."""
-
-SITE_TOO_FAR = "with one the coreset is predicted to lie far from the posterior"
-
-GOOD_REFERENCE = 0.005
-"""Predicted KL in nats at which the path is long enough to be the next reference."""
 
 
 class IteratedHilbertState(NamedTuple):
@@ -161,14 +128,14 @@ class IteratedHilbert:
     Attributes
     ----------
     site
-        Let a Gaussian site carry the second-order part of all rows that are not kept (default).
+        Let a Gaussian site stand for all rows that are not kept, to second order (default).
         False: the weighted rows stand alone.
     max_rounds
-        Most rounds over all rows. A ``kl`` build may take twice as many. Before them come at most
-        max_rounds − 2 on a subsample.
+        Most rounds over all rows; twice as many for a ``kl`` build. At most max_rounds − 2 rounds
+        on a subsample come before them.
     subsample_first
-        If the table is large, the first rounds use a subsample, and those that fill the size also
-        all rows at a few draws. False: every round evaluates all rows at all draws.
+        On a large table use only a subsample in the first rounds, and evaluate all rows at a few
+        draws in the later ones. False: evaluate all rows at all draws in every round.
     draws
         S, draws per round (four fifths to fit, one fifth to predict the KL); default
         min(2000, max(1000, 6 M)), and 500 in place of 1000 from a million rows on; with rows
@@ -180,11 +147,11 @@ class IteratedHilbert:
     exchanges
         Most sweeps of swaps that refine each requested size.
     restarts
-        Further local optima compared where the size is too small for the quadratic model.
+        How many more solutions to compare, each fitted to a random half of the draws, where the
+        rows alone have a predicted KL above ``restart_above``.
     restart_above
-        Restarts run only above this predicted KL, in nats. Beyond the default ½Var no longer
-        ranks solutions as KL does; below it restarts gain up to a factor of two, for as many more
-        pursuits.
+        Restarts run only above this predicted KL, in nats. Above the default ½Var no longer ranks
+        solutions as KL does. A lower value can halve the KL; every solution takes one more pursuit.
     max_size
         Largest size a ``kl`` build may use; default min(N, 1000).
 
@@ -228,17 +195,15 @@ class IteratedHilbert:
     ) -> tuple[IteratedHilbertState, StepInfo]:
         state = self._expanded(key, problem, state)
         state, tangent, result, sampler = self._collect(key, problem, state)
-        n_seen = problem.n_rows
+        if result.exact_draws == len(tangent.draws):
+            state = state._replace(subsample=None, is_checked=False)
+        n_seen, fits = problem.n_rows, Fits(self, problem, state, tangent)
         if result.exact_draws == 0 and state.subsample is not None and state.expanded is None:
             n_seen = state.subsample.size
-            after, last = self._fit_reference(problem, state, tangent, result.is_corrected)
+            after, last = fits.reference(result.is_corrected)
         else:
-            if result.exact_draws == len(tangent.draws):
-                state = state._replace(subsample=None, is_checked=False)
-            if problem.kl is None:
-                after = self._fit_sizes(jax.random.fold_in(key, 3), problem, state, tangent)
-            else:
-                after = self._fit_kl(problem, state, tangent, problem.kl)
+            fit_key = jax.random.fold_in(key, 3)
+            after = fits.sizes(fit_key) if problem.kl is None else fits.kl(problem.kl)
             last = (after.chosen or after.with_site)[-1]
         numbers = {
             "rows_seen": n_seen,
@@ -255,10 +220,9 @@ class IteratedHilbert:
             numbers["no_site"] = state.rows_only
         if state.subsample is not None and (result.exact_draws or state.expanded is not None):
             numbers["totals_error"] = result.error
-        kl = last.predicted_kl
-        message = f"{last.selection.size} rows" + (
-            "" if kl is None else f", predicted KL {kl:.2g} nats"
-        )
+        message = f"{last.selection.size} rows"
+        if last.predicted_kl is not None:
+            message += f", predicted KL {last.predicted_kl:.2g} nats"
         return after, StepInfo(message, numbers)
 
     def status(self, problem: Problem, state: IteratedHilbertState) -> Status:
@@ -289,14 +253,14 @@ class IteratedHilbert:
         """Return what a build costs; see `iterated_hilbert.plan`."""
         return plan(self, problem)
 
-    @property
-    def certifying_draws(self) -> int:
-        """Draws of each coreset with a site at which its KL is measured."""
-        return CERTIFYING_DRAWS
-
-    def planned_size(self, problem: Problem) -> int:
+    @staticmethod
+    def planned_size(problem: Problem, state: IteratedHilbertState | None = None) -> int:
         """Return the size that a build is likely to end with."""
-        return problem.size if problem.kl is None else _likely_size(problem, None)
+        if problem.kl is None:
+            return problem.size
+        if state is not None and state.chosen:
+            return max(50, state.chosen[-1].selection.size)
+        return min(problem.size, max(50, quadratic_size(problem)))
 
     @staticmethod
     def longest_path(size: int, fitted_draws: int) -> int:
@@ -305,8 +269,7 @@ class IteratedHilbert:
 
     def effort_for(self, problem: Problem, state: IteratedHilbertState | None) -> tuple[int, int]:
         """Return S and P of the next round."""
-        size = problem.size if problem.kl is None else _likely_size(problem, state)
-        effort = 1.0 if state is None else state.effort
+        size, effort = self.planned_size(problem, state), 1.0 if state is None else state.effort
         least = FEWEST_DRAWS if problem.n_rows < LARGE else FEWEST_DRAWS // 2
         if self.site and size:
             least = max(least, FITTED_A_PARAMETER * problem.dim, CHEAP // problem.n_rows)
@@ -326,42 +289,40 @@ class IteratedHilbert:
         # Chains come one after the other; mixed up, both parts see all of them.
         order = host_rng(split_key).permutation(S)
         z = draws.flat[:S][order]
-        result, subsample = None, state.subsample
-        if state.expanded is not None and subsample is None:
-            result = problem.potentials.one_pass(z, P, pass_key, state.expanded.at)
-        elif state.expanded is not None:
-            result = self._sampled_pass(pass_key, problem, state.expanded, z, P)
-            if result.error > _tolerable(problem):
-                result = problem.potentials.one_pass(z, P, pass_key, state.expanded.at)
-        elif subsample is not None:
-            result = self._subsampled(pass_key, problem, state, subsample, z, P)
+        result, expanded = self._estimated_pass(pass_key, problem, state, z, P), state.expanded
         if result is None:
-            result = problem.potentials.one_pass(z, P, pass_key)
+            at = None if expanded is None else expanded.at
+            result = problem.potentials.one_pass(z, P, pass_key, at)
         pools = (result.pool, state.reference.pool, *(one.selection.pool for one in state.chosen))
-        rhat = float(draws.info.get("rhat", np.nan))
-        error = result.error if result.exact_draws and state.expanded is None else 0.0
+        pool, rhat = merge_pools(*pools), float(draws.info.get("rhat", np.nan))
+        error = result.error if result.exact_draws and expanded is None else 0.0
         tangent = SplitTangent.of(
-            problem,
-            z,
-            result.totals,
-            merge_pools(*pools),
-            state.reference,
-            error,
-            rhat,
-            state.expanded,
+            problem, z, result.totals, pool, state.reference, error, rhat, expanded
         )
         return state, tangent, result, draws.sampler
 
-    def _subsampled(
+    def _estimated_pass(
         self,
         key: jax.Array,
         problem: Problem,
         state: IteratedHilbertState,
-        subsample: Selection,
         z: Float[np.ndarray, "S d"],
         P: int,
     ) -> PassResult | None:
-        """Return what a subsample says without a site; None where all rows are needed."""
+        """Return totals and a pool from some of the rows; None where all rows are needed."""
+        expanded, subsample = state.expanded, state.subsample
+        if subsample is None:
+            return None
+        if expanded is not None:
+            assert expanded.sample is not None
+            totals, error = expanded.totals(problem.potentials, z)
+            sampled = expanded.sample.pool
+            few = problem.potentials.restricted(sampled)
+            pool = few.one_pass(z[:NORM_DRAWS], P, key, expanded.at).pool
+            if error > tolerable_error(problem):
+                return None
+            return PassResult(totals, sampled.some(pool.indices), error)
+
         from decoct.constructions.iterated_hilbert import subsampled_pass  # for rows alone
 
         if not state.is_checked:
@@ -372,22 +333,6 @@ class IteratedHilbert:
         if problem.kl is not None:
             tolerable = min(tolerable, 0.1 * problem.kl)
         return subsampled_pass.checked_pass(key, problem, subsample, z, P, tolerable)
-
-    def _sampled_pass(
-        self,
-        key: jax.Array,
-        problem: Problem,
-        expanded: ExpandedTable,
-        z: Float[np.ndarray, "S d"],
-        P: int,
-    ) -> PassResult:
-        """Return totals and a pool from rows drawn by remainder."""
-        assert expanded.sample is not None
-        totals, error = expanded.totals(problem.potentials, z)
-        sampled = expanded.sample.pool
-        few = problem.potentials.restricted(sampled)
-        pool = few.one_pass(z[:NORM_DRAWS], P, key, expanded.at).pool
-        return PassResult(totals, sampled.some(pool.indices), error)
 
     def _expanded(
         self, key: jax.Array, problem: Problem, state: IteratedHilbertState
@@ -434,233 +379,6 @@ class IteratedHilbert:
         except NoExpansionError:
             return state
 
-    def _fit_reference(
-        self,
-        problem: Problem,
-        state: IteratedHilbertState,
-        tangent: SplitTangent,
-        is_corrected: bool,
-    ) -> tuple[IteratedHilbertState, SizedSelection]:
-        """Fit the next reference to the subsample's totals, and say what the next round uses."""
-        best = self._extend_path(problem, tangent, (problem.size,), False).best(problem)
-        done = state.subsampled_rounds + 1
-        is_nearer = (
-            tangent.reference_kl > KL_STOP_SUBSAMPLING
-            and tangent.reference_kl < 0.5 * state.reference_kl
-        )
-        again = is_corrected and is_nearer and done < self.max_rounds - 2
-        after = state._replace(
-            round=state.round + 1,
-            reference=best.selection,
-            reference_kl=tangent.reference_kl,
-            # where control variates do not help, a checked pass would not either
-            subsample=state.subsample if is_corrected else None,
-            subsampled_rounds=done,
-            is_checked=not again,
-        )
-        return after, best
-
-    def _extend_path(
-        self, problem: Problem, tangent: SplitTangent, sizes: tuple[int, ...], final: bool
-    ) -> PathFit:
-        """Pursue until the path is long enough to be a reference and the size asked for."""
-        least = problem.size if problem.kl is None else 1
-        longest = self.longest_path(problem.size, tangent.fitted_draws)
-
-        def long_enough(solution: SparseWeights) -> bool:
-            return len(solution.indices) >= least and tangent.judge(solution) <= GOOD_REFERENCE
-
-        exchanges = self.exchanges if final else min(1, self.exchanges)
-        return tangent.pursue(longest, sizes=sizes, stop=long_enough, exchanges=exchanges)
-
-    def _fit_sizes(
-        self, key: jax.Array, problem: Problem, state: IteratedHilbertState, tangent: SplitTangent
-    ) -> IteratedHilbertState:
-        """Fill every requested size, and extend the path until it can be a reference."""
-        rounds = state.round + 1
-        outcome = Status.RUNNING
-        if not tangent.is_informative:
-            outcome = Status.UNKNOWN
-        elif tangent.reference_kl <= max(KL_CONVERGED, KL_A_PARAMETER * problem.dim):
-            outcome = Status.DONE
-        elif rounds - state.subsampled_rounds >= self.max_rounds:
-            outcome = Status.MAX_ROUNDS_REACHED
-        final = outcome is not Status.RUNNING
-        if problem.size == 0 and tangent.expanded is not None and state.reference.site is not None:
-            return self._without_rows(problem, state, tangent, tangent.expanded)
-        # Earlier rounds only have to supply the next reference.
-        fits = self._extend_path(
-            problem, tangent, problem.sizes if final else (problem.size,), final
-        )
-        chosen = tuple(fits.best(problem, size) for size in problem.sizes)
-        if final and tangent.expanded is not None and problem.size >= quadratic_size(problem):
-            chosen = self._best_of_both(problem, tangent, chosen)
-        reference = state.reference if final else fits.best(problem).selection
-        if final:
-            chosen = tuple(
-                self._judged(key, problem, state, tangent, one, size, outcome)
-                for one, size in zip(chosen, problem.sizes, strict=True)
-            )
-            is_above = max(map(_nats, chosen)) > self.restart_above
-            multilevel = problem.potentials.has_likelihood_params
-            if state.expanded is not None and is_above and problem.size and not multilevel:
-                again = replace(self, site=False).init(jax.random.fold_in(key, 5), problem)
-                return again._replace(
-                    rows_only=SITE_TOO_FAR, with_site=chosen, reference_kl=tangent.reference_kl
-                )
-            if state.with_site and outcome is not Status.UNKNOWN:
-                both = zip(problem.sizes, state.with_site, chosen, strict=True)
-                chosen = tuple(min(two[: 1 + size], key=_nats) for size, *two in both)
-            if any(one.predicted_kl is None for one in chosen):
-                outcome = Status.UNKNOWN
-        return state._replace(
-            round=rounds,
-            reference=reference,
-            reference_kl=tangent.reference_kl,
-            chosen=chosen,
-            outcome=outcome.name,
-        )
-
-    def _without_rows(
-        self,
-        problem: Problem,
-        state: IteratedHilbertState,
-        tangent: SplitTangent,
-        expanded: ExpandedTable,
-    ) -> IteratedHilbertState:
-        """Take the reference, whose KL its own draws give, if its expansion is the last one."""
-        reference, outcome = site_alone(problem, expanded), Status.RUNNING
-        assert state.reference.site is not None
-        assert reference.site is not None
-        kl = tangent.reference_kl if tangent.is_informative else None
-        if np.array_equal(reference.site.centre, state.reference.site.centre):
-            reference = state.reference
-            outcome = Status.UNKNOWN if kl is None else Status.DONE
-        return state._replace(
-            round=state.round + 1,
-            reference=reference,
-            reference_kl=tangent.reference_kl,
-            chosen=(SizedSelection(reference, kl),),
-            outcome=outcome.name,
-        )
-
-    def _best_of_both(
-        self, problem: Problem, tangent: SplitTangent, chosen: tuple[SizedSelection, ...]
-    ) -> tuple[SizedSelection, ...]:
-        """Take rows alone at the sizes where they are predicted to be nearer than with a site."""
-        fits = self._extend_path(problem, tangent.rows_only(), problem.sizes, True)
-        alone = [fits.best(problem, size) for size in problem.sizes]
-        return tuple(min(two, key=_nats) for two in zip(chosen, alone, strict=True))
-
-    def _judged(
-        self,
-        key: jax.Array,
-        problem: Problem,
-        state: IteratedHilbertState,
-        tangent: SplitTangent,
-        found: SizedSelection,
-        size: int,
-        outcome: Status,
-    ) -> SizedSelection:
-        """Return the coreset of one size with the KL that is known of it."""
-        if outcome is Status.UNKNOWN or found.predicted_kl is None:
-            return SizedSelection(found.selection, None)
-        if found.predicted_kl > self.restart_above and found.selection.site is None:
-            found = best_of_restarts(problem, tangent, found, size, self.restarts, self.exchanges)
-        predicted = found.predicted_kl
-        if state.expanded is not None:
-            predicted = self._certified(key, problem, state, tangent, found.selection)
-        elif predicted is not None and predicted <= self.restart_above:
-            predicted = checked_at_its_draws(key, problem, tangent, found, state.reference)
-        if predicted is not None and outcome is Status.MAX_ROUNDS_REACHED:
-            predicted += tangent.reference_kl
-        fits = state.expanded is not None and state.round and state.reference.size <= size
-        if fits and (predicted is None or tangent.reference_kl < predicted):
-            # its KL is known from the pass at its draws
-            return SizedSelection(state.reference, tangent.reference_kl)
-        return SizedSelection(found.selection, predicted)
-
-    def _certified(
-        self,
-        key: jax.Array,
-        problem: Problem,
-        state: IteratedHilbertState,
-        tangent: SplitTangent,
-        selection: Selection,
-    ) -> float | None:
-        """Return KL(π_w‖π) at draws of π_w; None where chains disagree."""
-        most = len(tangent.draws)
-        evaluated = min(CERTIFYING_DRAWS, most)
-        # chains of scales are slow to mix
-        n = most if problem.potentials.has_likelihood_params else evaluated
-        padded_as = max(problem.size, state.reference.size)
-        start = tangent.draws.mean(axis=0)
-        drawn = problem.draw(key, selection, n, start, padded_as, tangent.draws)
-        if drawn.info.get("rhat", 1.0) > MAX_RHAT:
-            return None
-        z = drawn.flat[:n][:: n // evaluated]
-        assert state.expanded is not None
-        totals, error = state.expanded.totals(problem.potentials, z)
-        if error > _tolerable(problem):
-            totals = problem.potentials.totals(z)
-        return kl_from_log_ratios(totals - problem.log_likelihood(selection, z)).reverse
-
-    def _smallest_for(
-        self, problem: Problem, tangent: SplitTangent, goal: float
-    ) -> tuple[SizedSelection, bool]:
-        """Return the smallest selection predicted to reach a KL, or the nearest, and which."""
-        fits = tangent.pursue(problem.size, stop=lambda solution: tangent.judge(solution) <= goal)
-        best = fits.best(problem)
-        if tangent.expanded is not None:
-            alone = fits.alone(problem)
-            if alone.predicted_kl is not None and alone.predicted_kl <= goal:
-                return alone, True
-        reached = best.predicted_kl is not None and best.predicted_kl <= goal
-        if reached:
-            best = smallest(problem, tangent, goal, best, self.exchanges)
-        return best, reached
-
-    def _fit_kl(
-        self, problem: Problem, state: IteratedHilbertState, tangent: SplitTangent, kl: float
-    ) -> IteratedHilbertState:
-        """Certify the last round's selection, or find the smallest one predicted to reach kl."""
-        rounds = state.round + 1
-        is_coreset = state.chosen or state.reference.site is not None
-        if is_coreset and tangent.is_informative and tangent.reference_kl_upper <= kl:
-            certified = SizedSelection(state.reference, tangent.reference_kl_upper)
-            return state._replace(
-                round=rounds,
-                reference_kl=tangent.reference_kl,
-                chosen=(certified,),
-                outcome=Status.REACHED.name,
-            )
-        goal = kl * 0.5 ** max(1, rounds - state.subsampled_rounds - 1)
-        best, reached = self._smallest_for(problem, tangent, goal)
-        if tangent.expanded is not None and not (
-            reached and best.selection.size < quadratic_size(problem)
-        ):
-            alone, alone_reached = self._smallest_for(problem, tangent.rows_only(), goal)
-            if alone_reached and (not reached or alone.selection.size < best.selection.size):
-                best, reached = alone, True
-        effort, outcome = state.effort, Status.RUNNING
-        limited = not reached and tangent.reference_kl <= max(KL_CONVERGED, kl)
-        if not tangent.is_informative:
-            outcome, best = Status.UNKNOWN, SizedSelection(best.selection, None)
-        elif limited and effort >= 4.0:
-            outcome = Status.SHORT_SIZE
-        elif limited:
-            effort *= 2.0
-        if outcome is Status.RUNNING and rounds - state.subsampled_rounds >= 2 * self.max_rounds:
-            outcome = Status.SHORT_ROUNDS
-        return state._replace(
-            round=rounds,
-            reference=best.selection,
-            reference_kl=tangent.reference_kl,
-            chosen=(best,),
-            effort=effort,
-            outcome=outcome.name,
-        )
-
 
 def require_memory_for_site(dim: int) -> None:
     """Refuse more parameters than this machine can hold matrices of."""
@@ -671,24 +389,6 @@ def require_memory_for_site(dim: int) -> None:
             f"{SITE_MATRICES} of them, more than the {have:.2g} GB of this machine. Use a model "
             "with fewer parameters, or rows alone: IteratedHilbert(site=False), --no-site."
         )
-
-
-def _tolerable(problem: Problem) -> float:
-    potentials = problem.potentials
-    if not potentials.has_likelihood_params:
-        return TOLERABLE
-    return max(TOLERABLE, TOLERABLE_A_PARAMETER * potentials.likelihood_dim)
-
-
-def _nats(one: SizedSelection) -> float:
-    return np.inf if one.predicted_kl is None else one.predicted_kl
-
-
-def _likely_size(problem: Problem, state: IteratedHilbertState | None) -> int:
-    """Return the size a ``kl`` build is likely to need: the last one, or a quadratic's count."""
-    if state is not None and state.chosen:
-        return max(50, state.chosen[-1].selection.size)
-    return min(problem.size, max(50, quadratic_size(problem)))
 
 
 register("iterated-hilbert", IteratedHilbert, compared_as="IteratedHilbert")

@@ -53,17 +53,7 @@ def expand_by_draws(
 ) -> ExpandedTable:
     """Return the expansion of all rows over the Gaussian with the moments of the posterior of φ.
 
-    Parameters
-    ----------
-    seen
-        A uniform subsample of a large table, for the first search.
-    sampled_rows
-        Rows to draw by remainder, twice, from a large table.
-
-    Raises
-    ------
-    NoExpansionError
-        Derivatives are not finite.
+    Parameters and errors are those of `expand_table`.
     """
     potentials, d = problem.potentials, problem.likelihood_dim
     z, gaussian = _find_start(problem, seen)
@@ -90,7 +80,7 @@ def expand_by_draws(
 
 @float64
 def _find_start(problem: Problem, seen: Selection | None) -> tuple[np.ndarray, Gaussian]:
-    """Return θ at the mode of π given what φ does not depend on, and the Gaussian of φ there."""
+    """Return θ at the mode of π with the other parameters fixed, and the Gaussian of φ there."""
     potentials = problem.potentials
     model, space = potentials.model, potentials.space
     start = space.flatten(potentials.initial)
@@ -149,10 +139,7 @@ def _slopes(centring: Centring, x: Float[Array, " D"]) -> Float[Array, "d D"]:
 
 @compiled_quickly
 def _prior_and_tilt(
-    prior: WeightedDensity,
-    centring: Centring,
-    tilt: Float[Any, " d"],
-    x: Float[Array, " D"],
+    prior: WeightedDensity, centring: Centring, tilt: Float[Any, " d"], x: Float[Array, " D"]
 ) -> tuple[Float[Array, ""], Float[Array, " D"], Float[Array, "D D"]]:
     """Return value, gradient and Hessian in x of the log prior and a linear term in φ − φ(x)."""
     centre = _likelihood(centring, x)

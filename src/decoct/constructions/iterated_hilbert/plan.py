@@ -7,11 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from decoct.constructions.base import Plan, PlannedFits, Problem, Selection
-from decoct.constructions.iterated_hilbert.expansion import (
-    MOST_EVALUATIONS,
-    MOST_PASSES,
-    POINTS,
-)
+from decoct.constructions.iterated_hilbert.expansion import MOST_EVALUATIONS, MOST_PASSES, POINTS
 from decoct.constructions.iterated_hilbert.tangent_problem import quadratic_size
 from decoct.passes.row_samples import DRAWS
 
@@ -42,20 +38,14 @@ USUAL_GRADIENTS = 2
 USUAL_EXPANSIONS = 3
 """Passes over all rows that the search for the expansion usually takes."""
 
+CERTIFYING_DRAWS = 500
+"""Draws of a coreset with a site at which its KL is measured."""
 
-def subsample_size(
-    problem: Problem, n_draws: int, pool_size: int, with_site: bool = False
-) -> int | None:
+
+def subsample_size(problem: Problem, n_draws: int, pool_size: int, with_site: bool) -> int | None:
     """Return the size of the subsample, or None where passes over all rows are as cheap.
 
-    Parameters
-    ----------
-    n_draws
-        S, what a full pass would evaluate for each row.
-    pool_size
-        P, the pool wanted.
-    with_site
-        Whether the table is expanded, and totals come from rows drawn by remainder.
+    ``with_site`` the table is expanded, and totals come from rows drawn by remainder.
     """
     size = max(ROWS, 4 * pool_size)
     if with_site:
@@ -68,52 +58,44 @@ def subsample_size(
 def pilot_of(problem: Problem, seen: Selection, size: int) -> Selection:
     """Return evenly spaced rows of the subsample, with the weight of the whole table."""
     places = np.linspace(0, seen.size - 1, size).round().astype(np.int64)
-    rows = {name: column[places] for name, column in seen.rows.items()}
-    return Selection(seen.indices[places], np.full(size, problem.n_rows / size), rows)
+    indices, rows = seen.pool.some(places)
+    return Selection(indices, np.full(size, problem.n_rows / size), rows)
 
 
 def plan(method: IteratedHilbert, problem: Problem) -> Plan:
-    """Return the cost of a build; with a site at most that of rows alone besides."""
+    """Return the cost of a build; with a site the most includes a build of rows alone."""
     rows = rows_only_plan(method, problem)
     if not method.site:
         return rows
-    n, (S, P) = problem.n_rows, method.effort_for(problem, None)
-    P = min(P, n)
-    d, sizes, sampled = problem.dim, len(problem.sizes), method.subsample_size_for(problem)
+    n, (S, P) = problem.n_rows, _effort(method, problem)
+    d, sampled, passes = problem.dim, method.subsample_size_for(problem), 2
     has_predictor = problem.potentials.has_predictors
     expansion = problem.potentials.expansion_cost(POINTS)
-    judged = method.certifying_draws * sizes
+    judged = CERTIFYING_DRAWS * len(problem.sizes)
     pool = S * (P + 2 * problem.size) * (2 if has_predictor else 1 + POINTS)
     if sampled is None:
         usual = n * (USUAL_EXPANSIONS * expansion + S + judged) + pool
-        least, passes = float(n * (expansion + S) + pool), 2
-        most_passes = MOST_EVALUATIONS
+        least, most_passes = float(n * (expansion + S) + pool), MOST_EVALUATIONS
     else:
         if not has_predictor:
             expansion += DRAWS * (1 + POINTS)
-        usual = (
-            n * (2 * USUAL_GRADIENTS + expansion) + 2 * sampled * (S + judged + expansion) + pool
-        )
-        least, passes = float(n * (2 * USUAL_GRADIENTS + expansion) + sampled * S), 2
+        all_rows = n * (2 * USUAL_GRADIENTS + expansion)
+        usual = all_rows + 2 * sampled * (S + judged + expansion) + pool
+        least = float(all_rows + sampled * S)
         # where a sample is not enough, all rows are searched, and evaluated in every round
         most_passes, judged = MOST_PASSES + MOST_EVALUATIONS + 1, judged + S
     most = rows.evaluations[1] + n * (most_passes * expansion + method.max_rounds * judged) + pool
-    fits = None
-    if rows.fits is not None:
-        fits = rows.fits._replace(passes=passes + 3, evaluations=float(usual))
+    assert rows.fits is not None
+    fits = rows.fits._replace(passes=passes + 3, evaluations=float(usual))
     array_bytes = rows.array_bytes + 4 * 8 * d * d + 8 * S * P
-    return Plan(
-        (min(passes, rows.passes[0]), most_passes + 2 * rows.passes[1]),
-        (min(least, rows.evaluations[0]), float(most)),
-        array_bytes,
-        fits,
-    )
+    evaluations = min(least, rows.evaluations[0]), float(most)
+    passes = min(passes, rows.passes[0]), most_passes + 2 * rows.passes[1]
+    return Plan(passes, evaluations, array_bytes, fits)
 
 
 def rows_only_plan(method: IteratedHilbert, problem: Problem) -> Plan:
     """One pass at S draws is the least, or one at few and two of 1 + 2 d potentials a row."""
-    n, (S, P) = problem.n_rows, method.effort_for(problem, None)
-    P = min(P, n)
+    n, (S, P) = problem.n_rows, _effort(method, problem)
     seen = method.subsample_size_for(problem)
     rounds, pool = method.most_rounds(problem), 2 * S * (P + 2 * problem.size)
     effort = 1 if problem.kl is None else 4
@@ -123,14 +105,20 @@ def rows_only_plan(method: IteratedHilbert, problem: Problem) -> Plan:
         least = float(n * S + pool)
         passes = (1 if problem.kl is None else 2, rounds)
         usual = _usual_rounds(method, problem)
-        fits = _planned_fits(method, problem, S, P, usual, usual, usual * least)
+        fits = _planned_fits(method, problem, usual, usual, usual * least)
         return Plan(passes, (least, most), array_bytes, fits)
     corrected = n * (1 + 2 * problem.dim) + seen * S
     thinned = float(2 * (corrected + pool) + n * CHECK_DRAWS)
     least = thinned if problem.kl is None else thinned + n * S + pool
     most += n * CHECK_DRAWS + corrected + (method.max_rounds - 2) * (corrected + pool)
-    fits = _planned_fits(method, problem, S, P, _usual_rounds(method, problem), 3, least)
+    fits = _planned_fits(method, problem, _usual_rounds(method, problem), 3, least)
     return Plan((2, 2 * rounds + method.max_rounds - 1), (least, most), array_bytes, fits)
+
+
+def _effort(method: IteratedHilbert, problem: Problem) -> tuple[int, int]:
+    """Return S and P of the first round, P at most N."""
+    S, P = method.effort_for(problem, None)
+    return S, min(P, problem.n_rows)
 
 
 def _usual_rounds(method: IteratedHilbert, problem: Problem) -> int:
@@ -142,21 +130,15 @@ def _usual_rounds(method: IteratedHilbert, problem: Problem) -> int:
 
 
 def _planned_fits(
-    method: IteratedHilbert,
-    problem: Problem,
-    S: int,
-    P: int,
-    rounds: int,
-    passes: int,
-    evaluations: float,
+    method: IteratedHilbert, problem: Problem, rounds: int, passes: int, evaluations: float
 ) -> PlannedFits:
-    """Count products of the pool and a vector, as they are with this many rounds.
+    """Count products of the pool and a vector in this many rounds.
 
-    A pick of the pursuit takes 1.2, a row in a sweep of exchanges 0.6; there is one sweep a
-    round and some five for the final size. Well below the d(d+3)/2 numbers of a quadratic the
-    path is as long as it may be, and restarts double the work at half of the draws.
+    A row takes 1.2 in a pursuit, and 0.6 in a sweep of exchanges, of which there is one a round and
+    some five for the final size. Far below the d(d+3)/2 numbers of a quadratic the path is as long
+    as it may be, and each restart does the same work at half of the draws.
     """
-    M = method.planned_size(problem)
+    (S, P), M = _effort(method, problem), method.planned_size(problem)
     quadratic = quadratic_size(problem)
     picks = M if quadratic <= M else method.longest_path(M, (4 * S) // 5)
     products = rounds * (1.2 * picks + 0.6 * M) + 2.4 * M

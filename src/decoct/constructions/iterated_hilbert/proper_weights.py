@@ -43,20 +43,9 @@ def proper_weights(
 ) -> Float[np.ndarray, " m"]:
     """Return weights near those of least squares that leave the site a precision ⪰ 0.
 
-    Parameters
-    ----------
-    vectors : (m, S)
-        Remainders of the rows at the draws.
-    target : (S,)
-        Remainders of all rows.
-    weights : (m,)
-        The least-squares weights.
-    precision_of
-        From weights to A.
-    along
-        From directions (k, d) to vᵀH_mv, (m, k).
-    factor : (d, d)
-        L with LLᵀ the posterior covariance.
+    The vectors and the target are remainders at the draws, of the rows and of all rows.
+    ``precision_of`` goes from weights to A, ``along`` from directions (k, d) to vᵀH_mv, (m, k), and
+    ``factor`` is L with LLᵀ the posterior covariance.
     """
     # unit vectors, and no more of the draws than they span
     norms = np.linalg.norm(vectors, axis=1)

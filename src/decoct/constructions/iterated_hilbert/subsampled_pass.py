@@ -26,7 +26,7 @@ from jaxtyping import Float
 
 from decoct.constructions.base import Problem, Selection
 from decoct.constructions.iterated_hilbert.plan import CHECK_DRAWS
-from decoct.passes.control_variates import HalfSums, totals_from_halves
+from decoct.passes.control_variates import totals_from_halves
 from decoct.passes.pools import Pool, merge_pools
 from decoct.passes.potentials import PassResult
 from decoct.runtime.randomness import host_rng
@@ -42,18 +42,12 @@ def subsample_pass(
     draws: Float[np.ndarray, "S d"],
     pool_size: int,
 ) -> PassResult:
-    """Return estimated totals, and a pool of rows of the subsample ``seen``.
-
-    Parameters
-    ----------
-    draws : (S, d)
-        θ_s in unconstrained space.
-    """
+    """Return estimated totals, and a pool of rows of the subsample ``seen``."""
     halves, pools = [], []
-    for number, rows in enumerate(_halves(key, problem, seen)):
+    for number, rows in enumerate(_halves(key, seen)):
         half_key = jax.random.fold_in(key, number)
         found = problem.potentials.restricted(rows).one_pass(draws, pool_size // 2, half_key)
-        halves.append(HalfSums(rows, found.totals))
+        halves.append((rows, found.totals))
         pools.append(Pool(rows.indices[found.pool.indices], found.pool.rows))
     return totals_from_halves(problem.potentials, draws, halves)._replace(pool=merge_pools(*pools))
 
@@ -66,21 +60,13 @@ def checked_pass(
     pool_size: int,
     tolerable: float = MAX_TOTALS_ERROR,
 ) -> PassResult | None:
-    """Pass over all rows at `CHECK_DRAWS` draws; totals at the others are estimated from ``seen``.
+    """Pass over all rows at the first `CHECK_DRAWS` draws; ``seen`` estimates all totals.
 
-    None if the estimate is further off than is tolerable. The error of the result has two Monte
-    Carlo standard errors added.
-
-    Parameters
-    ----------
-    draws : (S, d)
-        θ_s in unconstrained space, in random order.
-    tolerable
-        ½Var in nats.
+    None if the error of the estimate, two Monte Carlo standard errors added, is more than is
+    tolerable: ½Var in nats.
     """
     halves = [
-        HalfSums(rows, problem.potentials.restricted(rows).totals(draws))
-        for rows in _halves(key, problem, seen)
+        (rows, problem.potentials.restricted(rows).totals(draws)) for rows in _halves(key, seen)
     ]
     estimate = totals_from_halves(problem.potentials, draws, halves)
     if not estimate.error <= tolerable:
@@ -94,7 +80,7 @@ def checked_pass(
     return exact._replace(totals=estimate.totals, error=error)
 
 
-def _halves(key: jax.Array, problem: Problem, seen: Selection) -> Iterator[Pool]:
+def _halves(key: jax.Array, seen: Selection) -> Iterator[Pool]:
     """Yield random halves; every other row of a sorted table would give too similar halves."""
     order = host_rng(jax.random.fold_in(key, 2)).permutation(seen.size)
     for half in (order[::2], order[1::2]):

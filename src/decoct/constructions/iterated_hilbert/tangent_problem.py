@@ -46,8 +46,6 @@ class SplitTangent:
     ----------
     draws : (S, d)
         θ_s, in random order.
-    pool
-        Candidate rows.
     fit, held_out
         Pool vectors and target at the draws that fit, and at those that judge.
     reference_kl, reference_kl_upper
@@ -153,41 +151,20 @@ class SplitTangent:
         exchanges: int = 0,
         draws: np.ndarray | slice = slice(None),
     ) -> PathFit:
-        """Return orthogonal pursuit's solution at every size, judged.
+        """Return orthogonal pursuit's solution at every size, judged; see `orthogonal_pursuit`.
 
-        Parameters
-        ----------
-        longest
-            Most rows.
-        sizes
-            Sizes to refine by exchanges.
-        stop
-            Ends the pursuit early.
-        draws
-            Which of the fitted draws to use.
+        ``draws`` are those of the fitted draws to use.
         """
+        vectors, target = self.fit.vectors[:, draws], self.fit.target[draws]
         path = orthogonal_pursuit(
-            self.fit.vectors[:, draws],
-            self.fit.target[draws],
-            longest,
-            sizes=tuple(sizes),
-            stop=stop,
-            exchanges=exchanges,
+            vectors, target, longest, sizes=sizes, stop=stop, exchanges=exchanges
         )
         return PathFit(self, path, {m: self.judge(one) for m, one in path.items()})
 
 
 @dataclass(frozen=True)
 class PathFit:
-    """Sparse weights at every size of one pursuit.
-
-    Attributes
-    ----------
-    path
-        Size -> weights on the pool.
-    predicted_kl
-        Size -> predicted KL in nats.
-    """
+    """Weights on the pool, and predicted KL in nats, at every size of one pursuit."""
 
     tangent: SplitTangent
     path: dict[int, SparseWeights]
@@ -196,23 +173,16 @@ class PathFit:
     def best(self, problem: Problem, most: int | None = None) -> SizedSelection:
         """Return the solution of at most ``most`` rows that is predicted to be nearest."""
         judged = {m: kl for m, kl in self.predicted_kl.items() if most is None or m <= most}
-        if self.tangent.expanded is not None:
-            return self._best_with_site(problem, self.tangent.expanded, judged)
-        if not judged:
-            return SizedSelection(equal_weight_rows(problem, self.tangent.pool, problem.size), None)
-        m = min(judged, key=lambda m: judged[m])
-        return SizedSelection(_selection(self.tangent.pool, self.path[m]), judged[m])
-
-    def _best_with_site(
-        self, problem: Problem, expanded: ExpandedTable, judged: dict[int, float]
-    ) -> SizedSelection:
-        alone = self.alone(problem)
-        if not judged:
-            return alone
-        best = self._with_site(problem, expanded, self.path[min(judged, key=lambda m: judged[m])])
-        assert best.predicted_kl is not None
-        assert alone.predicted_kl is not None
-        return best if best.predicted_kl < alone.predicted_kl else alone
+        nearest = min(judged, key=lambda m: judged[m], default=None)
+        pool, expanded = self.tangent.pool, self.tangent.expanded
+        if expanded is not None:
+            found = [self.alone(problem)]
+            if nearest is not None:
+                found.append(self._with_site(problem, expanded, self.path[nearest]))
+            return min(found, key=nats)
+        if nearest is None:
+            return SizedSelection(equal_weight_rows(problem, pool, problem.size), None)
+        return SizedSelection(_selection(pool, self.path[nearest]), judged[nearest])
 
     def alone(self, problem: Problem) -> SizedSelection:
         """Return the site of all rows, without any row."""
@@ -245,19 +215,16 @@ class PathFit:
         places, weights = places[weights > 0.0], weights[weights > 0.0]
         kept = tangent.pool.some(places)
         rest = slice(tangent.fitted_draws, None)
-        left = tangent.totals[rest] - site.log_density(
-            potentials.to_likelihood(tangent.draws[rest])
-        )
+        phi = potentials.to_likelihood(tangent.draws[rest])
+        left = tangent.totals[rest] - site.log_density(phi)
         left = left - weights @ tangent.potentials[places, rest]
         selection = Selection(kept.indices, weights, kept.rows, site)
         return SizedSelection(selection, 0.5 * float(np.var(left, ddof=1)) + tangent.error)
 
-    def longest(self) -> SizedSelection | None:
-        """Return the longest solution."""
-        if not self.path:
-            return None
-        m = max(self.path)
-        return SizedSelection(_selection(self.tangent.pool, self.path[m]), self.predicted_kl[m])
+
+def nats(one: SizedSelection) -> float:
+    """Return the predicted KL, infinite where there is none."""
+    return np.inf if one.predicted_kl is None else one.predicted_kl
 
 
 def quadratic_size(problem: Problem) -> int:
@@ -281,13 +248,12 @@ def checked_at_its_draws(
     that, it replaces the prediction. Where the chains disagree, no KL is predicted.
     """
     assert found.predicted_kl is not None
+    n, start = len(tangent.draws), tangent.draws.mean(axis=0)
     padded_as = max(found.selection.size, reference.size)
-    draws = problem.draw(
-        key, found.selection, len(tangent.draws), tangent.draws.mean(axis=0), padded_as
-    )
+    draws = problem.draw(key, found.selection, n, start, padded_as)
     if draws.info.get("rhat", 1.0) > MAX_RHAT:
         return None
-    at = draws.flat[: len(tangent.draws)]
+    at = draws.flat[:n]
     log_ratios = problem.log_likelihood(reference, at) - problem.log_likelihood(found.selection, at)
     kl = kl_from_log_ratios(log_ratios).reverse
     explained = (np.sqrt(found.predicted_kl) + np.sqrt(max(0.0, tangent.reference_kl))) ** 2
@@ -297,12 +263,12 @@ def checked_at_its_draws(
 def smallest(
     problem: Problem, tangent: SplitTangent, goal: float, best: SizedSelection, exchanges: int
 ) -> SizedSelection:
-    """Bisect for the smallest size whose exchanged solution is still predicted to reach goal."""
+    """Bisect for the smallest size that is predicted to reach the goal after exchanges."""
     low, high = max(1, best.selection.size // 2), best.selection.size
     while high - low > max(1, high // 50):
         middle = (low + high) // 2
         attempt = tangent.pursue(middle, sizes=(middle,), exchanges=exchanges).best(problem)
-        if attempt.predicted_kl is not None and attempt.predicted_kl <= goal:
+        if nats(attempt) <= goal:
             best, high = attempt, min(middle, attempt.selection.size)
         else:
             low = middle
@@ -323,23 +289,20 @@ def best_of_restarts(
     wide π_w is there. KL between the Laplace fit of π_w and the moments of the draws does not, and
     needs the M rows only.
     """
-    target = Gaussian(
-        tangent.draws.mean(axis=0), np.atleast_2d(np.cov(tangent.draws, rowvar=False))
-    )
-    best, best_kl = found, _gaussian_kl(problem, found.selection, target)
+    covariance = np.atleast_2d(np.cov(tangent.draws, rowvar=False))
+    target = Gaussian(tangent.draws.mean(axis=0), covariance)
+    best, best_kl = found.selection, _gaussian_kl(problem, found.selection, target)
     rng = np.random.default_rng(len(tangent.pool.indices))
     for _ in range(restarts):
         half = rng.permutation(tangent.fitted_draws)[: max(2, tangent.fitted_draws // 2)]
-        fits = tangent.pursue(size, sizes=(size,), exchanges=exchanges, draws=half)
-        attempt = fits.longest()
-        if attempt is None:
+        path = tangent.pursue(size, sizes=(size,), exchanges=exchanges, draws=half).path
+        if not path:
             continue
-        kl = _gaussian_kl(problem, attempt.selection, target)
+        attempt = _selection(tangent.pool, path[max(path)])
+        kl = _gaussian_kl(problem, attempt, target)
         if kl < best_kl:
             best, best_kl = attempt, kl
-    if np.isinf(best_kl):
-        return found
-    return SizedSelection(best.selection, best_kl)
+    return found if np.isinf(best_kl) else SizedSelection(best, best_kl)
 
 
 def _gaussian_kl(problem: Problem, selection: Selection, target: Gaussian) -> float:
@@ -349,5 +312,5 @@ def _gaussian_kl(problem: Problem, selection: Selection, target: Gaussian) -> fl
 
 
 def _selection(pool: Pool, solution: SparseWeights) -> Selection:
-    rows = {name: column[solution.indices] for name, column in pool.rows.items()}
-    return Selection(pool.indices[solution.indices], solution.weights, rows)
+    indices, rows = pool.some(solution.indices)
+    return Selection(indices, solution.weights, rows)

@@ -1,0 +1,255 @@
+"""What a round of `IteratedHilbert` fits to its draws: the sizes asked for, or a KL.
+
+Every fit is judged by ½Var(b − Σ w_n g_n) ≈ KL in nats at held-out draws. What is reported is
+checked at draws of the coreset itself: with a site KL(π_w‖π) is measured there, and rows alone are
+compared with the reference.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import jax
+import numpy as np
+
+from decoct.constructions.base import Problem, Selection, SizedSelection
+from decoct.constructions.iterated_hilbert.expansion import ExpandedTable, site_alone
+from decoct.constructions.iterated_hilbert.plan import CERTIFYING_DRAWS
+from decoct.constructions.iterated_hilbert.tangent_problem import (
+    MAX_RHAT,
+    PathFit,
+    SplitTangent,
+    best_of_restarts,
+    checked_at_its_draws,
+    nats,
+    quadratic_size,
+    smallest,
+)
+from decoct.solvers.nnls import SparseWeights
+from decoct.stats.divergences import kl_from_log_ratios
+from decoct.status import Status
+
+if TYPE_CHECKING:
+    from decoct.constructions.iterated_hilbert.iterated_hilbert import (
+        IteratedHilbert,
+        IteratedHilbertState,
+    )
+
+KL_CONVERGED, KL_A_PARAMETER = 0.02, 5e-4
+"""KL(π_ref‖π) in nats, and nats a parameter, below which the draws count as draws from π."""
+
+KL_STOP_SUBSAMPLING = 1.0
+"""Estimated KL(π_ref‖π) in nats of the last draws below which rounds on the subsample end."""
+
+TOLERABLE, TOLERABLE_A_PARAMETER = 1e-5, 2e-6
+"""½Var in nats of totals from a sample of rows above which all rows are evaluated; nats a parameter
+for multilevel models, where each row that is kept corrects about one effect."""
+
+SITE_TOO_FAR = "the predicted KL of the coreset with a site is too large"
+
+GOOD_REFERENCE = 0.005
+"""Predicted KL in nats at which the path is long enough to be the next reference."""
+
+
+@dataclass(frozen=True)
+class Fits:
+    """The fits of one round, each of which ends in the next state."""
+
+    method: IteratedHilbert
+    problem: Problem
+    state: IteratedHilbertState
+    tangent: SplitTangent
+
+    def reference(self, is_corrected: bool) -> tuple[IteratedHilbertState, SizedSelection]:
+        """Fit the next reference to the subsample's totals, and say what the next round uses."""
+        state, kl = self.state, self.tangent.reference_kl
+        best = self._extend_path(self.tangent, (self.problem.size,), False).best(self.problem)
+        done = state.subsampled_rounds + 1
+        is_nearer = kl > KL_STOP_SUBSAMPLING and kl < 0.5 * state.reference_kl
+        again = is_corrected and is_nearer and done < self.method.max_rounds - 2
+        after = state._replace(
+            round=state.round + 1,
+            reference=best.selection,
+            reference_kl=kl,
+            # where control variates do not help, a checked pass would not either
+            subsample=state.subsample if is_corrected else None,
+            subsampled_rounds=done,
+            is_checked=not again,
+        )
+        return after, best
+
+    def sizes(self, key: jax.Array) -> IteratedHilbertState:
+        """Fill every requested size, and extend the path until it can be a reference."""
+        problem, state, tangent = self.problem, self.state, self.tangent
+        outcome = Status.RUNNING
+        if not tangent.is_informative:
+            outcome = Status.UNKNOWN
+        elif tangent.reference_kl <= max(KL_CONVERGED, KL_A_PARAMETER * problem.dim):
+            outcome = Status.DONE
+        elif self._rounds_on_all_rows >= self.method.max_rounds:
+            outcome = Status.MAX_ROUNDS_REACHED
+        final = outcome is not Status.RUNNING
+        if problem.size == 0 and tangent.expanded is not None and state.reference.site is not None:
+            return self._without_rows(tangent.expanded)
+        # Earlier rounds only have to supply the next reference.
+        sizes = problem.sizes if final else (problem.size,)
+        fits = self._extend_path(tangent, sizes, final)
+        chosen = tuple(fits.best(problem, size) for size in problem.sizes)
+        if not final:
+            return self._after(fits.best(problem).selection, chosen, outcome)
+        if tangent.expanded is not None and problem.size >= quadratic_size(problem):
+            chosen = self._best_of_both(chosen)
+        chosen = tuple(
+            self._judged(key, one, size, outcome)
+            for one, size in zip(chosen, problem.sizes, strict=True)
+        )
+        is_above = max(map(nats, chosen)) > self.method.restart_above
+        multilevel = problem.potentials.has_likelihood_params
+        if state.expanded is not None and is_above and problem.size and not multilevel:
+            alone = replace(self.method, site=False).init(jax.random.fold_in(key, 5), problem)
+            kl = tangent.reference_kl
+            return alone._replace(rows_only=SITE_TOO_FAR, with_site=chosen, reference_kl=kl)
+        if state.with_site and outcome is not Status.UNKNOWN:
+            both = zip(problem.sizes, state.with_site, chosen, strict=True)
+            chosen = tuple(min(two[: 1 + size], key=nats) for size, *two in both)
+        if any(one.predicted_kl is None for one in chosen):
+            outcome = Status.UNKNOWN
+        return self._after(state.reference, chosen, outcome)
+
+    def kl(self, kl: float) -> IteratedHilbertState:
+        """Certify the last round's selection, or find the smallest one predicted to reach kl."""
+        state, tangent, effort = self.state, self.tangent, self.state.effort
+        is_coreset = state.chosen or state.reference.site is not None
+        if is_coreset and tangent.is_informative and tangent.reference_kl_upper <= kl:
+            certified = SizedSelection(state.reference, tangent.reference_kl_upper)
+            return self._after(state.reference, (certified,), Status.REACHED)
+        goal = kl * 0.5 ** max(1, self._rounds_on_all_rows - 1)
+        best, reached = self._smallest_for(tangent, goal)
+        if tangent.expanded is not None and not (
+            reached and best.selection.size < quadratic_size(self.problem)
+        ):
+            alone, alone_reached = self._smallest_for(tangent.rows_only(), goal)
+            if alone_reached and (not reached or alone.selection.size < best.selection.size):
+                best, reached = alone, True
+        outcome = Status.RUNNING
+        limited = not reached and tangent.reference_kl <= max(KL_CONVERGED, kl)
+        if not tangent.is_informative:
+            outcome, best = Status.UNKNOWN, SizedSelection(best.selection, None)
+        elif limited and effort >= 4.0:
+            outcome = Status.SHORT_SIZE
+        elif limited:
+            effort *= 2.0
+        if outcome is Status.RUNNING and self._rounds_on_all_rows >= 2 * self.method.max_rounds:
+            outcome = Status.SHORT_ROUNDS
+        return self._after(best.selection, (best,), outcome)._replace(effort=effort)
+
+    @property
+    def _rounds_on_all_rows(self) -> int:
+        """Rounds that passed over all rows, this one included."""
+        return self.state.round + 1 - self.state.subsampled_rounds
+
+    def _after(
+        self, reference: Selection, chosen: tuple[SizedSelection, ...], outcome: Status
+    ) -> IteratedHilbertState:
+        return self.state._replace(
+            round=self.state.round + 1,
+            reference=reference,
+            reference_kl=self.tangent.reference_kl,
+            chosen=chosen,
+            outcome=outcome.name,
+        )
+
+    def _extend_path(self, tangent: SplitTangent, sizes: tuple[int, ...], final: bool) -> PathFit:
+        """Pursue until the path is long enough to be a reference and the size asked for."""
+        problem, exchanges = self.problem, self.method.exchanges
+        least = problem.size if problem.kl is None else 1
+        longest = self.method.longest_path(problem.size, tangent.fitted_draws)
+
+        def long_enough(solution: SparseWeights) -> bool:
+            return len(solution.indices) >= least and tangent.judge(solution) <= GOOD_REFERENCE
+
+        exchanges = exchanges if final else min(1, exchanges)
+        return tangent.pursue(longest, sizes=sizes, stop=long_enough, exchanges=exchanges)
+
+    def _without_rows(self, expanded: ExpandedTable) -> IteratedHilbertState:
+        """Take the reference, whose KL its own draws give, if its expansion is the last one."""
+        before, reference = self.state.reference, site_alone(self.problem, expanded)
+        outcome = Status.RUNNING
+        assert before.site is not None
+        assert reference.site is not None
+        kl = self.tangent.reference_kl if self.tangent.is_informative else None
+        if np.array_equal(reference.site.centre, before.site.centre):
+            reference = before
+            outcome = Status.UNKNOWN if kl is None else Status.DONE
+        return self._after(reference, (SizedSelection(reference, kl),), outcome)
+
+    def _best_of_both(self, chosen: tuple[SizedSelection, ...]) -> tuple[SizedSelection, ...]:
+        """Take rows alone at the sizes where their predicted KL is lower than with a site."""
+        problem = self.problem
+        fits = self._extend_path(self.tangent.rows_only(), problem.sizes, True)
+        alone = [fits.best(problem, size) for size in problem.sizes]
+        return tuple(min(two, key=nats) for two in zip(chosen, alone, strict=True))
+
+    def _judged(
+        self, key: jax.Array, found: SizedSelection, size: int, outcome: Status
+    ) -> SizedSelection:
+        """Return the coreset of one size with the KL that is known of it."""
+        problem, state, tangent, method = self.problem, self.state, self.tangent, self.method
+        if outcome is Status.UNKNOWN or found.predicted_kl is None:
+            return SizedSelection(found.selection, None)
+        if found.predicted_kl > method.restart_above and found.selection.site is None:
+            restarts, exchanges = method.restarts, method.exchanges
+            found = best_of_restarts(problem, tangent, found, size, restarts, exchanges)
+        predicted = found.predicted_kl
+        if state.expanded is not None:
+            predicted = self._certified(key, state.expanded, found.selection)
+        elif predicted is not None and predicted <= method.restart_above:
+            predicted = checked_at_its_draws(key, problem, tangent, found, state.reference)
+        if predicted is not None and outcome is Status.MAX_ROUNDS_REACHED:
+            predicted += tangent.reference_kl
+        fits = state.expanded is not None and state.round and state.reference.size <= size
+        if fits and (predicted is None or tangent.reference_kl < predicted):
+            # its KL is known from the pass at its draws
+            return SizedSelection(state.reference, tangent.reference_kl)
+        return SizedSelection(found.selection, predicted)
+
+    def _certified(
+        self, key: jax.Array, expanded: ExpandedTable, selection: Selection
+    ) -> float | None:
+        """Return KL(π_w‖π) at draws of π_w; None where chains disagree."""
+        problem, draws = self.problem, self.tangent.draws
+        evaluated = min(CERTIFYING_DRAWS, len(draws))
+        # chains of scales are slow to mix
+        n = len(draws) if problem.potentials.has_likelihood_params else evaluated
+        padded_as = max(problem.size, self.state.reference.size)
+        drawn = problem.draw(key, selection, n, draws.mean(axis=0), padded_as, draws)
+        if drawn.info.get("rhat", 1.0) > MAX_RHAT:
+            return None
+        z = drawn.flat[:n][:: n // evaluated]
+        totals, error = expanded.totals(problem.potentials, z)
+        if error > tolerable_error(problem):
+            totals = problem.potentials.totals(z)
+        return kl_from_log_ratios(totals - problem.log_likelihood(selection, z)).reverse
+
+    def _smallest_for(self, tangent: SplitTangent, goal: float) -> tuple[SizedSelection, bool]:
+        """Return the smallest selection predicted to reach a KL, or the nearest and False."""
+        problem = self.problem
+        fits = tangent.pursue(problem.size, stop=lambda solution: tangent.judge(solution) <= goal)
+        best = fits.best(problem)
+        if tangent.expanded is not None:
+            alone = fits.alone(problem)
+            if nats(alone) <= goal:
+                return alone, True
+        reached = nats(best) <= goal
+        if reached:
+            best = smallest(problem, tangent, goal, best, self.method.exchanges)
+        return best, reached
+
+
+def tolerable_error(problem: Problem) -> float:
+    """Return the ½Var in nats that totals from a sample of rows may have."""
+    potentials = problem.potentials
+    if not potentials.has_likelihood_params:
+        return TOLERABLE
+    return max(TOLERABLE, TOLERABLE_A_PARAMETER * potentials.likelihood_dim)
