@@ -23,7 +23,8 @@ nb_output_stderr = "remove"
 
 autodoc_mock_imports = ["pymc", "pytensor", "bambi", "stanli", "formulae"]
 autodoc_member_order = "bysource"
-autodoc_typehints = "none"
+autodoc_typehints = "signature"
+python_maximum_signature_line_length = 88  # longer ones have a line for each parameter
 napoleon_google_docstring = False
 # an entry may be two attributes with one description, which a list of variables cannot have
 napoleon_custom_sections = [("Attributes", "params_style")]
@@ -92,8 +93,9 @@ def _restore(app, what, name, obj, options, lines):
 
 
 def _by_last_name(app, env, node, contnode):
-    """Link `GIGA` from wherever it is written, if there is one GIGA."""
-    if node["reftype"] != "obj":
+    """Link `GIGA` from wherever it is written, if there is one GIGA; in signatures ours alone."""
+    is_ours = node["reftype"] == "class" and node["reftarget"].startswith("decoct.")
+    if node["reftype"] != "obj" and not is_ours:
         return None
     python = env.domains.python_domain
     name = node["reftarget"].removeprefix("decoct.").rpartition(".")[2]
@@ -108,9 +110,25 @@ def _by_last_name(app, env, node, contnode):
     return python.resolve_xref(env, where, app.builder, "obj", found[0], node, contnode)
 
 
+_OBJECT = re.compile(r"<class '(?:\w+\.)*(\w+)'>")
+
+
+def _readable(app, what, name, obj, options, signature, returned):
+    """Shorten JAX's own name of its arrays, and write defaults as Python."""
+    signature, returned = (
+        text
+        and _OBJECT.sub(r"\1", text)
+        .replace("<factory>", "...")
+        .replace("[jaxlib._jax.Array", "[~jax.Array")
+        for text in (signature, returned)
+    )
+    return signature, returned
+
+
 def setup(app):
     """Connect the readers of docstrings on both sides of napoleon, whose priority is 500."""
     app.connect("autodoc-process-docstring", _formulas, priority=100)
     app.connect("autodoc-process-docstring", _keep, priority=200)
     app.connect("autodoc-process-docstring", _restore, priority=900)
+    app.connect("autodoc-process-signature", _readable)
     app.connect("missing-reference", _by_last_name)

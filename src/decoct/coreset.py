@@ -107,6 +107,11 @@ class Coreset:
             Flat unconstrained parameters; JAX tracers too, so that any JAX sampler can use this. In
             float32 mode trace it under ``jax.enable_x64(True)``.
 
+        Returns
+        -------
+        jax.Array
+            A scalar, in nats.
+
         Examples
         --------
         >>> import decoct, numpy as np
@@ -121,6 +126,11 @@ class Coreset:
 
     def laplace(self) -> Gaussian:
         """Return the Laplace approximation of the coreset posterior, in unconstrained parameters.
+
+        Returns
+        -------
+        Gaussian
+            Mean (d,) and covariance (d, d) of the flat unconstrained parameters.
 
         Raises
         ------
@@ -228,7 +238,7 @@ class Coreset:
         """Return draws with the log-likelihood of rows of the full table, for ``arviz.loo``.
 
         The kept rows are refused: LOO of weighted rows means nothing. See
-        `decoct.samplers.pointwise.log_likelihood`.
+        `decoct.samplers.pointwise`.
 
         Parameters
         ----------
@@ -236,6 +246,11 @@ class Coreset:
             What ``sample()`` or ``check.correct()`` returned.
         rows
             The table the coreset was built from, or a random part of it.
+
+        Returns
+        -------
+        xarray.DataTree
+            The draws with a group ``log_likelihood``: ``rows`` (chain, draw, row), in nats.
 
         Raises
         ------
@@ -341,6 +356,11 @@ class Coreset:
         The index is the number of the row in the table. Arguments and errors are those of
         `predict`; those of single rows come with their chunk.
 
+        Yields
+        ------
+        pandas.DataFrame
+            Predictions of the next rows.
+
         Examples
         --------
         >>> import decoct, numpy as np
@@ -390,6 +410,11 @@ class Coreset:
     def description(self) -> dict[str, Any]:
         """Return all that a file stores besides the rows; JSON-ready.
 
+        Returns
+        -------
+        dict
+            Model, report, number of rows, and the site if there is one.
+
         Examples
         --------
         >>> import decoct, numpy as np
@@ -425,6 +450,11 @@ class Coreset:
         row of the table, which is masked. NumPyro's precision is its own: call
         ``numpyro.enable_x64()`` for float64.
 
+        Returns
+        -------
+        tuple
+            The model, and the tuple of its positional arguments.
+
         Raises
         ------
         RequestError
@@ -457,6 +487,11 @@ class Coreset:
         and a potential ``coreset_weighting`` that gives row m the weight w_m. The weights are
         ``pm.Data`` as well, ``coreset_weights``. The coreset's site is a potential
         ``coreset_site``.
+
+        Returns
+        -------
+        pymc.Model
+            A model of its own; yours is not changed.
 
         Raises
         ------

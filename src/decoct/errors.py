@@ -67,6 +67,15 @@ class RowError(DecoctError):
         The file that has the row, if the table has several.
     row_in_file
         The number of the row in that file, from 0.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> try:
+    ...     decoct.laplace(decoct.models.GaussianMean(np.eye(1)), {"x": [1.0, np.nan]})
+    ... except decoct.errors.RowError as error:
+    ...     print(error.row, error.place)
+    1 row 1
     """
 
     row: int
@@ -98,6 +107,12 @@ class BadValueError(RowError, RowsError):
         The rest of the message: "; drop such rows."
     column
         The column that has the value; None if ``problem`` begins with something else.
+
+    Examples
+    --------
+    >>> from decoct.errors import BadValueError
+    >>> print(BadValueError("has NaN", 3, "; drop such rows.", "x"))
+    Column 'x' has NaN in row 3; drop such rows.
     """
 
     def __init__(self, problem: str, row: int, remedy: str, column: str | None = None) -> None:
@@ -120,6 +135,12 @@ class PotentialError(RowError, ModelError):
         What the potential is: "nan".
     draw
         Where it was evaluated: "draw 3".
+
+    Examples
+    --------
+    >>> from decoct.errors import PotentialError
+    >>> PotentialError(7, "nan", "draw 3").place
+    'row 7'
     """
 
     def __init__(self, row: int, value: str, draw: str) -> None:
@@ -134,7 +155,14 @@ class PotentialError(RowError, ModelError):
 
 
 class SamplerError(ModelError):
-    """A sampler returned draws that cannot be used: too few, or not finite."""
+    """A sampler returned draws that cannot be used: too few, or not finite.
+
+    Examples
+    --------
+    >>> from decoct.errors import ModelError, SamplerError
+    >>> issubclass(SamplerError, ModelError)
+    True
+    """
 
 
 class RequestError(DecoctError):

@@ -40,6 +40,11 @@ def load(path: str | os.PathLike[str], model: AbstractModel | None = None) -> Co
         file cannot store. Its likelihood must have the same values on the kept rows; the prior may
         be another one on the same support.
 
+    Returns
+    -------
+    Coreset
+        The coreset as it was saved; a `MixtureCoreset` if it is one of a mixture.
+
     Raises
     ------
     CoresetFileError

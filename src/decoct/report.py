@@ -56,6 +56,14 @@ class Report:
         in this process.
     sampler
         Name and options of the build's sampler; None without a build or a sampler.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+    >>> report = decoct.build(decoct.models.GaussianMean(np.eye(2)), rows, size=5).report
+    >>> report.method["name"], report.status.ok
+    ('IteratedHilbert', True)
     """
 
     method: dict[str, Any]

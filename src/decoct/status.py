@@ -26,12 +26,12 @@ class Status(enum.Enum):
         "check whether the posterior has more parameters than rows kept."
     )
     SHORT_ROUNDS = (
-        "The KL asked for was not certified within the allowed rounds; raise max_rounds, or more "
-        "draws per round (draws=), or ask for a larger kl."
+        "The KL asked for was not certified within the allowed rounds; raise max_rounds, take "
+        "more draws per round (draws=), or ask for a larger kl."
     )
     MAX_ROUNDS_REACHED = (
-        "The rounds ran out before the draws settled at the coreset posterior; raise max_rounds, "
-        "or a larger size."
+        "The rounds ran out before the draws settled at the coreset posterior; raise max_rounds "
+        "or size."
     )
     SHORT_ROWS = (
         "The coreset has the size asked for, but its posterior is predicted to be 0.5 nats or more "

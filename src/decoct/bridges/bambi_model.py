@@ -34,6 +34,15 @@ class BambiModel(PyMCModel):
 
     It is a `PyMCModel` of Bambi's own PyMC model with the rows in ``pm.Data``; `constrain` names
     what Bambi's ``fit`` reports.
+
+    Examples
+    --------
+    >>> import bambi, decoct, numpy as np, pandas as pd
+    >>> data = pd.DataFrame({"x": np.arange(100.0), "y": np.arange(100) % 7})
+    >>> bridge = decoct.from_bambi(bambi.Model("y ~ x", data))
+    >>> draws = dict.fromkeys(["Intercept_centered", "x", "sigma"], np.ones((4, 250)))
+    >>> bridge.unconstrain(draws).shape
+    (4, 250, 3)
     """
 
     kind: ClassVar[str] = "bambi"

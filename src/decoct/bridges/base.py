@@ -249,7 +249,7 @@ class Package:
 
     @property
     def releases(self) -> str:
-        """What works, as pip writes it: ``pymc>=5.28,<6``."""
+        """What works, as pip writes it: ``pymc>=5.28,<7``."""
         ceiling = "" if self.below is None else f",<{_dotted(self.below)}"
         return f"{self.name}>={_dotted(self.oldest)}{ceiling}"
 

@@ -110,6 +110,17 @@ class NumPyroModel(BridgeModel):
         ------
         ModelError
             A latent site is missing.
+
+        Examples
+        --------
+        >>> import decoct, numpy as np, numpyro, numpyro.distributions as dist
+        >>> def model(x):
+        ...     mu = numpyro.sample("mu", dist.Normal(0.0, 10.0))
+        ...     with numpyro.plate("data", len(x)):
+        ...         numpyro.sample("obs", dist.Normal(mu, 1.0), obs=x)
+        >>> bridge = decoct.from_numpyro(model, {"x": np.arange(100.0)})
+        >>> bridge.unconstrain({"mu": np.zeros((4, 250))}).shape
+        (4, 250, 1)
         """
         return self.flattened(samples, "latent site", "mcmc.get_samples(group_by_chain=True)")
 

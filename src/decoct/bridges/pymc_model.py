@@ -161,6 +161,15 @@ class PyMCModel(BridgeModel):
         ------
         ModelError
             A free variable is missing.
+
+        Examples
+        --------
+        >>> import decoct, numpy as np, pymc as pm
+        >>> with pm.Model() as model:
+        ...     mu = pm.Normal("mu", 0.0, 10.0)
+        ...     _ = pm.Normal("obs", mu, 1.0, observed=pm.Data("x", np.arange(100.0)))
+        >>> decoct.from_pymc(model).unconstrain({"mu": np.zeros((4, 250))}).shape
+        (4, 250, 1)
         """
         given = draws if isinstance(draws, dict) else draws["posterior"]
         return self.flattened(given, "free variable", "pm.sample")

@@ -133,6 +133,11 @@ def estimate(
     model, rows, size, kl, method, sampler
         As for `build`.
 
+    Returns
+    -------
+    Estimate
+        Passes, evaluations, CPU seconds and memory; it prints as a sentence.
+
     Raises
     ------
     DecoctError

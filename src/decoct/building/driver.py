@@ -172,6 +172,11 @@ def resume(
     model, rows, method, sampler, progress
         As for `build`; size, kl and seed are in the checkpoint.
 
+    Returns
+    -------
+    Coreset
+        What the uninterrupted build would have returned.
+
     Raises
     ------
     RequestError

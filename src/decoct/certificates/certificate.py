@@ -209,6 +209,11 @@ class Certificate:
         seed
             Seed of the (systematic) resampling.
 
+        Returns
+        -------
+        xarray.DataTree
+            Groups and variables of ``draws``.
+
         Raises
         ------
         RequestError
@@ -303,10 +308,10 @@ def check(
     """Measure how far the coreset posterior is from the full-data posterior.
 
     On large tables potentials are expanded to second order over all rows, and what is left is
-    estimated from a sample of rows. All rows are evaluated at all draws, in one pass, where the
-    table is not large, the estimate is not good to a tenth of the KL or 1e-4 nats, or the draws are
-    not clearly good enough. The draws are judged as well, by R-hat and effective sample size; up to
-    50 parameters, modes that have no draws are searched for.
+    estimated from a sample of rows. decoct uses the estimate only on large tables, if its error is
+    below a tenth of the KL (or 1e-4 nats) and the draws are clearly good. Otherwise it evaluates
+    all rows at all draws, in one pass. The draws are judged as well, by R-hat and effective sample
+    size; up to 50 parameters, modes that have no draws are searched for.
 
     Parameters
     ----------
@@ -329,6 +334,11 @@ def check(
         for the sample of rows.
     progress
         Show progress on standard error; None shows it on a terminal.
+
+    Returns
+    -------
+    Certificate
+        Both divergences, in nats with their errors, k-hat, and a verdict in words.
 
     Raises
     ------

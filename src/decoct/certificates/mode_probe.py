@@ -35,6 +35,12 @@ class OtherMode(NamedTuple):
         Its part of the mass of all modes found.
     parameters
         Names of the parameters by which it differs from the mode of the draws, the most first.
+
+    Examples
+    --------
+    >>> from decoct.certificates.mode_probe import OtherMode
+    >>> OtherMode(share=0.3, parameters=("beta[0]",)).share
+    0.3
     """
 
     share: float
@@ -49,7 +55,13 @@ class ModeSearch(NamedTuple):
     searches
         Starts from which it ended at a maximum; None for a model that is too large to search.
     others
-        Modes without draws that have more than `SHARE` of the mass, the largest first.
+        Modes without draws that have more than 1 % of the mass, the largest first.
+
+    Examples
+    --------
+    >>> from decoct.certificates.mode_probe import ModeSearch
+    >>> ModeSearch(searches=20).caveat
+    '20 searches for other modes found none with 1 % of the mass'
     """
 
     searches: int | None

@@ -78,6 +78,15 @@ class DaskRows(Rows):
     A collection that is not persisted is computed again on every pass, as Dask does: persist what
     fits into the workers' memory. Lengths and types of a DataFrame's partitions are found in one
     pass over it, those of Parquet files in their footers.
+
+    Examples
+    --------
+    >>> import dask.array as da, decoct
+    >>> from dask.distributed import Client
+    >>> with Client(processes=False, dashboard_address=None) as client:
+    ...     rows = decoct.rows({"x": da.ones((1000, 2), chunks=(250, 2))}, dask=client)
+    >>> type(rows).__name__, rows.n_rows
+    ('DaskRows', 1000)
     """
 
     def __init__(self, source: Source) -> None:

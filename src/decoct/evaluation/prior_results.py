@@ -27,6 +27,17 @@ class Move(NamedTuple):
         model, and its Monte Carlo standard error.
     sd_ratio, sd_ratio_se
         The new posterior standard deviation by the old one, and its standard error.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+    >>> coreset = decoct.build(decoct.models.GaussianMean(np.eye(2)), rows, size=20)
+    >>> draws = coreset.sample(sampler=decoct.samplers.Exact())
+    >>> wide = decoct.models.GaussianMean(np.eye(2), prior_covariance=2.0)
+    >>> result = decoct.prior_sensitivity(coreset, draws, {"wide": wide}).priors[0]
+    >>> result.moves[0].parameter, abs(result.moves[0].mean_shift) < 0.01
+    ('mean[x[0]]', True)
     """
 
     parameter: str
@@ -55,6 +66,17 @@ class PriorResult:
         could be reweighted: k-hat is below 0.7 and 100 effective draws are left.
     moves
         Effect on each parameter; empty where a certificate refuses the new draws.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+    >>> coreset = decoct.build(decoct.models.GaussianMean(np.eye(2)), rows, size=20)
+    >>> draws = coreset.sample(sampler=decoct.samplers.Exact())
+    >>> wide = decoct.models.GaussianMean(np.eye(2), prior_covariance=2.0)
+    >>> result = decoct.prior_sensitivity(coreset, draws, {"wide": wide}).priors[0]
+    >>> result.name, result.reweighted, len(result.moves)
+    ('wide', True, 2)
     """
 
     name: str

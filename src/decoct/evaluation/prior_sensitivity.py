@@ -91,6 +91,11 @@ def prior_sensitivity(
     progress
         Show progress on standard error; None shows it on a terminal.
 
+    Returns
+    -------
+    PriorSensitivity
+        One `PriorResult` for each prior, and the power scaling of each parameter.
+
     Raises
     ------
     RequestError

@@ -90,6 +90,15 @@ def write_stan(
     of groups and not their scales, on the unconstrained scale
     (``coreset.model.likelihood_params`` of bridges has names and shapes). No Jacobian belongs to
     it.
+
+    Examples
+    --------
+    >>> import numpy as np, pathlib, tempfile
+    >>> from decoct.formats.stan import write_stan
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_stan(f"{folder}/data.json", {"x": np.array([1.0, 2.0])}, np.array([3.0, 4.0]))
+    ...     sorted(json.loads(pathlib.Path(f"{folder}/data.json").read_text()))
+    ['N', 'w', 'x']
     """
     target = require_writable(path, "path")
     wanted = _wanted(rows, columns)

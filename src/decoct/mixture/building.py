@@ -93,6 +93,11 @@ def path(
     sizes
         Sizes wanted.
 
+    Returns
+    -------
+    list of MixtureCoreset
+        In ascending order of size.
+
     Examples
     --------
     >>> import decoct.mixture, numpy as np
@@ -122,6 +127,11 @@ def estimate(
     ----------
     estimator, rows, size, method
         As for `build`.
+
+    Returns
+    -------
+    Estimate
+        Passes, evaluations, CPU seconds and memory.
 
     Examples
     --------

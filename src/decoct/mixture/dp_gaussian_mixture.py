@@ -227,6 +227,13 @@ class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
             The iterations ended before the bound stood still.
         DataDimensionalityWarning
             X has no more distinct rows than columns, and ``covariance_prior`` is None.
+
+        Examples
+        --------
+        >>> from decoct.mixture import DPGaussianMixture
+        >>> X = [[0.0], [0.1], [0.2], [9.0], [9.1], [9.2]]
+        >>> DPGaussianMixture(random_state=0).fit(X, sample_weight=[1, 1, 1, 2, 2, 2]).means_.shape
+        (1, 1)
         """
         estimator_input.check_parameters(self)
         estimator_input.check_unbound(self)
@@ -246,25 +253,69 @@ class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
         return self
 
     def fit_predict(self, X, y=None, sample_weight=None):
-        """Fit, and return `predict` of the same rows; parameters are those of `fit`."""
+        """Fit, and return `predict` of the same rows; parameters are those of `fit`.
+
+        Examples
+        --------
+        >>> from decoct.mixture import DPGaussianMixture
+        >>> X = [[0.0], [0.1], [0.2], [9.0], [9.1], [9.2]]
+        >>> DPGaussianMixture(n_components=2, random_state=0).fit_predict(X).shape
+        (6,)
+        """
         return self.fit(X, sample_weight=sample_weight).predict(X)
 
     def predict(self, X):
-        """Return the most probable component of every row of X, shape (n_samples,)."""
+        """Return the most probable component of every row of X, shape (n_samples,).
+
+        Examples
+        --------
+        >>> from decoct.mixture import DPGaussianMixture
+        >>> X = [[0.0], [0.1], [0.2], [9.0], [9.1], [9.2]]
+        >>> mixture = DPGaussianMixture(n_components=2, random_state=0).fit(X)
+        >>> mixture.predict(X).shape
+        (6,)
+        """
         return self.predict_proba(X).argmax(axis=1)
 
     def predict_proba(self, X):
-        """Return q(z = t) of every row, its responsibilities, shape (n_samples, n_components)."""
+        """Return q(z = t) of every row, its responsibilities, shape (n_samples, n_components).
+
+        Examples
+        --------
+        >>> from decoct.mixture import DPGaussianMixture
+        >>> X = [[0.0], [0.1], [0.2], [9.0], [9.1], [9.2]]
+        >>> mixture = DPGaussianMixture(n_components=2, random_state=0).fit(X)
+        >>> mixture.predict_proba(X).sum(axis=1).round(6).tolist()
+        [1.0, 1.0, 1.0, 1.0, 1.0, 1.0]
+        """
         q = self._get_posterior(), self._make_weight_prior()
         return compute_responsibilities(*q, self._validate(X, reset=False))
 
     def score_samples(self, X):
-        """Return the log posterior predictive density of every row of X (N7), in nats."""
+        """Return the log posterior predictive density of every row of X (N7), in nats.
+
+        Examples
+        --------
+        >>> from decoct.mixture import DPGaussianMixture
+        >>> X = [[0.0], [0.1], [0.2], [9.0], [9.1], [9.2]]
+        >>> mixture = DPGaussianMixture(n_components=2, random_state=0).fit(X)
+        >>> mixture.score_samples(X).shape
+        (6,)
+        """
         q = self._get_posterior(), self._make_weight_prior()
         return compute_log_predictive(*q, self._validate(X, reset=False))
 
     def score(self, X, y=None, sample_weight=None):  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Return the mean of `score_samples`, weighted by ``sample_weight`` where it is given."""
+        """Return the mean of `score_samples`, weighted by ``sample_weight`` where it is given.
+
+        Examples
+        --------
+        >>> from decoct.mixture import DPGaussianMixture
+        >>> X = [[0.0], [0.1], [0.2], [9.0], [9.1], [9.2]]
+        >>> mixture = DPGaussianMixture(n_components=2, random_state=0).fit(X)
+        >>> mixture.score(X) > mixture.score([[50.0]])
+        True
+        """
         scores = self.score_samples(X)
         if sample_weight is None:
             return float(scores.mean())
@@ -284,6 +335,15 @@ class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
             Rows, component by component.
         y : ndarray of shape (n_samples,)
             The component of each.
+
+        Examples
+        --------
+        >>> from decoct.mixture import DPGaussianMixture
+        >>> X = [[0.0], [0.1], [0.2], [9.0], [9.1], [9.2]]
+        >>> mixture = DPGaussianMixture(n_components=2, random_state=0).fit(X)
+        >>> rows, components = mixture.sample(5)
+        >>> rows.shape, components.shape
+        ((5, 1), (5,))
         """
         factors = self._get_posterior().components.chol
         if not is_whole(n_samples, 1):

@@ -76,7 +76,7 @@ def write_report(
 
     Returns
     -------
-    Check or None
+    Certificate or None
         The certificate on the page, if ``rows`` was given.
 
     Raises
@@ -149,6 +149,11 @@ def report_page(
         Heading of the page.
     reproduce
         The commands that made the coreset; None writes the Python call.
+
+    Returns
+    -------
+    str
+        The HTML.
 
     Raises
     ------

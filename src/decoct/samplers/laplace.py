@@ -225,12 +225,12 @@ class Laplace:
     Attributes
     ----------
     judge
-        Measure k-hat and KL, at `JUDGED_AT` draws or more. Without, a construction that draws
-        hundreds of times takes a quarter less time.
+        Measure k-hat and KL, at 100 draws or more. Without, a construction that draws hundreds of
+        times takes a quarter less time.
     resample
         Where KL(q‖π_w) is above 0.02 nats, draw eight times as many and keep n of them, without
-        replacement and in proportion to π_w/q (sampling importance resampling, Rubin 1988). Needs
-        ``judge``.
+        replacement and in proportion to π_w/q (sampling importance resampling, Rubin 1988). It
+        needs ``judge``.
 
     Examples
     --------

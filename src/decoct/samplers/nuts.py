@@ -58,12 +58,13 @@ class NUTS:
     chains
         Number of chains.
     warmup
-        Adaptation steps per chain, thrown away; at most `IN_UNITS` with likelihood parameters.
+        Adaptation steps per chain, thrown away; at most 50 with likelihood parameters.
     target_acceptance
         Mean acceptance probability aimed at.
     dense_mass
         Adapt a full mass matrix (True) or a diagonal one (False). None: a full one where the
-        warm-up has `STEPS_A_PARAMETER` steps a parameter and there are no likelihood parameters.
+        warm-up has 10 steps a parameter. Models with likelihood parameters never adapt a full
+        matrix.
 
     Examples
     --------

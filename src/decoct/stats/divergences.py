@@ -67,6 +67,11 @@ def kl_gaussian(p: Gaussian, q: Gaussian) -> float:
     p, q
         `Gaussian`s, or anything with ``mean`` (d,) and ``cov`` (d, d).
 
+    Returns
+    -------
+    float
+        The divergence, in nats.
+
     Examples
     --------
     >>> import numpy as np
@@ -129,6 +134,11 @@ def kl_from_log_ratios(log_ratios: Float[np.ndarray, "*chains S"]) -> EstimatedK
     ----------
     log_ratios : (S,) or (chains, S)
         Independent draws, or one row per Markov chain.
+
+    Returns
+    -------
+    EstimatedKL
+        Both divergences in nats, with their standard errors.
 
     Examples
     --------

@@ -31,7 +31,14 @@ GOOD_KL, USABLE_KL, MOST_KL = 0.05, 0.5, 1.0
 
 
 class Grade(enum.Enum):
-    """What the draws of a coreset posterior are good for; the first word of a verdict."""
+    """What the draws of a coreset posterior are good for; the first word of a verdict.
+
+    Examples
+    --------
+    >>> from decoct.stats.verdict import Grade
+    >>> [grade.value for grade in Grade if grade.ok]
+    ['good', 'usable']
+    """
 
     GOOD = "good"
     USABLE = "usable"

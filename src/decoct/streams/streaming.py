@@ -227,6 +227,11 @@ class StreamingCoreset:
     ) -> StreamingCoreset:
         """Return the stream that `save` wrote, with the same model, method and sampler.
 
+        Returns
+        -------
+        StreamingCoreset
+            The stream, ready for `update`.
+
         Raises
         ------
         RequestError

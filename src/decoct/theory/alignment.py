@@ -106,6 +106,11 @@ def geometry(
     target : (S,)
         L, if it is at hand; it must be the sum of the vectors, which is the default.
 
+    Returns
+    -------
+    Geometry
+        The constants of the bounds, in the units of the vectors.
+
     Raises
     ------
     RequestError

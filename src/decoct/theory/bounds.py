@@ -308,6 +308,11 @@ def bounds_report(
     parts
         C, for the merged bounds; 1 leaves them out.
 
+    Returns
+    -------
+    BoundsTable
+        One `BoundRow` for each size and theorem; it prints as a table.
+
     Raises
     ------
     RequestError

@@ -118,6 +118,11 @@ def hilbert_bound(
     reference : (N,)
         ŵ ≥ 0, or π̂ itself as a `Gaussian`.
 
+    Returns
+    -------
+    HilbertBound
+        C, J in nats², and the error of C.
+
     Raises
     ------
     ModelError
@@ -183,6 +188,11 @@ def hilbert_bound_from_draws(
         Draws of the weighting distribution π̂ in unconstrained space, more of them than rows.
     points
         Points of the path in all.
+
+    Returns
+    -------
+    HilbertBound
+        C, J in nats², and the error of C.
 
     Raises
     ------

@@ -119,6 +119,11 @@ def metric(vectors: Float[np.ndarray, "..."]) -> Metric:
     vectors : (n, S)
         f_n(θ_s) at S draws θ_s of π_w, as `Potentials.vectors` returns them.
 
+    Returns
+    -------
+    Metric
+        G(w) over the n rows, as a factor (n, k).
+
     Raises
     ------
     RequestError

@@ -174,6 +174,11 @@ def path_divergences(
     draws
         S, draws at each point.
 
+    Returns
+    -------
+    PathDivergences
+        All three divergences in nats, with their standard errors.
+
     Raises
     ------
     RequestError
@@ -252,6 +257,11 @@ def coreset_path_divergences(
         The table it was built from.
     key, sampler, points, draws
         As for `path_divergences`, like errors and notes.
+
+    Returns
+    -------
+    PathDivergences
+        All three divergences in nats, with their standard errors.
 
     Raises
     ------

@@ -40,6 +40,11 @@ def negative_log_likelihood(
     draws : (S, d)
         Posterior draws in unconstrained, flattened parameter space.
 
+    Returns
+    -------
+    float
+        In nats per row.
+
     Raises
     ------
     RequestError
@@ -92,6 +97,11 @@ def best_log_likelihood(
         Held-out rows: anything `decoct.rows` accepts. Some fifty passes.
     tolerance
         Nats per row.
+
+    Returns
+    -------
+    float
+        In nats per row.
 
     Raises
     ------

@@ -138,8 +138,8 @@ class IteratedHilbert:
         draws in the later ones. False: evaluate all rows at all draws in every round.
     draws
         S, draws per round (four fifths to fit, one fifth to predict the KL); default
-        min(2000, max(1000, 6 M)), and 500 in place of 1000 from a million rows on; for rows beside
-        a site min(2000, max(64 d, 10⁸/N)) at least.
+        min(2000, max(1000, 6 M)), and 500 in place of 1000 from a million rows on; with rows
+        beside a site, at least min(2000, max(64 d, 10⁸/N)).
     pool
         P, candidate rows per round; default max(2000, 10 M).
     pilot
@@ -150,8 +150,8 @@ class IteratedHilbert:
         How many more solutions to compare, each fitted to a random half of the draws, where the
         rows alone have a predicted KL above ``restart_above``.
     restart_above
-        A predicted KL in nats. Above the default ½Var no longer ranks solutions as KL does. A lower
-        value can halve the KL; every solution takes one more pursuit.
+        Restarts run only above this predicted KL, in nats. Above the default ½Var no longer ranks
+        solutions as KL does. A lower value can halve the KL; every solution takes one more pursuit.
     max_size
         Largest size a ``kl`` build may use; default min(N, 1000).
 

@@ -185,6 +185,11 @@ def lightweight_coreset(
     columns, components, delta
         As in `LightweightCoreset`.
 
+    Returns
+    -------
+    WeightedRows
+        ``rows``, the kept ones, with their ``indices`` and ``weights``.
+
     Raises
     ------
     RequestError

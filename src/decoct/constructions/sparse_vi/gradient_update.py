@@ -56,6 +56,16 @@ class Gradient:
         "sgd", or "adam" (β₁ = 0.9, β₂ = 0.999).
     single
         Move only the scale of the old weights and the new one (Appendix D.1).
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> from decoct.constructions import Gradient, SparseVI
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+    >>> model = decoct.models.GaussianMean(np.eye(2))
+    >>> method = SparseVI(update=Gradient(steps=200, rate=10.0, optimizer="adam"))
+    >>> decoct.build(model, rows, size=20, method=method).size <= 20
+    True
     """
 
     steps: int = 100

@@ -72,6 +72,16 @@ class Quadratic:
         Most that Σ v_n may be, in units of N; None for no limit. π_w with Σ w_n ≫ N is much
         narrower than π, and its draws no longer show its error: with fewer rows than parameters
         the weights can diverge to such a posterior and not return. Fully corrective updates only.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np
+    >>> from decoct.constructions import Quadratic, SparseVI
+    >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
+    >>> model = decoct.models.GaussianMean(np.eye(2))
+    >>> method = SparseVI(update=Quadratic(steps=1))
+    >>> decoct.build(model, rows, size=5, method=method).size <= 5
+    True
     """
 
     steps: int = 2

@@ -103,6 +103,11 @@ def vmf_em(
     max_iterations
         Most EM steps per start.
 
+    Returns
+    -------
+    EMResult
+        The best of the starts: ``modes`` (K, D), ``weights`` (K,) and more.
+
     Raises
     ------
     RowsError
@@ -164,6 +169,11 @@ def independent_conditionals(
         z ≥ 0, smoothed assignments, `EMResult.responsibilities` for example.
     n
         Number of draws.
+
+    Returns
+    -------
+    tuple of ndarray
+        Modes (n, K, D), unit vectors, and weights (n, K).
 
     Raises
     ------

@@ -42,6 +42,11 @@ def log_normaliser(dim: int, concentration: float) -> float:
     concentration
         τ > 0.
 
+    Returns
+    -------
+    float
+        log C_D(τ).
+
     Raises
     ------
     ModelError
@@ -115,6 +120,11 @@ def sample_vmf(
     concentrations
         τ ≥ 0, one for all or one per mean direction; 0 is the uniform distribution.
 
+    Returns
+    -------
+    ndarray
+        Unit vectors, in the shape of the mean directions.
+
     Raises
     ------
     ModelError
@@ -178,6 +188,11 @@ def vmf_draws(
         Unit vectors, not checked.
     concentrations : (K,)
         τ_k ≥ 0, not checked; 0 is the uniform distribution.
+
+    Returns
+    -------
+    jax.Array
+        Unit vectors, (K, D).
 
     Examples
     --------

@@ -228,6 +228,11 @@ def from_formula(
         Other hyper-parameters of the family: ``noise_scale`` (gaussian), ``link`` (poisson),
         ``nu`` and ``scale`` (student).
 
+    Returns
+    -------
+    FormulaModel
+        The model of `decoct.build`, with the categories, means and scales of this table.
+
     Raises
     ------
     ModelError
