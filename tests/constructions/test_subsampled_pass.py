@@ -201,7 +201,7 @@ def test_rows_that_the_subsample_lacks_are_noticed():
     seen = seen._replace(rows=problem.potentials.rows.take(seen.indices))
     halves = [
         (half, problem.potentials.restricted(half).totals(z))
-        for half in subsampled_pass._halves(jax.random.key(0), problem, seen)
+        for half in subsampled_pass._halves(jax.random.key(0), seen)
     ]
     estimate = totals_from_halves(problem.potentials, z, halves)
     assert estimate.error < subsampled_pass.MAX_TOTALS_ERROR  # U by itself sees nothing
@@ -245,9 +245,7 @@ def test_a_table_sorted_by_outcome_has_halves_that_are_random(rows):
     table = {name: values[order] for name, values in rows.items()}
     problem = problem_of(table)
     seen = subsample(problem)
-    counts = [
-        half.rows["y"].sum() for half in subsampled_pass._halves(jax.random.key(3), problem, seen)
-    ]
+    counts = [half.rows["y"].sum() for half in subsampled_pass._halves(jax.random.key(3), seen)]
     # every other row of the sorted subsample would differ by at most one
     assert 2 < abs(counts[0] - counts[1]) < 5.0 * np.sqrt(SEEN) / 2.0
 

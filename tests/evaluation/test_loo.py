@@ -272,9 +272,9 @@ def test_other_tables_are_refused():
     ("given", "message"),
     [
         (np.zeros((50, 2)), r"shape \(1, 50, 2\); this model has 3 unconstrained parameters"),
-        (np.zeros((24, 3)), "There are 24 draws; leave-one-out needs 25"),
+        (np.zeros((24, 3)), "There are 24 draws; leave-one-out needs at least 25"),
         (np.zeros((10, 3, 3)), "chains of fewer than 4 draws"),
-        ("none", "no array of draws"),
+        ("none", "not an array of draws"),
     ],
 )
 def test_draws_that_cannot_be_used(given, message):
@@ -291,7 +291,7 @@ def test_samples_that_cannot_be_drawn(observations):
 def test_certificates_that_do_not_fit():
     check = certificate()
     table = (coreset(), LOGISTIC, draws())
-    with pytest.raises(RequestError, match=r"says 'do not use: .*means nothing"):
+    with pytest.raises(RequestError, match=r"verdict is 'do not use: .*too far from the full"):
         decoct.loo(*table, check=replace(check, kl=3.0))
     with pytest.raises(RequestError, match="certificate is of 7 of 512 rows and the coreset has"):
         decoct.loo(*table, check=replace(check, size=7))

@@ -162,7 +162,7 @@ def test_names_that_are_not_utf8(tmp_path):
 
 def test_a_column_of_the_folders_in_the_files_too(tmp_path):
     write(tmp_path / "k=1" / "t.parquet", y=[1.0], k=[1])
-    with pytest.raises(RowsError, match="Column 'k' is in the files and in the names of their"):
+    with pytest.raises(RowsError, match="Column 'k' is both in the files and in the names"):
         decoct.rows(tmp_path)
 
 

@@ -139,7 +139,7 @@ def test_damaged_and_foreign_files_are_sentences(saved, tmp_path):
     with pytest.raises(CoresetFileError, match="not a readable Parquet"):
         decoct.load(saved)
     pd.DataFrame({"a": [1]}).to_parquet(saved)
-    with pytest.raises(CoresetFileError, match="no coreset"):
+    with pytest.raises(CoresetFileError, match="not a coreset"):
         decoct.load(saved)
 
 

@@ -225,11 +225,11 @@ def table_coreset(**columns):
 @pytest.mark.parametrize(
     ("columns", "options", "message"),
     [
-        ({"who": np.array(list("abcdefgh"))}, {}, r"Column 'who' holds .*numbers of its levels"),
+        ({"who": np.array(list("abcdefgh"))}, {}, r"Column 'who' has .*numbers of its levels"),
         (
             {"x": np.r_[np.inf, np.ones(7)]},
             {},
-            r"Column 'x' has a value that is not finite in .* 0",
+            r"Column 'x' is not finite in .* 0",
         ),
         ({"w": np.ones(8)}, {}, r"Two entries would have the name 'w'.*columns=\{'w': 'w_1'\}"),
         ({"wind speed": np.ones(8)}, {}, r"'wind speed' is not a valid name in Stan"),
@@ -237,8 +237,8 @@ def table_coreset(**columns):
         ({}, {"columns": ["x"]}, r"no column 'x'; it has y"),
         ({}, {"columns": "y"}, r"give a list of names"),
         ({}, {"constants": {"y": 1}}, r"Two entries would have the name 'y'"),
-        ({}, {"constants": {"J": "many"}}, r"Constant 'J' holds"),
-        ({}, {"constants": {"s": np.nan}}, r"Constant 's' has a value that is not finite"),
+        ({}, {"constants": {"J": "many"}}, r"Constant 'J' has the type"),
+        ({}, {"constants": {"s": np.nan}}, r"Constant 's' is not finite"),
         ({}, {"count_from_one": ["g"]}, r"count_from_one has 'g'"),
         ({}, {"count_from_one": ["y"]}, r"values are not whole numbers from 0"),
     ],

@@ -298,7 +298,7 @@ def test_what_is_no_model_is_refused_before_any_row_is_read(X):
 
 
 def test_merge_says_to_fit_again(X, built):
-    with pytest.raises(RequestError, match=r"fit it with fit\(X, sample"):
+    with pytest.raises(RequestError, match=r"fit it to them with fit\(X, sample"):
         decoct.merge([built, built])
 
 

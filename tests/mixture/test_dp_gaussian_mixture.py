@@ -328,7 +328,7 @@ def test_weights_that_are_none_at_all(X):
 def test_weights_that_sum_to_one_up_to_rounding(X, n):
     """Some sums are one and 2e-16: a covariance divided by the rest would be 4e15."""
     weights = np.random.default_rng(n).uniform(size=n)
-    with pytest.raises(ValueError, match=r"sample_weight sums to 1; .* two rows are needed"):
+    with pytest.raises(ValueError, match=r"sample_weight sums to 1; .* at least 2: scale them up"):
         fitted(X[:n], weights / weights.sum())
     assert np.isfinite(fitted(X[:n], 2.0 * weights / weights.sum()).lower_bound_)
 

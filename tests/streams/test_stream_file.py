@@ -108,7 +108,7 @@ def test_damaged_and_foreign_files_are_refused(rows, tmp_path):
     from decoct.building.checkpoint import write_checkpoint
 
     write_checkpoint(path, {"request": {}})
-    with pytest.raises(RequestError, match="no stream"):
+    with pytest.raises(RequestError, match="not a stream"):
         StreamingCoreset.load(path, LogisticRegression())
     with pytest.raises(RequestError, match="no folder"):
         stream.save(tmp_path / "nowhere" / "stream.npz")

@@ -36,10 +36,7 @@ Shares = Float[Any, "k T"]
 
 
 class StickBreaking(eqx.Module):
-    """The Dirichlet process truncated at T components; all but `mean` and `draw` is pure JAX.
-
-    (a, b) of the sticks that are free are ``shares[:, :-1]``: the last is fixed at 1.
-    """
+    """The Dirichlet process truncated at T components; all but `mean` and `draw` is pure JAX."""
 
     concentration: float  # α > 0, fixed
 
@@ -58,14 +55,14 @@ class StickBreaking(eqx.Module):
 
     def divergence(self, shares: Shares) -> Float[Array, ""]:
         """Return KL(q(π)‖p(π)) (S4)."""
-        a, b = shares[:, :-1]
+        a, b = self._free(shares)
         log_v, log_rest = self._compute_log_sticks(shares)
         gained = (a - 1.0) @ log_v + (b - self.concentration) @ log_rest
         return gained - self.log_evidence(shares)
 
     def log_evidence(self, shares: Shares) -> Float[Array, ""]:
         """Return Σ_t N_t E ln π_t − KL(q(π)‖p(π)), for the best q(π) given N_t."""
-        a, b = shares[:, :-1]
+        a, b = self._free(shares)
         of_a, of_b, of_both = gammaln(jnp.stack([a, b, a + b]))
         return (of_a + of_b - of_both).sum() + len(a) * jnp.log(self.concentration)
 
@@ -78,16 +75,20 @@ class StickBreaking(eqx.Module):
 
     def draw(self, rng: np.random.Generator, shares: Shares, n: int) -> Float[np.ndarray, "n T"]:
         """Return n draws of π from q(π); each sums to 1."""
-        a, b = shares[:, :-1]
+        a, b = self._free(shares)
         sticks = np.ones((n, shares.shape[1]))
         sticks[:, : len(a)] = rng.beta(a, b, size=(n, len(a)))
         left = np.cumprod(1.0 - sticks[:, :-1], axis=1)
         weights = sticks * np.concatenate([np.ones((n, 1)), left], axis=1)
         return weights / weights.sum(axis=1, keepdims=True)
 
+    def _free(self, shares: Shares) -> Shares:
+        """Return (a, b) of the sticks that are not fixed."""
+        return shares[:, :-1]
+
     def _compute_log_sticks(self, shares: Shares) -> tuple[Float[Array, " s"], Float[Array, " s"]]:
         """Return E ln v_t and E ln(1 − v_t) of the sticks that are free (S2)."""
-        a, b = shares[:, :-1]
+        a, b = self._free(shares)
         of_a, of_b, of_both = digamma(jnp.stack([a, b, a + b]))
         return of_a - of_both, of_b - of_both
 
