@@ -14,6 +14,8 @@ import numpy as np
 from jaxtyping import Float
 from scipy.linalg import qr_delete, solve_triangular  # pyright: ignore[reportAttributeAccessIssue]
 
+from decoct.errors import RequestError
+
 INDEPENDENT = 1e-11
 """A unit vector closer than this to a subspace counts as lying in it."""
 
@@ -63,16 +65,16 @@ class UnitVectors:
             vectors = np.array(vectors, dtype=np.float64)
         target = np.asarray(target, dtype=np.float64)
         if vectors.ndim != 2 or target.shape != vectors.shape[1:]:
-            raise ValueError(
+            raise RequestError(
                 f"The vectors have shape {vectors.shape} and the target {target.shape}; "
                 "they must be (n, S) and (S,)."
             )
         if not np.isfinite(target).all():
-            raise ValueError("The target has NaN or infinite entries.")
+            raise RequestError("The target has NaN or infinite entries.")
         norms = row_norms(vectors)
         if not np.isfinite(norms).all():
             bad = int(np.argmin(np.isfinite(norms)))
-            raise ValueError(f"Vector {bad} has NaN or infinite entries.")
+            raise RequestError(f"Vector {bad} has NaN or infinite entries.")
         scale = np.where(norms > np.finfo(vectors.dtype).tiny, norms, 1.0)
         usable = (scale == norms) & (norms > np.finfo(np.float64).eps * np.linalg.norm(target))
         vectors /= scale.astype(vectors.dtype)[:, None]

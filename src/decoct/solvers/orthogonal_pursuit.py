@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from decoct.errors import RequestError
 from decoct.runtime import progress
 from decoct.runtime.resources import few_threads
 from decoct.solvers.active_set import ActiveSet, UnitVectors
@@ -106,7 +107,7 @@ def orthogonal_pursuit(
     array([2])
     """
     if size < 1:
-        raise ValueError(f"The size must be at least 1, not {size}.")
+        raise RequestError(f"The size must be at least 1, not {size}.")
     problem = UnitVectors.scaled(vectors, target)
     return pursue(problem, size, sizes=sizes, stop=stop, exchanges=exchanges)
 
