@@ -10,7 +10,7 @@ DOCUMENTED := demo,numpyro,sklearn,dask
 
 # two installations at once would spoil .venv
 .NOTPARALLEL:
-.PHONY: demo test test-all test-oldest test-newest lint format types docs benchmark release-check clean
+.PHONY: demo test test-all test-oldest test-newest lint format types docs release-check clean
 
 $(VENV)/.created:
 	$(PYTHON) -m venv $(VENV)
@@ -86,10 +86,6 @@ types: $(VENV)/.installed-dev
 
 docs: $(VENV)/.installed-docs
 	$(BIN)/python -m sphinx --fresh-env --fail-on-warning --keep-going --quiet -b html docs docs/_build/html
-
-benchmark: $(VENV)/.installed-dev
-	$(BIN)/python -m benchmarks.quality
-	$(BIN)/python -m benchmarks.constructions
 
 release-check:
 	PYTHON=$(PYTHON) .ci/release

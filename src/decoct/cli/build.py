@@ -49,7 +49,7 @@ def build(
     ```
 
     Exit codes: 0 done; 1 written, but short of what was asked; 2 bad input, nothing written;
-    130 interrupted.
+    130 interrupted; 143 terminated.
 
     Parameters
     ----------
@@ -62,8 +62,9 @@ def build(
     method
         How rows and weights are chosen: iterated-hilbert, frank-wolfe, giga, importance-sampling,
         moment-matching, pursuit, sensitivity, sparse-vi or uniform. Only iterated-hilbert accepts
-        --kl. sparse-vi chooses among 2000 rows at a time, at draws of the current coreset
-        posterior; the others use the Laplace approximation of the full posterior.
+        --kl. iterated-hilbert and sparse-vi use draws of the current coreset posterior, and
+        sparse-vi chooses among 2000 rows at a time. frank-wolfe, giga, importance-sampling and
+        pursuit use draws of the Laplace approximation of the full posterior.
     site
         Let a Gaussian site, a quadratic in the coefficients, stand for all rows that are not kept.
         With --no-site, and by every method but iterated-hilbert, the weighted rows stand alone.
