@@ -23,6 +23,7 @@ from jaxtyping import Float, Int
 
 from decoct.errors import RequestError
 from decoct.runtime import progress
+from decoct.runtime.checks import checked_whole
 from decoct.solvers.active_set import UnitVectors
 from decoct.solvers.base import Budget, Path, line_search
 from decoct.solvers.nnls import SparseWeights
@@ -57,8 +58,7 @@ class IterativeThresholding:
     debias: bool = True
 
     def __post_init__(self) -> None:
-        if self.iterations < 1:
-            raise RequestError(f"iterations must be at least 1, not {self.iterations}.")
+        checked_whole("iterations", self.iterations, 1)
         if not self.tolerance >= 0.0:
             raise RequestError(f"tolerance must not be negative, not {self.tolerance}.")
 
