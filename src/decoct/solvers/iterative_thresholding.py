@@ -42,6 +42,11 @@ class IterativeThresholding:
     debias
         Take the extra step on the support (Algorithm II; without it Algorithm I).
 
+    Raises
+    ------
+    RequestError
+        ``iterations`` below 1, or a negative ``tolerance``.
+
     Examples
     --------
     >>> import numpy as np

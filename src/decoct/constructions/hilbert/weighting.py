@@ -120,6 +120,11 @@ class Subsample:
     sampler
         Any sampler of `decoct.samplers`; `NUTS` by default.
 
+    Raises
+    ------
+    RequestError
+        ``rows`` is below 1.
+
     Warns
     -----
     UserWarning

@@ -73,6 +73,11 @@ class Quadratic:
         narrower than π, and its draws no longer show its error: with fewer rows than parameters
         the weights can diverge to such a posterior and not return. Fully corrective updates only.
 
+    Raises
+    ------
+    RequestError
+        ``steps`` below 1, or ``heaviest`` not positive.
+
     Examples
     --------
     >>> import decoct, numpy as np
