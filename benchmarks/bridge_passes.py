@@ -106,11 +106,11 @@ def radon(n: int) -> Twins:
     hand = decoct.Model(log_likelihood, log_prior, {**scalars, "offset": np.zeros(COUNTIES)})
 
     with pm.Model() as other:
-        where, ground, y = (pm.Data(name, rows[name]) for name in ("county", "floor", "y"))
+        where, floor, y = (pm.Data(name, rows[name]) for name in ("county", "floor", "y"))
         mu, slope = pm.Normal("mu", 0.0, 5.0), pm.Normal("slope", 0.0, 2.0)
         tau, sigma = pm.HalfNormal("tau", 1.0), pm.HalfNormal("sigma", 2.0)
         alpha = mu + tau * pm.Normal("offset", 0.0, 1.0, shape=COUNTIES)
-        pm.Normal("radon", alpha[where] + slope * ground, sigma, observed=y)
+        pm.Normal("radon", alpha[where] + slope * floor, sigma, observed=y)
     return _twins(rows, hand, numpyro_radon_model(), other, n_counties=COUNTIES)
 
 

@@ -164,7 +164,7 @@ def long_run(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def full_density(options: argparse.Namespace) -> Any:
-    """Return the posterior of all rows, held in memory."""
+    """Return the posterior of all rows, in memory."""
     from decoct.data.encoded import encoded
     from decoct.samplers.base import WeightedDensity
 

@@ -1,10 +1,12 @@
 """Every public name has a numpydoc docstring: summary, parameters, and an example that runs."""
 
+import ast
 import doctest
 import enum
 import importlib
 import inspect
 import re
+import textwrap
 from typing import Any
 
 import pytest
@@ -74,6 +76,28 @@ def test_every_parameter_is_described(name):
     lines = re.findall(r"^(\S[^.]*?)(?: : .*)?$", documentation(value), flags=re.MULTILINE)
     described = {word.strip("*` ") for line in lines for word in line.split(",")}
     assert parameters <= described
+
+
+def refuses(value: Any) -> bool:
+    """Return whether a function, or how a class is made, raises or checks an input itself."""
+    try:
+        made = ast.parse(textwrap.dedent(inspect.getsource(value))).body
+    except (OSError, TypeError):  # no source: an alias, or of another library
+        return False
+    if inspect.isclass(value):
+        named = ("__init__", "__post_init__")
+        made = [one for one in made[0].body if getattr(one, "name", "") in named]
+    nodes = [node for one in made for node in ast.walk(one)]
+    calls = [ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call)]
+    is_checked = any(name.split(".")[-1].startswith("checked_") for name in calls)
+    return is_checked or any(isinstance(node, ast.Raise) for node in nodes)
+
+
+@by_name
+def test_what_is_refused_is_described(name):
+    value = NAMES[name]
+    if refuses(value):
+        assert "\nRaises\n---" in documentation(value)
 
 
 @pytest.mark.slow

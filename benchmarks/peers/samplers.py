@@ -68,8 +68,8 @@ def run_nutpie(problem: Problem, budget: tuple[int, int], seed: int) -> Found:
 def run_hmcecs(problem: Problem, budget: tuple[int, int, int], seed: int) -> Found:
     """Run NumPyro's HMC with energy-conserving subsampling, Taylor's proxy at the mode.
 
-    The proxy needs derivatives of all rows once, and of a block of rows every step; a step looks at
-    the whole subsample once more, to accept the block.
+    The proxy needs derivatives of all rows once, and of a block of rows every step; a step
+    evaluates the whole subsample once more, to accept the block.
     """
     warmup, draws, size = budget
     blocks, degree = size // 10, 2 if problem.dim <= SECOND_ORDER else 1

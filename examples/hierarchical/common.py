@@ -245,7 +245,7 @@ def main(example: Example, about: str) -> None:
     """Run one example from the command line."""
     parser = argparse.ArgumentParser(description=about.splitlines()[0])
     parser.add_argument("--size", type=int, nargs="+", default=[example.size], metavar="M")
-    parser.add_argument("--quick", action="store_true", help="few draws, for a look")
+    parser.add_argument("--quick", action="store_true", help="few draws, to try it")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--csv", type=Path, help="write the table to this file as well")
     options = parser.parse_args()

@@ -111,12 +111,12 @@ def seconds_of_gradient(bridge: Any) -> float:
     """Return the seconds that the gradient of the log-likelihood of all rows takes."""
     rows = bridge.encode(bridge.rows.take(np.arange(bridge.rows.n_rows)))
     with jax.enable_x64(True):
-        held = {name: jnp.asarray(values) for name, values in rows.items()}
+        columns = {name: jnp.asarray(values) for name, values in rows.items()}
         params = {name: jnp.asarray(values) for name, values in bridge.start.items()}
         gradient = jax.jit(jax.grad(lambda p, r: bridge.potentials(p, r).sum()))
-        jax.block_until_ready(gradient(params, held))
+        jax.block_until_ready(gradient(params, columns))
         started = time.perf_counter()
-        jax.block_until_ready(gradient(params, held))
+        jax.block_until_ready(gradient(params, columns))
     return time.perf_counter() - started
 
 

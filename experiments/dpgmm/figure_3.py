@@ -5,7 +5,7 @@
         [--output FOLDER]
 
 (a) |L − L_full|/|L_full| against the coreset size M, with L the total log probability of the 20 %
-of the rows held out under the posterior predictive (Section 4): mean and 95 % interval over the
+held-out rows under the posterior predictive (Section 4): mean and 95 % interval over the
 runs. (b) The CPU seconds of the full fit over those of the fit, medians over the runs, against the
 same error; start and choice of rows are in the seconds, compiling is not. The paper gives no sizes
 in its text; here they are shares of N.

@@ -26,7 +26,7 @@ TOLERANCE = 1e-5
 
 @dataclass(frozen=True)
 class Settings:
-    """Hyper-parameters of Section 4, and how long to climb, which the paper does not say.
+    """Hyper-parameters of Section 4, and when a fit ends, which the paper does not say.
 
     Parameters
     ----------

@@ -11,7 +11,7 @@ and, beyond the paper, GIGA-2 (geodesic ascent) and pursuit-2 (orthogonal pursui
 weighted 2-norm. S = 500 draws of the weighting distribution in all.
 
 One path gives the coresets of all sizes M, M counting iterations; what a build of size M *alone*
-would have taken is told by a stopwatch in the solver (`Stopwatch`).
+would have taken is measured by a stopwatch in the solver (`Stopwatch`).
 """
 
 from __future__ import annotations

@@ -285,7 +285,7 @@ class Shown(NamedTuple):
 def coresets(
     options: argparse.Namespace, data: DataSet, chosen: Sequence[str]
 ) -> list[list[Shown]]:
-    """Return coresets and posterior means to look at: a list for each method, ascending in M.
+    """Return coresets and posterior means to show: a list for each method, ascending in M.
 
     The sampler does a tenth of the steps of `runs`: the means are all that is wanted.
     """

@@ -11,7 +11,7 @@ is there; a command that is started again goes on where it ended. Columns:
     set, method, trial, M        M counts iterations; "full" is the sampler on all rows
     rows                         rows with a positive weight
     build_seconds                of a build of this size alone (`methods.build`)
-    sample_seconds               of all steps, warm-up included, compiled beforehand
+    sample_seconds               of all steps, warm-up included, compiled before
     nll                          negative log-likelihood per test row, averaged over draws, nats
     wasserstein                  1-Wasserstein distance of 1000 draws to 1000 of full-data trial 0
     steps, seed                  what the run was made with
@@ -172,7 +172,7 @@ def _check_same(rows: Iterable[dict[str, str]], settings: Settings, folder: Path
             if one[name] != str(value):
                 sys.exit(
                     f"{folder / 'runs.csv'} holds runs of {one['set']} with {name} {one[name]}, "
-                    f"not {value}; give another --output, or remove the file to start afresh."
+                    f"not {value}; give another --output, or remove the file to start again."
                 )
 
 
@@ -306,7 +306,7 @@ def _sample(job: Job, density: WeightedDensity, M: int) -> tuple[Float[np.ndarra
     data, steps = job.settings.load(job.set), job.settings.steps_on(job.set)
     _compile_sampler(data, density)
     key = jax.random.key(1000 * job.settings.seed + job.trial)
-    # chains that share their random numbers would look closer than they are
+    # chains that share their random numbers would seem closer than they are
     key = jax.random.fold_in(key, zlib.crc32(f"{job.method} {M}".encode()))
     started = time.perf_counter()
     z = data.sampler(steps).sample(key, density).flat

@@ -4,8 +4,8 @@ Logistic regression (Eq. 7.1): synthetic, Phishing with all 68 features, ChemRea
 regression with the softplus link (Eq. 7.2): synthetic, BikeTrips, AirportDelays. Directional
 clustering (Eq. 7.4, 7.5): six von Mises-Fisher clusters, one at either end of each axis.
 
-Covariates are centred and Cholesky-whitened by the statistics of the training rows, as a random
-walk with an isotropic proposal needs them; Phishing's, which are 0 or 1/√30, are left alone.
+Covariates are centred and Cholesky-whitened by the statistics of the training rows, as Metropolis
+with an isotropic proposal needs them; Phishing's, which are 0 or 1/√30, are left alone.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class DataSet:
     model
         With the paper's prior.
     train, test
-        Columns of the rows; the test rows are held out.
+        Columns of the rows; the fit does not see the test rows.
     """
 
     name: str

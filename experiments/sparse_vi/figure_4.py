@@ -5,7 +5,7 @@
 KL(π_w‖π)/KL(π₀‖π) between Laplace fits, median over trials with quartiles as a band; against the
 picks, as in the paper (figure_4_picks), and against the rows that were kept (figure_4_rows), which
 are what a sampler pays for. Runs that regression_runs.csv lacks are done first; what is compared
-is told in `experiments.sparse_vi.regression_runs`.
+is in `experiments.sparse_vi.regression_runs`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from experiments.sparse_vi.regression_problems import SETS
 from experiments.sparse_vi.regression_runs import asked, parser
 
 FLOOR = 1e-13
-"""Fractions below which KLs are not told apart: they come from differences of numbers near 1."""
+"""Fractions below which KLs are not distinguished: they come from differences of numbers near 1."""
 
 RATIO = r"KL($\pi_w$ ‖ $\pi$) / KL($\pi_0$ ‖ $\pi$)"
 

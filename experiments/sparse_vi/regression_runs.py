@@ -26,7 +26,7 @@ is started again goes on where it ended. Columns:
     cpu_s                    CPU seconds of the process, all threads, of a build that ends at M
     seed                     what the run was made with
 
-Times are without compilation, which a build of the same shapes does beforehand; other work on the
+Times are without compilation, which a build of the same shapes does first; other work on the
 machine makes them longer. No result at M depends on the other M that are asked for. GIGA's optimal
 π̂ is paid for, the realistic one is not. --quick results, of a shortened Algorithm 1, are in a
 folder of their own, quick/.

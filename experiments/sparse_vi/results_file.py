@@ -34,7 +34,7 @@ class ResultsFile:
             if one["seed"] != str(self.seed):
                 sys.exit(
                     f"{self.path} holds runs with seed {one['seed']}, not {self.seed}; give "
-                    "another --output, or remove the file to start afresh."
+                    "another --output, or remove the file to start again."
                 )
         return known
 

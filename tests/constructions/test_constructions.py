@@ -1,5 +1,7 @@
 """Constructions: the contract, exact posteriors, and the hard cases."""
 
+import dataclasses
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -7,7 +9,7 @@ import pytest
 import decoct
 from decoct.constructions import IteratedHilbert, Uniform
 from decoct.data import encoded
-from decoct.errors import ShortBuildWarning
+from decoct.errors import RequestError, ShortBuildWarning
 from decoct.models import GaussianMean, LinearRegression, LogisticRegression
 from decoct.samplers import WeightedDensity
 from decoct.samplers.exact import exact_posterior
@@ -200,3 +202,22 @@ def test_rows_that_say_nothing_leave_the_prior(site):
     method = IteratedHilbert(site=site)
     coreset = decoct.build(model, {"y": np.arange(1.0, 50.0)}, size=5, method=method)
     np.testing.assert_allclose(gaussian_of(coreset).cov, [[1.0]])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_rounds": 0}, "max_rounds must be a whole number, at least 1, not 0"),
+        ({"exchanges": -1}, "exchanges must be a whole number, at least 0"),
+        ({"restarts": -1}, "restarts must be a whole number, at least 0"),
+        ({"draws": 4}, "draws must be a whole number, at least 5"),
+        ({"pool": 0}, "pool must be a whole number, at least 1"),
+        ({"pilot": True}, "pilot must be a whole number, at least 1, not True"),
+        ({"max_size": -1}, "max_size must be a whole number, at least 0"),
+    ],
+)
+def test_wrong_options_are_sentences(options, message):
+    with pytest.raises(RequestError, match=message):
+        IteratedHilbert(**options)
+    with pytest.raises(RequestError, match=message):
+        dataclasses.replace(IteratedHilbert(), **options)

@@ -272,6 +272,12 @@ def test_weighting_draws_that_do_not_fit(logistic_rows, draws, message):  # noqa
         build(logistic_rows, weighting=draws)
 
 
+@pytest.mark.parametrize("rows", [0, True])
+def test_a_subset_has_at_least_one_row(rows):
+    with pytest.raises(RequestError, match="rows must be a whole number, at least 1"):
+        weighting.Subsample(rows)
+
+
 def test_exact_is_for_gaussians(logistic_rows):  # noqa: F811
     with pytest.raises(ModelError, match="LogisticRegression has no inner product in closed form"):
         build(logistic_rows, exact=True)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import decoct
+from decoct.errors import RequestError
 from decoct.models import LinearRegression
 from decoct.samplers import NUTS, WeightedDensity
 from decoct.samplers.exact import exact_posterior
@@ -105,3 +106,17 @@ def test_sampling_with_another_number_of_chains_keeps_draws_and_statistics_toget
     tree = coreset.sample(draws=100, chains=chains, sampler=NUTS(chains=own, warmup=100))
     stats, posterior = tree["sample_stats"].sizes, tree["posterior"].sizes
     assert (stats["chain"], stats["draw"]) == (posterior["chain"], posterior["draw"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"chains": 0}, "chains must be a whole number, at least 1, not 0"),
+        ({"warmup": -1}, "warmup must be a whole number, at least 0"),
+        ({"target_acceptance": 1.0}, r"target_acceptance is 1\.0; it must lie between 0 and 1\."),
+        ({"target_acceptance": np.nan}, "target_acceptance is nan"),
+    ],
+)
+def test_wrong_options_are_sentences(options, message):
+    with pytest.raises(RequestError, match=message):
+        NUTS(**options)

@@ -78,9 +78,10 @@ def test_no_iteration_is_run_beyond_the_last_one_allowed():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"sizes": ()}, "at least 1"),
-        ({"sizes": (0, 3)}, "at least 1"),
-        ({"sizes": (3,), "iterations": 0}, "iterations must be at least 1"),
+        ({"sizes": ()}, "sizes is empty"),
+        ({"sizes": (0, 3)}, "size must be a whole number, at least 1, not 0"),
+        ({"sizes": (3, True)}, "size must be a whole number, at least 1, not True"),
+        ({"sizes": (3,), "iterations": 0}, "iterations must be a whole number, at least 1"),
     ],
 )
 def test_a_wrong_budget_is_a_sentence(options, message):

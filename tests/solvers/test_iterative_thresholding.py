@@ -102,7 +102,7 @@ def test_it_ends_where_the_weights_stand_still():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"iterations": 0}, "iterations must be at least 1, not 0"),
+        ({"iterations": 0}, "iterations must be a whole number, at least 1, not 0"),
         ({"tolerance": -1.0}, "tolerance must not be negative"),
         ({"tolerance": np.nan}, "tolerance must not be negative"),
     ],

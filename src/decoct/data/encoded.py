@@ -139,6 +139,11 @@ def encoded(rows: Rows, model: Encoder) -> EncodedRows:
     model
         Its ``encode`` turns raw columns into numbers.
 
+    Returns
+    -------
+    EncodedRows
+        A table of numbers; nothing is encoded before it is read.
+
     Raises
     ------
     RowsError

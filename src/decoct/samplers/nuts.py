@@ -10,8 +10,9 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
-from decoct.errors import ModelError
+from decoct.errors import ModelError, RequestError
 from decoct.passes.newton import Mode
+from decoct.runtime.checks import checked_whole, is_finite
 from decoct.runtime.precision import float64
 from decoct.runtime.randomness import host_rng
 from decoct.samplers.base import Draws, WeightedDensity
@@ -66,6 +67,11 @@ class NUTS:
         warm-up has 10 steps a parameter. Models with likelihood parameters never adapt a full
         matrix.
 
+    Raises
+    ------
+    RequestError
+        A count is too small, or ``target_acceptance`` is not between 0 and 1.
+
     Examples
     --------
     >>> import decoct, numpy as np
@@ -81,6 +87,14 @@ class NUTS:
     warmup: int = 500
     target_acceptance: float = 0.8
     dense_mass: bool | None = None
+
+    def __post_init__(self) -> None:
+        checked_whole("chains", self.chains, 1)
+        checked_whole("warmup", self.warmup, 0)
+        if not (is_finite(self.target_acceptance) and 0.0 < self.target_acceptance < 1.0):
+            raise RequestError(
+                f"target_acceptance is {self.target_acceptance!r}; it must lie between 0 and 1."
+            )
 
     def draw(self, key: jax.Array, density: WeightedDensity, n: int) -> Draws:
         return self.sample(key, density, -(-n // self.chains))

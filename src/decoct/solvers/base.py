@@ -17,6 +17,7 @@ from jaxtyping import Float, Int
 
 from decoct.errors import RequestError
 from decoct.runtime import progress
+from decoct.runtime.checks import checked_whole
 from decoct.solvers.active_set import UnitVectors
 from decoct.solvers.nnls import SparseWeights
 
@@ -38,6 +39,11 @@ class Budget:
     iterations
         Most iterations; None for as many as the largest size, the paper's M.
 
+    Raises
+    ------
+    RequestError
+        There is no size, or a number is below 1.
+
     Examples
     --------
     >>> from decoct.solvers import Budget
@@ -49,10 +55,12 @@ class Budget:
     iterations: int | None = None
 
     def __post_init__(self) -> None:
-        if not self.sizes or min(self.sizes) < 1:
-            raise RequestError(f"Sizes must be at least 1, not {self.sizes}.")
-        if self.iterations is not None and self.iterations < 1:
-            raise RequestError(f"iterations must be at least 1, not {self.iterations}.")
+        if not self.sizes:
+            raise RequestError("sizes is empty; give at least one size.")
+        for size in self.sizes:
+            checked_whole("size", size, 1)
+        if self.iterations is not None:
+            checked_whole("iterations", self.iterations, 1)
 
 
 @runtime_checkable

@@ -49,6 +49,11 @@ class FrankWolfe:
     step
         "exact" line search (Eq. 4.9), or "fixed" γ_t = 2/(3t + 4); the latter for "vanilla" only.
 
+    Raises
+    ------
+    RequestError
+        The variant or step is unknown, or the fixed step is not for the vanilla variant.
+
     Examples
     --------
     >>> import numpy as np

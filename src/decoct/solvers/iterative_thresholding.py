@@ -23,6 +23,7 @@ from jaxtyping import Float, Int
 
 from decoct.errors import RequestError
 from decoct.runtime import progress
+from decoct.runtime.checks import checked_whole
 from decoct.solvers.active_set import UnitVectors
 from decoct.solvers.base import Budget, Path, line_search
 from decoct.solvers.nnls import SparseWeights
@@ -41,6 +42,11 @@ class IterativeThresholding:
     debias
         Take the extra step on the support (Algorithm II; without it Algorithm I).
 
+    Raises
+    ------
+    RequestError
+        ``iterations`` below 1, or a negative ``tolerance``.
+
     Examples
     --------
     >>> import numpy as np
@@ -57,8 +63,7 @@ class IterativeThresholding:
     debias: bool = True
 
     def __post_init__(self) -> None:
-        if self.iterations < 1:
-            raise RequestError(f"iterations must be at least 1, not {self.iterations}.")
+        checked_whole("iterations", self.iterations, 1)
         if not self.tolerance >= 0.0:
             raise RequestError(f"tolerance must not be negative, not {self.tolerance}.")
 

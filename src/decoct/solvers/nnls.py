@@ -103,6 +103,11 @@ def nnls(
     support
         Rows to begin with, such as those of a similar problem's solution.
 
+    Returns
+    -------
+    SparseWeights
+        The rows with a positive weight.
+
     Raises
     ------
     ValueError

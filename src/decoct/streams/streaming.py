@@ -72,6 +72,12 @@ class StreamingCoreset:
     progress
         Show progress on standard error; None shows it on a terminal.
 
+    Raises
+    ------
+    RequestError
+        ``model`` is no model, ``sampler`` is no sampler, or ``size``, ``seed``, ``buffer`` or
+        ``keep`` is out of range.
+
     Notes
     -----
     At most ``buffer`` + ``keep`` rows are in memory. The predicted KL is the sum over all

@@ -94,6 +94,12 @@ class Hilbert(OneStep):
         Most iterations of the solver; None for as many as rows are asked for, the paper's M (the
         coreset then often has fewer rows). Not for pursuit and importance sampling.
 
+    Raises
+    ------
+    RequestError
+        The solver, norm or weighting is unknown, a count is too small, or ``exact`` has no Gaussian
+        weighting.
+
     Examples
     --------
     >>> import decoct, numpy as np

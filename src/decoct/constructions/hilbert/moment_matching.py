@@ -44,6 +44,11 @@ class MomentMatching(OneStep):
     exchanges
         Most sweeps of swaps that refine each requested size.
 
+    Raises
+    ------
+    RequestError
+        A count is too small, or the candidates' derivatives do not fit in memory.
+
     Examples
     --------
     >>> import decoct, numpy as np

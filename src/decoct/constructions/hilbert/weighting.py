@@ -18,6 +18,7 @@ from jaxtyping import Float
 
 from decoct.errors import ModelError, RequestError
 from decoct.passes.potentials import Potentials
+from decoct.runtime.checks import checked_whole
 from decoct.runtime.randomness import host_rng, uniform_sample
 from decoct.samplers.base import Sampler, WeightedDensity
 from decoct.samplers.laplace import Laplace, find_full_mode, find_mode, gaussian_at
@@ -119,6 +120,11 @@ class Subsample:
     sampler
         Any sampler of `decoct.samplers`; `NUTS` by default.
 
+    Raises
+    ------
+    RequestError
+        ``rows`` is below 1.
+
     Warns
     -----
     UserWarning
@@ -136,8 +142,8 @@ class Subsample:
     sampler: Sampler = field(default_factory=NUTS)
 
     def __post_init__(self) -> None:
-        if self.rows is not None and self.rows < 1:
-            raise RequestError(f"Subsample needs at least one row, not {self.rows}.")
+        if self.rows is not None:
+            checked_whole("rows", self.rows, 1)
 
     def draw(self, key: jax.Array, potentials: Potentials, n: int) -> Float[np.ndarray, "n d"]:
         subset_key, draw_key = jax.random.split(key)

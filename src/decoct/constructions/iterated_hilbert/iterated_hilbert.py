@@ -55,6 +55,7 @@ from decoct.errors import RequestError
 from decoct.passes.chunk_sums import NORM_DRAWS
 from decoct.passes.pools import merge_pools
 from decoct.passes.potentials import PassResult
+from decoct.runtime.checks import checked_whole
 from decoct.runtime.randomness import host_rng
 from decoct.status import Status
 
@@ -155,6 +156,11 @@ class IteratedHilbert:
     max_size
         Largest size a ``kl`` build may use; default min(N, 1000).
 
+    Raises
+    ------
+    RequestError
+        A count is too small.
+
     Examples
     --------
     >>> import decoct, numpy as np
@@ -175,6 +181,13 @@ class IteratedHilbert:
     restarts: int = 6
     restart_above: float = 0.3
     max_size: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, least in {"max_rounds": 1, "exchanges": 0, "restarts": 0}.items():
+            checked_whole(name, getattr(self, name), least)
+        for name, least in {"draws": 5, "pool": 1, "pilot": 1, "max_size": 0}.items():
+            if getattr(self, name) is not None:
+                checked_whole(name, getattr(self, name), least)
 
     def init(self, key: jax.Array, problem: Problem) -> IteratedHilbertState:
         if self.site:

@@ -57,6 +57,11 @@ class Gradient:
     single
         Move only the scale of the old weights and the new one (Appendix D.1).
 
+    Raises
+    ------
+    RequestError
+        ``steps`` below 2, a rate that is not positive, or an unknown optimizer.
+
     Examples
     --------
     >>> import decoct, numpy as np

@@ -92,6 +92,11 @@ class L1Path(ManifoldConstruction):
     subsample_totals, control_variates, reuse, exact
         As in `SparseVI`.
 
+    Raises
+    ------
+    RequestError
+        The same as `SparseVI`, or the scheme, ``tolerance``, ``early`` or rate is out of range.
+
     Examples
     --------
     >>> import decoct, numpy as np

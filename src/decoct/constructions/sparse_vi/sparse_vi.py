@@ -88,6 +88,11 @@ class SparseVI(ManifoldConstruction):
         Covariances in closed form where the model has them: `GaussianMean` (Eq. 20-21) and
         `LinearRegression` with known noise (Eq. 23-24).
 
+    Raises
+    ------
+    RequestError
+        The update is unknown, a count is too small, or options do not fit each other.
+
     Examples
     --------
     >>> import decoct, numpy as np

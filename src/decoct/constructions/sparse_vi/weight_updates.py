@@ -12,8 +12,9 @@ H = Cov_w[f] gives min ‖b − Gᵀv‖², plain non-negative least squares; th
 H = (1/S)Σ g_s g_sᵀ(1 − g_sᵀ(1 − w)) of Eq. 91 has a third-order term that need not be positive, so
 its eigenvalues are raised to a small part of the largest.
 
-A full quadratic step from the prior overshoots by orders of magnitude. γ is halved until KL(π_v‖π),
-estimated at the same draws, falls and the draws still stand for π_v.
+A full quadratic step from the prior overshoots by orders of magnitude. So γ is shortened until the
+KL falls: by quarters with new draws where the current draws no longer represent π_v, otherwise by
+halves.
 """
 
 from __future__ import annotations
@@ -67,11 +68,16 @@ class Quadratic:
     third_order
         Use the Monte Carlo Hessian of Eq. 91, not only its leading term Cov_w[f]. Needs draws.
     damped
-        Halve γ until the KL falls; False takes γ_t = 1/(1 + t), the paper's schedule.
+        Shorten γ until the KL falls; False takes γ_t = 1/(1 + t), the paper's schedule.
     heaviest
         Most that Σ v_n may be, in units of N; None for no limit. π_w with Σ w_n ≫ N is much
         narrower than π, and its draws no longer show its error: with fewer rows than parameters
         the weights can diverge to such a posterior and not return. Fully corrective updates only.
+
+    Raises
+    ------
+    RequestError
+        ``steps`` below 1, or ``heaviest`` not positive.
 
     Examples
     --------
