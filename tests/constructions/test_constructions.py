@@ -213,7 +213,7 @@ def test_rows_that_say_nothing_leave_the_prior(site):
         ({"draws": 4}, "draws must be a whole number, at least 5"),
         ({"pool": 0}, "pool must be a whole number, at least 1"),
         ({"pilot": True}, "pilot must be a whole number, at least 1, not True"),
-        ({"max_size": -1}, "max_size must be a whole number, at least 0"),
+        ({"max_size": 0}, "max_size must be a whole number, at least 1"),
     ],
 )
 def test_wrong_options_are_sentences(options, message):

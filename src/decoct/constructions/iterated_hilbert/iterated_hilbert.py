@@ -185,7 +185,7 @@ class IteratedHilbert:
     def __post_init__(self) -> None:
         for name, least in {"max_rounds": 1, "exchanges": 0, "restarts": 0}.items():
             checked_whole(name, getattr(self, name), least)
-        for name, least in {"draws": 5, "pool": 1, "pilot": 1, "max_size": 0}.items():
+        for name, least in {"draws": 5, "pool": 1, "pilot": 1, "max_size": 1}.items():
             if getattr(self, name) is not None:
                 checked_whole(name, getattr(self, name), least)
 
