@@ -11,6 +11,7 @@ from scipy.special import logsumexp
 from scipy.stats import multivariate_normal, norm
 
 import decoct
+from decoct.certificates.mode_probe import ModeSearch, OtherMode
 from decoct.constructions import IteratedHilbert
 from decoct.errors import CoresetFileError, ModelError, RequestError
 from decoct.evaluation import log_evidence as module
@@ -193,6 +194,15 @@ def test_a_certificate_that_refuses_is_the_end_of_it():
     far = replace(exact_coreset(), site=replace(site, linear=site.linear + 60.0))
     with pytest.raises(RequestError, match="verdict is 'do not use"):
         decoct.log_evidence(far, {"x": POINTS}, sampled(far, 1))
+
+
+def test_one_mode_of_several_is_no_evidence():
+    check = decoct.check(coreset(), LOGISTIC, draws())
+    other = OtherMode(0.4, ("beta[0]",))
+    with pytest.raises(RequestError, match="lack the mass of the other modes"):
+        decoct.log_evidence(
+            coreset(), None, draws(), check=replace(check, modes=ModeSearch(20, (other,)))
+        )
 
 
 @pytest.mark.parametrize(

@@ -342,3 +342,10 @@ def test_a_mixture_has_no_density_to_leave_rows_out_of():
     mixture = decoct.mixture.build(estimator, {"x": x}, size=50)
     with pytest.raises(RequestError, match="score_samples"):
         decoct.loo(mixture, {"x": x}, np.zeros((30, 2)))
+
+
+def test_draws_of_a_coreset_that_is_far_are_refused_without_a_certificate_too():
+    far = decoct.build(MODEL, LOGISTIC, size=10, method=decoct.constructions.Uniform())
+    sampled = far.sample(draws=200, chains=2, warmup=200)
+    with pytest.raises(RequestError, match="too far from the full posterior for leave-one-out"):
+        decoct.loo(far, LOGISTIC, sampled)

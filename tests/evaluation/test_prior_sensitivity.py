@@ -260,6 +260,8 @@ def improper(params):
         ({"wide": 3.0}, "'wide' is neither a function"),
         ({"wide": GaussianMean}, "'wide' is neither a function"),
         ({"cut": improper}, "The log prior 'cut' is -inf at draw 0 of chain 0"),
+        ([lambda p: -(p["mean"] ** 2)], "'prior 1' returns .*, and not one number; sum"),
+        ([lambda p: p["means"].sum()], "'prior 1' fails: KeyError: 'means'. A log prior takes"),
         ({"other": GaussianMean(np.eye(3))}, "'other' is a GaussianMean that is another model"),
         ({"other": MODEL}, "'other' is a LogisticRegression that is another model"),
     ],

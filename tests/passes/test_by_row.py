@@ -35,17 +35,22 @@ def test_numbers_come_in_row_order_from_one_pass(size, monkeypatch):
     if size is not None:
         monkeypatch.setattr(module, "chunk_rows", lambda _: size)
     ours = potentials()
-    smallest, largest = ours.by_row(DRAWS, Extremes())
+    totals, smallest, largest = ours.by_row(DRAWS, Extremes())
     sign = 2.0 * TABLE["y"] - 1.0
     values = -np.logaddexp(0.0, -sign[:, None] * (TABLE["x"] @ DRAWS.T))
     np.testing.assert_allclose(smallest, values.min(axis=1), rtol=1e-12)
     np.testing.assert_allclose(largest, values.max(axis=1), rtol=1e-12)
+    np.testing.assert_allclose(totals, values.sum(axis=0), rtol=1e-12)
     assert (ours.counts.passes, ours.counts.evaluations) == (1, 700 * 40)
 
 
 def test_pieces_are_put_in_order():
-    first, second = (Pieces(((start, (np.arange(start, start + 2),)),)) for start in (0, 2))
-    assert list((second + first).joined()[0]) == [0, 1, 2, 3]
+    first, second = (
+        Pieces(((start, (np.arange(start, start + 2),)),), np.ones(1)) for start in (0, 2)
+    )
+    totals, numbers = (second + first).joined()
+    assert list(totals) == [2.0]
+    assert list(numbers) == [0, 1, 2, 3]
 
 
 def test_a_row_that_is_impossible_at_a_draw_is_named():

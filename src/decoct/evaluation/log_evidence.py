@@ -37,6 +37,7 @@ from decoct.runtime.randomness import checked_seed, host_rng
 from decoct.samplers.base import WeightedDensity, log_densities
 from decoct.stats.chains import error_of_mean, independent_draws
 from decoct.stats.divergences import Gaussian
+from decoct.stats.verdict import Grade
 
 SHRINKAGES = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Shrinkages of a fitted covariance towards its diagonal, for few draws a parameter."""
@@ -138,8 +139,9 @@ def log_evidence(
     Raises
     ------
     RequestError
-        The certificate refuses the draws, is of other draws, or missing together with the rows; the
-        draws are too few, of another model, or leave log Z_w uncertain by half a nat or more.
+        The certificate refuses the draws, is of one mode of several, of other draws, or missing
+        together with the rows; the draws are too few, of another model, or leave log Z_w uncertain
+        by half a nat or more.
 
     Examples
     --------
@@ -153,6 +155,11 @@ def log_evidence(
     """
     z = checked_draws(coreset, draws)
     check = certificate_of(coreset, rows, draws, check, seed, progress)
+    if check.grade is Grade.ONE_MODE:
+        raise RequestError(
+            f"The certificate's verdict is '{check.verdict}', and the evidence would lack the mass "
+            "of the other modes; sample those too, with other starts or more chains."
+        )
     rng = host_rng(jax.random.fold_in(jax.random.key(checked_seed(seed)), 2))
     value, se = log_normaliser(coreset, z, rng)
     if not se < MOST_ERROR:

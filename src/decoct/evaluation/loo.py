@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import warnings
 from functools import partial
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
@@ -25,7 +26,7 @@ import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, Int
 
-from decoct.certificates.certificate import CORRECTED, Certificate
+from decoct.certificates.certificate import CORRECTED, Certificate, log_ratios_at
 from decoct.certificates.table import table_of, verified
 from decoct.coreset import Coreset
 from decoct.data.base import Rows
@@ -50,10 +51,12 @@ from decoct.stats.psis import (
     relative_efficiency,
     tail_length,
 )
-from decoct.stats.verdict import SMALL_KL, Grade
+from decoct.stats.verdict import SMALL_KL, Grade, grade_of, judge
 
 NEGLIGIBLE = 2.0 * SMALL_KL
 """lpd_n − elpd_n in nats, twice the KL of leaving row n out, below which its k-hat is ignored."""
+
+FAR = "These draws are too far from the full posterior for leave-one-out."
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -91,7 +94,8 @@ def loo(
         The certificate of these draws, by `decoct.check`. With it the draws that it picked are
         corrected towards the full posterior on the way; give the draws that were checked, and not
         corrected ones. Without it, the draws are taken for draws of the full posterior, and all of
-        them are used.
+        them are used; an ``xarray.DataTree`` of a coreset posterior that is far from the full one
+        is refused, if all rows are evaluated.
     observations
         None: every row, N × S potentials. A whole number m ≥ 2: the elpd is estimated from m rows
         drawn uniformly and the log-likelihoods of all rows at the mean of the draws, N + m × S
@@ -177,8 +181,10 @@ def loo(
             f"There are {len(flat)} draws; leave-one-out needs at least {FEWEST} to smooth the "
             "largest weights, and about a thousand to be useful."
         )
+    if not np.isfinite(flat).all():
+        raise RequestError("A draw is NaN or infinite; give draws that are finite.")
     reff = relative_efficiency(variables) if reff is None else reff
-    if not reff > 0.0:
+    if not (isinstance(reff, Real) and 0.0 < reff < np.inf):
         raise RequestError(
             f"reff, the ratio of effective draws to draws, must be a positive number, not {reff}; "
             "it cannot be computed for chains of fewer than 4 draws."
@@ -186,7 +192,11 @@ def loo(
     statistic = _LeftOut.of(check, len(flat), reff)
     with ProgressBar(progress), verified(coreset, source, "leaving out each row") as potentials:
         if observations is None:
-            found = _from_all(potentials, statistic, flat)
+            totals, found = _from_all(potentials, statistic, flat)
+            if check is None and _are_sampled(draws):
+                judged = judge(log_ratios_at(coreset, potentials, z, totals))
+                if grade_of(judged.kl.reverse, judged.khat) is Grade.REFUSED:
+                    raise RequestError(f"{FAR} Build a larger coreset; decoct.check says how far.")
         else:
             places = uniform_sample(jax.random.key(checked_seed(seed)), source.n_rows, observations)
             found = _from_sample(potentials, statistic, flat, places)
@@ -262,19 +272,21 @@ def _used_draws(
         )
     require_same(coreset, z, check)
     if check.grade is Grade.REFUSED:
-        raise RequestError(
-            f"The certificate's verdict is '{check.verdict}': these draws are too far from the "
-            "full posterior for leave-one-out."
-        )
+        raise RequestError(f"The certificate's verdict is '{check.verdict}'. {FAR}")
     return z[:, check.picked], [one[:, check.picked] for one in variables]
+
+
+def _are_sampled(draws: Any) -> bool:
+    """Return whether these are draws of a coreset posterior, as far as they show it."""
+    return hasattr(draws, "children") and CORRECTED not in draws["posterior"].attrs
 
 
 def _from_all(
     potentials: Potentials, statistic: _LeftOut, flat: Float[np.ndarray, "S d"]
-) -> dict[str, Any]:
-    """Return leave-one-out of all rows, by the names that ArviZ has for it."""
-    elpd, khat, lpd = potentials.by_row(flat, statistic)
-    return {
+) -> tuple[Float[np.ndarray, " S"], dict[str, Any]]:
+    """Return Σ_n f_n, and leave-one-out of all rows by the names that ArviZ has for it."""
+    totals, elpd, khat, lpd = potentials.by_row(flat, statistic)
+    return totals, {
         "elpd": elpd.sum(),
         "se": np.sqrt(len(elpd) * elpd.var(ddof=1)),
         "p_i": lpd - elpd,
@@ -292,9 +304,9 @@ def _from_sample(
     """Return leave-one-out from the rows at some places, by the difference estimator."""
     N, m = potentials.n_rows, len(places)
     centre = np.exp(statistic.log_weights) @ flat
-    (cheap,) = potentials.by_row(centre[None], _AtOne())
+    _, cheap = potentials.by_row(centre[None], _AtOne())
     sample = Pool(places, potentials.rows.take(places))
-    elpd, khat, lpd = potentials.restricted(sample).by_row(flat, statistic)
+    _, elpd, khat, lpd = potentials.restricted(sample).by_row(flat, statistic)
     errors = elpd - cheap[places]
     variance = N**2 * (1.0 - m / N) * errors.var(ddof=1) / m
     # Eq. 9 of values less a constant, which it does not depend on: no digits are lost

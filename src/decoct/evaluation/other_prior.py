@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -60,7 +61,9 @@ def _alternative(coreset: Coreset, name: str, prior: Any) -> AbstractModel:
         if difference is not None:
             raise RequestError(
                 f"The prior '{name}' is a {type(prior).__name__} that is another model: "
-                f"{difference}. It may differ from the coreset's model in its prior alone."
+                f"{difference}. It may differ from the coreset's model in its prior alone. Give a "
+                "prior with another support as a function of the unconstrained parameters, with "
+                "the log Jacobian."
             )
         return prior
     if isinstance(prior, type) or not callable(prior):
@@ -68,7 +71,25 @@ def _alternative(coreset: Coreset, name: str, prior: Any) -> AbstractModel:
             f"The prior '{name}' is neither a function log_prior(params) nor a model, but "
             f"{prior!r}."
         )
+    _require_number(coreset, name, prior)
     return OtherPrior(coreset.model, prior)
+
+
+@float64
+def _require_number(coreset: Coreset, name: str, prior: Callable[[Params], Any]) -> None:
+    """Refuse a function that cannot be traced, or does not return one number."""
+    space = coreset.density.space
+    try:
+        found = jax.eval_shape(lambda z: prior(space.unflatten(z)), jnp.zeros(coreset.dim))
+    except Exception as error:
+        raise RequestError(
+            f"The prior '{name}' fails: {type(error).__name__}: {error}. A log prior takes the "
+            "unconstrained parameters of the model by name, and uses jax.numpy."
+        ) from error
+    if getattr(found, "shape", None) != ():
+        raise RequestError(
+            f"The prior '{name}' returns {found}, and not one number; sum over the entries."
+        )
 
 
 @float64

@@ -77,9 +77,9 @@ def prior_sensitivity(
     priors
         Name -> a model that differs from the coreset's in its prior alone, such as
         ``LogisticRegression(prior_scale=10.0)`` or another ``from_numpyro(...)`` with the same
-        sites; or a function ``log_prior(params)`` of the model's unconstrained parameters, up to a
-        constant, Jacobians included. Those of a list are "prior 1", "prior 2", ... None: power
-        scaling alone.
+        sites; or a function ``log_prior(params)``, the prior of all unconstrained parameters
+        together, up to a constant, Jacobians included. Those of a list are "prior 1", "prior 2",
+        ... None: power scaling alone.
     rows
         The table the coreset was built from: for a certificate, and for those of new draws. None
         makes no pass over the data.

@@ -42,41 +42,48 @@ class ByRowOf(ChunkFunction):
 
     def __call__(self, chunk: Chunk, at: Embedding) -> Pieces:
         with jax.enable_x64(True):
-            rows, _ = pad(chunk, self.size)
-            sums, measured = _measure(self.model, self.space, self.statistic, at, rows)
+            rows, mask = pad(chunk, self.size)
+            found = _measure(self.model, self.space, self.statistic, at, rows, mask)
+            totals, sums, measured = found
             if not np.isfinite(np.asarray(sums)[: chunk.n_rows]).all():
                 name_bad_potential(self.model, self.space, chunk, at)
             numbers = self.statistic.finish(jax.tree.map(np.asarray, measured))
-        return Pieces(((chunk.start, tuple(one[: chunk.n_rows] for one in numbers)),))
+        piece = chunk.start, tuple(one[: chunk.n_rows] for one in numbers)
+        return Pieces((piece,), np.asarray(totals))
 
 
 @dataclass(frozen=True)
 class Pieces:
-    """Numbers of the rows of some chunks, with the number of each chunk's first row."""
+    """Numbers of the rows of some chunks, with the number of each chunk's first row.
+
+    ``totals`` (S,) are the sums of their potentials, in plain double precision.
+    """
 
     parts: tuple[tuple[int, tuple[np.ndarray, ...]], ...]
+    totals: Float[np.ndarray, " S"]
 
     def __add__(self, other: Pieces) -> Pieces:
-        return Pieces(self.parts + other.parts)
+        return Pieces(self.parts + other.parts, self.totals + other.totals)
 
-    def joined(self) -> tuple[Float[np.ndarray, " N"], ...]:
-        """Return the numbers of all rows, in row order."""
+    def joined(self) -> tuple[np.ndarray, ...]:
+        """Return the totals, and the numbers of all rows in row order."""
         in_order = [numbers for _, numbers in sorted(self.parts, key=lambda part: part[0])]
-        return tuple(np.concatenate(column) for column in zip(*in_order, strict=True))
+        return self.totals, *(np.concatenate(one) for one in zip(*in_order, strict=True))
 
 
 @eqx.filter_jit
-def _measure(model, space, statistic: RowStatistic, at: Embedding, rows):
-    """Return the sums of every row's potentials over the draws, and its statistic."""
+def _measure(model, space, statistic: RowStatistic, at: Embedding, rows, mask):
+    """Return the sums of potentials over the rows, over the draws, and every row's statistic."""
     n = len(next(iter(rows.values())))
     fitting = max(FEWEST, min(BLOCK, CACHED // at.size))
     size = min(n & -n, 1 << (fitting.bit_length() - 1))  # a power of two that divides n
 
     def of_block(block):
+        rows, mask = block
         # the barrier keeps XLA from evaluating the potentials once for each sum
-        potentials = jax.lax.optimization_barrier(at.evaluate(model, space, block))
-        return potentials.sum(axis=0), statistic.measure(potentials)
+        potentials = jax.lax.optimization_barrier(at.evaluate(model, space, rows))
+        return potentials @ mask, (potentials.sum(axis=0), statistic.measure(potentials))
 
-    blocks = jax.tree.map(lambda one: one.reshape(n // size, size, *one.shape[1:]), rows)
-    found = jax.lax.map(of_block, blocks)
-    return jax.tree.map(lambda one: one.reshape(n, *one.shape[2:]), found)
+    split = lambda one: one.reshape(n // size, size, *one.shape[1:])  # noqa: E731
+    totals, found = jax.lax.map(of_block, jax.tree.map(split, (rows, mask)))
+    return totals.sum(axis=0), *jax.tree.map(lambda one: one.reshape(n, *one.shape[2:]), found)

@@ -248,7 +248,7 @@ class Potentials:
         return totals, Curvature.of(sums), partial.reservoirs
 
     def by_row(self, at: Float[np.ndarray, "S d"], statistic: Any) -> tuple[np.ndarray, ...]:
-        """Return a `by_row.RowStatistic` of every row at the draws, (N,) each, in one pass."""
+        """Return Σ_n f_n at the draws, and a `by_row.RowStatistic` of every row, in one pass."""
         from decoct.passes.by_row import ByRowOf
 
         fn = ByRowOf(*self._likelihood, statistic)
