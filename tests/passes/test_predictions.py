@@ -353,6 +353,23 @@ def test_a_model_of_functions_predicts_from_likelihood_parameters():
     np.testing.assert_allclose(found, summary(shifted), rtol=1e-12)
 
 
+def proportion(phi, rows):
+    return 1.0 / (1.0 + jnp.exp(-phi["effect"][rows["group"]]))
+
+
+def test_simulate_is_given_rows_of_the_table_alone():
+    """A beta response has no expectation of 0."""
+    model = multilevel(
+        predict=proportion,
+        simulate=lambda rng, expected, phi, rows: rng.beta(9 * expected, 9 * (1 - expected)),
+    )
+    draws = np.tile(np.linspace(0.0, 1.0, 5), (4000, 1))
+    found = kept(model, GROUPED).predict({"group": [1]}, draws, kind="response")
+    mean = 1.0 / (1.0 + np.exp(-0.5))
+    law = stats.beta(9 * mean, 9 * (1 - mean))
+    assert abs(found["mean"][0] - mean) < 5.0 * law.std() / np.sqrt(4000)
+
+
 def test_a_group_that_the_model_does_not_have_is_refused(tmp_path):
     """JAX would answer with its last group, without a word."""
     one = kept(multilevel(predict=expected_of_group), GROUPED)

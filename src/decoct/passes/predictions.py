@@ -103,6 +103,8 @@ class Predictive:
         table = encoded(rows, encoder)
         _check_widths(table.take_raw([0]), known)
         self._check_groups(encoder, table)
+        if self.kind == "response":
+            self._lines(Chunk(0, table.take([0])))  # refuses what simulate is or returns
         return self._predict_chunks(table)
 
     @float64
@@ -116,8 +118,6 @@ class Predictive:
                 f"predict returned shape {shape[:-1]} for 2 rows; it must return one value per "
                 "row, shape (2,)."
             )
-        if self.kind == "response":
-            self._simulated(np.zeros(shape), two, 0)
 
     @float64
     def _check_groups(self, encoder: Any, table: EncodedRows) -> None:
