@@ -381,6 +381,17 @@ def test_a_group_that_the_model_does_not_have_is_refused(tmp_path):
             one.predict_chunks(rows, RNG.normal(size=(10, 5)))
 
 
+def test_floats_for_group_numbers_are_refused():
+    one = kept(multilevel(predict=expected_of_group), GROUPED)
+    floats = {**GROUPED, "group": GROUPED["group"] + 0.0}
+    for refused in (
+        lambda: one.predict(floats, RNG.normal(size=(10, 5))),
+        lambda: kept(multilevel(), floats),
+    ):
+        with pytest.raises(decoct.RowsError, match="make group numbers whole"):
+            refused()
+
+
 @pytest.mark.parametrize("columns", [None, ("group", "y")])
 def test_a_column_that_predict_asks_for_and_is_not_there(columns):
     def predict(phi, rows):
@@ -410,6 +421,18 @@ def test_a_column_that_predict_asks_for_and_is_not_there(columns):
             r"predict returned shape \(\) for 2 rows",
         ),
         (
+            {"predict": lambda phi, rows: np.exp(phi["effect"])[0]},
+            "mean",
+            decoct.ModelError,
+            "must be pure JAX: jnp",
+        ),
+        (
+            {"predict": lambda phi, rows: {"mean": phi["effect"]}},
+            "mean",
+            decoct.ModelError,
+            "predict returned a dict",
+        ),
+        (
             {
                 "predict": expected_of_group,
                 "simulate": lambda rng, expected, phi, rows: expected[:, 0],
@@ -419,7 +442,7 @@ def test_a_column_that_predict_asks_for_and_is_not_there(columns):
             "simulate returned shape",
         ),
     ],
-    ids=["no predict", "no simulate", "a scalar", "one draw"],
+    ids=["no predict", "no simulate", "a scalar", "NumPy", "a dict", "one draw"],
 )
 def test_functions_that_do_not_predict_are_refused(functions, kind, error, said):
     one = kept(multilevel(**functions), GROUPED)

@@ -7,7 +7,8 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import equinox as eqx
@@ -318,7 +319,8 @@ class Model(AbstractModel):
 
     def log_likelihood(self, params: Params, rows: Mapping[str, Array]) -> PerRow:
         try:
-            return self._log_likelihood(params, rows)
+            with _whole_indices():
+                return self._log_likelihood(params, rows)
         except KeyError as error:
             name = error.args[0] if error.args else None
             if self._columns is None or not isinstance(name, str) or name in rows:
@@ -355,7 +357,8 @@ class Model(AbstractModel):
                 "function predict(params, rows)."
             )
         try:
-            return self._predict(params, rows)
+            with _whole_indices():
+                return self._predict(params, rows)
         except KeyError as error:
             name = error.args[0] if error.args else None
             if not isinstance(name, str) or name in rows:
@@ -389,6 +392,20 @@ def forwarded(inner: str, name: str) -> Any:
 
     method.__doc__ = getattr(AbstractModel, name).__doc__
     return method
+
+
+@contextmanager
+def _whole_indices() -> Iterator[None]:
+    """Say what to do where floats index an array."""
+    try:
+        yield
+    except TypeError as error:
+        if not str(error).startswith("Indexer must have integer"):
+            raise
+        raise RowsError(
+            "The model indexes an array with a column of floats; make group numbers whole, as "
+            "table['group'].astype(int) does (a missing value makes a column floats)."
+        ) from error
 
 
 def _as_array(leaf: Any) -> np.ndarray:

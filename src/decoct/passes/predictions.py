@@ -112,7 +112,12 @@ class Predictive:
         """Refuse a model that cannot predict two rows of such columns, a number for each."""
         two = {name: np.zeros((2, *v.shape[1:]), v.dtype) for name, v in known.items()}
         predict = partial(expected_responses, self.model, self.space)
-        shape = jax.eval_shape(predict, self.draws, two).shape
+        try:
+            shape = jax.eval_shape(predict, self.draws, two).shape
+        except jax.errors.JAXTypeError as error:
+            raise ModelError(
+                "predict must be pure JAX: jnp in place of NumPy, and jnp.where in place of `if`."
+            ) from error
         if shape != (2, len(self.draws)):
             raise ModelError(
                 f"predict returned shape {shape[:-1]} for 2 rows; it must return one value per "
@@ -207,7 +212,18 @@ def expected_responses(
     rows: Mapping[str, Array],
 ) -> Float[Array, "n S"]:
     """Return E[y_n | φ_s]."""
-    return jax.vmap(lambda phi: jnp.asarray(model.predict(space.unflatten(phi), rows)))(draws).T
+
+    def one(phi: Float[Array, " d"]) -> Array:
+        values: Any = model.predict(space.unflatten(phi), rows)
+        try:
+            return jnp.asarray(values)
+        except (TypeError, ValueError) as error:
+            raise ModelError(
+                f"predict returned a {type(values).__name__}; it must return one value per row, "
+                "an array of shape (n,)."
+            ) from error
+
+    return jax.vmap(one)(draws).T
 
 
 def _checked_quantiles(quantiles: Sequence[float]) -> tuple[float, ...]:
