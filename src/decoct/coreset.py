@@ -292,7 +292,8 @@ class Coreset:
         ----------
         rows
             New rows: anything `decoct.rows` takes, with the columns that the model predicts from.
-            The response need not be among them, and is not read.
+            The response need not be among them, and is not read; of a `decoct.Model` every column
+            that is there must be good numbers.
         draws
             What ``sample()`` or ``check.correct()`` returned, or an array of flat unconstrained
             ones (n, d) or (chains, n, d). Every row is evaluated at all of them.
