@@ -64,16 +64,16 @@ coordinates of the Laplace approximation. ADVI and DAIS use minibatches and Adam
 and start where NUTS does, or at the mode. Quasi-Newton coresets and Coreset MCMC are our own
 implementations, with their authors' settings. decoct's NUTS draws from them, from uniform rows and
 from PASS-GLM's quadratic. Step sizes of SGLD, ADVI and DAIS, dampings, PASS-GLM's radius and
-numbers of rows are tried on small grids, and an oracle takes the best; decoct has its defaults. The
-flights' prior is wide: a subsample that lacks a rare carrier has a large error. A quasi-Newton
-coreset keeps uniform weights there, because none of its first steps passes its test.
+numbers of rows are tried on small grids, and an oracle takes the best; decoct has its defaults. On
+the flights a subsample that lacks a rare carrier has a large error, and no first step of a
+quasi-Newton coreset passes its test: its weights stay uniform.
 """
 
 UNSEEN = """\
 No figure shows these: NUTS is exact for any posterior, and has nothing to choose;
 Pathfinder needs no Hessian; PASS-GLM's sums add up over machines and time; ADVI and DAIS take any
 model that NumPyro can write, on a fraction of a pass; quasi-Newton coresets and Coreset MCMC need
-neither gradients nor a smooth likelihood. decoct has a certificate of what it drew.
+neither gradients nor a smooth likelihood.
 """
 
 
