@@ -75,7 +75,7 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache --no-logo
-	$(BIN)/codespell *.md .github benchmarks docs examples experiments src
+	$(BIN)/codespell --check-hidden *.md *.cff .github benchmarks docs examples experiments src
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .

@@ -344,8 +344,8 @@ SCALE = Page(
                 ("again, s", "seconds", "3"),
                 ("KL", "kl", "3"),
             ],
-            "**A Dask cluster**, ten million rows; with 0 workers this process alone. Each "
-            "comparison:",
+            "**A Dask cluster**, ten million rows, measured three times. Lines with 0 "
+            "workers are this process without Dask:",
         ),
     ],
 )

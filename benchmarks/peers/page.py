@@ -31,8 +31,8 @@ PREAMBLE = """\
 # Where decoct stands
 
 decoct and its peers on the same posteriors and machine: `python -m benchmarks.peers`
-([CSV](../benchmarks/results/peers.csv)), in several sittings: evaluations compare exactly, seconds
-roughly. `python -m benchmarks.peers --page` makes this page; no figure on it was typed.
+([CSV](../benchmarks/results/peers.csv)). It ran on several occasions: evaluations compare exactly,
+seconds roughly. `python -m benchmarks.peers --page` makes this page; no figure on it was typed.
 
 ![error of means against evaluations, one panel a posterior](images/compared.png)
 
@@ -45,7 +45,7 @@ the table. The prior and decoct's site are not counted. decoct's are those of it
 counts a gradient as two and includes the build's own check, and those of drawing from the coreset.
 **Seconds** are CPU seconds on one core, with compiling, without loading the table. All budgets of a
 method run in one process, so later ones of decoct are compiled already. **GB** is the largest
-memory of the process so far, with Python, libraries and table.
+memory of the process so far.
 
 **Errors** are root mean squares over all unconstrained parameters (scales as logarithms): of means
 in posterior sd, and of sds relative. W₁ is the 1-Wasserstein distance of the worst marginal in sd.
@@ -70,9 +70,9 @@ quasi-Newton coreset passes its test: its weights stay uniform.
 """
 
 UNSEEN = """\
-No figure shows these: NUTS is exact for any posterior, and has nothing to choose;
+The figures do not show these: NUTS is exact for any posterior;
 Pathfinder needs no Hessian; PASS-GLM's sums add up over machines and time; ADVI and DAIS take any
-model that NumPyro can write, on a fraction of a pass; quasi-Newton coresets and Coreset MCMC need
+model that NumPyro can write; quasi-Newton coresets and Coreset MCMC need
 neither gradients nor a smooth likelihood.
 """
 

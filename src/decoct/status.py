@@ -50,6 +50,7 @@ class Status(enum.Enum):
 
     @property
     def ok(self) -> bool:
+        """Whether the build met the request: `DONE` or `REACHED`."""
         return self in (Status.DONE, Status.REACHED)
 
     def judged(self, predicted_kl: float | None) -> Status:

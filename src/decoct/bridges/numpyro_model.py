@@ -60,6 +60,16 @@ class NumPyroModel(BridgeModel):
         The model and its constants.
     named
         Latent sites, and deterministic ones that do not depend on the rows.
+
+    Examples
+    --------
+    >>> import decoct, numpy as np, numpyro, numpyro.distributions as dist
+    >>> def model(x):
+    ...     mu = numpyro.sample("mu", dist.Normal(0.0, 1.0))
+    ...     with numpyro.plate("data", len(x)):
+    ...         numpyro.sample("obs", dist.Normal(mu, 1.0), obs=x)
+    >>> decoct.from_numpyro(model, {"x": np.arange(100.0)}).rows.n_rows
+    100
     """
 
     kind: ClassVar[str] = "numpyro"

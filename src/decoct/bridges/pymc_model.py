@@ -98,6 +98,15 @@ class PyMCModel(BridgeModel):
     labels
         Constrained names with one dimension that has labels: (name, (dimension, labels)). Of other
         dimensions with labels (dimension, (dimension, labels)).
+
+    Examples
+    --------
+    >>> import decoct, numpy as np, pymc as pm
+    >>> with pm.Model() as model:
+    ...     mu = pm.Normal("mu", 0.0, 10.0)
+    ...     _ = pm.Normal("obs", mu, 1.0, observed=pm.Data("x", np.arange(100.0)))
+    >>> decoct.from_pymc(model).rows.n_rows
+    100
     """
 
     kind: ClassVar[str] = "pymc"

@@ -102,6 +102,14 @@ class EstimatedKL(NamedTuple):
         ½Var(D), the leading term of both.
     reverse_low, reverse_high
         A 95 % interval of KL(π_w‖π).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from decoct.stats.divergences import kl_from_log_ratios
+    >>> found = kl_from_log_ratios(0.1 * np.random.default_rng(0).normal(size=1000))
+    >>> found.reverse_low < found.reverse < found.reverse_high
+    True
     """
 
     reverse: float

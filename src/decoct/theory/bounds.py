@@ -29,7 +29,14 @@ Bound = float | np.ndarray
 
 
 def bennett(y: float | np.ndarray) -> Bound:
-    """Return H(y) = (1 + y) log(1 + y) − y for y ≥ 0 (Eq. 4.4), to full relative accuracy."""
+    """Return H(y) = (1 + y) log(1 + y) − y for y ≥ 0 (Eq. 4.4), to full relative accuracy.
+
+    Examples
+    --------
+    >>> from decoct.theory.bounds import bennett
+    >>> round(float(bennett(1.0)), 3)
+    0.386
+    """
     y = np.asarray(y, dtype=np.float64)
     small = np.minimum(y, SERIES)
     series = np.zeros_like(small)
@@ -49,6 +56,12 @@ def inverse_bennett(x: float | np.ndarray) -> Bound:
     ------
     RequestError
         x is negative or NaN.
+
+    Examples
+    --------
+    >>> from decoct.theory.bounds import bennett, inverse_bennett
+    >>> round(float(inverse_bennett(bennett(2.0))), 6)
+    2.0
     """
     x = np.asarray(x, dtype=np.float64)
     if not (x >= 0.0).all():
@@ -67,6 +80,15 @@ def eta_m(geometry: Geometry, size: Sizes, delta: float = 0.05) -> Bound:
 
     η_M = min(η̄, η x^(−½) H⁻¹(x)) with x = η̄² log(1/δ)/(2Mη²). Parameters and errors as in
     `uniform_coreset_bound`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from decoct.theory import geometry
+    >>> from decoct.theory.bounds import eta_m
+    >>> at = geometry(np.eye(2))
+    >>> bool(eta_m(at, 4) <= at.etabar)
+    True
     """
     sizes, log_odds = _sizes(size), _log_inverse(delta)
     if geometry.eta == 0.0:
@@ -93,6 +115,15 @@ def uniform_coreset_bound(geometry: Geometry, size: Sizes, delta: float = 0.05) 
     ------
     RequestError
         M below 1 or no whole number, δ not in (0, 1).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from decoct.theory import geometry
+    >>> from decoct.theory.bounds import uniform_coreset_bound
+    >>> at = geometry(np.eye(2))
+    >>> bool(uniform_coreset_bound(at, 16) < uniform_coreset_bound(at, 4))
+    True
     """
     sizes, log_odds = _sizes(size), _log_inverse(delta)
     spread = 1.5 * geometry.dim + geometry.etabar * np.sqrt(2.0 * log_odds)
@@ -103,6 +134,15 @@ def importance_sampling_bound(geometry: Geometry, size: Sizes, delta: float = 0.
     """Return (σ/√M)(η + η_M √(2 log 1/δ)), with probability 1 − δ (Theorem 4.1, Eq. 4.2-4.3).
 
     Parameters and errors as in `uniform_coreset_bound`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from decoct.theory import geometry
+    >>> from decoct.theory.bounds import importance_sampling_bound
+    >>> at = geometry(np.eye(2))
+    >>> bool(importance_sampling_bound(at, 16) < importance_sampling_bound(at, 4))
+    True
     """
     sizes, log_odds = _sizes(size), _log_inverse(delta)
     spread = geometry.eta + eta_m(geometry, size, delta) * np.sqrt(2.0 * log_odds)
@@ -113,12 +153,33 @@ def importance_sampling_simple_bound(geometry: Geometry, size: Sizes, delta: flo
     """Return (ση̄/√M)(1 + √(2 log 1/δ)), with probability 1 − δ (Corollary 4.2, Eq. 4.5).
 
     Parameters and errors as in `uniform_coreset_bound`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from decoct.theory import geometry
+    >>> from decoct.theory.bounds import importance_sampling_simple_bound
+    >>> at = geometry(np.eye(2))
+    >>> round(float(importance_sampling_simple_bound(at, 4)), 2)
+    4.88
     """
     return merged_importance_sampling_bound(geometry, size, 1, delta)
 
 
 def expected_importance_sampling_error(geometry: Geometry, size: Sizes) -> Bound:
-    """Return √(E‖L(W) − L‖²) = ση/√M of importance sampling, an equality (Eq. 4.1)."""
+    """Return √(E‖L(W) − L‖²) = ση/√M of importance sampling, an equality (Eq. 4.1).
+
+    Parameters and errors as in `uniform_coreset_bound`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from decoct.theory import geometry
+    >>> from decoct.theory.bounds import expected_importance_sampling_error
+    >>> at = geometry(np.eye(2))
+    >>> round(float(expected_importance_sampling_error(at, 4)), 3)
+    0.707
+    """
     return geometry.sigma * geometry.eta / np.sqrt(_sizes(size))
 
 
@@ -127,6 +188,15 @@ def frank_wolfe_bound(geometry: Geometry, size: Sizes) -> Bound:
 
     σηη̄ν / √(η̄²ν^(−2(M−2)) + η²(M−1)). It grows with ν, so that 1 can stand in for a ν that is not
     known. Parameters and errors as in `uniform_coreset_bound`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from decoct.theory import geometry
+    >>> from decoct.theory.bounds import frank_wolfe_bound
+    >>> at = geometry(np.eye(2))
+    >>> bool(frank_wolfe_bound(at, 4) <= 2.0)
+    True
     """
     sizes = _sizes(size)
     if geometry.eta == 0.0:
@@ -139,12 +209,36 @@ def frank_wolfe_bound(geometry: Geometry, size: Sizes) -> Bound:
 
 
 def frank_wolfe_simple_bound(geometry: Geometry, size: Sizes) -> Bound:
-    """Return ση̄/√M for Frank-Wolfe with exact line search (Theorem 4.4, Eq. 4.11, right side)."""
+    """Return ση̄/√M for Frank-Wolfe with exact line search (Theorem 4.4, Eq. 4.11, right side).
+
+    Parameters and errors as in `uniform_coreset_bound`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from decoct.theory import geometry
+    >>> from decoct.theory.bounds import frank_wolfe_simple_bound
+    >>> at = geometry(np.eye(2))
+    >>> round(float(frank_wolfe_simple_bound(at, 4)), 3)
+    1.414
+    """
     return geometry.sigma * geometry.etabar / np.sqrt(_sizes(size))
 
 
 def fixed_step_bound(geometry: Geometry, size: Sizes) -> Bound:
-    """Return 2ση̄/√(3M + 1) for Frank-Wolfe with the steps γ_t = 2/(3t + 4) (Eq. 4.12)."""
+    """Return 2ση̄/√(3M + 1) for Frank-Wolfe with the steps γ_t = 2/(3t + 4) (Eq. 4.12).
+
+    Parameters and errors as in `uniform_coreset_bound`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from decoct.theory import geometry
+    >>> from decoct.theory.bounds import fixed_step_bound
+    >>> at = geometry(np.eye(2))
+    >>> round(float(fixed_step_bound(at, 4)), 3)
+    1.569
+    """
     return 2.0 * geometry.sigma * geometry.etabar / np.sqrt(3.0 * _sizes(size) + 1.0)
 
 
@@ -163,6 +257,15 @@ def merged_importance_sampling_bound(
         C, the number of parts that coresets were built of apart and merged.
     delta
         δ, for all parts at once.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from decoct.theory import geometry
+    >>> from decoct.theory.bounds import merged_importance_sampling_bound
+    >>> at = geometry(np.eye(2))
+    >>> round(float(merged_importance_sampling_bound(at, 4, 2)), 2)
+    5.26
     """
     sizes, log_odds = _sizes(size), _log_inverse(delta) + np.log(_count("parts", parts))
     spread = 1.0 + np.sqrt(2.0 * log_odds)
@@ -173,6 +276,17 @@ def merged_frank_wolfe_bound(geometry: Geometry, size: Sizes) -> Bound:
     """Return ση̄/√M for the union of Frank-Wolfe coresets of M steps each (Corollary 4.6, Eq. 4.14).
 
     The number of parts does not enter; the geometry is that of all vectors together.
+
+    Parameters and errors as in `uniform_coreset_bound`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from decoct.theory import geometry
+    >>> from decoct.theory.bounds import merged_frank_wolfe_bound
+    >>> at = geometry(np.eye(2))
+    >>> round(float(merged_frank_wolfe_bound(at, 4)), 3)
+    1.414
     """
     return frank_wolfe_simple_bound(geometry, size)
 
@@ -210,6 +324,12 @@ def projection_bound(
     ------
     RequestError
         J or N below 1, δ not in (0, 1), or another number that is negative.
+
+    Examples
+    --------
+    >>> from decoct.theory.bounds import projection_bound
+    >>> bool(projection_bound(0.1, 3.0, xi2=1.0, draws=100, n_rows=50) >= 0.1)
+    True
     """
     error, distance = np.asarray(projected_error), np.asarray(weight_distance)
     for name, value in (("xi2", xi2), ("projected_error", error), ("weight_distance", distance)):

@@ -56,6 +56,15 @@ def largest_ratio(of: Metric, reference: Metric) -> float:
     RequestError
         The metrics are over different numbers of rows, or the reference was estimated from too few
         draws to see its range.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from decoct.theory.information_geometry import metric
+    >>> from decoct.theory.hilbert_constant import largest_ratio
+    >>> at = metric(np.random.default_rng(0).normal(size=(4, 200)))
+    >>> round(largest_ratio(at, at), 6)
+    1.0
     """
     return MetricRange.of(reference).largest_ratio(of)
 

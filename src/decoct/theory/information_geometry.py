@@ -176,6 +176,14 @@ def residual_correlations(at: Metric, weights: np.ndarray) -> Float[np.ndarray, 
     ------
     RequestError
         The weights do not fit, or the residual is constant under π_w: π is reached already.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from decoct.theory.information_geometry import metric, residual_correlations
+    >>> at = metric(np.random.default_rng(0).normal(size=(4, 200)))
+    >>> residual_correlations(at, np.zeros(4)).shape
+    (4,)
     """
     residual = at.direction(1.0 - per_row("The vector of weights", weights, at.n_rows))
     norms = np.linalg.norm(at.factor, axis=1)
@@ -186,6 +194,19 @@ def hilbert_objective(reference: Metric, weights: np.ndarray) -> float:
     """Return J_ŵ(w) = Var_ŵ[Σ(1 − w_n)f_n] = ‖1 − w‖²_ŵ, in nats² (Eq. 3, 16).
 
     The reference is G(ŵ) over all n rows, the weights (n,) are w.
+
+    Raises
+    ------
+    RequestError
+        The weights do not fit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from decoct.theory.information_geometry import metric, hilbert_objective
+    >>> at = metric(np.random.default_rng(0).normal(size=(4, 200)))
+    >>> hilbert_objective(at, np.ones(4))
+    0.0
     """
     weights = per_row("The vector of weights", weights, reference.n_rows)
     return reference.norm(1.0 - weights) ** 2

@@ -74,6 +74,17 @@ class PathEstimate:
         Names of the samplers that were used.
     khat, rhat
         The worst that a sampler reported at any point; None where none did.
+
+    Examples
+    --------
+    >>> import decoct, jax, numpy as np
+    >>> from decoct.theory.path_divergence import path_divergence
+    >>> rows = {"x": np.random.default_rng(0).normal(size=40)}
+    >>> w = np.where(np.arange(40) < 10, 4.0, 0.0)
+    >>> model = decoct.models.GaussianMean(1.0)
+    >>> found = path_divergence(model, rows, w, "reverse", key=jax.random.key(0), points=4)
+    >>> found.value >= 0.0
+    True
     """
 
     value: float
@@ -116,6 +127,17 @@ class PathDivergences:
         KL(π_w‖π) + KL(π‖π_w) and its standard error.
     estimates
         Where they come from, by name.
+
+    Examples
+    --------
+    >>> import decoct, jax, numpy as np
+    >>> from decoct.theory.path_divergence import path_divergences
+    >>> rows = {"x": np.random.default_rng(0).normal(size=40)}
+    >>> w = np.where(np.arange(40) < 10, 4.0, 0.0)
+    >>> model = decoct.models.GaussianMean(1.0)
+    >>> found = path_divergences(model, rows, w, key=jax.random.key(0), points=4)
+    >>> found.symmetrised >= 0.0
+    True
     """
 
     reverse: float
@@ -231,6 +253,27 @@ def path_divergence(
         "reverse" for KL(π_w‖π), "forward" for KL(π‖π_w), "symmetrised" for their sum.
     model, rows, weights, key, sampler, points, draws
         As for `path_divergences`, like errors and notes.
+
+    Returns
+    -------
+    PathEstimate
+        The divergence in nats, with its standard error.
+
+    Raises
+    ------
+    RequestError
+        ``kind`` is none of the three; and as for `path_divergences`.
+
+    Examples
+    --------
+    >>> import decoct, jax, numpy as np
+    >>> from decoct.theory.path_divergence import path_divergence
+    >>> rows = {"x": np.random.default_rng(0).normal(size=40)}
+    >>> w = np.where(np.arange(40) < 10, 4.0, 0.0)
+    >>> model = decoct.models.GaussianMean(1.0)
+    >>> found = path_divergence(model, rows, w, "reverse", key=jax.random.key(0), points=4)
+    >>> found.value >= 0.0
+    True
     """
     if kind not in FACTOR:
         raise RequestError(f"kind must be one of {', '.join(FACTOR)}, not {kind!r}.")
