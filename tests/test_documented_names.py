@@ -7,6 +7,8 @@ import importlib
 import inspect
 import re
 import textwrap
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,7 +37,27 @@ def public_names() -> dict[str, Any]:
             value = getattr(module, name)
             if is_documented(value) and not any(value is other for other in found.values()):
                 found[f"{room}.{name}"] = value
+    for name, value in members_of_pages():
+        if not any(value is other for other in found.values()):
+            found[name] = value
     return found
+
+
+def members_of_pages() -> Iterator[tuple[str, Any]]:
+    """Yield the functions and classes of modules that the reference shows whole, or in part."""
+    for page in sorted((Path(__file__).parents[1] / "docs" / "api").glob("*.rst")):
+        text = page.read_text(encoding="utf-8")
+        for module, options in re.findall(r"automodule:: (\S+)\n((?:   :.*\n)*)", text):
+            given = dict(re.findall(r":([\w-]+):[ ]*(.*)", options))
+            chosen, left_out = (given.get(k, "") for k in ("members", "exclude-members"))
+            if "members" not in given:
+                continue
+            values = vars(importlib.import_module(module))
+            for name in chosen.split(", ") if chosen else values:
+                value = values[name]
+                is_own = is_documented(value) and value.__module__ == module
+                if is_own and not name.startswith("_") and name not in left_out.split(", "):
+                    yield f"{module}.{name}", value
 
 
 NAMES = public_names()

@@ -25,6 +25,11 @@ class Sum:
 
     Where a term is infinite or NaN, so is the sum, as in ordinary addition.
 
+    Attributes
+    ----------
+    high, low
+        The sum rounded to doubles, and what is left of it.
+
     Examples
     --------
     >>> terms = [Sum.of(x) for x in (1e16, 1.0, -1e16, 1.0)]

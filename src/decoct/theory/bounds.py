@@ -29,7 +29,12 @@ Bound = float | np.ndarray
 
 
 def bennett(y: float | np.ndarray) -> Bound:
-    """Return H(y) = (1 + y) log(1 + y) − y for y ≥ 0 (Eq. 4.4), to full relative accuracy.
+    """Return H(y) = (1 + y) log(1 + y) − y (Eq. 4.4), to full relative accuracy.
+
+    Parameters
+    ----------
+    y
+        ≥ 0, one or several.
 
     Examples
     --------
@@ -51,6 +56,11 @@ def inverse_bennett(x: float | np.ndarray) -> Bound:
 
     y = exp(1 + W((x − 1)/e)) − 1 with Lambert's W, from √(2x) + x/3 − … where x is small, both
     polished by Newton steps (H′(y) = log(1 + y)).
+
+    Parameters
+    ----------
+    x
+        ≥ 0, one or several.
 
     Raises
     ------
@@ -78,8 +88,12 @@ def inverse_bennett(x: float | np.ndarray) -> Bound:
 def eta_m(geometry: Geometry, size: Sizes, delta: float = 0.05) -> Bound:
     """Return η_M (Eq. 4.3), which falls from at most η̄ to √2 η as M grows.
 
-    η_M = min(η̄, η x^(−½) H⁻¹(x)) with x = η̄² log(1/δ)/(2Mη²). Parameters and errors as in
-    `uniform_coreset_bound`.
+    η_M = min(η̄, η x^(−½) H⁻¹(x)) with x = η̄² log(1/δ)/(2Mη²).
+
+    Parameters
+    ----------
+    geometry, size, delta
+        As for `uniform_coreset_bound`, like errors.
 
     Examples
     --------
@@ -133,7 +147,10 @@ def uniform_coreset_bound(geometry: Geometry, size: Sizes, delta: float = 0.05) 
 def importance_sampling_bound(geometry: Geometry, size: Sizes, delta: float = 0.05) -> Bound:
     """Return (σ/√M)(η + η_M √(2 log 1/δ)), with probability 1 − δ (Theorem 4.1, Eq. 4.2-4.3).
 
-    Parameters and errors as in `uniform_coreset_bound`.
+    Parameters
+    ----------
+    geometry, size, delta
+        As for `uniform_coreset_bound`, like errors.
 
     Examples
     --------
@@ -152,7 +169,10 @@ def importance_sampling_bound(geometry: Geometry, size: Sizes, delta: float = 0.
 def importance_sampling_simple_bound(geometry: Geometry, size: Sizes, delta: float = 0.05) -> Bound:
     """Return (ση̄/√M)(1 + √(2 log 1/δ)), with probability 1 − δ (Corollary 4.2, Eq. 4.5).
 
-    Parameters and errors as in `uniform_coreset_bound`.
+    Parameters
+    ----------
+    geometry, size, delta
+        As for `uniform_coreset_bound`, like errors.
 
     Examples
     --------
@@ -169,7 +189,10 @@ def importance_sampling_simple_bound(geometry: Geometry, size: Sizes, delta: flo
 def expected_importance_sampling_error(geometry: Geometry, size: Sizes) -> Bound:
     """Return √(E‖L(W) − L‖²) = ση/√M of importance sampling, an equality (Eq. 4.1).
 
-    Parameters and errors as in `uniform_coreset_bound`.
+    Parameters
+    ----------
+    geometry, size
+        As for `uniform_coreset_bound`, like errors.
 
     Examples
     --------
@@ -187,7 +210,12 @@ def frank_wolfe_bound(geometry: Geometry, size: Sizes) -> Bound:
     """Return the bound on Frank-Wolfe with exact line search (Theorem 4.4, Eq. 4.11, left side).
 
     σηη̄ν / √(η̄²ν^(−2(M−2)) + η²(M−1)). It grows with ν, so that 1 can stand in for a ν that is not
-    known. Parameters and errors as in `uniform_coreset_bound`.
+    known.
+
+    Parameters
+    ----------
+    geometry, size
+        As for `uniform_coreset_bound`, like errors.
 
     Examples
     --------
@@ -211,7 +239,10 @@ def frank_wolfe_bound(geometry: Geometry, size: Sizes) -> Bound:
 def frank_wolfe_simple_bound(geometry: Geometry, size: Sizes) -> Bound:
     """Return ση̄/√M for Frank-Wolfe with exact line search (Theorem 4.4, Eq. 4.11, right side).
 
-    Parameters and errors as in `uniform_coreset_bound`.
+    Parameters
+    ----------
+    geometry, size
+        As for `uniform_coreset_bound`, like errors.
 
     Examples
     --------
@@ -228,7 +259,10 @@ def frank_wolfe_simple_bound(geometry: Geometry, size: Sizes) -> Bound:
 def fixed_step_bound(geometry: Geometry, size: Sizes) -> Bound:
     """Return 2ση̄/√(3M + 1) for Frank-Wolfe with the steps γ_t = 2/(3t + 4) (Eq. 4.12).
 
-    Parameters and errors as in `uniform_coreset_bound`.
+    Parameters
+    ----------
+    geometry, size
+        As for `uniform_coreset_bound`, like errors.
 
     Examples
     --------
@@ -277,7 +311,10 @@ def merged_frank_wolfe_bound(geometry: Geometry, size: Sizes) -> Bound:
 
     The number of parts does not enter; the geometry is that of all vectors together.
 
-    Parameters and errors as in `uniform_coreset_bound`.
+    Parameters
+    ----------
+    geometry, size
+        As for `uniform_coreset_bound`, like errors.
 
     Examples
     --------
@@ -355,6 +392,13 @@ class BoundRow(NamedTuple):
         On ‖L(w) − L‖, in the units of the vectors.
     achieved
         ‖L(w) − L‖, or None if it was not given.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from decoct.theory import bounds_report, geometry
+    >>> len(bounds_report(geometry(np.eye(2)), 4).rows) > 0
+    True
     """
 
     size: int

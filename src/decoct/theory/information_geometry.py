@@ -193,7 +193,12 @@ def residual_correlations(at: Metric, weights: np.ndarray) -> Float[np.ndarray, 
 def hilbert_objective(reference: Metric, weights: np.ndarray) -> float:
     """Return J_ŵ(w) = Var_ŵ[Σ(1 − w_n)f_n] = ‖1 − w‖²_ŵ, in nats² (Eq. 3, 16).
 
-    The reference is G(ŵ) over all n rows, the weights (n,) are w.
+    Parameters
+    ----------
+    reference
+        G(ŵ) over all n rows.
+    weights : (n,)
+        w.
 
     Raises
     ------

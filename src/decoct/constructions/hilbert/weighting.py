@@ -35,7 +35,17 @@ WARM_START = 20_000
 
 @runtime_checkable
 class Weighting(Protocol):
-    """A source of draws from π̂; hyper-parameters only."""
+    """A source of draws from π̂; hyper-parameters only.
+
+    Examples
+    --------
+    >>> import decoct, jax, numpy as np
+    >>> class Standard:
+    ...     def draw(self, key, potentials, n):
+    ...         return np.asarray(jax.random.normal(key, (n, potentials.dim)))
+    >>> isinstance(Standard(), decoct.weighting.Weighting)
+    True
+    """
 
     def draw(self, key: jax.Array, potentials: Potentials, n: int) -> Float[np.ndarray, "n d"]:
         """Return n draws in flat unconstrained space."""
