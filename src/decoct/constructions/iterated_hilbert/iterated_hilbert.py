@@ -139,8 +139,8 @@ class IteratedHilbert:
         draws in the later ones. False: evaluate all rows at all draws in every round.
     draws
         S, draws per round (four fifths to fit, one fifth to predict the KL); default
-        min(2000, max(1000, 6 M)), and 500 in place of 1000 from a million rows on; with rows
-        beside a site, at least min(2000, max(64 d, 10⁸/N)).
+        min(2000, max(1000, 6 M)), and 500 in place of 1000 from a million rows on; with a
+        site, at least min(2000, max(64 d, 10⁸/N)).
     pool
         P, candidate rows per round; default max(2000, 10 M).
     pilot
@@ -284,7 +284,7 @@ class IteratedHilbert:
         """Return S and P of the next round."""
         size, effort = self.planned_size(problem, state), 1.0 if state is None else state.effort
         least = FEWEST_DRAWS if problem.n_rows < LARGE else FEWEST_DRAWS // 2
-        if self.site and size:
+        if self.site:
             least = max(least, FITTED_A_PARAMETER * problem.dim, CHEAP // problem.n_rows)
         S = int(effort * (self.draws or min(2000, max(least, 6 * size))))
         return S, int(effort * (self.pool or max(2000, 10 * size)))
@@ -329,11 +329,11 @@ class IteratedHilbert:
         if expanded is not None:
             assert expanded.sample is not None
             totals, error = expanded.totals(problem.potentials, z)
+            if error > tolerable_error(problem):
+                return None
             sampled = expanded.sample.pool
             few = problem.potentials.restricted(sampled)
             pool = few.one_pass(z[:NORM_DRAWS], P, key, expanded.at).pool
-            if error > tolerable_error(problem):
-                return None
             return PassResult(totals, sampled.some(pool.indices), error)
 
         from decoct.constructions.iterated_hilbert import subsampled_pass  # for rows alone

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from decoct.runtime.checks import checked_whole
 from decoct.status import Status
 
 
-class ManifoldConstruction:
+class ManifoldConstruction(abc.ABC):
     """Base of `SparseVI` and `L1Path`, whose fields these are."""
 
     update: Any
@@ -55,9 +56,9 @@ class ManifoldConstruction:
     def status(self, problem: Problem, state: Any) -> Status:
         return Status[state.outcome]
 
+    @abc.abstractmethod
     def count_draws(self, problem: Problem) -> int:
         """Return S."""
-        raise NotImplementedError
 
     def make_manifold(
         self, problem: Problem, subsample: int | None, candidates: Int[np.ndarray, " C"] | None
