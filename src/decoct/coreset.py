@@ -174,7 +174,7 @@ class Coreset:
         seed
             Seed of the sampler.
         warmup
-            NUTS adaptation steps per chain.
+            NUTS adaptation steps per chain; at most 50 where a site gives units that fit.
         sampler
             A sampler of `decoct.samplers` to use in place of NUTS; ``chains`` replaces the
             sampler's own number of chains; its other options apply. A fitted mixture takes no

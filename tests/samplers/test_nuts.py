@@ -10,6 +10,7 @@ from decoct.errors import RequestError
 from decoct.models import LinearRegression
 from decoct.samplers import NUTS, WeightedDensity
 from decoct.samplers.exact import exact_posterior
+from decoct.stats.chains import convergence
 
 SAMPLER = NUTS(chains=4, warmup=200)
 
@@ -36,6 +37,25 @@ def test_mean_and_covariance_are_exact_within_monte_carlo_error(target, drawn):
     assert np.abs(white.mean(axis=1)).max() < 4.5 / np.sqrt(ess)
     assert np.abs(np.cov(white) - np.eye(2)).max() < 4.5 * np.sqrt(2 / ess)
     assert drawn.info["rhat"] < 1.03
+
+
+def test_with_a_site_that_fits_a_short_warm_up_is_enough():
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(2000, 30)) * np.geomspace(0.1, 10.0, 30)
+    rows = {"x": x, "y": x[:, 0] + rng.normal(size=2000)}
+    model = LinearRegression(noise_scale=1.0)
+    coreset = decoct.build(model, rows, size=0)
+    exact = exact_posterior(WeightedDensity.of(model, rows, np.ones(2000)))
+    drawn = NUTS(chains=4, warmup=1000).sample(jax.random.key(0), coreset.density, 1000)
+    white = np.linalg.solve(np.linalg.cholesky(exact.cov), (drawn.flat - exact.mean).T)
+    of_squares = convergence((drawn.z - exact.mean) ** 2)["ess"]
+    assert of_squares > 1000
+    assert drawn.info["rhat"] < 1.01
+    assert np.abs(white.mean(axis=1)).max() < 4.5 / np.sqrt(4000)
+    assert np.abs(np.cov(white) - np.eye(30)).max() < 4.5 * np.sqrt(2 / of_squares)
+    # fifty steps are all that is taken
+    again = NUTS(chains=4, warmup=50).sample(jax.random.key(0), coreset.density, 1000)
+    np.testing.assert_array_equal(drawn.z, again.z)
 
 
 def test_statistics_are_one_per_draw(drawn):

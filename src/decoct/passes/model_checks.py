@@ -30,10 +30,11 @@ def log_priors(model, space, draws) -> Array:
 @float64
 def check_shape(model: AbstractModel, space: ParameterSpace, example: Columns) -> None:
     """Refuse a likelihood that does not return one value per row."""
-    two = {name: jnp.asarray(np.repeat(column, 2, axis=0)) for name, column in example.items()}
-    z = jnp.zeros(space.dim)
+    two = {name: np.repeat(column, 2, axis=0) for name, column in example.items()}
     shape = jax.eval_shape(
-        lambda z: jnp.asarray(model.potentials(space.unflatten(z), two)), z
+        lambda z, rows: jnp.asarray(model.potentials(space.unflatten(z), rows)),
+        np.zeros(space.dim),
+        two,
     ).shape
     if shape != (2,):
         raise ModelError(
@@ -89,7 +90,7 @@ def check_start(model: AbstractModel, space: ParameterSpace, initial) -> None:
     start = space.flatten(initial)
     if not np.isfinite(start).all():
         raise ModelError("The model's init has NaN or infinite values; start at finite numbers.")
-    value = jnp.asarray(log_priors(model, space, jnp.asarray(start)[None]))
+    value = np.asarray(log_priors(model, space, start[None]))
     if value.shape != (1,):
         raise ModelError(f"log_prior returned shape {value.shape[1:]}; it must return a scalar.")
     if not np.isfinite(value[0]):

@@ -137,11 +137,12 @@ class ArrowFactor(eqx.Module):
 
     def solve(self, x: Float[np.ndarray, "S D"]) -> Float[np.ndarray, "S D"]:
         """Return L⁻¹ x of several vectors."""
-        inside, rest = (np.asarray(part) for part in self.blocks.split(jnp.asarray(x)))
+        blocks = self.blocks
+        inside, rest = np.pad(x, ((0, 0), (0, 1)))[:, blocks.members], x[:, blocks.rest]
         above = inside - (rest @ np.asarray(self.lean).T).reshape(inside.shape)
         above = np.linalg.solve(np.asarray(self.inside), above[..., None])[..., 0]
         below = np.linalg.solve(np.asarray(self.root), rest.T).T
-        return np.asarray(self.blocks.join(jnp.asarray(above), jnp.asarray(below)))
+        return np.concatenate([above.reshape(len(x), -1), below], axis=1)[:, blocks.order]
 
 
 class ArrowSite(eqx.Module):

@@ -36,11 +36,11 @@ SHORT_RUNS = (100, 50, 50)
 """Steps of the runs that learn the units of a multilevel posterior."""
 
 IN_UNITS = 50
-"""Most warm-up steps in such units, where only the step size is adapted."""
+"""Most warm-up steps in units that fit, where only the step size is adapted."""
 
 STEP = 1.6
-"""Step size in such units, times D^¼ of D parameters, that is accepted four times in five: leapfrog
-errors of a Gaussian add up so (Beskos et al. 2013)."""
+"""Step size in units that fit, times D^¼ of D parameters, that is accepted four times in five:
+leapfrog errors of a Gaussian add up so (Beskos et al. 2013)."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class NUTS:
     Chains start from draws of the Laplace approximation, spread twice as wide, or around the
     model's init where there is none; the mass matrix and step size are adapted in warm-up, as by
     Stan. With a site the parameters are measured in units of that approximation, and where it fits
-    the mass matrix is diagonal. With a site in likelihood parameters the units come from short
+    only the step size is adapted. With a site in likelihood parameters the units come from short
     runs, and effects that the data inform are sampled as they are, not standardised
     (`decoct.samplers.units`). The draws are of the model's own parameters.
 
@@ -59,7 +59,7 @@ class NUTS:
     chains
         Number of chains.
     warmup
-        Adaptation steps per chain, thrown away; at most 50 with likelihood parameters.
+        Adaptation steps per chain, thrown away; at most 50 where a site gives units that fit.
     target_acceptance
         Mean acceptance probability aimed at.
     dense_mass
@@ -121,13 +121,12 @@ class NUTS:
         from decoct.samplers.units import Units
 
         start_key, warm_key, run_key = jax.random.split(key, 3)
-        space, starts, is_dense = self._begin(start_key, density)
-        is_learnt = isinstance(space, Units) and space.is_learnt
+        space, starts, is_dense, fits = self._begin(start_key, density)
         stages = plan_stages(self.warmup)
-        if is_learnt:
+        if fits:
             stages = repeat_stage(STEP_SIZES, min(IN_UNITS, self.warmup))
-        states, adapted, _ = self._adapt(warm_key, space, starts, stages, is_dense)
-        if is_learnt:
+        states, adapted, _ = self._adapt(warm_key, space, starts, stages, is_dense, fits)
+        if fits:
             adapted = adapted.pooled()
         tick = on_block or (lambda done: None)
         tick(self.warmup)
@@ -144,23 +143,25 @@ class NUTS:
 
     def _begin(
         self, key: jax.Array, density: WeightedDensity
-    ) -> tuple[WeightedDensity | Units, Float[np.ndarray, "chains D"], bool]:
-        """Return the density to sample, where its chains start, and if a full mass matrix pays."""
+    ) -> tuple[WeightedDensity | Units, Float[np.ndarray, "chains D"], bool, bool]:
+        """Return the density to sample, and where its chains start.
+
+        Then, whether a full mass matrix pays, and whether the density is near N(0, I).
+        """
         if density.site is not None and density.has_likelihood_params:
-            return (*self._learn_units(key, density), bool(self.dense_mass))
+            return (*self._learn_units(key, density), bool(self.dense_mass), True)
         mode, is_dense = find_mode(density), self._is_dense(density.dim)
         starts = self._starts(key, density, mode)
         if density.site is None or not mode.status.ok:
-            return density, starts, is_dense
+            return density, starts, is_dense, False
         from decoct.samplers.arrow import ArrowFactor
         from decoct.samplers.units import Units
 
         factor = ArrowFactor.of_root(np.linalg.cholesky(gaussian_at(mode).cov))
         units = Units(density, mode.z, factor)
         found = Laplace().draw(key, density, JUDGED_AT).info
-        if found["khat"] <= GOOD_KHAT and found["kl"] <= FITS:
-            is_dense = bool(self.dense_mass)
-        return units, units.units_of(starts), is_dense
+        fits = found["khat"] <= GOOD_KHAT and found["kl"] <= FITS and not self.dense_mass
+        return units, units.units_of(starts), is_dense and not fits, fits
 
     def _learn_units(
         self, key: jax.Array, density: WeightedDensity
@@ -180,7 +181,7 @@ class NUTS:
         for short, steps in enumerate(SHORT_RUNS):
             run_key = jax.random.fold_in(key, short + 1)
             stages = repeat_stage(STEP_SIZES, steps) if short else plan_stages(steps)
-            _, _, found = self._adapt(run_key, units, v, stages, False)
+            _, _, found = self._adapt(run_key, units, v, stages, False, True)
             last = units.parameters_of(found[:, steps // 2 :])
             ends = last[:, -1]
             flat = last.reshape(-1, density.dim)
@@ -195,14 +196,12 @@ class NUTS:
         starts: Float[np.ndarray, "chains D"],
         stages: Int[np.ndarray, "n 2"],
         is_dense: bool,
+        fits: bool,
     ) -> tuple[Any, Any, Float[np.ndarray, "chains steps D"]]:
         """Return states, what was adapted, and the positions of a warm-up."""
         from decoct.samplers.nuts_program import begin
-        from decoct.samplers.units import Units
 
-        step_size = None
-        if isinstance(space, Units) and space.is_learnt:
-            step_size = STEP * starts.shape[1] ** -0.25
+        step_size = STEP * starts.shape[1] ** -0.25 if fits else None
         states, adapted = begin(space, starts, self.target_acceptance, not is_dense, step_size)
         states, adapted, (v, _) = self._run(key, space, states, adapted, stages, is_dense)
         return states, adapted.finished(), v

@@ -32,12 +32,11 @@ class Adapted(NamedTuple):
 
     def finished(self) -> Adapted:
         """Return the averaged step size, and the mass matrix of the last window."""
-        return self._replace(step_size=jnp.exp(self.steps.log_step_size_avg))
+        return self._replace(step_size=np.exp(self.steps.log_step_size_avg))
 
     def pooled(self) -> Adapted:
         """Return the median step size for all chains: a short warm-up gives single ones noise."""
-        median = jnp.median(self.step_size)
-        return self._replace(step_size=jnp.full_like(self.step_size, median))
+        return self._replace(step_size=np.full_like(self.step_size, np.median(self.step_size)))
 
 
 def _adaptation(target, diagonal):

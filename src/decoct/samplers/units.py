@@ -57,11 +57,6 @@ class Units(eqx.Module):
     degree: Float[Any, " m"] | None = None
     site: ArrowSite | None = None
 
-    @property
-    def is_learnt(self) -> bool:
-        """Whether the units come from draws of a multilevel posterior, and not from a mode."""
-        return self.centring is not None
-
     def log_density(self, v: Float[Array, " D"]) -> Float[Array, ""]:
         """Return log π of v; pure JAX."""
         z, volume = self.to_parameters(v)
