@@ -1,7 +1,7 @@
 """Tables of the committed CSV files for the documentation: ``python -m benchmarks.pages``.
 
-Writes ``docs/benchmarks/*.md``, and the figures of README.md. None is typed by hand: a test
-compares the committed pages with what this command writes.
+Writes ``docs/benchmarks/*.md``, ``docs/compared.md`` with its picture, and the figures of README.md.
+None is typed by hand: a test compares the committed pages with what this command writes.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
+
+from benchmarks.peers.page import write_page
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs" / "benchmarks"
@@ -327,7 +329,7 @@ SCALE = Page(
     "Scale: ten thousand to ten million rows",
     ["python -m benchmarks.scale --full-to 1e4 --long-to 0 --dask 1e7"],
     "Logistic regression, ten coefficients, generated Parquet; built, sampled with NUTS "
-    "(4 × (1,000 + 1,000) draws) and certified at 400 draws on two cores.",
+    "(4 × 1,000 draws) and certified at 400 draws on two cores.",
     [
         Table(RESULTS + "scale.csv", SCALE_COLUMNS, "**Ten rows and a site:**"),
         Table(
@@ -724,7 +726,8 @@ def readme() -> str:
             "|---|---|---|---|---|",
             *table,
             "",
-            f"The same NUTS on all rows would take {nuts['seconds']:.0f} s, extrapolated from "
+            f"NUTS with {nuts['warmup']:,} steps of warm-up on all rows would take "
+            f"{nuts['seconds']:.0f} s, extrapolated from "
             f"{1e3 * nuts['gradient_seconds']:.0f} ms a gradient.",
         ]
     )
@@ -746,6 +749,7 @@ def main() -> None:
         (output / name).write_text(text, encoding="utf-8")
         print(output / name)
     (ROOT / "README.md").write_text(readme(), encoding="utf-8")
+    write_page(ROOT / RESULTS / "peers.csv")
 
 
 if __name__ == "__main__":

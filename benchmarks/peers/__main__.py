@@ -4,8 +4,8 @@ Every method runs on every posterior in a process of its own on one core, two at
 the table, one budget of a method, is appended to the CSV file as it ends; what is there is not run
 again, so that a run can be interrupted and resumed. A cell that takes too much processor time is
 stopped, and the file says so; larger budgets of that method are then not tried. The truth of a
-posterior, long NUTS on all rows, comes first and is kept in ``--cache``. ``--page`` makes
-docs/compared.md and its picture of the file and runs nothing.
+posterior, long NUTS on all rows, comes first and is kept in ``--cache``. ``python -m
+benchmarks.pages`` makes docs/compared.md and its picture of the file.
 """
 
 from __future__ import annotations
@@ -120,13 +120,7 @@ def main() -> None:
     parser.add_argument("--csv", type=Path, default=RESULTS / "peers.csv")
     parser.add_argument("--cache", type=Path, default=RESULTS / "peers_truth")
     parser.add_argument("--limit", type=float, default=180.0, help="processor seconds of a cell")
-    parser.add_argument("--page", action="store_true", help="make the page and the picture")
     options = parser.parse_args()
-    if options.page:
-        from benchmarks.peers.page import write_page
-
-        write_page(options.csv)
-        return
     cache = options.cache / "quick" if options.quick else options.cache
     cache.mkdir(parents=True, exist_ok=True)
     path = cache / "peers.csv" if options.quick else options.csv

@@ -31,8 +31,9 @@ PREAMBLE = """\
 # Where decoct stands
 
 decoct and its peers on the same posteriors and machine: `python -m benchmarks.peers`
-([CSV](../benchmarks/results/peers.csv)). It ran on several occasions: evaluations compare exactly,
-seconds roughly. `python -m benchmarks.peers --page` makes this page; no figure on it was typed.
+([CSV](../benchmarks/results/peers.csv)). Evaluations compare exactly, seconds roughly: the rows
+were measured in separate runs. `python -m benchmarks.pages` makes this page; no figure on it was
+typed.
 
 ![error of means against evaluations, one panel a posterior](images/compared.png)
 
@@ -52,9 +53,10 @@ in posterior sd, and of sds relative. W₁ is the 1-Wasserstein distance of the 
 KL is that of Gaussians with the moments of draws and truth, "—" where the covariance cannot be
 estimated. **The truth** is NumPyro's NUTS on all rows, two chains; control variates made of the
 scores (Mira, Solgi & Imparato 2013) remove most of its Monte Carlo error. For the multilevel
-models, chains start from decoct's draws and move in their coordinates. The truth agrees with
-posteriordb's means for the diamonds; posteriordb uses another prior for the wells. Some draws for
-the horseshoe and the poll diverged; `python -m benchmarks.peers.truth` counts them. "≤" marks what
+models, chains start from decoct's draws and move in their coordinates. It agrees with
+posteriordb's draws for the diamonds, and its error is smaller; posteriordb has another prior for
+the wells. Some draws for the horseshoe and the poll diverged; `python -m benchmarks.peers.truth`
+counts them. "≤" marks what
 is within the truth's error (for the KL, with that of the draws), "?" a level below twice that
 error. A figure is of one seed.
 
@@ -64,9 +66,10 @@ coordinates of the Laplace approximation. ADVI and DAIS use minibatches and Adam
 and start where NUTS does, or at the mode. Quasi-Newton coresets and Coreset MCMC are our own
 implementations, with their authors' settings. decoct's NUTS draws from them, from uniform rows and
 from PASS-GLM's quadratic. Step sizes of SGLD, ADVI and DAIS, dampings, PASS-GLM's radius and
-numbers of rows are tried on small grids, and an oracle takes the best; decoct has its defaults. On
-the flights a subsample that lacks a rare carrier has a large error, and no first step of a
-quasi-Newton coreset passes its test: its weights stay uniform.
+numbers of rows, decoct's too, are tried on small grids, and an oracle takes the best; all else of
+decoct is its default. Once a budget passes the limit of time, the method's later ones are not
+tried. On the flights a subsample that lacks a rare carrier has a large error, and no first step of
+a quasi-Newton coreset passes its test: its weights stay uniform.
 """
 
 UNSEEN = """\

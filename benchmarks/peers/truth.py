@@ -45,7 +45,7 @@ class Effort(NamedTuple):
 EFFORTS = {
     "flights": Effort(150, 1000, False),
     "airports": Effort(150, 3000, False, "decoct"),
-    "horseshoe": Effort(400, 1000, True, "none", 0.95),
+    "horseshoe": Effort(1000, 10_000, True, "none", 0.95),
     "election88": Effort(300, 2500, False, "decoct", 0.97),
 }
 """Where steps are expensive."""

@@ -157,7 +157,7 @@ def run_pass_glm(problem: Problem, budget: tuple[float], seed: int) -> Found:
     """
     (radius,) = budget
     if not problem.posterior.is_logistic:
-        raise ValueError("Its likelihood is not logistic.")
+        raise ValueError("Implemented here for logistic likelihoods alone.")
     log_sigmoid = lambda t: -np.logaddexp(0.0, -radius * t)  # noqa: E731
     series = np.polynomial.chebyshev.chebinterpolate(log_sigmoid, 2)
     b = np.polynomial.chebyshev.cheb2poly(series) / radius ** np.arange(3)

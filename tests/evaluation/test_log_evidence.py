@@ -211,6 +211,9 @@ def test_one_mode_of_several_is_no_evidence():
         ({"rows": None}, "Give the rows"),
         ({"draws": np.zeros((50, 3))}, "There are 50 draws; at least 100"),
         ({"draws": np.zeros((200, 4))}, "3 unconstrained parameters"),
+        ({"draws": np.zeros((200, 1, 3))}, "200 chains of 1; at least 4 a chain"),
+        ({"draws": np.zeros((2, 100, 3))}, "one value in all draws"),
+        ({"draws": np.full((2, 100, 3), np.nan)}, "A draw is NaN or infinite"),
         ({"check": "good"}, "not a str"),
         ({"seed": 0.5}, "seed must be a whole number"),
     ],
@@ -219,6 +222,29 @@ def test_bad_requests_are_refused(given, sentence):
     asked = {"rows": LOGISTIC, "draws": draws(), **given}
     with pytest.raises(RequestError, match=sentence):
         decoct.log_evidence(coreset(), **asked)
+
+
+def test_a_prior_without_an_integral_gives_no_evidence():
+    numpyro = pytest.importorskip("numpyro")
+    pm = pytest.importorskip("pymc")
+    dist, real = numpyro.distributions, numpyro.distributions.constraints.real
+    y = np.random.default_rng(0).normal(size=60)
+
+    def model(y):
+        mu = numpyro.sample("mu", dist.ImproperUniform(real, (), ()))
+        with numpyro.plate("data", len(y)):
+            numpyro.sample("y", dist.Normal(mu, 1.0), obs=y)
+
+    with pm.Model() as other:
+        data = pm.Data("y", y)
+        pm.Normal("seen", pm.Flat("mu"), pm.HalfFlat("sigma"), observed=data)
+    bridges = decoct.from_numpyro(model, {"y": y}, plate="data"), decoct.from_pymc(other)
+    assert [one.improper for one in bridges] == [("mu",), ("mu", "sigma")]
+    for one in bridges:
+        built = decoct.build(one, one.rows, size=0)
+        drawn = built.sample(draws=100, chains=2, sampler=Laplace())
+        with pytest.raises(RequestError, match="The prior of 'mu' has no integral"):
+            decoct.log_evidence(built, one.rows, drawn)
 
 
 def test_other_certificates_draws_and_tables_are_refused():

@@ -26,6 +26,11 @@ def certificate():
 
 
 @cache
+def corrected():
+    return certificate().correct(draws())
+
+
+@cache
 def found():
     return decoct.loo(coreset(), LOGISTIC, draws())
 
@@ -115,8 +120,8 @@ def test_files_in_chunks_have_the_numbers_of_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "chunk_rows", lambda _: 128)  # never more than these rows × draws
     mine = decoct.loo(coreset(), parquet(tmp_path), draws())
     assert_same(mine, found())
-    some = decoct.loo(coreset(), parquet(tmp_path), draws(), observations=50)
-    assert_same_sample(some, decoct.loo(coreset(), LOGISTIC, draws(), observations=50))
+    some = decoct.loo(coreset(), parquet(tmp_path), corrected(), observations=50)
+    assert_same_sample(some, decoct.loo(coreset(), LOGISTIC, corrected(), observations=50))
 
 
 def assert_same_sample(mine, other):
@@ -136,9 +141,9 @@ def test_a_cluster_has_the_numbers_of_memory(tmp_path):
     with local_client(2):
         rows = decoct.rows(dd.read_parquet(tmp_path / "*.parquet"))
         mine = decoct.loo(coreset(), rows, draws())
-        some = decoct.loo(coreset(), rows, draws(), observations=50)
+        some = decoct.loo(coreset(), rows, corrected(), observations=50)
     assert_same(mine, found())
-    assert_same_sample(some, decoct.loo(coreset(), LOGISTIC, draws(), observations=50))
+    assert_same_sample(some, decoct.loo(coreset(), LOGISTIC, corrected(), observations=50))
 
 
 @pytest.mark.filterwarnings("ignore:The inplace keyword")  # of pandas, in ArviZ
@@ -151,10 +156,11 @@ def test_arviz_compares_models_by_it():
     assert list(table.index) == ["wide", "narrow"]
     difference = abs(table.loc["narrow", "elpd_diff"])  # below 0 from arviz-stats 1.3 on
     assert difference > 1.0
-    samples = {
-        name: decoct.loo(one, LOGISTIC, one.sample(300, 2, warmup=200), observations=200)
-        for name, one in (("wide", coreset()), ("narrow", other))
-    }
+    samples = {}
+    for name, one in (("wide", coreset()), ("narrow", other)):
+        drawn = one.sample(300, 2, warmup=200)
+        check = decoct.check(one, LOGISTIC, drawn)
+        samples[name] = decoct.loo(one, LOGISTIC, drawn, check=check, observations=200)
     sampled = arviz_stats.compare(samples, method="pseudo-BMA")
     apart = abs(sampled.loc["narrow", "elpd_diff"]) - difference
     assert abs(apart) < 4.0 * sampled.loc["narrow", "subsampling_dse"] + 0.5
@@ -165,17 +171,17 @@ def test_arviz_compares_models_by_it():
 
 def test_samples_of_rows_estimate_all_of_them_within_their_stated_error():
     """Over 150 samples: no bias, and standard errors that are right."""
-    samples = [
-        decoct.loo(coreset(), LOGISTIC, draws(), observations=60, seed=seed) for seed in range(150)
-    ]
-    errors = np.array([one.elpd for one in samples]) - found().elpd
+    given = {"draws": corrected(), "observations": 60}
+    samples = [decoct.loo(coreset(), LOGISTIC, seed=seed, **given) for seed in range(150)]
+    whole = decoct.loo(coreset(), LOGISTIC, corrected())
+    errors = np.array([one.elpd for one in samples]) - whole.elpd
     stated = np.array([one.subsampling_se for one in samples])
     assert abs(errors.mean()) < 4.0 * errors.std() / np.sqrt(150)
     assert errors.std() / np.sqrt(np.mean(stated**2)) == pytest.approx(1.0, abs=0.2)
     assert np.mean(np.abs(errors) < 1.96 * stated) > 0.9
-    assert np.mean([one.se**2 for one in samples]) == pytest.approx(found().se ** 2, rel=0.02)
+    assert np.mean([one.se**2 for one in samples]) == pytest.approx(whole.se**2, rel=0.02)
     p = np.array([one.p for one in samples])
-    assert p.mean() == pytest.approx(found().p, abs=4.0 * p.std() / np.sqrt(150))
+    assert p.mean() == pytest.approx(whole.p, abs=4.0 * p.std() / np.sqrt(150))
 
 
 def test_the_estimates_are_those_of_arviz_s_estimator():
@@ -206,11 +212,12 @@ def z_of(tree):
 
 
 def test_a_sample_of_every_row_has_no_error():
-    one = decoct.loo(coreset(), LOGISTIC, draws(), observations=N)
+    one = decoct.loo(coreset(), LOGISTIC, corrected(), observations=N)
+    whole = decoct.loo(coreset(), LOGISTIC, corrected())
     assert one.subsampling_se == 0.0
     # the estimator divides by N
-    se = found().se * np.sqrt((N - 1.0) / N)
-    assert (one.elpd, one.se, one.p) == pytest.approx((found().elpd, se, found().p))
+    se = whole.se * np.sqrt((N - 1.0) / N)
+    assert (one.elpd, one.se, one.p) == pytest.approx((whole.elpd, se, whole.p))
 
 
 # rows that move the posterior
@@ -265,7 +272,7 @@ def test_other_tables_are_refused():
     changed = {**LOGISTIC, "x": LOGISTIC["x"] + 1e-9}
     for some in ({}, {"observations": 50}):
         with pytest.raises(CoresetFileError, match="column 'x' differs in the kept rows"):
-            decoct.loo(coreset(), changed, draws(), **some)
+            decoct.loo(coreset(), changed, corrected(), **some)
 
 
 @pytest.mark.parametrize(
@@ -274,6 +281,7 @@ def test_other_tables_are_refused():
         (np.zeros((50, 2)), r"shape \(1, 50, 2\); this model has 3 unconstrained parameters"),
         (np.zeros((24, 3)), "There are 24 draws; leave-one-out needs at least 25"),
         (np.zeros((10, 3, 3)), "chains of fewer than 4 draws"),
+        (np.full((50, 3), np.nan), "A draw is NaN or infinite"),
         ("none", "not an array of draws"),
     ],
 )
@@ -286,6 +294,17 @@ def test_draws_that_cannot_be_used(given, message):
 def test_samples_that_cannot_be_drawn(observations):
     with pytest.raises(RequestError, match="observations must be a whole number from 2 to 512"):
         decoct.loo(coreset(), LOGISTIC, draws(), observations=observations)
+
+
+@pytest.mark.parametrize("as_array", [False, True])
+def test_draws_of_a_coreset_that_is_far_are_refused(as_array):
+    far = decoct.build(MODEL, LOGISTIC, size=5, method=decoct.constructions.Uniform())
+    drawn = far.sample(draws=200, chains=2, warmup=200)
+    given = z_of(drawn) if as_array else drawn
+    with pytest.raises(RequestError, match="too far from the full posterior for leave-one-out"):
+        decoct.loo(far, LOGISTIC, given)
+    with pytest.raises(RequestError, match="A sample of rows cannot show how far"):
+        decoct.loo(far, LOGISTIC, given, observations=100)
 
 
 def test_certificates_that_do_not_fit():
@@ -332,8 +351,6 @@ def test_an_impossible_row_is_named():
     z[12] = 1.98
     with pytest.raises(PotentialError, match="row 49 is -inf at draw 12"):
         decoct.loo(one, rows, z)
-    with pytest.raises(PotentialError, match="row 49 is -inf"):
-        decoct.loo(one, rows, z, observations=50)
 
 
 def test_a_mixture_has_no_density_to_leave_rows_out_of():
@@ -342,10 +359,3 @@ def test_a_mixture_has_no_density_to_leave_rows_out_of():
     mixture = decoct.mixture.build(estimator, {"x": x}, size=50)
     with pytest.raises(RequestError, match="score_samples"):
         decoct.loo(mixture, {"x": x}, np.zeros((30, 2)))
-
-
-def test_draws_of_a_coreset_that_is_far_are_refused_without_a_certificate_too():
-    far = decoct.build(MODEL, LOGISTIC, size=10, method=decoct.constructions.Uniform())
-    sampled = far.sample(draws=200, chains=2, warmup=200)
-    with pytest.raises(RequestError, match="too far from the full posterior for leave-one-out"):
-        decoct.loo(far, LOGISTIC, sampled)

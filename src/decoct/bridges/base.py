@@ -109,6 +109,8 @@ class BridgeModel(AbstractModel):
         What of the parameters the rows depend on, in which a site is a quadratic: names and shapes.
     template
         A few encoded rows, for evaluating what depends on no row.
+    improper
+        Names of the parameters whose prior has no integral.
     """
 
     kind: ClassVar[str]
@@ -120,6 +122,7 @@ class BridgeModel(AbstractModel):
     original: Original
     likelihood_params: LikelihoodParams = eqx.field(static=True)
     template: dict[str, np.ndarray]
+    improper: tuple[str, ...] = eqx.field(static=True)
 
     @abc.abstractmethod
     def potentials(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:

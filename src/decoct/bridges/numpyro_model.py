@@ -206,6 +206,7 @@ def _assembled(program: Program, table: EncodedRows, whole: Facts | None) -> Num
         original=Original(table.raw),
         likelihood_params=find_likelihood_params(partial(_potentials, program), start, few, values),
         template={name: column[: PROBES[0]] for name, column in few.items()},
+        improper=tuple(k for k, site in facts.items() if site.distribution == "ImproperUniform"),
         program=program,
         named=named,
     )

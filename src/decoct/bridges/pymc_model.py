@@ -51,6 +51,9 @@ PER_ROW = (
     "dimension of groups of fixed size with the group number in pm.Data."
 )
 
+FLAT = (type(pm.Flat.rv_op), type(pm.HalfFlat.rv_op))
+"""Priors without an integral."""
+
 FAILURES = (TypeError, ValueError, IndexError, AssertionError)
 """Errors of PyTensor and JAX for shapes that do not match."""
 
@@ -221,6 +224,7 @@ def bridge(model: pm.Model) -> PyMCModel:
         original=Original(encoded.raw, model),
         likelihood_params=find_likelihood_params(partial(_potentials, program), start, few, values),
         template=template,
+        improper=tuple(rv.name for rv in model.free_RVs if isinstance(rv.owner.op, FLAT)),
         program=program,
         types=tuple(types.items()),
         named=named,

@@ -52,7 +52,7 @@ def sample(
     chains
         Number of chains.
     warmup
-        Adaptation steps per chain, thrown away.
+        Adaptation steps per chain, thrown away; at most 50 where a site gives units that fit.
     seed
         Seed of the sampler.
     """

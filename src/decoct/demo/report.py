@@ -64,16 +64,17 @@ def _make_sampling_table(figures: Mapping[str, Any]) -> Table:
     on_all = (
         f"on all rows, EXTRAPOLATED: {full['gradients']:,.0f} gradients of "
         f"{1e3 * full['gradient_seconds']:.1f} ms\n"
-        f"({nuts['steps_per_draw']:.1f} leapfrog steps a draw, as on the coreset)"
+        f"({full['warmup']:,} steps of warm-up; {nuts['steps_per_draw']:.1f} leapfrog steps a draw, "
+        "as on the coreset)"
     )
     laplace = f"Laplace fit to all rows, {figures['full_laplace']['passes']} passes (no draws)"
-    chains = f"{nuts['chains']} × ({nuts['warmup']:,} + {nuts['draws']:,})"
     lines = [
         (through, f"{sum(seconds[name] for name in route):,.0f}"),
         (on_all, f"{full['seconds']:,.0f}"),
         (laplace, f"{seconds['full-data Laplace fit']:,.1f}"),
     ]
-    return _make_table(f"Posterior of all rows, NUTS draws {chains}", ("", "seconds"), lines)
+    title = f"Posterior of all rows, {nuts['chains']} × {nuts['draws']:,} draws of NUTS"
+    return _make_table(title, ("", "seconds"), lines)
 
 
 def _make_table(title: str, columns: Iterable[str], lines: Iterable[Iterable[str]]) -> Table:

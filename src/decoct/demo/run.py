@@ -172,7 +172,6 @@ def _measure(output: Path, rows: int | None, seed: int, clock: _Clock) -> dict[s
         },
         "nuts_on_coreset": {
             "chains": CHAINS,
-            "warmup": WARMUP,
             "draws": DRAWS,
             "steps_per_draw": steps,
             "rhat": sampled["rhat"],
@@ -182,6 +181,7 @@ def _measure(output: Path, rows: int | None, seed: int, clock: _Clock) -> dict[s
         "full_laplace": {"passes": fit_passes, **fit_errors},
         "nuts_on_all_rows": {
             "kind": "EXTRAPOLATED",
+            "warmup": WARMUP,
             "gradient_seconds": gradient,
             "gradients": gradients,
             "seconds": gradients * gradient,

@@ -15,14 +15,14 @@ from decoct.samplers.datatree import unconstrained
 from decoct.stats.chains import convergence
 from decoct.stats.verdict import Grade
 
-FEWEST = 100
-"""Draws below which nothing is estimated."""
+FEWEST, FEWEST_A_CHAIN = 100, 4
+"""Draws, and draws a chain, below which nothing is estimated."""
 
 
 def checked_draws(
     coreset: Coreset, draws: xr.DataTree | np.ndarray
 ) -> Float[np.ndarray, "chains S d"]:
-    """Return flat unconstrained draws; refuse those that are too few, or corrected already."""
+    """Return flat unconstrained draws; refuse too few, equal, or already corrected ones."""
     z = unconstrained(draws, coreset.dim)
     if isinstance(draws, xr.DataTree) and CORRECTED in draws["posterior"].attrs:
         raise RequestError(
@@ -33,6 +33,13 @@ def checked_draws(
         raise RequestError(
             f"There are {z.shape[0] * z.shape[1]} draws; at least {FEWEST} are needed."
         )
+    if z.shape[1] < FEWEST_A_CHAIN:
+        raise RequestError(
+            f"The draws are of {z.shape[0]} chains of {z.shape[1]}; at least {FEWEST_A_CHAIN} a "
+            "chain are needed. An array has the shape (chains, draws, parameters)."
+        )
+    if (np.ptp(z, axis=(0, 1)) == 0.0).any():
+        raise RequestError("A parameter has one value in all draws: the sampler did not move.")
     return z
 
 

@@ -141,7 +141,7 @@ def log_evidence(
     RequestError
         The certificate refuses the draws, is of one mode of several, of other draws, or missing
         together with the rows; the draws are too few, of another model, or leave log Z_w uncertain
-        by half a nat or more.
+        by half a nat or more; a NumPyro, PyMC or Bambi model has a flat prior.
 
     Examples
     --------
@@ -154,6 +154,11 @@ def log_evidence(
     -2845.18
     """
     z = checked_draws(coreset, draws)
+    for name in getattr(coreset.model, "improper", ()):
+        raise RequestError(
+            f"The prior of '{name}' has no integral, and so the model no evidence; give it a "
+            "proper prior."
+        )
     check = certificate_of(coreset, rows, draws, check, seed, progress)
     if check.grade is Grade.ONE_MODE:
         raise RequestError(

@@ -94,12 +94,12 @@ def loo(
         The certificate of these draws, by `decoct.check`. With it the draws that it picked are
         corrected towards the full posterior on the way; give the draws that were checked, and not
         corrected ones. Without it, the draws are taken for draws of the full posterior, and all of
-        them are used; an ``xarray.DataTree`` of a coreset posterior that is far from the full one
-        is refused, if all rows are evaluated.
+        them are used; those of a coreset posterior that is far from it are refused.
     observations
         None: every row, N × S potentials. A whole number m ≥ 2: the elpd is estimated from m rows
         drawn uniformly and the log-likelihoods of all rows at the mean of the draws, N + m × S
-        potentials. The same seed draws the same rows, so that models can be compared.
+        potentials; this needs ``check``, or corrected draws. The same seed draws the same rows, so
+        that models can be compared.
     reff
         Effective draws by draws. None computes it as ArviZ does: the mean over the parameters; 1
         for a single chain.
@@ -125,7 +125,7 @@ def loo(
         The table is not the one the coreset was built from.
     RequestError
         The rows are the kept ones, the draws of another model or fewer than 25, the certificate
-        another coreset's or one that says "do not use".
+        another coreset's, missing for a sample of rows, or one that says "do not use".
     PotentialError
         A row is impossible, or its log-likelihood NaN, at one of the draws.
 
@@ -175,14 +175,18 @@ def loo(
             f"table, or None for all of them, not {observations!r}."
         )
     z, variables = _used_draws(coreset, draws, check, dim)
+    is_certified = check is not None or _are_corrected(draws)
+    if observations is not None and not is_certified:
+        raise RequestError(
+            "A sample of rows cannot show how far these draws are from the full posterior; give "
+            "check=decoct.check(coreset, rows, draws)."
+        )
     flat = z.reshape(-1, dim)
     if len(flat) < FEWEST:
         raise RequestError(
             f"There are {len(flat)} draws; leave-one-out needs at least {FEWEST} to smooth the "
             "largest weights, and about a thousand to be useful."
         )
-    if not np.isfinite(flat).all():
-        raise RequestError("A draw is NaN or infinite; give draws that are finite.")
     reff = relative_efficiency(variables) if reff is None else reff
     if not (isinstance(reff, Real) and 0.0 < reff < np.inf):
         raise RequestError(
@@ -193,7 +197,7 @@ def loo(
     with ProgressBar(progress), verified(coreset, source, "leaving out each row") as potentials:
         if observations is None:
             totals, found = _from_all(potentials, statistic, flat)
-            if check is None and _are_sampled(draws):
+            if not is_certified:
                 judged = judge(log_ratios_at(coreset, potentials, z, totals))
                 if grade_of(judged.kl.reverse, judged.khat) is Grade.REFUSED:
                     raise RequestError(f"{FAR} Build a larger coreset; decoct.check says how far.")
@@ -265,7 +269,7 @@ def _used_draws(
                 "as they were sampled, and their certificate: check=."
             )
         return z, variables
-    if is_tree and CORRECTED in draws["posterior"].attrs:
+    if _are_corrected(draws):
         raise RequestError(
             "These draws are corrected already: leave check= out, or better give the draws as they "
             "were sampled."
@@ -276,9 +280,9 @@ def _used_draws(
     return z[:, check.picked], [one[:, check.picked] for one in variables]
 
 
-def _are_sampled(draws: Any) -> bool:
-    """Return whether these are draws of a coreset posterior, as far as they show it."""
-    return hasattr(draws, "children") and CORRECTED not in draws["posterior"].attrs
+def _are_corrected(draws: Any) -> bool:
+    """Return whether a certificate has corrected these draws."""
+    return hasattr(draws, "children") and CORRECTED in draws["posterior"].attrs
 
 
 def _from_all(
@@ -341,8 +345,8 @@ def _as_elpd_data(found: dict[str, Any], S: int, N: int, *, is_approximate: bool
         warnings.warn(
             f"k-hat is above {good_k:.2f} in {len(bad):,} of {rows:,} rows, the largest "
             f"{khat[bad].max():.2f} in row {bad[khat[bad].argmax()]}: leaving one of them out "
-            "moves the posterior too far for these draws. See pareto_k; take more draws, or use a "
-            "likelihood with longer tails.",
+            "moves the posterior too far for these draws. See pareto_k; take more draws (with a "
+            "certificate: decoct.check(..., max_draws=)), or use a likelihood with longer tails.",
             stacklevel=3,
         )
     for name in ("elpd_i", "pareto_k", "elpd_loo_approx"):

@@ -87,8 +87,8 @@ def unconstrained(draws: xr.DataTree | np.ndarray, dim: int) -> Float[np.ndarray
     Raises
     ------
     RequestError
-        The draws have no unconstrained group (those of other packages have none), are not numbers,
-        or have another number of parameters.
+        The draws have no unconstrained group (those of other packages have none), are not finite
+        numbers, or have another number of parameters.
     """
     wanted = (
         f"pass what coreset.sample() returned, or an array of unconstrained draws of shape "
@@ -113,6 +113,8 @@ def unconstrained(draws: xr.DataTree | np.ndarray, dim: int) -> Float[np.ndarray
             f"The draws have shape {z.shape}; this model has {dim} unconstrained parameters, so "
             f"(n, {dim}) or (chains, n, {dim}) is wanted."
         )
+    if not np.isfinite(z).all():
+        raise RequestError("A draw is NaN or infinite; give draws that are finite.")
     return z
 
 

@@ -48,7 +48,14 @@ from decoct.constructions.iterated_hilbert.expansion import (
     site_alone,
 )
 from decoct.constructions.iterated_hilbert.fits import Fits, tolerable_error
-from decoct.constructions.iterated_hilbert.plan import FEWEST, ROWS, pilot_of, plan, subsample_size
+from decoct.constructions.iterated_hilbert.plan import (
+    CERTIFYING_DRAWS,
+    FEWEST,
+    ROWS,
+    pilot_of,
+    plan,
+    subsample_size,
+)
 from decoct.constructions.iterated_hilbert.tangent_problem import SplitTangent, quadratic_size
 from decoct.constructions.registry import register
 from decoct.errors import RequestError
@@ -301,8 +308,10 @@ class IteratedHilbert:
             state = self._expanded_again(pass_key, problem, state, state.expanded, draws.flat[:S])
         # Chains come one after the other; mixed up, both parts see all of them.
         order = host_rng(split_key).permutation(S)
-        z = draws.flat[:S][order]
-        result, expanded = self._estimated_pass(pass_key, problem, state, z, P), state.expanded
+        z, expanded = draws.flat[:S][order], state.expanded
+        if expanded is not None and not problem.size:
+            z, P = z[:CERTIFYING_DRAWS], 1  # there are no rows to choose
+        result = self._estimated_pass(pass_key, problem, state, z, P)
         if result is None:
             at = None if expanded is None else expanded.at
             result = problem.potentials.one_pass(z, P, pass_key, at)
@@ -328,10 +337,13 @@ class IteratedHilbert:
             return None
         if expanded is not None:
             assert expanded.sample is not None
+            sampled = expanded.sample.pool
             totals, error = expanded.totals(problem.potentials, z)
             if error > tolerable_error(problem):
-                return None
-            sampled = expanded.sample.pool
+                if problem.size:
+                    return None
+                totals = problem.potentials.totals(z)
+                return PassResult(totals, sampled.some(np.arange(P)), exact_draws=len(z))
             few = problem.potentials.restricted(sampled)
             pool = few.one_pass(z[:NORM_DRAWS], P, key, expanded.at).pool
             return PassResult(totals, sampled.some(pool.indices), error)

@@ -68,6 +68,8 @@ def plan(method: IteratedHilbert, problem: Problem) -> Plan:
     if not method.site:
         return rows
     n, (S, P) = problem.n_rows, _effort(method, problem)
+    if not problem.size:
+        S, P = min(S, CERTIFYING_DRAWS), 1
     d, sampled, passes = problem.dim, method.subsample_size_for(problem), 2
     has_predictor = problem.potentials.has_predictors
     expansion = problem.potentials.expansion_cost(POINTS)
