@@ -14,7 +14,7 @@ from decoct.status import Status
 def described(config: Any) -> Any:
     """Return a configuration as its name and hyper-parameters, JSON-ready.
 
-    Of an array, shape and digest: a report has no data.
+    An array is described by its shape and a digest: a report has no data.
     """
     if config is None or isinstance(config, (bool, int, float, str)):
         return config

@@ -198,7 +198,10 @@ def test_data_from_outside_the_arguments():
             numpyro.sample("y", dist.Normal(slope * x, 1.0), obs=jnp.asarray(Y))
 
     message = refusal(model, {"x": Y})
-    assert "must be an argument among the rows" in message or "do not follow the rows" in message
+    assert (
+        "among the rows, and everything else as a constant" in message
+        or "do not follow the rows" in message
+    )
 
 
 def test_data_in_a_condition_handler():

@@ -391,7 +391,7 @@ def test_a_sphere_has_no_laplace_approximation():
     rng = np.random.default_rng(0)
     x = mixture.sample_vmf(rng, np.eye(3)[rng.integers(3, size=300)], 50.0)
     model = mixture.VonMisesFisherMixture(3, 3, 50.0)
-    with pytest.raises(ModelError, match="Or take another weighting distribution"):
+    with pytest.raises(ModelError, match="Alternatively use a weighting distribution"):
         build({"x": x}, model)
     coreset = build({"x": x}, model, size=40, weighting=mixture.Conditionals(), norm="fisher")
     assert coreset.report.predicted_kl < 1e-3

@@ -411,7 +411,7 @@ def test_there_is_no_density_for_those_who_need_one(X):
         lambda: decoct.StreamingCoreset(DPGaussianMixture(), 10),
     ):
         with pytest.raises(
-            RequestError, match=r"Mixtures of Gaussians have decoct\.mixture\.build"
+            RequestError, match=r"For mixtures of Gaussians use decoct\.mixture\.build"
         ):
             ask()
 

@@ -1,14 +1,14 @@
-"""Likelihood parameters of a model of another framework: what of its parameters the rows depend on.
+"""Likelihood parameters of a model of another framework: what its rows depend on.
 
-The potentials f(θ, rows) are traced, and every value in the program belongs to one of three kinds:
-constant, of the parameters alone, of the rows. The rows depend on θ through the values of the
-second kind that enter an operation of the third. Likelihood parameters φ are a set of values of the
-second kind that everything after them can be computed from, with as few numbers as possible: of
-u = μ + τ z, the effects of J groups, φ has the J numbers u, and neither μ and τ nor z. Of sets with
-equally few numbers the one nearest to the rows is taken, in which the likelihood is nearest to a
-quadratic. There are two exceptions. A value computed from a single other value of no more numbers
-is replaced by that one: σ = exp(z) by z, cut points by the unbounded numbers they come from. And
-concatenated or sliced arrays count as their sources.
+The potentials f(θ, rows) are traced. Every value in the program is a constant, a parameter value
+(computed from θ alone) or a row value (computed from the rows). The rows depend on θ through the
+parameter values that enter an operation with a row value as its result. Likelihood parameters φ are
+a set of parameter values from which everything after them can be computed, with as few numbers as
+possible. If u = μ + τ z are the effects of J groups, φ has the J numbers u, and neither μ and τ nor
+z. If several sets have equally few numbers, decoct takes the one nearest to the rows, in which the
+likelihood is nearest to a quadratic. There are two exceptions. A value computed from a single other
+value of no more numbers is replaced by that one: σ = exp(z) by z, cut points by the unbounded
+numbers they come from. And concatenated or sliced arrays count as their sources.
 
 This is a smallest cut between θ and the rows, found as a maximum flow.
 """
@@ -53,12 +53,12 @@ TOLERANCE = 1e-10
 
 @dataclass(frozen=True)
 class LikelihoodParams:
-    """What of a model's parameters its rows depend on: φ, a mapping name -> array.
+    """The likelihood parameters φ of a model, on which its rows depend: a mapping name -> array.
 
     Attributes
     ----------
     names, shapes
-        Of the arrays, in the order of flat likelihood parameters.
+        Names and shapes of the arrays, in the order of flat likelihood parameters.
     is_identity
         φ is θ, all of it.
     reason
@@ -280,7 +280,7 @@ def _cut(
 ) -> list[int]:
     """Return the cheapest set of values that cuts all paths from the leaves to the ends.
 
-    Of several such sets it is the one nearest to the ends.
+    If several are equally cheap, it is the one nearest to the ends.
     """
     n, most = len(inputs), np.iinfo(np.int32).max
     source, sink = 2 * n, 2 * n + 1  # value i is an arc from 2i to 2i + 1

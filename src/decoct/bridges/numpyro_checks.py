@@ -144,7 +144,7 @@ def _refuse_outside(name: str, site: SiteFacts, plate: str, size: int) -> None:
         )
     raise ModelError(
         f"Observed site '{name}' lies outside plate '{plate}'; move it inside, so that it has one "
-        "value per row. What is no row of the table goes into a numpyro.factor, which counts as "
+        "value per row. Put terms that do not belong to a row into a numpyro.factor; it counts as "
         "prior."
     )
 

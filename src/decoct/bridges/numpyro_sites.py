@@ -37,7 +37,7 @@ class SiteFacts:
     plates
         The plates around it: name -> (axis from the right, size).
     size, subsample
-        Of a plate.
+        A plate's number of rows or groups, and how many of them it draws; None for all.
     """
 
     kind: str
@@ -89,9 +89,9 @@ def facts_of(program: Program, rows: Mapping[str, Any], what: str) -> Facts:
     except Exception as error:
         raise ModelError(
             f"The model cannot be run on {what} ({quoted(error)}). Its row-wise arguments were "
-            f"taken to be {_listed(rows)}; whatever else has one entry per row (a global array, "
-            "data in numpyro.handlers.condition) must be an argument among the rows, and what has "
-            f"not must be a constant: {CONSTANTS}."
+            f"taken to be {_listed(rows)}. Pass every other array with one entry per row (a global "
+            "array, data in numpyro.handlers.condition) among the rows, and everything else as a "
+            f"constant: {CONSTANTS}."
         ) from error
 
 

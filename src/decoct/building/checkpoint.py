@@ -62,8 +62,8 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
             version, content = packed["format"], packed["content"]
     except PermissionError as error:
         raise RequestError(
-            f"The checkpoint {path} cannot be read (permission denied); ask its owner for the "
-            "right to, or give another checkpoint."
+            f"The checkpoint {path} cannot be read (permission denied); ask its owner for read "
+            "permission, or give another checkpoint."
         ) from error
     except Exception as error:
         raise RequestError(

@@ -66,10 +66,10 @@ class Line:
     khat
         Pareto k-hat of the ratios π/π_w.
     ess
-        Draws that importance correction towards π leaves, of those at which the KL was measured.
-        Trust it where k-hat is below 0.7.
+        Effective draws after importance correction towards π, out of those at which the KL was
+        measured. Trust it where k-hat is below 0.7.
     seconds
-        Of the build of all sizes.
+        Time of the build of all sizes.
     evaluations
         Potentials of that build, divided by N.
     kl_low, kl_high

@@ -34,7 +34,8 @@ class OtherMode(NamedTuple):
     share
         Its part of the mass of all modes found.
     parameters
-        Names of the parameters by which it differs from the mode of the draws, the most first.
+        Names of the parameters by which it differs from the mode of the draws, the
+        largest difference first.
 
     Examples
     --------

@@ -48,7 +48,7 @@ class View(NamedTuple):
     def pick(self, partition: int, rows: np.ndarray) -> Any:
         """Return delayed `Columns` of some rows, by their ascending numbers in the partition.
 
-        Of files, only the row groups with such rows are read.
+        Where the table is in files, only the row groups with such rows are read.
         """
         if self.files is None:
             return call(pick, self.partitions[partition], rows)

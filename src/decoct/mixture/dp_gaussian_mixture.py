@@ -348,7 +348,7 @@ class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
         factors = self._get_posterior().components.chol
         if not is_whole(n_samples, 1):
             raise RequestError(
-                f"Invalid value for 'n_samples': {n_samples!r} . The sampling requires at least "
+                f"Invalid value for 'n_samples': {n_samples!r}. The sampling requires at least "
                 "one sample."
             )
         rng = check_random_state(self.random_state)

@@ -109,7 +109,7 @@ class AbstractModel(eqx.Module):
     def predict(self, params: Params, rows: Mapping[str, Array]) -> PerRow:
         """Return the expected response of every row at likelihood parameters φ; pure JAX.
 
-        Of rows from `encode_explanatory`.
+        ``rows`` come from `encode_explanatory`.
         """
         raise RequestError(
             f"A {type(self).__name__} does not predict new rows: it has no predict(params, rows)."
@@ -144,13 +144,13 @@ class AbstractModel(eqx.Module):
         return None
 
     def encode_explanatory(self, rows: RawRows, start: int | np.ndarray = 0) -> EncodedColumns:
-        """Return what `encode` does, of rows without the response: what `predict` is given."""
+        """Return the arrays that `predict` takes: `encode` for rows without the response."""
         return self.encode(rows, start)
 
     def design_matrix(self, rows: Mapping[str, Array]) -> Float[Array, "n d"] | None:
         """Return X where f_n depends on the flat φ through X_n·φ alone, else None.
 
-        Of encoded rows; pure JAX. With it, `log_likelihood_at` must give the potentials, and
+        ``rows`` are encoded; pure JAX. With it, `log_likelihood_at` must give the potentials, and
         averages of their derivatives over a Gaussian become sums of nine terms.
         """
         return None
@@ -436,5 +436,5 @@ def require_model(model: Any) -> None:
         raise RequestError(
             f"A {type(model).__name__} is not a model with a log-likelihood for each row; give a "
             "model of decoct.models, decoct.Model, decoct.from_numpyro or decoct.from_pymc. "
-            "Mixtures of Gaussians have decoct.mixture.build."
+            "For mixtures of Gaussians use decoct.mixture.build."
         )

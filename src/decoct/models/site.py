@@ -18,6 +18,8 @@ from jaxtyping import Float
 
 from decoct.errors import CoresetFileError
 
+REMEDY = "Restore a copy of the file, or build the coreset again."
+
 
 class GaussianSite(eqx.Module):
     """A quadratic in the model's flat unconstrained parameters θ, in nats.
@@ -103,17 +105,19 @@ class GaussianSite(eqx.Module):
         if len(linear) != d or len(precision) != d * d:
             raise CoresetFileError(
                 f"The file's site has a centre of {d} parameters, a linear term of {len(linear)} "
-                f"and a precision of {len(precision)} numbers; they do not fit."
+                f"and a precision of {len(precision)} numbers; they do not fit. {REMEDY}"
             )
         precision = precision.reshape(d, d)
         whole = np.concatenate([centre, linear, precision.ravel(), [float(spec["constant"])]])
         if not np.isfinite(whole).all():
-            raise CoresetFileError("The file's site has numbers that are not finite.")
+            raise CoresetFileError(f"The file's site has numbers that are not finite. {REMEDY}")
         scale = np.abs(precision).max(initial=1e-300)
         if np.abs(precision - precision.T).max() > 1e-10 * scale or (
             np.linalg.eigvalsh(precision)[0] < -1e-8 * scale
         ):
-            raise CoresetFileError("The file's site has a precision that no Gaussian has.")
+            raise CoresetFileError(
+                f"The file's site has a precision that no Gaussian has. {REMEDY}"
+            )
         return cls(centre, linear, precision, float(spec["constant"]))
 
 

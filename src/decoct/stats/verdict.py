@@ -5,11 +5,11 @@ from π_w to π, and are worth
 
     ESS = 1 / Σ r_s²,   Σ r_s = 1.
 
-Where k-hat is 0.7 or more, the largest draws decide mean e^D, and rarer ones that would decide it
-were not drawn. By Jensen's inequality E[log mean e^D] ≤ log E e^D: the estimate of KL(π_w‖π) is low
-on average, and the lower end of its 95 % interval is a lower bound with more certainty than that.
-An upper end is not known; the estimate of KL(π‖π_w), an entropy of weights, cannot exceed the log
-of the number of draws, however large the truth.
+Where k-hat is 0.7 or more, draws too rare to appear dominate E e^D. The estimate of KL(π_w‖π) is
+then biased low, since E[log mean e^D] ≤ log E e^D (Jensen's inequality). The lower end of its 95 %
+interval is a safer lower bound, and there is no upper end. No estimate of KL(π‖π_w) is given: it
+would be an entropy of weights, which cannot exceed the log of the number of draws however large the
+truth.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Merging of coresets built separately (Campbell & Broderick 2019, §4.3), and compression.
 
-Of parts of a table with weighted rows and a site s_c each, Σ_c (s_c + Σ_m w_cm f_cm) is a coreset
-of the whole: rows are put together and sites add exactly. With a size all rows are compressed once
-more, at the posterior of all parts together (`decoct.streams.compress`).
+If the parts of a table have weighted rows and a site s_c each, Σ_c (s_c + Σ_m w_cm f_cm) is a
+coreset of the whole: rows are put together and sites add exactly. With a size all rows are
+compressed once more, at the posterior of all parts together (`decoct.streams.compress`).
 """
 
 from __future__ import annotations

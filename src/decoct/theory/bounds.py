@@ -284,7 +284,7 @@ def merged_importance_sampling_bound(
     Parameters
     ----------
     geometry
-        Of all vectors together.
+        The geometry of all vectors together.
     size
         M draws on *each* part; the union has at most M·C rows.
     parts

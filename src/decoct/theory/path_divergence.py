@@ -48,7 +48,7 @@ from decoct.stats.chains import MIXED_RHAT, USABLE_KHAT
 from decoct.theory.information_geometry import nonnegative_weights
 
 Kind = Literal["reverse", "forward", "symmetrised"]
-"""Of times: Beta(1, 2), Beta(2, 1) and Unif[0, 1]."""
+"""Names of the divergences; their times follow Beta(1, 2), Beta(2, 1) and Unif[0, 1]."""
 
 FACTOR: dict[Kind, float] = {"reverse": 0.5, "forward": 0.5, "symmetrised": 1.0}
 """What E Var_γ(T)[D] is multiplied by: the mass of 1 − t, t and 1 on [0, 1]."""

@@ -82,8 +82,8 @@ class FullLaplace:
         mode = find_full_mode(potentials, start)
         if not mode.status.ok:
             raise ModelError(
-                f"{mode.status.value} Or take another weighting distribution than the Laplace "
-                "approximation, such as Subsample()."
+                f"{mode.status.value} Alternatively use a weighting distribution other than the "
+                "Laplace approximation, such as Subsample()."
             )
         return gaussian_at(mode)
 

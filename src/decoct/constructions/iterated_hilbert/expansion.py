@@ -178,8 +178,8 @@ def expand_table(
 ) -> ExpandedTable:
     """Expand all rows about the Gaussian nearest to the posterior.
 
-    The search begins at the posterior mode of the weighted rows ``pilot``. Of a large table it has
-    a uniform subsample ``seen``, and draws ``sampled_rows`` by remainder, twice.
+    The search begins at the posterior mode of the weighted rows ``pilot``. On a large table it uses
+    a uniform subsample ``seen``, and draws ``sampled_rows`` rows by remainder, twice.
 
     Raises
     ------

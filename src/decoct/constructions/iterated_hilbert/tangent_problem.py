@@ -129,7 +129,8 @@ class SplitTangent:
         """Whether the draws can tell one choice of rows from another.
 
         They cannot where the data move the log posterior by next to nothing (½Var of the totals
-        at most `FLAT` nats): π may be cut off just beyond them. Nor where chains disagree.
+        at most `FLAT` nats), since π may be cut off just beyond them. They cannot where chains
+        disagree either.
         """
         varies = 0.5 * float(np.var(self.totals)) > FLAT
         return varies and not self.rhat > MAX_RHAT

@@ -17,8 +17,8 @@ so that fᵀ(1 − w) = log π/π_w is a quadratic with slope −m at m and Hess
     Cov_w[f_n, fᵀ(1 − w)] = σ⁻²(½u_nᵀ(u_n − x̃_n) − ν_n u_nᵀm),
     KL(π_w‖π) = ½(tr C − D − log det C + mᵀm):
 
-one product of D² a row whatever the support, and no sum over the rows. Of bᵀb the same holds with
-Σ f_n, whose slope is a = P̃₀m + L⁻¹P₀μ₁ − m and whose Hessian is P̃₀ − I.
+one product of D² numbers a row whatever the support, and no sum over the rows. The same formulas
+give bᵀb from Σ f_n, whose slope is a = P̃₀m + L⁻¹P₀μ₁ − m and whose Hessian is P̃₀ − I.
 """
 
 from __future__ import annotations
