@@ -65,9 +65,10 @@ by_name = pytest.mark.parametrize("name", sorted(NAMES))
 
 
 def documentation(value: Any) -> str:
-    """Return a docstring, or that of a base for what it inherits."""
+    """Return a docstring, and those of bases other than protocols for what it inherits."""
     own = inspect.getdoc(value) or ""
     bases = value.__mro__[1:] if inspect.isclass(value) else ()
+    bases = [base for base in bases if not vars(base).get("_is_protocol")]
     inherited = (inspect.getdoc(base) or "" for base in bases if "decoct" in base.__module__)
     return "\n".join([own, *inherited])
 
@@ -98,6 +99,23 @@ def test_every_parameter_is_described(name):
     lines = re.findall(r"^(\S[^.]*?)(?: : .*)?$", documentation(value), flags=re.MULTILINE)
     described = {word.strip("*` ") for line in lines for word in line.split(",")}
     assert parameters <= described
+
+
+@by_name
+def test_every_member_has_a_docstring(name):
+    """Its own, or that of the method it overrides: without one the reference leaves it out."""
+    members = inspect.classify_class_attrs(NAMES[name]) if inspect.isclass(NAMES[name]) else []
+    for one in members:
+        is_own = one.kind != "data" and "decoct" in one.defining_class.__module__
+        if is_own and not one.name.startswith("_"):
+            assert inspect.getdoc(getattr(NAMES[name], one.name)), one.name
+
+
+@by_name
+def test_what_is_returned_is_described(name):
+    value = NAMES[name]
+    if inspect.isroutine(value) and inspect.signature(value).return_annotation != "None":
+        assert "\nReturns\n---" in documentation(value)
 
 
 def refuses(value: Any) -> bool:

@@ -85,8 +85,10 @@ class Report:
         return self.rounds[-1].get("no_site") if self.rounds else None
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the report as a dict that JSON can hold."""
         return {**asdict(self), "status": self.status.name}
 
     @classmethod
     def from_dict(cls, packed: dict[str, Any]) -> Report:
+        """Return the report that `to_dict` packed."""
         return cls(**{**packed, "status": Status[packed["status"]]})

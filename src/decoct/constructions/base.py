@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import typing
+from abc import abstractmethod
 from dataclasses import dataclass
 from types import UnionType
 from typing import Annotated, Any, NamedTuple, Protocol, TypeVar, Union, runtime_checkable
@@ -58,10 +59,12 @@ class Selection(NamedTuple):
 
     @property
     def size(self) -> int:
+        """Number of weighted rows."""
         return len(self.indices)
 
     @property
     def pool(self) -> Pool:
+        """The rows and their numbers, without weights."""
         return Pool(self.indices, self.rows)
 
 
@@ -101,14 +104,17 @@ class Problem:
 
     @property
     def size(self) -> int:
+        """The largest size asked for."""
         return self.sizes[-1]
 
     @property
     def n_rows(self) -> int:
+        """N, the number of rows of the table."""
         return self.potentials.n_rows
 
     @property
     def dim(self) -> int:
+        """Number of parameters θ."""
         return self.potentials.dim
 
     @property
@@ -265,18 +271,22 @@ class Construction(Protocol):
     True
     """
 
+    @abstractmethod
     def init(self, key: jax.Array, problem: Problem) -> Any:
         """Return the first state."""
         ...
 
+    @abstractmethod
     def step(self, key: jax.Array, problem: Problem, state: Any) -> tuple[Any, StepInfo]:
         """Return the next state; one step is worth a progress tick and a checkpoint."""
         ...
 
+    @abstractmethod
     def status(self, problem: Problem, state: Any) -> Status:
         """Return `Status.RUNNING` while steps are left."""
         ...
 
+    @abstractmethod
     def path(self, state: Any) -> tuple[SizedSelection, ...]:
         """Return what was chosen for each of the requested sizes, in their order."""
         ...
@@ -294,7 +304,7 @@ class OneStepState(NamedTuple):
     chosen: tuple[SizedSelection, ...]
 
 
-class OneStep:
+class OneStep(Construction):
     """Base of the constructions that are done after one step, which they define."""
 
     def init(self, key: jax.Array, problem: Problem) -> OneStepState:
@@ -307,6 +317,7 @@ class OneStep:
         return state.chosen
 
     def steps(self, problem: Problem) -> int:
+        """Return the most steps there can be."""
         return 1
 
 

@@ -56,6 +56,7 @@ class Chunk:
 
     @property
     def n_rows(self) -> int:
+        """Number of rows in the chunk."""
         return columns_length(self.columns)
 
     def piece(self, begin: int, end: int) -> Chunk:

@@ -9,7 +9,7 @@ import jax
 
 from decoct.errors import ModelError
 from decoct.models.conjugate import AbstractConjugate
-from decoct.samplers.base import Draws, WeightedDensity
+from decoct.samplers.base import Draws, Sampler, WeightedDensity
 from decoct.samplers.exact import Exact
 from decoct.samplers.laplace import Laplace
 from decoct.stats.chains import USABLE_KHAT
@@ -22,7 +22,7 @@ MISFIT = 1.0
 
 
 @dataclass(frozen=True)
-class Automatic:
+class Automatic(Sampler):
     """Exact, else Laplace q while its k-hat is at most 0.7 and KL(q‖π_w) at most 1 nat, else NUTS.
 
     Draws of q are resampled in proportion to π_w/q where that KL is above 0.02 nats. Models with

@@ -116,6 +116,7 @@ class WeightedDensity(eqx.Module):
 
     @property
     def dim(self) -> int:
+        """d, the number of unconstrained parameters."""
         return self.space.dim
 
     @property
@@ -189,6 +190,7 @@ class Draws:
 
     @property
     def flat(self) -> Float[np.ndarray, "n d"]:
+        """The draws of all chains, one chain after the other."""
         return self.z.reshape(-1, self.z.shape[-1])
 
 

@@ -12,7 +12,7 @@ from decoct.errors import ModelError
 from decoct.models.conjugate import AbstractConjugate
 from decoct.runtime.precision import float64
 from decoct.runtime.randomness import host_rng
-from decoct.samplers.base import Draws, WeightedDensity
+from decoct.samplers.base import Draws, Sampler, WeightedDensity
 from decoct.samplers.laplace import find_mode, gaussian_at
 from decoct.stats.divergences import Gaussian
 
@@ -47,7 +47,7 @@ def exact_posterior(density: WeightedDensity) -> Gaussian:
 
 
 @dataclass(frozen=True)
-class Exact:
+class Exact(Sampler):
     """Independent draws from the closed-form posterior of a conjugate model.
 
     Examples

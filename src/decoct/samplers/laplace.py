@@ -24,7 +24,7 @@ from decoct.passes.potentials import Curvature, Potentials
 from decoct.runtime.precision import compiled_quickly, float64
 from decoct.runtime.progress import ProgressBar, begin
 from decoct.runtime.randomness import host_rng
-from decoct.samplers.base import Draws, WeightedDensity, log_densities
+from decoct.samplers.base import Draws, Sampler, WeightedDensity, log_densities
 from decoct.stats.chains import pareto_khat
 from decoct.stats.divergences import Gaussian, kl_from_log_ratios
 
@@ -215,7 +215,7 @@ def _density(model: AbstractModel, rows: Rows, weights: np.ndarray) -> WeightedD
 
 
 @dataclass(frozen=True)
-class Laplace:
+class Laplace(Sampler):
     """Independent draws from the Laplace approximation q of π_w.
 
     ``info`` has ``khat`` and ``kl``, KL(q‖π_w) in nats, of the log ratios r = log π_w − log q at

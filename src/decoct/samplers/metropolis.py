@@ -24,7 +24,7 @@ from jaxtyping import Array, Float, Int
 
 from decoct.errors import ModelError, RequestError
 from decoct.runtime.precision import float64
-from decoct.samplers.base import Draws, WeightedDensity, log_densities
+from decoct.samplers.base import Draws, Sampler, WeightedDensity, log_densities
 from decoct.samplers.laplace import find_mode
 from decoct.stats.chains import convergence
 
@@ -39,7 +39,7 @@ BEST_SCALE = 2.38
 
 
 @dataclass(frozen=True)
-class Metropolis:
+class Metropolis(Sampler):
     """Random-walk Metropolis-Hastings with an isotropic proposal, all chains at once.
 
     Chains start from draws of the Laplace approximation, spread twice as wide, or around the

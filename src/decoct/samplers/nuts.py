@@ -15,7 +15,7 @@ from decoct.passes.newton import Mode
 from decoct.runtime.checks import checked_whole, is_finite
 from decoct.runtime.precision import float64
 from decoct.runtime.randomness import host_rng
-from decoct.samplers.base import Draws, WeightedDensity
+from decoct.samplers.base import Draws, Sampler, WeightedDensity
 from decoct.samplers.laplace import JUDGED_AT, Laplace, find_mode, gaussian_at
 from decoct.stats.chains import GOOD_KHAT, convergence
 
@@ -44,7 +44,7 @@ leapfrog errors of a Gaussian add up so (Beskos et al. 2013)."""
 
 
 @dataclass(frozen=True)
-class NUTS:
+class NUTS(Sampler):
     """The No-U-Turn Sampler; all chains run together.
 
     Chains start from draws of the Laplace approximation, spread twice as wide, or around the

@@ -20,7 +20,7 @@ from scipy.special import logsumexp
 
 from decoct.errors import ModelError, RequestError
 from decoct.runtime.precision import compiled_quickly, float64
-from decoct.samplers.base import Draws, WeightedDensity, log_densities
+from decoct.samplers.base import Draws, Sampler, WeightedDensity, log_densities
 from decoct.stats.chains import smoothed_log_weights
 from decoct.stats.divergences import Gaussian
 
@@ -35,7 +35,7 @@ FEWEST_CANDIDATES = 1000
 
 
 @dataclass(frozen=True)
-class Pathfinder:
+class Pathfinder(Sampler):
     """Independent draws from the best Gaussians along L-BFGS paths, importance-resampled.
 
     Attributes

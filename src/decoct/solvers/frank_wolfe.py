@@ -31,7 +31,7 @@ import numpy as np
 
 from decoct.errors import RequestError
 from decoct.solvers.active_set import ActiveSet, UnitVectors
-from decoct.solvers.base import STALLED, Budget, Combination, Path, collect, line_search
+from decoct.solvers.base import STALLED, Budget, Combination, Path, Solver, collect, line_search
 from decoct.solvers.nnls import SparseWeights, fill
 
 Variant = Literal["vanilla", "away", "pairwise", "fully_corrective"]
@@ -39,7 +39,7 @@ VARIANTS = get_args(Variant)
 
 
 @dataclass(frozen=True)
-class FrankWolfe:
+class FrankWolfe(Solver):
     """Frank–Wolfe on the polytope {w ≥ 0, Σ σ_n w_n = σ}.
 
     Attributes

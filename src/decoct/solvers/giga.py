@@ -22,12 +22,12 @@ import numpy as np
 from jaxtyping import Float
 
 from decoct.solvers.active_set import UnitVectors
-from decoct.solvers.base import STALLED, Budget, Combination, Path, collect
+from decoct.solvers.base import STALLED, Budget, Combination, Path, Solver, collect
 from decoct.solvers.nnls import SparseWeights
 
 
 @dataclass(frozen=True)
-class GIGA:
+class GIGA(Solver):
     """Greedy iterative geodesic ascent: directions on the sphere, the scale at the end.
 
     Examples

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from decoct.solvers.active_set import UnitVectors
-from decoct.solvers.base import Budget, Path
+from decoct.solvers.base import Budget, Path, Solver
 from decoct.solvers.nnls import SparseWeights
 
 
 @dataclass(frozen=True)
-class ImportanceSampling:
+class ImportanceSampling(Solver):
     """M independent draws with probability ∝ ‖g_n‖, weights σ M_n/(σ_n M).
 
     The draws of a smaller size are the first of a larger one's. Needs every row in the pool.

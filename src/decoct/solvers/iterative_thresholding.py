@@ -25,12 +25,12 @@ from decoct.errors import RequestError
 from decoct.runtime import progress
 from decoct.runtime.checks import checked_whole
 from decoct.solvers.active_set import UnitVectors
-from decoct.solvers.base import Budget, Path, line_search
+from decoct.solvers.base import Budget, Path, Solver, line_search
 from decoct.solvers.nnls import SparseWeights
 
 
 @dataclass(frozen=True)
-class IterativeThresholding:
+class IterativeThresholding(Solver):
     """Accelerated iterative hard thresholding, run once for every size.
 
     Attributes

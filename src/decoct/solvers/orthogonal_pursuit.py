@@ -17,13 +17,13 @@ from decoct.errors import RequestError
 from decoct.runtime import progress
 from decoct.runtime.resources import few_threads
 from decoct.solvers.active_set import ActiveSet, UnitVectors
-from decoct.solvers.base import Budget, Path
+from decoct.solvers.base import Budget, Path, Solver
 from decoct.solvers.exchange import exchange
 from decoct.solvers.nnls import SparseWeights, best_row
 
 
 @dataclass(frozen=True)
-class OrthogonalPursuit:
+class OrthogonalPursuit(Solver):
     """Greedy choice of rows, all weights solved again after each.
 
     Attributes

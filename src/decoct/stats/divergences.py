@@ -37,6 +37,7 @@ class Gaussian(NamedTuple):
 
     @property
     def dim(self) -> int:
+        """d, the number of coordinates."""
         return len(self.mean)
 
     @property

@@ -36,6 +36,11 @@ def bennett(y: float | np.ndarray) -> Bound:
     y
         ≥ 0, one or several.
 
+    Returns
+    -------
+    float or ndarray
+        H ≥ 0, of the shape of ``y``.
+
     Examples
     --------
     >>> from decoct.theory.bounds import bennett
@@ -61,6 +66,11 @@ def inverse_bennett(x: float | np.ndarray) -> Bound:
     ----------
     x
         ≥ 0, one or several.
+
+    Returns
+    -------
+    float or ndarray
+        y, of the shape of ``x``.
 
     Raises
     ------
@@ -95,6 +105,11 @@ def eta_m(geometry: Geometry, size: Sizes, delta: float = 0.05) -> Bound:
     geometry, size, delta
         As for `uniform_coreset_bound`, like errors.
 
+    Returns
+    -------
+    float or ndarray
+        η_M, without unit, of the shape of ``size``.
+
     Examples
     --------
     >>> import numpy as np
@@ -125,6 +140,11 @@ def uniform_coreset_bound(geometry: Geometry, size: Sizes, delta: float = 0.05) 
     delta
         δ ∈ (0, 1), the probability that the bound may fail.
 
+    Returns
+    -------
+    float or ndarray
+        On ‖L(w) − L‖, in the units of the vectors, of the shape of ``size``.
+
     Raises
     ------
     RequestError
@@ -152,6 +172,11 @@ def importance_sampling_bound(geometry: Geometry, size: Sizes, delta: float = 0.
     geometry, size, delta
         As for `uniform_coreset_bound`, like errors.
 
+    Returns
+    -------
+    float or ndarray
+        On ‖L(w) − L‖, in the units of the vectors, of the shape of ``size``.
+
     Examples
     --------
     >>> import numpy as np
@@ -174,6 +199,11 @@ def importance_sampling_simple_bound(geometry: Geometry, size: Sizes, delta: flo
     geometry, size, delta
         As for `uniform_coreset_bound`, like errors.
 
+    Returns
+    -------
+    float or ndarray
+        On ‖L(w) − L‖, in the units of the vectors, of the shape of ``size``.
+
     Examples
     --------
     >>> import numpy as np
@@ -193,6 +223,11 @@ def expected_importance_sampling_error(geometry: Geometry, size: Sizes) -> Bound
     ----------
     geometry, size
         As for `uniform_coreset_bound`, like errors.
+
+    Returns
+    -------
+    float or ndarray
+        In the units of the vectors, of the shape of ``size``.
 
     Examples
     --------
@@ -216,6 +251,11 @@ def frank_wolfe_bound(geometry: Geometry, size: Sizes) -> Bound:
     ----------
     geometry, size
         As for `uniform_coreset_bound`, like errors.
+
+    Returns
+    -------
+    float or ndarray
+        On ‖L(w) − L‖, in the units of the vectors, of the shape of ``size``.
 
     Examples
     --------
@@ -244,6 +284,11 @@ def frank_wolfe_simple_bound(geometry: Geometry, size: Sizes) -> Bound:
     geometry, size
         As for `uniform_coreset_bound`, like errors.
 
+    Returns
+    -------
+    float or ndarray
+        On ‖L(w) − L‖, in the units of the vectors, of the shape of ``size``.
+
     Examples
     --------
     >>> import numpy as np
@@ -263,6 +308,11 @@ def fixed_step_bound(geometry: Geometry, size: Sizes) -> Bound:
     ----------
     geometry, size
         As for `uniform_coreset_bound`, like errors.
+
+    Returns
+    -------
+    float or ndarray
+        On ‖L(w) − L‖, in the units of the vectors, of the shape of ``size``.
 
     Examples
     --------
@@ -292,6 +342,11 @@ def merged_importance_sampling_bound(
     delta
         δ, for all parts at once.
 
+    Returns
+    -------
+    float or ndarray
+        On ‖L(w) − L‖, in the units of the vectors, of the shape of ``size``.
+
     Examples
     --------
     >>> import numpy as np
@@ -315,6 +370,11 @@ def merged_frank_wolfe_bound(geometry: Geometry, size: Sizes) -> Bound:
     ----------
     geometry, size
         As for `uniform_coreset_bound`, like errors.
+
+    Returns
+    -------
+    float or ndarray
+        On ‖L(w) − L‖, in the units of the vectors, of the shape of ``size``.
 
     Examples
     --------
@@ -356,6 +416,11 @@ def projection_bound(
         N.
     delta
         δ.
+
+    Returns
+    -------
+    float or ndarray
+        In the units of the vectors, of the shape of the errors.
 
     Raises
     ------

@@ -51,6 +51,11 @@ def largest_ratio(of: Metric, reference: Metric) -> float:
     of, reference
         G and Ĝ, over the same rows.
 
+    Returns
+    -------
+    float
+        λ_max ≥ 0, without unit; may be infinite.
+
     Raises
     ------
     RequestError

@@ -63,6 +63,7 @@ class Metric:
 
     @property
     def n_rows(self) -> int:
+        """Number of rows."""
         return len(self.factor)
 
     @property
@@ -172,6 +173,11 @@ def residual_correlations(at: Metric, weights: np.ndarray) -> Float[np.ndarray, 
     weights : (n,)
         w.
 
+    Returns
+    -------
+    ndarray
+        (n,), between −1 and 1.
+
     Raises
     ------
     RequestError
@@ -199,6 +205,11 @@ def hilbert_objective(reference: Metric, weights: np.ndarray) -> float:
         G(ŵ) over all n rows.
     weights : (n,)
         w.
+
+    Returns
+    -------
+    float
+        J ≥ 0, in nats².
 
     Raises
     ------

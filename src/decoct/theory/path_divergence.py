@@ -98,6 +98,7 @@ class PathEstimate:
 
     @property
     def points(self) -> int:
+        """P, the number of points of the path."""
         return len(self.times)
 
     @property

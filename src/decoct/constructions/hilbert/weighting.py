@@ -53,7 +53,7 @@ class Weighting(Protocol):
 
 
 @dataclass(frozen=True)
-class FullLaplace:
+class FullLaplace(Weighting):
     """The Laplace approximation of the full posterior; one pass over the data a Newton step.
 
     Examples
@@ -89,7 +89,7 @@ class FullLaplace:
 
 
 @dataclass(frozen=True)
-class Prior:
+class Prior(Weighting):
     """The prior: no pass over the data, but far from the posterior when N is large.
 
     Exact where the log prior is quadratic, by NUTS elsewhere.
@@ -120,7 +120,7 @@ class Prior:
 
 
 @dataclass(frozen=True)
-class Subsample:
+class Subsample(Weighting):
     """Draws of a sampler on a uniformly random subset of the rows.
 
     Attributes
@@ -170,7 +170,7 @@ class Subsample:
 
 
 @dataclass(frozen=True, eq=False)
-class Given:
+class Given(Weighting):
     """Draws from anywhere.
 
     Attributes
@@ -190,6 +190,7 @@ class Given:
     draws: Float[np.ndarray, "S d"]
 
     def draw(self, key: jax.Array, potentials: Potentials, n: int) -> Float[np.ndarray, "n d"]:
+        """Return all of them, however many are asked for."""
         draws = np.asarray(self.draws, dtype=np.float64)
         if draws.ndim != 2 or draws.shape[1] != potentials.dim:
             raise RequestError(

@@ -33,6 +33,7 @@ import psutil
 from jaxtyping import Float
 
 from decoct.constructions.base import (
+    Construction,
     Plan,
     Problem,
     Selection,
@@ -130,7 +131,7 @@ class IteratedHilbertState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class IteratedHilbert:
+class IteratedHilbert(Construction):
     """The default construction.
 
     Attributes
@@ -252,6 +253,7 @@ class IteratedHilbert:
         return state.chosen
 
     def steps(self, problem: Problem) -> int:
+        """Return the most steps there can be."""
         first = 0 if self.subsample_size_for(problem) is None else self.max_rounds - 2
         return first + self.most_rounds(problem)
 
@@ -267,6 +269,7 @@ class IteratedHilbert:
         return None if size is None or size < self.pilot_size(problem) else size
 
     def pilot_size(self, problem: Problem) -> int:
+        """Return how many rows the uniform pilot has."""
         return min(problem.n_rows, self.pilot or max(1000, 20 * problem.dim))
 
     def plan(self, problem: Problem) -> Plan:

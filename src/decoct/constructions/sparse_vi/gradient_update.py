@@ -86,6 +86,7 @@ class Gradient:
             raise RequestError(f"optimizer must be sgd or adam, not {self.optimizer!r}.")
 
     def run(self, key: jax.Array, manifold: Manifold, view: LocalView, picked: int) -> LocalView:
+        """Return the view at the new weights; ``picked`` is the position of the new row."""
         place = weights = view.selection.weights
         basis, adam = np.eye(len(weights)), self.optimizer == "adam"
         if self.single:

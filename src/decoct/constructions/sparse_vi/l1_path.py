@@ -167,6 +167,7 @@ class L1Path(ManifoldConstruction):
         return state.chosen[::-1]
 
     def steps(self, problem: Problem) -> int:
+        """Return the most steps there can be."""
         return 1 + self.searches * len(problem.sizes)
 
     def plan(self, problem: Problem) -> Plan:

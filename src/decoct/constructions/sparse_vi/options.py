@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
-from decoct.constructions.base import Plan, Problem
+from decoct.constructions.base import Construction, Plan, Problem
 from decoct.constructions.sparse_vi.manifold import (
     Manifold,
     has_closed_form,
@@ -21,7 +21,7 @@ from decoct.runtime.checks import checked_whole
 from decoct.status import Status
 
 
-class ManifoldConstruction(abc.ABC):
+class ManifoldConstruction(Construction):
     """Base of `SparseVI` and `L1Path`, whose fields these are."""
 
     update: Any

@@ -164,6 +164,7 @@ class SparseVI(ManifoldConstruction):
         return tuple(state.chosen[size] for size in sorted(state.chosen))
 
     def steps(self, problem: Problem) -> int:
+        """Return the most steps there can be."""
         return self.picks or problem.size
 
     def plan(self, problem: Problem) -> Plan:

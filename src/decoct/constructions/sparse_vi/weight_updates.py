@@ -102,6 +102,7 @@ class Quadratic:
             raise RequestError(f"heaviest must be positive or None, not {self.heaviest!r}.")
 
     def run(self, key: jax.Array, manifold: Manifold, view: LocalView, picked: int) -> LocalView:
+        """Return the view at the new weights; ``picked`` is the position of the new row."""
         longest = 1.0
         for t in range(self.steps):
             step_key = jax.random.fold_in(key, t)

@@ -29,7 +29,7 @@ from decoct.mixture.vmf.vmf_mixture import VonMisesFisherMixture
 from decoct.mixture.vmf.von_mises_fisher import vmf_draws
 from decoct.runtime.precision import float64
 from decoct.runtime.randomness import host_rng
-from decoct.samplers.base import Draws, WeightedDensity
+from decoct.samplers.base import Draws, Sampler, WeightedDensity
 from decoct.stats.chains import convergence
 
 BLOCK = 500
@@ -43,7 +43,7 @@ UNROLLED = 8
 
 
 @dataclass(frozen=True)
-class Gibbs:
+class Gibbs(Sampler):
     """Gibbs sampling of a `VonMisesFisherMixture`, with the assignments as auxiliary variables.
 
     Exact for whole weights, an approximation for fractional ones (see the module). Chains start

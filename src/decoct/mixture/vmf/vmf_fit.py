@@ -240,6 +240,7 @@ class Conditionals:
     restarts: int = 10
 
     def draw(self, key: jax.Array, potentials: Potentials, n: int) -> Float[np.ndarray, "n d"]:
+        """Return n draws in flat unconstrained space, after one pass over the data."""
         model = potentials.model
         if not isinstance(model, VonMisesFisherMixture):
             raise ModelError(
