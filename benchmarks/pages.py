@@ -1,7 +1,7 @@
 """Tables of the committed CSV files for the documentation: ``python -m benchmarks.pages``.
 
-Writes ``docs/benchmarks/*.md``, ``docs/compared.md`` with its picture, and the figures of README.md.
-None is typed by hand: a test compares the committed pages with what this command writes.
+Writes ``docs/benchmarks/*.md``, ``docs/compared.md`` with its picture, and the figures of
+README.md. None is typed by hand: a test compares the committed pages with what this command writes.
 """
 
 from __future__ import annotations

@@ -64,8 +64,8 @@ def _make_sampling_table(figures: Mapping[str, Any]) -> Table:
     on_all = (
         f"on all rows, EXTRAPOLATED: {full['gradients']:,.0f} gradients of "
         f"{1e3 * full['gradient_seconds']:.1f} ms\n"
-        f"({full['warmup']:,} steps of warm-up; {nuts['steps_per_draw']:.1f} leapfrog steps a draw, "
-        "as on the coreset)"
+        f"({full['warmup']:,} steps of warm-up; "
+        f"{nuts['steps_per_draw']:.1f} leapfrog steps a draw, as on the coreset)"
     )
     laplace = f"Laplace fit to all rows, {figures['full_laplace']['passes']} passes (no draws)"
     lines = [
