@@ -9,11 +9,17 @@ maximises the evidence lower bound Σ E f_n + E log π₀ + ½ log det C (Opper 
 the prior enters by its second-order expansion). A step that lowers the bound is tried again at a
 quarter of its length.
 
-On large tables the search runs on a uniform subsample, first alone, then with the gradient of all
-rows in place of its own, and ends where a step lowers the bound: rare levels are not in it. A pass
-that expands all rows also draws those that stand for their remainders (`passes.row_samples`). With
-these rows n ∈ S, their weights v_n, and q⁰ = Σ q⁰_n the expansion of all rows,
-Σ f_n ≈ q⁰ + Σ_S v_n (f_n − q⁰_n): the search goes on with that.
+On large tables the search runs on a uniform subsample of n rows, then with the gradient of all rows
+and the precision Λ̂ of the subsample, and ends where a step lowers the density: rare levels are not
+in it. With r = d/n the eigenvalues of Λ̂⁻¹Λ are near the interval from (1 + √r)⁻² to (1 − √r)⁻²
+(Marchenko & Pastur 1967), for which the heavy ball
+
+    δ ← (1 − r)² Λ̂⁻¹ (Σ ∇f_n + ∇log π₀) + r δ
+
+is best: each step shrinks the error by √r, one without momentum by 2√r at best (Lacotte & Pilanci
+2019). A pass that expands all rows also draws those that stand for their remainders
+(`passes.row_samples`). With these rows n ∈ S, their weights v_n, and q⁰ = Σ q⁰_n the expansion of
+all rows, Σ f_n ≈ q⁰ + Σ_S v_n (f_n − q⁰_n): the search goes on with that.
 """
 
 from __future__ import annotations
@@ -53,8 +59,7 @@ MOST_EVALUATIONS = 20
 """Evaluations of a search on all rows of a table, or on a subsample."""
 
 MOST_GRADIENTS = 6
-"""Gradients of all rows of a large table before its first expansion. The curvature of the subsample
-makes each step wrong by a few per cent of its length, or by half of it at 1,000 parameters."""
+"""Gradients of all rows of a large table before its first expansion."""
 
 MOST_PASSES = 6
 """Expansions of all rows of a large table."""
@@ -206,24 +211,22 @@ def expand_table(
         return potentials.expand_rows(seen.rows, weights, at)
 
     def from_difference(
-        known: ExpandedTable,
-        sampled: Curvature,
-        estimate: Callable[[Expansion], Curvature],
-        shorter: bool = True,
+        known: ExpandedTable, estimate: Callable[[Expansion], Curvature]
     ) -> ExpandedTable:
         """Continue the search from an expansion of all rows."""
-        there = np.asarray(known.at.centre)
+        there, sampled = np.asarray(known.at.centre), estimate(known.at)
 
         def corrected(at: Expansion) -> Curvature:
             return _difference(known.sums, sampled, estimate(at), np.asarray(at.centre) - there)
 
-        return search.run(corrected, search.over(there, known.precision), shorter)
+        return search.run(corrected, search.over(there, known.precision))
 
     # levels that the pilot lacks have their prior's width there, far too wide to step from
     narrow = at.moved(mode.z, 1e-12 * np.asarray(at.covariance))
     precision = search.evaluated(from_subsample(narrow), narrow).precision
     found = search.run(from_subsample, search.over(mode.z, precision), False)
     earlier, height, before = found, -np.inf, 0.0
+    ratio, step = problem.dim / seen.size, np.zeros(problem.dim)
     for _ in range(MOST_GRADIENTS):
         here = np.asarray(found.at.centre)
         value, gradient = potentials.value_and_gradient(here)
@@ -233,12 +236,12 @@ def expand_table(
             found = earlier
             break
         earlier, height = found, value
-        sampled = from_subsample(found.at)
-        gradient = sampled.gradient + gradient - scale * some.value_and_gradient(here)[1]
-        known = search.evaluated(sampled._replace(gradient=gradient), found.at)
-        found = from_difference(known, sampled, from_subsample, False)
-        delta = np.asarray(found.at.centre) - here
-        moved = float(np.sqrt(delta @ found.precision @ delta))
+        gradient = found.sums.gradient + gradient - scale * some.value_and_gradient(here)[1]
+        newton = search.step(found._replace(sums=found.sums._replace(gradient=gradient)))
+        step = (1.0 - ratio) ** 2 * newton + ratio * step
+        moved = float(np.sqrt(step @ found.precision @ step / problem.dim))
+        at = search.over(here + step, found.precision)
+        found = search.evaluated(from_subsample(at), at)
         if moved**2 <= STEP * max(moved, before):  # the next step would be as much shorter
             break
         before = moved
@@ -252,7 +255,7 @@ def expand_table(
         # rows drawn by remainder: those that the subsample lacks are among them
         assert found.sample is not None
         estimate = partial(found.sample.expand, potentials)
-        best, again = found, from_difference(found, estimate(found.at), estimate)
+        best, again = found, from_difference(found, estimate)
         gained = kl_gaussian(search.gaussian(found), search.gaussian(again))
         settled = gained <= SETTLED * problem.dim
         if not left or (search.distance(found) <= NEAR and settled):
