@@ -31,14 +31,12 @@ PREAMBLE = """\
 # Where decoct stands
 
 decoct and its peers on the same posteriors and machine: `python -m benchmarks.peers`
-([CSV](../benchmarks/results/peers.csv)). Evaluations compare exactly, seconds roughly: the rows
-were measured in separate runs. `python -m benchmarks.pages` makes this page; no figure on it was
-typed.
+([CSV](../benchmarks/results/peers.csv)). Evaluations compare exactly, seconds roughly: rows were
+measured in separate runs. `python -m benchmarks.pages` makes this page.
 
 ![error of means against evaluations, one panel a posterior](images/compared.png)
 
-*Error of the posterior means against evaluations. Where users must choose settings, the figure
-shows the best. Grey: within the truth's own Monte Carlo error. The line is at 0.05 sd.*
+*Error of the posterior means against evaluations, at the best of the settings that users choose. Grey: within the truth's own Monte Carlo error. The line is at 0.05 sd.*
 
 **Evaluations** are log-likelihoods of one row at one point, with or without the gradient; a Hessian
 is one more for every likelihood parameter that the row depends on. They are given in N, the rows of
@@ -54,11 +52,10 @@ KL is that of Gaussians with the moments of draws and truth, "—" where the cov
 estimated. **The truth** is NumPyro's NUTS on all rows, two chains; control variates made of the
 scores (Mira, Solgi & Imparato 2013) remove most of its Monte Carlo error. For the multilevel
 models, chains start from decoct's draws and move in their coordinates. It agrees with
-posteriordb's draws for the diamonds, and its error is smaller; posteriordb has another prior for
-the wells. Some draws for the horseshoe and the poll diverged; `python -m benchmarks.peers.truth`
-counts them. "≤" marks what
-is within the truth's error (for the KL, with that of the draws), "?" a level below twice that
-error. A figure is of one seed.
+posteriordb's draws for the diamonds, with a smaller error; posteriordb has another prior for the
+wells. Some draws for the horseshoe and the poll diverged; `python -m benchmarks.peers.truth` counts
+them. "≤" marks what is within the truth's error (for the KL, with that of the draws), "?" a level
+below twice that error. A figure is of one seed.
 
 **Settings.** Samplers have one chain and the settings they come with. SGLD, HMCECS and Laplace
 start from the mode, found by L-BFGS, and a Hessian there, which are counted. SGLD moves in
@@ -67,8 +64,7 @@ and start where NUTS does, or at the mode. Quasi-Newton coresets and Coreset MCM
 implementations, with their authors' settings. decoct's NUTS draws from them, from uniform rows and
 from PASS-GLM's quadratic. Step sizes of SGLD, ADVI and DAIS, dampings, PASS-GLM's radius and
 numbers of rows, decoct's too, are tried on small grids, and an oracle takes the best; all else of
-decoct is its default. Once a budget passes the limit of time, the method's later ones are not
-tried. On the flights a subsample that lacks a rare carrier has a large error, and no first step of
+decoct is its default. After a budget over the limit of time a method has no more. On the flights a subsample that lacks a rare carrier has a large error, and no first step of
 a quasi-Newton coreset passes its test: its weights stay uniform.
 """
 

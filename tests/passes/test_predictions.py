@@ -266,7 +266,7 @@ BAD_REQUESTS = {
     "seed": ({"seed": 0.5}, "seed must be a whole number"),
     "other model": ({"draws": DRAWS[:, :2]}, "this model has 3 unconstrained parameters"),
     "one draw": ({"draws": DRAWS[:1]}, "at least 2 draws"),
-    "bad draws": ({"draws": np.full((4, D), np.nan)}, "not finite"),
+    "bad draws": ({"draws": np.full((4, D), np.nan)}, "A draw is NaN or infinite"),
 }
 
 

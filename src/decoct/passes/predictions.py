@@ -68,8 +68,6 @@ class Predictive:
             raise RequestError(f"kind must be 'mean' or 'response', not {kind!r}.")
         if len(z) < 2:
             raise RequestError("Predictions need at least 2 draws.")
-        if not np.isfinite(z).all():
-            raise RequestError("The draws have values that are not finite; sample again.")
         params = model.to_likelihood_params(space.unflatten(jnp.asarray(z[0])))
         phi = np.asarray(to_likelihood(model, space, jnp.asarray(z)))
         levels = _checked_quantiles(quantiles)
