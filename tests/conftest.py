@@ -108,6 +108,7 @@ SLOW = {
     "data/test_dask_rows.py",
     "examples/test_hierarchical.py",
     "experiments/test_sparse_vi_figures_2_3.py",
+    "faults/test_killed_builds.py",
     "faults/test_memory.py",
     "formats/test_coreset_file.py",
     "mixture/test_cavi.py",

@@ -36,7 +36,8 @@ measured in separate runs. `python -m benchmarks.pages` makes this page.
 
 ![error of means against evaluations, one panel a posterior](images/compared.png)
 
-*Error of the posterior means against evaluations, at the best of the settings that users choose. Grey: within the truth's own Monte Carlo error. The line is at 0.05 sd.*
+*Error of the posterior means against evaluations, at the best settings of those that users choose.
+Grey: within the truth's Monte Carlo error. The line is at 0.05 sd.*
 
 **Evaluations** are log-likelihoods of one row at one point, with or without the gradient; a Hessian
 is one more for every likelihood parameter that the row depends on. They are given in N, the rows of
@@ -64,8 +65,9 @@ and start where NUTS does, or at the mode. Quasi-Newton coresets and Coreset MCM
 implementations, with their authors' settings. decoct's NUTS draws from them, from uniform rows and
 from PASS-GLM's quadratic. Step sizes of SGLD, ADVI and DAIS, dampings, PASS-GLM's radius and
 numbers of rows, decoct's too, are tried on small grids, and an oracle takes the best; all else of
-decoct is its default. After a budget over the limit of time a method has no more. On the flights a subsample that lacks a rare carrier has a large error, and no first step of
-a quasi-Newton coreset passes its test: its weights stay uniform.
+decoct is its default. After a budget over the limit of time a method has no more. On the flights a
+subsample that lacks a rare carrier has a large error, and no first step of a quasi-Newton coreset
+passes its test: its weights stay uniform.
 """
 
 UNSEEN = """\
