@@ -181,7 +181,7 @@ CONSTRUCTIONS = Page(
     [
         "DECOCT_DATA=FOLDER python -m benchmarks.constructions",
         "DECOCT_DATA=FOLDER taskset -c 0 python -m benchmarks.sparse_vi",
-        "python -m benchmarks.sparse_vi --million --seeds 3",
+        "python -m benchmarks.sparse_vi --million",
         "DECOCT_DATA=FOLDER python -m benchmarks.hilbert",
         "python -m benchmarks.greedy --rows 1000000 --draws 500 --size 1000 --products 30 "
         "--solvers frank_wolfe giga --build",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import os
 import warnings
 from collections.abc import Collection, Generator, Mapping, Sequence
@@ -215,14 +216,26 @@ class Coreset:
         for option, value in {"draws": draws, "chains": chains, "warmup": warmup}.items():
             if not is_whole(value, 1):
                 raise RequestError(f"{option} must be a whole number of at least 1, not {value!r}.")
-        from decoct.samplers.datatree import to_datatree
+        from decoct.samplers.datatree import MARK, to_datatree
         from decoct.samplers.nuts import NUTS
 
         use_compilation_cache()
         sampler = NUTS(warmup=warmup) if sampler is None else sampler
         drawn = self._drawn(jax.random.key(seed), sampler, draws, chains, progress)
         _warn_of_problems(drawn)
-        return to_datatree(self.model, self.density.space, self.rows, drawn)
+        tree = to_datatree(self.model, self.density.space, self.rows, drawn)
+        tree.attrs[MARK] = self.fingerprint
+        return tree
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of row numbers, weights and site, by which draws are known."""
+        site = () if self.site is None else dataclasses.astuple(self.site)
+        parts = (np.asarray(self.indices, dtype="<i8"), self.weights, *site)
+        found = hashlib.sha256()
+        for part in parts:
+            found.update(np.ascontiguousarray(part, dtype=np.asarray(part).dtype).tobytes())
+        return found.hexdigest()
 
     def _drawn(self, key: Any, sampler: Any, draws: int, chains: int, progress: Any) -> Draws:
         if not hasattr(sampler, "chains"):
@@ -379,7 +392,7 @@ class Coreset:
         use_compilation_cache()
         refuse_weighted(draws)
         space = self.density.space  # refuses a coreset without a density, such as a mixture's
-        z = unconstrained(draws, space.dim).reshape(-1, space.dim)
+        z = unconstrained(draws, space.dim, self.fingerprint).reshape(-1, space.dim)
         predictive = Predictive.of(self.model, space, z, kind, quantiles, seed)
         return predictive.chunks(rows, self.rows)
 

@@ -482,7 +482,7 @@ def test_the_command_line(client, tmp_path, capsys):
     codes, said = [], []
     # xarray asks the current client, which the command line has not, for locks around its files
     with dask.config.set(scheduler="synchronous"):
-        write_posterior(coreset.sample(draws=50, sampler=Laplace()), coreset, posterior)
+        write_posterior(coreset.sample(draws=50, sampler=Laplace()), posterior)
         for extra in ([], ["--dask", address]):
             codes.append(main([*words, *extra]))
             said.append(json.loads(capsys.readouterr().out))

@@ -162,7 +162,7 @@ def test_a_multilevel_model_is_the_quadrature():
 def test_the_constant_of_the_site_cancels():
     raised = replace(rough(), site=replace(rough().site, constant=rough().site.constant + 5.0))
     one, other = (
-        decoct.log_evidence(given, {"x": POINTS}, sampled(rough(), 1))
+        decoct.log_evidence(given, {"x": POINTS}, sampled(given, 1))
         for given in (rough(), raised)
     )
     assert other.coreset_value == pytest.approx(one.coreset_value + 5.0, abs=1e-8)
@@ -181,12 +181,12 @@ def test_a_certificate_at_hand_makes_no_pass():
 
 
 def test_doubts_are_passed_on():
-    check = replace(decoct.check(coreset(), LOGISTIC, draws()), draws_ess=50.0)
+    check = decoct.check(coreset(), LOGISTIC, draws())
     z = draws()["unconstrained_posterior"]["z"].to_numpy()[:1, :120]
     found = decoct.log_evidence(coreset(), LOGISTIC, z)
     assert found.verdict.startswith("doubtful")
     with pytest.raises(RequestError, match="not the ones that were checked"):
-        decoct.log_evidence(coreset(), None, draws(), check=check)
+        decoct.log_evidence(coreset(), None, z, check=check)
 
 
 def test_a_certificate_that_refuses_is_the_end_of_it():
@@ -251,7 +251,7 @@ def test_other_certificates_draws_and_tables_are_refused():
     check = decoct.check(coreset(), LOGISTIC, draws())
     small = decoct.build(MODEL, LOGISTIC, size=10)
     with pytest.raises(RequestError, match="the certificate of this coreset"):
-        decoct.log_evidence(small, None, draws(), check=check)
+        decoct.log_evidence(small, None, draws()["unconstrained_posterior"]["z"], check=check)
     others = draws()["unconstrained_posterior"]["z"].to_numpy() + 1e-3
     others[0] *= 1.01
     with pytest.raises(RequestError, match="not the ones that were checked"):

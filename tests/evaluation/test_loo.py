@@ -280,7 +280,8 @@ def test_other_tables_are_refused():
     [
         (np.zeros((50, 2)), r"shape \(1, 50, 2\); this model has 3 unconstrained parameters"),
         (np.zeros((24, 3)), "There are 24 draws; leave-one-out needs at least 25"),
-        (np.zeros((10, 3, 3)), "chains of fewer than 4 draws"),
+        (np.arange(90.0).reshape(10, 3, 3), "chains of fewer than 4 draws"),
+        (np.zeros((30, 3)), "one value in all draws"),
         (np.full((50, 3), np.nan), "A draw is NaN or infinite"),
         ("none", "not an array of draws"),
     ],
@@ -316,9 +317,22 @@ def test_certificates_that_do_not_fit():
         decoct.loo(*table, check=replace(check, size=7))
     with pytest.raises(RequestError, match="not the ones that were checked"):
         decoct.loo(coreset(), LOGISTIC, z_of(draws()), check=check)
-    others = draws().map_over_datasets(lambda one: np.sin(100.0 * one))
+    others = draws().map_over_datasets(lambda one: 2.0 * one)
     with pytest.raises(RequestError, match="not the ones that were checked"):
         decoct.loo(coreset(), LOGISTIC, others, check=check)
+    narrow = decoct.models.LogisticRegression(prior_scale=0.3)
+    other = decoct.build(narrow, LOGISTIC, size=coreset().size)
+    for given in (draws(), check.correct(draws())):
+        with pytest.raises(RequestError, match="sampled from another coreset"):
+            decoct.loo(other, LOGISTIC, given)
+        with pytest.raises(RequestError, match="sampled from another coreset"):
+            other.predict({"x": np.zeros((2, D))}, given)
+    if other.size == coreset().size:
+        with pytest.raises(RequestError, match="not the ones that were checked"):
+            decoct.loo(other, LOGISTIC, z_of(draws())[None], check=check)
+    for lost in (draws().isel(chain=0), draws().drop_nodes("posterior")):
+        with pytest.raises(RequestError, match="have lost the group 'posterior' or a dimension"):
+            decoct.loo(coreset(), LOGISTIC, lost)
     with pytest.raises(RequestError, match="not a str"):
         decoct.loo(*table, check="good")
     with pytest.raises(RequestError, match="corrected already: leave check= out"):

@@ -47,6 +47,9 @@ from decoct.errors import ModelError
 from decoct.models.base import Params
 from decoct.runtime.precision import float64
 
+IMPROPER = ("ImproperUniform", "MaskedDistribution")
+"""Distributions of latent sites that have no integral of 1."""
+
 
 class NumPyroModel(BridgeModel):
     """A NumPyro model as decoct's: made by `decoct.from_numpyro`.
@@ -206,7 +209,7 @@ def _assembled(program: Program, table: EncodedRows, whole: Facts | None) -> Num
         original=Original(table.raw),
         likelihood_params=find_likelihood_params(partial(_potentials, program), start, few, values),
         template={name: column[: PROBES[0]] for name, column in few.items()},
-        improper=tuple(k for k, site in facts.items() if site.distribution == "ImproperUniform"),
+        improper=tuple(k for k, s in facts.items() if s.latent and s.distribution in IMPROPER),
         program=program,
         named=named,
     )

@@ -15,6 +15,7 @@ and a sample of them (`row_estimate`), where that is as good.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,6 +98,8 @@ class Certificate:
         N and M.
     sampled_rows
         Rows that D_s was estimated from; N where it is exact.
+    fingerprint
+        A digest of the coreset and the draws.
 
     Examples
     --------
@@ -129,6 +132,7 @@ class Certificate:
     n_rows: int
     size: int
     sampled_rows: int
+    fingerprint: str
 
     @property
     def is_exact(self) -> bool:
@@ -364,7 +368,7 @@ def check(
     source = table_of(coreset, rows, progress)
     if draws is None:
         draws = coreset.sample(draws=max(1, max_draws // 4), seed=seed, progress=progress)
-    given = unconstrained(draws, dim)
+    given = unconstrained(draws, dim, coreset.fingerprint)
     picked = _thinning(given.shape[1], max(1, max_draws // given.shape[0]))
     z = given[:, picked]
     flat = z.reshape(-1, dim)
@@ -408,7 +412,14 @@ def check(
         n_rows=coreset.n_rows,
         size=coreset.size,
         sampled_rows=sampled_rows,
+        fingerprint=fingerprint_of(coreset, given),
     )
+
+
+def fingerprint_of(coreset: Coreset, z: Float[np.ndarray, "chains S d"]) -> str:
+    """Return a digest of a coreset and of all draws, by which a certificate is known."""
+    known = f"{coreset.fingerprint} {z.shape}".encode()
+    return hashlib.sha256(known + z.tobytes()).hexdigest()
 
 
 def log_ratios_at(

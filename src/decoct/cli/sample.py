@@ -72,7 +72,7 @@ def sample(
         unscaled = add_unscaled(drawn, coreset.model)
         lines = parameters(drawn)
         warnings = find_warnings(drawn, lines)
-        write_posterior(drawn, coreset, output)
+        write_posterior(drawn, output)
     diverged = count_divergences(drawn)
     if json:
         out.put_json(

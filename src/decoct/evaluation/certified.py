@@ -8,11 +8,11 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float
 
-from decoct.certificates.certificate import CORRECTED, Certificate, check
+from decoct.certificates.certificate import CORRECTED, Certificate, check, fingerprint_of
+from decoct.certificates.table import table_of
 from decoct.coreset import Coreset
 from decoct.errors import RequestError
 from decoct.samplers.datatree import unconstrained
-from decoct.stats.chains import convergence
 from decoct.stats.verdict import Grade
 
 FEWEST, FEWEST_A_CHAIN = 100, 4
@@ -23,7 +23,7 @@ def checked_draws(
     coreset: Coreset, draws: xr.DataTree | np.ndarray
 ) -> Float[np.ndarray, "chains S d"]:
     """Return flat unconstrained draws; refuse too few, equal, or already corrected ones."""
-    z = unconstrained(draws, coreset.dim)
+    z = unconstrained(draws, coreset.dim, coreset.fingerprint)
     if isinstance(draws, xr.DataTree) and CORRECTED in draws["posterior"].attrs:
         raise RequestError(
             "These draws are already corrected towards the full posterior; give the draws as they "
@@ -38,9 +38,14 @@ def checked_draws(
             f"The draws are of {z.shape[0]} chains of {z.shape[1]}; at least {FEWEST_A_CHAIN} a "
             "chain are needed. An array has the shape (chains, draws, parameters)."
         )
+    require_moving(z)
+    return z
+
+
+def require_moving(z: Float[np.ndarray, "chains S d"]) -> None:
+    """Refuse draws of which a parameter is the same in all."""
     if (np.ptp(z, axis=(0, 1)) == 0.0).any():
         raise RequestError("A parameter has one value in all draws: the sampler did not move.")
-    return z
 
 
 def certificate_of(
@@ -60,6 +65,8 @@ def certificate_of(
             )
         given = check(coreset, rows, draws, seed=seed, progress=progress)
     else:
+        if rows is not None:
+            table_of(coreset, rows, progress)
         require_same(coreset, unconstrained(draws, coreset.dim), given)
     if given.grade is Grade.REFUSED:
         raise RequestError(
@@ -80,11 +87,8 @@ def require_same(coreset: Coreset, z: Float[np.ndarray, "chains S d"], given: Ce
             f"The certificate is of {given.size} of {given.n_rows} rows and the coreset has "
             f"{coreset.size} of {coreset.n_rows}; give the certificate of this coreset."
         )
-    mixing = convergence(z)
-    if len(z) != len(given.log_ratios) or not np.array_equal(
-        [mixing["rhat"], mixing["ess"]], [given.rhat, given.draws_ess], equal_nan=True
-    ):
+    if given.fingerprint != fingerprint_of(coreset, z):
         raise RequestError(
-            "These draws are not the ones that were checked; give those, or rows= in place of "
-            "check=."
+            "These draws of this coreset are not the ones that were checked; give those, or rows= "
+            "in place of check=."
         )

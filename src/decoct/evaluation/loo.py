@@ -33,7 +33,7 @@ from decoct.data.base import Rows
 from decoct.data.encoded import encoded
 from decoct.data.tables import rows as as_rows
 from decoct.errors import CoresetFileError, RequestError
-from decoct.evaluation.certified import require_same
+from decoct.evaluation.certified import require_moving, require_same
 from decoct.passes.by_row import RowStatistic
 from decoct.passes.pools import Pool
 from decoct.passes.potentials import Potentials
@@ -187,6 +187,7 @@ def loo(
             f"There are {len(flat)} draws; leave-one-out needs at least {FEWEST} to smooth the "
             "largest weights, and about a thousand to be useful."
         )
+    require_moving(z)
     reff = relative_efficiency(variables) if reff is None else reff
     if not (isinstance(reff, Real) and 0.0 < reff < np.inf):
         raise RequestError(
@@ -259,7 +260,7 @@ def _used_draws(
     coreset: Coreset, draws: Any, check: Certificate | None, dim: int
 ) -> tuple[Float[np.ndarray, "chains S d"], list[np.ndarray]]:
     """Return the unconstrained draws, and the variables that their efficiency is judged by."""
-    z = unconstrained(draws, dim)
+    z = unconstrained(draws, dim, coreset.fingerprint)
     is_tree = hasattr(draws, "children")
     variables = [one.to_numpy() for one in draws["posterior"].values()] if is_tree else [z]
     if check is None:

@@ -103,9 +103,7 @@ def write_report(
     _load_template()
     if draws is None:
         draws = coreset.sample(seed=seed)
-    z = unconstrained(draws, coreset.dim)
-    if not np.isfinite(z).all():
-        raise RequestError("The draws have values that are not finite; sample again.")
+    z = unconstrained(draws, coreset.dim, coreset.fingerprint)
     if not isinstance(draws, xr.DataTree):
         space = coreset.density.space
         draws = to_datatree(coreset.model, space, coreset.rows, Draws(z, "given", {}))

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     import xarray as xr
 
 UNCONSTRAINED = "unconstrained_posterior"
+
+MARK = "decoct_coreset"
+"""Attribute of draws: the fingerprint of the coreset that they were sampled from."""
 PER_DRAW = ("diverging", "acceptance_rate", "n_steps", "energy")
 
 
@@ -81,14 +84,18 @@ def _axes(
     return dims, coords
 
 
-def unconstrained(draws: xr.DataTree | np.ndarray, dim: int) -> Float[np.ndarray, "chains S d"]:
+def unconstrained(
+    draws: xr.DataTree | np.ndarray, dim: int, mark: str = ""
+) -> Float[np.ndarray, "chains S d"]:
     """Return the flat unconstrained draws of a DataTree, or of an (n, d) or (chains, n, d) array.
+
+    ``mark`` is the fingerprint of the coreset that they are to be of; draws without one will do.
 
     Raises
     ------
     RequestError
         The draws have no unconstrained group (those of other packages have none), are not finite
-        numbers, or have another number of parameters.
+        numbers, have another number of parameters, or were sampled from another coreset.
     """
     wanted = (
         f"pass what coreset.sample() returned, or an array of unconstrained draws of shape "
@@ -99,7 +106,15 @@ def unconstrained(draws: xr.DataTree | np.ndarray, dim: int) -> Float[np.ndarray
         tree: Any = draws
         if UNCONSTRAINED not in tree.children:
             raise RequestError(f"The draws have no group '{UNCONSTRAINED}'; {wanted}")
-        z = tree[UNCONSTRAINED]["z"].transpose("chain", "draw", "parameter").to_numpy()
+        if mark and tree.attrs.get(MARK, mark) != mark:
+            raise RequestError("These draws were sampled from another coreset; sample this one.")
+        array = tree[UNCONSTRAINED]["z"]
+        if "posterior" not in tree.children or set(array.dims) != {"chain", "draw", "parameter"}:
+            raise RequestError(
+                "The draws have lost the group 'posterior' or a dimension, chain or draw; keep "
+                "them: draws.isel(chain=[0])."
+            )
+        z = array.transpose("chain", "draw", "parameter").to_numpy()
     else:
         try:
             z = np.asarray(draws, dtype=np.float64)

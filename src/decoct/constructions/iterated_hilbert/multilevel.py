@@ -11,7 +11,6 @@ at the mode of π with the parameters that φ does not depend on, such as scales
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -56,7 +55,7 @@ def expand_by_draws(
     Parameters and errors are those of `expand_table`.
     """
     potentials, d = problem.potentials, problem.likelihood_dim
-    z, gaussian = _find_start(problem, seen)
+    z, gaussian = _find_start(problem)
     directions = np.zeros((1, d))
     if not potentials.has_predictors:
         directions = antithetic(host_rng(key), POINTS, d)
@@ -79,7 +78,7 @@ def expand_by_draws(
 
 
 @float64
-def _find_start(problem: Problem, seen: Selection | None) -> tuple[np.ndarray, Gaussian]:
+def _find_start(problem: Problem) -> tuple[np.ndarray, Gaussian]:
     """Return θ at the mode of π with the other parameters fixed, and the Gaussian of φ there."""
     potentials = problem.potentials
     model, space = potentials.model, potentials.space
@@ -91,23 +90,17 @@ def _find_start(problem: Problem, seen: Selection | None) -> tuple[np.ndarray, G
     x = np.array(from_parameters(centring, jnp.asarray(start)[None], everywhere)[0])
     free = np.flatnonzero(abs(_slopes_at(centring, x)).sum(axis=0))
 
-    def evaluate(y: np.ndarray, rows: Selection | None = None) -> Curvature:
+    def evaluate(y: np.ndarray) -> Curvature:
         x[free] = y
         at = Expansion.taylor(np.asarray(_likelihood(centring, jnp.asarray(x))))
-        if rows is None:
-            outer = potentials.expand(at, strict=False)
-        else:
-            weights = np.full(rows.size, problem.n_rows / rows.size)
-            outer = potentials.expand_rows(rows.rows, weights, at)
+        outer = potentials.expand(at, strict=False)
         parts = _prior_and_tilt(prior, centring, outer.gradient, jnp.asarray(x))
         value, gradient, hessian = (np.array(part) for part in parts)
         slopes = _slopes_at(centring, x)
         hessian += slopes.T @ (outer.hessian @ slopes)
         return Curvature(float(value + outer.value), gradient[free], hessian[np.ix_(free, free)])
 
-    if seen is not None:
-        of_seen = partial(evaluate, rows=seen)
-        x[free] = maximise(of_seen, x[free], MODE_EVALUATIONS, MODE_DECREMENT).z
+    # from the start of the model: the mode of a subsample is far from it in groups of few rows
     found = maximise(evaluate, x[free], MODE_EVALUATIONS, MODE_DECREMENT)
     x[free] = found.z
     phi = np.asarray(_likelihood(centring, jnp.asarray(x)))
