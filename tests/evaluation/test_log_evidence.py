@@ -162,8 +162,7 @@ def test_a_multilevel_model_is_the_quadrature():
 def test_the_constant_of_the_site_cancels():
     raised = replace(rough(), site=replace(rough().site, constant=rough().site.constant + 5.0))
     one, other = (
-        decoct.log_evidence(given, {"x": POINTS}, sampled(given, 1))
-        for given in (rough(), raised)
+        decoct.log_evidence(given, {"x": POINTS}, sampled(given, 1)) for given in (rough(), raised)
     )
     assert other.coreset_value == pytest.approx(one.coreset_value + 5.0, abs=1e-8)
     assert other.correction == pytest.approx(one.correction - 5.0, abs=1e-8)
