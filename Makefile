@@ -71,11 +71,13 @@ test-oldest: $(OLDEST)/.installed-dev
 test-newest: $(NEWEST)/.installed-dev
 	$(NEWEST)/bin/python -m pytest $(BY_FILE) -m "not slow"
 
+PROSE := *.md docs/*.md docs/benchmarks docs/design docs/explanation docs/tutorials
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache --no-logo
 	$(BIN)/codespell --check-hidden *.md *.cff .github benchmarks docs examples experiments src
+	$(BIN)/proselint --config .proselintrc.json check $(PROSE)
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .
