@@ -61,7 +61,8 @@ def test_the_numbers_are_arviz_s():
 
 
 @pytest.mark.filterwarnings("ignore:k-hat is above", "ignore:Estimated shape parameter")
-def test_with_a_certificate_the_numbers_are_those_of_an_approximate_posterior():
+def test_with_a_certificate_the_numbers_are_those_of_an_approximate_posterior(monkeypatch):
+    monkeypatch.setattr("decoct.evaluation.loo.OTHER", np.inf)
     held = coreset().log_likelihood(draws(), LOGISTIC)
     ratios = 1e3 * certificate().log_ratios  # of a coreset that is not as good
     far = replace(certificate(), log_ratios=ratios)
@@ -306,6 +307,13 @@ def test_draws_of_a_coreset_that_is_far_are_refused(as_array):
         decoct.loo(far, LOGISTIC, given)
     with pytest.raises(RequestError, match="A sample of rows cannot show how far"):
         decoct.loo(far, LOGISTIC, given, observations=100)
+
+
+def test_rows_that_were_not_checked_are_refused():
+    kept = np.isin(np.arange(N), coreset().indices)
+    flipped = {**LOGISTIC, "y": np.where(kept, LOGISTIC["y"], 1 - LOGISTIC["y"])}
+    with pytest.raises(RequestError, match="not those that the certificate was made with"):
+        decoct.loo(coreset(), flipped, draws(), check=certificate())
 
 
 def test_certificates_that_do_not_fit():

@@ -56,6 +56,10 @@ from decoct.stats.verdict import SMALL_KL, Grade, grade_of, judge
 NEGLIGIBLE = 2.0 * SMALL_KL
 """lpd_n − elpd_n in nats, twice the KL of leaving row n out, below which its k-hat is ignored."""
 
+OTHER = 0.1
+"""Nats by which D_s differs from that of the certificate where the table is another one: rows that
+a certificate draws leave a tenth of that."""
+
 FAR = "These draws are too far from the full posterior for leave-one-out."
 
 if TYPE_CHECKING:
@@ -189,17 +193,23 @@ def loo(
         )
     require_moving(z)
     reff = relative_efficiency(variables) if reff is None else reff
-    if not (isinstance(reff, Real) and 0.0 < reff < np.inf):
+    if not (isinstance(reff, Real) and 0.0 < reff <= len(flat)):
         raise RequestError(
-            f"reff, the ratio of effective draws to draws, must be a positive number, not {reff}; "
-            "it cannot be computed for chains of fewer than 4 draws."
+            f"reff, the ratio of effective draws to draws, must be positive and at most "
+            f"{len(flat)}, not {reff}; it cannot be computed for chains of fewer than 4 draws."
         )
     statistic = _LeftOut.of(check, len(flat), reff)
     with ProgressBar(progress), verified(coreset, source, "leaving out each row") as potentials:
         if observations is None:
             totals, found = _from_all(potentials, statistic, flat)
+            log_ratios = log_ratios_at(coreset, potentials, z, totals)
+            if check is not None and np.std(log_ratios - check.log_ratios) > OTHER:
+                raise RequestError(
+                    "These rows are not those that the certificate was made with; check the draws "
+                    "again, with this table."
+                )
             if not is_certified:
-                judged = judge(log_ratios_at(coreset, potentials, z, totals))
+                judged = judge(log_ratios)
                 if grade_of(judged.kl.reverse, judged.khat) is Grade.REFUSED:
                     raise RequestError(f"{FAR} Build a larger coreset; decoct.check says how far.")
         else:
