@@ -231,11 +231,8 @@ class Coreset:
     def fingerprint(self) -> str:
         """A digest of row numbers, weights and site, by which draws are known."""
         site = () if self.site is None else dataclasses.astuple(self.site)
-        parts = (np.asarray(self.indices, dtype="<i8"), self.weights, *site)
-        found = hashlib.sha256()
-        for part in parts:
-            found.update(np.ascontiguousarray(part, dtype=np.asarray(part).dtype).tobytes())
-        return found.hexdigest()
+        parts = (np.asarray(self.indices, dtype=np.int64), self.weights, *site)
+        return hashlib.sha256(b"".join(np.asarray(one).tobytes() for one in parts)).hexdigest()
 
     def _drawn(self, key: Any, sampler: Any, draws: int, chains: int, progress: Any) -> Draws:
         if not hasattr(sampler, "chains"):

@@ -99,8 +99,8 @@ class PyMCModel(BridgeModel):
     named
         Free variables, and deterministic ones that do not depend on the rows.
     labels
-        Constrained names with one dimension that has labels: (name, (dimension, labels)). Of other
-        dimensions with labels (dimension, (dimension, labels)).
+        Constrained names with one dimension that has labels: (name, (dimension, labels)). Other
+        dimensions with labels: (dimension, (dimension, labels)).
 
     Examples
     --------

@@ -24,6 +24,7 @@ UNCONSTRAINED = "unconstrained_posterior"
 
 MARK = "decoct_coreset"
 """Attribute of draws: the fingerprint of the coreset that they were sampled from."""
+
 PER_DRAW = ("diverging", "acceptance_rate", "n_steps", "energy")
 
 
