@@ -334,7 +334,7 @@ def test_only_files_with_a_site_have_the_format_that_older_versions_refuse(tmp_p
     [
         ({"centre": "AAAA"}, "damaged"),
         ({"centre": "no base64"}, "damaged"),
-        ({"linear": ""}, "do not fit"),
+        ({"linear": ""}, "no Gaussian has"),
         ({"precision": base64.b64encode(-np.eye(2)).decode()}, "no Gaussian has"),
         ({"linear": base64.b64encode(np.full(2, np.nan)).decode()}, "not finite"),
     ],

@@ -474,7 +474,7 @@ class TestFormulaModel:
             ({"wrong": 1}, ModelError, "wrong"),
             ({"prior_scale": -1.0}, ModelError, "positive"),
             ({"prior_scale": [1.0, 2.0, 3.0]}, ModelError, "3 entries"),
-            ({"formula": "nope ~ temp"}, RowsError, "no such column"),
+            ({"formula": "nope ~ temp"}, RowsError, "no column 'nope'"),
         ],
     )
     def test_bad_calls(self, call, error, said, in_memory):

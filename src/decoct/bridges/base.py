@@ -32,6 +32,7 @@ from jaxtyping import Array, Float
 from decoct.bridges.likelihood_params import LikelihoodParams
 from decoct.bridges.per_row_latents import check_latents
 from decoct.data.base import Columns, Rows
+from decoct.data.encoded import encoded
 from decoct.errors import ModelError, RequestError
 from decoct.models.base import AbstractModel, EncodedColumns, Params, RawRows
 from decoct.models.index_bounds import check_indices
@@ -177,7 +178,7 @@ class BridgeModel(AbstractModel):
 
     def check_rows(self, rows: Rows) -> None:
         """Refuse group numbers outside their array, which JAX would clamp; one pass."""
-        check_indices(self, self.start, rows, self.inputs)
+        check_indices(self, self.start, encoded(rows, self))
 
     @float64
     def flattened(

@@ -18,8 +18,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from decoct.data.base import Rows
-from decoct.errors import CoresetFileError, ModelError, RequestError, RowsError
-from decoct.models.validation import numeric, numeric_columns
+from decoct.errors import CoresetFileError, DecoctError, ModelError, RequestError, RowsError
+from decoct.models.validation import numeric_columns
 
 Params = Any
 """A pytree of unconstrained real arrays."""
@@ -162,8 +162,9 @@ class AbstractModel(eqx.Module):
     def check(self, rows: Rows) -> None:
         """Refuse a table as a whole (labels not two-valued, constant response, ...).
 
-        May pass over the data once. Raises `RowsError`.
+        May pass over the data once. Raises `RowsError`. Without more, what `check_rows` refuses.
         """
+        self.check_rows(rows)
 
     def check_rows(self, rows: Rows) -> None:
         """Refuse single rows, of a table that comes in pieces: `check` sees it whole.
@@ -307,9 +308,7 @@ class Model(AbstractModel):
         return self._columns
 
     def encode(self, rows: RawRows, start: int | np.ndarray = 0) -> EncodedColumns:
-        if self._columns is None:
-            return numeric_columns(rows, start)
-        return {name: numeric(rows, name, start) for name in self._columns}
+        return numeric_columns(rows, start, self._columns)
 
     def init(self, rows: RawRows) -> Params:
         return self._init
@@ -318,34 +317,24 @@ class Model(AbstractModel):
         return params if self._likelihood_params is None else self._likelihood_params(params)
 
     def log_likelihood(self, params: Params, rows: Mapping[str, Array]) -> PerRow:
-        try:
-            with _whole_indices():
-                return self._log_likelihood(params, rows)
-        except KeyError as error:
-            name = error.args[0] if error.args else None
-            if self._columns is None or not isinstance(name, str) or name in rows:
-                raise
-            raise ModelError(
-                f"The log-likelihood asks for '{name}', which is neither a parameter of init nor "
-                f"among the model's columns ({', '.join(self._columns)}); name a column in "
-                "columns= of decoct.Model."
-            ) from error
+        missing = (
+            "The log-likelihood asks for '{}', which is neither a parameter of init nor among the "
+            "model's columns ({}); name a column in columns= of decoct.Model."
+        )
+        with _explained(rows, ModelError, missing):
+            return self._log_likelihood(params, rows)
 
     def log_prior(self, params: Params) -> Float[Array, ""]:
         return jnp.asarray(self._log_prior(params), dtype=jnp.float64)
 
-    def check(self, rows: Rows) -> None:
-        """Refuse group numbers outside their array; a pass, where there are any."""
-        self.check_rows(rows)
-
     def check_rows(self, rows: Rows) -> None:
-        """Refuse group numbers outside their array, which JAX would clamp."""
+        """Refuse group numbers outside their array, which JAX would clamp; a pass, if any."""
         from decoct.data.encoded import encoded
         from decoct.models.index_bounds import check_indices, has_indices
 
-        example = encoded(rows, self).take(np.zeros(1, dtype=np.int64))
-        if has_indices(self, self._init, example):
-            check_indices(self, self._init, rows, self._columns)
+        table = encoded(rows, self)
+        if has_indices(self, self._init, table.take([0])):
+            check_indices(self, self._init, table)
 
     def encode_explanatory(self, rows: RawRows, start: int | np.ndarray = 0) -> EncodedColumns:
         return numeric_columns(rows, start)
@@ -356,17 +345,12 @@ class Model(AbstractModel):
                 "This model does not predict new rows; give decoct.Model a "
                 "function predict(params, rows)."
             )
-        try:
-            with _whole_indices():
-                return self._predict(params, rows)
-        except KeyError as error:
-            name = error.args[0] if error.args else None
-            if not isinstance(name, str) or name in rows:
-                raise
-            raise RowsError(
-                f"predict asks for '{name}', which is neither a parameter of the model nor a "
-                f"column of the new rows ({', '.join(rows) or 'none'})."
-            ) from error
+        missing = (
+            "predict asks for '{}', which is neither a parameter of the model nor a column of the "
+            "new rows ({})."
+        )
+        with _explained(rows, RowsError, missing):
+            return self._predict(params, rows)
 
     def simulate(
         self, rng: np.random.Generator, expected: PerDraw, params: Params, rows: EncodedColumns
@@ -379,9 +363,8 @@ class Model(AbstractModel):
         return self._simulate(rng, expected, params, rows)
 
     def to_dict(self) -> dict[str, Any]:
-        if self._columns is None:
-            return super().to_dict()
-        return {**super().to_dict(), "columns": list(self._columns)}
+        columns = {} if self._columns is None else {"columns": list(self._columns)}
+        return {**super().to_dict(), **columns}
 
 
 def forwarded(inner: str, name: str) -> Any:
@@ -390,15 +373,20 @@ def forwarded(inner: str, name: str) -> Any:
     def method(self: Any, *args: Any, **options: Any) -> Any:
         return getattr(getattr(self, inner), name)(*args, **options)
 
-    method.__doc__ = getattr(AbstractModel, name).__doc__
+    method.__doc__ = getattr(AbstractModel, name).__doc__ if hasattr(AbstractModel, name) else None
     return method
 
 
 @contextmanager
-def _whole_indices() -> Iterator[None]:
-    """Say what to do where floats index an array."""
+def _explained(rows: Mapping[str, Any], kind: type[DecoctError], missing: str) -> Iterator[None]:
+    """Say what to do where a column is not there (its name fills ``missing``), or floats index."""
     try:
         yield
+    except KeyError as error:
+        name = error.args[0] if error.args else None
+        if not isinstance(name, str) or name in rows:
+            raise
+        raise kind(missing.format(name, ", ".join(rows) or "none")) from error
     except TypeError as error:
         if not str(error).startswith("Indexer must have integer"):
             raise
@@ -419,10 +407,11 @@ def _as_array(leaf: Any) -> np.ndarray:
 
 def _names(columns: Sequence[str]) -> tuple[str, ...]:
     names: Any = columns
-    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
-        raise ModelError(f"columns must be a list of names, such as ('x', 'y'), not {columns!r}.")
-    if not names or len(set(names)) < len(names):
-        raise ModelError(f"columns must name at least one column, and none twice, not {names!r}.")
+    is_list = isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)
+    if not is_list or not names or len(set(names)) < len(names):
+        raise ModelError(
+            f"columns must be a list of different names, such as ('x', 'y'), not {columns!r}."
+        )
     return tuple(names)
 
 

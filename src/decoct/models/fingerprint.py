@@ -17,9 +17,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
-from decoct.models.base import AbstractModel, Params
+from decoct.data.base import columns_length
+from decoct.models.base import AbstractModel
 from decoct.models.parameters import ParameterSpace
 from decoct.runtime.precision import float64
 
@@ -72,23 +73,17 @@ def _values(
 ) -> dict[str, list[float]]:
     space = ParameterSpace.of(model.init(rows))
     columns = jax.device_put(dict(rows))
-    params = [space.unflatten(jnp.asarray(z)) for z in points]
-
-    def potentials(one: Params) -> np.ndarray:
-        if not len(next(iter(rows.values()))):
-            return np.zeros(0)
-        return np.asarray(model.potentials(one, columns))
-
-    def likelihood_params(one: Params) -> np.ndarray:
-        return np.asarray(space.ravel(model.to_likelihood_params(one)))
-
-    return {
-        "log_likelihood": [_weighted_sum(potentials(one)) for one in params],
-        "log_prior": [float(model.log_prior(one)) for one in params],
-        "likelihood_params": [_weighted_sum(likelihood_params(one)) for one in params],
-    }
+    found: dict[str, list[float]] = {name: [] for name in NAMES}
+    for z in points:
+        params = space.unflatten(jnp.asarray(z))
+        potentials = model.potentials(params, columns) if columns_length(rows) else np.zeros(0)
+        phi = space.ravel(model.to_likelihood_params(params))
+        found["log_likelihood"].append(_weighted_sum(potentials))
+        found["log_prior"].append(float(model.log_prior(params)))
+        found["likelihood_params"].append(_weighted_sum(phi))
+    return found
 
 
-def _weighted_sum(values: Float[np.ndarray, " n"]) -> float:
+def _weighted_sum(values: Float[np.ndarray | Array, " n"]) -> float:
     """Return a sum in which each value counts differently."""
-    return float((1.0 + 0.5 * np.cos(np.arange(1.0, len(values) + 1.0))) @ values)
+    return float((1.0 + 0.5 * np.cos(np.arange(1.0, len(values) + 1.0))) @ np.asarray(values))

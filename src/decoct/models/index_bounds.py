@@ -8,6 +8,7 @@ every row, make a latent value per row (`bridges.per_row_latents`).
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import checkify
 
-from decoct.data.base import DEFAULT_CHUNK, Chunk, Columns, Rows
+from decoct.data.base import DEFAULT_CHUNK, Chunk, Columns
+from decoct.data.encoded import EncodedRows
 from decoct.errors import BadValueError
 
 if TYPE_CHECKING:
@@ -29,17 +31,14 @@ IndexProblem = tuple[int, str]
 """The first row whose evaluation indexes beyond an array, and what JAX says about it."""
 
 
-def check_indices(
-    model: AbstractModel, params: Params, rows: Rows, inputs: tuple[str, ...] | None
-) -> None:
+def check_indices(model: AbstractModel, params: Params, rows: EncodedRows) -> None:
     """Refuse rows at which the model indexes an array out of its bounds, in one pass.
 
-    Indices are those of the data, whatever the parameters. ``inputs`` are the columns that the
-    model needs; None for all.
+    Indices are those of the data, whatever the parameters.
     """
     # a power of two: pieces of a stream may be of any length and would each be compiled
     size = min(DEFAULT_CHUNK, 2 ** (rows.n_rows - 1).bit_length())
-    found = rows.map_reduce(_FirstProblem(model, params, size), _earlier, size=size, columns=inputs)
+    found = rows.map_reduce(_FirstProblem(model, params, size), _earlier, size=size)
     if found is not None:
         row, says = found
         raise BadValueError(
@@ -58,28 +57,19 @@ def has_indices(model: AbstractModel, params: Params, rows: Columns) -> bool:
 
 @dataclass(frozen=True)
 class _FirstProblem:
-    """Chunk -> its first problem, or None."""
+    """Encoded chunk -> its first problem, or None."""
 
     model: AbstractModel
     params: Params
     size: int
 
     def __call__(self, chunk: Chunk) -> IndexProblem | None:
+        rows, last = chunk.columns, chunk.n_rows - 1
         with jax.enable_x64(True):
-            rows = {
-                k: np.asarray(v) for k, v in self.model.encode(chunk.columns, chunk.start).items()
-            }
-            last = chunk.n_rows - 1
             if self._says(rows, last) is None:
                 return None
-            below, above = -1, last
-            while above - below > 1:
-                middle = (below + above) // 2
-                if self._says(rows, middle) is None:
-                    below = middle
-                else:
-                    above = middle
-            return chunk.start + above, str(self._says(rows, above))
+            first = bisect_left(range(last), 1, key=lambda row: bool(self._says(rows, row)))
+            return chunk.start + first, str(self._says(rows, first))
 
     def _says(self, rows: Columns, last: int) -> str | None:
         """Return what is wrong with rows up to ``last``, padded with copies of the first."""

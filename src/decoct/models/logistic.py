@@ -98,7 +98,7 @@ class LogisticRegression(AbstractRegression):
     def refused(self, y: Float[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
         return (y != 1) & (y != 0) & (y != -1)
 
-    def check_distinct(self, name: str, distinct: Sequence[float]) -> None:
-        if tuple(distinct) not in ((0.0, 1.0), (-1.0, 1.0)):
-            labels = ", ".join(map(number_text, distinct))
+    def check_values(self, values: Sequence[float], name: str = "y") -> None:
+        if len(values) > 1 and tuple(values) not in ((0.0, 1.0), (-1.0, 1.0)):
+            labels = ", ".join(map(number_text, values))
             raise RowsError(f"The response '{name}' has the labels {labels}; {LABELS}.")

@@ -39,13 +39,14 @@ def positive(name: str, *, max_ndim: int = 0, optional: bool = False) -> Callabl
     def convert(value: Any) -> np.ndarray | None:
         if optional and value is None:
             return None
+        refusal = ModelError(f"{name} must be {shape}, not {value!r}.")
         try:
             array = np.array(value, dtype=np.float64)
         except (TypeError, ValueError) as error:
-            raise ModelError(f"{name} must be {shape}, not {value!r}.") from error
-        usable = array.size > 0 and bool((np.isfinite(array) & (array > 0)).all())
-        if array.ndim > max_ndim or not usable:
-            raise ModelError(f"{name} must be {shape}, not {value!r}.")
+            raise refusal from error
+        usable = array.ndim <= max_ndim and array.size > 0
+        if not (usable and (np.isfinite(array) & (array > 0)).all()):
+            raise refusal
         if (array < SMALLEST).any():
             raise ModelError(f"{name} must be at least {SMALLEST}, not {value!r}; scale the data.")
         return array
@@ -102,9 +103,6 @@ class AbstractRegression(AbstractModel):
     def code_response(self, y: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         """Return the response as the potentials need it."""
         return y
-
-    def check_distinct(self, name: str, distinct: Sequence[float]) -> None:
-        """Refuse a response by the smallest few of its values (ascending; at least two)."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -208,41 +206,21 @@ class AbstractRegression(AbstractModel):
                 f"The response '{name}' is the same value {number_text(summary.distinct[0])} in "
                 "every row, so there is nothing to explain; is it the right column?"
             )
-        self.check_distinct(name, summary.distinct)
+        self.check_values(summary.distinct, name)
 
     def distinct(self, rows: Rows, name: str = "y") -> tuple[float, ...]:
         return self._summary(rows, name).distinct
 
     def check_values(self, values: Sequence[float], name: str = "y") -> None:
-        if len(values) > 1:
-            self.check_distinct(name, values)
+        """Refuse a response by the smallest few of its values, ascending; one alone may pass."""
 
     def _summary(self, rows: Rows, name: str) -> ResponseSummary:
         return rows.map_reduce(summarise, ResponseSummary.merge, self, name, columns=(name,))
 
-    def coords(
-        self, rows: RawRows, feature_names: Sequence[str] | None = None
-    ) -> dict[str, tuple[str, list[str]]]:
-        """Return the labels of the coefficients.
-
-        Parameters
-        ----------
-        rows
-            A few *raw* rows, for their shapes only.
-        feature_names
-            What to call the columns of x; default ``x[0]``, ``x[1]``, …. The intercept's label is
-            added to them.
-
-        Raises
-        ------
-        ModelError
-            Not as many names as features.
-        """
+    def coords(self, rows: RawRows) -> dict[str, tuple[str, list[str]]]:
+        """Return the labels of the coefficients: ``x[0]``, ``x[1]``, …, and the intercept's."""
         x = column(rows, "x")
-        n = 1 if x.ndim == 1 else x.shape[1]
-        names = [f"x[{d}]" for d in range(n)] if feature_names is None else list(feature_names)
-        if len(names) != n:
-            raise ModelError(f"There are {len(names)} feature names for {n} features.")
+        names = [f"x[{d}]" for d in range(1 if x.ndim == 1 else x.shape[1])]
         return {"beta": ("coefficient", names + ["intercept"] * self.intercept)}
 
     def to_dict(self) -> dict[str, Any]:

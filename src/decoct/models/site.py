@@ -96,29 +96,20 @@ class GaussianSite(eqx.Module):
         Raises
         ------
         CoresetFileError
-            A number is not finite, shapes do not fit, or the precision is not that of a Gaussian.
+            The numbers are not those of a Gaussian.
         """
         centre, linear, precision = (
             _decoded(spec[name]) for name in ("centre", "linear", "precision")
         )
-        d = len(centre)
-        if len(linear) != d or len(precision) != d * d:
-            raise CoresetFileError(
-                f"The file's site has a centre of {d} parameters, a linear term of {len(linear)} "
-                f"and a precision of {len(precision)} numbers; they do not fit. {REMEDY}"
-            )
-        precision = precision.reshape(d, d)
-        whole = np.concatenate([centre, linear, precision.ravel(), [float(spec["constant"])]])
-        if not np.isfinite(whole).all():
-            raise CoresetFileError(f"The file's site has numbers that are not finite. {REMEDY}")
-        scale = np.abs(precision).max(initial=1e-300)
-        if np.abs(precision - precision.T).max() > 1e-10 * scale or (
-            np.linalg.eigvalsh(precision)[0] < -1e-8 * scale
-        ):
-            raise CoresetFileError(
-                f"The file's site has a precision that no Gaussian has. {REMEDY}"
-            )
-        return cls(centre, linear, precision, float(spec["constant"]))
+        d, constant = len(centre), float(spec["constant"])
+        usable = len(linear) == d and len(precision) == d * d
+        if usable and np.isfinite([*centre, *linear, *precision, constant]).all():
+            precision = precision.reshape(d, d)
+            scale = np.abs(precision).max(initial=1e-300)
+            is_symmetric = np.abs(precision - precision.T).max() <= 1e-10 * scale
+            if is_symmetric and np.linalg.eigvalsh(precision)[0] >= -1e-8 * scale:
+                return cls(centre, linear, precision, constant)
+        raise CoresetFileError(f"The file's site has numbers that no Gaussian has. {REMEDY}")
 
 
 def _encoded(values: np.ndarray) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import ClassVar
 
 import equinox as eqx
@@ -156,9 +156,7 @@ class StudentTRegression(AbstractRegression):
             named["gamma"] = params["gamma"]
         return named if self.nu is not None else {**named, "nu": self._nu(params)}
 
-    def coords(
-        self, rows: RawRows, feature_names: Sequence[str] | None = None
-    ) -> dict[str, tuple[str, list[str]]]:
+    def coords(self, rows: RawRows) -> dict[str, tuple[str, list[str]]]:
         """Return the labels of the coefficients; those of γ are those of β."""
-        labels = super().coords(rows, feature_names)["beta"]
+        labels = super().coords(rows)["beta"]
         return {"beta": labels} if self.scale == "constant" else {"beta": labels, "gamma": labels}

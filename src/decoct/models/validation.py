@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -43,7 +43,9 @@ def numeric(rows: Mapping[str, np.ndarray], name: str, start: int | np.ndarray =
 
 
 def numeric_columns(
-    rows: Mapping[str, np.ndarray], start: int | np.ndarray = 0
+    rows: Mapping[str, np.ndarray],
+    start: int | np.ndarray = 0,
+    names: Iterable[str] | None = None,
 ) -> dict[str, np.ndarray]:
-    """Return every column as finite numbers."""
-    return {name: numeric(rows, name, start) for name in rows}
+    """Return these columns (None: all) as finite numbers."""
+    return {name: numeric(rows, name, start) for name in (rows if names is None else names)}

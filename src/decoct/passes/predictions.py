@@ -127,7 +127,7 @@ class Predictive:
         """Refuse numbers of groups that the model does not have, in a pass where it has groups."""
         phi = jax.tree.map(np.asarray, self.space.unflatten(jnp.asarray(self.draws[0])))
         if has_indices(encoder, phi, table.take([0])):
-            check_indices(encoder, phi, table.raw, encoder.columns)
+            check_indices(encoder, phi, table)
 
     def _predict_chunks(self, table: EncodedRows) -> Generator[pd.DataFrame, None, None]:
         size = self._piece_rows

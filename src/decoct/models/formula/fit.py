@@ -47,12 +47,6 @@ def fit_design(formula: str, rows: Rows, standardize: bool = True) -> Design:
     response, terms = _parse(formula, rows.columns)
     expressions = _expressions([response, *terms])
     names = tuple(dict.fromkeys(n for e in expressions.values() for n in e.inputs))
-    for name in names:
-        if name not in rows.columns:
-            raise RowsError(
-                f"The formula uses '{name}', but the table has no such column; "
-                f"its columns are: {', '.join(sorted(rows.columns))}."
-            )
     head = rows.take(np.arange(min(SAMPLE, rows.n_rows)), names)
     sample = {name: raw_column(head, name) for name in names}
     text = {name for name in names if sample[name].dtype == object}
@@ -60,8 +54,7 @@ def fit_design(formula: str, rows: Rows, standardize: bool = True) -> Design:
     label = response.factors[0].expr
     if label in grouped:
         inner = expressions[label].inputs[0]
-        value = sample[inner][0]
-        plain = value.item() if isinstance(value, np.generic) else value
+        plain = sample[inner].tolist()[0]
         raise RowsError(
             f"The response '{label}' is text or a category; make it numbers, for example "
             f"'I({inner} == {plain!r}) ~ ...'."

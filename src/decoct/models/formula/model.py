@@ -20,8 +20,8 @@ from decoct.data.encoded import encoded
 from decoct.data.progress_rows import watched
 from decoct.data.tables import rows as as_rows
 from decoct.errors import CoresetFileError, DecoctError, ModelError, RequestError
-from decoct.models.base import EncodedColumns, PerRow, RawRows, forwarded
-from decoct.models.conjugate import AbstractConjugate, MeanAndCov, Statistics
+from decoct.models.base import EncodedColumns, RawRows, forwarded
+from decoct.models.conjugate import AbstractConjugate
 from decoct.models.formula.design_matrix import Design
 from decoct.models.formula.expression import reason
 from decoct.models.formula.fit import fit_design
@@ -82,19 +82,16 @@ class FormulaModel(AbstractConjugate):
         ModelError
             It has an expression that a formula may not have.
         """
+        bases: dict[str, Any] = {family.kind: family for family in FAMILIES.values()}
         try:
-            kind, design = spec["base"]["kind"], Design.from_dict(spec["design"])
+            family, design = bases[spec["base"]["kind"]], Design.from_dict(spec["design"])
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
             if isinstance(error, DecoctError):
                 raise
             raise CoresetFileError(
                 f"The file's description of a formula cannot be used: {reason(error)}."
             ) from error
-        bases = {family.kind: family for family in FAMILIES.values()}
-        if kind not in bases:
-            raise CoresetFileError("The file's description of a formula has no regression in it.")
-        base: Any = bases[kind].from_dict(spec["base"])
-        return cls(design, base)
+        return cls(design, family.from_dict(spec["base"]))
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -131,6 +128,8 @@ class FormulaModel(AbstractConjugate):
     def _responses(self, rows: Rows) -> Rows:
         return encoded(rows, _Response(self.design))
 
+    sufficient = forwarded("base", "sufficient")  # which conjugate families alone have
+    exact_posterior = forwarded("base", "exact_posterior")
     init = forwarded("base", "init")
     log_likelihood = forwarded("base", "log_likelihood")
     design_matrix = forwarded("base", "design_matrix")
@@ -142,23 +141,12 @@ class FormulaModel(AbstractConjugate):
 
     def coords(self, rows: RawRows) -> dict[str, tuple[str, list[str]]]:
         """Return the labels of the design columns, such as ``C(origin)[T.LGA]``."""
-        shape = {"x": np.empty((1, len(self.design.names)))}
-        return self.base.coords(shape, self.design.names)
+        labelled = self.base.coords({"x": np.empty((1, 0))})
+        return {name: (dim, list(self.design.names)) for name, (dim, _) in labelled.items()}
 
     @property
     def is_conjugate(self) -> bool:
         return isinstance(self.base, AbstractConjugate) and self.base.is_conjugate
-
-    def sufficient(self, rows: Mapping[str, Array], weights: PerRow) -> Statistics:
-        return self._conjugate().sufficient(rows, weights)
-
-    def exact_posterior(self, stats: Statistics) -> MeanAndCov:
-        return self._conjugate().exact_posterior(stats)
-
-    def _conjugate(self) -> AbstractConjugate:
-        if not isinstance(self.base, AbstractConjugate):
-            raise ModelError("This family has no exact Gaussian posterior; use another sampler.")
-        return self.base
 
     def unscaled(self, beta: Float[Array, "*draws d"]) -> Float[Array, "*draws d"]:
         """Return coefficients for the columns as they were before the standardisation.
