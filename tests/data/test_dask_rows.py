@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import pickle
 import signal
@@ -29,6 +30,7 @@ from distributed import Client
 from decoct.data import Rows, rows
 from decoct.data.dask_layout import Layout, coalesce
 from decoct.data.dask_rows import DaskRows
+from decoct.data.dask_tasks import guarded
 from decoct.data.dask_types import ColumnType, cast, find_common_types
 from decoct.errors import ModelError, RequestError, RowsError
 from decoct.runtime.progress import ProgressBar
@@ -435,12 +437,12 @@ def test_what_is_no_table_is_refused(source, message):
 
 def test_files_that_the_workers_cannot_read_are_refused(tmp_path, client):
     pc.write_csv(TABLE, tmp_path / "t.csv")
-    with pytest.raises(RowsError, match=r"is not Parquet.*dask\.dataframe\.read_csv"):
+    with pytest.raises(RowsError, match=r"only Parquet.*dask\.dataframe\.read_csv"):
         rows(tmp_path / "t.csv", dask=client)
     pq.write_table(TABLE, tmp_path / "t.parquet")
     dataset = ds.dataset(tmp_path / "t.parquet")
     assert rows(dataset, dask=client).n_rows == N
-    with pytest.raises(RowsError, match="unfiltered Parquet"):
+    with pytest.raises(RowsError, match="only Parquet, unfiltered"):
         rows(dataset.filter(ds.field("count") > 3), dask=client)
     with pytest.raises(RequestError, match="leave dask= out"):
         rows({"x": np.ones(3)}, dask=client)
@@ -487,15 +489,9 @@ def test_common_types():
 
 
 def test_failures_are_values():
-    from decoct.data.dask_tasks import guard
-
-    @guard
-    def divide(a, b):
-        return a / b
-
-    failed = divide(1, 0)
+    failed = guarded(operator.truediv, 1, 0)
     assert isinstance(pickle.loads(pickle.dumps(failed)).error(), ZeroDivisionError)
-    assert divide(failed, 1) is failed
+    assert guarded(operator.truediv, failed, 1) is failed
 
 
 def test_workers_import_what_a_pass_needs_before_one_comes():

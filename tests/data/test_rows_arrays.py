@@ -84,7 +84,7 @@ def test_bad_mappings(columns, message):
     ("frame", "message"),
     [
         (pd.DataFrame([[1, 2]], columns=["a", "a"]), "two columns of the same name"),
-        (pl.LazyFrame({"a": [1]}), "LazyFrame is not a table in memory; collect it first"),
+        (pl.LazyFrame({"a": [1]}), r"LazyFrame is not a table; .*a lazy one after \.collect"),
         (pd.DataFrame({"a": np.empty(0)}), "The table is empty"),
         (pl.DataFrame({"a": []}), "The table is empty"),
         (pd.DataFrame(), "no columns"),

@@ -163,7 +163,7 @@ class RowsContract(abc.ABC):
 
     @pytest.mark.parametrize(
         ("size", "columns", "message"),
-        [(0, None, "at least one row"), (5, [], "one column"), (5, "real", "list of names")],
+        [(0, None, "at least 1, not 0"), (5, [], "one column"), (5, "real", "list of names")],
     )
     def test_bad_requests(self, table, size, columns, message):
         with pytest.raises(RequestError, match=message):

@@ -237,7 +237,7 @@ def test_covariances_must_be_positive_definite():
         GaussianMean(-1.0)
     with pytest.raises(ModelError, match="covariance is not symmetric"):
         GaussianMean([[1.0, 0.5], [0.4, 1.0]])
-    with pytest.raises(ModelError, match=r"square matrix; its shape is \(2,\)"):
+    with pytest.raises(ModelError, match=r"covariance has the shape \(2,\); it must be \(2, 2\)"):
         GaussianMean([1.0, 2.0])
     with pytest.raises(ModelError, match=r"prior_covariance has the shape \(3, 3\)"):
         GaussianMean(np.eye(2), prior_covariance=np.eye(3))

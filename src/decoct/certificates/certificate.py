@@ -375,8 +375,8 @@ def check(
     if len(flat) < 2:
         raise RequestError("A certificate needs at least 2 draws.")
     probe = ModeProbe(coreset, flat, seed)
-    label = "checking against all rows"
-    with ProgressBar(progress), verified(coreset, source, label) as potentials:
+    with ProgressBar(progress):
+        potentials = verified(coreset, source, "checking against all rows")
         estimate = None
         exact = not potentials.is_regression if exact is None else exact
         if not exact and is_cheaper(potentials, len(flat)):

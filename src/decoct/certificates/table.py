@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from decoct.coreset import Coreset
@@ -11,7 +9,7 @@ from decoct.data.base import Rows
 from decoct.data.encoded import EncodedRows, encoded
 from decoct.data.progress_rows import counted_rows
 from decoct.data.tables import rows as as_rows
-from decoct.data.verified_rows import KnownRows, OtherTableError, VerifiedRows, differs, other_table
+from decoct.data.verified_rows import KnownRows, VerifiedRows
 from decoct.errors import CoresetFileError
 from decoct.passes.potentials import Potentials
 from decoct.runtime.progress import ProgressBar, begin
@@ -31,12 +29,8 @@ def table_of(coreset: Coreset, rows: Rows | Any, progress: bool | None) -> Rows:
     return source
 
 
-@contextmanager
-def verified(coreset: Coreset, source: Rows, label: str) -> Iterator[Potentials]:
-    """Give potentials whose passes refuse a table with other rows where the kept ones were."""
+def verified(coreset: Coreset, source: Rows, label: str) -> Potentials:
+    """Return potentials whose passes refuse a table with other rows where the kept ones were."""
     known = KnownRows.of(coreset.indices, dict(coreset.rows))
     begin(label, source.n_rows)
-    try:
-        yield Potentials(coreset.model, encoded(VerifiedRows(source, known), coreset.model))
-    except OtherTableError as error:
-        raise CoresetFileError(other_table(differs(error.column))) from None
+    return Potentials(coreset.model, encoded(VerifiedRows(source, known), coreset.model))

@@ -71,13 +71,10 @@ def plot(
 
 def _require_same_table(coreset: Coreset, rows: Rows) -> None:
     from decoct.certificates.table import table_of
-    from decoct.data.verified_rows import differing_column, differs, other_table
-    from decoct.errors import CoresetFileError
+    from decoct.data.verified_rows import require_same
 
     found = table_of(coreset, rows, None).take(coreset.indices, tuple(coreset.rows))
-    differing = differing_column(dict(coreset.rows), found)
-    if differing is not None:
-        raise CoresetFileError(other_table(differs(differing)))
+    require_same(dict(coreset.rows), found)
 
 
 def _curve(coreset: Coreset, rows: Any) -> tuple[list[int], list[float]]:

@@ -76,8 +76,10 @@ class ArrayRows(Rows):
             columns = list(frame.iter_columns())
         except TypeError as error:
             raise RowsError(
-                f"An object of type {type(table).__qualname__} is not a table in memory; "
-                "collect it first (.collect() or .compute())."
+                f"An object of type {type(table).__qualname__} is not a table; give a dict of "
+                "arrays, a NumPy matrix, a pandas, polars or Arrow table (a lazy one after "
+                ".collect() or .compute()), the path of a Parquet or CSV file, a folder or "
+                "pattern of such files, or a pyarrow dataset."
             ) from error
         except nw.exceptions.DuplicateError as error:
             raise RowsError("The table has two columns of the same name; rename one.") from error
@@ -123,12 +125,11 @@ def _convert_series(series: nw.Series[Any], name: str) -> np.ndarray:
     return convert_column(name, values)
 
 
-def _convert_array(name: object, values: Any) -> np.ndarray:
+def _convert_array(name: str, values: Any) -> np.ndarray:
     import narwhals as nw
     import pyarrow as pa
 
-    if not isinstance(name, str):
-        raise RowsError(f"Column names are strings; {name!r} is not.")
+    check_name(name)
     if isinstance(values, pa.Array):
         values = pa.chunked_array([values])
     series = nw.from_native(values, series_only=True, pass_through=True)
@@ -150,6 +151,12 @@ def _convert_array(name: object, values: Any) -> np.ndarray:
             "a column is an array with one entry per row."
         )
     return array
+
+
+def check_name(name: object) -> None:
+    """Refuse a name of a column that is no string."""
+    if not isinstance(name, str):
+        raise RowsError(f"Column names are strings; {name!r} is not.")
 
 
 def check_lengths(lengths: Mapping[str, int]) -> None:

@@ -109,18 +109,15 @@ def _cast_to_one_length(name: str, values: Column, start: int, width: int | None
 
 
 def _convert_to_matrix(name: str, values: Column) -> np.ndarray:
+    if isinstance(values, pa.ChunkedArray):  # without a copy of a single chunk
+        values = values.chunk(0) if values.num_chunks == 1 else values.combine_chunks()
     kind, width = values.type.value_type, values.type.list_size
-    matrices = []
-    for part in values.chunks if isinstance(values, pa.ChunkedArray) else [values]:
-        # not flatten(): it leaves missing lists out
-        inside = part.values.slice(part.offset * width, len(part) * width)
-        if (part.null_count or inside.null_count) and not pa.types.is_floating(kind):
-            raise RowsError(f"Column '{name}' has missing values in lists of {kind}; use float.")
-        matrix = inside.to_numpy(zero_copy_only=False).reshape(len(part), width)
-        if part.null_count:
-            missing = part.is_null().to_numpy(zero_copy_only=False)
-            matrix = np.where(missing[:, None], np.nan, matrix).astype(matrix.dtype)
-        matrices.append(matrix)
-    if not matrices:
-        return np.empty((0, width), kind.to_pandas_dtype())
-    return matrices[0] if len(matrices) == 1 else np.concatenate(matrices)
+    # not flatten(): it leaves missing lists out
+    inside = values.values.slice(values.offset * width, len(values) * width)
+    if (values.null_count or inside.null_count) and not pa.types.is_floating(kind):
+        raise RowsError(f"Column '{name}' has missing values in lists of {kind}; use float.")
+    matrix = inside.to_numpy(zero_copy_only=False).reshape(len(values), width)
+    if values.null_count:
+        missing = values.is_null().to_numpy(zero_copy_only=False)
+        matrix = np.where(missing[:, None], np.nan, matrix).astype(matrix.dtype)
+    return matrix

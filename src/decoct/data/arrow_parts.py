@@ -49,6 +49,15 @@ class Part(abc.ABC):
         self.guard = ChangeGuard(source, kind)
         self._surveyed: tuple[list[int], set[str]] | None = None
 
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Read within this: failures name the file, and a changed file is one."""
+        with (
+            explain_errors(self.path, self.kind, self.schema.names),
+            self.guard.require_unchanged(),
+        ):
+            yield
+
     @abc.abstractmethod
     def read_batches(self, schema: pa.Schema, size: int, groups: Groups = None) -> Batches:
         """Yield the columns of ``schema``, cast to it, in batches of at most ``size`` rows.
@@ -126,7 +135,7 @@ class ScannedPart(Part):
         return 0
 
     def read_batches(self, schema: pa.Schema, size: int, groups: Groups = None) -> Batches:
-        with explain_errors(self.path, "data", self.schema.names), self.guard.require_unchanged():
+        with self.reading():
             scanner = self._scan(
                 columns=schema.names,
                 batch_size=size,
@@ -186,11 +195,8 @@ class CsvPart(FilePart):
         own = self.list_own(schema)
         types = {name: schema.field(name).type for name in own}
         position = 0
-        with (
-            explain_errors(self.path, self.kind, self.schema.names),
-            self.guard.require_unchanged(),
-            self._open(own or self.schema.names[:1], types) as (file, reader),
-        ):
+        columns = own or self.schema.names[:1]
+        with self.reading(), self._open(columns, types) as (file, reader):
             for batch in reader:
                 if on_bytes is not None:
                     position, before = file.tell(), position
@@ -234,11 +240,8 @@ class IpcPart(FilePart):
         self, schema: pa.Schema, on_bytes: OnBytes = None, groups: Groups = None
     ) -> Batches:
         n_bytes = self.guard.n_bytes if on_bytes else 0
-        with (
-            explain_errors(self.path, self.kind),
-            self.guard.require_unchanged(),
-            self._open(self.list_own(schema) or self.schema.names[:1]) as file,
-        ):
+        columns = self.list_own(schema) or self.schema.names[:1]
+        with self.reading(), self._open(columns) as file:
             n_groups = file.num_record_batches
             for group in range(n_groups) if groups is None else groups:
                 if on_bytes is not None:
@@ -289,11 +292,7 @@ class ParquetPart(FilePart):
 
     def read_batches(self, schema: pa.Schema, size: int, groups: Groups = None) -> Batches:
         read = self.groups if groups is None else [self.groups[group] for group in groups]
-        with (
-            explain_errors(self.path, self.kind),
-            self.guard.require_unchanged(),
-            self._open() as file,
-        ):
+        with self.reading(), self._open() as file:
             for batch in file.iter_batches(size, row_groups=read, columns=self.list_own(schema)):
                 yield self.arrange(batch, schema)
 

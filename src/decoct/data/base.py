@@ -19,6 +19,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 
 from decoct.errors import RequestError, RowError, RowsError
+from decoct.runtime.checks import checked_whole
 from decoct.runtime.progress import count_rows_of
 
 T = TypeVar("T")
@@ -179,11 +180,7 @@ def columns_length(columns: Mapping[str, np.ndarray]) -> int:
 
 def checked_size(size: int | None) -> int:
     """Return the number of rows a chunk shall have."""
-    if size is None:
-        return DEFAULT_CHUNK
-    if operator.index(size) < 1:
-        raise RequestError(f"A chunk needs at least one row, not {size}.")
-    return operator.index(size)
+    return DEFAULT_CHUNK if size is None else checked_whole("size", size, 1)
 
 
 def checked_columns(asked: Names, have: Sequence[str]) -> tuple[str, ...]:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-import pyarrow.dataset as ds
 from dask.array import Array
 from dask.delayed import delayed
 from dask.utils import is_dataframe_like
@@ -27,19 +25,18 @@ from decoct.data.base import (
 )
 from decoct.data.dask_cluster import Cluster, Traffic
 from decoct.data.dask_layout import Block
-from decoct.data.dask_sources import ArraySource, FileSource, FrameSource, Source, View
+from decoct.data.dask_sources import ArraySource, FrameSource, Source, View
 from decoct.data.dask_tasks import (
     call,
     cut_piece,
     evaluate,
     join,
-    join_pieces,
     mark_done,
     merge,
     pack,
-    pack_value,
     unpack,
 )
+from decoct.data.dask_types import empty_columns
 from decoct.errors import RowsError
 from decoct.runtime.progress import count_rows_of
 from decoct.stats.summation import Associative
@@ -60,7 +57,7 @@ class DaskRows(Rows):
     Parameters
     ----------
     source
-        The table in partitions; see `of_collection` and `of_files`.
+        The table in partitions.
 
     Attributes
     ----------
@@ -109,13 +106,6 @@ class DaskRows(Rows):
             "dask.dataframe, a matrix, or a dict of Dask arrays."
         )
 
-    @classmethod
-    def of_files(
-        cls, source: str | Path | Sequence[str | Path] | ds.Dataset, cluster: Cluster
-    ) -> DaskRows:
-        """Return the rows of Parquet files that the workers read."""
-        return cls(FileSource(source, cluster))
-
     @property
     def traffic(self) -> Traffic:
         return self._cluster.traffic
@@ -133,17 +123,16 @@ class DaskRows(Rows):
 
         Rows that are not yet needed stay with the workers: a few chunks are here at a time.
         """
-        step = checked_size(size)
-        return self._stream(self._get_view(checked_columns(columns, self.columns)), step)
+        return self._stream(self._get_view(columns), checked_size(size))
 
     def take(self, indices: np.ndarray | Sequence[int], columns: Names = None) -> Columns:
         """Return the rows with these global numbers, in the order asked for; only they are sent."""
-        view = self._get_view(checked_columns(columns, self.columns))
+        view = self._get_view(columns)
         rows, places = np.unique(checked_indices(indices, self.n_rows), return_inverse=True)
         wanted = list(view.layout.split_rows(rows))
         parts = self._cluster.gather([view.pick(p, local) for p, local in wanted])
-        parts = parts or [{name: kind.empty() for name, kind in view.types.items()}]
-        return {name: values[places] for name, values in join_pieces(parts).items()}
+        found = join(*parts) if parts else empty_columns(view.types)
+        return {name: values[places] for name, values in found.items()}
 
     def map_reduce(
         self,
@@ -165,7 +154,7 @@ class DaskRows(Rows):
             What ``fn`` raised, for the first chunk in row order that it failed on.
         """
         step = checked_size(size)
-        view = self._get_view(checked_columns(columns, self.columns))
+        view = self._get_view(columns)
         is_associative = isinstance(reduce, Associative)
         head = delayed(pack((fn, reduce if is_associative else None)))
         draws = delayed(pack(broadcast))
@@ -203,7 +192,8 @@ class DaskRows(Rows):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _get_view(self, names: tuple[str, ...]) -> View:
+    def _get_view(self, columns: Names) -> View:
+        names = checked_columns(columns, self.columns)
         if names not in self._views:
             self._views[names] = self._source.view(names)
         return self._views[names]
@@ -215,7 +205,7 @@ class DaskRows(Rows):
             groups = [parts[i : i + FAN_IN] for i in range(0, len(parts), FAN_IN)]
             parts = [call(merge, head, *group) if len(group) > 1 else group[0] for group in groups]
         packed = b""
-        futures = self._cluster.start([*marks, call(pack_value, parts[0])])
+        futures = self._cluster.start([*marks, call(pack, parts[0])])
         for i, result in self._cluster.collect(futures):
             if i < len(marks):
                 count_block(i)
@@ -246,18 +236,15 @@ class DaskRows(Rows):
         try:
             while True:
                 for block in islice(blocks, 3 - len(ahead)):
-                    for one in block.slices:
-                        if one.partition not in loaded:
-                            loaded[one.partition] = self._cluster.persist(
-                                view.partitions[one.partition]
-                            )
+                    for partition in {one.partition for one in block.slices} - loaded.keys():
+                        loaded[partition] = self._cluster.persist(view.partitions[partition])
                     ahead.append((block.start, self._cluster.start(_cut_pieces(loaded, block))))
                     for partition in [p for p in loaded if p < block.slices[-1].partition]:
                         del loaded[partition]
                 if not ahead:
                     return
                 start, futures = ahead.popleft()
-                whole = Chunk(start, join_pieces(self._cluster.wait(futures)))
+                whole = Chunk(start, join(*self._cluster.wait(futures)))
                 for begin in range(0, whole.n_rows, size):
                     yield whole.piece(begin, begin + size)
         finally:  # closed before the end, or an error

@@ -13,14 +13,14 @@ import dask.array as da
 import numpy as np
 import pyarrow.dataset as ds
 
-from decoct.data.arrays import ArrayRows, check_lengths
+from decoct.data.arrays import ArrayRows, check_lengths, check_name
 from decoct.data.arrow import ArrowRows
 from decoct.data.arrow_parts import ParquetPart
 from decoct.data.base import Columns
 from decoct.data.dask_cluster import Cluster
 from decoct.data.dask_layout import Layout, coalesce
-from decoct.data.dask_tasks import Failed, call, guard, pack, pick, unpack
-from decoct.data.dask_types import ColumnType, cast, find_common_types
+from decoct.data.dask_tasks import Failed, call, pack, pick, unpack
+from decoct.data.dask_types import ColumnType, cast, empty_columns, find_common_types
 from decoct.data.file_faults import explain_errors, find_version
 from decoct.errors import RowsError
 
@@ -82,11 +82,10 @@ class FrameSource(Source):
         self.cluster = cluster
         self.columns = tuple(frame.columns)
         for name in self.columns:
-            _check_name(name)
+            check_name(name)
         if len(set(self.columns)) < len(self.columns):
             raise RowsError("The table has two columns of the same name; rename one.")
-        if not self.columns:
-            raise RowsError("The table has no columns; give at least one.")
+        check_lengths(dict.fromkeys(self.columns, 1))
         self._frame = frame
 
     @property
@@ -99,7 +98,7 @@ class FrameSource(Source):
         frames = self._frame[list(names)].to_delayed()
         if len(frames) != len(lengths):
             # Dask joins partitions of files of which few columns are read
-            lengths = self.cluster.gather([call(_count_rows, one) for one in frames])
+            lengths = self.cluster.gather([call(len, one) for one in frames])
         partitions = [
             call(_load_frame, one, chosen, n) for one, n in zip(frames, lengths, strict=True)
         ]
@@ -121,7 +120,7 @@ class ArraySource(Source):
     def __init__(self, columns: Mapping[Any, Any], cluster: Cluster) -> None:
         self.cluster = cluster
         for name, array in columns.items():
-            _check_name(name)
+            check_name(name)
             _check_array(name, array)
         self.columns = tuple(columns)
         self._given: dict[str, Any] = dict(columns)
@@ -157,18 +156,14 @@ class FileSource(Source):
     def __init__(
         self, source: str | Path | Sequence[str | Path] | ds.Dataset, cluster: Cluster
     ) -> None:
-        if isinstance(source, ds.Dataset) and not _is_unfiltered_parquet(source):
-            raise RowsError(
-                "The workers can read only unfiltered Parquet data sets; give the files' paths, or "
-                "filter with dask.dataframe."
-            )
         self.cluster = cluster
         self.files = ArrowRows(source)
-        dataset: Any = self.files.dataset
-        if not _is_unfiltered_parquet(dataset):
+        dataset = self.files.dataset
+        is_parquet = isinstance(getattr(dataset, "format", None), ds.ParquetFileFormat)
+        if not is_parquet or getattr(dataset, "_scan_options", None):
             raise RowsError(
-                f"{dataset.files[0]} is not Parquet, and the workers of a cluster read only "
-                "Parquet; convert it, or open it with dask.dataframe.read_csv."
+                "The workers of a cluster read only Parquet, unfiltered; convert the files, or "
+                "open them, and filter, with dask.dataframe, such as dask.dataframe.read_csv."
             )
         self.columns = self.files.columns
 
@@ -236,22 +231,11 @@ class _FileGroups(NamedTuple):
             return whole.subset(row_group_ids=self.groups)  # make_fragment would not keep the order
 
 
-def _is_unfiltered_parquet(dataset: ds.Dataset) -> bool:
-    is_parquet = isinstance(getattr(dataset, "format", None), ds.ParquetFileFormat)
-    return is_parquet and not getattr(dataset, "_scan_options", None)
-
-
-@guard
-def _count_rows(frame: Any) -> int:
-    return len(frame)
-
-
-@guard
 def _survey_frame(frame: Any) -> tuple[int, Found]:
     found: dict[str, ColumnType | Failed] = {}
     for name in frame.columns if len(frame) else ():
         try:
-            found[name] = ColumnType.of(_convert_frame(frame[[name]])[name])
+            found[name] = ColumnType.of(_whole(ArrayRows.from_table(frame[[name]]))[name])
         except Exception as error:
             found[name] = Failed.of(error)
     return len(frame), found
@@ -268,43 +252,38 @@ def _require_types(found: Found, names: Sequence[str]) -> dict[str, ColumnType]:
     return types
 
 
-def _convert_frame(frame: Any) -> Columns:
-    return next(ArrayRows.from_table(frame).chunks(len(frame))).columns
+def _whole(rows: ArrayRows) -> Columns:
+    return next(rows.chunks(rows.n_rows)).columns
 
 
-@guard
 def _load_frame(frame: Any, types: Mapping[str, ColumnType], n_rows: int) -> Columns:
     _check_length(len(frame), n_rows)
     if not n_rows:
-        return {name: kind.empty() for name, kind in types.items()}
-    return cast(_convert_frame(frame), types)
+        return empty_columns(types)
+    return cast(_whole(ArrayRows.from_table(frame)), types)
 
 
-@guard
 def _load_blocks(types: Mapping[str, ColumnType], n_rows: int, *blocks: Any) -> Columns:
-    columns = {}
-    for (name, kind), block in zip(types.items(), blocks, strict=True):
+    for block in blocks:
         _check_length(len(block), n_rows)
-        if not n_rows:
-            columns[name] = kind.empty()
-            continue
-        values = next(ArrayRows({name: block}).chunks(n_rows)).columns[name]
-        if np.result_type(values.dtype, kind.dtype) != kind.dtype:
+    if not n_rows:
+        return empty_columns(types)
+    found = _whole(ArrayRows(dict(zip(types, blocks, strict=True))))
+    for name, kind in types.items():
+        dtype = found[name].dtype
+        if np.result_type(dtype, kind.dtype) != kind.dtype:
             raise RowsError(
-                f"Column '{name}' is {kind.dtype} by its Dask array but {values.dtype} in a block; "
-                f"convert it with .astype({str(values.dtype)!r})."
+                f"Column '{name}' is {kind.dtype} by its Dask array but {dtype} in a block; "
+                f"convert it with .astype({str(dtype)!r})."
             )
-        columns[name] = kind.cast(values)
-    return columns
+    return cast(found, types)
 
 
-@guard
 def _load_files(types: Mapping[str, ColumnType], n_rows: int, packed: bytes) -> Columns:
     with closing(_open_partition(n_rows, packed).chunks(n_rows, tuple(types))) as chunks:
         return cast(next(chunks).columns, types)
 
 
-@guard
 def _take_from_files(
     types: Mapping[str, ColumnType], n_rows: int, packed: bytes, rows: np.ndarray
 ) -> Columns:
@@ -328,11 +307,6 @@ def _check_length(have: int, want: int) -> None:
         )
 
 
-def _check_name(name: object) -> None:
-    if not isinstance(name, str):
-        raise RowsError(f"Column names are strings; {name!r} is not.")
-
-
 def _check_array(name: str, array: Any) -> None:
     if not isinstance(array, da.Array):
         raise RowsError(
@@ -351,7 +325,7 @@ def _find_lengths(array: Any, cluster: Cluster) -> Any:
         return array
     whole = array.rechunk((array.chunks[0], *array.shape[1:]))
     blocks = whole.to_delayed().reshape(-1)
-    lengths = cluster.gather([call(_count_rows, block) for block in blocks])
+    lengths = cluster.gather([call(len, block) for block in blocks])
     return da.concatenate(
         [
             da.from_delayed(block, (n, *whole.shape[1:]), dtype=array.dtype)

@@ -10,9 +10,10 @@ import functools
 import importlib
 import pickle
 import traceback
-from collections.abc import Callable, Sequence
+import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import cloudpickle
 import jax
@@ -24,12 +25,11 @@ from decoct.data.base import Chunk, Columns
 from decoct.errors import DecoctError
 from decoct.runtime.resources import keep_buffers, use_compilation_cache
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 
 def call(function: Callable[..., Any], *args: Any) -> Any:
-    """Return the delayed call of a function of this package."""
-    return delayed(function, pure=False)(*args)
+    """Return the delayed call of a function of this package, or its failure as a value."""
+    name = f"{function.__name__}-{uuid.uuid4().hex}"
+    return delayed(guarded, pure=False)(function, *args, dask_key_name=name)
 
 
 @dataclass(frozen=True)
@@ -53,20 +53,15 @@ class Failed:
         return pickle.loads(self.packed)
 
 
-def guard(function: F) -> F:
+def guarded(function: Callable[..., Any], *args: Any) -> Any:
     """Return the first failure among the arguments; turn what is raised into one."""
-
-    @functools.wraps(function)
-    def wrapped(*args: Any) -> Any:
-        for arg in args:
-            if isinstance(arg, Failed):
-                return arg
-        try:
-            return function(*args)
-        except BaseException as error:  # a KeyboardInterrupt would end the worker
-            return Failed.of(error)
-
-    return wrapped  # type: ignore[return-value]
+    for arg in args:
+        if isinstance(arg, Failed):
+            return arg
+    try:
+        return function(*args)
+    except BaseException as error:  # a KeyboardInterrupt would end the worker
+        return Failed.of(error)
 
 
 def pack(value: Any) -> bytes:
@@ -106,7 +101,6 @@ def count_bytes(result: Any) -> int:
     return sizeof(result)
 
 
-@guard
 def evaluate(
     packed: bytes,
     draws: bytes,
@@ -127,47 +121,33 @@ def evaluate(
     whole = Chunk(start, {name: values[begin:end] for name, values in columns.items()})
     results = []
     for a in range(0, end - begin, size):
-        result = fn(whole.piece(a, min(a + size, end - begin)), *broadcast)
+        result = fn(whole.piece(a, a + size), *broadcast)
         results = [reduce(results[0], result)] if is_folded and results else [*results, result]
     return results[0] if is_folded else pack(results)
 
 
-@guard
 def merge(packed: bytes, *parts: Any) -> Any:
     """Return neighbouring partial results as one."""
     _, reduce = _unpack_once(packed)
     return functools.reduce(reduce, parts)
 
 
-@guard
 def mark_done(part: Any) -> None:
     """Return nothing; progress is counted by the tasks of this function that are done."""
 
 
-@guard
-def pack_value(value: Any) -> bytes:
-    return pack(value)
-
-
-@guard
 def cut_piece(columns: Columns, begin: int, end: int) -> Columns:
     """Return some consecutive rows of a partition; copies, so that they do not keep it alive."""
     return {name: values[begin:end].copy() for name, values in columns.items()}
 
 
-@guard
 def pick(columns: Columns, rows: np.ndarray) -> Columns:
     """Return some rows of a partition."""
     return {name: values[rows] for name, values in columns.items()}
 
 
-def join_pieces(pieces: Sequence[Columns]) -> Columns:
+def join(*pieces: Columns) -> Columns:
     """Return consecutive pieces as one."""
     if len(pieces) == 1:
         return pieces[0]
     return {name: np.concatenate([one[name] for one in pieces]) for name in pieces[0]}
-
-
-@guard
-def join(*pieces: Columns) -> Columns:
-    return join_pieces(pieces)

@@ -28,9 +28,6 @@ class ColumnType:
         missing = values.dtype.kind == "f" and bool(np.isnan(values).all())
         return cls(values.dtype, values.shape[1:], missing)
 
-    def empty(self) -> np.ndarray:
-        return np.empty((0, *self.shape), self.dtype)
-
     def cast(self, values: np.ndarray) -> np.ndarray:
         """Return values of a partition in the type of the whole column.
 
@@ -49,6 +46,11 @@ class ColumnType:
     def describe(self) -> str:
         name = _NAMES.get(self.dtype.kind, "text")
         return f"{name} of shape {self.shape}" if self.shape else name
+
+
+def empty_columns(types: Mapping[str, ColumnType]) -> Columns:
+    """Return no rows of columns of these types."""
+    return {name: np.empty((0, *kind.shape), kind.dtype) for name, kind in types.items()}
 
 
 def cast(columns: Columns, types: Mapping[str, ColumnType]) -> Columns:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -30,7 +30,6 @@ ENCODED_AT_ONCE = 8192
 """Streamed rows encoded in one go, then cut into chunks: encoding has a fixed cost a call."""
 
 
-@runtime_checkable
 class Encoder(Protocol):
     """What a model must have to encode rows."""
 
@@ -199,6 +198,6 @@ class _Then:
             return self.fn(whole, *broadcast)
         total = None
         for i in range(0, whole.n_rows, self.size):
-            part = self.fn(whole.piece(i, min(i + self.size, whole.n_rows)), *broadcast)
+            part = self.fn(whole.piece(i, i + self.size), *broadcast)
             total = part if total is None else self.reduce(total, part)
         return total

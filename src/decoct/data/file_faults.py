@@ -84,8 +84,6 @@ _PROPERTIES = {
 
 def find_version(filesystem: fs.FileSystem, path: str) -> str | None:
     """Return what differs between two states of a file, as it is now; None if it is not there."""
-    if isinstance(filesystem, fs.SubTreeFileSystem):
-        return find_version(filesystem.base_fs, filesystem.base_path + path)
     handler = getattr(filesystem, "handler", None)
     if isinstance(handler, fs.FSSpecHandler):
         return _find_remote_version(handler.fs, path)

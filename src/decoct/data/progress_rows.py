@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from decoct.data.arrays import ArrayRows
-from decoct.data.base import Chunks, Rows, RowsProxy
+from decoct.data.base import Rows, RowsProxy
 from decoct.runtime import progress
 
 
@@ -25,7 +25,7 @@ def traffic(rows: Rows) -> dict[str, int] | None:
 
 
 def watched(rows: Rows, label: str) -> Rows:
-    """Return the same rows, with a task of this label announced for every pass.
+    """Return the same rows, with a task of this label announced for every `map_reduce`.
 
     Rows in memory come back as they are: a pass over them takes no time.
     """
@@ -39,18 +39,6 @@ class _WatchedRows(RowsProxy):
     def __init__(self, rows: Rows, label: str) -> None:
         super().__init__(rows)
         self._label = label
-
-    def chunks(self, *args: Any, **options: Any) -> Chunks:
-        return self._counted(super().chunks(*args, **options))
-
-    def _counted(self, chunks: Chunks) -> Chunks:
-        progress.begin(self._label, self.n_rows)
-        try:
-            for chunk in chunks:
-                yield chunk
-                progress.advance(chunk.n_rows)
-        finally:
-            chunks.close()
 
     def map_reduce(self, *args: Any, **options: Any) -> Any:
         progress.begin(self._label, self.n_rows)

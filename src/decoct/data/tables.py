@@ -80,13 +80,7 @@ def rows(source: Any, *, dask: Any = None) -> Rows:
         return ArrayRows(source)
     if isinstance(source, np.ndarray) and source.ndim == 2:
         return ArrayRows({"x": source})
-    if _is_table(source):
-        return ArrayRows.from_table(source)
-    raise RowsError(
-        f"An object of type {type(source).__qualname__} is not a table; give a dict of "
-        "arrays, a NumPy matrix, a pandas, polars or Arrow table, the path of a Parquet or CSV "
-        "file, a folder or pattern of such files, or a pyarrow dataset."
-    )
+    return ArrayRows.from_table(source)
 
 
 def _is_dask(source: object) -> bool:
@@ -100,6 +94,7 @@ def _on_dask(source: Any, dask: Any) -> Rows:
     try:
         from decoct.data.dask_cluster import Cluster
         from decoct.data.dask_rows import DaskRows
+        from decoct.data.dask_sources import FileSource
     except ImportError as error:
         if (error.name or "").partition(".")[0] not in ("dask", "distributed", "cloudpickle"):
             raise
@@ -107,7 +102,7 @@ def _on_dask(source: Any, dask: Any) -> Rows:
     if _is_dask(source):
         return DaskRows.of_collection(source, Cluster.of(dask))
     if _is_files(source):
-        return DaskRows.of_files(source, Cluster.of(dask))
+        return DaskRows(FileSource(source, Cluster.of(dask)))
     raise RequestError(
         f"dask= is for files and Dask collections; an object of type {type(source).__qualname__} "
         "is in this process's memory already, so leave dask= out."
@@ -121,14 +116,3 @@ def _is_files(source: object) -> bool:
         return True
     paths = source if isinstance(source, (list, tuple)) else [source]
     return bool(paths) and all(isinstance(path, (str, Path)) for path in paths)
-
-
-def _is_table(source: object) -> bool:
-    import narwhals as nw
-    import pyarrow as pa
-
-    try:
-        known = nw.from_native(source, pass_through=True)
-    except nw.exceptions.DuplicateError:
-        return True
-    return isinstance(known, (nw.DataFrame, nw.LazyFrame, pa.RecordBatch))

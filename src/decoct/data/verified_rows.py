@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from decoct.data.base import Chunk, Columns, Rows, RowsProxy
-from decoct.errors import RowsError
+from decoct.errors import CoresetFileError, DecoctError
 
 
 class KnownRows(NamedTuple):
@@ -27,19 +27,8 @@ class KnownRows(NamedTuple):
         )
 
 
-class OtherTableError(RowsError):
-    """A table's rows are not the known ones; ``column`` is where they differ."""
-
-    def __init__(self, column: str) -> None:
-        super().__init__(f"Column '{column}' differs in rows that are known.")
-        self.column = column
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return OtherTableError, (self.column,)
-
-
 class VerifiedRows(RowsProxy):
-    """The same rows; `map_reduce` stops at the first chunk whose rows are not the known ones."""
+    """The same rows; `map_reduce` refuses the first chunk whose rows are not the known ones."""
 
     def __init__(self, rows: Rows, known: KnownRows) -> None:
         super().__init__(rows)
@@ -62,25 +51,14 @@ class _Verified:
         if last > first:
             places = known.indices[first:last] - chunk.start
             found = {name: column[places] for name, column in chunk.columns.items()}
-            expected = {k: v[first:last] for k, v in known.columns.items() if k in found}
-            column = differing_column(expected, found)
-            if column is not None:
-                raise OtherTableError(column)
+            require_same({k: v[first:last] for k, v in known.columns.items() if k in found}, found)
         return self.fn(chunk, *broadcast)
 
 
-def other_table(what: str) -> str:
-    """Return the message that a coreset is not of this table."""
-    return f"This is not the table the coreset was built from: {what}."
-
-
-def differs(column: str) -> str:
-    """Return what `other_table` says of a column in which kept rows differ."""
-    return f"column '{column}' differs in the kept rows"
-
-
-def differing_column(kept: Columns, found: Columns) -> str | None:
-    """Return the name of a column of ``kept`` in which ``found`` differs, or None."""
+def require_same(
+    kept: Columns, found: Columns, error: type[DecoctError] = CoresetFileError
+) -> None:
+    """Refuse rows of a table, ``found``, that differ from those that a coreset kept of its own."""
     for name, column in kept.items():
         have, want = np.asarray(found[name]), np.asarray(column)
         if want.dtype.kind in "fc":
@@ -88,5 +66,7 @@ def differing_column(kept: Columns, found: Columns) -> str | None:
         else:
             same = have.shape == want.shape and bool((have == want).all())
         if not same:
-            return name
-    return None
+            raise error(
+                f"This is not the table the coreset was built from: column '{name}' differs in "
+                "the kept rows."
+            )

@@ -199,7 +199,8 @@ def loo(
             f"{len(flat)}, not {reff}; it cannot be computed for chains of fewer than 4 draws."
         )
     statistic = _LeftOut.of(check, len(flat), reff)
-    with ProgressBar(progress), verified(coreset, source, "leaving out each row") as potentials:
+    with ProgressBar(progress):
+        potentials = verified(coreset, source, "leaving out each row")
         if observations is None:
             totals, found = _from_all(potentials, statistic, flat)
             log_ratios = log_ratios_at(coreset, potentials, z, totals)

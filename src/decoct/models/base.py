@@ -112,7 +112,8 @@ class AbstractModel(eqx.Module):
         ``rows`` come from `encode_explanatory`.
         """
         raise RequestError(
-            f"A {type(self).__name__} does not predict new rows: it has no predict(params, rows)."
+            f"A {type(self).__name__} does not predict new rows; give it a function "
+            "predict(params, rows)."
         )
 
     def simulate(
@@ -132,7 +133,8 @@ class AbstractModel(eqx.Module):
             From `encode_explanatory`.
         """
         raise RequestError(
-            f"A {type(self).__name__} cannot simulate new responses; ask for kind='mean'."
+            f"A {type(self).__name__} cannot simulate new responses; give it a function "
+            "simulate(rng, expected, params, rows), or ask for kind='mean'."
         )
 
     @property
@@ -341,10 +343,7 @@ class Model(AbstractModel):
 
     def predict(self, params: Params, rows: Mapping[str, Array]) -> PerRow:
         if self._predict is None:
-            raise RequestError(
-                "This model does not predict new rows; give decoct.Model a "
-                "function predict(params, rows)."
-            )
+            return super().predict(params, rows)
         missing = (
             "predict asks for '{}', which is neither a parameter of the model nor a column of the "
             "new rows ({})."
@@ -356,10 +355,7 @@ class Model(AbstractModel):
         self, rng: np.random.Generator, expected: PerDraw, params: Params, rows: EncodedColumns
     ) -> PerDraw:
         if self._simulate is None:
-            raise RequestError(
-                "This model cannot simulate new responses; give decoct.Model a function "
-                "simulate(rng, expected, params, rows), or ask for kind='mean'."
-            )
+            return super().simulate(rng, expected, params, rows)
         return self._simulate(rng, expected, params, rows)
 
     def to_dict(self) -> dict[str, Any]:
@@ -410,7 +406,8 @@ def _names(columns: Sequence[str]) -> tuple[str, ...]:
     is_list = isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)
     if not is_list or not names or len(set(names)) < len(names):
         raise ModelError(
-            f"columns must be a list of different names, such as ('x', 'y'), not {columns!r}."
+            "columns must be a list of different names, at least one, such as ('x', 'y'), not "
+            f"{columns!r}."
         )
     return tuple(names)
 

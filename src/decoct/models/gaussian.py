@@ -56,8 +56,9 @@ class GaussianMean(AbstractConjugate):
 
     def __init__(self, covariance: Any, prior_mean: Any = 0.0, prior_covariance: Any = 1.0) -> None:
         sigma = _numbers(covariance, "covariance")
-        self.covariance = _spd(np.atleast_2d(sigma) if sigma.ndim == 0 else sigma, "covariance")
-        dim = len(self.covariance)
+        sigma = np.atleast_2d(sigma) if sigma.ndim == 0 else sigma
+        dim = len(sigma)
+        self.covariance = _spd(sigma, "covariance", dim)
         mean = _numbers(prior_mean, "prior_mean")
         if mean.shape not in ((), (dim,)):
             raise ModelError(
@@ -148,10 +149,8 @@ def _numbers(value: Any, name: str) -> np.ndarray:
     return array
 
 
-def _spd(matrix: np.ndarray, name: str, dim: int | None = None) -> Float[np.ndarray, "d d"]:
-    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size:
-        raise ModelError(f"{name} must be a square matrix; its shape is {matrix.shape}.")
-    if dim is not None and len(matrix) != dim:
+def _spd(matrix: np.ndarray, name: str, dim: int) -> Float[np.ndarray, "d d"]:
+    if matrix.shape != (dim, dim) or not dim:
         raise ModelError(f"{name} has the shape {matrix.shape}; it must be ({dim}, {dim}).")
     if np.abs(matrix - matrix.T).max() > 1e-10 * np.abs(matrix).max():
         raise ModelError(f"{name} is not symmetric.")

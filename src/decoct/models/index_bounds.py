@@ -38,7 +38,8 @@ def check_indices(model: AbstractModel, params: Params, rows: EncodedRows) -> No
     """
     # a power of two: pieces of a stream may be of any length and would each be compiled
     size = min(DEFAULT_CHUNK, 2 ** (rows.n_rows - 1).bit_length())
-    found = rows.map_reduce(_FirstProblem(model, params, size), _earlier, size=size)
+    problem = _FirstProblem(model, params, size)
+    found = rows.map_reduce(problem, lambda first, second: first or second, size=size)
     if found is not None:
         row, says = found
         raise BadValueError(
@@ -84,7 +85,3 @@ class _FirstProblem:
 def _checked(model: AbstractModel, params: Params, rows: Mapping[str, Any]) -> Any:
     run = checkify.checkify(model.potentials, errors=checkify.index_checks)
     return run(params, rows)[0]
-
-
-def _earlier(first: IndexProblem | None, second: IndexProblem | None) -> IndexProblem | None:
-    return second if first is None else first

@@ -176,20 +176,24 @@ class AbstractRegression(AbstractModel):
         self, rows: RawRows, start: int | np.ndarray = 0, name: str = "y"
     ) -> Float[np.ndarray, " n"]:
         """Return the response alone, the column ``name``; arguments and errors as in `encode`."""
-        y = _response(rows, name)
-        bad = self.find_bad(y)
+        return self.code_response(self.possible_response(rows, start, name))
+
+    def possible_response(
+        self, rows: RawRows, start: int | np.ndarray, name: str
+    ) -> Float[np.ndarray, " n"]:
+        """Return the response as it is given, float64, or refuse the first impossible value."""
+        y = column(rows, name)
+        if y.ndim != 1:
+            raise RowsError(
+                f"Column '{name}' has the shape {y.shape}; the response must be one number per row."
+            )
+        y = numeric(rows, name, start).astype(np.float64, copy=False)
+        bad = np.flatnonzero(self.refused(y))
         if bad.size:
-            self._refuse(name, float(y[bad[0]]), row_number(start, int(bad[0])))
-        return self.code_response(y)
-
-    def find_bad(self, y: Float[np.ndarray, " n"]) -> np.ndarray:
-        """Return the places of the values that are not finite or not possible."""
-        return np.flatnonzero(~np.isfinite(y) | self.refused(y))
-
-    def _refuse(self, name: str, value: float, row: int) -> None:
-        numeric({name: np.array([value])}, name, row)
-        before, after = self.refusal
-        raise BadValueError(before.format(number_text(value)), row, after, name)
+            before, after = self.refusal
+            problem = before.format(number_text(float(y[bad[0]])))
+            raise BadValueError(problem, row_number(start, int(bad[0])), after, name)
+        return y
 
     def check(self, rows: Rows, name: str = "y") -> None:
         """Refuse a response, the column ``name``, that no data set of this model could have.
@@ -197,25 +201,19 @@ class AbstractRegression(AbstractModel):
         One pass over that column. Raises `RowsError`: the response is constant, or a value of it is
         impossible; the first such row is named.
         """
-        summary = self._summary(rows, name)
-        if summary.bad is not None:
-            row, value = summary.bad
-            self._refuse(name, value, row)
-        if len(summary.distinct) == 1:
+        values = self.distinct(rows, name)
+        if len(values) == 1:
             raise RowsError(
-                f"The response '{name}' is the same value {number_text(summary.distinct[0])} in "
-                "every row, so there is nothing to explain; is it the right column?"
+                f"The response '{name}' is the same value {number_text(values[0])} in every row, "
+                "so there is nothing to explain; is it the right column?"
             )
-        self.check_values(summary.distinct, name)
+        self.check_values(values, name)
 
     def distinct(self, rows: Rows, name: str = "y") -> tuple[float, ...]:
-        return self._summary(rows, name).distinct
+        return rows.map_reduce(_few_values_of, few_values, self, name, columns=(name,))
 
     def check_values(self, values: Sequence[float], name: str = "y") -> None:
         """Refuse a response by the smallest few of its values, ascending; one alone may pass."""
-
-    def _summary(self, rows: Rows, name: str) -> ResponseSummary:
-        return rows.map_reduce(summarise, ResponseSummary.merge, self, name, columns=(name,))
 
     def coords(self, rows: RawRows) -> dict[str, tuple[str, list[str]]]:
         """Return the labels of the coefficients: ``x[0]``, ``x[1]``, …, and the intercept's."""
@@ -232,44 +230,14 @@ class AbstractRegression(AbstractModel):
         }
 
 
-@dataclasses.dataclass(frozen=True)
-class ResponseSummary:
-    """The smallest few values of a response, ascending, and number and value of its first bad row.
-
-    Bad values are not among ``distinct``.
-    """
-
-    distinct: tuple[float, ...]
-    bad: tuple[int, float] | None
-
-    def merge(self, other: ResponseSummary) -> ResponseSummary:
-        """Return the summary of both pieces; associative and commutative."""
-        bad = min((b for b in (self.bad, other.bad) if b is not None), default=None)
-        return ResponseSummary(few_values(self.distinct, other.distinct), bad)
-
-
 def few_values(*pieces: Sequence[float]) -> tuple[float, ...]:
     """Return the smallest few of the values of all pieces, ascending."""
     return tuple(sorted(set().union(*pieces))[:FEW])
 
 
-def summarise(chunk: Chunk, model: AbstractRegression, name: str) -> ResponseSummary:
-    """Return the summary of one chunk."""
-    y = _response(chunk.columns, name)
-    bad = model.find_bad(y)
-    first = (chunk.start + int(bad[0]), float(y[bad[0]])) if bad.size else None
-    return ResponseSummary(tuple(np.unique(np.delete(y, bad))[:FEW].tolist()), first)
-
-
-def _response(rows: Mapping[str, np.ndarray], name: str) -> Float[np.ndarray, " n"]:
-    """Return the response as float64, its values unchecked."""
-    y = column(rows, name)
-    if y.ndim != 1:
-        raise RowsError(
-            f"Column '{name}' has the shape {y.shape}; the response must be one number per row."
-        )
-    numeric({name: y[:0]}, name)
-    return y.astype(np.float64, copy=False)
+def _few_values_of(chunk: Chunk, model: AbstractRegression, name: str) -> tuple[float, ...]:
+    y = model.possible_response(chunk.columns, chunk.start, name)
+    return tuple(np.unique(y)[:FEW].tolist())
 
 
 def number_text(value: float) -> str:

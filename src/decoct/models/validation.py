@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from decoct.data.base import checked_columns
 from decoct.errors import BadValueError, RowsError
 
 
@@ -16,9 +17,7 @@ def row_number(start: int | np.ndarray, offset: int) -> int:
 
 def column(rows: Mapping[str, np.ndarray], name: str) -> np.ndarray:
     """Return a column, or say which ones there are."""
-    if name not in rows:
-        have = ", ".join(sorted(rows)) or "none"
-        raise RowsError(f"The table has no column '{name}'; its columns are: {have}.")
+    checked_columns([name], tuple(rows))
     return np.asarray(rows[name])
 
 

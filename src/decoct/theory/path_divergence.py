@@ -36,7 +36,7 @@ from decoct.data.arrays import ArrayRows
 from decoct.data.base import Columns, Rows
 from decoct.data.encoded import encoded
 from decoct.data.tables import rows as as_rows
-from decoct.data.verified_rows import differing_column, differs, other_table
+from decoct.data.verified_rows import require_same
 from decoct.errors import RequestError
 from decoct.models.base import AbstractModel
 from decoct.passes.potentials import Potentials
@@ -329,9 +329,7 @@ def coreset_path_divergences(
             "pass the table that it was built from."
         )
     kept = coreset.model.encode(coreset.rows, coreset.indices)
-    differing = differing_column(kept, table.take(coreset.indices))
-    if differing is not None:
-        raise RequestError(other_table(differs(differing)))
+    require_same(kept, table.take(coreset.indices), RequestError)
     weights = np.zeros(table.n_rows)
     weights[coreset.indices] = coreset.weights
     path = PosteriorPath.of(coreset.model, table, weights, sampler)

@@ -105,12 +105,15 @@ class LevelFactor:
         if (known >= 0).all() and (codes >= 0).all():
             return known[codes]
         bad = int(np.argmax((codes < 0) | (known < 0)[codes]))
-        problem, row = f"has the value '{values[bad]}'", row_number(start, bad)
         few = ", ".join(map(str, self.levels[:8])) + (", …" if len(self.levels) > 8 else "")
-        rest = f", which is not one of the levels of the formula's data: {few}."
-        if self.expression.code == "_0":
-            raise BadValueError(problem, row, rest, self.expression.inputs[0])
-        raise BadValueError(f"The formula's term '{self.expression.label}' {problem}", row, rest)
+        column = self.expression.inputs[0] if self.expression.code == "_0" else None
+        subject = "" if column else f"The formula's term '{self.expression.label}' "
+        raise BadValueError(
+            f"{subject}has the value '{values[bad]}'",
+            row_number(start, bad),
+            f", which is not one of the levels of the formula's data: {few}.",
+            column,
+        )
 
     def encode(
         self, raw: Mapping[str, np.ndarray], start: int | np.ndarray = 0

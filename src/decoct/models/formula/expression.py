@@ -52,16 +52,13 @@ def raw_column(
             raise BadValueError("has no value", number, "; drop or impute such rows.", name)
         found = pd.api.types.infer_dtype(values)
         types = {"integer": np.int64, "boolean": np.bool_, "floating": np.float64}
-        if found not in types:
-            raise RowsError(
-                f"Column '{name}' has values of the kind '{found}', which a formula cannot use; "
-                "make it all numbers or all text."
-            )
-        values = values.astype(types[found])
+        values = values.astype(types.get(found, object))
+    else:
+        found = values.dtype
     if values.dtype.kind not in "fiub":
         raise RowsError(
-            f"Column '{name}' has the type {values.dtype}, which a formula cannot use; "
-            "turn it into numbers or text."
+            f"Column '{name}' has values of the kind '{found}', which a formula cannot use; "
+            "make it all numbers or all text."
         )
     values = numeric({name: values}, name, start)
     small = values.dtype.kind in "iu" and values.dtype.itemsize < 8
@@ -127,21 +124,19 @@ def compile_expression(label: str, lookup: bool = False) -> Expression:
     if lookup:
         return Expression(label, True, "_0", "", (label,))
     quoted: dict[str, str] = {}
-    too_deep = (
-        f"The formula's term '{shortened(label)}' is nested more than {DEEPEST} deep; make it a "
-        "column of the table."
-    )
     try:
         source = sanitize_variable_names(label, {}, quoted, template="quoted_{}")
         tree = ast.parse(source, mode="eval").body
+        _require_shallow(tree)
     except SyntaxError as error:
         raise ModelError(
             f"The formula's term '{shortened(label)}' is not an expression."
         ) from error
     except (RecursionError, MemoryError) as error:
-        raise ModelError(too_deep) from error
-    if not _is_shallow(tree):
-        raise ModelError(too_deep)
+        raise ModelError(
+            f"The formula's term '{shortened(label)}' is nested more than {DEEPEST} deep; make it "
+            "a column of the table."
+        ) from error
     visitor = _Visitor(label, quoted, [])
     inner, coding = tree, ""
     if isinstance(tree, ast.Call) and ast.unparse(tree.func) == "C" and tree.args:
@@ -219,13 +214,12 @@ def shortened(text: str) -> str:
     return text if len(text) <= 200 else f"{text[:100]} … {text[-100:]}"
 
 
-def _is_shallow(tree: ast.AST) -> bool:
+def _require_shallow(tree: ast.AST) -> None:
     level = [tree]
     for _ in range(DEEPEST):
         level = [child for node in level for child in ast.iter_child_nodes(node)]
-        if not level:
-            return True
-    return False
+    if level:
+        raise RecursionError
 
 
 def _without_whole_powers(node: ast.BinOp) -> None:

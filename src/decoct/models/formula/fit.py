@@ -63,8 +63,7 @@ def fit_design(formula: str, rows: Rows, standardize: bool = True) -> Design:
     numbers = NumberFactor(expressions[label], learnt.states[label])
     if numbers.encode(sample)[False].shape[1] != 1:
         raise ModelError(f"The response '{label}' is more than one number per row.")
-    right = _expressions(terms)
-    design = _lay_out(formula, numbers, terms, right, learnt, sample)
+    design = _lay_out(formula, numbers, terms, learnt, sample)
     return _standardized(design, rows, sample) if standardize else design
 
 
@@ -137,11 +136,11 @@ def _lay_out(
     formula: str,
     response: NumberFactor,
     terms: Sequence[FormulaicTerm],
-    expressions: Mapping[str, Expression],
     learnt: Learnt,
     sample: RawRows,
 ) -> Design:
     """Let formulaic choose columns, codings and names, and keep them as plain data."""
+    expressions = _expressions(terms)
     matrix = _formulaic_matrix(terms, expressions, learnt, sample)
     spec = matrix.model_spec
     products = [scoped for layout in spec.structure for scoped in layout.scoped_terms]
