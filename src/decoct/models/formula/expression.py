@@ -215,6 +215,7 @@ def shortened(text: str) -> str:
 
 
 def _require_shallow(tree: ast.AST) -> None:
+    """Raise what Python does for trees that are too deep for it, from `DEEPEST` on."""
     level = [tree]
     for _ in range(DEEPEST):
         level = [child for node in level for child in ast.iter_child_nodes(node)]
