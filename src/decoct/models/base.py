@@ -369,7 +369,7 @@ def forwarded(inner: str, name: str) -> Any:
     def method(self: Any, *args: Any, **options: Any) -> Any:
         return getattr(getattr(self, inner), name)(*args, **options)
 
-    method.__doc__ = getattr(AbstractModel, name).__doc__ if hasattr(AbstractModel, name) else None
+    method.__doc__ = getattr(AbstractModel, name).__doc__
     return method
 
 

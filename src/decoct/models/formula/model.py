@@ -20,8 +20,8 @@ from decoct.data.encoded import encoded
 from decoct.data.progress_rows import watched
 from decoct.data.tables import rows as as_rows
 from decoct.errors import CoresetFileError, DecoctError, ModelError, RequestError
-from decoct.models.base import EncodedColumns, RawRows, forwarded
-from decoct.models.conjugate import AbstractConjugate
+from decoct.models.base import EncodedColumns, PerRow, RawRows, forwarded
+from decoct.models.conjugate import AbstractConjugate, MeanAndCov, Statistics
 from decoct.models.formula.design_matrix import Design
 from decoct.models.formula.expression import reason
 from decoct.models.formula.fit import fit_design
@@ -128,8 +128,6 @@ class FormulaModel(AbstractConjugate):
     def _responses(self, rows: Rows) -> Rows:
         return encoded(rows, _Response(self.design))
 
-    sufficient = forwarded("base", "sufficient")  # which conjugate families alone have
-    exact_posterior = forwarded("base", "exact_posterior")
     init = forwarded("base", "init")
     log_likelihood = forwarded("base", "log_likelihood")
     design_matrix = forwarded("base", "design_matrix")
@@ -147,6 +145,14 @@ class FormulaModel(AbstractConjugate):
     @property
     def is_conjugate(self) -> bool:
         return isinstance(self.base, AbstractConjugate) and self.base.is_conjugate
+
+    def sufficient(self, rows: Mapping[str, Array], weights: PerRow) -> Statistics:
+        base: Any = self.base
+        return base.sufficient(rows, weights)
+
+    def exact_posterior(self, stats: Statistics) -> MeanAndCov:
+        base: Any = self.base
+        return base.exact_posterior(stats)
 
     def unscaled(self, beta: Float[Array, "*draws d"]) -> Float[Array, "*draws d"]:
         """Return coefficients for the columns as they were before the standardisation.
