@@ -32,9 +32,6 @@ LARGEST_VALUE = 1e150
 FEWEST_ROWS = 2.0 * (1.0 - 1e-12)
 """Σγ below which there is no covariance to speak of, rounding left out."""
 
-LARGEST_TOTAL, LARGEST_SCATTER = 1e300, 1e305
-"""Largest Σγ, and Σγ‖x‖², with room for what is made of them."""
-
 
 class NumberInterval(Interval):
     """An interval of numbers that holds no bool: ``True`` is not 1."""
@@ -118,47 +115,21 @@ def check_unbound(estimator: Any) -> None:
 
 def check_warm(estimator: Any, D: int) -> None:
     """Refuse to start from a posterior of another shape."""
-    T = estimator.n_components
-    if estimator.means_.shape != (T, D):
+    sticks = isinstance(estimator.weight_concentration_, tuple)
+    last = (*estimator.means_.shape, "dirichlet_process" if sticks else "dirichlet_distribution")
+    now = (estimator.n_components, D, estimator.weight_concentration_prior_type)
+    if now != last:
         raise RequestError(
-            f"warm_start starts from the last fit, of {estimator.means_.shape[0]} components and "
-            f"{estimator.means_.shape[1]} features, but now there are {T} and {D}; set "
-            "warm_start=False."
-        )
-    sticks = estimator.weight_concentration_prior_type == "dirichlet_process"
-    if sticks != isinstance(estimator.weight_concentration_, tuple):
-        raise RequestError(
-            "warm_start starts from the last fit, which had another "
-            "weight_concentration_prior_type; set warm_start=False."
+            "warm_start starts from the last fit, whose n_components, features and "
+            f"weight_concentration_prior_type were {last}, not {now}; set warm_start=False."
         )
 
 
-def validate_counts(sample_weight: Any, X: Any) -> Float[np.ndarray, " N"]:
+def validate_weights(sample_weight: Any, X: Any) -> Float[np.ndarray, " N"]:
     """Return γ ≥ 0, some positive, one for each row; all ones if not given."""
     gamma = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
     if not gamma.any():
         raise RowsError("Sample weights must contain at least one non-zero number.")
-    return gamma
-
-
-def validate_weights(sample_weight: Any, X: Float[np.ndarray, "N D"]) -> Float[np.ndarray, " N"]:
-    """Return γ, all ones if not given, for rows that passed `check_values`."""
-    gamma = validate_counts(sample_weight, X)
-    with np.errstate(over="ignore"):
-        total = gamma.sum()
-        if total > LARGEST_TOTAL:
-            raise RowsError(
-                f"sample_weight sums to {total:.6g}, more than float64 has room for; weights count "
-                "rows: scale them down."
-            )
-        # Σγ‖x‖² if all rows were as far out as the farthest value
-        largest = max(X.max(), -X.min())
-        if total * largest**2 * X.shape[1] > LARGEST_SCATTER:
-            raise RowsError(
-                f"X has values up to {largest:.6g} and the weights of its rows sum to "
-                f"{total:.6g}, so that weights times squared values overflow; rescale the columns, "
-                "for example in other units, or scale the weights down."
-            )
     return gamma
 
 
@@ -212,13 +183,10 @@ def make_covariance_prior(
     else:
         prior = _to_prior_array(given, (D, D), "full covariance_prior")
         # whatever the columns' units
-        diagonal = np.diag(prior)
-        definite = (diagonal > 0.0).all()
-        if definite:
-            correlation = prior / np.sqrt(diagonal)[:, None] / np.sqrt(diagonal)
-            definite = np.allclose(correlation, correlation.T)
-            definite = definite and (np.linalg.eigvalsh(correlation) > 0.0).all()
-        if not definite:
+        scale = np.sqrt(np.where(np.diag(prior) > 0.0, np.diag(prior), 1.0))
+        correlation = prior / scale[:, None] / scale
+        definite = (np.linalg.eigvalsh(correlation) > 0.0).all()
+        if not (definite and np.allclose(correlation, correlation.T)):
             raise RequestError("'full covariance_prior' should be symmetric, positive-definite")
     return prior, np.linalg.cholesky(prior)
 
