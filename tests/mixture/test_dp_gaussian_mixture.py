@@ -184,7 +184,7 @@ def test_warm_starts_go_on(X):
     more = warm.fit(np.vstack([X, X]))
     assert more.converged_
     assert more.lower_bound_ < fitted(X).lower_bound_
-    with pytest.raises(DecoctError, match=r"\\(6, 2, 'dirichlet_process'\\), not \\(3, 2"):
+    with pytest.raises(DecoctError, match=r"\(6, 2, 'dirichlet_process'\), not \(3, 2"):
         warm.set_params(n_components=3).fit(X)
     warm.set_params(n_components=6, weight_concentration_prior_type="dirichlet_distribution")
     with pytest.raises(DecoctError, match=r"not .*'dirichlet_distribution'"):

@@ -40,7 +40,12 @@ from decoct.coreset import Coreset
 from decoct.data.base import Chunk, Columns, Rows
 from decoct.errors import CoresetFileError, RequestError
 from decoct.mixture.cavi import Fit, Mixture
-from decoct.mixture.estimator_input import LARGEST_SEED, Moments, check_values
+from decoct.mixture.estimator_input import (
+    LARGEST_SEED,
+    Moments,
+    check_values,
+    count_moment_passes,
+)
 from decoct.mixture.initialization import merge_equal_rows
 from decoct.mixture.normal_wishart import NormalWishart
 from decoct.mixture.posterior import draw_parameters
@@ -129,14 +134,11 @@ class FittedOnCoresets:
         mixture.n_features_in_ = x.shape[1]
         if all(np.ndim(column) == 1 for column in coreset.rows.values()):
             mixture.feature_names_in_ = np.asarray(list(coreset.rows), dtype=object)
-        passes = coreset.report.passes
-
-        def moments() -> Moments:
-            nonlocal passes
-            passes += 1
-            return table.map_reduce(_compute_chunk_moments, Moments.joined)
-
-        mixture._fit_rows(x, gamma, mixture._set_priors(x.shape[1], moments))
+        priors = mixture._set_priors(
+            x.shape[1], lambda: table.map_reduce(_compute_chunk_moments, Moments.joined)
+        )
+        mixture._fit_rows(x, gamma, priors)
+        passes = coreset.report.passes + count_moment_passes(mixture)
         seconds = {**coreset.report.seconds, "fit": round(time.perf_counter() - began, 3)}
         report = dataclasses.replace(coreset.report, passes=passes, seconds=seconds, sampler=None)
         return mixture._become_model_of(dataclasses.replace(coreset, report=report))

@@ -357,8 +357,9 @@ class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
 
     def _validate(self, X, **how) -> Float[np.ndarray, "N D"]:
         found = validate_data(self, X, dtype=[np.float64, np.float32], **how)
-        estimator_input.check_values(found)
-        return np.asarray(found, dtype=np.float64)
+        rows = np.asarray(found, dtype=np.float64)
+        estimator_input.check_values(rows)
+        return rows
 
     def _make_weight_prior(self) -> WeightPrior:
         """Return the prior of the fit, whatever the parameters are now."""

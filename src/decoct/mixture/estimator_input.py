@@ -167,6 +167,11 @@ class Moments(NamedTuple):
         )
 
 
+def count_moment_passes(estimator: Any) -> int:
+    """Return the passes over all rows that default priors cost."""
+    return int(estimator.mean_prior is None or estimator.covariance_prior is None)
+
+
 def make_mean_prior(given: Any, D: int, moments: Callable[[], Moments]) -> Float[np.ndarray, " D"]:
     """Return m₀; ``moments`` are asked for where none is given."""
     return moments().mean if given is None else _to_prior_array(given, (D,), "means")

@@ -56,13 +56,7 @@ def compute_log_predictive(
 def draw_parameters(
     rng: np.random.Generator, mixture: Mixture, prior: WeightPrior, n: int
 ) -> dict[str, Float[np.ndarray, "n T ..."]]:
-    """Return ``weights`` (n, T), ``means`` (n, T, D) and ``covariances`` Λ⁻¹ (n, T, D, D).
-
-    Raises
-    ------
-    RequestError
-        They would not fit in a few gigabytes.
-    """
+    """Return ``weights`` (n, T), ``means`` (n, T, D) and ``covariances`` Λ⁻¹ (n, T, D, D)."""
     m, beta, chol, nu = mixture.components
     T, D = m.shape
     if n * T * D * D > LARGEST:

@@ -20,6 +20,7 @@ from scipy.special import gammaln, ive, logsumexp
 
 from decoct.errors import BadValueError, ModelError
 from decoct.models.validation import row_number
+from decoct.runtime.checks import is_positive
 
 UNIT = 1e-6
 """How far a norm may be from 1 for a vector to count as a point of the sphere."""
@@ -103,13 +104,9 @@ def check_directions(x: Float[np.ndarray, "n D"], numbers: int | np.ndarray = 0)
 
 def checked_concentration(concentration: Any) -> float:
     """Return τ as a number, or say what is wrong with it."""
-    try:
-        tau = float(concentration)
-    except (TypeError, ValueError) as error:
-        raise ModelError(f"concentration must be a number, not {concentration!r}.") from error
-    if not (np.isfinite(tau) and tau > 0.0):
-        raise ModelError(f"concentration is {tau}; it must be positive and finite.")
-    return tau
+    if not is_positive(concentration):
+        raise ModelError(f"concentration must be a positive number, not {concentration!r}.")
+    return float(concentration)
 
 
 def sample_vmf(
