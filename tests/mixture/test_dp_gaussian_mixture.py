@@ -24,8 +24,9 @@ from sklearn.utils.estimator_checks import (
 
 from decoct.errors import DecoctError
 from decoct.mixture.dp_gaussian_mixture import DPGaussianMixture
-from decoct.mixture.estimator_input import STARTS
 from decoct.mixture.initialization import merge_equal_rows
+
+STARTS = ("kmeans", "k-means++", "random", "random_from_data")
 
 
 @parametrize_with_checks([DPGaussianMixture()])

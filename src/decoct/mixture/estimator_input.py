@@ -10,14 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 from sklearn.base import BaseEstimator
-from sklearn.utils._param_validation import Interval, InvalidParameterError, StrOptions
+from sklearn.mixture import BayesianGaussianMixture
+from sklearn.utils._param_validation import Interval, InvalidParameterError
 from sklearn.utils.validation import _check_sample_weight, check_array
 
 from decoct.errors import BadValueError, RequestError, RowsError
 from decoct.mixture.stick_breaking import FiniteDirichlet, StickBreaking
 from decoct.models.validation import row_number
-
-STARTS = ("kmeans", "k-means++", "random", "random_from_data")
 
 WEIGHT_PRIORS = {
     "dirichlet_process": StickBreaking,
@@ -40,34 +39,12 @@ class NumberInterval(Interval):
         return not isinstance(val, bool) and super().is_satisfied_by(val)
 
 
-_AT_LEAST_ONE = NumberInterval(Integral, 1, None, closed="left")
-_NOT_NEGATIVE = NumberInterval(Real, 0.0, np.inf, closed="left")
-_POSITIVE = NumberInterval(Real, 0.0, np.inf, closed="neither")
-
 PARAMETER_CONSTRAINTS = {
-    "n_components": [_AT_LEAST_ONE],
-    "tol": [_NOT_NEGATIVE],
-    "reg_covar": [_NOT_NEGATIVE],
-    "max_iter": [NumberInterval(Integral, 0, None, closed="left")],
-    "n_init": [_AT_LEAST_ONE],
-    "init_params": [StrOptions(set(STARTS))],
-    "weight_concentration_prior_type": [StrOptions(set(WEIGHT_PRIORS))],
-    "weight_concentration_prior": [None, _POSITIVE],
-    "mean_precision_prior": [None, _POSITIVE],
-    "mean_prior": [None, "array-like"],
-    "degrees_of_freedom_prior": [None, _POSITIVE],
-    "covariance_prior": [None, "array-like", _POSITIVE],
-    "random_state": [
-        NumberInterval(Integral, 0, LARGEST_SEED, closed="both"),
-        np.random.RandomState,
-        None,
-    ],
-    "warm_start": ["boolean"],
-    "verbose": ["verbose"],
-    "verbose_interval": [_AT_LEAST_ONE],
-    "coreset_size": [None, _AT_LEAST_ONE],
+    **BayesianGaussianMixture._parameter_constraints,
+    "coreset_size": [None, NumberInterval(Integral, 1, None, closed="left")],
 }
 """The values of each parameter of `DPGaussianMixture`; what meets one constraint is taken."""
+del PARAMETER_CONSTRAINTS["covariance_type"]
 
 
 def check_parameters(estimator: BaseEstimator) -> None:
