@@ -11,7 +11,7 @@ from scipy.integrate import quad
 from scipy.optimize import minimize
 from scipy.special import digamma, gammaln, logsumexp, multigammaln
 
-from decoct.errors import ModelError, RowsError
+from decoct.errors import ModelError
 from decoct.mixture import cavi, e_step, normal_wishart
 from decoct.mixture.cavi import Mixture, Priors, ascend, evidence_bound, group_rows, start_mixture
 from decoct.mixture.e_step import make_table
@@ -30,6 +30,13 @@ def priors(weights=None, dim=D, centre=0.0):
         centre + rng.normal(size=dim), np.float64(0.8), 0.6 * factor, np.float64(dim + 0.7)
     )
     return Priors(StickBreaking(1.7) if weights is None else weights, components)
+
+
+def round_priors(dim, precision, scale):
+    """m₀ = 0, W₀⁻¹ = scale² I, ν₀ = D."""
+    chol = scale * np.eye(dim)
+    components = NormalWishart(np.zeros(dim), np.float64(precision), chol, np.float64(dim))
+    return Priors(StickBreaking(1.0), components)
 
 
 class OpenSticks(StickBreaking):
@@ -271,10 +278,7 @@ def test_tight_far_groups_take_factors_without_cancellation(monkeypatch):
     groups = rng.integers(2, size=200)
     x = 1e-6 * rng.normal(size=(200, D)) + groups[:, None]
     gamma = np.ones(200)
-    prior = Priors(
-        StickBreaking(1.0),
-        NormalWishart(np.zeros(D), np.float64(1e-18), 1e-6 * np.eye(D), np.float64(D)),
-    )
+    prior = round_priors(D, 1e-18, 1e-6)
     start = start_mixture(prior, group_rows(x, gamma, np.eye(2)[groups]))
     fit = ascend(make_table(x, gamma), prior, start, max_iterations=5, tolerance=0.0)
     with jax.enable_x64(True):
@@ -305,10 +309,7 @@ def test_a_fit_turns_to_factors_where_they_lose_digits(monkeypatch):
     rng = np.random.default_rng(3)
     corners = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
     x, gamma = 1e-2 * rng.normal(size=(300, D)) + corners[rng.integers(3, size=300)], np.ones(300)
-    prior = Priors(
-        StickBreaking(1.0),
-        NormalWishart(np.zeros(D), np.float64(1e-3), 1e-2 * np.eye(D), np.float64(D)),
-    )
+    prior = round_priors(D, 1e-3, 1e-2)
     start = start_mixture(prior, group_rows(x, gamma, rng.dirichlet(np.ones(3), size=300)))
     calls, usual = [], cavi._iterate
 
@@ -342,10 +343,7 @@ def test_a_bound_that_float64_would_let_fall_ends_the_fit():
     rng = np.random.default_rng(0)
     turn = np.linalg.qr(rng.normal(size=(3, 3)))[0]
     x = rng.normal(size=(400, 3)) * [1e3, 1.0, 1e-4] @ turn
-    prior = Priors(
-        StickBreaking(1.0),
-        NormalWishart(np.zeros(3), np.float64(1e-3), 1e-5 * np.eye(3), np.float64(3.0)),
-    )
+    prior = round_priors(3, 1e-3, 1e-5)
     gamma = rng.gamma(1.0, size=400)
     start = random_start(x, gamma, prior, components=3)
     told = []
@@ -402,17 +400,6 @@ def test_what_a_conjugate_update_adds_is_a_ratio_of_normalisers(rows, kind):
         of_weights = statistics.counts @ prior.weights.expected_log(shares)
         of_weights -= prior.weights.divergence(shares)
         assert prior.weights.log_evidence(shares) == pytest.approx(float(of_weights), rel=1e-11)
-
-
-def test_rows_too_far_to_square_are_named(rows):
-    x, gamma = rows
-    prior = priors(centre=15.0)
-    mixture = random_start(x, gamma, prior)
-    far = np.array([[0.0, 1.0], [0.0, 1e140], [-1e155, 0.0]])
-    assert np.isfinite(compute_log_predictive(mixture, prior.weights, far[:2])).all()
-    for asked in (compute_log_predictive, compute_responsibilities):
-        with pytest.raises(RowsError, match=r"Row 2 of X is 1e\+155 from the origin"):
-            asked(mixture, prior.weights, far)
 
 
 @pytest.mark.parametrize("kind", ["dirichlet_process", "dirichlet_distribution"])
@@ -480,7 +467,7 @@ def test_the_predictive_density_is_a_mixture_of_students(rows, kind):
     np.testing.assert_allclose(
         compute_log_predictive(mixture, prior.weights, x), np.log(by_scipy), rtol=1e-10
     )
-    far = compute_log_predictive(mixture, prior.weights, np.array([[1e8, -1e8]]))
+    far = compute_log_predictive(mixture, prior.weights, np.array([[1e8, -1e8], [0.0, 1e140]]))
     assert np.isfinite(far).all()
 
 
@@ -533,10 +520,7 @@ def test_many_columns_take_factors(monkeypatch):
 
 def test_a_scatter_that_is_not_definite_is_named():
     x, gamma = np.array([[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]]), np.ones(3)
-    prior = Priors(
-        StickBreaking(1.0),
-        NormalWishart(np.zeros(2), np.float64(1.0), 1e-200 * np.eye(2), np.float64(2.0)),
-    )
+    prior = round_priors(2, 1.0, 1e-200)
     with pytest.raises(ModelError, match="ill-defined empirical covariance"):
         start_mixture(prior, group_rows(x, gamma, np.ones((3, 1))))
 

@@ -24,8 +24,9 @@ from sklearn.utils.estimator_checks import (
 
 from decoct.errors import DecoctError
 from decoct.mixture.dp_gaussian_mixture import DPGaussianMixture
-from decoct.mixture.estimator_input import STARTS
 from decoct.mixture.initialization import merge_equal_rows
+
+STARTS = ("kmeans", "k-means++", "random", "random_from_data")
 
 
 @parametrize_with_checks([DPGaussianMixture()])
@@ -184,10 +185,10 @@ def test_warm_starts_go_on(X):
     more = warm.fit(np.vstack([X, X]))
     assert more.converged_
     assert more.lower_bound_ < fitted(X).lower_bound_
-    with pytest.raises(DecoctError, match="6 components and 2 features, but now there are 3 and 2"):
+    with pytest.raises(DecoctError, match=r"\(6, 2, 'dirichlet_process'\), not \(3, 2"):
         warm.set_params(n_components=3).fit(X)
     warm.set_params(n_components=6, weight_concentration_prior_type="dirichlet_distribution")
-    with pytest.raises(DecoctError, match="another weight_concentration_prior_type"):
+    with pytest.raises(DecoctError, match=r"not .*'dirichlet_distribution'"):
         warm.fit(X)
 
 
@@ -379,15 +380,7 @@ def test_the_score_of_weighted_rows_is_that_of_repeated_rows(X):
 
 
 @pytest.mark.parametrize("start", STARTS)
-def test_weights_that_overflow(X, start):
-    for weight, told in ((1e308, "inf"), (1e306, "inf"), (1e300, r"6e\+302")):
-        with pytest.raises(DecoctError, match=rf"sample_weight sums to {told}, more than float64"):
-            fitted(X, np.full(600, weight), init_params=start)
-    with pytest.raises(
-        DecoctError, match=r"up to 9.*e\+10 and the weights of its rows sum to 6e\+287, so that"
-    ):
-        fitted(X * 1e10, np.full(600, 1e285), init_params=start)
-    # the largest that are taken: the prior is lost in them, and nothing else
+def test_in_vast_weights_the_prior_is_lost_and_nothing_else(X, start):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         many, fewer = (
@@ -473,8 +466,9 @@ def test_columns_of_any_unit(X):
     assert other.lower_bound_ == pytest.approx(
         plain.lower_bound_ - 600.0 * np.log(scale).sum(), rel=1e-7
     )
-    with pytest.raises(ValueError, match=r"X has .*e\+157 in row 0, column 1, whose square over"):
-        fitted(X * [1.0, 1e160])
+    for asked in (fitted, plain.score_samples):
+        with pytest.raises(ValueError, match=r"X has .*e\+157 in row 0, column 1, whose square"):
+            asked(X * [1.0, 1e160])
 
 
 def test_digits_that_float64_lacks_are_told():
@@ -540,11 +534,9 @@ def test_bad_rows(X):
         fitted(X).predict(X[:, :1])
     with pytest.raises(NotFittedError):
         DPGaussianMixture().predict(X)
-    for what in ("a", 2.5):
-        with pytest.raises(ValueError, match="Invalid value for 'n_samples'"):
+    for what in ("a", 2.5, 0):
+        with pytest.raises(ValueError, match="n_samples must be a whole number, at least 1"):
             fitted(X).sample(what)
-    with pytest.raises(ValueError, match="requires at least one sample"):
-        fitted(X).sample(0)
 
 
 def test_without_scikit_learn_a_sentence(monkeypatch):

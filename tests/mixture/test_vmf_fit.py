@@ -121,7 +121,7 @@ def test_same_seed_same_answer():
         (X[:5], None, "5 rows have a positive weight, fewer than the 6"),
         (X, np.eye(1, 600)[0], "1 rows have a positive weight"),
         (X[:, 0], None, "shape"),
-        (2.0 * X, None, "Row 0 of x has the norm 2"),
+        (2.0 * X, None, "'x' has the norm 2 in row 0"),
         (np.full((9, 3), np.nan), None, "norm nan"),
         (X, np.ones(5), "shape"),
         (X, -np.ones(600), r"weights\[0\] is -1"),

@@ -265,7 +265,7 @@ def test_the_bound_from_draws_is_the_exact_one():
 def test_reference_draws_that_cannot_be_used_are_refused():
     model, rows = problem("mean")
     key = jax.random.key(0)
-    with pytest.raises(RequestError, match=r"\(S, 3\) is wanted"):
+    with pytest.raises(RequestError, match=r"\(n, 3\) or .* is wanted"):
         hilbert_bound_from_draws(model, rows, coreset_weights(), np.zeros((9, 2)), key=key)
     few = np.random.default_rng(0).normal(size=(4, 3))
     with pytest.raises(RequestError, match="comes from 4 draws"):

@@ -11,6 +11,7 @@ from decoct.building import costs, driver
 from decoct.constructions.base import Construction
 from decoct.constructions.sampling.lightweight import LightweightCoreset
 from decoct.constructions.sampling.uniform import Uniform
+from decoct.coreset import Coreset
 from decoct.data.base import Rows
 from decoct.data.encoded import encoded
 from decoct.data.tables import rows as as_rows
@@ -18,7 +19,7 @@ from decoct.errors import RequestError
 from decoct.formats.coreset_file import StoredCoreset
 from decoct.mixture.coreset_fit import MixtureCoreset, NumericTable
 from decoct.mixture.dp_gaussian_mixture import DPGaussianMixture
-from decoct.mixture.estimator_input import check_parameters
+from decoct.mixture.estimator_input import check_parameters, count_moment_passes
 from decoct.report import Report
 
 
@@ -143,7 +144,7 @@ def estimate(
     """
     table, method = _check_request(estimator, method)
     cost = costs.estimate(table, rows, size=size, method=method)
-    moments = int(estimator.mean_prior is None or estimator.covariance_prior is None)
+    moments = count_moment_passes(estimator)
     return dataclasses.replace(cost, passes=(cost.passes[0] + moments, cost.passes[1] + moments))
 
 
@@ -151,10 +152,9 @@ def coreset_from_file(stored: StoredCoreset) -> MixtureCoreset:
     """Return the coreset of a file, its mixture fitted as it was."""
     described = stored.description
     fitted = DPGaussianMixture.from_state(described["model"], described["fitted"])
-    report = Report.from_dict(described["report"])
     parts = (stored.indices, stored.weights, stored.rows, int(described["n_rows"]))
-    fitted.coreset_ = MixtureCoreset(*parts, fitted, report)
-    return fitted.coreset_
+    report = Report.from_dict(described["report"])
+    return fitted._become_model_of(Coreset(*parts, fitted, report))
 
 
 def _check_request(

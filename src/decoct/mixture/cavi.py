@@ -163,10 +163,7 @@ class _Iterations(NamedTuple):
 def start_mixture(priors: Priors, statistics: Statistics) -> Mixture:
     """Return q given N_t, x̄_t, S_t (5), all in the user's coordinates.
 
-    Raises
-    ------
-    ModelError
-        A component's scatter is not positive definite in float64.
+    Refuses a scatter that is not positive definite in float64.
     """
     mixture = jax.device_get(_update_mixture(*_to_arrays((priors, statistics))))
     if not np.isfinite(mixture.components.chol).all():
@@ -268,12 +265,7 @@ def ascend(
 def evidence_bound(table: Table, priors: Priors, mixture: Mixture) -> float:
     """Return (1) at any q with the best r, Σ_n γ_n e_n − KL(q(π)‖p(π)) − Σ_t KL_t, in nats.
 
-    Parameters
-    ----------
-    table
-        The rows.
-    priors, mixture
-        In the user's coordinates; any q, of another fit for example.
+    Priors and q, which may be that of another fit, are in the user's coordinates.
     """
     return float(_compute_bound(table, *_prepare(table.centre, *_to_arrays((priors, mixture)))))
 

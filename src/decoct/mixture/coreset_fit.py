@@ -20,7 +20,7 @@ import hashlib
 import json
 import time
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -40,13 +40,18 @@ from decoct.coreset import Coreset
 from decoct.data.base import Chunk, Columns, Rows
 from decoct.errors import CoresetFileError, RequestError
 from decoct.mixture.cavi import Fit, Mixture
-from decoct.mixture.estimator_input import LARGEST_SEED, Moments, check_values
+from decoct.mixture.estimator_input import (
+    LARGEST_SEED,
+    Moments,
+    check_values,
+    count_moment_passes,
+)
 from decoct.mixture.initialization import merge_equal_rows
 from decoct.mixture.normal_wishart import NormalWishart
 from decoct.mixture.posterior import draw_parameters
 from decoct.models.base import AbstractModel, Params, RawRows
 from decoct.report import Report, described
-from decoct.runtime.checks import is_whole
+from decoct.runtime.checks import checked_whole
 from decoct.runtime.randomness import host_rng
 from decoct.samplers.base import Sampler, WeightedDensity
 from decoct.status import Status
@@ -96,8 +101,7 @@ class MixtureCoreset(Coreset):
     ) -> xr.DataTree:
         """Draw from the variational posterior; it takes no sampler. See `Coreset.sample`."""
         for option, value in {"draws": draws, "chains": chains}.items():
-            if not is_whole(value, 1):
-                raise RequestError(f"{option} must be a whole number of at least 1, not {value!r}.")
+            checked_whole(option, value, 1)
         if sampler is not None:
             raise RequestError(
                 f"The draws of a {type(self.model).__name__} are of its variational posterior "
@@ -130,14 +134,11 @@ class FittedOnCoresets:
         mixture.n_features_in_ = x.shape[1]
         if all(np.ndim(column) == 1 for column in coreset.rows.values()):
             mixture.feature_names_in_ = np.asarray(list(coreset.rows), dtype=object)
-        passes = coreset.report.passes
-
-        def moments() -> Moments:
-            nonlocal passes
-            passes += 1
-            return table.map_reduce(_compute_chunk_moments, Moments.joined)
-
-        mixture._fit_rows(x, gamma, mixture._set_priors(x.shape[1], moments))
+        priors = mixture._set_priors(
+            x.shape[1], lambda: table.map_reduce(_compute_chunk_moments, Moments.joined)
+        )
+        mixture._fit_rows(x, gamma, priors)
+        passes = coreset.report.passes + count_moment_passes(mixture)
         seconds = {**coreset.report.seconds, "fit": round(time.perf_counter() - began, 3)}
         report = dataclasses.replace(coreset.report, passes=passes, seconds=seconds, sampler=None)
         return mixture._become_model_of(dataclasses.replace(coreset, report=report))
@@ -250,18 +251,13 @@ class FittedOnCoresets:
         return Coreset(indices, weights[order], rows or {"x": X[indices]}, len(X), self, report)
 
 
-class WeightedDraws(NamedTuple):
-    """Rows drawn."""
-
-    places: Int[np.ndarray, " m"]  # their numbers, ascending
-    weights: Float[np.ndarray, " m"]  # c γ/(Mq) of a row drawn c times
-    numbers: dict[str, Any]  # repeated picks, entropy and spread, for the report
-
-
 def draw_weighted_rows(
     x: Float[np.ndarray, "n D"], gamma: Float[np.ndarray, " n"], size: int, seed: int
-) -> WeightedDraws:
-    """Return M draws by (W1) of distinct rows, or all as they are if there are no more than M."""
+) -> tuple[Int[np.ndarray, " m"], Float[np.ndarray, " m"], dict[str, Any]]:
+    """Return M draws by (W1) of distinct rows, or all as they are if there are no more than M.
+
+    Places, ascending; weights, cγ/(Mq) of a row drawn c times; and numbers for the report.
+    """
     total = gamma.sum()
     away = x - (gamma / total) @ x
     squares = np.einsum("nd,nd->n", away, away)
@@ -274,13 +270,13 @@ def draw_weighted_rows(
         entropy = float(-(q @ np.log(each)) / np.log(total))
         numbers |= entropy_figures(entropy)
     if len(x) <= size:
-        return WeightedDraws(np.arange(len(x)), gamma, numbers)
+        return np.arange(len(x)), gamma, numbers
     upto = np.cumsum(q)
     rng = host_rng(jax.random.key(seed))
     picks = np.searchsorted(upto, rng.random(size) * upto[-1], side="right")
     places, counts = np.unique(picks, return_counts=True)
     numbers["repeated_picks"] = size - len(places)
-    return WeightedDraws(places, counts / (size * each[places]), numbers)
+    return places, counts / (size * each[places]), numbers
 
 
 class NumericTable(AbstractModel):

@@ -32,7 +32,7 @@ from decoct.mixture.e_step import make_table
 from decoct.mixture.normal_wishart import NormalWishart
 from decoct.mixture.posterior import compute_log_predictive, compute_responsibilities
 from decoct.mixture.stick_breaking import FiniteDirichlet, StickBreaking, WeightPrior
-from decoct.runtime.checks import is_whole
+from decoct.runtime.checks import checked_whole
 from decoct.runtime.resources import use_compilation_cache
 
 try:
@@ -239,7 +239,6 @@ class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
         estimator_input.check_unbound(self)
         with estimator_input.restore_on_failure(self):
             X = self._validate(X, ensure_min_samples=2)
-            estimator_input.check_values(X)
             weights = estimator_input.validate_weights(sample_weight, X)
             where, gamma = find_representatives(X, weights)
             priors = self._set_priors(X.shape[1], lambda: Moments.of(X[where], gamma))
@@ -319,7 +318,7 @@ class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
         scores = self.score_samples(X)
         if sample_weight is None:
             return float(scores.mean())
-        return float(np.average(scores, weights=estimator_input.validate_counts(sample_weight, X)))
+        return float(np.average(scores, weights=estimator_input.validate_weights(sample_weight, X)))
 
     def sample(self, n_samples=1):
         """Draw rows from the posterior predictive, whose log density is `score_samples`.
@@ -346,11 +345,7 @@ class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
         ((5, 1), (5,))
         """
         factors = self._get_posterior().components.chol
-        if not is_whole(n_samples, 1):
-            raise RequestError(
-                f"Invalid value for 'n_samples': {n_samples!r}. The sampling requires at least "
-                "one sample."
-            )
+        checked_whole("n_samples", n_samples, 1)
         rng = check_random_state(self.random_state)
         y = np.repeat(np.arange(len(self.weights_)), rng.multinomial(n_samples, self.weights_))
         D = self.means_.shape[1]
@@ -362,7 +357,9 @@ class DPGaussianMixture(FittedOnCoresets, DensityMixin, BaseEstimator):
 
     def _validate(self, X, **how) -> Float[np.ndarray, "N D"]:
         found = validate_data(self, X, dtype=[np.float64, np.float32], **how)
-        return np.asarray(found, dtype=np.float64)
+        rows = np.asarray(found, dtype=np.float64)
+        estimator_input.check_values(rows)
+        return rows
 
     def _make_weight_prior(self) -> WeightPrior:
         """Return the prior of the fit, whatever the parameters are now."""

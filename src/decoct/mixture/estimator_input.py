@@ -10,14 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 from sklearn.base import BaseEstimator
-from sklearn.utils._param_validation import Interval, InvalidParameterError, StrOptions
+from sklearn.mixture import BayesianGaussianMixture
+from sklearn.utils._param_validation import Interval, InvalidParameterError
 from sklearn.utils.validation import _check_sample_weight, check_array
 
 from decoct.errors import BadValueError, RequestError, RowsError
 from decoct.mixture.stick_breaking import FiniteDirichlet, StickBreaking
 from decoct.models.validation import row_number
-
-STARTS = ("kmeans", "k-means++", "random", "random_from_data")
 
 WEIGHT_PRIORS = {
     "dirichlet_process": StickBreaking,
@@ -32,9 +31,6 @@ LARGEST_VALUE = 1e150
 FEWEST_ROWS = 2.0 * (1.0 - 1e-12)
 """Σγ below which there is no covariance to speak of, rounding left out."""
 
-LARGEST_TOTAL, LARGEST_SCATTER = 1e300, 1e305
-"""Largest Σγ, and Σγ‖x‖², with room for what is made of them."""
-
 
 class NumberInterval(Interval):
     """An interval of numbers that holds no bool: ``True`` is not 1."""
@@ -43,34 +39,12 @@ class NumberInterval(Interval):
         return not isinstance(val, bool) and super().is_satisfied_by(val)
 
 
-_AT_LEAST_ONE = NumberInterval(Integral, 1, None, closed="left")
-_NOT_NEGATIVE = NumberInterval(Real, 0.0, np.inf, closed="left")
-_POSITIVE = NumberInterval(Real, 0.0, np.inf, closed="neither")
-
 PARAMETER_CONSTRAINTS = {
-    "n_components": [_AT_LEAST_ONE],
-    "tol": [_NOT_NEGATIVE],
-    "reg_covar": [_NOT_NEGATIVE],
-    "max_iter": [NumberInterval(Integral, 0, None, closed="left")],
-    "n_init": [_AT_LEAST_ONE],
-    "init_params": [StrOptions(set(STARTS))],
-    "weight_concentration_prior_type": [StrOptions(set(WEIGHT_PRIORS))],
-    "weight_concentration_prior": [None, _POSITIVE],
-    "mean_precision_prior": [None, _POSITIVE],
-    "mean_prior": [None, "array-like"],
-    "degrees_of_freedom_prior": [None, _POSITIVE],
-    "covariance_prior": [None, "array-like", _POSITIVE],
-    "random_state": [
-        NumberInterval(Integral, 0, LARGEST_SEED, closed="both"),
-        np.random.RandomState,
-        None,
-    ],
-    "warm_start": ["boolean"],
-    "verbose": ["verbose"],
-    "verbose_interval": [_AT_LEAST_ONE],
-    "coreset_size": [None, _AT_LEAST_ONE],
+    **BayesianGaussianMixture._parameter_constraints,
+    "coreset_size": [None, NumberInterval(Integral, 1, None, closed="left")],
 }
 """The values of each parameter of `DPGaussianMixture`; what meets one constraint is taken."""
+del PARAMETER_CONSTRAINTS["covariance_type"]
 
 
 def check_parameters(estimator: BaseEstimator) -> None:
@@ -118,47 +92,21 @@ def check_unbound(estimator: Any) -> None:
 
 def check_warm(estimator: Any, D: int) -> None:
     """Refuse to start from a posterior of another shape."""
-    T = estimator.n_components
-    if estimator.means_.shape != (T, D):
+    sticks = isinstance(estimator.weight_concentration_, tuple)
+    last = (*estimator.means_.shape, "dirichlet_process" if sticks else "dirichlet_distribution")
+    now = (estimator.n_components, D, estimator.weight_concentration_prior_type)
+    if now != last:
         raise RequestError(
-            f"warm_start starts from the last fit, of {estimator.means_.shape[0]} components and "
-            f"{estimator.means_.shape[1]} features, but now there are {T} and {D}; set "
-            "warm_start=False."
-        )
-    sticks = estimator.weight_concentration_prior_type == "dirichlet_process"
-    if sticks != isinstance(estimator.weight_concentration_, tuple):
-        raise RequestError(
-            "warm_start starts from the last fit, which had another "
-            "weight_concentration_prior_type; set warm_start=False."
+            "warm_start starts from the last fit, whose n_components, features and "
+            f"weight_concentration_prior_type were {last}, not {now}; set warm_start=False."
         )
 
 
-def validate_counts(sample_weight: Any, X: Any) -> Float[np.ndarray, " N"]:
+def validate_weights(sample_weight: Any, X: Any) -> Float[np.ndarray, " N"]:
     """Return γ ≥ 0, some positive, one for each row; all ones if not given."""
     gamma = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
     if not gamma.any():
         raise RowsError("Sample weights must contain at least one non-zero number.")
-    return gamma
-
-
-def validate_weights(sample_weight: Any, X: Float[np.ndarray, "N D"]) -> Float[np.ndarray, " N"]:
-    """Return γ, all ones if not given, for rows that passed `check_values`."""
-    gamma = validate_counts(sample_weight, X)
-    with np.errstate(over="ignore"):
-        total = gamma.sum()
-        if total > LARGEST_TOTAL:
-            raise RowsError(
-                f"sample_weight sums to {total:.6g}, more than float64 has room for; weights count "
-                "rows: scale them down."
-            )
-        # Σγ‖x‖² if all rows were as far out as the farthest value
-        largest = max(X.max(), -X.min())
-        if total * largest**2 * X.shape[1] > LARGEST_SCATTER:
-            raise RowsError(
-                f"X has values up to {largest:.6g} and the weights of its rows sum to "
-                f"{total:.6g}, so that weights times squared values overflow; rescale the columns, "
-                "for example in other units, or scale the weights down."
-            )
     return gamma
 
 
@@ -196,6 +144,11 @@ class Moments(NamedTuple):
         )
 
 
+def count_moment_passes(estimator: Any) -> int:
+    """Return the passes over all rows that default priors cost."""
+    return int(estimator.mean_prior is None or estimator.covariance_prior is None)
+
+
 def make_mean_prior(given: Any, D: int, moments: Callable[[], Moments]) -> Float[np.ndarray, " D"]:
     """Return m₀; ``moments`` are asked for where none is given."""
     return moments().mean if given is None else _to_prior_array(given, (D,), "means")
@@ -212,13 +165,10 @@ def make_covariance_prior(
     else:
         prior = _to_prior_array(given, (D, D), "full covariance_prior")
         # whatever the columns' units
-        diagonal = np.diag(prior)
-        definite = (diagonal > 0.0).all()
-        if definite:
-            correlation = prior / np.sqrt(diagonal)[:, None] / np.sqrt(diagonal)
-            definite = np.allclose(correlation, correlation.T)
-            definite = definite and (np.linalg.eigvalsh(correlation) > 0.0).all()
-        if not definite:
+        scale = np.sqrt(np.where(np.diag(prior) > 0.0, np.diag(prior), 1.0))
+        correlation = prior / scale[:, None] / scale
+        definite = (np.linalg.eigvalsh(correlation) > 0.0).all()
+        if not (definite and np.allclose(correlation, correlation.T)):
             raise RequestError("'full covariance_prior' should be symmetric, positive-definite")
     return prior, np.linalg.cholesky(prior)
 

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from decoct.errors import RequestError, RowsError
+from decoct.errors import RequestError
 from decoct.mixture.cavi import Mixture
 from decoct.mixture.e_step import choose_chunk_rows, compute_squares
 from decoct.mixture.normal_wishart import (
@@ -30,9 +30,6 @@ from decoct.mixture.normal_wishart import (
 from decoct.mixture.stick_breaking import WeightPrior
 from decoct.runtime.precision import float64
 
-FARTHEST = 1e150
-"""Most standard deviations whose square float64 can hold, with room for sums."""
-
 LARGEST = 2**29
 """Most numbers in the covariances of one request: 4 GB."""
 
@@ -43,7 +40,7 @@ def compute_responsibilities(
 ) -> Float[np.ndarray, "N T"]:
     """Return r_nt (3) of rows, seen or new."""
     components, at = _compute_log_joint(*jax.tree.map(np.asarray, (mixture, prior)))
-    pieces = _map_chunks(x, components, lambda chunk: _normalise(components, at, chunk))
+    pieces = _map_chunks(x, lambda chunk: _normalise(components, at, chunk))
     return np.concatenate([piece.T for piece in pieces])
 
 
@@ -53,21 +50,13 @@ def compute_log_predictive(
 ) -> Float[np.ndarray, " N"]:
     """Return ln Σ_t E π_t E p(x | μ_t, Λ_t), a mixture of Student's t (N7), in nats."""
     students = _compute_students(mixture.components, np.log(prior.mean(mixture.shares)))
-    return np.concatenate(
-        _map_chunks(x, students[0], lambda chunk: _mix_students(*students, chunk))
-    )
+    return np.concatenate(_map_chunks(x, lambda chunk: _mix_students(*students, chunk)))
 
 
 def draw_parameters(
     rng: np.random.Generator, mixture: Mixture, prior: WeightPrior, n: int
 ) -> dict[str, Float[np.ndarray, "n T ..."]]:
-    """Return ``weights`` (n, T), ``means`` (n, T, D) and ``covariances`` Λ⁻¹ (n, T, D, D).
-
-    Raises
-    ------
-    RequestError
-        They would not fit in a few gigabytes.
-    """
+    """Return ``weights`` (n, T), ``means`` (n, T, D) and ``covariances`` Λ⁻¹ (n, T, D, D)."""
     m, beta, chol, nu = mixture.components
     T, D = m.shape
     if n * T * D * D > LARGEST:
@@ -122,18 +111,9 @@ def _mix_students(
 
 
 def _map_chunks(
-    x: Float[np.ndarray, "N D"], components: Expected, fn: Callable[[Array], Array]
+    x: Float[np.ndarray, "N D"], fn: Callable[[Array], Array]
 ) -> list[Float[np.ndarray, "*T n"]]:
-    """Return ``fn`` of chunks (D, n) of rows, or refuse rows too far from a component to square."""
-    deviation = 1.0 / np.abs(components.whiten).sum(axis=2).max()
-    farthest = FARTHEST * deviation - np.abs(components.mean).max()
-    if max(x.max(), -x.min()) > farthest:
-        away = np.abs(x).max(axis=1)
-        raise RowsError(
-            f"Row {int(np.argmax(away))} of X is {away.max():.3g} from the origin, so far "
-            f"from a component of standard deviation {deviation:.3g} that the squared distance "
-            "overflows; drop the row."
-        )
+    """Return ``fn`` of chunks (D, n) of rows."""
     N, D = x.shape
     size = choose_chunk_rows(N, D)
     pieces = []

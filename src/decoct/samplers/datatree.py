@@ -124,7 +124,7 @@ def unconstrained(
                 f"A {type(draws).__name__} is not an array of draws; {wanted}"
             ) from None
         z = z[None] if z.ndim == 2 else z
-    if z.ndim != 3 or z.shape[-1] != dim:
+    if z.ndim != 3 or not z.shape[1] or z.shape[-1] != dim:
         raise RequestError(
             f"The draws have shape {z.shape}; this model has {dim} unconstrained parameters, so "
             f"(n, {dim}) or (chains, n, {dim}) is wanted."

@@ -78,10 +78,8 @@ def hilbert_bounds(
     """
     kind = _name_method(method)
     potentials = Potentials(model, encoded(as_rows(rows), model))
-    whole = np.asarray(sizes)
-    if whole.ndim != 1 or not whole.size or whole.dtype.kind not in "iu" or whole.min() < 1:
-        raise RequestError(f"sizes must be whole numbers, each at least 1, not {sizes!r}.")
-    wanted = tuple(int(m) for m in np.unique(whole))
+    budget = Budget(tuple(np.unique(sizes).tolist()))
+    wanted = budget.sizes
     if not 1 <= parts <= potentials.n_rows:
         raise RequestError(f"parts must be between 1 and {potentials.n_rows}, not {parts}.")
     key = jax.random.fold_in(jax.random.key(seed), 1)  # the driver's first step
@@ -95,7 +93,7 @@ def hilbert_bounds(
     residuals = {m: np.zeros_like(space.target) for m in wanted}
     for vectors in np.array_split(space.vectors, parts):
         target = vectors.sum(axis=0) if parts > 1 else space.target
-        path = method.solver.solve(UnitVectors.scaled(vectors, target), Budget(wanted), rng)
+        path = method.solver.solve(UnitVectors.scaled(vectors, target), budget, rng)
         for m in wanted:
             fitted = path[m].weights @ vectors[path[m].indices] if m in path else 0.0
             residuals[m] += target - fitted

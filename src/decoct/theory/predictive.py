@@ -15,11 +15,12 @@ from jaxtyping import Float
 from decoct.data.base import Rows
 from decoct.data.encoded import encoded
 from decoct.data.tables import rows as as_rows
-from decoct.errors import ModelError, RequestError
+from decoct.errors import ModelError
 from decoct.models.base import AbstractModel
 from decoct.passes.newton import maximise
 from decoct.passes.potentials import Curvature, Potentials
 from decoct.runtime.precision import float64
+from decoct.samplers.datatree import unconstrained
 
 RIDGES = 10.0 ** -np.arange(1.0, 21.0)
 """Ridges tried, in units of the curvature at the model's init."""
@@ -65,13 +66,8 @@ def negative_log_likelihood(
     0.693147
     """
     potentials = Potentials(model, encoded(as_rows(rows), model))
-    draws = np.asarray(draws, dtype=np.float64)
-    if draws.ndim != 2 or not len(draws) or draws.shape[1] != potentials.dim:
-        raise RequestError(
-            f"The draws have the shape {draws.shape}; (S, {potentials.dim}) is wanted, with at "
-            "least one draw."
-        )
-    return -float(potentials.totals(draws).mean()) / potentials.n_rows
+    z = unconstrained(draws, potentials.dim).reshape(-1, potentials.dim)
+    return -float(potentials.totals(z).mean()) / potentials.n_rows
 
 
 @float64

@@ -222,10 +222,6 @@ def _as_draws(
     chains, draws, K, D = modes.shape
     flat = modes.reshape(-1, K, D), weights.reshape(-1, K)
     z = model.to_unconstrained(*flat, rng).reshape(chains, draws, -1)
-    if not np.isfinite(z).all():
-        raise ModelError(
-            "Gibbs sampling produced a value that is not finite; check the rows and the weights."
-        )
     seen = modes.reshape(chains, draws, -1)
     # a single cluster has the weight 1, and a constant has no ESS
     seen = np.concatenate([seen, weights], axis=2) if K > 1 else seen

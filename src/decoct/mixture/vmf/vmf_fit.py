@@ -22,8 +22,8 @@ from scipy.special import logsumexp
 from decoct.errors import ModelError, RowsError
 from decoct.mixture.vmf.vmf_mixture import VonMisesFisherMixture
 from decoct.mixture.vmf.von_mises_fisher import (
+    check_directions,
     checked_concentration,
-    find_off_sphere,
     log_normaliser,
     sample_vmf,
 )
@@ -333,12 +333,7 @@ def _checked_rows(
     x = np.asarray(x, dtype=np.float64)
     if x.ndim != 2 or x.shape[1] < 2:
         raise RowsError(f"x has the shape {x.shape}; it must be (N, D) with D ≥ 2.")
-    off = find_off_sphere(x)
-    if off is not None:
-        raise RowsError(
-            f"Row {off[0]} of x has the norm {off[1]:.8g}; directions have the norm 1, so divide "
-            "every row by its norm."
-        )
+    check_directions(x)
     w = np.ones(len(x)) if weights is None else np.asarray(weights, dtype=np.float64)
     if w.shape != (len(x),):
         raise RowsError(f"weights has the shape {w.shape}; there are {len(x)} rows.")

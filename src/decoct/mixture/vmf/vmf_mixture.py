@@ -23,13 +23,11 @@ from scipy.optimize import linear_sum_assignment
 from scipy.special import logsumexp
 
 from decoct.data.base import Rows
-from decoct.errors import BadValueError, ModelError, RowsError
-from decoct.mixture.vmf.von_mises_fisher import (
-    find_off_sphere,
-    log_normaliser,
-)
+from decoct.errors import ModelError, RowsError
+from decoct.mixture.vmf.von_mises_fisher import check_directions, log_normaliser
 from decoct.models.base import AbstractModel, EncodedColumns, Params, RawRows
-from decoct.models.validation import numeric, row_number
+from decoct.models.validation import numeric
+from decoct.runtime.checks import is_whole
 from decoct.stats.divergences import HALF_LOG_2PI
 
 
@@ -73,11 +71,9 @@ class VonMisesFisherMixture(AbstractModel):
 
     def __init__(self, n_components: int, dim: int, concentration: float = 50.0) -> None:
         for name, value in {"n_components": n_components, "dim": dim}.items():
-            if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-                raise ModelError(f"{name} must be a whole number, not {value!r}.")
+            if not is_whole(value, 1):
+                raise ModelError(f"{name} must be a whole number, at least 1, not {value!r}.")
         self.n_components, self.dim = int(n_components), int(dim)
-        if self.n_components < 1:
-            raise ModelError(f"n_components is {n_components}; a mixture has at least 1.")
         self.log_normaliser = np.asarray(log_normaliser(self.dim, concentration))
         self.concentration = np.asarray(float(concentration))
 
@@ -127,14 +123,7 @@ class VonMisesFisherMixture(AbstractModel):
             raise RowsError(
                 f"Column 'x' has the shape {x.shape}; the model wants {self.dim} numbers per row."
             )
-        off = find_off_sphere(x)
-        if off is not None:
-            raise BadValueError(
-                f"has the norm {off[1]:.8g}",
-                row_number(start, off[0]),
-                "; directions have the norm 1, so divide every row by its norm.",
-                "x",
-            )
+        check_directions(x, start)
         return {"x": x}
 
     def check(self, rows: Rows) -> None:

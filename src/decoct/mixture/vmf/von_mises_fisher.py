@@ -18,7 +18,9 @@ import numpy as np
 from jaxtyping import Array, Float
 from scipy.special import gammaln, ive, logsumexp
 
-from decoct.errors import ModelError
+from decoct.errors import BadValueError, ModelError
+from decoct.models.validation import row_number
+from decoct.runtime.checks import is_positive
 
 UNIT = 1e-6
 """How far a norm may be from 1 for a vector to count as a point of the sphere."""
@@ -86,22 +88,25 @@ def _log_bessel_asymptotic(order: float, tau: float) -> float:
     return s + log_power - 0.5 * np.log(2.0 * np.pi * s) + np.log1p(first + second)
 
 
-def find_off_sphere(x: Float[np.ndarray, "n D"]) -> tuple[int, float] | None:
-    """Return the place of a row that is no unit vector, and its norm; None if there is none."""
+def check_directions(x: Float[np.ndarray, "n D"], numbers: int | np.ndarray = 0) -> None:
+    """Refuse rows that are no unit vectors; ``numbers`` are the rows', or the first one's."""
     norms = np.linalg.norm(x, axis=1)
     off = ~(np.abs(norms - 1.0) <= UNIT)
-    return (int(np.argmax(off)), float(norms[off][0])) if off.any() else None
+    if off.any():
+        bad = int(np.argmax(off))
+        raise BadValueError(
+            f"has the norm {norms[bad]:.8g}",
+            row_number(numbers, bad),
+            "; directions have the norm 1, so divide every row by its norm.",
+            "x",
+        )
 
 
 def checked_concentration(concentration: Any) -> float:
     """Return τ as a number, or say what is wrong with it."""
-    try:
-        tau = float(concentration)
-    except (TypeError, ValueError) as error:
-        raise ModelError(f"concentration must be a number, not {concentration!r}.") from error
-    if not (np.isfinite(tau) and tau > 0.0):
-        raise ModelError(f"concentration is {tau}; it must be positive and finite.")
-    return tau
+    if not is_positive(concentration):
+        raise ModelError(f"concentration must be a positive number, not {concentration!r}.")
+    return float(concentration)
 
 
 def sample_vmf(
@@ -153,7 +158,7 @@ def sample_vmf(
             f"{means.shape[:-1]}."
         )
     flat = means.reshape(-1, means.shape[-1])
-    if find_off_sphere(flat) is not None:
+    if not (np.abs(np.linalg.norm(flat, axis=1) - 1.0) <= UNIT).all():
         raise ModelError("A mean direction is not a unit vector; divide it by its norm.")
     gaps = _sample_gaps(rng, flat.shape[1], np.broadcast_to(taus, means.shape[:-1]).ravel())
     return _at_gap(np, flat, gaps, rng.standard_normal(flat.shape)).reshape(means.shape)
