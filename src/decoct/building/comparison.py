@@ -22,6 +22,7 @@ import numpy as np
 from jaxtyping import Float
 
 from decoct.building.driver import path
+from decoct.building.request import checked_sizes
 from decoct.certificates.certificate import log_ratios_at
 from decoct.constructions import Construction, IteratedHilbert, Uniform
 from decoct.constructions.hilbert.weighting import FullLaplace
@@ -134,12 +135,9 @@ class Comparison:
         cells = [heads, *(_cells(line) for line in self.lines)]
         widths = [max(len(line[i]) for line in cells if len(line) > 2) for i in range(len(heads))]
         written = []
-        for line in cells:
-            if len(line) == 2:
-                written.append(f"{line[0]:<{widths[0]}}  {line[1]}")
-                continue
-            rest = (f"{cell:>{width}}" for cell, width in zip(line[1:], widths[1:], strict=True))
-            written.append("  ".join([f"{line[0]:<{widths[0]}}", *rest]))
+        for first, *rest in cells:  # a note, alone, may be wider than its column
+            right = (cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=False))
+            written.append("  ".join([first.ljust(widths[0]), *right]))
         return "\n".join(written)
 
 
@@ -220,7 +218,9 @@ def compare(
     if not any(isinstance(method, Uniform) for method in wanted.values()):
         wanted = {"uniform": Uniform(), **wanted}
     source = as_rows(rows)
-    asked = _checked_sizes(sizes, source.n_rows)
+    asked = checked_sizes(sizes)
+    if asked[-1] > source.n_rows:
+        raise RequestError(f"sizes has {asked[-1]} but the table has {source.n_rows} rows.")
     sampler = Automatic() if sampler is None else sampler
     table = encoded(source, model)
     options = {"sampler": sampler, "seed": seed, "progress": progress}
@@ -241,23 +241,6 @@ def compare(
     for entry, total in zip(drawn, np.split(totals, len(drawn)), strict=True):
         entry.judge(potentials, total)
     return Comparison(tuple(entry.line for entry in entries), source.n_rows)
-
-
-def _checked_sizes(sizes: Any, n_rows: int) -> tuple[int, ...]:
-    """Return the sizes in ascending order, without repeats."""
-    wanted = f"sizes must be a list of numbers of rows from 0 to {n_rows:,}, such as [50, 100]"
-    try:
-        given = None if isinstance(sizes, (str, bytes)) else list(sizes)
-    except TypeError:
-        given = None
-    if given is None:
-        raise RequestError(f"{wanted}, not {sizes!r}.")
-    for one in given:
-        if not is_whole(one, least=0) or one > n_rows:
-            raise RequestError(f"{wanted}; {one!r} is among them.")
-    if not given:
-        raise RequestError(f"{wanted}; there is none.")
-    return tuple(sorted({int(one) for one in given}))
 
 
 class _Entry:
