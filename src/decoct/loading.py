@@ -72,7 +72,7 @@ def load(path: str | os.PathLike[str], model: AbstractModel | None = None) -> Co
         if model is None and spec.get("kind") in OF_FUNCTIONS:
             raise CoresetFileError(
                 f"{path} was built for a model of your own functions ({spec.get('name')}), which "
-                "the file cannot store; pass it in Python: decoct.load(path, model=...)."
+                "the file cannot store; pass it: decoct.load(path, model=...)."
             )
         if model is None and "fitted" in stored.description:
             return _class_of(spec)(stored)
