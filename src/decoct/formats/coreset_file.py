@@ -129,13 +129,10 @@ def _read(path: Path) -> tuple[pa.Table, bytes]:
         with pq.ParquetFile(path) as file:
             _check_size(file.metadata, path)
             table = file.read()
-    except PermissionError as error:
-        raise CoresetFileError(
-            f"{path} cannot be read (permission denied); ask its owner for read permission."
-        ) from error
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # of a column's name
         raise CoresetFileError(
-            f"{path} is not a readable Parquet file: it is truncated, damaged or of another kind."
+            f"{path} is not a readable Parquet file ({type(error).__name__}): it is truncated, "
+            "damaged, of another kind, or not yours to read."
         ) from error
     metadata = (table.schema.metadata or {}).get(KEY)
     if metadata is None:
