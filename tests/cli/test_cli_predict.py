@@ -32,7 +32,7 @@ def wanted(late, new, posterior):
     from decoct.cli.posterior_file import read_posterior
 
     coreset = package.load(late)
-    draws = read_posterior(posterior, coreset)
+    draws = read_posterior(posterior)
     return lambda **options: coreset.predict(str(new), draws, **options)
 
 

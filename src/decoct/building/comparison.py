@@ -39,6 +39,7 @@ from decoct.runtime.progress import ProgressBar, begin
 from decoct.runtime.randomness import host_rng
 from decoct.samplers.automatic import Automatic
 from decoct.samplers.base import Sampler
+from decoct.stats.divergences import Gaussian
 from decoct.stats.verdict import is_known, judge
 
 LAPLACE = "Laplace + PSIS"
@@ -226,11 +227,9 @@ def compare(
     options = {"sampler": sampler, "seed": seed, "progress": progress}
     entries: list[_Entry] = []
     for name, method in wanted.items():
-        entries += _built(name, model, source, asked, {"method": method, **options})
+        entries += _built(name, model, source, asked, {"method": method, **options}, draws)
     with ProgressBar(progress):
         potentials = Potentials(model, table)
-        for entry in entries:
-            entry.draw(sampler, jax.random.key(seed + 1), draws)
         entries.append(_laplace(potentials, jax.random.key(seed), draws))
         drawn = [entry for entry in entries if entry.z is not None]
         if not drawn:
@@ -243,33 +242,24 @@ def compare(
     return Comparison(tuple(entry.line for entry in entries), source.n_rows)
 
 
+@dataclass
 class _Entry:
-    """A line, and what its figures come from: draws, and their log density if it is known."""
+    """A line, and what its figures come from: draws of a coreset's posterior or of a Gaussian."""
 
-    def __init__(self, line: Line, coreset: Coreset | None = None) -> None:
-        self.line, self.coreset = line, coreset
-        self.error: DecoctError | None = None
-        self.z: Float[np.ndarray, "S d"] | None = None
-        self.known: Float[np.ndarray, " S"] | None = None
-
-    def draw(self, sampler: Sampler, key: jax.Array, draws: int) -> None:
-        """Draw from π_w, with random numbers that do not depend on what else is compared."""
-        if self.coreset is None or self.line.size is None:
-            return
-        key = jax.random.fold_in(key, self.line.size)
-        try:
-            self.z = sampler.draw(key, self.coreset.density, draws).flat[:draws]
-        except DecoctError as error:
-            self.give_up(error)
+    line: Line
+    source: Coreset | Gaussian | None = None
+    z: Float[np.ndarray, "S d"] | None = None
+    error: DecoctError | None = None
 
     def judge(self, potentials: Potentials, totals: Float[np.ndarray, " S"]) -> None:
         """Turn the totals at the draws into figures."""
+        assert self.source is not None
         assert self.z is not None
-        if self.known is None:
-            assert self.coreset is not None
-            ratios = log_ratios_at(self.coreset, potentials, self.z[None], totals)
+        if isinstance(self.source, Coreset):
+            ratios = log_ratios_at(self.source, potentials, self.z[None], totals)
         else:
-            ratios = (totals - self.known + potentials.log_prior(self.z))[None]
+            own = self.source.log_density(self.z)
+            ratios = (totals - own + potentials.log_prior(self.z))[None]
         found = judge(ratios)
         self.line = replace(
             self.line,
@@ -288,8 +278,14 @@ class _Entry:
 
 
 def _built(
-    name: str, model: AbstractModel, source: Rows, sizes: tuple[int, ...], options: dict[str, Any]
+    name: str,
+    model: AbstractModel,
+    source: Rows,
+    sizes: tuple[int, ...],
+    options: dict[str, Any],
+    draws: int,
 ) -> list[_Entry]:
+    """Build coresets, and draw from them with random numbers that only the size determines."""
     if not getattr(options["method"], "site", False):
         sizes = tuple(size for size in sizes if size)  # 0 is a site alone
     if not sizes:
@@ -306,7 +302,13 @@ def _built(
     for size, coreset in zip(sizes, coresets, strict=True):
         evaluations = coreset.report.evaluations / coreset.n_rows
         line = Line(name, size, coreset.size, seconds=seconds, evaluations=evaluations)
-        entries.append(_Entry(line, coreset))
+        entry = _Entry(line, coreset)
+        key = jax.random.fold_in(jax.random.key(options["seed"] + 1), size)
+        try:
+            entry.z = options["sampler"].draw(key, coreset.density, draws).flat[:draws]
+        except DecoctError as error:
+            entry.give_up(error)
+        entries.append(entry)
     return entries
 
 
@@ -320,7 +322,5 @@ def _laplace(potentials: Potentials, key: jax.Array, draws: int) -> _Entry:
         return _Entry(Line(LAPLACE)).give_up(error)
     evaluations = (potentials.counts.evaluations - before) / potentials.n_rows
     seconds = time.perf_counter() - started
-    entry = _Entry(Line(LAPLACE, seconds=seconds, evaluations=evaluations))
-    entry.z = gaussian.sample(host_rng(key), draws)
-    entry.known = gaussian.log_density(entry.z)
-    return entry
+    line = Line(LAPLACE, seconds=seconds, evaluations=evaluations)
+    return _Entry(line, gaussian, gaussian.sample(host_rng(key), draws))

@@ -128,12 +128,8 @@ def _interrupted(checkpoint: Path | None) -> str:
     if checkpoint is None or not checkpoint.exists():
         return "interrupted; nothing was written."
     from decoct.building.checkpoint import read_checkpoint
-    from decoct.errors import RequestError
 
-    try:
-        rounds = len(read_checkpoint(checkpoint).get("infos", []))
-    except RequestError as error:
-        return f"interrupted; {error}"
+    rounds = len(read_checkpoint(checkpoint).get("infos", []))
     if not rounds:
         return (
             f"interrupted in the first round, which the same command starts again ({checkpoint})."

@@ -141,5 +141,4 @@ def require_different(output: Path, other: Path, what: str, option: str = "--out
 def _matches(path: Path, pattern: str) -> bool:
     if "**" in pattern:
         return fnmatch(str(path), pattern.replace("**/", "*"))
-    want = Path(pattern).parts
-    return len(path.parts) == len(want) and all(map(fnmatch, path.parts, want))
+    return path.match(pattern)

