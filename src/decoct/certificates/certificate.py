@@ -462,9 +462,7 @@ def _from_sample(
 
 def _thinning(n: int, most: int) -> Int[np.ndarray, " S"]:
     """Return at most ``most`` evenly spaced positions out of n."""
-    if n <= most:
-        return np.arange(n)
-    return np.unique(np.linspace(0, n - 1, most).round().astype(np.int64))
+    return np.linspace(0, n - 1, min(n, most)).round().astype(np.int64)
 
 
 def systematic(weights: np.ndarray, seed: int) -> np.ndarray:

@@ -22,7 +22,7 @@ from decoct.data.encoded import encoded
 from decoct.demo.flights import FORMULA, LATE, load_flights, to_readable
 from decoct.demo.measure import compare_fits, time_gradient, weigh_draws, weigh_fit
 from decoct.demo.report import show
-from decoct.errors import ModelError, RequestError
+from decoct.errors import ModelError
 from decoct.models.formula.model import from_formula
 from decoct.passes.potentials import Potentials
 from decoct.plots import intervals, kept_rows, kl_against_size
@@ -61,7 +61,9 @@ def demo(
     figure as JSON, all measured in this run. Returns 0 if the coreset passed its certificate, and
     with all rows at KL < 0.01 nats; else 1.
     """
-    _require_usable(output)
+    figure()  # before any work: is matplotlib there, and can files be written?
+    output.mkdir(parents=True, exist_ok=True)
+    require_writable(output / "demo.json", "output")
     use_compilation_cache()
     clock = _Clock(Console(stderr=True, highlight=False))
     figures, certificate = _measure(output, rows, seed, clock)
@@ -191,16 +193,6 @@ def _measure(
         "curve": curves,
     }
     return figures, certificate
-
-
-def _require_usable(output: Path) -> None:
-    """Refuse bad options before anything is computed."""
-    try:
-        figure()
-    except RequestError:
-        raise RequestError("The demonstration has pictures; pip install 'decoct[demo]'.") from None
-    output.mkdir(parents=True, exist_ok=True)
-    require_writable(output / "demo.json", "output")
 
 
 @dataclass
