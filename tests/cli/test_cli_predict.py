@@ -88,7 +88,7 @@ REFUSED = {
     "kind": (["{new}", "--kind", "epred"], "epred"),
     "quantiles": (["{new}", "--posterior", "{posterior}", "--quantiles", "2"], "between 0 and 1"),
     "seed": (["{new}", "--seed", "-1"], "--seed"),
-    "no table": ([], "TABLE requires an argument"),
+    "no table": ([], "TABLE"),
     "no posterior": (["{new}", "--posterior", "{tmp}/none.nc"], "none.nc"),
     "column": (["{tmp}/narrow.csv", "--posterior", "{posterior}"], "no column 'temp'"),
     "level": (

@@ -221,7 +221,9 @@ def compare(
     source = as_rows(rows)
     asked = checked_sizes(sizes)
     if asked[-1] > source.n_rows:
-        raise RequestError(f"sizes has {asked[-1]} but the table has {source.n_rows} rows.")
+        raise RequestError(
+            f"sizes has {asked[-1]} but the table has {source.n_rows} rows; ask for at most that."
+        )
     sampler = Automatic() if sampler is None else sampler
     table = encoded(source, model)
     options = {"sampler": sampler, "seed": seed, "progress": progress}

@@ -43,7 +43,7 @@ Posterior = Annotated[
     Path | None, Parameter(help="Draws that 'decoct sample' wrote for this coreset.")
 ]
 FORMS = "a file, several files, a folder, a quoted pattern, or a URL such as s3://bucket/folder."
-Table = Annotated[list[str], Parameter(help=f"Parquet or CSV, Parquet alone behind a URL: {FORMS}")]
+Table = Annotated[list[str], Parameter(help=f"Parquet or CSV (Parquet alone by URL): {FORMS}")]
 BuiltFrom = Annotated[list[str], Parameter(help=f"The table it was built from: {FORMS}")]
 Dask = Annotated[
     str | None,
