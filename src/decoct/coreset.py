@@ -7,7 +7,8 @@ import hashlib
 import os
 import warnings
 from collections.abc import Collection, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -19,7 +20,7 @@ from decoct.errors import ModelError, RequestError
 from decoct.models.base import OF_FUNCTIONS, AbstractModel
 from decoct.models.site import GaussianSite
 from decoct.report import Report
-from decoct.runtime.checks import is_whole
+from decoct.runtime.checks import checked_whole
 from decoct.runtime.precision import float64
 from decoct.runtime.progress import ProgressBar
 from decoct.runtime.resources import use_compilation_cache
@@ -70,7 +71,6 @@ class Coreset:
     model: AbstractModel
     report: Report
     site: GaussianSite | None = None
-    _densities: dict[str, WeightedDensity] = field(default_factory=dict, repr=False, init=False)
 
     def __post_init__(self) -> None:
         for name in ("indices", "weights"):
@@ -86,12 +86,12 @@ class Coreset:
     @property
     def density(self) -> WeightedDensity:
         """π_w as a density over flat unconstrained parameters."""
-        if "density" not in self._densities:
-            encoded = self.model.encode(self.rows, self.indices)
-            self._densities["density"] = WeightedDensity.of(
-                self.model, encoded, self.weights, site=self.site
-            )
-        return self._densities["density"]
+        return self._density
+
+    @cached_property
+    def _density(self) -> WeightedDensity:
+        encoded = self.model.encode(self.rows, self.indices)
+        return WeightedDensity.of(self.model, encoded, self.weights, site=self.site)
 
     @property
     def dim(self) -> int:
@@ -214,8 +214,7 @@ class Coreset:
         >>> again = coreset.sample(draws=500, chains=2, sampler=decoct.samplers.Laplace())
         """
         for option, value in {"draws": draws, "chains": chains, "warmup": warmup}.items():
-            if not is_whole(value, 1):
-                raise RequestError(f"{option} must be a whole number of at least 1, not {value!r}.")
+            checked_whole(option, value, 1)
         from decoct.samplers.datatree import MARK, to_datatree
         from decoct.samplers.nuts import NUTS
 

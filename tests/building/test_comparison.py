@@ -127,12 +127,12 @@ def test_the_picture_has_every_method(comparison):
 @pytest.mark.parametrize(
     ("sizes", "says"),
     [
-        ([], "there is none"),
-        ([10, 3000], "3000 is among them"),
-        ([-5, 10], "-5 is among them"),
-        ([10, 2.5], r"2\.5 is among them"),
-        ([True], "True is among them"),
-        (["10"], "'10' is among them"),
+        ([], r"not \[\]\."),
+        ([10, 3000], "has 3000 but the table has 2000 rows"),
+        ([-5, 10], "at least 0, not -5"),
+        ([10, 2.5], r"at least 0, not 2\.5"),
+        ([True], "at least 0, not True"),
+        (["10"], "at least 0, not '10'"),
         (10, r"such as \[50, 100\], not 10\."),
         ("10", r"such as \[50, 100\], not '10'\."),
         (np.array(10), r"not array\(10\)\."),
@@ -140,7 +140,7 @@ def test_the_picture_has_every_method(comparison):
     ],
 )
 def test_bad_sizes_are_refused_before_any_work(rows, sizes, says):
-    with pytest.raises(RequestError, match=rf"from 0 to 2,000.*{says}"):
+    with pytest.raises(RequestError, match=says):
         decoct.compare(LogisticRegression(), rows, sizes, methods={"never": None})
 
 

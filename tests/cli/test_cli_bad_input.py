@@ -199,7 +199,7 @@ def test_words_that_are_no_command_are_refused(decoct, words):
 
 
 def test_missing_matplotlib_names_the_extra(decoct, data, late, tmp_path, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
     result = decoct("plot", late, data / "flights.csv", "-o", tmp_path / "pictures")
     require_refusal(result, "decoct[plots]")
     assert not list(tmp_path.iterdir())

@@ -32,7 +32,7 @@ def wanted(late, new, posterior):
     from decoct.cli.posterior_file import read_posterior
 
     coreset = package.load(late)
-    draws = read_posterior(posterior, coreset)
+    draws = read_posterior(posterior)
     return lambda **options: coreset.predict(str(new), draws, **options)
 
 
@@ -88,7 +88,7 @@ REFUSED = {
     "kind": (["{new}", "--kind", "epred"], "epred"),
     "quantiles": (["{new}", "--posterior", "{posterior}", "--quantiles", "2"], "between 0 and 1"),
     "seed": (["{new}", "--seed", "-1"], "--seed"),
-    "no table": ([], "needs TABLE"),
+    "no table": ([], "TABLE"),
     "no posterior": (["{new}", "--posterior", "{tmp}/none.nc"], "none.nc"),
     "column": (["{tmp}/narrow.csv", "--posterior", "{posterior}"], "no column 'temp'"),
     "level": (

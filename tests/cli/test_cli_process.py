@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import sys
 
 import numpy as np
 import pandas as pd
@@ -56,8 +55,6 @@ def test_bad_input_is_one_line_without_traceback(tmp_path):
     assert result.stderr.startswith("decoct: There is no file")
     assert result.stderr.count("\n") == 1
     assert not list(tmp_path.iterdir())
-    as_package = [sys.executable, "-m", "decoct", *map(str, words)]
-    assert subprocess.run(as_package, capture_output=True, timeout=600).returncode == 2
 
 
 def test_a_reader_who_has_gone_is_no_error(late, data, tmp_path):

@@ -208,9 +208,9 @@ def test_one_mode_of_several_is_no_evidence():
     ("given", "sentence"),
     [
         ({"rows": None}, "Give the rows"),
-        ({"draws": np.zeros((50, 3))}, "There are 50 draws; at least 100"),
+        ({"draws": np.zeros((50, 3))}, "There are 50 draws, in 1 chains of 50; at least 100"),
         ({"draws": np.zeros((200, 4))}, "3 unconstrained parameters"),
-        ({"draws": np.zeros((200, 1, 3))}, "200 chains of 1; at least 4 a chain"),
+        ({"draws": np.zeros((200, 1, 3))}, "200 chains of 1; at least 100, and 4 a chain"),
         ({"draws": np.zeros((2, 100, 3))}, "one value in all draws"),
         ({"draws": np.full((2, 100, 3), np.nan)}, "A draw is NaN or infinite"),
         ({"check": "good"}, "not a str"),
@@ -249,7 +249,7 @@ def test_a_prior_without_an_integral_gives_no_evidence():
 def test_other_certificates_draws_and_tables_are_refused():
     check = decoct.check(coreset(), LOGISTIC, draws())
     small = decoct.build(MODEL, LOGISTIC, size=10)
-    with pytest.raises(RequestError, match="the certificate of this coreset"):
+    with pytest.raises(RequestError, match="not the ones that were checked"):
         decoct.log_evidence(small, None, draws()["unconstrained_posterior"]["z"], check=check)
     others = draws()["unconstrained_posterior"]["z"].to_numpy() + 1e-3
     others[0] *= 1.01

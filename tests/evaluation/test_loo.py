@@ -321,8 +321,6 @@ def test_certificates_that_do_not_fit():
     table = (coreset(), LOGISTIC, draws())
     with pytest.raises(RequestError, match=r"verdict is 'do not use: .*too far from the full"):
         decoct.loo(*table, check=replace(check, kl=3.0))
-    with pytest.raises(RequestError, match="certificate is of 7 of 512 rows and the coreset has"):
-        decoct.loo(*table, check=replace(check, size=7))
     with pytest.raises(RequestError, match="not the ones that were checked"):
         decoct.loo(coreset(), LOGISTIC, z_of(draws()), check=check)
     others = draws().map_over_datasets(lambda one: 2.0 * one)
@@ -343,10 +341,10 @@ def test_certificates_that_do_not_fit():
             decoct.loo(coreset(), LOGISTIC, lost)
     with pytest.raises(RequestError, match="not a str"):
         decoct.loo(*table, check="good")
-    with pytest.raises(RequestError, match="corrected already: leave check= out"):
+    with pytest.raises(RequestError, match="already corrected towards the full"):
         decoct.loo(coreset(), LOGISTIC, check.correct(draws()), check=check)
     weighted = check.correct(draws(), resample=False)
-    with pytest.raises(RequestError, match=r"carry log weights.* their certificate: check="):
+    with pytest.raises(RequestError, match=r"are weighted.* give check\.correct"):
         decoct.loo(coreset(), LOGISTIC, weighted)
     again = decoct.loo(coreset(), LOGISTIC, weighted, check=check)
     assert_same(again, decoct.loo(*table, check=check))

@@ -17,7 +17,7 @@ import pytest
 
 from decoct.building.checkpoint import read_checkpoint
 
-COMMAND = [sys.executable, "-m", "decoct.cli"]
+COMMAND = [sys.executable, "-m", "decoct"]
 
 SLOW_COMMAND = [
     sys.executable,

@@ -60,15 +60,10 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
             filled = partial(_filled, archive)
             packed = json.loads(str(archive["_json"]), object_hook=filled)
             version, content = packed["format"], packed["content"]
-    except PermissionError as error:
-        raise RequestError(
-            f"The checkpoint {path} cannot be read (permission denied); ask its owner for read "
-            "permission, or give another checkpoint."
-        ) from error
     except Exception as error:
         raise RequestError(
             f"{path} is not a readable checkpoint ({type(error).__name__}); remove it to start "
-            "again."
+            "again, or give another."
         ) from error
     if version != FORMAT:
         raise RequestError(

@@ -22,6 +22,7 @@ import numpy as np
 from jaxtyping import Float
 
 from decoct.building.driver import path
+from decoct.building.request import checked_sizes
 from decoct.certificates.certificate import log_ratios_at
 from decoct.constructions import Construction, IteratedHilbert, Uniform
 from decoct.constructions.hilbert.weighting import FullLaplace
@@ -38,6 +39,7 @@ from decoct.runtime.progress import ProgressBar, begin
 from decoct.runtime.randomness import host_rng
 from decoct.samplers.automatic import Automatic
 from decoct.samplers.base import Sampler
+from decoct.stats.divergences import Gaussian
 from decoct.stats.verdict import is_known, judge
 
 LAPLACE = "Laplace + PSIS"
@@ -134,12 +136,9 @@ class Comparison:
         cells = [heads, *(_cells(line) for line in self.lines)]
         widths = [max(len(line[i]) for line in cells if len(line) > 2) for i in range(len(heads))]
         written = []
-        for line in cells:
-            if len(line) == 2:
-                written.append(f"{line[0]:<{widths[0]}}  {line[1]}")
-                continue
-            rest = (f"{cell:>{width}}" for cell, width in zip(line[1:], widths[1:], strict=True))
-            written.append("  ".join([f"{line[0]:<{widths[0]}}", *rest]))
+        for first, *rest in cells:  # a note, alone, may be wider than its column
+            right = (cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=False))
+            written.append("  ".join([first.ljust(widths[0]), *right]))
         return "\n".join(written)
 
 
@@ -220,17 +219,19 @@ def compare(
     if not any(isinstance(method, Uniform) for method in wanted.values()):
         wanted = {"uniform": Uniform(), **wanted}
     source = as_rows(rows)
-    asked = _checked_sizes(sizes, source.n_rows)
+    asked = checked_sizes(sizes)
+    if asked[-1] > source.n_rows:
+        raise RequestError(
+            f"sizes has {asked[-1]} but the table has {source.n_rows} rows; ask for at most that."
+        )
     sampler = Automatic() if sampler is None else sampler
     table = encoded(source, model)
     options = {"sampler": sampler, "seed": seed, "progress": progress}
     entries: list[_Entry] = []
     for name, method in wanted.items():
-        entries += _built(name, model, source, asked, {"method": method, **options})
+        entries += _built(name, model, source, asked, {"method": method, **options}, draws)
     with ProgressBar(progress):
         potentials = Potentials(model, table)
-        for entry in entries:
-            entry.draw(sampler, jax.random.key(seed + 1), draws)
         entries.append(_laplace(potentials, jax.random.key(seed), draws))
         drawn = [entry for entry in entries if entry.z is not None]
         if not drawn:
@@ -243,50 +244,24 @@ def compare(
     return Comparison(tuple(entry.line for entry in entries), source.n_rows)
 
 
-def _checked_sizes(sizes: Any, n_rows: int) -> tuple[int, ...]:
-    """Return the sizes in ascending order, without repeats."""
-    wanted = f"sizes must be a list of numbers of rows from 0 to {n_rows:,}, such as [50, 100]"
-    try:
-        given = None if isinstance(sizes, (str, bytes)) else list(sizes)
-    except TypeError:
-        given = None
-    if given is None:
-        raise RequestError(f"{wanted}, not {sizes!r}.")
-    for one in given:
-        if not is_whole(one, least=0) or one > n_rows:
-            raise RequestError(f"{wanted}; {one!r} is among them.")
-    if not given:
-        raise RequestError(f"{wanted}; there is none.")
-    return tuple(sorted({int(one) for one in given}))
-
-
+@dataclass
 class _Entry:
-    """A line, and what its figures come from: draws, and their log density if it is known."""
+    """A line, and what its figures come from: draws of a coreset's posterior or of a Gaussian."""
 
-    def __init__(self, line: Line, coreset: Coreset | None = None) -> None:
-        self.line, self.coreset = line, coreset
-        self.error: DecoctError | None = None
-        self.z: Float[np.ndarray, "S d"] | None = None
-        self.known: Float[np.ndarray, " S"] | None = None
-
-    def draw(self, sampler: Sampler, key: jax.Array, draws: int) -> None:
-        """Draw from π_w, with random numbers that do not depend on what else is compared."""
-        if self.coreset is None or self.line.size is None:
-            return
-        key = jax.random.fold_in(key, self.line.size)
-        try:
-            self.z = sampler.draw(key, self.coreset.density, draws).flat[:draws]
-        except DecoctError as error:
-            self.give_up(error)
+    line: Line
+    source: Coreset | Gaussian | None = None
+    z: Float[np.ndarray, "S d"] | None = None
+    error: DecoctError | None = None
 
     def judge(self, potentials: Potentials, totals: Float[np.ndarray, " S"]) -> None:
         """Turn the totals at the draws into figures."""
+        assert self.source is not None
         assert self.z is not None
-        if self.known is None:
-            assert self.coreset is not None
-            ratios = log_ratios_at(self.coreset, potentials, self.z[None], totals)
+        if isinstance(self.source, Coreset):
+            ratios = log_ratios_at(self.source, potentials, self.z[None], totals)
         else:
-            ratios = (totals - self.known + potentials.log_prior(self.z))[None]
+            own = self.source.log_density(self.z)
+            ratios = (totals - own + potentials.log_prior(self.z))[None]
         found = judge(ratios)
         self.line = replace(
             self.line,
@@ -305,8 +280,14 @@ class _Entry:
 
 
 def _built(
-    name: str, model: AbstractModel, source: Rows, sizes: tuple[int, ...], options: dict[str, Any]
+    name: str,
+    model: AbstractModel,
+    source: Rows,
+    sizes: tuple[int, ...],
+    options: dict[str, Any],
+    draws: int,
 ) -> list[_Entry]:
+    """Build coresets, and draw from them with random numbers that only the size determines."""
     if not getattr(options["method"], "site", False):
         sizes = tuple(size for size in sizes if size)  # 0 is a site alone
     if not sizes:
@@ -323,7 +304,13 @@ def _built(
     for size, coreset in zip(sizes, coresets, strict=True):
         evaluations = coreset.report.evaluations / coreset.n_rows
         line = Line(name, size, coreset.size, seconds=seconds, evaluations=evaluations)
-        entries.append(_Entry(line, coreset))
+        entry = _Entry(line, coreset)
+        key = jax.random.fold_in(jax.random.key(options["seed"] + 1), size)
+        try:
+            entry.z = options["sampler"].draw(key, coreset.density, draws).flat[:draws]
+        except DecoctError as error:
+            entry.give_up(error)
+        entries.append(entry)
     return entries
 
 
@@ -337,7 +324,5 @@ def _laplace(potentials: Potentials, key: jax.Array, draws: int) -> _Entry:
         return _Entry(Line(LAPLACE)).give_up(error)
     evaluations = (potentials.counts.evaluations - before) / potentials.n_rows
     seconds = time.perf_counter() - started
-    entry = _Entry(Line(LAPLACE, seconds=seconds, evaluations=evaluations))
-    entry.z = gaussian.sample(host_rng(key), draws)
-    entry.known = gaussian.log_density(entry.z)
-    return entry
+    line = Line(LAPLACE, seconds=seconds, evaluations=evaluations)
+    return _Entry(line, gaussian, gaussian.sample(host_rng(key), draws))

@@ -15,18 +15,17 @@ from typing import Any
 import jax
 import numpy as np
 
-from decoct.building.request import Request
+from decoct.building.request import Request, checked_sizes
 from decoct.constructions.base import Construction, Problem, pack_state, plan_of, unpack_state
 from decoct.coreset import Coreset
 from decoct.data.base import Rows, name_files
 from decoct.data.encoded import encoded
 from decoct.data.progress_rows import counted_rows, traffic
 from decoct.data.tables import rows as as_rows
-from decoct.errors import RequestError, ShortBuildWarning
+from decoct.errors import ShortBuildWarning
 from decoct.models.base import AbstractModel, require_model
 from decoct.passes.potentials import Counts, Potentials
 from decoct.report import Report, described
-from decoct.runtime.checks import checked_whole
 from decoct.runtime.progress import ProgressBar, begin
 from decoct.runtime.resources import few_threads, keep_buffers, use_compilation_cache
 from decoct.samplers.base import Sampler
@@ -146,9 +145,7 @@ def path(
     >>> [one.size <= 10 for one in decoct.path(model, rows, [5, 10])]
     [True, True]
     """
-    wanted = tuple(sorted({checked_whole("sizes", one, 0) for one in sizes}))
-    if not wanted:
-        raise RequestError("sizes is empty; give at least one size.")
+    wanted = checked_sizes(sizes)
     options = {"kl": None, "method": method, "sampler": sampler, "seed": seed}
     requests = [Request.checked(size=size, **options) for size in wanted]
     return run(model, rows, replace(requests[-1], sizes=wanted), progress)

@@ -26,6 +26,15 @@ LARGEST_KL_SIZE = 1000
 """Most rows a ``kl`` build keeps unless the method's ``max_size`` says otherwise."""
 
 
+def checked_sizes(sizes: Any) -> tuple[int, ...]:
+    """Return the sizes of several coresets in ascending order, without repeats."""
+    if np.ndim(sizes) != 1 or not len(sizes):
+        raise RequestError(
+            f"sizes must be a list of at least one size, such as [50, 100], not {sizes!r}."
+        )
+    return tuple(sorted({checked_whole("sizes", one, 0) for one in sizes}))
+
+
 @dataclass(frozen=True)
 class Request:
     """The request; see `build` for the parameters."""

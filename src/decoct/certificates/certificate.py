@@ -249,7 +249,10 @@ class Certificate:
             lambda part: part.isel(draw=self.picked) if "draw" in part.dims else part
         )
         if not resample:
-            return _with_log_weights(thinned, self.log_weights)
+            dims = ("chain", "draw")
+            coords = {name: thinned["posterior"][name] for name in dims}
+            thinned["sample_stats/log_weight"] = xr.DataArray(self.log_weights, coords, dims)
+            return thinned
         order = systematic(np.exp(self.log_weights.ravel()), seed)
         corrected = thinned.map_over_datasets(lambda part: _reordered(part, order))
         corrected["posterior"].attrs[CORRECTED] = "resampled"
@@ -459,9 +462,7 @@ def _from_sample(
 
 def _thinning(n: int, most: int) -> Int[np.ndarray, " S"]:
     """Return at most ``most`` evenly spaced positions out of n."""
-    if n <= most:
-        return np.arange(n)
-    return np.unique(np.linspace(0, n - 1, most).round().astype(np.int64))
+    return np.linspace(0, n - 1, min(n, most)).round().astype(np.int64)
 
 
 def systematic(weights: np.ndarray, seed: int) -> np.ndarray:
@@ -477,19 +478,9 @@ def _reordered(part: xr.Dataset, order: np.ndarray) -> xr.Dataset:
     """Put the draws at the flat positions ``order`` in the places of the old ones."""
     if not {"chain", "draw"} <= set(part.dims):
         return part
-    shape = (part.sizes["chain"], part.sizes["draw"])
-    chain, draw = np.unravel_index(order.reshape(shape), shape)
-    index = {"chain": (("chain", "draw"), chain), "draw": (("chain", "draw"), draw)}
-    bare = part.drop_vars(["chain", "draw"], errors="ignore")
-    return bare.isel({k: xr.Variable(*v) for k, v in index.items()}).assign_coords(
-        chain=part["chain"], draw=part["draw"]
-    )
-
-
-def _with_log_weights(draws: xr.DataTree, log_weights: np.ndarray) -> xr.DataTree:
-    result, posterior = draws.copy(), draws["posterior"]
-    coords = {name: posterior[name] for name in ("chain", "draw")}
-    weights = xr.DataArray(log_weights, dims=("chain", "draw"), coords=coords)
-    stats = result["sample_stats"].to_dataset() if "sample_stats" in result else xr.Dataset()
-    result["sample_stats"] = xr.DataTree(stats.assign(log_weight=weights))
-    return result
+    dims = ("chain", "draw")
+    shape = tuple(part.sizes[dim] for dim in dims)
+    places = np.unravel_index(order.reshape(shape), shape)
+    index = {dim: xr.Variable(dims, at) for dim, at in zip(dims, places, strict=True)}
+    bare = part.drop_vars(dims, errors="ignore")
+    return bare.isel(index).assign_coords({dim: part[dim] for dim in dims})

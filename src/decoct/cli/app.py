@@ -8,7 +8,7 @@ from inspect import BoundArguments
 from pathlib import Path
 from typing import Any
 
-from cyclopts import App, CycloptsError, MissingArgumentError
+from cyclopts import App, CycloptsError
 
 from decoct.cli import options as opt
 from decoct.cli import output as out
@@ -46,7 +46,7 @@ def demo(
     *,
     output: opt.OutputPath = Path("decoct-demo"),
     rows: opt.MaybeWhole = None,
-    seed: opt.Whole = 0,
+    seed: opt.Seed = 0,
     json: opt.Json = False,
 ) -> int:
     """Run the whole workflow on 291,140 flights out of New York: build, sample, check, plot.
@@ -81,8 +81,6 @@ def run(arguments: list[str]) -> int:
     """Run the command that the words ask for and return its exit code."""
     try:
         command, bound, *_ = app.parse_args(arguments, exit_on_error=False, print_error=False)
-    except MissingArgumentError as error:
-        raise _missing(error) from None
     except CycloptsError as error:
         raise out.UsageError(str(error)) from None
     with terminable() as received:
@@ -106,11 +104,3 @@ def _carried_out(command: Callable[..., Any], bound: BoundArguments, received: R
             raise
         # a library turned the interruption into this error
         raise KeyboardInterrupt from None
-
-
-def _missing(error: MissingArgumentError) -> out.UsageError:
-    name = error.argument.name if error.argument is not None else "an argument"
-    command = " ".join(["decoct", *(error.command_chain or ())])
-    given = bool(error.argument is not None and error.argument.tokens)
-    what = f"a value after {name}" if given else name
-    return out.UsageError(f"'{command}' needs {what}; see '{command} --help'.")

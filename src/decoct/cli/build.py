@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
 
 from decoct.cli import options as opt
 from decoct.cli import output as out
@@ -24,13 +26,13 @@ def build(
     kl: float | None = None,
     method: str = "iterated-hilbert",
     site: bool = True,
-    seed: opt.Whole = 0,
+    seed: opt.Seed = 0,
     prior_scale: opt.PriorScale = 1.0,
     standardize: opt.Standardize = True,
     checkpoint: Path | None = None,
     dask: opt.Dask = None,
     json: opt.Json = False,
-    quiet: opt.Quiet = False,
+    quiet: Annotated[bool, Parameter(alias="-q", negative=())] = False,
 ) -> int:
     """Compress a table to a few weighted rows that carry its posterior.
 
@@ -77,9 +79,6 @@ def build(
     quiet
         Show no progress and no summary.
     """
-    if size is not None and kl is not None:
-        raise out.UsageError("Give either --size or --kl, not both.")
-    opt.require_seed(seed)
     opt.require_apart(output, table)
     require_writable(output, "--output")
     if checkpoint is not None:
@@ -107,11 +106,8 @@ def build(
     try:
         with opt.opened(table, dask) as rows:
             with ProgressBar(shown):
-                n_rows = counted_rows(rows)
-            if size is not None and size > n_rows:
-                raise out.UsageError(
-                    f"--size is {size} but the table has {n_rows} rows; ask for at most that."
-                )
+                counted_rows(rows)
+            request.sizes_for(rows.n_rows)  # refuses more rows than there are
             priors = {"prior_scale": prior_scale, "standardize": standardize}
             model = from_formula(formula, rows, family, **priors, progress=shown)
             save = partial(Coreset.save, path=output)
@@ -132,12 +128,8 @@ def _interrupted(checkpoint: Path | None) -> str:
     if checkpoint is None or not checkpoint.exists():
         return "interrupted; nothing was written."
     from decoct.building.checkpoint import read_checkpoint
-    from decoct.errors import RequestError
 
-    try:
-        rounds = len(read_checkpoint(checkpoint).get("infos", []))
-    except RequestError as error:
-        return f"interrupted; {error}"
+    rounds = len(read_checkpoint(checkpoint).get("infos", []))
     if not rounds:
         return (
             f"interrupted in the first round, which the same command starts again ({checkpoint})."

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from cyclopts import Parameter
+
 from decoct.cli import options as opt
 from decoct.cli import output as out
 
@@ -13,7 +17,7 @@ def check(
     *,
     posterior: opt.Posterior = None,
     dask: opt.Dask = None,
-    exact: opt.Flag = False,
+    exact: Annotated[bool, Parameter(negative=())] = False,
     json: opt.Json = False,
 ) -> int:
     """Measure how far the coreset posterior is from the full-data posterior, in nats.
@@ -43,7 +47,7 @@ def check(
     from decoct.data.progress_rows import traffic
 
     coreset = decoct.load(file)
-    draws = None if posterior is None else read_posterior(posterior, coreset)
+    draws = posterior and read_posterior(posterior)
     with opt.opened(table, dask) as rows:
         result = decoct.check(coreset, rows, draws, exact=exact or None)
     moved = traffic(rows)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from decoct.cli import options as opt
 from decoct.cli import output as out
@@ -21,11 +22,11 @@ def compare(
     /,
     *,
     formula: opt.Formula,
-    sizes: Annotated[list[int], Parameter(consume_multiple=True)],
+    sizes: Annotated[list[int], Parameter(consume_multiple=True, validator=Number(gte=0))],
     output: Annotated[Path | None, Parameter(alias="-o")] = None,
     family: opt.Family = "gaussian",
-    seed: opt.Whole = 0,
-    draws: opt.Whole = 400,
+    seed: opt.Seed = 0,
+    draws: opt.Count = 400,
     prior_scale: opt.PriorScale = 1.0,
     standardize: opt.Standardize = True,
     dask: opt.Dask = None,
@@ -56,9 +57,6 @@ def compare(
     draws
         Draws of each coreset posterior that the KL is measured at.
     """
-    opt.require_seed(seed)
-    if min(sizes) < 0:
-        raise out.UsageError(f"--sizes must be at least 0, not {min(sizes)}.")
     files = opt.require_folder(output, ("compared.csv", "compared.png")) if output else []
 
     import decoct

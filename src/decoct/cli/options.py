@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from decoct.cli.output import UsageError
 from decoct.runtime.files import require_writable
@@ -30,32 +31,20 @@ def _whole(type_: Any, tokens: Sequence[Any]) -> int:
         raise ValueError(f"'{tokens[0].value}' is not a whole number") from None
 
 
-Whole = Annotated[int, Parameter(converter=_whole)]
 MaybeWhole = Annotated[int | None, Parameter(converter=_whole)]
-Flag = Annotated[bool, Parameter(negative=())]
+Count = Annotated[int, Parameter(converter=_whole, validator=Number(gte=1))]
+Seed = Annotated[int, Parameter(converter=_whole, validator=Number(gte=0, lt=2**32))]
 Json = Annotated[
     bool, Parameter(negative=(), help="Print one JSON object on stdout instead of text.")
 ]
-Quiet = Annotated[bool, Parameter(alias="-q", negative=())]
 OutputPath = Annotated[Path, Parameter(alias="-o")]
 CoresetPath = Annotated[Path, Parameter(help="The coreset file that 'decoct build' wrote.")]
 Posterior = Annotated[
     Path | None, Parameter(help="Draws that 'decoct sample' wrote for this coreset.")
 ]
-Table = Annotated[
-    list[str],
-    Parameter(
-        help="Parquet or CSV: a file, several files, a folder, or a quoted pattern. Parquet also "
-        "behind a URL such as s3://bucket/folder."
-    ),
-]
-BuiltFrom = Annotated[
-    list[str],
-    Parameter(
-        help="The table it was built from: a file, several files, a folder, a quoted pattern, or a "
-        "URL such as s3://bucket/folder."
-    ),
-]
+FORMS = "a file, several files, a folder, a quoted pattern, or a URL such as s3://bucket/folder."
+Table = Annotated[list[str], Parameter(help=f"Parquet or CSV (Parquet alone by URL): {FORMS}")]
+BuiltFrom = Annotated[list[str], Parameter(help=f"The table it was built from: {FORMS}")]
 Dask = Annotated[
     str | None,
     Parameter(
@@ -102,12 +91,6 @@ def interruption(what_is_left: str) -> Iterator[None]:
         raise KeyboardInterrupt(f"interrupted; {what_is_left}.") from None
 
 
-def require_seed(seed: int) -> None:
-    """Refuse a seed that does not fit the random number generators."""
-    if not 0 <= seed < 2**32:
-        raise UsageError(f"--seed must be between 0 and {2**32 - 1}, not {seed}.")
-
-
 def require_output(output: Path, coreset: Path) -> None:
     """Refuse an output that is the coreset file, or that cannot be written."""
     require_different(output, coreset, "the coreset file")
@@ -116,10 +99,9 @@ def require_output(output: Path, coreset: Path) -> None:
 
 def require_folder(folder: Path, names: Sequence[str]) -> list[Path]:
     """Return files in a folder for pictures; refuse what is none, or cannot be written."""
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise UsageError("Pictures need matplotlib; pip install 'decoct[plots]'.") from None
+    from decoct.plots.style import figure
+
+    figure()  # is matplotlib there?
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"--output {folder} is a file; give a folder.")
     files = [folder / name for name in names]
@@ -159,5 +141,4 @@ def require_different(output: Path, other: Path, what: str, option: str = "--out
 def _matches(path: Path, pattern: str) -> bool:
     if "**" in pattern:
         return fnmatch(str(path), pattern.replace("**/", "*"))
-    want = Path(pattern).parts
-    return len(path.parts) == len(want) and all(map(fnmatch, path.parts, want))
+    return path.match(pattern)

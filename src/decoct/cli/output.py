@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import os
@@ -51,18 +50,10 @@ def put_json(content: Mapping[str, Any]) -> None:
 
 def put_table(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
     """Write a table to stdout: the first column to the left, the others to the right."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False, header_style="")
-    for i, heading in enumerate(headings):
-        table.add_column(Text(heading), justify="right" if i else "left", no_wrap=True)
-    for line in lines:
-        table.add_row(*map(Text, line))  # Text: 'C(origin)[T.LGA]' is no markup
-    buffer = io.StringIO()
-    Console(file=buffer, width=10_000, color_system=None).print(table)
-    put("\n".join(line.rstrip() for line in buffer.getvalue().splitlines()))
+    widths = [max(map(len, column)) for column in zip(headings, *lines, strict=True)]
+    for first, *rest in (headings, *lines):
+        cells = (cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True))
+        put("  ".join([first.ljust(widths[0]), *cells]))
 
 
 def travelled(traffic: Mapping[str, int] | None) -> list[str]:

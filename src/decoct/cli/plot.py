@@ -12,9 +12,6 @@ if TYPE_CHECKING:
     from decoct.coreset import Coreset
     from decoct.data.base import Rows
 
-ROUND_OFF = 1e-16
-"""Where a KL of 0 is drawn on the logarithmic axis."""
-
 NAMES: tuple[str, ...] = ("kept_rows", "kl_against_size", "intervals")
 
 
@@ -82,6 +79,7 @@ def _curve(coreset: Coreset, rows: Any) -> tuple[list[int], list[float]]:
     import numpy as np
 
     import decoct
+    from decoct.plots.kl_curve import ROUNDING
 
     site = coreset.site is not None
     first = 1 if site else coreset.dim
@@ -89,9 +87,8 @@ def _curve(coreset: Coreset, rows: Any) -> tuple[list[int], list[float]]:
     within = [0] * site + [int(size) for size in sizes if size <= coreset.n_rows]
     method = decoct.constructions.IteratedHilbert(site=site)
     path = decoct.path(coreset.model, rows, within, method=method, seed=coreset.report.seed)
-    points = [(one.size, one.report.predicted_kl or 0.0) for one in path]
-    points = [(size, max(kl, ROUND_OFF)) for size, kl in points]
-    return [size for size, _ in points], [kl for _, kl in points]
+    kls = [max(one.report.predicted_kl or 0.0, ROUNDING) for one in path]
+    return [one.size for one in path], kls
 
 
 def _posteriors(coreset: Coreset, rows: Any) -> dict[str, Any]:

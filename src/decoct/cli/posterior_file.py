@@ -1,4 +1,4 @@
-"""Draws in a netCDF file, marked with the coreset that they came from."""
+"""Draws in a netCDF file."""
 
 from __future__ import annotations
 
@@ -7,12 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from decoct.errors import RequestError
 from decoct.runtime.files import write_atomically
-from decoct.samplers.datatree import MARK
 
 if TYPE_CHECKING:
     import xarray as xr
-
-    from decoct.coreset import Coreset
 
 ENGINE = "h5netcdf"
 
@@ -24,20 +21,15 @@ def write_posterior(draws: xr.DataTree, path: Path) -> None:
     write_atomically(path, lambda temporary: Path(temporary).write_bytes(content))
 
 
-def read_posterior(path: Path, coreset: Coreset) -> xr.DataTree:
-    """Read draws of this coreset's posterior; draws without a mark are accepted."""
+def read_posterior(path: Path) -> xr.DataTree:
+    """Read draws that `write_posterior` wrote."""
     import xarray as xr
 
     if not path.is_file():
         raise RequestError(f"There is no file {path}; write one with 'decoct sample'.")
     try:
         with xr.open_datatree(path, engine=ENGINE) as opened:
-            draws = opened.load()
+            return opened.load()
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise RequestError(f"{path} is not a readable netCDF file of draws ({reason}).") from error
-    if draws.attrs.get(MARK, coreset.fingerprint) != coreset.fingerprint:
-        raise RequestError(
-            f"{path} was sampled from another coreset; sample this one with 'decoct sample'."
-        )
-    return draws

@@ -26,8 +26,7 @@ def predict(
     table: Annotated[
         list[str],
         Parameter(
-            help="The new rows: a file, several files, a folder, a quoted pattern, or a URL such "
-            "as s3://bucket/folder. Their response is not read and need not be there."
+            help=f"The new rows: {opt.FORMS} Their response is not read and need not be there."
         ),
     ],
     /,
@@ -36,7 +35,7 @@ def predict(
     posterior: opt.Posterior = None,
     kind: Literal["mean", "response"] = "mean",
     quantiles: Annotated[Sequence[float], Parameter(consume_multiple=True)] = (0.05, 0.5, 0.95),
-    seed: opt.Whole = 0,
+    seed: opt.Seed = 0,
 ) -> int:
     """Predict new rows: mean, standard deviation and quantiles, one line per row.
 
@@ -65,7 +64,6 @@ def predict(
     seed
         Seed of the simulated observations, and of the sampler without --posterior.
     """
-    opt.require_seed(seed)
     if output is not None:
         if not output.name.lower().endswith(WRITTEN):
             raise out.UsageError(f"--output {output} must end in {', '.join(WRITTEN)}.")
@@ -79,7 +77,7 @@ def predict(
     coreset = decoct.load(file)
     what_is_left = "nothing was written" if output else "the lines so far are complete"
     with opt.interruption(what_is_left), opt.opened(table, None) as rows:
-        given = None if posterior is None else read_posterior(posterior, coreset)
+        given = posterior and read_posterior(posterior)
         draws = coreset.sample(draws=250, seed=seed) if given is None else given
         with ProgressBar():
             chunks = coreset.predict_chunks(rows, draws, kind=kind, quantiles=quantiles, seed=seed)
@@ -94,16 +92,19 @@ def predict(
 
 
 def _print(chunks: Iterator[pd.DataFrame]) -> None:
-    for number, chunk in enumerate(chunks):
-        text = chunk.to_csv(index=False, header=number == 0, lineterminator="\n")
+    for text in _as_csv(chunks):
         if not out.put(text.rstrip("\n")):
             return
 
 
 def _write_csv(path: str, chunks: Iterator[pd.DataFrame]) -> None:
-    with open(path, "w", encoding="utf-8") as file:
-        for number, chunk in enumerate(chunks):
-            chunk.to_csv(file, index=False, header=number == 0, lineterminator="\n")
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        file.writelines(_as_csv(chunks))
+
+
+def _as_csv(chunks: Iterator[pd.DataFrame]) -> Iterator[str]:
+    for number, chunk in enumerate(chunks):
+        yield chunk.to_csv(index=False, header=number == 0, lineterminator="\n")
 
 
 def _write_parquet(path: str, chunks: Iterator[pd.DataFrame]) -> None:

@@ -21,7 +21,7 @@ def report(
     output: opt.OutputPath,
     posterior: opt.Posterior = None,
     dask: opt.Dask = None,
-    seed: opt.Whole = 0,
+    seed: opt.Seed = 0,
 ) -> int:
     """Write one self-contained HTML page about a coreset: verdict, figures, pictures, provenance.
 
@@ -46,7 +46,6 @@ def report(
     seed
         Seed of the sampler, without --posterior.
     """
-    opt.require_seed(seed)
     if dask is not None and not table:
         raise out.UsageError("--dask needs a table for the workers to read; give the table too.")
     opt.require_output(output, file)
@@ -54,8 +53,8 @@ def report(
     import decoct
     from decoct.cli.posterior_file import read_posterior
 
-    coreset = _loaded(file, output)
-    draws = None if posterior is None else read_posterior(posterior, coreset)
+    coreset = decoct.load(file)
+    draws = posterior and read_posterior(posterior)
     with (
         opt.interruption("nothing was written"),
         opt.opened(table, dask) if table else nullcontext() as rows,
@@ -71,23 +70,6 @@ def report(
         )
     out.put(f"{output}: {'not certified' if check is None else check.verdict}")
     return out.DONE if check is None or check.ok else out.SHORT
-
-
-def _loaded(file: Path, output: Path) -> Coreset:
-    """Return the coreset; say what to call if its model is functions, which only Python has."""
-    import decoct
-    from decoct.formats.coreset_file import naming_damage, read_coreset
-    from decoct.models.base import OF_FUNCTIONS
-
-    with naming_damage(file):
-        kind = read_coreset(file).description["model"].get("kind")
-    if kind in OF_FUNCTIONS:
-        raise out.UsageError(
-            f"{file} was built for a model of your own functions, which a file cannot store; write "
-            f"the page from Python: decoct.write_report(decoct.load({str(file)!r}, model=...), "
-            f"rows, draws, path={str(output)!r})."
-        )
-    return decoct.load(file)
 
 
 def _commands(coreset: Coreset, file: Path, table: list[str] | None) -> str | None:

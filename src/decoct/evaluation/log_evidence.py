@@ -18,7 +18,8 @@ the two means, autocorrelation included.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -193,9 +194,12 @@ def log_normaliser(
     """Return log Z_w by bridge sampling, and its standard error."""
     half = z.shape[1] // 2
     halves = z[:, :half], z[:, half : 2 * half]
-    laplace = () if coreset.density.has_likelihood_params else tuple(_laplace(coreset))
+    more: list[Gaussian] = []
+    if not coreset.density.has_likelihood_params:
+        with contextlib.suppress(ModelError):  # no maximum: Gaussians fitted to draws are left
+            more.append(coreset.laplace())
     bridges = [
-        _bridge(coreset.density, _proposal(fitted, other, laplace), other, rng)
+        _bridge(coreset.density, _proposal(fitted, other, more), other, rng)
         for fitted, other in (halves, halves[::-1])
     ]
     values, at_draws, at_proposals = zip(*bridges, strict=True)
@@ -204,18 +208,10 @@ def log_normaliser(
     return float(np.mean(values)), float(np.hypot(se, proposals_se))
 
 
-def _laplace(coreset: Coreset) -> Iterator[Gaussian]:
-    """Yield the Laplace approximation where there is one."""
-    try:
-        yield coreset.laplace()
-    except ModelError:
-        return  # no maximum: only Gaussians fitted to draws are left
-
-
 def _proposal(
     fitted: Float[np.ndarray, "chains S d"],
     other: Float[np.ndarray, "chains S d"],
-    more: tuple[Gaussian, ...],
+    more: Sequence[Gaussian],
 ) -> Gaussian:
     """Return the Gaussian with the largest likelihood at the other draws.
 

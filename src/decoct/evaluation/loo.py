@@ -26,14 +26,19 @@ import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, Int
 
-from decoct.certificates.certificate import CORRECTED, Certificate, log_ratios_at
+from decoct.certificates.certificate import Certificate, log_ratios_at
 from decoct.certificates.table import table_of, verified
 from decoct.coreset import Coreset
 from decoct.data.base import Rows
 from decoct.data.encoded import encoded
 from decoct.data.tables import rows as as_rows
 from decoct.errors import CoresetFileError, RequestError
-from decoct.evaluation.certified import require_moving, require_same
+from decoct.evaluation.certified import (
+    are_corrected,
+    refuse_corrected,
+    require_moving,
+    require_same,
+)
 from decoct.passes.by_row import RowStatistic
 from decoct.passes.pools import Pool
 from decoct.passes.potentials import Potentials
@@ -41,7 +46,7 @@ from decoct.runtime.checks import is_whole
 from decoct.runtime.progress import ProgressBar
 from decoct.runtime.randomness import checked_seed, uniform_sample
 from decoct.runtime.resources import keep_buffers, use_compilation_cache
-from decoct.samplers.datatree import unconstrained
+from decoct.samplers.datatree import refuse_weighted, unconstrained
 from decoct.samplers.pointwise import REASON, is_only_kept
 from decoct.stats.chains import FEWEST, USABLE_KHAT
 from decoct.stats.psis import (
@@ -179,7 +184,7 @@ def loo(
             f"table, or None for all of them, not {observations!r}."
         )
     z, variables = _used_draws(coreset, draws, check, dim)
-    is_certified = check is not None or _are_corrected(draws)
+    is_certified = check is not None or are_corrected(draws)
     if observations is not None and not is_certified:
         raise RequestError(
             "A sample of rows cannot show how far these draws are from the full posterior; give "
@@ -275,26 +280,13 @@ def _used_draws(
     is_tree = hasattr(draws, "children")
     variables = [one.to_numpy() for one in draws["posterior"].values()] if is_tree else [z]
     if check is None:
-        if is_tree and "sample_stats" in draws.children and "log_weight" in draws["sample_stats"]:
-            raise RequestError(
-                "These draws carry log weights, which leave-one-out does not read; give the draws "
-                "as they were sampled, and their certificate: check=."
-            )
+        refuse_weighted(draws)
         return z, variables
-    if _are_corrected(draws):
-        raise RequestError(
-            "These draws are corrected already: leave check= out, or better give the draws as they "
-            "were sampled."
-        )
+    refuse_corrected(draws)
     require_same(coreset, z, check)
     if check.grade is Grade.REFUSED:
         raise RequestError(f"The certificate's verdict is '{check.verdict}'. {FAR}")
     return z[:, check.picked], [one[:, check.picked] for one in variables]
-
-
-def _are_corrected(draws: Any) -> bool:
-    """Return whether a certificate has corrected these draws."""
-    return hasattr(draws, "children") and CORRECTED in draws["posterior"].attrs
 
 
 def _from_all(

@@ -75,26 +75,23 @@ def read_coreset(path: str | os.PathLike[str]) -> StoredCoreset:
     table, metadata = _read(Path(path))
     with naming_damage(path):
         description = json.loads(metadata)
-        version = description["format"]
-        if not isinstance(version, int):
-            raise CoresetFileError(f"{path} has damaged coreset metadata (format {version!r}).")
-        if version > FORMAT:
+        if description["format"] > FORMAT:
             raise CoresetFileError(
-                f"{path} has format {version}; this decoct reads up to {FORMAT}: upgrade decoct."
+                f"{path} has format {description['format']}; this decoct reads up to {FORMAT}: "
+                "upgrade decoct."
             )
         stored = description.get("stored", {})
         rows = {
             name: _from_arrow(table[stored.get(name, name)], shape, description["dtypes"][name])
             for name, shape in description["shapes"].items()
         }
-        numbers, weights = table["_row"], table["_weight"]
-        if not (pa.types.is_integer(numbers.type) and pa.types.is_floating(weights.type)):
+        numbers, weights = (table[name].to_numpy() for name in OURS)
+        found = StoredCoreset(description, numbers, weights, rows)
+        if not _is_sound(found):
             raise CoresetFileError(
-                f"{path} is damaged: row numbers must be integers, and weights floating-point "
-                f"numbers, not {numbers.type} and {weights.type}."
+                f"{path} is a damaged coreset file: its row numbers, weights and columns do not "
+                "fit each other."
             )
-        found = StoredCoreset(description, numbers.to_numpy(), weights.to_numpy(), rows)
-        _check_sound(found, int(description["n_rows"]), path)
     return found
 
 
@@ -132,13 +129,10 @@ def _read(path: Path) -> tuple[pa.Table, bytes]:
         with pq.ParquetFile(path) as file:
             _check_size(file.metadata, path)
             table = file.read()
-    except PermissionError as error:
-        raise CoresetFileError(
-            f"{path} cannot be read (permission denied); ask its owner for read permission."
-        ) from error
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # of a column's name
         raise CoresetFileError(
-            f"{path} is not a readable Parquet file: it is truncated, damaged or of another kind."
+            f"{path} is not a readable Parquet file ({type(error).__name__}): it is truncated, "
+            "damaged, of another kind, or not yours to read."
         ) from error
     metadata = (table.schema.metadata or {}).get(KEY)
     if metadata is None:
@@ -166,19 +160,17 @@ def _check_size(footer: pq.FileMetaData, path: object) -> None:
         )
 
 
-def _check_sound(found: StoredCoreset, n_rows: int, path: object) -> None:
-    w, n = found.weights, found.indices
-    for name, column in found.rows.items():
-        if len(column) != len(n):
-            raise CoresetFileError(
-                f"{path} is damaged: column '{name}' has {len(column)} rows and there are {len(n)}."
-            )
-    if not (np.isfinite(w).all() and (w > 0).all()):
-        raise CoresetFileError(f"{path} has weights that are not positive and finite.")
-    if len(n) == 0 and "site" not in found.description:
-        raise CoresetFileError(f"{path} has no rows and no site.")
-    if len(n) and ((np.diff(n) <= 0).any() or n[0] < 0 or n[-1] >= n_rows):
-        raise CoresetFileError(f"{path} has row numbers out of order or outside the table.")
+def _is_sound(found: StoredCoreset) -> bool:
+    """Return whether the numbers are ascending rows of the table, each with a weight above 0."""
+    description, n, w, rows = found
+    ends = np.concatenate([[-1], n, [int(description["n_rows"])]])
+    return bool(
+        (len(n) or "site" in description)
+        and all(len(column) == len(n) for column in rows.values())
+        and (n.dtype.kind, w.dtype.kind) == ("i", "f")
+        and (np.diff(ends) > 0).all()
+        and (np.isfinite(w) & (w > 0)).all()
+    )
 
 
 def _digest(text: bytes, table: pa.Table) -> bytes:

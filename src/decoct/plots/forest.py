@@ -121,8 +121,6 @@ def _draw_clipped(
 
 def _check_posterior(name: str, posterior: Any) -> tuple[list[str], np.ndarray, np.ndarray]:
     if isinstance(posterior, xr.DataTree):
-        if "posterior" not in posterior.children:
-            raise RequestError(f"The posterior '{name}' has no group 'posterior'.")
         found = [(label, z.mean(), z.std(ddof=1)) for label, z in scalars(posterior)]
         posterior = [[one[i] for one in found] for i in range(3)]
     try:

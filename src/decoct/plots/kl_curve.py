@@ -89,10 +89,7 @@ def kl_against_size(
 
 
 def _check_curve(name: str, sizes: Any, kls: Any) -> tuple[np.ndarray, np.ndarray]:
-    try:
-        x, y = np.asarray(sizes, dtype=np.float64), np.asarray(kls, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise RequestError(f"The curve '{name}' has a value that is not a number.") from error
+    x, y = np.asarray(sizes, dtype=np.float64), np.asarray(kls, dtype=np.float64)
     if x.ndim != 1 or x.shape != y.shape or not len(x):
         raise RequestError(
             f"The curve '{name}' has sizes of shape {x.shape} and KLs of shape {y.shape}; "

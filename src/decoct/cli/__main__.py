@@ -1,7 +1,0 @@
-"""``python -m decoct.cli`` is the command ``decoct``."""
-
-import sys
-
-from decoct.cli import main
-
-sys.exit(main())
