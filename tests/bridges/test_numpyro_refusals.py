@@ -52,7 +52,7 @@ def test_one_latent_per_row_in_the_plate():
 
     message = refusal(model)
     assert "'effect' in plate 'data' is latent" in message
-    assert "marginalise" in message
+    assert "Marginalise" in message
 
 
 def test_one_latent_per_row_outside_the_plate():

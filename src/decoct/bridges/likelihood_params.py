@@ -29,7 +29,6 @@ from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 from decoct.bridges.traced_program import (
     CONVERSION,
-    Place,
     Potentials,
     TracedProgram,
     needed_for,
@@ -68,7 +67,7 @@ class LikelihoodParams:
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
     reason: str | None = None
-    _places: tuple[Place, ...] = ()
+    _places: tuple[int, ...] = ()
     _operations: tuple[str, ...] = ()
     _programs: dict[Any, TracedProgram] = field(default_factory=dict, compare=False, repr=False)
 
@@ -137,13 +136,12 @@ class LikelihoodParams:
                 "model again. Which operations there are on parameters must not depend on global "
                 "values, nor on the floating-point precision."
             )
-        return [program.find(place) for place in self._places]
+        return [program.places[i] for i in self._places]
 
     def _fits(self, program: TracedProgram) -> bool:
         if program.operations != self._operations:
             return False
-        found = [np.shape(program.find(place).aval) for place in self._places]
-        return found == list(self.shapes)
+        return [np.shape(program.places[i].aval) for i in self._places] == list(self.shapes)
 
     def __repr__(self) -> str:
         shapes = ["scalar" if not shape else str(shape) for shape in self.shapes]
@@ -328,7 +326,7 @@ def _named(
         tuple(names[i] for i in order),
         tuple(tuple(np.shape(variables[i].aval)) for i in order),
         None,
-        tuple(program.place(variables[i]) for i in order),
+        tuple(program.places.index(variables[i]) for i in order),
         program.operations,
     )
 

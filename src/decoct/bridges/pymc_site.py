@@ -47,20 +47,11 @@ def make_site(bridge: BridgeModel, site: GaussianSite, model: pm.Model) -> Any:
     if not bridge.likelihood_params.is_identity:
         found = _find(bridge, model, z)
     if found is None:
-        _teach_jax()
+        load_backend().register(SiteOp)(lambda op, **options: op.compute)
         flat = concatenate([leaf.ravel() for leaf in z.values()])
         op: Any = SiteOp(SiteDensity(bridge, site), ParameterSpace.of(bridge.start))
         return op(flat)[0]
     return site.log_density(concatenate([array.ravel() for array in found]))
-
-
-def _teach_jax() -> None:
-    """Let PyTensor's JAX backend translate `SiteOp`."""
-    load_backend()
-    from pytensor.link.jax.dispatch.basic import jax_funcify
-
-    translate: Any = jax_funcify
-    translate.register(SiteOp)(lambda op, **options: op.compute)
 
 
 @float64
