@@ -260,14 +260,13 @@ class Package:
 
     name: str
     extra: str
-    oldest: tuple[int, ...]
-    below: tuple[int, ...] | None = None
+    oldest: str
+    below: str = ""
 
     @property
     def releases(self) -> str:
         """What works, as pip writes it: ``pymc>=5.28,<7``."""
-        ceiling = "" if self.below is None else f",<{_dotted(self.below)}"
-        return f"{self.name}>={_dotted(self.oldest)}{ceiling}"
+        return f"{self.name}>={self.oldest}" + (f",<{self.below}" if self.below else "")
 
     @property
     def install(self) -> str:
@@ -280,9 +279,8 @@ def require(package: Package) -> ModuleType:
     with fitting(package):
         module = importlib.import_module(package.name)
     version = module.__version__
-    # 0, 18 and 1 of 0.18.dev1
-    numbers = tuple(map(int, re.findall(r"\d+", version)))
-    if numbers < package.oldest or (package.below is not None and numbers >= package.below):
+    is_old = _numbers(version) < _numbers(package.oldest)
+    if is_old or (package.below and _numbers(version) >= _numbers(package.below)):
         raise RequestError(
             f"{package.name} {version} is installed; decoct works with {package.releases}. "
             f"Install such a release with: {package.install}."
@@ -308,8 +306,9 @@ def fitting(package: Package) -> Iterator[None]:
         ) from error
 
 
-def _dotted(numbers: tuple[int, ...]) -> str:
-    return ".".join(map(str, numbers))
+def _numbers(version: str) -> tuple[int, ...]:
+    """Return the numbers in a version: (0, 18, 1) of ``0.18.dev1``."""
+    return tuple(map(int, re.findall(r"\d+", version)))
 
 
 def probe_indices(n_rows: int, n: int) -> np.ndarray:
@@ -330,6 +329,10 @@ class Probe(NamedTuple):
 
     Attributes
     ----------
+    points
+        Unconstrained parameters, stacked along the first axis.
+    few
+        The rows, encoded.
     whole, apart : (points, n)
         Potentials of all the rows at once, and of two parts of them.
     priors : (points, 2)
@@ -338,27 +341,39 @@ class Probe(NamedTuple):
         Constrained name -> its values, evaluated with either part.
     """
 
+    points: dict[str, np.ndarray]
+    few: Columns
     whole: Array
     apart: Array
     priors: Array
     values: dict[str, tuple[Array, Array]]
 
 
-def probe(evaluate: Evaluate, points: Params, rows: Columns) -> Probe:
-    """Evaluate a model on a few encoded rows, together and apart, compiled as in a pass.
+def probe(evaluate: Evaluate, shapes: Mapping[str, tuple[int, ...]], table: Rows) -> Probe:
+    """Evaluate a model on a few rows of an encoded table, together and apart, as in a pass.
 
-    ``points`` are parameters, stacked along the first axis.
+    ``shapes`` are those of its parameters.
     """
-    cut = len(next(iter(rows.values()))) // 2
+    points = starting_points(shapes)
+    few = table.take(probe_indices(table.n_rows, PROBES[-1]))
+    cut = PROBES[-1] // 2
 
-    def at(params: Params, rows: Mapping[str, Array]) -> Probe:
+    def at(params: Params, rows: Mapping[str, Array]) -> Any:
         parts = [{k: v[part] for k, v in rows.items()} for part in (slice(cut), slice(cut, None))]
         whole, _, _ = evaluate(params, rows)
         (one, prior, values), (other, prior_too, values_too) = (evaluate(params, p) for p in parts)
         both = {name: (value, values_too[name]) for name, value in values.items()}
-        return Probe(whole, jnp.concatenate([one, other]), jnp.stack([prior, prior_too]), both)
+        return whole, jnp.concatenate([one, other]), jnp.stack([prior, prior_too]), both
 
-    return jax.jit(jax.vmap(at, in_axes=(0, None)))(points, as_arrays(rows))
+    try:
+        return Probe(points, few, *jax.jit(jax.vmap(at, in_axes=(0, None)))(points, as_arrays(few)))
+    except jax.errors.JAXTypeError as error:
+        raise ModelError(
+            "The model reads the values of its rows while it is compiled, such as ids.max() for a "
+            "size, int(x[0]), or a Python if on data. Pass sizes and flags as constants, computed "
+            "outside the model, and use jnp.where or pm.math.switch for choices. JAX says: "
+            f"{quoted(error)}"
+        ) from error
 
 
 def starting_points(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
@@ -375,18 +390,17 @@ def starting_points(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarr
 
 def chosen_start(
     probed: Probe,
-    points: Mapping[str, np.ndarray],
     evaluate: Evaluate,
     table: Rows,
     own: Callable[[], Mapping[str, np.ndarray] | None] = lambda: None,
 ) -> dict[str, np.ndarray]:
     """Return the first point at which prior and potentials are finite; `ModelError` if none is.
 
-    ``probed`` is the model at the points, on a few rows. If some point gives no finite value there,
-    all are tried on more rows of the encoded table, with zero and the framework's own starting
-    point, which ``own`` returns if it has one.
+    If some point of the probe gives no finite value on its few rows, all are tried on more rows of
+    the encoded table, with zero and the framework's own starting point, which ``own`` returns if it
+    has one.
     """
-    points = dict(points)
+    points = probed.points
     finite = np.isfinite(probed.whole).all(axis=1) & np.isfinite(probed.priors).all(axis=1)
     if not finite.all():
         zero = {name: np.zeros(values.shape[1:]) for name, values in points.items()}
@@ -438,20 +452,18 @@ def common_fields(
     program: Any,
     names: Iterable[str],
     probed: Probe,
-    points: Mapping[str, np.ndarray],
-    few: Columns,
     table: EncodedRows,
     own: Callable[[], Mapping[str, np.ndarray] | None] = lambda: None,
 ) -> dict[str, Any]:
     """Return the fields of a `BridgeModel` that a program gives; refuse what is no sum over rows.
 
-    ``names`` have its constrained values in order; ``probed`` is the program at the ``points``
-    on a ``few`` rows of the encoded ``table``. ``own`` is as for `chosen_start`.
+    ``names`` have its constrained values in order; ``probed`` is the program on a few rows of the
+    encoded ``table``. ``own`` is as for `chosen_start`.
     """
     check_row_by_row(probed)
-    pairs = probed.values
+    few, pairs = probed.few, probed.values
     named = tuple(k for k in names if k in pairs and np.array_equal(*pairs[k], equal_nan=True))
-    start = chosen_start(probed, points, program.evaluate, table, own)
+    start = chosen_start(probed, program.evaluate, table, own)
 
     def values(params: Params) -> dict[str, Array]:
         found = program.values(params, as_arrays(few))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
@@ -18,19 +17,15 @@ from decoct.bridges.arguments import (
     split_rows,
 )
 from decoct.bridges.base import (
-    PROBES,
     BridgeModel,
     InputColumns,
     Original,
     SiteDensity,
     common_fields,
     probe,
-    probe_indices,
-    quoted,
-    starting_points,
 )
 from decoct.bridges.numpyro_checks import axes, examine, plate_size
-from decoct.bridges.numpyro_sites import CONSTANTS, Facts, facts_of
+from decoct.bridges.numpyro_sites import Facts, facts_of
 from decoct.bridges.numpyro_trace import Program, WeightedModel
 from decoct.bridges.per_row_latents import check_latents
 from decoct.coreset import Coreset
@@ -132,8 +127,8 @@ def bridge(
 def _inputs(
     columns: tuple[str, ...], names: tuple[str, ...] | None, constants: Mapping[str, Any]
 ) -> tuple[str, ...]:
-    wanted = [name for name in columns if names is None or name in names]
-    inputs = tuple(name for name in wanted if name not in constants)
+    known = columns if names is None else names
+    inputs = tuple(name for name in columns if name in known and name not in constants)
     if not inputs:
         raise ModelError(
             f"None of the table's columns ({', '.join(columns)}) is an argument of the model "
@@ -144,17 +139,9 @@ def _inputs(
 
 def _assembled(program: Program, table: EncodedRows, whole: Facts | None) -> NumPyroModel:
     facts = examine(program, table, whole)
-    few = table.take(probe_indices(table.n_rows, PROBES[-1]))
-    points = starting_points({k: site.unconstrained for k, site in facts.items() if site.latent})
-    try:
-        probed = probe(program.evaluate, points, few)
-    except jax.errors.JAXTypeError as error:
-        raise ModelError(
-            "The model reads the values of its rows while it is compiled, such as ids.max() for a "
-            "size, int(x[0]), or a Python if on data. Pass sizes and flags as constants "
-            f"({CONSTANTS}), and use jnp.where for choices. JAX says: {quoted(error)}"
-        ) from error
-    fields = common_fields(program, facts, probed, points, few, table)
+    shapes = {name: site.unconstrained for name, site in facts.items() if site.latent}
+    probed = probe(program.evaluate, shapes, table)
+    fields = common_fields(program, facts, probed, table)
     dims = axes(facts, program.plate)
     made = NumPyroModel(
         name=getattr(program.model, "__name__", type(program.model).__name__),

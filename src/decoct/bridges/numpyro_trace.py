@@ -209,12 +209,10 @@ class Program:
 
     def unconstrained(self, values: Mapping[str, Array], rows: Mapping[str, Array]) -> Params:
         """Return z from the latent sites' values; the inverse of `values`; pure JAX."""
-        trace = self.trace(rows, lambda site: values.get(site["name"]) if is_latent(site) else None)
-        return {
-            name: biject_to(site["fn"].support).inv(site["value"])
-            for name, site in trace.items()
-            if is_latent(site)
-        }
+        kept = LatentValues(list(values))
+        with kept:
+            self.trace(rows, lambda site: values.get(site["name"]))
+        return kept.unconstrained
 
     def trace(
         self, rows: Mapping[str, Any], substitute: Callable[[Site], Any] | None = None

@@ -81,11 +81,9 @@ class _Entries:
     def __call__(self, chunk: Chunk) -> np.ndarray | None:
         shape = np.shape(self.model.start[self.name])
         size = math.prod(shape) if self.axis is None else shape[self.axis]
+        aligned = [size if self.axis in (None, i) else 1 for i in range(len(shape))]
         places = np.arange(1.0, size + 1.0) / size
-        if self.axis is None:
-            along = places.reshape(shape)
-        else:
-            along = places.reshape([-1 if i == self.axis else 1 for i in range(len(shape))])
+        along = places.reshape(shape if self.axis is None else aligned)
         weights = np.random.default_rng(0).uniform(0.5, 1.5, shape)
         with jax.enable_x64(True):
             rows = self.model.encode(chunk.columns, chunk.start)

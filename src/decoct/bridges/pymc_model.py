@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, ClassVar
 
 import equinox as eqx
-import jax
 import numpy as np
 import pymc as pm
 from jaxtyping import Float
@@ -24,7 +23,6 @@ from decoct.bridges.base import (
     probe_indices,
     quoted,
     refuse_size,
-    starting_points,
 )
 from decoct.bridges.per_row_latents import PER_ROW
 from decoct.bridges.pymc_graph import Program, constants_of_length, latent_shapes
@@ -166,14 +164,10 @@ def bridge(model: pm.Model) -> PyMCModel:
     table = as_rows({name: model[name].get_value(borrow=True) for name in layout.rows})
     types = tuple(str(model[name].dtype) for name in layout.rows)
     encoded = EncodedRows(table, DataColumns(layout.rows, types))
-    few = encoded.take(probe_indices(encoded.n_rows, PROBES[-1]))
     program = Program(model, layout)
-    shapes = _latent_shapes(model, layout, few)
-    points = starting_points(shapes)
-    probed = _probed(program, points, few, shapes, layout.n_rows)
-    fields = common_fields(
-        program, program.named, probed, points, few, encoded, lambda: _own_start(model)
-    )
+    shapes = _latent_shapes(model, layout, encoded)
+    probed = _probed(program, shapes, encoded)
+    fields = common_fields(program, program.named, probed, encoded, lambda: _own_start(model))
     return PyMCModel(
         name=model.name,
         axes=_axes(model, fields["named"]),
@@ -195,49 +189,37 @@ def _own_start(model: pm.Model) -> dict[str, np.ndarray] | None:
         initial = model.initial_point(random_seed=0)
     except (NotImplementedError, *FAILURES):
         return None
-    values = {str(rv.name): str(model.rvs_to_values[rv].name) for rv in model.free_RVs}
-    return {name: np.asarray(initial[value], dtype=np.float64) for name, value in values.items()}
+    values = {str(rv.name): initial[str(model.rvs_to_values[rv].name)] for rv in model.free_RVs}
+    return {name: np.asarray(value, dtype=np.float64) for name, value in values.items()}
 
 
 def _latent_shapes(
-    model: pm.Model, layout: Layout, few: EncodedColumns
+    model: pm.Model, layout: Layout, table: EncodedRows
 ) -> dict[str, tuple[int, ...]]:
     """Return the free variables' unconstrained shapes, or refuse those that follow the rows."""
-    whole = {name: model[name].get_value(borrow=True) for name in layout.rows}
-    fewer = {name: values[: PROBES[0]] for name, values in few.items()}
+    n = table.n_rows
+    tables = [table.take(rows) for rows in (np.arange(n), *(probe_indices(n, m) for m in PROBES))]
     try:
-        found = latent_shapes(model, layout, [whole, few, fewer])
+        whole, fewer, few = latent_shapes(model, layout, tables)
     except FAILURES as error:
-        raise _does_not_follow(layout.n_rows, [], [], error) from error
-    for name, shape in found[0].items():
-        if not shape == found[1][name] == found[2][name]:
-            what, other = f"Free variable '{name}'", found[1][name]
+        raise _does_not_follow(n, [], [], error) from error
+    for name, shape in whole.items():
+        if not shape == few[name] == fewer[name]:
             remedy = "Give the number of groups as coords= or shape=."
-            refuse_size(what, shape, layout.n_rows, other, PROBES[-1], remedy)
-    return found[0]
+            refuse_size(f"Free variable '{name}'", shape, n, few[name], PROBES[-1], remedy)
+    return whole
 
 
-def _probed(
-    program: Program,
-    points: Mapping[str, np.ndarray],
-    few: EncodedColumns,
-    shapes: Mapping[str, tuple[int, ...]],
-    n_rows: int,
-) -> Probe:
+def _probed(program: Program, shapes: Mapping[str, tuple[int, ...]], table: EncodedRows) -> Probe:
     try:
-        return probe(program.evaluate, points, few)
+        return probe(program.evaluate, shapes, table)
     except ModelError:
         raise
-    except jax.errors.JAXTypeError as error:
-        raise ModelError(
-            "The model has shapes that depend on the values of its data or parameters, which JAX "
-            "cannot compile. Compute sizes outside the model, and use pm.math.switch for choices. "
-            f"JAX says: {quoted(error)}"
-        ) from error
     except FAILURES as error:
-        latents = [name for name, shape in shapes.items() if n_rows in shape]
-        arrays = constants_of_length(program.density, n_rows)
-        raise _does_not_follow(n_rows, latents, arrays, error) from error
+        n = table.n_rows
+        latents = [name for name, shape in shapes.items() if n in shape]
+        arrays = constants_of_length(program.density, n)
+        raise _does_not_follow(n, latents, arrays, error) from error
 
 
 def _does_not_follow(
@@ -260,12 +242,12 @@ def _does_not_follow(
 
 
 def _axes(model: pm.Model, named: tuple[str, ...]) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    axes = {}
-    for name in named:
-        dims = model.named_vars_to_dims.get(name)
-        if dims:
-            axes[name] = tuple(dim or f"{name}_dim_{axis}" for axis, dim in enumerate(dims))
-    return tuple(axes.items())
+    dims = {name: model.named_vars_to_dims.get(name) for name in named}
+    return tuple(
+        (name, tuple(dim or f"{name}_dim_{axis}" for axis, dim in enumerate(axes)))
+        for name, axes in dims.items()
+        if axes
+    )
 
 
 def _labels(
