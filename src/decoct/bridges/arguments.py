@@ -92,8 +92,7 @@ def _plain(value: Any) -> Any:
 
 def _leading(value: Any) -> int | None:
     """Return the length of an array's first axis; None for what is no array."""
-    if isinstance(value, (list, tuple)) and not all(np.isscalar(entry) for entry in value):
-        return None
-    if not isinstance(value, (np.ndarray, jax.Array, list, tuple)) or not np.ndim(value):
+    is_list = isinstance(value, (list, tuple)) and all(map(np.isscalar, value))
+    if not (is_list or isinstance(value, (np.ndarray, jax.Array))) or not np.ndim(value):
         return None
     return int(np.shape(value)[0])

@@ -174,8 +174,7 @@ def find_likelihood_params(
     model's named quantities at any parameters, from which φ takes its names.
     """
     few = [{name: jnp.asarray(v)[:n] for name, v in rows.items()} for n in FEW]
-    programs = [TracedProgram(potentials, start, some) for some in few]
-    program, other = programs
+    program, other = (TracedProgram(potentials, start, some) for some in few)
     if program.operations != other.operations or len(program.values) != len(other.values):
         return identity(
             start,

@@ -198,7 +198,8 @@ def _latent_shapes(
 ) -> dict[str, tuple[int, ...]]:
     """Return the free variables' unconstrained shapes, or refuse those that follow the rows."""
     n = table.n_rows
-    tables = [table.take(rows) for rows in (np.arange(n), *(probe_indices(n, m) for m in PROBES))]
+    all_rows = {name: model[name].get_value(borrow=True) for name in layout.rows}
+    tables = [all_rows, *(table.take(probe_indices(n, m)) for m in PROBES)]
     try:
         whole, fewer, few = latent_shapes(model, layout, tables)
     except FAILURES as error:
