@@ -140,15 +140,6 @@ def coreset(made):
         return decoct.build(bridge, bridge.rows, size=40, sampler=Laplace(judge=False))
 
 
-@pytest.fixture
-def wide():
-    """PyMC's JAX mode computes in what the flag says."""
-    flag = jax.config.read("jax_enable_x64")
-    jax.config.update("jax_enable_x64", True)
-    yield
-    jax.config.update("jax_enable_x64", flag)
-
-
 def sampled(model):
     with model:
         return pm.sample(

@@ -22,6 +22,11 @@ def scalar(name="mu"):
     return numpyro.sample(name, dist.Normal(0.0, 1.0))
 
 
+def observe(mean, y):
+    with numpyro.plate("data", len(y)):
+        numpyro.sample("y", dist.Normal(mean, 1.0), obs=y)
+
+
 def refusal(model, rows=None, error=decoct.ModelError, **options):
     with pytest.raises(error) as caught:
         from_numpyro(model, {"y": Y} if rows is None else rows, **options)
@@ -52,14 +57,13 @@ def test_one_latent_per_row_in_the_plate():
 
     message = refusal(model)
     assert "'effect' in plate 'data' is latent" in message
-    assert "marginalise" in message
+    assert "Marginalise" in message
 
 
 def test_one_latent_per_row_outside_the_plate():
     def model(y):
         effect = numpyro.sample("effect", dist.Normal(jnp.zeros(len(y)), 1.0).to_event(1))
-        with numpyro.plate("data", len(y)):
-            numpyro.sample("y", dist.Normal(effect, 1.0), obs=y)
+        observe(effect, y)
 
     message = refusal(model)
     assert "'effect' has shape (12,) on 12 rows and (5,) on 5" in message
@@ -86,8 +90,7 @@ def test_missing_responses_imputed_by_obs_mask():
 def test_a_discrete_latent():
     def model(y):
         kind = numpyro.sample("kind", dist.Bernoulli(0.5))
-        with numpyro.plate("data", len(y)):
-            numpyro.sample("y", dist.Normal(kind, 1.0), obs=y)
+        observe(kind, y)
 
     message = refusal(model)
     assert "'kind' is discrete (BernoulliProbs)" in message
@@ -118,8 +121,7 @@ def test_an_observed_site_outside_the_plate():
     def model(y):
         mu = scalar()
         numpyro.sample("total", dist.Normal(mu, 1.0), obs=1.0)
-        with numpyro.plate("data", len(y)):
-            numpyro.sample("y", dist.Normal(mu, 1.0), obs=y)
+        observe(mu, y)
 
     message = refusal(model)
     assert "'total' lies outside plate 'data'" in message
@@ -129,8 +131,7 @@ def test_an_observed_site_outside_the_plate():
 def test_two_plates_of_data():
     def model(y, other):
         mu = scalar()
-        with numpyro.plate("data", len(y)):
-            numpyro.sample("y", dist.Normal(mu, 1.0), obs=y)
+        observe(mu, y)
         with numpyro.plate("second", len(other)):
             numpyro.sample("other", dist.Normal(mu, 1.0), obs=other)
 
@@ -153,8 +154,7 @@ def test_two_nested_plates_that_follow_the_rows():
 def test_two_plates_of_one_name_and_different_sizes():
     def model(y, other):
         mu = scalar()
-        with numpyro.plate("data", len(y)):
-            numpyro.sample("y", dist.Normal(mu, 1.0), obs=y)
+        observe(mu, y)
         with numpyro.plate("data", 7):
             numpyro.sample("other", dist.Normal(mu, 1.0), obs=other)
 
@@ -169,8 +169,7 @@ def test_groups_counted_in_the_rows(library):
         n_groups = int(ids.max()) + 1
         with numpyro.plate("group", n_groups):
             effect = numpyro.sample("effect", dist.Normal(0.0, 1.0))
-        with numpyro.plate("data", len(y)):
-            numpyro.sample("y", dist.Normal(effect[ids], 1.0), obs=y)
+        observe(effect[ids], y)
 
     ids = library.asarray(np.sort(np.arange(60) % 31))
     message = refusal(model, {"ids": ids, "y": np.zeros(60)})
@@ -183,8 +182,7 @@ def test_groups_counted_where_every_probe_has_the_last_one():
 
     def model(ids, y):
         effect = numpyro.sample("effect", dist.Normal(0.0, 1.0).expand([int(ids.max()) + 1]))
-        with numpyro.plate("data", len(y)):
-            numpyro.sample("y", dist.Normal(effect[ids], 1.0), obs=y)
+        observe(effect[ids], y)
 
     message = refusal(model, {"ids": np.ones(12, int), "y": Y})
     assert "reads the values of its rows while it is compiled" in message
@@ -220,8 +218,7 @@ def test_a_covariate_standardised_inside_the_model():
 
     def model(x, y):
         slope = scalar()
-        with numpyro.plate("data", len(y)):
-            numpyro.sample("y", dist.Normal(slope * (x - x.mean()) / x.std(), 1.0), obs=y)
+        observe(slope * (x - x.mean()) / x.std(), y)
 
     message = refusal(model, {"x": Y**2, "y": Y})
     assert "changes with the other rows" in message
@@ -231,8 +228,7 @@ def test_a_covariate_standardised_inside_the_model():
 def test_a_prior_made_from_the_rows():
     def model(y):
         mu = numpyro.sample("mu", dist.Normal(y.mean(), 1.0))
-        with numpyro.plate("data", len(y)):
-            numpyro.sample("y", dist.Normal(mu, 1.0), obs=y)
+        observe(mu, y)
 
     assert "prior's constants must be computed outside the model" in refusal(model)
 
@@ -242,8 +238,7 @@ def test_a_likelihood_hidden_in_a_factor():
 
     def model(y):
         mu = scalar()
-        with numpyro.plate("data", len(y)):
-            numpyro.sample("y", dist.Normal(mu, 1.0), obs=y)
+        observe(mu, y)
         numpyro.factor("more", jnp.sum(-((y - mu) ** 2)))
 
     assert "goes inside the plate, one value per row" in refusal(model)
@@ -252,16 +247,14 @@ def test_a_likelihood_hidden_in_a_factor():
 def test_a_param_site():
     def model(y):
         mu = numpyro.param("mu", 0.0)
-        with numpyro.plate("data", len(y)):
-            numpyro.sample("y", dist.Normal(mu, 1.0), obs=y)
+        observe(mu, y)
 
     assert "'mu' is a numpyro.param" in refusal(model)
 
 
 def test_nothing_to_infer():
     def model(y):
-        with numpyro.plate("data", len(y)):
-            numpyro.sample("y", dist.Normal(0.0, 1.0), obs=y)
+        observe(0.0, y)
 
     assert "no latent site" in refusal(model)
 
@@ -346,8 +339,7 @@ def test_the_flags_are_left_alone():
 def grouped(ids, y, n_groups, shift=0):
     with numpyro.plate("group", n_groups):
         effect = numpyro.sample("effect", dist.Normal(0.0, 1.0))
-    with numpyro.plate("data", len(y)):
-        numpyro.sample("y", dist.Normal(effect[ids - shift], 1.0), obs=y)
+    observe(effect[ids - shift], y)
 
 
 @pytest.mark.parametrize(
@@ -387,14 +379,12 @@ def test_a_latent_value_for_most_rows_while_others_have_no_derivative():
 def test_a_latent_value_for_every_row_behind_a_table_and_two_indices():
     def looked_up(ids, y, table):
         effect = numpyro.sample("effect", dist.Normal(0.0, 1.0).expand([60]).to_event(1))
-        with numpyro.plate("data", len(y)):
-            numpyro.sample("y", dist.Normal(effect[table[ids]], 1.0), obs=y)
+        observe(effect[table[ids]], y)
 
     def cells(one, other, y):
         with numpyro.plate("one", 6, dim=-2), numpyro.plate("other", 10, dim=-1):
             effect = numpyro.sample("effect", dist.Normal(0.0, 1.0))
-        with numpyro.plate("data", len(y)):
-            numpyro.sample("y", dist.Normal(effect[one, other], 1.0), obs=y)
+        observe(effect[one, other], y)
 
     def pairs(ids, y):
         """Two values for every row: an intercept and a slope."""
@@ -426,8 +416,7 @@ def test_more_coefficients_than_rows_are_welcome():
 
     def wide(x, year, y):
         beta = numpyro.sample("beta", dist.Normal(0.0, 1.0).expand([40]).to_event(1))
-        with numpyro.plate("data", len(y)):
-            numpyro.sample("y", dist.Normal(x @ beta + beta[0] * year, 1.0), obs=y)
+        observe(x @ beta + beta[0] * year, y)
 
     rng = np.random.default_rng(0)
     rows = {"x": rng.normal(size=(30, 40)), "year": np.arange(30), "y": rng.normal(size=30)}

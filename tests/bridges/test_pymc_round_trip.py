@@ -31,15 +31,6 @@ def coreset(bridge):
         return decoct.build(bridge, bridge.rows, size=30, sampler=Laplace(judge=False))
 
 
-@pytest.fixture
-def wide():
-    """PyMC's JAX mode computes in what the flag says."""
-    flag = jax.config.read("jax_enable_x64")
-    jax.config.update("jax_enable_x64", True)
-    yield
-    jax.config.update("jax_enable_x64", flag)
-
-
 DRAWS = 2500
 """Draws per chain where two runs are compared: their means are then known to 0.017 sd."""
 

@@ -84,8 +84,8 @@ def test_weights_are_repetitions_of_rows(bridges, name):
     for weights in (times, np.ones(n, dtype=int)):
         kept = np.repeat(np.arange(n), weights)
         taken = {k: v[kept] for k, v in rows.items()}
-        repeated = weighted_model(model, taken, kept, np.ones(len(kept)))
-        weighted = weighted_model(model, rows, np.arange(n), weights)
+        repeated = weighted_model(model, taken, kept, np.ones(len(kept)), n, None)
+        weighted = weighted_model(model, rows, np.arange(n), weights, n, None)
         density = WeightedDensity.of(bridge, bridge.encode(rows), weights.astype(float))
         wanted = at_points(repeated, bridge, repeated.logp(), z)
         theirs = at_points(weighted, bridge, weighted.logp(), z)
@@ -131,7 +131,8 @@ def test_an_impossible_row_of_small_weight_is_no_nan():
         y = pm.Data("y", np.array([0.5, 1.0, 3.0, 2.0]))
         top = pm.Normal("top", 0.0, 5.0)
         pm.Uniform("seen", 0.0, top, observed=y)
-    weighted = weighted_model(model, {"y": np.array([0.5, 3.0])}, np.array([0, 2]), [0.25, 2.0])
+    rows, weights = {"y": np.array([0.5, 3.0])}, [0.25, 2.0]
+    weighted = weighted_model(model, rows, np.array([0, 2]), weights, 4, None)
     density = weighted.compile_fn(weighted.logp(), inputs=weighted.value_vars, **FAST)
     assert density(np.array(2.0)) == -np.inf
     wanted = -0.5 * (4 / 5) ** 2 - np.log(5 * np.sqrt(2 * np.pi)) - 2.25 * np.log(4)

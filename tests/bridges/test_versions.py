@@ -88,7 +88,7 @@ def test_bambi_beside_a_pymc_that_is_too_new(monkeypatch):
 
 def test_the_limits_themselves_work(monkeypatch):
     numpyro, pymc = installed("numpyro"), installed("pymc")
-    monkeypatch.setattr(numpyro, "__version__", f"{NUMPYRO.oldest[0]}.{NUMPYRO.oldest[1]}.dev1")
+    monkeypatch.setattr(numpyro, "__version__", f"{NUMPYRO.oldest}.dev1")
     assert require(NUMPYRO) is numpyro
     for version in ("5.28.0", "5.99.9", "6.0.0", "6.99.9"):
         monkeypatch.setattr(pymc, "__version__", version)

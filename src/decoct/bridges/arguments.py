@@ -15,10 +15,7 @@ from decoct.errors import RequestError
 
 def parameter_names(function: Callable[..., Any]) -> tuple[str, ...] | None:
     """Return the names of a function's parameters, in order; None if it takes any name."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return None
+    parameters = inspect.signature(function).parameters.values()
     if any(one.kind is one.VAR_KEYWORD for one in parameters):
         return None
     return tuple(one.name for one in parameters if one.kind is not one.VAR_POSITIONAL)
@@ -29,18 +26,12 @@ def positional(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[s
 
     What the function does not name comes last, in alphabetical order.
     """
-    try:
-        parameters = dict(inspect.signature(function).parameters)
-    except (TypeError, ValueError):
-        parameters = {}
-    named = [name for name in parameters if name in given]
-    last = list(parameters).index(named[-1]) if named else -1
+    parameters = inspect.signature(function).parameters
+    named = [i for i, name in enumerate(parameters) if name in given]
     ordered = {}
-    for name in list(parameters)[: last + 1]:
-        if name in given:
-            ordered[name] = given[name]
-        elif parameters[name].default is not inspect.Parameter.empty:
-            ordered[name] = parameters[name].default
+    for name in list(parameters)[: max(named, default=-1) + 1]:
+        if name in given or parameters[name].default is not inspect.Parameter.empty:
+            ordered[name] = given.get(name, parameters[name].default)
     return ordered | {name: given[name] for name in sorted(given) if name not in ordered}
 
 
@@ -51,9 +42,9 @@ def checked_arguments(
     if not given:
         raise RequestError("There are no rows; give a mapping of argument name -> array.")
     for name in given:
-        if not isinstance(name, str) or (names is not None and name not in names):
+        if names is not None and name not in names:
             raise RequestError(
-                f"The model has no argument {name!r}; its arguments are: {', '.join(names or ())}."
+                f"The model has no argument {name!r}; its arguments are: {', '.join(names)}."
             )
         if name in constants:
             raise RequestError(f"Argument '{name}' is given twice, among the rows and as constant.")
@@ -101,8 +92,7 @@ def _plain(value: Any) -> Any:
 
 def _leading(value: Any) -> int | None:
     """Return the length of an array's first axis; None for what is no array."""
-    if isinstance(value, (list, tuple)) and not all(np.isscalar(entry) for entry in value):
-        return None
-    if not isinstance(value, (np.ndarray, jax.Array, list, tuple)) or not np.ndim(value):
+    is_list = isinstance(value, (list, tuple)) and all(map(np.isscalar, value))
+    if not (is_list or isinstance(value, (np.ndarray, jax.Array))) or not np.ndim(value):
         return None
     return int(np.shape(value)[0])

@@ -79,8 +79,9 @@ def centered_components(spec: Any) -> Iterator[tuple[str, list[tuple[str, np.nda
     """Yield the names of a Bambi model's centred intercepts, with common terms and their means."""
     for component in parameters_of(spec).values():
         if component.intercept_term and component.common_terms and spec.center_predictors:
-            terms = component.common_terms.values()
-            means = [(_called(term), _columns(term.data).mean(axis=0)) for term in terms]
+            terms = {_called(term): term.data for term in component.common_terms.values()}
+            columns = {name: np.reshape(data, (len(data), -1)) for name, data in terms.items()}
+            means = [(name, array.mean(axis=0)) for name, array in columns.items()]
             yield _called(component.intercept_term), means
 
 
@@ -129,7 +130,7 @@ def _row_constants(fgraph: FunctionGraph, n_rows: int) -> list[Any]:
     found = []
     for variable in ancestors(ends, blockers=free):
         data: Any = variable.data if isinstance(variable, Constant) else None
-        if np.shape(data)[:1] == (n_rows,) or getattr(data, "shape", ())[:1] == (n_rows,):
+        if getattr(data, "shape", ())[:1] == (n_rows,):
             if not isinstance(data, np.ndarray):
                 raise ModelError(
                     "The model has its group-specific design as a sparse matrix; set "
@@ -218,11 +219,6 @@ def _report_intercepts(model: pm.Model, spec: Any) -> None:
                 shift += dot(mean, coefficients)
         dims = model.named_vars_to_dims.get(centered.name)
         pm.Deterministic(name, centered - shift, model=model, dims=dims)
-
-
-def _columns(data: Any) -> np.ndarray:
-    data = np.asarray(data)
-    return data[:, None] if data.ndim == 1 else data
 
 
 def _called(term: Any) -> str:

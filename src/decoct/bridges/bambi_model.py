@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any, ClassVar
 
 import numpy as np
@@ -46,6 +45,7 @@ class BambiModel(PyMCModel):
     """
 
     kind: ClassVar[str] = "bambi"
+    predicts: ClassVar[str] = "model.predict"
 
 
 def bridge(spec: Any) -> BambiModel:
@@ -56,10 +56,8 @@ def bridge(spec: Any) -> BambiModel:
     made = pymc_bridge(with_data(spec))
     unreported = {name + CENTERED for name, _ in centered_components(spec)}
     unreported |= {name for name in made.named if name.endswith(OFFSET)}
-    fields = {f.name: getattr(made, f.name) for f in dataclasses.fields(made)}
-    fields["named"] = tuple(name for name in made.named if name not in unreported)
-    fields["name"] = str(spec.formula.main)
-    return BambiModel(**fields)
+    named = tuple(name for name in made.named if name not in unreported)
+    return BambiModel(**{**vars(made), "named": named, "name": str(spec.formula.main)})
 
 
 def _check(spec: Any) -> None:

@@ -12,16 +12,14 @@ promise either (a model may standardise its covariates or centre a prior at the 
 
 from __future__ import annotations
 
-import abc
 import copy
 import importlib
-import importlib.metadata
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, NoReturn
 
 import equinox as eqx
 import jax
@@ -29,10 +27,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from decoct.bridges.likelihood_params import LikelihoodParams
-from decoct.bridges.per_row_latents import check_latents
+from decoct.bridges.likelihood_params import LikelihoodParams, find_likelihood_params
+from decoct.bridges.per_row_latents import PER_ROW, check_latents
 from decoct.data.base import Columns, Rows
-from decoct.data.encoded import encoded
+from decoct.data.encoded import EncodedRows, encoded
 from decoct.errors import ModelError, RequestError
 from decoct.models.base import AbstractModel, EncodedColumns, Params, RawRows
 from decoct.models.index_bounds import check_indices
@@ -52,13 +50,6 @@ MORE = 1000
 
 MISFITS = (ImportError, AttributeError, TypeError)
 """Errors of an import of incompatible packages."""
-
-PREDICTS = {
-    "bambi": "model.predict",
-    "numpyro": "numpyro.infer.Predictive",
-    "pymc": "pymc.sample_posterior_predictive",
-}
-"""Kind -> what predicts in that framework."""
 
 Evaluate = Callable[[Params, Mapping[str, Any]], tuple[Array, Array, dict[str, Array]]]
 """A pure JAX function of parameters and rows: potentials, log prior, constrained values."""
@@ -81,11 +72,11 @@ class Original:
 jax.tree_util.register_pytree_node(Original, lambda _: ((), None), lambda *_: Original())
 
 
+@dataclass(frozen=True)
 class InputColumns:
     """The encoding of a bridge's inputs: each as numbers, float64 or whole."""
 
-    def __init__(self, columns: tuple[str, ...]) -> None:
-        self.columns = columns
+    columns: tuple[str, ...]
 
     def encode(self, rows: RawRows, start: int | np.ndarray = 0) -> EncodedColumns:
         return numeric_columns({name: column(rows, name) for name in self.columns}, start)
@@ -112,9 +103,16 @@ class BridgeModel(AbstractModel):
         A few encoded rows, for evaluating what depends on no row.
     improper
         Names of the parameters whose prior has no integral.
+    program
+        The model's functions of parameters and rows: `potentials`, `log_prior` and `values`, all of
+        them by `evaluate`, and the inverse of `values`, `unconstrained`.
+    named
+        Names of the constrained values that do not depend on the rows.
     """
 
     kind: ClassVar[str]
+    predicts: ClassVar[str]
+    """What predicts in that framework."""
 
     name: str = eqx.field(static=True)
     start: dict[str, np.ndarray]
@@ -124,10 +122,25 @@ class BridgeModel(AbstractModel):
     likelihood_params: LikelihoodParams = eqx.field(static=True)
     template: dict[str, np.ndarray]
     improper: tuple[str, ...] = eqx.field(static=True)
+    program: Any = eqx.field(static=True)
+    named: tuple[str, ...] = eqx.field(static=True)
 
-    @abc.abstractmethod
     def potentials(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
-        """Return the potential f_n(θ) of every row, in nats; pure JAX."""
+        """Return Σ over what is observed of log p(row n), in nats; pure JAX."""
+        return self.program.potentials(params, rows)
+
+    def log_prior(self, params: Params) -> Float[Array, ""]:
+        """Return the log density of everything else, Jacobians included; pure JAX."""
+        return self.program.log_prior(params, as_arrays(self.template))
+
+    def constrain(self, params: Params) -> dict[str, Array]:
+        """Return latent and deterministic quantities on their natural scale.
+
+        Those that depend on the rows are left out: they are no parameters. The framework's own
+        functions give them for any rows, from the same draws.
+        """
+        values = self.program.values(params, as_arrays(self.template))
+        return {name: jnp.asarray(values[name]) for name in self.named}
 
     @property
     def rows(self) -> Rows:
@@ -167,14 +180,13 @@ class BridgeModel(AbstractModel):
     def predict(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
         """Refused: the framework predicts."""
         raise RequestError(
-            f"A model of {self.kind} predicts in {self.kind}: give the draws to "
-            f"{PREDICTS[self.kind]}."
+            f"A model of {self.kind} predicts in {self.kind}: give the draws to {self.predicts}."
         )
 
     def check(self, rows: Rows) -> None:
         """Refuse group numbers outside their array, and a latent for every row; two passes."""
         self.check_rows(rows)
-        check_latents(self, self.start, rows, self.inputs)
+        check_latents(self, rows)
 
     def check_rows(self, rows: Rows) -> None:
         """Refuse group numbers outside their array, which JAX would clamp; one pass."""
@@ -248,14 +260,13 @@ class Package:
 
     name: str
     extra: str
-    oldest: tuple[int, ...]
-    below: tuple[int, ...] | None = None
+    oldest: str
+    below: str = ""
 
     @property
     def releases(self) -> str:
         """What works, as pip writes it: ``pymc>=5.28,<7``."""
-        ceiling = "" if self.below is None else f",<{_dotted(self.below)}"
-        return f"{self.name}>={_dotted(self.oldest)}{ceiling}"
+        return f"{self.name}>={self.oldest}" + (f",<{self.below}" if self.below else "")
 
     @property
     def install(self) -> str:
@@ -265,20 +276,11 @@ class Package:
 
 def require(package: Package) -> ModuleType:
     """Import an optional package; a `RequestError` says what to install."""
-    try:
+    with fitting(package):
         module = importlib.import_module(package.name)
-    except ModuleNotFoundError as error:
-        if error.name != package.name:
-            raise _broken(package, error) from error
-        raise RequestError(
-            f"This needs {package.name}, which is not installed; install it with: "
-            f"pip install 'decoct[{package.extra}]'."
-        ) from None
-    except MISFITS as error:
-        raise _broken(package, error) from error
-    version = str(getattr(module, "__version__", "") or importlib.metadata.version(package.name))
-    below = package.below
-    if _numbers(version) < package.oldest or (below is not None and _numbers(version) >= below):
+    version = module.__version__
+    is_old = _numbers(version) < _numbers(package.oldest)
+    if is_old or (package.below and _numbers(version) >= _numbers(package.below)):
         raise RequestError(
             f"{package.name} {version} is installed; decoct works with {package.releases}. "
             f"Install such a release with: {package.install}."
@@ -288,29 +290,25 @@ def require(package: Package) -> ModuleType:
 
 @contextmanager
 def fitting(package: Package) -> Iterator[None]:
-    """Turn an import that fails inside an optional package into a `RequestError`."""
+    """Turn an import that fails, of an optional package or inside it, into a `RequestError`."""
     try:
         yield
     except MISFITS as error:
-        raise _broken(package, error) from error
-
-
-def _broken(package: Package, error: Exception) -> RequestError:
-    return RequestError(
-        f"{package.name} is installed but does not work with the other packages here "
-        f"({type(error).__name__}: {error}); decoct works with {package.releases}. Install "
-        f"versions that fit with: {package.install}."
-    )
-
-
-def _dotted(numbers: tuple[int, ...]) -> str:
-    return ".".join(map(str, numbers))
+        if isinstance(error, ModuleNotFoundError) and error.name == package.name:
+            raise RequestError(
+                f"This needs {package.name}, which is not installed; install it with: "
+                f"{package.install}."
+            ) from None
+        raise RequestError(
+            f"{package.name} is installed but does not work with the other packages here "
+            f"({type(error).__name__}: {error}); decoct works with {package.releases}. Install "
+            f"versions that fit with: {package.install}."
+        ) from error
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """Return the leading numbers of a version: (0, 18) of ``0.18.dev1``."""
-    found = re.match(r"\d+(\.\d+)*", version)
-    return tuple(int(part) for part in found.group().split(".")) if found else ()
+    """Return the numbers in a version: (0, 18, 1) of ``0.18.dev1``."""
+    return tuple(map(int, re.findall(r"\d+", version)))
 
 
 def probe_indices(n_rows: int, n: int) -> np.ndarray:
@@ -331,6 +329,10 @@ class Probe(NamedTuple):
 
     Attributes
     ----------
+    points
+        Unconstrained parameters, stacked along the first axis.
+    few
+        The rows, encoded.
     whole, apart : (points, n)
         Potentials of all the rows at once, and of two parts of them.
     priors : (points, 2)
@@ -339,27 +341,39 @@ class Probe(NamedTuple):
         Constrained name -> its values, evaluated with either part.
     """
 
+    points: dict[str, np.ndarray]
+    few: Columns
     whole: Array
     apart: Array
     priors: Array
     values: dict[str, tuple[Array, Array]]
 
 
-def probe(evaluate: Evaluate, points: Params, rows: Columns) -> Probe:
-    """Evaluate a model on a few encoded rows, together and apart, compiled as in a pass.
+def probe(evaluate: Evaluate, shapes: Mapping[str, tuple[int, ...]], table: Rows) -> Probe:
+    """Evaluate a model on a few rows of an encoded table, together and apart, as in a pass.
 
-    ``points`` are parameters, stacked along the first axis.
+    ``shapes`` are those of its parameters.
     """
-    cut = len(next(iter(rows.values()))) // 2
+    points = starting_points(shapes)
+    few = table.take(probe_indices(table.n_rows, PROBES[-1]))
+    cut = PROBES[-1] // 2
 
-    def at(params: Params, rows: Mapping[str, Array]) -> Probe:
+    def at(params: Params, rows: Mapping[str, Array]) -> Any:
         parts = [{k: v[part] for k, v in rows.items()} for part in (slice(cut), slice(cut, None))]
         whole, _, _ = evaluate(params, rows)
         (one, prior, values), (other, prior_too, values_too) = (evaluate(params, p) for p in parts)
-        both = {name: (values[name], values_too[name]) for name in values if name in values_too}
-        return Probe(whole, jnp.concatenate([one, other]), jnp.stack([prior, prior_too]), both)
+        both = {name: (value, values_too[name]) for name, value in values.items()}
+        return whole, jnp.concatenate([one, other]), jnp.stack([prior, prior_too]), both
 
-    return jax.jit(jax.vmap(at, in_axes=(0, None)))(points, as_arrays(rows))
+    try:
+        return Probe(points, few, *jax.jit(jax.vmap(at, in_axes=(0, None)))(points, as_arrays(few)))
+    except jax.errors.JAXTypeError as error:
+        raise ModelError(
+            "The model reads the values of its rows while it is compiled, such as ids.max() for a "
+            "size, int(x[0]), or a Python if on data. Pass sizes and flags as constants, computed "
+            "outside the model, and use jnp.where or pm.math.switch for choices. JAX says: "
+            f"{quoted(error)}"
+        ) from error
 
 
 def starting_points(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
@@ -376,22 +390,21 @@ def starting_points(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarr
 
 def chosen_start(
     probed: Probe,
-    points: Mapping[str, np.ndarray],
     evaluate: Evaluate,
     table: Rows,
-    own: Callable[[], Mapping[str, np.ndarray] | None] | None = None,
+    own: Callable[[], Mapping[str, np.ndarray] | None] = lambda: None,
 ) -> dict[str, np.ndarray]:
     """Return the first point at which prior and potentials are finite; `ModelError` if none is.
 
-    ``probed`` is the model at the points, on a few rows. If some point gives no finite value there,
-    all are tried on more rows of the encoded table, with zero and the framework's own starting
-    point, which ``own`` returns if it has one.
+    If some point of the probe gives no finite value on its few rows, all are tried on more rows of
+    the encoded table, with zero and the framework's own starting point, which ``own`` returns if it
+    has one.
     """
-    points = dict(points)
+    points = probed.points
     finite = np.isfinite(probed.whole).all(axis=1) & np.isfinite(probed.priors).all(axis=1)
     if not finite.all():
         zero = {name: np.zeros(values.shape[1:]) for name, values in points.items()}
-        for point in (zero, None if own is None else own()):
+        for point in (zero, own()):
             if point is not None:
                 points = {k: np.concatenate([v, point[k][None]]) for k, v in points.items()}
         more = as_arrays(table.take(probe_indices(table.n_rows, min(MORE, table.n_rows))))
@@ -431,14 +444,54 @@ def check_row_by_row(probed: Probe) -> None:
         )
 
 
-def without_rows(probed: Probe) -> tuple[str, ...]:
-    """Return the constrained names whose values do not depend on the rows."""
-    return tuple(
-        name
-        for name, (one, other) in probed.values.items()
-        if np.shape(one) == np.shape(other) and np.array_equal(one, other, equal_nan=True)
+def _same(first: Array, second: Array) -> bool:
+    return np.allclose(first, second, rtol=1e-8, atol=1e-10, equal_nan=True)
+
+
+def common_fields(
+    program: Any,
+    names: Iterable[str],
+    probed: Probe,
+    table: EncodedRows,
+    own: Callable[[], Mapping[str, np.ndarray] | None] = lambda: None,
+) -> dict[str, Any]:
+    """Return the fields of a `BridgeModel` that a program gives; refuse what is no sum over rows.
+
+    ``names`` have its constrained values in order; ``probed`` is the program on a few rows of the
+    encoded ``table``. ``own`` is as for `chosen_start`.
+    """
+    check_row_by_row(probed)
+    few, pairs = probed.few, probed.values
+    named = tuple(k for k in names if k in pairs and np.array_equal(*pairs[k], equal_nan=True))
+    start = chosen_start(probed, program.evaluate, table, own)
+
+    def values(params: Params) -> dict[str, Array]:
+        found = program.values(params, as_arrays(few))
+        return {name: found[name] for name in named}
+
+    return {
+        "start": start,
+        "inputs": table.columns,
+        "likelihood_params": find_likelihood_params(program.potentials, start, few, values),
+        "template": {name: column[: PROBES[0]] for name, column in few.items()},
+        "program": program,
+        "named": named,
+    }
+
+
+def refuse_size(
+    what: str, shape: tuple[int, ...], n: int, other: tuple[int, ...], m: int, remedy: str
+) -> NoReturn:
+    """Refuse a latent array whose shape on n rows is another than on m."""
+    sizes = f"{what} has shape {shape} on {n} rows and {other} on {m}"
+    if n in shape and m in other:
+        raise ModelError(f"{sizes}. {PER_ROW}")
+    raise ModelError(
+        f"{sizes}: its size is worked out from the rows (such as ids.max() + 1), and a coreset "
+        f"need not have a row of every group. {remedy}"
     )
 
 
-def _same(first: Array, second: Array) -> bool:
-    return np.allclose(first, second, rtol=1e-8, atol=1e-10, equal_nan=True)
+def quoted(error: BaseException) -> str:
+    """Return what another package says, as a short phrase."""
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}"

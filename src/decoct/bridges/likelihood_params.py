@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 import jax
@@ -29,7 +30,6 @@ from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 from decoct.bridges.traced_program import (
     CONVERSION,
-    Place,
     Potentials,
     TracedProgram,
     needed_for,
@@ -48,7 +48,7 @@ FEW = (3, 5)
 """Numbers of rows that a model is traced on: sizes that differ follow the rows."""
 
 TOLERANCE = 1e-10
-"""Largest difference of potentials from φ and from θ, relative to the largest potential."""
+"""Largest difference by rounding: of potentials, relative to the largest, and of other values."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class LikelihoodParams:
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
     reason: str | None = None
-    _places: tuple[Place, ...] = ()
+    _places: tuple[int, ...] = ()
     _operations: tuple[str, ...] = ()
     _programs: dict[Any, TracedProgram] = field(default_factory=dict, compare=False, repr=False)
 
@@ -137,13 +137,12 @@ class LikelihoodParams:
                 "model again. Which operations there are on parameters must not depend on global "
                 "values, nor on the floating-point precision."
             )
-        return [program.find(place) for place in self._places]
+        return [program.places[i] for i in self._places]
 
     def _fits(self, program: TracedProgram) -> bool:
         if program.operations != self._operations:
             return False
-        found = [np.shape(program.find(place).aval) for place in self._places]
-        return found == list(self.shapes)
+        return [np.shape(program.places[i].aval) for i in self._places] == list(self.shapes)
 
     def __repr__(self) -> str:
         shapes = ["scalar" if not shape else str(shape) for shape in self.shapes]
@@ -175,8 +174,7 @@ def find_likelihood_params(
     model's named quantities at any parameters, from which φ takes its names.
     """
     few = [{name: jnp.asarray(v)[:n] for name, v in rows.items()} for n in FEW]
-    programs = [TracedProgram(potentials, start, some) for some in few]
-    program, other = programs
+    program, other = (TracedProgram(potentials, start, some) for some in few)
     if program.operations != other.operations or len(program.values) != len(other.values):
         return identity(
             start,
@@ -206,6 +204,15 @@ def _are_equal(first: np.ndarray, second: np.ndarray) -> bool:
     return np.allclose(first, second, rtol=TOLERANCE, atol=TOLERANCE * scale, equal_nan=True)
 
 
+def are_equal_everywhere(first: Sequence[Any], second: Sequence[Any]) -> bool:
+    """Return whether two arrays are equal at every point but for rounding and their shapes."""
+    return all(
+        np.size(a) == np.size(b)
+        and np.allclose(np.ravel(a), np.ravel(b), rtol=TOLERANCE, atol=TOLERANCE)
+        for a, b in zip(first, second, strict=True)
+    )
+
+
 def random_points(start: Mapping[str, Any]) -> list[Params]:
     """Return two random points about the start."""
     rng = np.random.default_rng(0)
@@ -227,12 +234,11 @@ def _smallest_cut(program: TracedProgram, other: TracedProgram) -> list[int]:
             moved |= {number[v]} if eqn.primitive.name in MOVES else set()
             converted |= {number[v]} if eqn.primitive.name == CONVERSION else set()
     sizes = [math.prod(np.shape(v.aval)) for v in program.values]
-    pairs = zip(program.values, other.values, strict=True)
+    same = [v.aval.shape == w.aval.shape for v, w in zip(program.values, other.values, strict=True)]
     may_be = [
-        np.shape(v.aval) == np.shape(w.aval) and jnp.issubdtype(v.aval.dtype, jnp.floating)
-        for v, w in pairs
+        same[i] and i not in converted and jnp.issubdtype(v.aval.dtype, jnp.floating)
+        for i, v in enumerate(program.values)
     ]
-    may_be = [can and i not in converted for i, can in enumerate(may_be)]
     before_all = _dominators(inputs)
     gives_way = [
         any(may_be[j] and sizes[j] <= sizes[i] for j in _chain(before_all, i))
@@ -249,21 +255,20 @@ def _smallest_cut(program: TracedProgram, other: TracedProgram) -> list[int]:
 
 
 def _dominators(inputs: Sequence[Sequence[int]]) -> list[int]:
-    """Return for each value the last single value that it can be computed from; −1 for none."""
+    """Return for each value the last single value that it can be computed from; −1 for none.
+
+    Values are computed from earlier ones, so that of two the later one cannot be it.
+    """
     before: list[int] = []
-    depth: list[int] = []
     for some in inputs:
         found = some[0] if some else -1
         for j in some[1:]:
             while found != j:
-                if found < 0 or (j >= 0 and depth[j] > depth[found]):
-                    j = before[j]
-                elif j < 0 or depth[found] > depth[j]:
+                if found > j:
                     found = before[found]
                 else:
-                    found, j = before[found], before[j]
+                    j = before[j]
         before.append(found)
-        depth.append(0 if found < 0 else depth[found] + 1)
     return before
 
 
@@ -318,17 +323,17 @@ def _named(
     own = [dict(point) for point in points]
     named = [{k: v for k, v in values(point).items() if k not in start} for point in points]
     names: list[str] = []
-    for i in range(len(variables)):
+    for i, variable in enumerate(variables):
         arrays = [np.asarray(one[i]) for one in found]
         labels = (_label(arrays, some) for some in (own, named))
         label = next((one for one in labels if one is not None), None)
-        names.append(_unused(label or _sources(variables[i], program, sorted(start)), names))
-    order = sorted(range(len(names)), key=names.__getitem__)
+        names.append(_unused(label or _sources(variable, program, sorted(start)), names))
+    pairs = sorted(zip(names, variables, strict=True), key=itemgetter(0))
     return LikelihoodParams(
-        tuple(names[i] for i in order),
-        tuple(tuple(np.shape(variables[i].aval)) for i in order),
+        tuple(name for name, _ in pairs),
+        tuple(v.aval.shape for _, v in pairs),
         None,
-        tuple(program.place(variables[i]) for i in order),
+        tuple(program.places.index(v) for _, v in pairs),
         program.operations,
     )
 
@@ -352,8 +357,7 @@ def _unused(name: str, names: Sequence[str]) -> str:
 def _label(arrays: Sequence[np.ndarray], known: Sequence[Mapping[str, Any]]) -> str | None:
     """Return the name of known values that arrays are equal to, or part of, at every point."""
     for name in known[0]:
-        pairs = [(array, np.asarray(some[name])) for array, some in zip(arrays, known, strict=True)]
-        if all(a.size == k.size and np.allclose(a.ravel(), k.ravel(), 1e-12) for a, k in pairs):
+        if are_equal_everywhere(arrays, [some[name] for some in known]):
             return name
     for name in known[0]:
         pairs = zip(arrays, known, strict=True)

@@ -6,11 +6,10 @@ on all rows (if in memory) with the model on a few.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from decoct.bridges.base import PROBES, probe_indices
+from decoct.bridges.base import PROBES, probe_indices, refuse_size
 from decoct.bridges.numpyro_sites import CONSTANTS, Facts, SiteFacts, facts_of
 from decoct.bridges.numpyro_trace import Program
+from decoct.bridges.per_row_latents import PER_ROW
 from decoct.data.base import Rows
 from decoct.errors import ModelError
 
@@ -120,10 +119,8 @@ def _check_sites(facts: Facts, plate: str, n: int, n_rows: int) -> None:
 def _check_latent(name: str, site: SiteFacts, plate: str) -> None:
     if plate in site.around:
         raise ModelError(
-            f"Site '{name}' in plate '{plate}' is latent: a coreset of rows cannot represent one "
-            "unknown per row. If it should be observed, its obs= argument is missing among the "
-            "rows; if it is a random effect, marginalise it, or give it a plate of groups of fixed "
-            "size with the group number as data."
+            f"Site '{name}' in plate '{plate}' is latent. If it should be observed, its obs= "
+            f"argument is missing among the rows. {PER_ROW}"
         )
     if site.discrete:
         raise ModelError(
@@ -172,7 +169,8 @@ def _check_same_shapes(many: Facts, n: int, few: Facts, m: int, plate: str) -> N
         )
     for name, site in many.items():
         if site.latent and site.shape != few[name].shape:
-            _refuse_size(name, site.shape, n, few[name].shape, m)
+            remedy = f"Pass the number of groups as a constant: {CONSTANTS}."
+            refuse_size(f"Latent site '{name}'", site.shape, n, few[name].shape, m, remedy)
         for other, (_, size) in site.plates:
             smaller = few[name].around.get(other, (0, size))[1]
             if other != plate and smaller != size:
@@ -181,24 +179,3 @@ def _check_same_shapes(many: Facts, n: int, few: Facts, m: int, plate: str) -> N
                     f"{smaller} on {m}: two plates follow the rows, '{plate}' and this one. Only "
                     "one may; give the other a fixed size, as a constant."
                 )
-
-
-def _refuse_size(name: str, first: Shape, n: int, second: Shape, m: int) -> None:
-    sizes = f"Latent site '{name}' has shape {first} on {n} rows and {second} on {m}: "
-    if n in first and m in second:
-        raise ModelError(
-            f"{sizes}a coreset of rows cannot represent one unknown per row. Marginalise it, or "
-            "give it a plate of groups of fixed size with the group number as data."
-        )
-    raise ModelError(
-        f"{sizes}its size is worked out from the rows (such as ids.max() + 1), and a coreset need "
-        f"not have a row of every group. Pass the number of groups as a constant: {CONSTANTS}."
-    )
-
-
-Shape = tuple[int, ...]
-
-
-def latent_shapes(facts: Facts) -> Mapping[str, Shape]:
-    """Return the shape of the unconstrained values of every latent site."""
-    return {name: site.unconstrained for name, site in facts.items() if site.latent}

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any, ClassVar
 
-import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from decoct.bridges.arguments import (
     checked_arguments,
@@ -20,31 +17,22 @@ from decoct.bridges.arguments import (
     split_rows,
 )
 from decoct.bridges.base import (
-    PROBES,
     BridgeModel,
     InputColumns,
     Original,
     SiteDensity,
-    as_arrays,
-    check_row_by_row,
-    chosen_start,
+    common_fields,
     probe,
-    probe_indices,
-    starting_points,
-    without_rows,
 )
-from decoct.bridges.likelihood_params import find_likelihood_params
-from decoct.bridges.numpyro_checks import axes, examine, latent_shapes, plate_size
-from decoct.bridges.numpyro_sites import CONSTANTS, Facts, facts_of, facts_of_all, quoted
-from decoct.bridges.numpyro_trace import Program, WeightedModel, make_bernoulli_forms
+from decoct.bridges.numpyro_checks import axes, examine, plate_size
+from decoct.bridges.numpyro_sites import Facts, facts_of
+from decoct.bridges.numpyro_trace import Program, WeightedModel
 from decoct.bridges.per_row_latents import check_latents
-from decoct.bridges.rewrites import rewrite
 from decoct.coreset import Coreset
 from decoct.data.arrays import ArrayRows
 from decoct.data.encoded import EncodedRows
 from decoct.data.tables import rows as as_rows
 from decoct.errors import ModelError
-from decoct.models.base import Params
 from decoct.runtime.precision import float64
 
 IMPROPER = ("ImproperUniform", "MaskedDistribution")
@@ -56,13 +44,6 @@ class NumPyroModel(BridgeModel):
 
     Parameters are the unconstrained values of the latent sites, by name, as NumPyro's own samplers
     use them: θ = T(z), with log|dT/dz| in the prior.
-
-    Attributes
-    ----------
-    program
-        The model and its constants.
-    named
-        Latent sites, and deterministic ones that do not depend on the rows.
 
     Examples
     --------
@@ -76,17 +57,7 @@ class NumPyroModel(BridgeModel):
     """
 
     kind: ClassVar[str] = "numpyro"
-
-    program: Program = eqx.field(static=True)
-    named: tuple[str, ...] = eqx.field(static=True)
-
-    def potentials(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
-        """Return Σ over observed sites of log p(row n), in nats; pure JAX."""
-        return _potentials(self.program, params, rows)
-
-    def log_prior(self, params: Params) -> Float[Array, ""]:
-        """Return the log density of everything outside the rows' plate, Jacobians included."""
-        return self.program.log_prior(params, as_arrays(self.template))
+    predicts: ClassVar[str] = "numpyro.infer.Predictive"
 
     def to_numpyro(self, coreset: Coreset) -> tuple[WeightedModel, tuple[Any, ...]]:
         """Return the posterior of weighted rows as a NumPyro model; see `Coreset.to_numpyro`."""
@@ -100,15 +71,6 @@ class NumPyroModel(BridgeModel):
         site = None if coreset.site is None else SiteDensity(self, coreset.site)
         weighted = WeightedModel(self.program, self.inputs, names, weights, site, latents)
         return weighted, tuple(given.values())
-
-    def constrain(self, params: Params) -> dict[str, Array]:
-        """Return latent and deterministic sites on their natural scale.
-
-        Deterministic sites that depend on the rows are left out: they are no parameters. NumPyro's
-        ``Predictive`` gives them for any rows, from the same draws.
-        """
-        values = self.program.values(params, as_arrays(self.template))
-        return {name: jnp.asarray(values[name]) for name in self.named}
 
     def unconstrain(self, samples: Mapping[str, Any]) -> Float[np.ndarray, "chains S d"]:
         """Return NumPyro's draws as the flat unconstrained ones that `decoct.check` takes.
@@ -142,10 +104,6 @@ class NumPyroModel(BridgeModel):
         return {**super().to_dict(), "plate": self.program.plate, "constants": constants}
 
 
-def _potentials(program: Program, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
-    return rewrite(program.potentials, make_bernoulli_forms(rows))(params, dict(rows))
-
-
 @float64
 def bridge(
     model: Callable[..., Any], given: Any, plate: str, constants: Mapping[str, Any]
@@ -154,7 +112,7 @@ def bridge(
     names, further, whole = parameter_names(model), {}, None
     if isinstance(given, Mapping):
         arguments = checked_arguments(given, constants, names)
-        whole = facts_of_all(Program(model, plate, {**arguments, **constants}))
+        whole = facts_of(Program(model, plate, {**arguments, **constants}), {}, "the rows")
         given, further = split_rows(arguments, plate_size(whole, plate))
     table = as_rows(given)
     program = Program(model, plate, {**further, **constants})
@@ -169,8 +127,8 @@ def bridge(
 def _inputs(
     columns: tuple[str, ...], names: tuple[str, ...] | None, constants: Mapping[str, Any]
 ) -> tuple[str, ...]:
-    wanted = [name for name in columns if names is None or name in names]
-    inputs = tuple(name for name in wanted if name not in constants)
+    known = columns if names is None else names
+    inputs = tuple(name for name in columns if name in known and name not in constants)
     if not inputs:
         raise ModelError(
             f"None of the table's columns ({', '.join(columns)}) is an argument of the model "
@@ -181,37 +139,16 @@ def _inputs(
 
 def _assembled(program: Program, table: EncodedRows, whole: Facts | None) -> NumPyroModel:
     facts = examine(program, table, whole)
-    few = table.take(probe_indices(table.n_rows, PROBES[-1]))
-    points = starting_points(latent_shapes(facts))
-    try:
-        probed = probe(program.evaluate, points, few)
-    except jax.errors.JAXTypeError as error:
-        raise ModelError(
-            "The model reads the values of its rows while it is compiled, such as ids.max() for a "
-            "size, int(x[0]), or a Python if on data. Pass sizes and flags as constants "
-            f"({CONSTANTS}), and use jnp.where for choices. JAX says: {quoted(error)}"
-        ) from error
-    check_row_by_row(probed)
-    free = without_rows(probed)
-    named = tuple(name for name in facts if name in free)
+    shapes = {name: site.unconstrained for name, site in facts.items() if site.latent}
+    probed = probe(program.evaluate, shapes, table)
+    fields = common_fields(program, facts, probed, table)
     dims = axes(facts, program.plate)
-    start = chosen_start(probed, points, program.evaluate, table)
-
-    def values(params: Params) -> dict[str, Array]:
-        found = program.values(params, as_arrays(few))
-        return {name: found[name] for name in named}
-
     made = NumPyroModel(
         name=getattr(program.model, "__name__", type(program.model).__name__),
-        start=start,
-        inputs=table.columns,
-        axes=tuple((name, dims[name]) for name in named if name in dims),
+        axes=tuple((name, dims[name]) for name in fields["named"] if name in dims),
         original=Original(table.raw),
-        likelihood_params=find_likelihood_params(partial(_potentials, program), start, few, values),
-        template={name: column[: PROBES[0]] for name, column in few.items()},
         improper=tuple(k for k, s in facts.items() if s.latent and s.distribution in IMPROPER),
-        program=program,
-        named=named,
+        **fields,
     )
-    check_latents(made, made.start, table.raw, made.inputs)
+    check_latents(made, table.raw)
     return made

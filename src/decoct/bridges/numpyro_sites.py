@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 from numpyro.distributions import biject_to
 
-from decoct.bridges.base import as_arrays
-from decoct.bridges.numpyro_trace import Program, Site, is_factor, is_latent, is_observed
+from decoct.bridges.base import as_arrays, quoted
+from decoct.bridges.numpyro_trace import Program, Site, is_latent
 from decoct.errors import ModelError
 
 CONSTANTS = "decoct.from_numpyro(model, rows, name=value)"
@@ -70,28 +70,16 @@ Facts = dict[str, SiteFacts]
 """Name -> site."""
 
 
-def facts_of_all(program: Program) -> Facts:
-    """Return the sites of a model whose constants are all of its arguments."""
-    try:
-        return _facts(program, {})
-    except Exception as error:
-        raise ModelError(
-            f"The model cannot be run on the rows ({quoted(error)}). It was given "
-            f"{_listed(program.constants)}; an argument that is missing goes among the rows, or "
-            f"is a constant: {CONSTANTS}."
-        ) from error
-
-
 def facts_of(program: Program, rows: Mapping[str, Any], what: str) -> Facts:
-    """Return the sites of a model on some rows."""
+    """Return the sites of a model on some rows; none if all of its arguments are constants."""
     try:
         return _facts(program, as_arrays(rows))
     except Exception as error:
         raise ModelError(
-            f"The model cannot be run on {what} ({quoted(error)}). Its row-wise arguments were "
-            f"taken to be {_listed(rows)}. Pass every other array with one entry per row (a global "
-            "array, data in numpyro.handlers.condition) among the rows, and everything else as a "
-            f"constant: {CONSTANTS}."
+            f"The model cannot be run on {what} ({quoted(error)}). It was given {_listed(rows)} "
+            f"row by row, and {_listed(program.constants)} whole. Pass every other array with one "
+            "entry per row (a global array, data in numpyro.handlers.condition) among the rows, "
+            f"and everything else as a constant: {CONSTANTS}."
         ) from error
 
 
@@ -99,9 +87,7 @@ def _facts(program: Program, rows: Mapping[str, Any]) -> Facts:
     found: Facts = {}
 
     def run() -> None:
-        found.clear()
-        for name, site in program.trace(rows).items():
-            found[name] = _site_facts(site)
+        found.update({name: _site_facts(site) for name, site in program.trace(rows).items()})
 
     try:
         jax.eval_shape(run)
@@ -122,13 +108,14 @@ def _site_facts(site: Site) -> SiteFacts:
         shape = jnp.shape(value) if site["type"] == "deterministic" else ()
         return SiteFacts(site["type"], shape=tuple(shape), plates=plates)
     fn, shape = site["fn"], tuple(jnp.shape(site["value"]))
-    discrete = is_latent(site) and bool(fn.support.is_discrete)
-    free = is_latent(site) and not discrete
+    latent = is_latent(site)
+    discrete = latent and bool(fn.support.is_discrete)
+    free = latent and not discrete
     return SiteFacts(
         "sample",
-        latent=is_latent(site),
-        observed=is_observed(site),
-        factor=is_factor(site),
+        latent=latent,
+        observed=not latent,
+        factor=site["infer"].get("is_auxiliary", False),
         discrete=discrete,
         distribution=type(fn).__name__,
         shape=shape,
@@ -138,12 +125,6 @@ def _site_facts(site: Site) -> SiteFacts:
         event_dims=tuple(map(str, site["infer"].get("event_dims", ()))),
         plates=plates,
     )
-
-
-def quoted(error: BaseException) -> str:
-    """Return an error as a short phrase."""
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text[:200]}{'…' if len(text) > 200 else ''}"
 
 
 def _listed(rows: Mapping[str, Any]) -> str:

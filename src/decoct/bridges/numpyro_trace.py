@@ -28,7 +28,7 @@ from numpyro.infer.initialization import init_to_uniform
 from numpyro.infer.util import compute_log_probs
 from numpyro.primitives import Messenger
 
-from decoct.bridges.rewrites import PackageForm
+from decoct.bridges.rewrites import PackageForm, rewrite
 from decoct.errors import RequestError
 from decoct.models.base import Params
 
@@ -155,15 +155,6 @@ def is_latent(site: Site) -> bool:
     return site["type"] == "sample" and not site["is_observed"]
 
 
-def is_observed(site: Site) -> bool:
-    return site["type"] == "sample" and site["is_observed"]
-
-
-def is_factor(site: Site) -> bool:
-    """Return whether a site is one of ``numpyro.factor``."""
-    return site["infer"].get("is_auxiliary", False)
-
-
 @dataclass(frozen=True, eq=False)
 class Program:
     """A NumPyro model with its constant arguments; rows come with every call.
@@ -185,10 +176,12 @@ class Program:
     constants: Mapping[str, Any] = field(default_factory=dict)
 
     def potentials(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
-        """Return f_n(z) for every row; pure JAX."""
+        """Return f_n(z) for every row, rewritten to be fast and exact; pure JAX."""
+        return rewrite(self._potentials, make_bernoulli_forms(rows))(params, dict(rows))
+
+    def _potentials(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
         log_probs, trace = self._log_probs(params, rows)
-        n = _n_rows(rows)
-        total = jnp.zeros(n)
+        total = jnp.zeros(_n_rows(rows))
         for name, values in log_probs.items():
             frame = frame_of(trace[name], self.plate)
             if frame is not None:
@@ -210,18 +203,16 @@ class Program:
     def evaluate(
         self, params: Params, rows: Mapping[str, Array]
     ) -> tuple[Float[Array, " n"], Float[Array, ""], dict[str, Array]]:
-        """Return potentials, log prior and values; pure JAX."""
-        potentials, prior = self.potentials(params, rows), self.log_prior(params, rows)
+        """Return potentials as NumPyro has them, log prior and values; pure JAX."""
+        potentials, prior = self._potentials(params, rows), self.log_prior(params, rows)
         return potentials, prior, self.values(params, rows)
 
     def unconstrained(self, values: Mapping[str, Array], rows: Mapping[str, Array]) -> Params:
         """Return z from the latent sites' values; the inverse of `values`; pure JAX."""
-        trace = self.trace(rows, lambda site: values.get(site["name"]) if is_latent(site) else None)
-        return {
-            name: biject_to(site["fn"].support).inv(site["value"])
-            for name, site in trace.items()
-            if is_latent(site)
-        }
+        kept = LatentValues(list(values))
+        with kept:
+            self.trace(rows, lambda site: values.get(site["name"]))
+        return kept.unconstrained
 
     def trace(
         self, rows: Mapping[str, Any], substitute: Callable[[Site], Any] | None = None

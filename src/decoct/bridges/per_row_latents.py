@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
@@ -26,41 +26,37 @@ from jaxtyping import Array
 
 from decoct.data.base import DEFAULT_CHUNK, Chunk, Rows
 from decoct.errors import ModelError
-from decoct.models.base import AbstractModel, Params
+
+if TYPE_CHECKING:
+    from decoct.bridges.base import BridgeModel
+
+PER_ROW = (
+    "A coreset of rows cannot represent one unknown per row. Marginalise it, or give it groups of "
+    "several rows each, with the group number as data."
+)
 
 WHOLE = 1e-6
 """How far from a whole number an entry may come out, by rounding."""
 
 
-def check_latents(
-    model: AbstractModel, params: Mapping[str, Any], rows: Rows, inputs: tuple[str, ...]
-) -> None:
+def check_latents(model: BridgeModel, rows: Rows) -> None:
     """Refuse a model in which each of the rows has an entry of some latent array to itself.
 
     Groups of several rows are allowed, however many groups there are. One pass where a latent
     array has at least as many entries as there are rows, else none. Arrays of which a row uses
     several entries, such as the steps of a random walk, are not recognised.
-
-    The model is evaluated at ``params``, latent name -> value in unconstrained space, and needs the
-    columns ``inputs``.
     """
     n = rows.n_rows
-    for name, value in params.items():
+    for name, value in model.start.items():
         shape = np.shape(value)
         for axis in _wide(shape, n):
-            seen = rows.map_reduce(
-                _Entries(model, dict(params), name, axis),
-                _both,
-                size=min(DEFAULT_CHUNK, n),
-                columns=inputs,
-            )
+            entries, size = _Entries(model, name, axis), min(DEFAULT_CHUNK, n)
+            seen = rows.map_reduce(entries, _both, size=size, columns=model.inputs)
             if seen is not None and seen.max() == 1 and seen.sum() >= n / 2:
                 every = "every one" if seen.sum() == n else f"{seen.sum():,}"
                 raise ModelError(
                     f"'{name}' has a latent value for {every} of the {n:,} rows: its index is "
-                    "different in each of these. A coreset of rows cannot represent one unknown "
-                    "per row. Marginalise it, or give it groups of several rows each, of which "
-                    "there may be many."
+                    f"different in each of these. {PER_ROW}"
                 )
 
 
@@ -78,27 +74,22 @@ class _Entries:
     the latent array ``name`` is None, the entries of the whole array are numbered.
     """
 
-    model: AbstractModel
-    params: dict[str, Any]
+    model: BridgeModel
     name: str
     axis: int | None
 
     def __call__(self, chunk: Chunk) -> np.ndarray | None:
-        shape = np.shape(self.params[self.name])
+        shape = np.shape(self.model.start[self.name])
         size = math.prod(shape) if self.axis is None else shape[self.axis]
+        aligned = [size if self.axis in (None, i) else 1 for i in range(len(shape))]
         places = np.arange(1.0, size + 1.0) / size
-        if self.axis is None:
-            along = places.reshape(shape)
-        else:
-            along = places.reshape([-1 if i == self.axis else 1 for i in range(len(shape))])
+        along = places.reshape(shape if self.axis is None else aligned)
         weights = np.random.default_rng(0).uniform(0.5, 1.5, shape)
         with jax.enable_x64(True):
             rows = self.model.encode(chunk.columns, chunk.start)
             directions = np.stack([weights, weights * along, weights * along**2])
             taken = {key: jnp.asarray(values) for key, values in rows.items()}
-            once, first, second = np.asarray(
-                _derivatives(self.model, self.params, taken, self.name, directions)
-            )
+            once, first, second = np.asarray(_derivatives(self.model, taken, self.name, directions))
         if not np.isfinite(once).all():
             return None
         counted = once != 0.0
@@ -113,12 +104,12 @@ class _Entries:
 
 @eqx.filter_jit
 def _derivatives(
-    model: AbstractModel, params: Params, rows: Mapping[str, Array], name: str, directions: Any
+    model: BridgeModel, rows: Mapping[str, Array], name: str, directions: Any
 ) -> Array:
     def potentials(value: Array) -> Array:
-        return model.potentials({**params, name: value}, rows)
+        return model.potentials({**model.start, name: value}, rows)
 
-    value = jnp.asarray(params[name])
+    value = jnp.asarray(model.start[name])
     return jax.vmap(lambda direction: jax.jvp(potentials, (value,), (direction,))[1])(directions)
 
 

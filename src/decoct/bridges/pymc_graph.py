@@ -37,23 +37,27 @@ from pytensor.scalar.math import softplus
 from pytensor.tensor.basic import ARange, cast, constant
 
 from decoct.bridges.arguments import described_constant
+from decoct.bridges.base import quoted
 from decoct.bridges.pymc_layout import Layout
-from decoct.bridges.rewrites import PackageForm
+from decoct.bridges.rewrites import PackageForm, rewrite
 from decoct.errors import ModelError
 from decoct.models.base import Params
+
+BACKEND = "pytensor.link.jax.dispatch"
+"""PyTensor's translation to JAX."""
 
 
 class Graph:
     """PyTensor outputs of named inputs, translated to JAX when first called.
 
-    Pickles as the graph, without what was translated; equal to its copies. No variable of it is
-    shared. With ``check_bounds`` impossible parameters give −∞, as in PyMC's own functions.
+    Pickles as the graph, without what was translated. No variable of it is shared. With
+    ``check_bounds`` impossible parameters give −∞, as in PyMC's own functions.
     """
 
     def __init__(
         self, inputs: Mapping[str, Any], outputs: Sequence[Any], check_bounds: bool = True
     ) -> None:
-        self.token, self.names = uuid.uuid4().hex, tuple(inputs)
+        self.names = tuple(inputs)
         mode: Any = get_mode("JAX")
         if check_bounds:
             mode = mode.including("local_check_parameter_to_ninf_switch")
@@ -75,40 +79,37 @@ class Graph:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_translated": None}
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Graph) and self.token == other.token
-
-    def __hash__(self) -> int:
-        return hash(self.token)
-
 
 class Program:
     """The graphs of a model: its density and values, and back to unconstrained parameters.
+
+    Equal to its copies, such as those made by pickle.
 
     Attributes
     ----------
     density, inverse
         From unconstrained parameters and rows; from free variables' values and rows.
-    free, observed, values
+    free, observed, named
         Names of the free variables, the observed ones, and the free and deterministic ones.
     constants
         Name of other ``pm.Data`` -> what identifies its values.
     """
 
     def __init__(self, model: pm.Model, layout: Layout) -> None:
+        self.token = uuid.uuid4().hex
         self.free = tuple(rv.name for rv in model.free_RVs)
         self.observed = tuple(rv.name for rv in model.observed_RVs)
         densities: Any = model.logp(vars=model.observed_RVs, sum=False)
         potentials = [per_row(density) for density in densities]
         _check_one_value_a_row(self.observed, potentials)
         prior = model.logp(vars=[*model.free_RVs, *model.potentials])
-        named = {v.name: v for v in model.unobserved_value_vars}
-        self.values = (*self.free, *(d.name for d in model.deterministics))
+        values = {v.name: v for v in model.unobserved_value_vars}
+        self.named = (*self.free, *(d.name for d in model.deterministics))
         self.constants = tuple(
             (name, described_constant(model[name].get_value(borrow=True)))
             for name in layout.constants
         )
-        outputs = [*potentials, prior, *(named[name] for name in self.values)]
+        outputs = [*potentials, prior, *(values[name] for name in self.named)]
         inputs, replaced = _rows_as_inputs(model, layout)
         parameters = {rv.name: model.rvs_to_values[rv] for rv in model.free_RVs}
         bounds = model.check_bounds
@@ -117,13 +118,22 @@ class Program:
         self.inverse = Graph({**constrained, **inputs}, _replaced(back, replaced), bounds)
 
     def potentials(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
-        """Return f_n(z) for every row; pure JAX."""
-        return self.evaluate(params, rows)[0]
+        """Return f_n(z) for every row, rewritten to be fast and exact; pure JAX."""
+        fast = rewrite(lambda *given: self.evaluate(*given)[0], [_make_log_sigmoid_form()])
+        return fast(params, dict(rows))
+
+    def log_prior(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, ""]:
+        """Return log π₀(z), Jacobians included; any rows will do."""
+        return self.evaluate(params, rows)[1]
+
+    def values(self, params: Params, rows: Mapping[str, Array]) -> dict[str, Array]:
+        """Return free and deterministic variables on their natural scale; pure JAX."""
+        return self.evaluate(params, rows)[2]
 
     def evaluate(
         self, params: Params, rows: Mapping[str, Array]
     ) -> tuple[Float[Array, " n"], Float[Array, ""], dict[str, Array]]:
-        """Return potentials, log prior and values; pure JAX."""
+        """Return potentials as PyMC has them, log prior and values; pure JAX."""
         outputs, k = self.density(params, rows), len(self.observed)
         n = np.shape(next(iter(rows.values())))[0]
         for name, potential in zip(self.observed, outputs, strict=False):
@@ -133,15 +143,14 @@ class Program:
                     f"given {n} rows: its data do not follow the rows. Put every row-wise array in "
                     "pm.Data, with the rows on the first axis."
                 )
-        values = dict(zip(self.values, outputs[k + 1 :], strict=True))
         total = sum(outputs[1:k], start=outputs[0])
-        return total, outputs[k], {name: jnp.asarray(v) for name, v in values.items()}
+        return total, outputs[k], dict(zip(self.named, outputs[k + 1 :], strict=True))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Program) and self.density == other.density
+        return isinstance(other, Program) and self.token == other.token
 
     def __hash__(self) -> int:
-        return hash(self.density)
+        return hash(self.token)
 
     def unconstrained(self, values: Mapping[str, Array], rows: Mapping[str, Array]) -> Params:
         """Return z from the free variables' values; the inverse of `evaluate`; pure JAX."""
@@ -225,10 +234,7 @@ def _check_one_value_a_row(names: Sequence[str], potentials: Sequence[Any]) -> N
 
 
 def _to_jax(fgraph: FunctionGraph) -> Callable[..., Any]:
-    load_backend()
-    from pytensor.link.jax.dispatch.basic import jax_funcify
-
-    translate: Any = jax_funcify
+    translate = load_backend()
     check: Any = getattr(multivariate, "PosDefMatrix", None)  # PyMC 6 has none
     if check is not None and translate.dispatch(check) is translate.dispatch(object):
         translate.register(check)(_positive_definite)
@@ -244,33 +250,25 @@ def _to_jax(fgraph: FunctionGraph) -> Callable[..., Any]:
         ) from error
 
 
-def make_log_sigmoid_form() -> PackageForm:
+def _make_log_sigmoid_form() -> PackageForm:
     """Return how PyTensor writes log σ(−x): as the negative of its softplus(x)."""
-    load_backend()
-    from pytensor.link.jax.dispatch.basic import jax_funcify
-
-    translate: Any = jax_funcify
-    translated = translate(softplus)
+    translated = load_backend()(softplus)
     return PackageForm(lambda x: -translated(x), (np.zeros(2),), lambda x: (-x, 0.0))
 
 
-def quoted(error: Exception) -> str:
-    """Return the first line of what another package says."""
-    return (str(error).strip().split("\n") or [""])[0][:200]
-
-
-def load_backend() -> None:
-    """Load PyTensor's JAX backend, and restore the flag jax_enable_x64 that it sets."""
-    if "pytensor.link.jax.dispatch" not in sys.modules:
+def load_backend() -> Any:
+    """Return PyTensor's ``jax_funcify``; keep the flag jax_enable_x64 that loading it sets."""
+    if BACKEND not in sys.modules:
         # in a thread of its own, where no scoped switch hides the flag
         with ThreadPoolExecutor(1) as thread:
             thread.submit(_load_with_flag_kept).result()
+    return sys.modules[BACKEND].jax_funcify
 
 
 def _load_with_flag_kept() -> None:
     flag = jax.config.read("jax_enable_x64")
     try:
-        importlib.import_module("pytensor.link.jax.dispatch")
+        importlib.import_module(BACKEND)
     finally:
         jax.config.update("jax_enable_x64", flag)
 

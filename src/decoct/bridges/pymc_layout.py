@@ -11,7 +11,6 @@ import pymc as pm
 from pymc.data import MinibatchOp
 from pymc.variational.minibatch_rv import MinibatchRandomVariable
 from pytensor import function  # pyright: ignore[reportPrivateImportUsage]
-from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors, graph_inputs
 
 from decoct.errors import ModelError
@@ -179,4 +178,4 @@ def _check_potentials(model: pm.Model, rows: tuple[str, ...]) -> None:
 
 def _data_behind(model: pm.Model, variables: Iterable[Any]) -> list[Any]:
     inputs = set(graph_inputs(list(variables)))
-    return [data for data in model.data_vars if isinstance(data, SharedVariable) and data in inputs]
+    return [data for data in model.data_vars if data in inputs]

@@ -25,14 +25,11 @@ from pytensor.tensor.basic import as_tensor_variable, concatenate
 from pytensor.tensor.type import dscalar, dvector
 
 from decoct.bridges.base import BridgeModel, SiteDensity
-from decoct.bridges.likelihood_params import random_points
+from decoct.bridges.likelihood_params import are_equal_everywhere, random_points
 from decoct.bridges.pymc_graph import load_backend
 from decoct.models.parameters import ParameterSpace
 from decoct.models.site import GaussianSite
 from decoct.runtime.precision import float64
-
-CLOSE = 1e-10
-"""How far apart, relatively, two values are that are the same but for rounding."""
 
 NO_REWRITES: Any = Mode(linker="py", optimizer=RewriteDatabaseQuery(include=[]))
 
@@ -47,20 +44,11 @@ def make_site(bridge: BridgeModel, site: GaussianSite, model: pm.Model) -> Any:
     if not bridge.likelihood_params.is_identity:
         found = _find(bridge, model, z)
     if found is None:
-        _teach_jax()
+        load_backend().register(SiteOp)(lambda op, **options: op.compute)
         flat = concatenate([leaf.ravel() for leaf in z.values()])
         op: Any = SiteOp(SiteDensity(bridge, site), ParameterSpace.of(bridge.start))
         return op(flat)[0]
     return site.log_density(concatenate([array.ravel() for array in found]))
-
-
-def _teach_jax() -> None:
-    """Let PyTensor's JAX backend translate `SiteOp`."""
-    load_backend()
-    from pytensor.link.jax.dispatch.basic import jax_funcify
-
-    translate: Any = jax_funcify
-    translate.register(SiteOp)(lambda op, **options: op.compute)
 
 
 @float64
@@ -71,14 +59,12 @@ def _find(bridge: BridgeModel, model: pm.Model, z: Mapping[str, Any]) -> list[An
     known = _of_parameters(model, list(z.values()), [model[name] for name in bridge.inputs])
     compiled = function(list(z.values()), known, mode=NO_REWRITES, on_unused_input="ignore")
     values = [compiled(*(np.asarray(point[name]) for name in z)) for point in points]
-    found = []
-    for i in range(len(wanted[0])):
-        pairs = [(np.ravel(one[i]), some) for one, some in zip(wanted, values, strict=True)]
-        place = next((k for k in range(len(known)) if _is_at(k, pairs)), None)
-        if place is None:
-            return None
-        found.append(known[place])
-    return found
+    candidates = list(zip(known, zip(*values, strict=True), strict=True))
+    found = [
+        next((v for v, at_points in candidates if are_equal_everywhere(array, at_points)), None)
+        for array in zip(*wanted, strict=True)
+    ]
+    return None if any(v is None for v in found) else found
 
 
 def _of_parameters(model: pm.Model, z: Sequence[Any], rows: Sequence[Any]) -> list[Any]:
@@ -93,15 +79,6 @@ def _of_parameters(model: pm.Model, z: Sequence[Any], rows: Sequence[Any]) -> li
             of_z |= set(node.outputs)
             found += [v for v in node.outputs if str(v.type.dtype).startswith("float")]
     return found
-
-
-def _is_at(k: int, pairs: Sequence[tuple[np.ndarray, Sequence[Any]]]) -> bool:
-    """Return whether value k is the wanted one at every point, whatever its shape."""
-    return all(
-        np.size(values[k]) == wanted.size
-        and np.allclose(np.ravel(values[k]), wanted, rtol=CLOSE, atol=CLOSE)
-        for wanted, values in pairs
-    )
 
 
 class SiteOp(Op):

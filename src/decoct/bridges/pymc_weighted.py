@@ -10,8 +10,7 @@ whole is −∞ whatever the weight. The coreset's site is another potential (`p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -36,14 +35,14 @@ def weighted_model(
     rows: Mapping[str, np.ndarray],
     indices: np.ndarray,
     weights: np.ndarray,
-    n_rows: int | None = None,
-    site: Callable[[pm.Model], Any] | None = None,
+    n_rows: int,
+    site: Callable[[pm.Model], Any] | None,
 ) -> pm.Model:
     """Return a copy of a model on M rows, given as row-wise ``pm.Data`` -> values, with weights.
 
-    If the table of these rows has as many as the model's own, as ``n_rows`` says (None: it is that
-    table), the rows have their labels along the dimension of the rows; else their ``indices`` are
-    the labels. ``site`` gives the log density that stands for all other rows, a PyTensor scalar.
+    If the table of these rows has as many as the model's own, as ``n_rows`` says, the rows have
+    their labels along the dimension of the rows; else their ``indices`` are the labels. ``site``
+    gives the log density that stands for all other rows, a PyTensor scalar.
     """
     for name in (WEIGHTS, POTENTIAL, SITE):
         if name in model.named_vars:
@@ -74,10 +73,17 @@ def _weighting(w: Any, density: Any) -> Any:
 
 def _copied(model: pm.Model) -> pm.Model:
     """Return a copy with data of its own and, other than PyMC's, with initial values."""
-    with _without_initial_values(model) as initial:
+    initial = dict(model.rvs_to_initial_values)
+    try:
+        for rv in initial:
+            model.rvs_to_initial_values[rv] = None
         copy = clone_model(model)
-    for name, value in initial.items():
-        copy.set_initval(copy[name], value)
+    finally:
+        for rv, value in initial.items():
+            model.rvs_to_initial_values[rv] = value
+    for rv, value in initial.items():
+        if isinstance(value, (str, np.ndarray, float)):
+            copy.set_initval(copy[rv.name], value)
     # lengths that no variable needs still point to the data of the original
     pairs = {data: copy[data.name] for data in model.data_vars}
     for dim, length in copy.dim_lengths.items():
@@ -87,24 +93,10 @@ def _copied(model: pm.Model) -> pm.Model:
     return copy
 
 
-@contextmanager
-def _without_initial_values(model: pm.Model) -> Iterator[dict[str, Any]]:
-    """Remove a model's initial values within the block; yields those that are no graphs."""
-    kept = dict(model.rvs_to_initial_values)
-    try:
-        for rv in kept:
-            model.rvs_to_initial_values[rv] = None
-        plain = {rv.name: v for rv, v in kept.items() if isinstance(v, (str, np.ndarray, float))}
-        yield plain
-    finally:
-        for rv, value in kept.items():
-            model.rvs_to_initial_values[rv] = value
-
-
-def _shorten(model: pm.Model, dim: str, indices: np.ndarray, n_rows: int | None) -> None:
+def _shorten(model: pm.Model, dim: str, indices: np.ndarray, n_rows: int) -> None:
     """Let a dimension along the rows have the length and labels of the chosen rows, or numbers."""
     labels = model.coords.get(dim)
-    if labels is not None and n_rows is not None and len(labels) != n_rows:
+    if labels is not None and len(labels) != n_rows:
         taken = tuple(indices.tolist())  # of other rows than these
     else:
         taken = None if labels is None else tuple(labels[i] for i in indices)

@@ -135,19 +135,19 @@ def compute_equation(eqn: Any, inputs: Sequence[Any]) -> list[Any]:
 
 def _replace(eqn: Any, inputs: list[_Term]) -> _Term | None:
     """Return what stands for an operation, or None."""
-    first = inputs[0] if inputs else None
-    if first is None:
+    if not inputs:
         return None
+    first = inputs[0]
     match eqn.primitive.name:
         case "log" if _is_real_exp(first):
             return first.inputs[0]
-        case "custom_jvp_call" if _is_xlogy(eqn) and _is_real_exp(inputs[1]):
+        case "custom_jvp_call" if _find_source(eqn) == _xlogy() and _is_real_exp(inputs[1]):
             return _Term(_multiply(first.value, inputs[1].inputs[0].value))
         case "eq" if _is_real_exp(first) and _is_constant(inputs[1], 0.0):
             return _Term(first.inputs[0].value == -jnp.inf)
-        case "ge" if first.name == "logistic" and _is_constant(inputs[1], 0.0):
-            return _Term(jnp.ones(np.shape(first.value), bool))
-        case "le" if first.name == "logistic" and _is_constant(inputs[1], 1.0):
+        case "ge" | "le" as name if first.name == "logistic" and _is_constant(
+            inputs[1], {"ge": 0.0, "le": 1.0}[name]
+        ):
             return _Term(jnp.ones(np.shape(first.value), bool))
         case "reshape" | "squeeze" if first.name == "dot_general":
             return _multiply_by_vector(first, np.shape(eqn.outvars[0].aval))
@@ -173,24 +173,16 @@ def _is_constant(term: _Term, wanted: Any) -> bool:
     return _is_number(term) and bool(np.all(np.asarray(term.value) == wanted))
 
 
-def _is_xlogy(eqn: Any) -> bool:
-    """Return whether an operation is JAX's own xlogy, of whose name there may be others."""
-    return _find_source(eqn) == _find_source_of_xlogy()
-
-
-def _find_source(eqn: Any) -> str | None:
+def _find_source(eqn: Any) -> str:
     """Return the name, file and line of a function with a derivative of its own."""
     return eqn.params["call_jaxpr"].jaxpr.debug_info.func_src_info
 
 
 @cache
-def _find_source_of_xlogy() -> str:
+def _xlogy() -> str:
+    """Return the source of JAX's own xlogy, of whose name there may be others."""
     made: Any = jax.make_jaxpr(jax.scipy.special.xlogy)(1.0, 1.0)
-    (source,) = (
-        _find_source(eqn) for eqn in made.eqns if eqn.primitive is primitives.custom_jvp_call_p
-    )
-    assert source is not None
-    return source
+    return next(_find_source(eqn) for eqn in made.eqns if "call_jaxpr" in eqn.params)
 
 
 def _multiply(a: Any, x: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,16 +23,6 @@ PARAMETERS, ROWS = 1, 2
 """Kinds of values: of parameters alone, of rows; 0 is a constant."""
 
 
-class Place(NamedTuple):
-    """Where in a program a value is: which operation on parameters gives it, and which output.
-
-    Operation −1 is θ itself, and the output is the number of the leaf.
-    """
-
-    operation: int
-    output: int
-
-
 class TracedProgram:
     """The potentials as a program: its operations, and the values that are of parameters alone.
 
@@ -44,8 +34,10 @@ class TracedProgram:
         The operations that the result needs, in order.
     values
         The values of parameters alone: θ's leaves, then what is computed from them.
+    places
+        Those in their order that no conversion of precision gives: the same in any precision.
     frontier
-        Those of them that the rows' operations use.
+        Those that the rows' operations use.
     operations
         Names of the operations that compute them, conversions of precision left out.
     """
@@ -72,23 +64,9 @@ class TracedProgram:
         made = [v for eqn in self.of_parameters for v in eqn.outvars]
         self.values = [*self.leaves, *made]
         self.frontier = [v for v in frontier if kinds.get(v) == PARAMETERS]
-        self._counted = [e for e in self.of_parameters if e.primitive.name != CONVERSION]
-        self.operations = tuple(eqn.primitive.name for eqn in self._counted)
-
-    def find(self, place: Place) -> Any:
-        """Return the variable at a place."""
-        if place.operation < 0:
-            return self.leaves[place.output]
-        return self._counted[place.operation].outvars[place.output]
-
-    def place(self, variable: Any) -> Place:
-        """Return the place of a variable."""
-        if variable in self.leaves:
-            return Place(-1, self.leaves.index(variable))
-        for i, eqn in enumerate(self._counted):
-            if variable in eqn.outvars:
-                return Place(i, eqn.outvars.index(variable))
-        raise LookupError(variable)
+        counted = [eqn for eqn in self.of_parameters if eqn.primitive.name != CONVERSION]
+        self.places = [*self.leaves, *(v for eqn in counted for v in eqn.outvars)]
+        self.operations = tuple(eqn.primitive.name for eqn in counted)
 
     def given(self, params: Params) -> dict[Any, Any]:
         """Return the variables of θ with their values."""
