@@ -45,8 +45,8 @@ class Embedding(eqx.Module):
     def evaluate(self, model: AbstractModel, space: ParameterSpace, rows) -> Float[Array, "S n"]:
         """Return the coordinates of every row; pure JAX."""
 
-    def first(self, n: int) -> Embedding:
-        """Return the first coordinates only, for cheap norms."""
+    def first(self, n: int | None) -> Embedding:
+        """Return the first coordinates only, for cheap norms; None for all."""
         return self
 
     def describe(self, coordinate: int) -> str:
@@ -84,7 +84,7 @@ class Values(Embedding):
         # Draws first, which XLA's CPU backend vectorises best.
         return jax.vmap(lambda z: model.log_likelihood(space.unflatten(z), rows))(self.draws)
 
-    def first(self, n: int) -> Values:
+    def first(self, n: int | None) -> Values:
         return Values(self.draws[:n])
 
     def describe(self, coordinate: int) -> str:

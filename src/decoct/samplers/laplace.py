@@ -39,7 +39,9 @@ CLOSE, PROPOSALS = 0.02, 8
 
 
 def gaussian_at(mode: Mode) -> Gaussian:
-    """Return the Laplace approximation at a converged mode."""
+    """Return the Laplace approximation at a mode, or raise `ModelError`."""
+    if not mode.status.ok:
+        raise ModelError(mode.status.value)
     precision = -mode.curvature.hessian
     factor = np.linalg.inv(np.linalg.cholesky(precision))
     return Gaussian(mode.z, factor.T @ factor)
@@ -197,8 +199,6 @@ def laplace(
             mode = find_full_mode(Potentials(model, table))
         else:
             mode = find_mode(_density(model, table, np.asarray(weights, dtype=np.float64)))
-    if not mode.status.ok:
-        raise ModelError(mode.status.value)
     return gaussian_at(mode)
 
 
@@ -247,10 +247,7 @@ class Laplace(Sampler):
     resample: bool = False
 
     def draw(self, key: jax.Array, density: WeightedDensity, n: int) -> Draws:
-        mode = find_mode(density)
-        if not mode.status.ok:
-            raise ModelError(mode.status.value)
-        gaussian = gaussian_at(mode)
+        gaussian = gaussian_at(find_mode(density))
         if not self.judge:
             return Draws(gaussian.sample(host_rng(key), n)[None], "laplace")
         # k-hat needs a tail, however few draws are wanted
