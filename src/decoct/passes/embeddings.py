@@ -11,7 +11,7 @@ other norms of that paper are in `decoct.constructions.hilbert.norms`.
 from __future__ import annotations
 
 import abc
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -93,8 +93,6 @@ class Values(Embedding):
 
 
 @float64
-def as_embedding(at: Any) -> Embedding:
-    """Return an embedding; an array of draws stands for potentials at them."""
-    if isinstance(at, Embedding):
-        return at
-    return Values(jax.device_put(np.asarray(at, dtype=np.float64)))
+def as_embedding(draws: Float[np.ndarray, "S d"]) -> Values:
+    """Return the potentials at draws as an embedding."""
+    return Values(jax.device_put(np.asarray(draws, dtype=np.float64)))

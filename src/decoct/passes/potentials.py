@@ -384,7 +384,7 @@ class Potentials:
 
     def _summed(
         self, kernel: Any, rows: Columns, weights: np.ndarray, cost: int, at: Any, none: Any
-    ) -> list[np.ndarray]:
+    ) -> list[Any]:
         """Return what a kernel adds up over a few weighted rows; ``none`` is that of no row."""
         size, total = chunk_rows(cost), chunk_sums.Partial.of(none)
         for piece in _pieces(rows, size):

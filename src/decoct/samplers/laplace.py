@@ -25,7 +25,7 @@ from decoct.runtime.precision import compiled_quickly, float64
 from decoct.runtime.progress import ProgressBar, begin
 from decoct.runtime.randomness import host_rng
 from decoct.samplers.base import Draws, Sampler, WeightedDensity, log_densities
-from decoct.stats.chains import pareto_khat
+from decoct.stats.chains import smoothed_log_weights
 from decoct.stats.divergences import Gaussian, kl_from_log_ratios
 
 MOST_STEPS = 60
@@ -105,15 +105,11 @@ def find_mode(
     """
     start = density.start if start is None else start
     density = replace(density, draws=None)  # one program, whether there are any or not
-
-    def evaluate(z: np.ndarray) -> Curvature:
-        with jax.enable_x64(True):
-            return Curvature.of(_curvature(density, jnp.asarray(z)))
-
     found = _ascend(density, jax.device_put(start))
     here = Curvature.of(found.point)
     if float(found.decrement) <= ROUNDED and decrement_of(here) is not None:
         return Mode(np.asarray(found.z), here, ModeStatus.CONVERGED, int(found.tried) + 1)
+    evaluate = lambda z: Curvature.of(_curvature(density, jnp.asarray(z)))  # noqa: E731
     return maximise(evaluate, start, max_evaluations)
 
 
@@ -205,12 +201,13 @@ def laplace(
 def _density(model: AbstractModel, rows: Rows, weights: np.ndarray) -> WeightedDensity:
     if weights.shape != (rows.n_rows,):
         raise ModelError(f"weights has shape {weights.shape}; there are {rows.n_rows} rows.")
-    if not (np.isfinite(weights).all() and (weights >= 0.0).all()):
-        bad = int(np.argmin(np.isfinite(weights) & (weights >= 0.0)))
+    usable = np.isfinite(weights) & (weights >= 0.0)
+    if not usable.all():
+        bad = int(np.argmin(usable))
         raise ModelError(f"weights[{bad}] is {weights[bad]}; weights are finite and not negative.")
     kept = np.flatnonzero(weights > 0.0)
     if not len(kept):  # the prior: one row for the shapes, with no weight
-        return WeightedDensity.of(model, rows.take(np.zeros(1, dtype=np.int64)), np.zeros(1))
+        kept = np.zeros(1, dtype=np.int64)
     return WeightedDensity.of(model, rows.take(kept), weights[kept])
 
 
@@ -257,7 +254,7 @@ class Laplace(Sampler):
         with np.errstate(over="ignore"):
             possible = np.isfinite(log_ratios.sum())
         kl = kl_from_log_ratios(log_ratios).reverse if possible else np.inf
-        info = {"khat": pareto_khat(log_ratios), "kl": kl}
+        info = {"khat": smoothed_log_weights(log_ratios)[1], "kl": kl}
         if self.resample and CLOSE < kl < np.inf:
             more = [gaussian.sample(rng, most) for _ in range(PROPOSALS - 1)]
             ratios = [log_densities(density, one) - gaussian.log_density(one) for one in more]
