@@ -213,19 +213,24 @@ def test_an_extreme_start_ends_at_the_mode_or_in_a_sentence(name, start, weighte
 
 
 def test_newton_says_how_it_ended():
+    asked = []
+
     def quadratic(z):
+        asked.append(z)
         return Curvature(-0.5 * float(z @ z), -z, -np.eye(2))
 
     mode = maximise(quadratic, np.array([3.0, -4.0]))
     assert mode.status is ModeStatus.CONVERGED
-    assert mode.evaluations <= 3
+    assert len(asked) <= 3
+    asked.clear()
     np.testing.assert_allclose(mode.z, 0.0, atol=1e-15)
 
     def slope(z):
+        asked.append(z)
         return Curvature(float(z.sum()), np.ones(2), np.zeros((2, 2)))
 
     mode = maximise(slope, np.zeros(2), max_evaluations=20)
-    assert mode.evaluations <= 20
+    assert len(asked) <= 20
     assert not mode.status.ok
 
 

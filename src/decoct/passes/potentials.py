@@ -434,18 +434,14 @@ class Potentials:
         """Return an embedding; draws of θ stand for potentials at their φ."""
         return at if isinstance(at, Embedding) else as_embedding(self.to_likelihood(at))
 
-    @property
-    def _row_width(self) -> int:
-        """Numbers of φ that a row depends on, more or less."""
-        return self.likelihood_dim if self.predictors is None else self.predictors.width
-
     def _chunk_size(self, n_draws: int, evaluations: int | None) -> int:
         """Return the rows of a chunk of a pass with so many draws, or evaluations, a row."""
         # wide rows are large themselves, however few potentials are evaluated of each
-        size = chunk_rows(max(n_draws, evaluations or 1, self._row_width))
-        if evaluations is not None and evaluations > self._row_width:
+        d = self.likelihood_dim
+        width = d if self.predictors is None else self.predictors.width
+        size = chunk_rows(max(n_draws, evaluations or 1, width))
+        if evaluations is not None and evaluations > width:
             # d × d sums of a chunk take as long as 16 d rows
-            d = self.likelihood_dim
             size = max(size, min(MOST_ROWS, 2 ** int(np.ceil(np.log2(16 * d)))))
         return even_size(self.n_rows, size)
 

@@ -108,7 +108,7 @@ def find_mode(
     found = _ascend(density, jax.device_put(start))
     here = Curvature.of(found.point)
     if float(found.decrement) <= ROUNDED and decrement_of(here) is not None:
-        return Mode(np.asarray(found.z), here, ModeStatus.CONVERGED, int(found.tried) + 1)
+        return Mode(np.asarray(found.z), here, ModeStatus.CONVERGED)
     evaluate = lambda z: Curvature.of(_curvature(density, jnp.asarray(z)))  # noqa: E731
     return maximise(evaluate, start, max_evaluations)
 

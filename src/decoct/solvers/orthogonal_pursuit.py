@@ -45,8 +45,7 @@ class OrthogonalPursuit(Solver):
     exchanges: int = 0
 
     def solve(self, problem: UnitVectors, budget: Budget, rng: np.random.Generator) -> Path:
-        largest = budget.sizes[-1]
-        found = pursue(problem, largest, sizes=budget.sizes, exchanges=self.exchanges)
+        found = pursue(problem, budget.sizes[-1], sizes=budget.sizes, exchanges=self.exchanges)
         path: Path = {}
         for m in budget.sizes:
             if allowed := [one for size, one in found.items() if size <= m]:
