@@ -122,7 +122,6 @@ SLOW = {
     "samplers/test_laplace.py",
     "samplers/test_nuts.py",
     "samplers/test_pathfinder.py",
-    "samplers/test_samplers.py",
     "streams/test_merge.py",
     "streams/test_streaming.py",
     "test_real_data.py",

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from decoct.errors import ModelError, RequestError
+from decoct.errors import RequestError
 from decoct.models.base import OF_FUNCTIONS, AbstractModel
 from decoct.models.site import GaussianSite
 from decoct.report import Report
@@ -149,10 +149,7 @@ class Coreset:
         """
         from decoct.samplers.laplace import find_mode, gaussian_at
 
-        mode = find_mode(self.density)
-        if not mode.status.ok:
-            raise ModelError(mode.status.value)
-        return gaussian_at(mode)
+        return gaussian_at(find_mode(self.density))
 
     def sample(
         self,

@@ -67,6 +67,12 @@ def test_a_formula_of_known_noise_is_exact_too(rows, weights):
     np.testing.assert_allclose(found.mean, cov @ x.T @ (weights * table["t"]) / 0.25, rtol=1e-10)
 
 
+@pytest.mark.parametrize("model", [GaussianMean(np.eye(3)), LinearRegression(noise_scale=0.7)])
+def test_laplace_is_exact_too(rows, model):
+    exact = exact_posterior(density(model, rows, np.ones(N)))
+    assert decoct.kl_gaussian(exact, decoct.laplace(model, rows)) < 1e-20
+
+
 def test_no_weight_at_all_is_the_prior(rows):
     model = LinearRegression(noise_scale=1.0, prior_scale=2.0)
     found = exact_posterior(density(model, rows, np.zeros(N)))

@@ -39,6 +39,25 @@ def test_mean_and_covariance_are_exact_within_monte_carlo_error(target, drawn):
     assert drawn.info["rhat"] < 1.03
 
 
+def test_a_diagonal_mass_matrix_draws_from_the_closed_form_too(target):
+    exact = exact_posterior(target)
+    drawn = NUTS(warmup=300, dense_mass=False).sample(jax.random.key(0), target, 500)
+    error = exact.sd / np.sqrt(drawn.info["ess"])
+    assert (np.abs(drawn.flat.mean(0) - exact.mean) < 4 * error).all()
+    ratio = drawn.flat.std(0) / exact.sd
+    assert (np.abs(ratio - 1) < 4 / np.sqrt(drawn.info["ess"])).all()
+    assert drawn.info["rhat"] < 1.02
+
+
+def test_rows_without_weight_change_nothing(target):
+    rows = {name: np.asarray(column) for name, column in target.rows.items()}
+    longer = WeightedDensity.of(target.model, rows, np.asarray(target.weights))
+    first, other = (
+        NUTS(warmup=50, chains=2).sample(jax.random.key(1), one, 20).z for one in (target, longer)
+    )
+    np.testing.assert_allclose(other, first, rtol=1e-8)
+
+
 def test_with_a_site_that_fits_a_short_warm_up_is_enough():
     rng = np.random.default_rng(1)
     x = rng.normal(size=(2000, 30)) * np.geomspace(0.1, 10.0, 30)

@@ -8,6 +8,7 @@ from hypothesis.extra import numpy as hnp
 from scipy.optimize import nnls as scipy_nnls
 
 from decoct.solvers.nnls import nnls
+from tests.solvers.contract import KINDS, rows_of
 
 
 def assert_optimal(vectors, target):
@@ -31,6 +32,27 @@ def test_the_objective_is_scipys(n, S, rank, seed):
     rng = np.random.default_rng(seed)
     vectors = rng.normal(size=(n, rank)) @ rng.normal(size=(rank, S))
     assert_optimal(vectors, rng.normal(size=S) + vectors[:3].sum(axis=0))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("n", "S"), [(20, 40), (40, 20), (1, 5), (60, 60)])
+def test_the_objective_is_scipys_for_every_kind_of_rows(n, S, kind):
+    vectors = rows_of(kind, n, S, 0)
+    target = vectors[: n // 2].sum(axis=0) + np.random.default_rng(1).normal(size=S)
+    assert_optimal(vectors, target)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(1, 25), st.integers(1, 25), st.integers(0, 10_000), st.sampled_from(KINDS))
+def test_the_kkt_conditions_hold(n, S, seed, kind):
+    vectors = rows_of(kind, n, S, seed)
+    target = vectors[: n // 2].sum(axis=0) + np.random.default_rng(seed).normal(size=S)
+    solution = nnls(vectors, target)
+    norms = np.linalg.norm(vectors, axis=1)
+    gradient = vectors @ (target - solution.dense(n) @ vectors) / np.where(norms > 0, norms, 1.0)
+    scale = np.linalg.norm(target)
+    assert gradient.max() <= 1e-8 * scale
+    assert np.abs(gradient[solution.indices]).max(initial=0.0) <= 1e-8 * scale
 
 
 # Small whole numbers: ties, duplicates, opposite, zero and dependent vectors, all exact.
@@ -99,6 +121,9 @@ def test_nearly_collinear_vectors():
     for spread in (1e-3, 1e-6, 1e-9):
         vectors = rng.normal(size=20) + spread * rng.normal(size=(15, 20))
         assert_optimal(vectors, vectors[:7].sum(axis=0) + rng.normal(size=20))
+    vectors = rng.normal(size=40) + 1e-7 * rng.normal(size=(60, 40))
+    inside = vectors[:20].sum(axis=0)
+    assert nnls(vectors, inside).residual_norm <= 1e-9 * np.linalg.norm(inside)
 
 
 def test_the_number_of_iterations_is_a_budget():

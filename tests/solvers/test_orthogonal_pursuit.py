@@ -33,7 +33,7 @@ def problem(n, S, seed, kind="plain"):
 
 
 def naive(vectors, target, size):
-    """One row at a time, SciPy's solver on the support, zeros dropped; best norm per size."""
+    """One row at a time, SciPy's solver on the support, zeros dropped; the best of each size."""
     norms = np.linalg.norm(vectors, axis=1)
     units = vectors / np.where(norms > 0, norms, 1.0)[:, None]
     support, residual, best = [], target, {}
@@ -47,7 +47,8 @@ def naive(vectors, target, size):
         weights, norm = scipy_nnls(units[support].T, target)
         support = [one for one, w in zip(support, weights, strict=True) if w > 0]
         residual = target - weights[weights > 0] @ units[support]
-        best[len(support)] = min(norm, best.get(len(support), np.inf))
+        found = norm, sorted(support)
+        best[len(support)] = min(found, best.get(len(support), found))
     return best
 
 
@@ -57,8 +58,9 @@ def test_every_size_is_as_good_as_the_naive_pursuit(kind, seed):
     vectors, target = problem(50, 30, seed, kind)
     ours, reference = orthogonal_pursuit(vectors, target, 12), naive(vectors, target, 12)
     assert set(ours) == set(reference)
-    for size, norm in reference.items():
+    for size, (norm, support) in reference.items():
         assert ours[size].residual_norm == pytest.approx(norm, rel=1e-8)
+        assert ours[size].indices.tolist() == support
 
 
 @settings(deadline=None, max_examples=40)
@@ -73,6 +75,8 @@ def test_every_size_is_as_good_as_the_naive_pursuit(kind, seed):
 def test_what_every_path_keeps(n, S, size, seed, kind, exchanges):
     vectors, target = problem(n, S, seed, kind)
     path = orthogonal_pursuit(vectors, target, size, sizes=range(1, size + 1), exchanges=exchanges)
+    plain = orthogonal_pursuit(vectors, target, size)
+    assert set(plain) == set(path)
     least = scipy_nnls(vectors.T, target)[1]
     scale = np.linalg.norm(target)
     for m, one in path.items():
@@ -80,6 +84,7 @@ def test_what_every_path_keeps(n, S, size, seed, kind, exchanges):
         assert 1 <= len(one.indices) <= m
         assert (np.diff(one.indices) > 0).all()
         assert (one.weights > 0).all()
+        assert one.residual_norm <= plain[m].residual_norm * (1 + 1e-12)
         recomputed = np.linalg.norm(target - one.dense(n) @ vectors)
         assert one.residual_norm == pytest.approx(recomputed, rel=1e-8, abs=1e-9 * scale)
         assert least - 1e-9 * scale <= one.residual_norm <= scale
@@ -132,6 +137,19 @@ def test_swap_gains_are_those_of_brute_force_over_all_swaps(seed, kind):
         assert score == pytest.approx(expected, rel=1e-7, abs=1e-10 * loss)
 
 
+def test_an_exchange_finds_the_better_support_that_greed_misses():
+    rng = np.random.default_rng(0)
+    vectors = np.vstack([np.eye(4), rng.normal(size=(30, 4)) * 0.1 + 1.0])
+    target = np.array([1.0, 1.0, 0.02, 0.01])
+    best = min(
+        scipy_nnls(vectors[list(pair)].T, target)[1]
+        for pair in itertools.combinations(range(len(vectors)), 2)
+    )
+    assert best < orthogonal_pursuit(vectors, target, 2)[2].residual_norm
+    refined = orthogonal_pursuit(vectors, target, 2, sizes=(2,), exchanges=20)[2].residual_norm
+    assert refined == pytest.approx(best, rel=1e-9)
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_after_the_exchanges_hardly_a_swap_is_left_that_pays(seed):
     vectors, target = problem(16, 10, seed, "positive")
@@ -154,6 +172,14 @@ def test_an_exchange_never_does_harm(kind):
         after = exchange(unit, start, 5)
         assert after.size <= 6
         assert np.linalg.norm(after.residual()) <= before * (1 + 1e-12)
+
+
+def test_an_exchange_of_a_dependent_support_drops_the_copies():
+    vectors, target = problem(10, 20, 2)
+    vectors[1] = vectors[0]
+    result = exchange(UnitVectors.scaled(vectors, target), [0, 1, 2], 3)
+    assert result.size <= 3
+    assert len(set(result.support)) == result.size
 
 
 def test_rows_with_a_wide_range_of_near_collinearity():

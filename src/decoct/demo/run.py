@@ -22,7 +22,6 @@ from decoct.data.encoded import encoded
 from decoct.demo.flights import FORMULA, LATE, load_flights, to_readable
 from decoct.demo.measure import compare_fits, time_gradient, weigh_draws, weigh_fit
 from decoct.demo.report import show
-from decoct.errors import ModelError
 from decoct.models.formula.model import from_formula
 from decoct.passes.potentials import Potentials
 from decoct.plots import intervals, kept_rows, kl_against_size
@@ -96,10 +95,7 @@ def _measure(
         certificate = check(coreset, table, draws)
     with clock.phase("full-data Laplace fit"):
         potentials = Potentials(model, encoded(table, model))
-        mode = find_full_mode(potentials)
-        if not mode.status.ok:
-            raise ModelError(mode.status.value)
-        full, fit_passes = gaussian_at(mode), potentials.counts.passes
+        full, fit_passes = gaussian_at(find_full_mode(potentials)), potentials.counts.passes
     with clock.phase("its distance from the posterior"):
         fit_errors = weigh_fit(full, potentials, seed)
     with clock.phase("uniform subsamples"):

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from decoct.data.base import Chunk
-from decoct.passes.chunk_sums import BLOCK, FEWEST, ChunkFunction, name_bad_potential, pad
+from decoct.passes.chunk_sums import BLOCK, FEWEST, ChunkFunction, pad, require_finite
 from decoct.passes.embeddings import Embedding
 
 CACHED = 1 << 17
@@ -44,12 +44,11 @@ class ByRowOf(ChunkFunction):
         with jax.enable_x64(True):
             rows, mask = pad(chunk, self.size)
             found = _measure(self.model, self.space, self.statistic, at, rows, mask)
-            totals, sums, measured = found
-            if not np.isfinite(np.asarray(sums)[: chunk.n_rows]).all():
-                name_bad_potential(self.model, self.space, chunk, at)
-            numbers = self.statistic.finish(jax.tree.map(np.asarray, measured))
+            totals, sums, measured = jax.tree.map(np.asarray, found)
+            require_finite(self.model, self.space, chunk, at, sums[: chunk.n_rows])
+            numbers = self.statistic.finish(measured)
         piece = chunk.start, tuple(one[: chunk.n_rows] for one in numbers)
-        return Pieces((piece,), np.asarray(totals))
+        return Pieces((piece,), totals)
 
 
 @dataclass(frozen=True)

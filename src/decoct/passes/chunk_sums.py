@@ -60,9 +60,8 @@ class TotalsOf(ChunkFunction):
         with jax.enable_x64(True):
             rows, mask = pad(chunk, self.size)
             totals = np.asarray(chunk_totals(self.model, self.space, at, rows, mask))
-            if not np.isfinite(totals[: self.finite]).all():
-                needed = at if self.finite is None else at.first(self.finite)
-                name_bad_potential(self.model, self.space, chunk, needed)
+            needed, values = at.first(self.finite), totals[: self.finite]
+            require_finite(self.model, self.space, chunk, needed, values)
         return Sum.of(totals)
 
 
@@ -82,8 +81,7 @@ class PassOf(ChunkFunction):
             few = at.first(NORM_DRAWS)
             squares = np.asarray(_chunk_squares(self.model, self.space, few, rows, expansion))
             squares = squares[: chunk.n_rows] * (at.size / few.size)
-            if not (np.isfinite(totals).all() and np.isfinite(squares).all()):
-                name_bad_potential(self.model, self.space, chunk, at)
+            require_finite(self.model, self.space, chunk, at, totals, squares)
         first, second = row_exponentials(key, chunk.start, chunk.n_rows)
         with np.errstate(divide="ignore"):
             scores = (first / squares, second)
@@ -104,14 +102,11 @@ class SampleOf(ChunkFunction):
         with jax.enable_x64(True):
             rows, mask = pad(chunk, self.size)
             draws = at.draws[:0] if self.has_predictors else at.draws  # one program for all counts
-            sums, variances = expand_and_measure(
-                self.model, self.space, expansion, rows, mask, draws
-            )
-            totals = np.zeros(0)
+            model, space, totals = self.model, self.space, np.zeros(0)
+            sums, variances = expand_and_measure(model, space, expansion, rows, mask, draws)
             if at.size:
-                totals = np.asarray(chunk_totals(self.model, self.space, at, rows, mask))
-            if not np.isfinite(totals).all():
-                name_bad_potential(self.model, self.space, chunk, at)
+                totals = np.asarray(chunk_totals(model, space, at, rows, mask))
+            require_finite(model, space, chunk, at, totals)
         first, second = row_exponentials(key, chunk.start, chunk.n_rows)
         odds = 0.1 + 0.9 * np.sqrt(np.asarray(variances)[: chunk.n_rows]) / self.scale
         scores = [np.where(one < self.cut, one, np.inf) for one in (first / odds, second / odds)]
@@ -140,8 +135,8 @@ class ExpansionOf(ChunkFunction):
         with jax.enable_x64(True):
             rows, mask = pad(chunk, self.size)
             parts = expand_chunk(self.model, self.space, expansion, rows, mask)
-            if self.strict and not np.isfinite(np.asarray(parts[0])):
-                name_bad_potential(self.model, self.space, chunk, at)
+            if self.strict:
+                require_finite(self.model, self.space, chunk, at, parts[0])
             return Partial.of(parts)
 
 
@@ -181,16 +176,6 @@ def pad(chunk: Chunk, size: int, whole: bool = False) -> tuple[dict[str, Array],
         columns = {name: column[source] for name, column in columns.items()}
     # one call for all of them: `jnp.asarray` of each costs more than a small kernel
     return jax.device_put((dict(columns), (np.arange(bucket) < n).astype(np.float64)))
-
-
-def pad_weighted(
-    chunk: Chunk, size: int, weights: Float[np.ndarray, " n"]
-) -> tuple[dict[str, Array], Array]:
-    """Pad a piece of some rows, and its part of their weights with zeros."""
-    rows, mask = pad(chunk, size)
-    padded = np.zeros(len(mask))
-    padded[: chunk.n_rows] = weights[chunk.start :][: chunk.n_rows]
-    return rows, jax.device_put(padded)
 
 
 @compiled_quickly
@@ -254,8 +239,10 @@ def _chunk_gradient(model, space, z, rows, weights) -> tuple[Float[Array, ""], F
     return jax.value_and_grad(total)(z)
 
 
-def name_bad_potential(model, space, chunk: Chunk, at: Embedding) -> None:
-    """Raise an error that names the first row and draw with a non-finite potential."""
+def require_finite(model, space, chunk: Chunk, at: Embedding, *found: Any) -> None:
+    """Refuse non-finite results by the first row and draw with a non-finite potential."""
+    if all(np.isfinite(np.asarray(one)).all() for one in found):
+        return
     rows, _ = pad(chunk, chunk.n_rows)
     values = np.asarray(row_potentials(model, space, at, rows))[: chunk.n_rows]
     bad = np.argwhere(~np.isfinite(values))

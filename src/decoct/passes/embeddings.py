@@ -11,7 +11,7 @@ other norms of that paper are in `decoct.constructions.hilbert.norms`.
 from __future__ import annotations
 
 import abc
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -45,8 +45,8 @@ class Embedding(eqx.Module):
     def evaluate(self, model: AbstractModel, space: ParameterSpace, rows) -> Float[Array, "S n"]:
         """Return the coordinates of every row; pure JAX."""
 
-    def first(self, n: int) -> Embedding:
-        """Return the first coordinates only, for cheap norms."""
+    def first(self, n: int | None) -> Embedding:
+        """Return the first coordinates only, for cheap norms; None for all."""
         return self
 
     def describe(self, coordinate: int) -> str:
@@ -84,7 +84,7 @@ class Values(Embedding):
         # Draws first, which XLA's CPU backend vectorises best.
         return jax.vmap(lambda z: model.log_likelihood(space.unflatten(z), rows))(self.draws)
 
-    def first(self, n: int) -> Values:
+    def first(self, n: int | None) -> Values:
         return Values(self.draws[:n])
 
     def describe(self, coordinate: int) -> str:
@@ -93,8 +93,6 @@ class Values(Embedding):
 
 
 @float64
-def as_embedding(at: Any) -> Embedding:
-    """Return an embedding; an array of draws stands for potentials at them."""
-    if isinstance(at, Embedding):
-        return at
-    return Values(jax.device_put(np.asarray(at, dtype=np.float64)))
+def as_embedding(draws: Float[np.ndarray, "S d"]) -> Values:
+    """Return the potentials at draws as an embedding."""
+    return Values(jax.device_put(np.asarray(draws, dtype=np.float64)))

@@ -50,7 +50,6 @@ class Mode(NamedTuple):
     z: Float[np.ndarray, " d"]
     curvature: Curvature
     status: ModeStatus
-    evaluations: int
 
 
 def maximise(
@@ -64,19 +63,18 @@ def maximise(
     The decrement is twice the distance to the maximum in nats. Below `ROUNDED` the search also
     stops as soon as round-off keeps the decrement from falling.
     """
-    z, here, used = np.asarray(start, dtype=np.float64), evaluate(start), 1
+    z, here = np.asarray(start, dtype=np.float64), evaluate(start)
     damping, best = 0.0, np.inf
     if not _finite(here):
-        return Mode(z, here, ModeStatus.NO_CONVERGENCE, used)
-    while used < max_evaluations:
+        return Mode(z, here, ModeStatus.NO_CONVERGENCE)
+    for _ in range(max_evaluations - 1):
         decrement = decrement_of(here)
         if decrement is not None:
             if decrement <= tolerance or (best <= ROUNDED and decrement >= 0.25 * best):
-                return Mode(z, here, ModeStatus.CONVERGED, used)
+                return Mode(z, here, ModeStatus.CONVERGED)
             best = min(best, decrement)
         step = _damped_step(here, damping, decrement is not None)
         there = evaluate(z + step)
-        used += 1
         expected = here.gradient @ step + 0.5 * step @ here.hessian @ step
         gained = there.value - here.value
         noise = 1e-13 * (1.0 + abs(here.value))
@@ -91,7 +89,7 @@ def maximise(
     status = ModeStatus.NO_CONVERGENCE
     if flat and decrement_of(here) is None:
         status = ModeStatus.NOT_A_MAXIMUM
-    return Mode(z, here, status, used)
+    return Mode(z, here, status)
 
 
 def _finite(point: Curvature) -> bool:

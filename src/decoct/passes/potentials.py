@@ -33,7 +33,7 @@ from decoct.passes.expansions import Expansion, to_second_order
 from decoct.passes.pools import EMPTY_POOL, Pool, Reservoir, merge_pools
 from decoct.runtime.precision import compiled_quickly, float64
 from decoct.runtime.progress import count_rows_of
-from decoct.stats.summation import Associative, Sum
+from decoct.stats.summation import Associative
 
 POTENTIALS_PER_CHUNK = 4_100_000
 """Potentials in memory at once: 33 MB, the most that `runtime.resources` keeps for the next chunk.
@@ -276,14 +276,9 @@ class Potentials:
         self, rows: Columns, weights: Float[np.ndarray, " n"], draws: Float[np.ndarray, "S d"]
     ) -> Float[np.ndarray, " S"]:
         """Return Σ w_n f_n(θ_s) over a few encoded rows."""
-        n, at = columns_length(rows), self._embedding(draws)
-        size, total = chunk_rows(at.size), Sum.of(np.zeros(at.size))
-        for piece in _pieces(rows, size):
-            padded, mask = chunk_sums.pad_weighted(piece, size, weights)
-            part = chunk_sums.chunk_totals(*self._likelihood, at, padded, mask)
-            total = total + Sum.of(np.asarray(part))
-        self.counts.evaluations += n * at.size
-        return total.rounded()
+        at = self._embedding(draws)
+        kernel = lambda *given: [chunk_sums.chunk_totals(*given)]  # noqa: E731
+        return self._summed(kernel, rows, weights, at.size, at, [np.zeros(at.size)])[0]
 
     @float64
     def vectors(
@@ -311,8 +306,7 @@ class Potentials:
                 values = np.asarray(chunk_sums.row_potentials(*self._likelihood, at, padded))
                 values = at.vectors(values[: chunk.n_rows])
                 part = values.sum(axis=0)
-                if not np.isfinite(part).all():
-                    chunk_sums.name_bad_potential(*self._likelihood, chunk, at)
+                chunk_sums.require_finite(*self._likelihood, chunk, at, part)
                 vectors[chunk.start : chunk.start + chunk.n_rows] = values
                 total += part
                 count(chunk.n_rows)
@@ -334,10 +328,9 @@ class Potentials:
         """Return value, gradient and Hessian in θ of the sum over a few encoded rows at ``z``."""
         at = Expansion.taylor(self.to_likelihood(np.asarray(z)[None])[0])
         found = self.expand_rows(some.rows, np.ones(len(some.indices)), at)
-        if not np.isfinite(found.value):
-            with _renumbered(self.named(some.indices)):
-                whole, draw = Chunk(0, some.rows), self._embedding(np.asarray(z)[None])
-                chunk_sums.name_bad_potential(*self._likelihood, whole, draw)
+        with _renumbered(self.named(some.indices)):
+            whole, draw = Chunk(0, some.rows), as_embedding(at.centre[None])
+            chunk_sums.require_finite(*self._likelihood, whole, draw, found.value)
         return self._in_parameters(found, z)
 
     def _in_parameters(self, found: Curvature, z: Float[np.ndarray, " d"]) -> Curvature:
@@ -366,16 +359,10 @@ class Potentials:
         self, rows: Columns, weights: Float[np.ndarray, " n"], at: Expansion
     ) -> Curvature:
         """Return Σ w_n q_n over a few encoded rows."""
-        cost, total = self._expansion_cost(at), None
-        size, d = chunk_rows(cost), self.likelihood_dim
-        for piece in _pieces(rows, size):
-            padded, mask = chunk_sums.pad_weighted(piece, size, weights)
-            parts = expansions.expand_chunk(*self._likelihood, at, padded, mask)
-            part = chunk_sums.Partial.of(parts)
-            total = part if total is None else total + part
-        self.counts.evaluations += columns_length(rows) * cost
-        parts = total.rounded() if total else (0.0, np.zeros(d), np.zeros((d, d)))
-        return Curvature.of(parts)
+        d, cost = self.likelihood_dim, self._expansion_cost(at)
+        none = 0.0, np.zeros(d), np.zeros((d, d))
+        kernel = expansions.expand_chunk
+        return Curvature.of(self._summed(kernel, rows, weights, cost, at, none))
 
     @float64
     def quadratics(
@@ -394,6 +381,20 @@ class Potentials:
         padded = np.concatenate([directions, np.zeros((-k % DIRECTIONS, self.likelihood_dim))])
         cost = len(padded) * at.points
         return self._of_rows(expansions.bends_along, rows, cost, at, padded)[:, :k]
+
+    def _summed(
+        self, kernel: Any, rows: Columns, weights: np.ndarray, cost: int, at: Any, none: Any
+    ) -> list[Any]:
+        """Return what a kernel adds up over a few weighted rows; ``none`` is that of no row."""
+        size, total = chunk_rows(cost), chunk_sums.Partial.of(none)
+        for piece in _pieces(rows, size):
+            padded, mask = chunk_sums.pad(piece, size)
+            part = np.zeros(len(mask))
+            part[: piece.n_rows] = weights[piece.start :][: piece.n_rows]
+            sums = kernel(*self._likelihood, at, padded, jax.device_put(part))
+            total = total + chunk_sums.Partial.of(sums)
+        self.counts.evaluations += columns_length(rows) * cost
+        return total.rounded()
 
     def _of_rows(
         self, kernel: Any, rows: Columns, cost: int, at: Any, *points: np.ndarray
@@ -433,18 +434,14 @@ class Potentials:
         """Return an embedding; draws of θ stand for potentials at their φ."""
         return at if isinstance(at, Embedding) else as_embedding(self.to_likelihood(at))
 
-    @property
-    def _row_width(self) -> int:
-        """Numbers of φ that a row depends on, more or less."""
-        return self.likelihood_dim if self.predictors is None else self.predictors.width
-
     def _chunk_size(self, n_draws: int, evaluations: int | None) -> int:
         """Return the rows of a chunk of a pass with so many draws, or evaluations, a row."""
         # wide rows are large themselves, however few potentials are evaluated of each
-        size = chunk_rows(max(n_draws, evaluations or 1, self._row_width))
-        if evaluations is not None and evaluations > self._row_width:
+        d = self.likelihood_dim
+        width = d if self.predictors is None else self.predictors.width
+        size = chunk_rows(max(n_draws, evaluations or 1, width))
+        if evaluations is not None and evaluations > width:
             # d × d sums of a chunk take as long as 16 d rows
-            d = self.likelihood_dim
             size = max(size, min(MOST_ROWS, 2 ** int(np.ceil(np.log2(16 * d)))))
         return even_size(self.n_rows, size)
 

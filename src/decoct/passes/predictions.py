@@ -131,26 +131,22 @@ class Predictive:
 
     def _predict_chunks(self, table: EncodedRows) -> Generator[pd.DataFrame, None, None]:
         size = self._piece_rows
+        names = ["mean", "sd", *(f"q{100.0 * q:.10g}" for q in self.quantiles)]
         begin("predicting", table.n_rows)
         # raw rows are read and encoded many pieces at a time, which has a fixed cost
         chunks = table.chunks(chunk_rows(self.draws.shape[1]))
         with name_files(table.raw), closing(chunks):
             for chunk in chunks:
                 starts = range(0, chunk.n_rows, size)
-                pieces = (chunk.piece(at, min(at + size, chunk.n_rows)) for at in starts)
-                lines = np.concatenate([self._lines(piece) for piece in pieces])
+                lines = np.concatenate([self._lines(chunk.piece(at, at + size)) for at in starts])
                 numbers = pd.RangeIndex(chunk.start, chunk.start + chunk.n_rows)
-                yield pd.DataFrame(lines, index=numbers, columns=self._names)
+                yield pd.DataFrame(lines, index=numbers, columns=names)
                 advance(chunk.n_rows)
 
     @property
     def _piece_rows(self) -> int:
         """Rows that are evaluated at once: as in a pass, by the number of draws and parameters."""
         return chunk_rows(max(self.draws.shape))
-
-    @property
-    def _names(self) -> list[str]:
-        return ["mean", "sd", *(f"q{100.0 * q:.10g}" for q in self.quantiles)]
 
     @float64
     def _lines(self, piece: Chunk) -> Float[np.ndarray, "n k"]:

@@ -84,7 +84,6 @@ class _Root(NamedTuple):
     value: _Value
     width: int
     of_rows: bool
-    axis: int
 
 
 @dataclass
@@ -190,11 +189,10 @@ class _Program:
 
     def _root(self, value: _Value, of_rows: bool) -> _Root | None:
         if not of_rows:
-            return _Root(value, value.size, False, 0) if value.size <= MOST_PREDICTORS else None
-        axes = [axis for axis, size in enumerate(value.shape) if size == self.n]
-        if not axes or value.size > self.n * MOST_PREDICTORS:
+            return _Root(value, value.size, False) if value.size <= MOST_PREDICTORS else None
+        if self.n not in value.shape or value.size > self.n * MOST_PREDICTORS:
             return None
-        return _Root(value, value.size // self.n, True, axes[0])
+        return _Root(value, value.size // self.n, True)
 
     def _inputs(self, roots: list[_Root]) -> tuple[list[_Value], list[_Op]]:
         """Return where φ enters the predictors: parts that all rows share, and picked entries."""
@@ -287,11 +285,9 @@ class _Program:
             dense = jax.vmap(along)(jnp.eye(p)).transpose(1, 2, 0)
         columns = []
         for which, entries in enumerate(zero):
-            axis = entries.shape.index(n)
             for j in range(entries.size // n):
                 unit = jnp.zeros((n, entries.size // n)).at[:, j].set(1.0)
-                shape = tuple(s for a, s in enumerate(entries.shape) if a != axis)
-                unit = jnp.moveaxis(unit.reshape(n, *shape), 0, axis)
+                unit = _rows_back(unit, entries.shape)
                 moved = [jnp.zeros_like(v) if i != which else unit for i, v in enumerate(zero)]
                 still = [jnp.zeros_like(v) for v in base]
                 columns.append(jax.jvp(eta, (base, zero), (still, moved))[1])
@@ -367,15 +363,19 @@ def _rows_first(values: Array, n: int) -> Float[Array, "n K"]:
     return jnp.moveaxis(values, values.shape.index(n), 0).reshape(n, -1)
 
 
+def _rows_back(values: Float[Array, "n K"], shape: tuple[int, ...]) -> Array:
+    """Undo `_rows_first` of an array of this shape."""
+    axis = shape.index(len(values))
+    others = shape[:axis] + shape[axis + 1 :]
+    return jnp.moveaxis(values.reshape(len(values), *others), 0, axis)
+
+
 def _from_root(value: Array, root: _Root, n: int) -> Float[Array, "n j"]:
     if root.of_rows:
-        return jnp.moveaxis(value, root.axis, 0).reshape(n, -1)
+        return _rows_first(value, n)
     return jnp.broadcast_to(jnp.ravel(value)[None], (n, root.width))
 
 
 def _as_root(part: Float[Array, "n j"], root: _Root) -> Array:
     shape = root.value.shape
-    if not root.of_rows:
-        return part[0].reshape(shape)
-    others = tuple(s for axis, s in enumerate(shape) if axis != root.axis)
-    return jnp.moveaxis(part.reshape(len(part), *others), 0, root.axis)
+    return _rows_back(part, shape) if root.of_rows else part[0].reshape(shape)

@@ -47,22 +47,23 @@ class Automatic(Sampler):
     nuts: NUTS | None = None
 
     def draw(self, key: jax.Array, density: WeightedDensity, n: int) -> Draws:
-        model = density.model
-        if density.has_likelihood_params:
-            return self._by_nuts(key, density, n)
-        try:
-            if isinstance(model, AbstractConjugate) and model.is_conjugate:
-                return Exact().draw(key, density, n)
-            draws = Laplace(resample=True).draw(key, density, n)
-        except ModelError:
-            return self._by_nuts(key, density, n)
-        if draws.info["khat"] <= USABLE_KHAT and draws.info["kl"] <= MISFIT:
+        draws = None if density.has_likelihood_params else _without_nuts(key, density, n)
+        if draws is not None:
             return draws
-        return self._by_nuts(key, density, n)
-
-    def _by_nuts(self, key: jax.Array, density: WeightedDensity, n: int) -> Draws:
         # here, for most builds need none
         from decoct.samplers.nuts import NUTS
 
-        nuts = NUTS(warmup=300) if self.nuts is None else self.nuts
-        return nuts.draw(key, density, n)
+        return (self.nuts or NUTS(warmup=300)).draw(key, density, n)
+
+
+def _without_nuts(key: jax.Array, density: WeightedDensity, n: int) -> Draws | None:
+    """Return exact draws, or those of Laplace where it fits."""
+    model = density.model
+    try:
+        if isinstance(model, AbstractConjugate) and model.is_conjugate:
+            return Exact().draw(key, density, n)
+        draws = Laplace(resample=True).draw(key, density, n)
+    except ModelError:
+        return None
+    fits = draws.info["khat"] <= USABLE_KHAT and draws.info["kl"] <= MISFIT
+    return draws if fits else None

@@ -16,10 +16,8 @@ from decoct.errors import ModelError, RequestError
 from decoct.models.base import AbstractModel
 from decoct.models.parameters import ParameterSpace
 from decoct.models.site import GaussianSite
+from decoct.passes.chunk_sums import FEWEST
 from decoct.runtime.precision import compiled_quickly, float64
-
-FEWEST = 128
-"""Rows that a density has at least, padding included."""
 
 
 class WeightedDensity(eqx.Module):

@@ -73,15 +73,14 @@ class Centring(eqx.Module):
                 places.append(alone[0])
                 entries.append(entry)
         effects = Effects(np.array(places, dtype=np.int64), np.array(entries, dtype=np.int64))
-        found = cls(model, space, effects, None)
         if len(places):
-            shift, scale = map(np.asarray, affine_at(found, jnp.asarray(points)))
+            found = affine_at(cls(model, space, effects, None), jnp.asarray(points))
+            shift, scale = map(np.asarray, found)
             expected = shift + scale * points[:, effects.places]
             size = np.abs(phi[:, effects.entries]) + np.abs(shift) + 1e-300
             good = (np.abs(phi[:, effects.entries] - expected) <= NEAR * size).all(axis=0)
             good &= (scale != 0.0).all(axis=0)
             effects = Effects(effects.places[good], effects.entries[good])
-            found = cls(model, space, effects, None)
         selection = np.full(phi.shape[1], -1)
         for entry, place in known.items():
             if (np.abs(phi[:, entry] - points[:, place]) <= NEAR).all():

@@ -25,7 +25,7 @@ from decoct.runtime.precision import compiled_quickly, float64
 from decoct.runtime.progress import ProgressBar, begin
 from decoct.runtime.randomness import host_rng
 from decoct.samplers.base import Draws, Sampler, WeightedDensity, log_densities
-from decoct.stats.chains import pareto_khat
+from decoct.stats.chains import smoothed_log_weights
 from decoct.stats.divergences import Gaussian, kl_from_log_ratios
 
 MOST_STEPS = 60
@@ -39,7 +39,9 @@ CLOSE, PROPOSALS = 0.02, 8
 
 
 def gaussian_at(mode: Mode) -> Gaussian:
-    """Return the Laplace approximation at a converged mode."""
+    """Return the Laplace approximation at a mode, or raise `ModelError`."""
+    if not mode.status.ok:
+        raise ModelError(mode.status.value)
     precision = -mode.curvature.hessian
     factor = np.linalg.inv(np.linalg.cholesky(precision))
     return Gaussian(mode.z, factor.T @ factor)
@@ -103,15 +105,11 @@ def find_mode(
     """
     start = density.start if start is None else start
     density = replace(density, draws=None)  # one program, whether there are any or not
-
-    def evaluate(z: np.ndarray) -> Curvature:
-        with jax.enable_x64(True):
-            return Curvature.of(_curvature(density, jnp.asarray(z)))
-
     found = _ascend(density, jax.device_put(start))
     here = Curvature.of(found.point)
     if float(found.decrement) <= ROUNDED and decrement_of(here) is not None:
-        return Mode(np.asarray(found.z), here, ModeStatus.CONVERGED, int(found.tried) + 1)
+        return Mode(np.asarray(found.z), here, ModeStatus.CONVERGED)
+    evaluate = lambda z: Curvature.of(_curvature(density, jnp.asarray(z)))  # noqa: E731
     return maximise(evaluate, start, max_evaluations)
 
 
@@ -197,20 +195,19 @@ def laplace(
             mode = find_full_mode(Potentials(model, table))
         else:
             mode = find_mode(_density(model, table, np.asarray(weights, dtype=np.float64)))
-    if not mode.status.ok:
-        raise ModelError(mode.status.value)
     return gaussian_at(mode)
 
 
 def _density(model: AbstractModel, rows: Rows, weights: np.ndarray) -> WeightedDensity:
     if weights.shape != (rows.n_rows,):
         raise ModelError(f"weights has shape {weights.shape}; there are {rows.n_rows} rows.")
-    if not (np.isfinite(weights).all() and (weights >= 0.0).all()):
-        bad = int(np.argmin(np.isfinite(weights) & (weights >= 0.0)))
+    usable = np.isfinite(weights) & (weights >= 0.0)
+    if not usable.all():
+        bad = int(np.argmin(usable))
         raise ModelError(f"weights[{bad}] is {weights[bad]}; weights are finite and not negative.")
     kept = np.flatnonzero(weights > 0.0)
     if not len(kept):  # the prior: one row for the shapes, with no weight
-        return WeightedDensity.of(model, rows.take(np.zeros(1, dtype=np.int64)), np.zeros(1))
+        kept = np.zeros(1, dtype=np.int64)
     return WeightedDensity.of(model, rows.take(kept), weights[kept])
 
 
@@ -247,10 +244,7 @@ class Laplace(Sampler):
     resample: bool = False
 
     def draw(self, key: jax.Array, density: WeightedDensity, n: int) -> Draws:
-        mode = find_mode(density)
-        if not mode.status.ok:
-            raise ModelError(mode.status.value)
-        gaussian = gaussian_at(mode)
+        gaussian = gaussian_at(find_mode(density))
         if not self.judge:
             return Draws(gaussian.sample(host_rng(key), n)[None], "laplace")
         # k-hat needs a tail, however few draws are wanted
@@ -260,7 +254,7 @@ class Laplace(Sampler):
         with np.errstate(over="ignore"):
             possible = np.isfinite(log_ratios.sum())
         kl = kl_from_log_ratios(log_ratios).reverse if possible else np.inf
-        info = {"khat": pareto_khat(log_ratios), "kl": kl}
+        info = {"khat": smoothed_log_weights(log_ratios)[1], "kl": kl}
         if self.resample and CLOSE < kl < np.inf:
             more = [gaussian.sample(rng, most) for _ in range(PROPOSALS - 1)]
             ratios = [log_densities(density, one) - gaussian.log_density(one) for one in more]

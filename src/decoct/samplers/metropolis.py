@@ -24,6 +24,7 @@ from jaxtyping import Array, Float, Int
 
 from decoct.errors import ModelError, RequestError
 from decoct.runtime.precision import float64
+from decoct.runtime.randomness import host_rng
 from decoct.samplers.base import Draws, Sampler, WeightedDensity, log_densities
 from decoct.samplers.laplace import find_mode
 from decoct.stats.chains import convergence
@@ -179,8 +180,7 @@ class Metropolis(Sampler):
         return state, kept
 
     def _start(self, key: jax.Array, density: WeightedDensity) -> _Chains:
-        rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
-        noise = rng.standard_normal((self.chains, density.dim))
+        noise = host_rng(key).standard_normal((self.chains, density.dim))
         at_init = log_densities(density, density.start[None])[0]
         if np.isnan(at_init) or at_init == np.inf:
             raise ModelError(f"The log density is {at_init} at the model's init; fix the model.")

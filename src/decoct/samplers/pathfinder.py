@@ -20,6 +20,7 @@ from scipy.special import logsumexp
 
 from decoct.errors import ModelError, RequestError
 from decoct.runtime.precision import compiled_quickly, float64
+from decoct.runtime.randomness import host_rng
 from decoct.samplers.base import Draws, Sampler, WeightedDensity, log_densities
 from decoct.stats.chains import smoothed_log_weights
 from decoct.stats.divergences import Gaussian
@@ -98,7 +99,7 @@ class Pathfinder(Sampler):
             No path found a Gaussian.
         """
         path_key, draw_key = jax.random.split(key)
-        rng = np.random.default_rng(np.asarray(jax.random.key_data(draw_key)))
+        rng = host_rng(draw_key)
         gaussians = self._gaussians(path_key, density, rng)
         each = -(-max(self.oversampling * n, FEWEST_CANDIDATES) // len(gaussians))
         candidates = np.concatenate([gaussian.sample(rng, each) for gaussian in gaussians])

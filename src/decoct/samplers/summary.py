@@ -10,6 +10,8 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float
 
+from decoct.stats.chains import convergence
+
 UNSCALED = "beta_unscaled"
 """Variable for coefficients per unit of the table's own columns."""
 
@@ -85,11 +87,7 @@ def _labels(array: xr.DataArray, dim: str) -> np.ndarray:
 
 
 def _convergence(values: Float[np.ndarray, "chains draws"]) -> tuple[float, float]:
-    from arviz_stats.base.array import array_stats
-
-    chains, draws = values.shape
-    if draws < 4 or np.ptp(values) == 0:
-        return float("nan"), float("nan")
-    rhat = array_stats.rhat(values, chain_axis=0, draw_axis=1) if chains > 1 else np.nan
-    ess = array_stats.ess(values, chain_axis=0, draw_axis=1)
-    return np.asarray(rhat).item(), np.asarray(ess).item()
+    if np.ptp(values) == 0:
+        return np.nan, np.nan
+    found = convergence(values[..., None])
+    return found["rhat"] if len(values) > 1 else np.nan, found["ess"]

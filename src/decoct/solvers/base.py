@@ -151,7 +151,3 @@ class Combination:
             self._arrived.append(row)
         self._alpha[row] += amount
         self.sum = self.sum + amount * self.problem.unit(row)
-
-    def drop(self, row: int) -> None:
-        """Take all of a row away."""
-        self.add(row, -self.alpha(row))

@@ -45,15 +45,7 @@ class OrthogonalPursuit(Solver):
     exchanges: int = 0
 
     def solve(self, problem: UnitVectors, budget: Budget, rng: np.random.Generator) -> Path:
-        counted, largest = 0, budget.sizes[-1]
-
-        def count(solution: SparseWeights) -> bool:
-            nonlocal counted
-            progress.advance(len(solution.indices) - counted, "picks")
-            counted = len(solution.indices)
-            return False
-
-        found = pursue(problem, largest, sizes=budget.sizes, stop=count, exchanges=self.exchanges)
+        found = pursue(problem, budget.sizes[-1], sizes=budget.sizes, exchanges=self.exchanges)
         path: Path = {}
         for m in budget.sizes:
             if allowed := [one for size, one in found.items() if size <= m]:
@@ -141,8 +133,10 @@ def pursue(
                 path[active.size] = solution
                 if active.size in wanted:
                     snapshots[active.size] = list(active.support)
-            if stop is not None and known is None and stop(solution):
-                break
+            if known is None:
+                progress.advance(1, "picks")
+                if stop is not None and stop(solution):
+                    break
         for m, support in snapshots.items() if exchanges else ():
             refined = SparseWeights.of(exchange(problem, support, exchanges))
             if refined.residual_norm < path[m].residual_norm:

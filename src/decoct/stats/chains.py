@@ -135,8 +135,3 @@ def pareto_quantiles(
     log_above = np.log1p(-(np.arange(M) + 0.5) / M).reshape((1,) * (k.ndim - 1) + (M,))
     xp = k.__array_namespace__()
     return xp.where(k == 0.0, -sigma * log_above, sigma * xp.expm1(-k * log_above) / k)
-
-
-def pareto_khat(log_ratios: Float[np.ndarray, " S"]) -> float:
-    """Return k-hat of importance log ratios: good below `GOOD_KHAT`, usable below `USABLE_KHAT`."""
-    return smoothed_log_weights(log_ratios)[1]

@@ -70,7 +70,7 @@ class Scores(Embedding):
 
         return jax.vmap(along)(self.draws, self.coordinates)
 
-    def first(self, n: int) -> Scores:
+    def first(self, n: int | None) -> Scores:
         return Scores(self.parameters, self.draws[:n], self.coordinates[:n])
 
     def describe(self, coordinate: int) -> str:
