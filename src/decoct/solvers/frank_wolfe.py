@@ -136,8 +136,8 @@ def _with_away_vertex(problem: UnitVectors, pairwise: bool) -> Iterator[Combinat
         if not pairwise:
             here.scale(1.0 - step if leaves is None else 1.0 + step)
         if leaves is not None:  # all of it where the step ends at the boundary
-            held = here.alpha(leaves)
-            here.add(leaves, -held if step >= most else -min(step * sigma, held))
+            alpha = here.alpha(leaves)
+            here.add(leaves, -alpha if step >= most else -min(step * sigma, alpha))
         if enters is not None:
             here.add(enters, step * sigma)
         yield here
