@@ -21,6 +21,7 @@ from numpyro.infer.util import potential_energy
 import decoct
 from decoct.bridges.likelihood_params import find_likelihood_params
 from decoct.bridges.numpyro import from_numpyro
+from decoct.errors import BadValueError
 from tests.bridges.phi import LEVEL, YES, G, H, J, K, N, X, Y, Z, at, by_hand, check, density, few
 
 
@@ -108,6 +109,35 @@ def test_student_t():
         observe(dist.StudentT(freedom, effect[g], scale("sigma")), y, len(g))
 
     check(from_numpyro(model, {"g": G, "y": Y}), {"f(tau, z)": (J,), "nu": (), "sigma": ()})
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_an_effect_that_is_scaled_after_it_is_picked(order):
+    """As people write it: mu + tau * z[g]."""
+
+    def model(g, x, y=None):
+        first, second = (scale("tau"), normal("z", J)[g])[::order]
+        eta = normal("mu") + first * second + x * normal("slope")
+        observe(dist.Bernoulli(logits=eta), y, len(g))
+
+    bridge = from_numpyro(model, {"g": G, "x": X, "y": YES})
+    check(bridge, {"f(tau, z)": (J,), "mu": (), "slope": ()})
+
+
+def test_correlated_effects_of_groups():
+    """NumPyro's correlation matrices index beyond an array on purpose."""
+
+    def model(g, x, y=None):
+        tau, root = scale("tau", 2), numpyro.sample("root", dist.LKJCholesky(2, 2.0))
+        u = normal("z", J, 2) @ (tau[:, None] * root).T
+        observe(dist.Bernoulli(logits=normal("mu") + u[g, 0] + u[g, 1] * x), y, len(g))
+
+    bridge = from_numpyro(model, {"g": G, "x": X, "y": YES})
+    check(bridge, {"f(root, tau, z)": (J, 2), "mu": ()})
+    bridge.check(bridge.rows)
+    beyond = decoct.rows({"g": G + 1, "x": X, "y": YES})
+    with pytest.raises(BadValueError, match="outside an array"):
+        bridge.check(beyond)
 
 
 def test_crossed_effects():

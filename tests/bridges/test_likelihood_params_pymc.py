@@ -58,6 +58,14 @@ def pymc_crossed():
     return model
 
 
+def pymc_picked():
+    with pm.Model() as model:
+        g, y = pm.Data("g", G), pm.Data("rows", YES)
+        effect = pm.HalfNormal("tau") * pm.Normal("z", shape=J)[g]
+        pm.Bernoulli("y", logit_p=pm.Normal("mu") + effect, observed=y)
+    return model
+
+
 def pymc_ordered():
     with pm.Model() as model:
         x, y = pm.Data("x", Z), pm.Data("rows", LEVEL)
@@ -81,6 +89,7 @@ PYMC_MODELS = {
     "centred": (lambda: pymc_intercepts(centred=True), INTERCEPTS),
     "slopes": (pymc_slopes, {"f(L, m, z)": (J, 2), "nu": ()}),
     "crossed": (pymc_crossed, {"f(a, s)": (J,), "f(b, t)": (K,), "mu": ()}),
+    "scaled after it is picked": (pymc_picked, {"f(tau, z)": (J,), "mu": ()}),
     "ordered": (pymc_ordered, {"cuts": (3,), "f(b, tau)": (3, 1)}),
     "plain": (pymc_plain, {"a": (), "b": (3,), "sigma": ()}),
 }

@@ -7,6 +7,7 @@ A function is traced and then computed operation by operation; some operations a
     exp(x) = 0                  x = −∞         also where exp(x) is 0 in float64
     0 ≤ σ(x), σ(x) ≤ 1          true           PyMC checks it at every draw
     (A v[:, None])[:, 0]        A v            PyTensor multiplies matrices alone
+    a v[i], a one number        (a v)[i]       so that τ z, not τ and z, is what rows depend on
     a package's log σ(x)        log σ(x)       as `decoct.models.logistic` computes it
 
 XLA compiles Bernoulli densities with logits, as the packages write them, to code that takes three
@@ -31,6 +32,7 @@ from jax.extend.core import ClosedJaxpr, Literal, primitives
 from jaxtyping import Array
 
 from decoct.models.logistic import log_sigmoid
+from decoct.runtime.equations import compute_equation
 
 LOG_SIGMOID = "log_sigmoid"
 """Stands for the primitive of a term ``log_sigmoid(argument) + addend``."""
@@ -123,16 +125,6 @@ def _compute(eqn: Any, inputs: list[_Term], known: Sequence[_Known]) -> list[_Te
     return [next((found for one in known if (found := _recognise(made, one))), made)]
 
 
-def compute_equation(eqn: Any, inputs: Sequence[Any]) -> list[Any]:
-    """Return what one operation of a traced program gives for other inputs."""
-    bound = eqn.primitive.get_bind_params(eqn.params)
-    # older JAX returns functions separately
-    functions, params = bound if isinstance(bound, tuple) else ((), bound)
-    with eqn.ctx.manager:
-        values = eqn.primitive.bind(*functions, *inputs, **params)
-    return list(values) if eqn.primitive.multiple_results else [values]
-
-
 def _replace(eqn: Any, inputs: list[_Term]) -> _Term | None:
     """Return what stands for an operation, or None."""
     if not inputs:
@@ -149,6 +141,8 @@ def _replace(eqn: Any, inputs: list[_Term]) -> _Term | None:
             inputs[1], {"ge": 0.0, "le": 1.0}[name]
         ):
             return _Term(jnp.ones(np.shape(first.value), bool))
+        case "mul":
+            return _scale_source(*inputs) or _scale_source(*inputs[::-1])
         case "reshape" | "squeeze" if first.name == "dot_general":
             return _multiply_by_vector(first, np.shape(eqn.outvars[0].aval))
         case "select_n" if len(inputs) == 3:
@@ -203,6 +197,18 @@ def _multiply_by_vector(product: _Term, shape: tuple[int, ...]) -> _Term | None:
     if not (is_matrix and is_product and is_column):
         return None
     return _Term(jnp.matmul(matrix.value, vector).astype(product.value.dtype))
+
+
+def _scale_source(number: _Term, picked: _Term) -> _Term | None:
+    """Return (a v)[i] for one number a and entries v[i] of an array, or None."""
+    while np.ndim(number.value) and number.name in ("broadcast_in_dim", "reshape"):
+        number = number.inputs[0]
+    if np.ndim(number.value) or picked.name != "gather" or picked.params["fill_value"] is not None:
+        return None
+    source, indices = picked.inputs
+    scaled = _Term(number.value * source.value)
+    value = primitives.gather_p.bind(scaled.value, indices.value, **picked.params)
+    return _Term(value, picked.name, picked.params, (scaled, indices))
 
 
 def _make_log_sigmoid(argument: Any, addend: Any) -> _Term:

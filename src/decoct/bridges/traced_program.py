@@ -10,8 +10,9 @@ import jax.numpy as jnp
 from jax.extend.core import Literal
 from jaxtyping import Array, Float
 
-from decoct.bridges.rewrites import compute_equation, rewrite
+from decoct.bridges.rewrites import rewrite
 from decoct.models.base import Params
+from decoct.runtime.equations import compute_equation
 
 Potentials = Callable[[Params, Mapping[str, Any]], Float[Array, " n"]]
 """A pure JAX function of parameters and rows: one number per row."""

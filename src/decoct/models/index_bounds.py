@@ -18,10 +18,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import checkify
+from jax.extend.core import Literal
 
 from decoct.data.base import DEFAULT_CHUNK, Chunk, Columns
 from decoct.data.encoded import EncodedRows
 from decoct.errors import BadValueError
+from decoct.runtime.equations import compute_equation
 
 if TYPE_CHECKING:
     from decoct.models.base import AbstractModel, Params
@@ -52,8 +54,8 @@ def check_indices(model: AbstractModel, params: Params, rows: EncodedRows) -> No
 def has_indices(model: AbstractModel, params: Params, rows: Columns) -> bool:
     """Return whether a model indexes arrays with numbers from the (encoded) rows."""
     with jax.enable_x64(True):
-        program = jax.make_jaxpr(model.potentials)(params, {k: v[:1] for k, v in rows.items()})
-    return " gather[" in str(program)
+        one = {k: jnp.asarray(v[:1]) for k, v in rows.items()}
+        return any(" gather[" in str(eqn) for eqn in _split(model, params, one)[1])
 
 
 @dataclass(frozen=True)
@@ -83,5 +85,39 @@ class _FirstProblem:
 
 @eqx.filter_jit
 def _checked(model: AbstractModel, params: Params, rows: Mapping[str, Any]) -> Any:
-    run = checkify.checkify(model.potentials, errors=checkify.index_checks)
-    return run(params, rows)[0]
+    known, of_rows = _split(model, params, rows)
+
+    def run() -> None:
+        values = dict(known)
+        for eqn in of_rows:
+            inputs = [_value(atom, values) for atom in eqn.invars]
+            values |= dict(zip(eqn.outvars, compute_equation(eqn, inputs), strict=True))
+
+    return checkify.checkify(run, errors=checkify.index_checks)()[0]
+
+
+def _split(
+    model: AbstractModel, params: Params, rows: Mapping[str, Any]
+) -> tuple[dict[Any, Any], list[Any]]:
+    """Return the values that the potentials' operations on rows start from, and those operations.
+
+    Operations on parameters alone are computed: packages may index beyond an array there and mean
+    it, as NumPyro does for correlation matrices.
+    """
+    closed, of_rows = jax.make_jaxpr(model.potentials)(params, rows), []
+    jaxpr: Any = closed.jaxpr
+    leaves = jax.tree.leaves(params)
+    given = [*jaxpr.constvars, *jaxpr.invars[: len(leaves)]]
+    known = dict(zip(given, [*closed.consts, *leaves], strict=True))
+    for eqn in jaxpr.eqns:
+        if all(isinstance(atom, Literal) or atom in known for atom in eqn.invars):
+            inputs = [_value(atom, known) for atom in eqn.invars]
+            known |= dict(zip(eqn.outvars, compute_equation(eqn, inputs), strict=True))
+        else:
+            of_rows.append(eqn)
+    columns = zip(jaxpr.invars[len(leaves) :], jax.tree.leaves(rows), strict=True)
+    return known | dict(columns), of_rows
+
+
+def _value(atom: Any, values: Mapping[Any, Any]) -> Any:
+    return atom.val if isinstance(atom, Literal) else values[atom]

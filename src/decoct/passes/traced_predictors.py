@@ -19,6 +19,7 @@ from jax.extend.core import ClosedJaxpr, Literal, primitives
 from jaxtyping import Array, Float
 
 from decoct.passes.predictors import Predictors
+from decoct.runtime.equations import compute_equation
 
 MOST_PREDICTORS = 6
 """k above which potentials are differentiated in φ as a whole."""
@@ -70,12 +71,7 @@ class _Op:
         return self.eqn.primitive.name
 
     def run(self, values: Sequence[Any]) -> Sequence[Any]:
-        bound = self.eqn.primitive.get_bind_params(self.eqn.params)
-        # older JAX gives functions apart
-        functions, params = bound if isinstance(bound, tuple) else ((), bound)
-        with self.eqn.ctx.manager:
-            found = self.eqn.primitive.bind(*functions, *values, **params)
-        return found if self.eqn.primitive.multiple_results else [found]
+        return compute_equation(self.eqn, values)
 
 
 class _Root(NamedTuple):
