@@ -223,7 +223,7 @@ def test_formulas_are_seen_through(small):
 
 
 def test_bad_requests_are_sentences(small):
-    with pytest.raises(RequestError, match="clusters must be at least 1"):
+    with pytest.raises(RequestError, match="clusters must be a whole number, at least 1"):
         Sensitivity(clusters=0)
     for radius in (0.0, -1.0, float("nan")):
         with pytest.raises(RequestError, match="radius must be positive"):

@@ -195,9 +195,7 @@ def expand_table(
     if not mode.status.ok:
         raise NoExpansionError(f"no mode was found on a sample of rows: {mode.status.value}")
     potentials, rng = problem.potentials, host_rng(key)
-    directions = np.zeros((1, problem.dim))
-    if not potentials.has_predictors:
-        directions = antithetic(rng, POINTS, problem.dim)
+    directions = directions_of(potentials, rng)
     if not potentials.is_regression:
         _require_one_mode(problem, pilot, gaussian_at(mode), rng)
     search = _Search(problem, directions)
@@ -262,6 +260,12 @@ def expand_table(
             break
         at = again.at
     return found
+
+
+def directions_of(potentials: Potentials, rng: np.random.Generator) -> Float[np.ndarray, "K d"]:
+    """Return the points of N(0, I) to average over: 0 alone where predictors are smoothed."""
+    d = potentials.likelihood_dim
+    return np.zeros((1, d)) if potentials.has_predictors else antithetic(rng, POINTS, d)
 
 
 def _require_one_mode(
