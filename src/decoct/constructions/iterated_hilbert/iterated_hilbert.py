@@ -215,7 +215,7 @@ class IteratedHilbert(Construction):
         state, tangent, result, sampler = self._collect(key, problem, state)
         if result.exact_draws == len(tangent.draws):
             state = state._replace(subsample=None, is_checked=False)
-        n_seen, fits = problem.n_rows, Fits(self, problem, state, tangent)
+        n_seen, fits = problem.n_rows, Fits(self, state, tangent)
         if result.exact_draws == 0 and state.subsample is not None and state.expanded is None:
             n_seen = state.subsample.size
             after, last = fits.reference(result.is_corrected)

@@ -48,7 +48,7 @@ from decoct.errors import ModelError, RequestError
 from decoct.models.base import AbstractModel
 from decoct.models.gaussian import GaussianMean
 from decoct.models.logistic import LogisticRegression
-from decoct.runtime.checks import check_whole
+from decoct.runtime.checks import check_whole, is_positive
 from decoct.runtime.randomness import host_rng, uniform_sample
 
 
@@ -100,20 +100,13 @@ class Sensitivity(OneStep):
     def __post_init__(self) -> None:
         check_whole(self, clusters=1)
         for name, value in (("scale", self.scale), ("radius", self.radius)):
-            if value is not None and not 0.0 < value < np.inf:
+            if value is not None and not is_positive(value):
                 raise RequestError(f"{name} must be positive and finite, not {value}.")
 
     def choose(self, key: jax.Array, problem: Problem) -> Chosen:
-        model = _known(problem.potentials.model)
-        if isinstance(model, LogisticRegression) and self.clusters > problem.n_rows:
-            raise RequestError(
-                f"clusters is {self.clusters} but the table has {problem.n_rows} rows; ask for "
-                "fewer clusters."
-            )
         for_clusters, for_picks = jax.random.split(key)
-        potentials = problem.potentials
+        potentials, rows = problem.potentials, problem.potentials.rows
         bound, figures = self._bound(for_clusters, problem)
-        rows = potentials.rows
         draws = row_draws(for_picks, rows, bound, problem.size, size=CHUNK)
         potentials.counts.passes += 1
         chosen = draws.selections(rows, problem.sizes)
@@ -145,6 +138,11 @@ class Sensitivity(OneStep):
             chol = np.linalg.cholesky(model.covariance)
             spread = _pass_over(problem, _spread_of, chol)
             return partial(_bound_gaussian, chol=chol, spread=spread), {}
+        if self.clusters > problem.n_rows:
+            raise RequestError(
+                f"clusters is {self.clusters} but the table has {problem.n_rows} rows; ask for "
+                "fewer clusters."
+            )
         centres = _centres(key, problem, self.clusters)
         found, N = _pass_over(problem, _cluster, centres), problem.n_rows
         counts = found.counts
