@@ -14,7 +14,7 @@ from decoct.constructions.sparse_vi import l1_steps
 from decoct.constructions.sparse_vi.l1_steps import minimiser, proximal
 from decoct.constructions.sparse_vi.manifold import base
 from decoct.constructions.sparse_vi.weight_updates import Quadratic
-from decoct.errors import ModelError, RequestError
+from decoct.errors import RequestError
 from decoct.models import GaussianMean, LinearRegression, LogisticRegression
 from decoct.passes import potentials
 from decoct.samplers import Laplace
@@ -416,16 +416,6 @@ def test_rows_that_say_nothing_leave_the_prior():
 def test_options_that_cannot_be_meant(options, message):
     with pytest.raises(RequestError, match=message):
         L1Path(**options)
-
-
-def test_an_improper_prior_is_refused_before_any_work(logistic_rows):  # noqa: F811
-    base = LogisticRegression()
-    model = decoct.Model(
-        base.log_likelihood, lambda p: 0.0 * p["beta"].sum(), {"beta": np.zeros(3)}
-    )
-    rows = {"x": logistic_rows["x"], "y": 2.0 * logistic_rows["y"] - 1.0}
-    with pytest.raises(ModelError, match=r"does not fall along parameter .* L1Path starts"):
-        decoct.build(model, rows, size=5, method=L1Path())
 
 
 def test_a_closed_form_that_does_not_fit_asks_for_draws(monkeypatch):

@@ -373,8 +373,10 @@ def test_an_improper_prior_is_refused_before_any_work(logistic_rows):  # noqa: F
     ):
         model = decoct.Model(base.log_likelihood, log_prior, {"beta": np.zeros(3)})
         rows = {"x": logistic_rows["x"], "y": 2.0 * logistic_rows["y"] - 1.0}
-        with pytest.raises(ModelError, match=r"does not fall along .* SparseVI starts"):
-            decoct.build(model, rows, size=5, method=SparseVI())
+        for method in (SparseVI(), L1Path()):
+            named = rf"does not fall along .* {type(method).__name__} starts"
+            with pytest.raises(ModelError, match=named):
+                decoct.build(model, rows, size=5, method=method)
         with pytest.raises(ModelError, match="Another starts from the prior"):
             require_proper_prior(problem_of(model, rows).potentials, "Another")
 
@@ -532,9 +534,17 @@ class Excessive:
         return Draws(z, "excessive")
 
 
+class Broken:
+    """A sampler that returns what is no number."""
+
+    def draw(self, key, density, n):
+        return Draws(np.full((1, n, density.dim), np.nan), "broken")
+
+
 @pytest.mark.parametrize(
     ("sampler", "message"),
     [
+        (Broken(), "Draw 0 of the sampler 'broken' is not finite"),
         (Sparing(), "'sparing' returned 1 draws of the 50"),
         (Excessive(), "at draw 3 of the sampler 'excessive' are too large"),
     ],
@@ -543,20 +553,6 @@ def test_draws_that_cannot_be_used_are_refused(logistic_rows, sampler, message):
     method = SparseVI(draws=50)
     with np.errstate(over="ignore"), pytest.raises(ModelError, match=message):
         decoct.build(LogisticRegression(), logistic_rows, size=5, method=method, sampler=sampler)
-
-
-class Broken:
-    """A sampler that returns what is no number."""
-
-    def draw(self, key, density, n):
-        return Draws(np.full((1, n, density.dim), np.nan), "broken")
-
-
-def test_draws_that_are_no_numbers_are_named(logistic_rows):  # noqa: F811
-    with pytest.raises(ModelError, match="Draw 0 of the sampler 'broken' is not finite"):
-        decoct.build(
-            LogisticRegression(), logistic_rows, size=3, method=SparseVI(), sampler=Broken()
-        )
 
 
 class Souring:
