@@ -123,13 +123,13 @@ def test_bad_requests_are_sentences(x):
     for size in (0, -1, True):
         with pytest.raises(RequestError, match="size must be a whole number, at least 1"):
             lightweight_coreset({"x": x}, size)
-    with pytest.raises(RequestError, match="columns must be a list of names"):
+    with pytest.raises(RequestError, match="columns is a list of names"):
         lightweight_coreset({"x": x}, 5, columns="x")
     with pytest.raises(RequestError, match="components must be a whole number, at least 1"):
         LightweightCoreset(components=0)
     with pytest.raises(RequestError, match="delta must be between 0 and 1"):
         LightweightCoreset(delta=1.0)
-    with pytest.raises(RequestError, match="columns must be a list of names"):
+    with pytest.raises(RequestError, match="columns must be a tuple of names"):
         LightweightCoreset(columns=())
     with pytest.raises(RowsError, match="no column 'z'"):
         lightweight_coreset({"x": x}, 5, columns=["z"])

@@ -84,7 +84,7 @@ class LightweightCoreset(OneStep):
 
     def __post_init__(self) -> None:
         if self.columns is not None and (isinstance(self.columns, str) or not self.columns):
-            raise RequestError(f"columns must be a list of names or None, not {self.columns!r}.")
+            raise RequestError(f"columns must be a tuple of names or None, not {self.columns!r}.")
         check_whole(self, components=1)
         if not 0.0 < self.delta < 1.0:
             raise RequestError(f"delta must be between 0 and 1, not {self.delta}.")
@@ -196,8 +196,9 @@ def lightweight_coreset(
     (True, True)
     """
     size = checked_whole("size", size, 1)
-    names: Any = columns if columns is None or isinstance(columns, str) else tuple(columns)
-    method = LightweightCoreset(names, components, delta)
+    if isinstance(columns, str):
+        raise RequestError(f"columns is a list of names: write ['{columns}'], not '{columns}'.")
+    method = LightweightCoreset(None if columns is None else tuple(columns), components, delta)
     table = as_rows(rows)
     (picked,), numbers = method._draw(jax.random.key(seed), table, (size,))
     return WeightedRows(picked.indices, picked.weights, picked.rows, table.n_rows, numbers)
