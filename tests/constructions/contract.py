@@ -6,7 +6,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import decoct
+from decoct.constructions.base import Problem
+from decoct.data import encoded
 from decoct.passes import potentials
+from decoct.passes.potentials import Potentials
+from decoct.samplers import Automatic
 
 N, D = 1500, 3
 
@@ -27,6 +31,27 @@ def parquet(folder, rows):
     }
     pq.write_table(pa.table(columns), folder / "rows.parquet", row_group_size=211)
     return folder / "rows.parquet"
+
+
+def potentials_of(model, rows):
+    return Potentials(model, encoded(decoct.rows(rows), model))
+
+
+def problem_of(model, rows, *sizes, sampler=None):
+    return Problem(potentials_of(model, rows), sampler or Automatic(), sizes)
+
+
+def stop_at(monkeypatch, construction, *calls):
+    """Have these steps of a construction, counted over all builds, end as Ctrl-C does."""
+    step, made = construction.step, []
+
+    def interrupted(self, key, problem, state):
+        made.append(1)
+        if len(made) in calls:
+            raise KeyboardInterrupt
+        return step(self, key, problem, state)
+
+    monkeypatch.setattr(construction, "step", interrupted)
 
 
 _BUILT = {}
@@ -111,3 +136,25 @@ class ConstructionContract:
         np.testing.assert_array_equal(resumed.weights, whole.weights)
         assert resumed.report.rounds[-1].keys() == whole.report.rounds[-1].keys()
         assert len(resumed.report.rounds) == len(whole.report.rounds)
+
+
+class SamplingContract(ConstructionContract):
+    """Of constructions that draw rows by scores, chunk by chunk; ``home`` has their `CHUNK`."""
+
+    home: object
+
+    def test_small_chunks_change_rounding_only(self, logistic_rows, tmp_path, monkeypatch):
+        usual = self.build(logistic_rows)
+        monkeypatch.setattr(self.home, "CHUNK", 101)
+        for rows in (logistic_rows, parquet(tmp_path, logistic_rows)):
+            other = self.build(rows)
+            np.testing.assert_array_equal(other.indices, usual.indices)
+            np.testing.assert_allclose(other.weights, usual.weights, rtol=1e-12)
+
+    def test_smaller_sizes_are_the_first_draws(self, logistic_rows):
+        model = decoct.models.LogisticRegression()
+        ten, forty = decoct.path(model, logistic_rows, [10, 40], method=self.method)
+        alone = self.build(logistic_rows, 10)
+        np.testing.assert_array_equal(ten.indices, alone.indices)
+        np.testing.assert_array_equal(ten.weights, alone.weights)
+        assert set(ten.indices) <= set(forty.indices)

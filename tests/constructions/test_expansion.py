@@ -10,7 +10,7 @@ import pytest
 
 import decoct
 from decoct.constructions import IteratedHilbert
-from decoct.constructions.base import Problem, uniform_selection
+from decoct.constructions.base import uniform_selection
 from decoct.constructions.iterated_hilbert.expansion import (
     NoExpansionError,
     expand_table,
@@ -20,22 +20,17 @@ from decoct.data import encoded
 from decoct.errors import RequestError, ShortBuildWarning
 from decoct.models import GaussianMean, LinearRegression, LogisticRegression, PoissonRegression
 from decoct.passes.expansions import Expansion
-from decoct.passes.potentials import Potentials
-from decoct.samplers import Automatic, WeightedDensity
+from decoct.samplers import WeightedDensity
 from decoct.samplers.exact import exact_posterior
+from tests.constructions.contract import potentials_of, problem_of
 
 SITE = IteratedHilbert(site=True)
 
 LEVELS = [1, 1, 2, 3, 5, 8, 12, 20, 30, 50, 100, 300, 1000]
 
 
-def problem_of(model, rows):
-    table = encoded(decoct.rows(rows), model)
-    return Problem(Potentials(model, table), Automatic(), (10,))
-
-
 def expansion_of(model, rows):
-    problem = problem_of(model, rows)
+    problem = problem_of(model, rows, 10)
     pilot = uniform_selection(jax.random.key(0), problem, problem.n_rows)
     return expand_table(problem, pilot, None, jax.random.key(0))
 
@@ -65,7 +60,7 @@ def test_no_row_is_needed_where_the_log_likelihood_is_quadratic(model):
     assert coreset.size == 0
     assert decoct.kl_gaussian(exact_posterior(coreset.density), full) < 1e-10
     z = full.sample(rng, 5)
-    missed = coreset.site.log_density(z) - problem_of(model, rows).potentials.totals(z)
+    missed = coreset.site.log_density(z) - potentials_of(model, rows).totals(z)
     assert np.ptp(missed) < 1e-8
 
 
@@ -100,7 +95,7 @@ def test_smoothed_derivatives_are_those_of_brute_force(d):
     factor = np.array([[0.25, 0.0], [0.1, 0.2]])[:d, :d]
     grid, weights = nodes(d)
     z = centre + grid @ factor.T
-    potentials = problem_of(LogisticRegression(), rows).potentials
+    potentials = potentials_of(LogisticRegression(), rows)
     found = potentials.expand(Expansion.over(centre, factor, np.zeros((1, d))))
 
     x, y = rows["x"], rows["y"]
@@ -115,7 +110,7 @@ def test_smoothed_derivatives_are_those_of_brute_force(d):
 
 def test_a_spread_of_zero_is_the_expansion_of_taylor():
     rows, centre = logistic(60, 2), np.array([0.4, -0.3])
-    potentials = problem_of(LogisticRegression(), rows).potentials
+    potentials = potentials_of(LogisticRegression(), rows)
     at = Expansion.over(centre, np.zeros((2, 2)), np.zeros((1, 2)))
     found, taylor = potentials.expand(at), potentials.curvature(centre)
     assert found.value == pytest.approx(taylor.value)
@@ -150,7 +145,7 @@ def test_it_is_nearer_than_the_expansion_at_the_mode():
     model = LogisticRegression(prior_scale=1.0)
     smoothed, fit = expansion_of(model, rows), decoct.laplace(model, rows)
     at = Expansion.over(fit.mean, np.zeros((2, 2)), np.zeros((1, 2)))
-    taylor = expanded_at(problem_of(model, rows), at)
+    taylor = expanded_at(problem_of(model, rows, 10), at)
     side = np.linspace(-8.0, 8.0, 401)
     z = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
     z = fit.mean + z @ np.linalg.cholesky(fit.cov).T
@@ -179,7 +174,7 @@ def test_an_own_model_with_a_quadratic_log_likelihood_is_expanded_exactly():
     model = decoct.Model(f, log_prior, {"a": 0.0, "b": 0.0})
     found = expansion_of(model, rows)
     z = found.at.centre + rng.normal(size=(20, 2))
-    totals = problem_of(model, rows).potentials.totals(z)
+    totals = potentials_of(model, rows).totals(z)
     np.testing.assert_allclose(found.quadratic(z), totals, rtol=1e-9)
 
 
@@ -245,7 +240,7 @@ def test_second_derivatives_that_are_not_finite_leave_rows_alone():
     model, rows = bent_at_one_row()
     at = Expansion.over(np.array([0.2]), np.zeros((1, 1)), np.zeros((1, 1)))
     with pytest.raises(NoExpansionError, match="not finite"):
-        expanded_at(problem_of(model, rows), at)
+        expanded_at(problem_of(model, rows, 10), at)
     coreset = decoct.build(model, rows, size=5, seed=1, method=SITE)  # a pilot without that row
     assert coreset.site is None
     assert coreset.report.status.ok

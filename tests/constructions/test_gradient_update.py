@@ -7,17 +7,15 @@ import pytest
 
 import decoct
 from decoct.constructions import SparseVI
-from decoct.constructions.base import Problem
 from decoct.constructions.sparse_vi.gradient_update import FreshDraws, OptimizerState, stepped
 from decoct.constructions.sparse_vi.manifold import SampledManifold
 from decoct.constructions.sparse_vi.manifold import resampled_gradient as fresh_draws
 from decoct.constructions.sparse_vi.weight_updates import Gradient
-from decoct.data import encoded
 from decoct.errors import ModelError
 from decoct.models import GaussianMean, LogisticRegression, PoissonRegression
-from decoct.passes.potentials import Potentials
 from decoct.runtime.randomness import host_rng
 from decoct.samplers import NUTS, Automatic, Exact, Laplace
+from tests.constructions.contract import problem_of
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(150, 3))
@@ -91,10 +89,9 @@ def test_what_goes_wrong_is_said_as_it_is_one_by_one(monkeypatch):
 
 
 def manifold_of(sampler, **options):
-    model = LogisticRegression()
-    potentials = Potentials(model, encoded(decoct.rows(LOGISTIC), model))
+    problem = problem_of(LogisticRegression(), LOGISTIC, 4, sampler=sampler)
     settings = {"subsample": None, "subsample_totals": False, "reuse": False, **options}
-    return SampledManifold(Problem(potentials, sampler, (4,)), 30, **settings)
+    return SampledManifold(problem, 30, **settings)
 
 
 class Shifted(Laplace):

@@ -10,18 +10,16 @@ from decoct import mixture, solvers
 from decoct.constructions import Hilbert
 from decoct.constructions.hilbert import weighting
 from decoct.constructions.hilbert.norms import ExactGaussian, Scores
-from decoct.data import encoded
 from decoct.errors import ModelError, RequestError
 from decoct.models import GaussianMean, LogisticRegression
 from decoct.passes.embeddings import as_embedding
-from decoct.passes.potentials import Potentials
 from decoct.runtime.precision import float64
 from decoct.samplers import NUTS, Laplace, Pathfinder
 from decoct.samplers.exact import exact_posterior
 from decoct.stats import Gaussian
 from decoct.theory import geometry
 from decoct.theory.bounds import frank_wolfe_bound
-from tests.constructions.contract import ConstructionContract, logistic_rows  # noqa: F401
+from tests.constructions.contract import ConstructionContract, logistic_rows, potentials_of  # noqa: F401
 
 
 class TestPursuit(ConstructionContract):
@@ -74,7 +72,7 @@ def gaussian():
     rng = np.random.default_rng(0)
     rows = {"x": rng.multivariate_normal([1.0, -2.0], SIGMA, size=400)}
     model = GaussianMean(SIGMA, prior_mean=0.5)
-    potentials = Potentials(model, encoded(decoct.rows(rows), model))
+    potentials = potentials_of(model, rows)
     return model, rows, potentials, decoct.laplace(model, rows)
 
 
@@ -106,7 +104,7 @@ def test_the_closed_form_is_what_projections_estimate(gaussian, norm):
 def test_equation_6_5():
     y = np.random.default_rng(1).normal(size=(50, 2))
     model = GaussianMean(np.eye(2))
-    potentials = Potentials(model, encoded(decoct.rows({"x": y}), model))
+    potentials = potentials_of(model, {"x": y})
     posterior = decoct.laplace(model, {"x": y})
     with jax.enable_x64(True):
         vectors, _ = potentials.all_vectors(ExactGaussian.of(model, posterior, "fisher"))
@@ -207,7 +205,7 @@ def test_another_prior_is_drawn_by_nuts():
         return -jnp.abs(params["a"]) - 0.5 * params["a"] ** 2
 
     model = decoct.Model(lambda p, r: -((r["y"] - p["a"]) ** 2), laplacian, {"a": 0.3})
-    potentials = Potentials(model, encoded(decoct.rows({"y": np.zeros(5)}), model))
+    potentials = potentials_of(model, {"y": np.zeros(5)})
     draws = draws_of(weighting.Prior(NUTS(warmup=200)), potentials, 2000)
     grid = np.linspace(-8, 8, 20001)
     density = np.exp(-np.abs(grid) - 0.5 * grid**2)

@@ -9,20 +9,23 @@ from scipy.optimize import minimize
 
 import decoct
 from decoct.constructions import L1Path
-from decoct.constructions.base import Problem, Selection
+from decoct.constructions.base import Selection
 from decoct.constructions.sparse_vi import l1_steps
 from decoct.constructions.sparse_vi.l1_steps import minimiser, proximal
 from decoct.constructions.sparse_vi.manifold import base
 from decoct.constructions.sparse_vi.weight_updates import Quadratic
-from decoct.data import encoded
-from decoct.errors import ModelError, RequestError
+from decoct.errors import RequestError
 from decoct.models import GaussianMean, LinearRegression, LogisticRegression
 from decoct.passes import potentials
-from decoct.passes.potentials import Potentials
-from decoct.samplers import Exact, Laplace
+from decoct.samplers import Laplace
 from decoct.samplers.exact import exact_posterior
 from decoct.stats.tangent import Tangent
-from tests.constructions.contract import ConstructionContract, logistic_rows  # noqa: F401
+from tests.constructions.contract import (  # noqa: F401
+    ConstructionContract,
+    logistic_rows,
+    problem_of,
+    stop_at,
+)
 
 QUICK = L1Path(draws=60, searches=3, iterations=3)
 
@@ -55,15 +58,7 @@ class TestL1Path(ConstructionContract):
 
     def test_a_build_goes_on_from_its_checkpoint(self, logistic_rows, tmp_path, monkeypatch):  # noqa: F811
         model, whole = LogisticRegression(), self.build(logistic_rows, 6)
-        step, calls = L1Path.step, []
-
-        def interrupted(self, key, problem, state):
-            calls.append(1)
-            if len(calls) == 3:
-                raise KeyboardInterrupt
-            return step(self, key, problem, state)
-
-        monkeypatch.setattr(L1Path, "step", interrupted)
+        stop_at(monkeypatch, L1Path, 3)
         options = {"size": 6, "method": self.method, "sampler": Laplace()}
         options["checkpoint"] = tmp_path / "c.npz"
         with pytest.raises(KeyboardInterrupt):
@@ -74,49 +69,8 @@ class TestL1Path(ConstructionContract):
         assert len(resumed.report.rounds) == len(whole.report.rounds)
 
 
-@dataclasses.dataclass(frozen=True)
-class FromStart:
-    """Draws that lean towards where the sampler began to look, as short chains do."""
-
-    def draw(self, key, density, n):
-        drawn = Laplace().draw(key, density, n)
-        return dataclasses.replace(drawn, z=0.9 * drawn.z + 0.1 * np.asarray(density.start))
-
-
-def test_a_resumed_build_starts_its_samplers_where_the_first_would_have(
-    logistic_rows,  # noqa: F811
-    tmp_path,
-    monkeypatch,
-):
-    rows = {name: column[:300] for name, column in logistic_rows.items()}
-    method = L1Path(draws=60, searches=4, iterations=2, reuse=False)
-    options = {"size": 4, "method": method, "sampler": FromStart()}
-    whole = decoct.build(LogisticRegression(), rows, **options)
-    step, calls = L1Path.step, []
-
-    def interrupted(self, key, problem, state):
-        calls.append(1)
-        if len(calls) in (3, 5):
-            raise KeyboardInterrupt
-        return step(self, key, problem, state)
-
-    monkeypatch.setattr(L1Path, "step", interrupted)
-    options["checkpoint"] = tmp_path / "c.npz"
-    for _ in range(2):
-        with pytest.raises(KeyboardInterrupt):
-            decoct.build(LogisticRegression(), rows, **options)
-    resumed = decoct.build(LogisticRegression(), rows, **options)
-    np.testing.assert_array_equal(resumed.indices, whole.indices)
-    np.testing.assert_allclose(resumed.weights, whole.weights, rtol=1e-7)
-    assert resumed.report.predicted_kl == pytest.approx(whole.report.predicted_kl, rel=1e-6)
-
-
 X = np.random.default_rng(0).normal(size=(12, 2)) + 1.0
 GAUSSIAN = GaussianMean(np.eye(2))
-
-
-def problem_of(model, rows, size=20):
-    return Problem(Potentials(model, encoded(decoct.rows(rows), model)), Exact(), (size,))
 
 
 def penalised_kl(x, w, penalty, scales):
@@ -164,7 +118,7 @@ def brute_force(x, penalty, scales):
 @pytest.mark.parametrize("part", [0.01, 0.1, 0.5])
 def test_a_stage_is_the_minimum_of_the_penalised_kl(monkeypatch, part):
     monkeypatch.setattr(l1_steps, "MIN_GAIN", 1e-8)
-    problem, scales = problem_of(GAUSSIAN, {"x": X}), prior_deviations(X)
+    problem, scales = problem_of(GAUSSIAN, {"x": X}, 20), prior_deviations(X)
     _, _, state = staged(L1Path(), problem, 1.0)
     np.testing.assert_allclose(state.scales, scales, rtol=1e-10)
     penalty = part * state.stages[0].penalty
@@ -177,7 +131,7 @@ def test_a_stage_is_the_minimum_of_the_penalised_kl(monkeypatch, part):
 
 
 def test_the_plain_iteration_is_equation_96():
-    problem, scales = problem_of(GAUSSIAN, {"x": X}), prior_deviations(X)
+    problem, scales = problem_of(GAUSSIAN, {"x": X}, 20), prior_deviations(X)
     method = L1Path(scheme="plain", iterations=2, rate=1e-3, early=None)
     _, mine, _ = staged(method, problem, penalty=2.0)
     weights = np.zeros(len(X))
@@ -290,7 +244,7 @@ def test_equal_rows_are_taken_once():
 
 
 def test_nothing_has_weight_at_the_upper_bound_and_something_below_it():
-    problem = problem_of(GAUSSIAN, {"x": X})
+    problem = problem_of(GAUSSIAN, {"x": X}, 20)
     _, _, state = staged(L1Path(), problem, 1.0)
     largest = state.stages[0].penalty
     slopes = [
@@ -305,7 +259,7 @@ def test_nothing_has_weight_at_the_upper_bound_and_something_below_it():
 
 def test_a_stage_with_too_many_rows_returns_early(logistic_rows):  # noqa: F811
     model = LogisticRegression()
-    problem = dataclasses.replace(problem_of(model, logistic_rows, size=3), sampler=Laplace())
+    problem = problem_of(model, logistic_rows, 3, sampler=Laplace())
     hasty = L1Path(draws=100, iterations=4)
     stage, weights, _ = staged(hasty, problem, 1e-5)
     assert not stage.complete
@@ -316,7 +270,7 @@ def test_a_stage_with_too_many_rows_returns_early(logistic_rows):  # noqa: F811
 
 
 def test_gradient_steps_return_early_too():
-    problem = problem_of(GAUSSIAN, {"x": X}, size=1)
+    problem = problem_of(GAUSSIAN, {"x": X}, 1)
     stage, weights, _ = staged(L1Path(scheme="plain"), problem, 1e-3)
     assert not stage.complete
     assert np.count_nonzero(weights) > 2
@@ -349,7 +303,7 @@ LINEAR_ROWS = {
 
 
 def test_linear_vectors_have_the_inner_products_of_the_manifold():
-    problem = problem_of(LINEAR, LINEAR_ROWS)
+    problem = problem_of(LINEAR, LINEAR_ROWS, 20)
     _, _, state = staged(L1Path(), problem, 1e3)
     assert state.last is not None
     every, _, view = state.last
@@ -414,8 +368,7 @@ def test_every_option_brings_the_posterior_nearer(logistic_rows, options, part):
 @pytest.mark.parametrize("corrected", [True, False])
 def test_totals_of_a_subsample_are_corrected_unless_asked_not_to(logistic_rows, corrected):  # noqa: F811
     options = {"subsample": 60, "subsample_totals": True, "control_variates": corrected}
-    problem = problem_of(LogisticRegression(), logistic_rows)
-    problem = dataclasses.replace(problem, sampler=Laplace())
+    problem = problem_of(LogisticRegression(), logistic_rows, 20, sampler=Laplace())
     method, potentials = L1Path(draws=100, **options), problem.potentials
     state = method.step(jax.random.key(0), problem, method.init(jax.random.key(0), problem))[0]
     every = state.last[0]
@@ -463,16 +416,6 @@ def test_rows_that_say_nothing_leave_the_prior():
 def test_options_that_cannot_be_meant(options, message):
     with pytest.raises(RequestError, match=message):
         L1Path(**options)
-
-
-def test_an_improper_prior_is_refused_before_any_work(logistic_rows):  # noqa: F811
-    base = LogisticRegression()
-    model = decoct.Model(
-        base.log_likelihood, lambda p: 0.0 * p["beta"].sum(), {"beta": np.zeros(3)}
-    )
-    rows = {"x": logistic_rows["x"], "y": 2.0 * logistic_rows["y"] - 1.0}
-    with pytest.raises(ModelError, match=r"does not fall along parameter .* L1Path starts"):
-        decoct.build(model, rows, size=5, method=L1Path())
 
 
 def test_a_closed_form_that_does_not_fit_asks_for_draws(monkeypatch):

@@ -9,7 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import decoct
-from decoct.constructions.base import Problem
 from decoct.constructions.sampling import lightweight
 from decoct.constructions.sampling.lightweight import (
     LightweightCoreset,
@@ -17,16 +16,9 @@ from decoct.constructions.sampling.lightweight import (
     theorem_3_1,
 )
 from decoct.constructions.sampling.weighted_sampling import row_draws
-from decoct.data.encoded import encoded
 from decoct.errors import RequestError, RowsError
 from decoct.models import GaussianMean
-from decoct.passes.potentials import Potentials
-from decoct.samplers import Laplace
-from tests.constructions.contract import (  # noqa: F401
-    ConstructionContract,
-    logistic_rows,
-    parquet,
-)
+from tests.constructions.contract import SamplingContract, logistic_rows, problem_of  # noqa: F401
 
 
 @pytest.fixture(scope="module")
@@ -42,24 +34,9 @@ def by_formula(x):
     return 0.5 / len(x) + 0.5 * squares / squares.sum()
 
 
-class TestLightweightCoreset(ConstructionContract):
+class TestLightweightCoreset(SamplingContract):
     method = LightweightCoreset(components=5)
-
-    def test_small_chunks_change_rounding_only(self, logistic_rows, tmp_path, monkeypatch):  # noqa: F811
-        usual = self.build(logistic_rows)
-        monkeypatch.setattr(lightweight, "CHUNK", 101)
-        for rows in (logistic_rows, parquet(tmp_path, logistic_rows)):
-            other = self.build(rows)
-            np.testing.assert_array_equal(other.indices, usual.indices)
-            np.testing.assert_allclose(other.weights, usual.weights, rtol=1e-12)
-
-    def test_smaller_sizes_are_the_first_draws(self, logistic_rows):  # noqa: F811
-        model = decoct.models.LogisticRegression()
-        ten, forty = decoct.path(model, logistic_rows, [10, 40], method=self.method)
-        alone = decoct.build(model, logistic_rows, size=10, method=self.method)
-        np.testing.assert_array_equal(ten.indices, alone.indices)
-        np.testing.assert_array_equal(ten.weights, alone.weights)
-        assert set(ten.indices) <= set(forty.indices)
+    home = lightweight
 
     def test_two_passes_and_what_the_report_says(self, logistic_rows):  # noqa: F811
         report = self.build(logistic_rows).report
@@ -144,11 +121,11 @@ def test_equal_rows_are_drawn_uniformly():
 
 def test_bad_requests_are_sentences(x):
     for size in (0, -1, True):
-        with pytest.raises(RequestError, match="size must be a whole number of rows"):
+        with pytest.raises(RequestError, match="size must be a whole number, at least 1"):
             lightweight_coreset({"x": x}, size)
     with pytest.raises(RequestError, match="columns is a list of names"):
         lightweight_coreset({"x": x}, 5, columns="x")
-    with pytest.raises(RequestError, match="components must be at least 1"):
+    with pytest.raises(RequestError, match="components must be a whole number, at least 1"):
         LightweightCoreset(components=0)
     with pytest.raises(RequestError, match="delta must be between 0 and 1"):
         LightweightCoreset(delta=1.0)
@@ -174,7 +151,7 @@ def test_memory_does_not_grow_with_the_rows():
         lightweight_coreset(table, 1000)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-        problem = Problem(Potentials(model, encoded(table, model)), Laplace(), (1000,))
+        problem = problem_of(model, table, 1000)
         planned = LightweightCoreset().plan(problem).array_bytes
     assert abs(peaks[1] - peaks[0]) < 50_000  # 5 bytes in 80 rows
     assert planned / 2 < peaks[1] < planned + 2e6  # and a chunk's

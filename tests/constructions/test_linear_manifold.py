@@ -5,16 +5,14 @@ import numpy as np
 import pytest
 
 import decoct
-from decoct.constructions.base import Problem, Selection
+from decoct.constructions.base import Selection
 from decoct.constructions.sparse_vi.manifold import LinearManifold
-from decoct.data import encoded
 from decoct.errors import ModelError
 from decoct.models import LinearRegression
-from decoct.passes.potentials import Potentials
-from decoct.samplers import Exact
 from decoct.samplers.base import WeightedDensity
 from decoct.samplers.exact import exact_posterior
 from decoct.stats import Gaussian
+from tests.constructions.contract import problem_of
 
 N, D = 150, 6
 NOISE_SCALE = 0.4
@@ -24,8 +22,7 @@ NOTHING = np.zeros(0, dtype=np.int64)
 
 def manifold_of(x, y, **options):
     model = LinearRegression(noise_scale=NOISE_SCALE, **options)
-    potentials = Potentials(model, encoded(decoct.rows({"x": x, "y": y}), model))
-    return LinearManifold(Problem(potentials, Exact(), (20,)))
+    return LinearManifold(problem_of(model, {"x": x, "y": y}, 20))
 
 
 @pytest.fixture(scope="module")

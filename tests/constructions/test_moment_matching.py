@@ -8,13 +8,11 @@ import pytest
 import decoct
 from decoct.constructions import MomentMatching
 from decoct.constructions.hilbert.norms import Moments
-from decoct.data.encoded import encoded
 from decoct.errors import ModelError, RequestError
 from decoct.models import LinearRegression, LogisticRegression
 from decoct.models.parameters import ParameterSpace
-from decoct.passes.potentials import Potentials
 from decoct.stats.divergences import Gaussian
-from tests.constructions.contract import ConstructionContract, logistic_rows  # noqa: F401
+from tests.constructions.contract import ConstructionContract, logistic_rows, potentials_of  # noqa: F401
 
 
 class TestMomentMatching(ConstructionContract):
@@ -55,7 +53,7 @@ def test_squared_length_is_the_variance_of_a_quadratic():
     rng, where = np.random.default_rng(1), gaussian(2)
     model = LinearRegression(noise_scale=1.5)
     rows = {"x": rng.normal(size=(4, 2)), "y": rng.normal(size=4)}
-    potentials = Potentials(model, encoded(decoct.rows(rows), model))
+    potentials = potentials_of(model, rows)
     with jax.enable_x64(True):
         at = Moments.of(potentials.space, where)
         found = potentials.vectors(potentials.rows.take(np.arange(4)), at)

@@ -6,15 +6,14 @@ import pytest
 
 import decoct
 from decoct.constructions import IteratedHilbert
-from decoct.constructions.base import Problem, Selection, uniform_selection
+from decoct.constructions.base import Selection, uniform_selection
 from decoct.constructions.iterated_hilbert.expansion import expand_table
 from decoct.constructions.iterated_hilbert.proper_weights import INSIDE, proper_weights
 from decoct.constructions.iterated_hilbert.tangent_problem import SplitTangent
-from decoct.data import encoded
 from decoct.models import LogisticRegression
 from decoct.models.site import GaussianSite
-from decoct.passes.potentials import Curvature, Potentials
-from decoct.samplers import Automatic
+from decoct.passes.potentials import Curvature
+from tests.constructions.contract import problem_of
 
 SIZES = [1, 2, 5, 10]
 N, D = 500, 12
@@ -33,8 +32,7 @@ def rows():
 def tangent_problem(rows):
     """The problem of a round whose draws are of the site alone."""
     model = LogisticRegression(prior_scale=3.0)
-    table = encoded(decoct.rows(rows), model)
-    problem = Problem(Potentials(model, table), Automatic(), tuple(SIZES))
+    problem = problem_of(model, rows, *SIZES)
     everything = uniform_selection(jax.random.key(0), problem, N)
     expanded = expand_table(problem, everything, None, jax.random.key(0))
     nothing = everything.pool.some(slice(0, 0))
@@ -68,7 +66,7 @@ def test_the_weights_of_a_coreset_do_not(tangent_problem):
     problem, expanded, tangent = tangent_problem
     fits = tangent.pursue(max(SIZES), sizes=tuple(SIZES), exchanges=5)
     for m in SIZES:
-        found = fits._with_site(problem, expanded, fits.path[m]).selection
+        found = fits.with_site(fits.path[m]).selection
         assert 1 <= found.size <= m
         assert (found.weights > 0.0).all()
         assert least_eigenvalue(problem, expanded, found) > -1e-6

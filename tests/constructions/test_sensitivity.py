@@ -6,27 +6,15 @@ import pytest
 from scipy.optimize import minimize
 
 import decoct
-from decoct.constructions.base import Problem
 from decoct.constructions.sampling import sensitivity
 from decoct.constructions.sampling.sensitivity import Sensitivity
-from decoct.data import encoded
 from decoct.errors import ModelError, RequestError
 from decoct.models import GaussianMean, LinearRegression, LogisticRegression
-from decoct.passes.potentials import Potentials
-from decoct.samplers import Laplace
-from tests.constructions.contract import (  # noqa: F401
-    ConstructionContract,
-    logistic_rows,
-    parquet,
-)
-
-
-def problem(model, rows, sizes=(5,)):
-    return Problem(Potentials(model, encoded(decoct.rows(rows), model)), Laplace(), sizes)
+from tests.constructions.contract import SamplingContract, logistic_rows, problem_of  # noqa: F401
 
 
 def values(method, model, rows, seed=0):
-    return method.sensitivities(jax.random.key(seed), problem(model, rows)).values
+    return method.sensitivities(jax.random.key(seed), problem_of(model, rows, 5)).values
 
 
 @pytest.fixture(scope="module")
@@ -39,24 +27,9 @@ def small():
     return {"x": x, "y": y}
 
 
-class TestSensitivity(ConstructionContract):
+class TestSensitivity(SamplingContract):
     method = Sensitivity()
-
-    def test_small_chunks_change_rounding_only(self, logistic_rows, tmp_path, monkeypatch):  # noqa: F811
-        usual = self.build(logistic_rows)
-        monkeypatch.setattr(sensitivity, "CHUNK", 101)
-        for rows in (logistic_rows, parquet(tmp_path, logistic_rows)):
-            other = self.build(rows)
-            np.testing.assert_array_equal(other.indices, usual.indices)
-            np.testing.assert_allclose(other.weights, usual.weights, rtol=1e-12)
-
-    def test_smaller_sizes_are_the_first_draws(self, logistic_rows):  # noqa: F811
-        model = LogisticRegression()
-        ten, forty = decoct.path(model, logistic_rows, [10, 40], method=self.method)
-        alone = decoct.build(model, logistic_rows, size=10, method=self.method)
-        np.testing.assert_array_equal(ten.indices, alone.indices)
-        np.testing.assert_array_equal(ten.weights, alone.weights)
-        assert set(ten.indices) <= set(forty.indices)
+    home = sensitivity
 
     def test_two_passes_and_what_the_report_says(self, logistic_rows):  # noqa: F811
         report = self.build(logistic_rows).report
@@ -71,7 +44,7 @@ def test_weights_undo_the_odds(small):
     coreset = decoct.build(model, small, size=30, method=method)
     # the key of the driver's first step, as the construction splits it
     key = jax.random.split(jax.random.fold_in(jax.random.key(0), 1))[0]
-    m = method.sensitivities(key, problem(model, small)).values
+    m = method.sensitivities(key, problem_of(model, small, 5)).values
     counts = coreset.weights * m[coreset.indices] / m.sum() * 30
     np.testing.assert_allclose(counts, np.round(counts), atol=1e-10)
     assert counts.sum() == pytest.approx(30)
@@ -81,7 +54,7 @@ def test_weights_undo_the_odds(small):
 @pytest.mark.parametrize("model", [LogisticRegression(), GaussianMean(np.diag([1.0, 4.0]))])
 def test_totals_are_unbiased(small, model):
     rows = small if isinstance(model, LogisticRegression) else {"x": small["x"]}
-    table, repeats = problem(model, rows, (20,)), 400
+    table, repeats = problem_of(model, rows, 20), 400
     method = Sensitivity(radius=1.0)
     at = np.array([[0.3, -0.8]])
     each = table.potentials.vectors(table.potentials.rows.take(np.arange(60)), at)[:, 0]
@@ -168,7 +141,7 @@ def test_the_logistic_bound_is_lemma_3_1(small):
     rows = {"x": x, "y": [1, 1, 0, 1]}
     z = x * np.array([1.0, 1.0, -1.0, 1.0])[:, None]
     found = Sensitivity(clusters=2, radius=0.7).sensitivities(
-        jax.random.key(0), problem(LogisticRegression(), rows)
+        jax.random.key(0), problem_of(LogisticRegression(), rows, 5)
     )
     near = [0, 1, 2]
     for n in range(4):
@@ -183,7 +156,7 @@ def test_the_radius_is_the_scale_over_the_spread(small):
     x = np.array([[0.0, 0.1], [0.0, -0.1], [30.0, 0.3], [30.0, -0.3]])
     rows = {"x": x, "y": [1, 1, 1, 1]}  # `check` would refuse one label; the problem does not ask
     found = Sensitivity(clusters=2, scale=3.0).sensitivities(
-        jax.random.key(0), problem(LogisticRegression(), rows)
+        jax.random.key(0), problem_of(LogisticRegression(), rows, 5)
     )
     assert found.numbers["radius"] == pytest.approx(3.0 / np.sqrt(0.05), rel=1e-6)
     scaled = {**small, "x": 10.0 * small["x"]}
@@ -211,7 +184,8 @@ def test_few_distinct_rows_stand_for_their_number():
     # Three rows of Z, repeated: no spread about the means, so any θ is allowed, and m_n = N/|G|.
     x = np.repeat([[0.1, 0.7], [1.0, 0.3], [1.0, 1.0]], [2, 3, 5], axis=0)
     rows = {"x": x, "y": np.ones(10, dtype=int)}
-    found = Sensitivity().sensitivities(jax.random.key(0), problem(LogisticRegression(), rows))
+    problem = problem_of(LogisticRegression(), rows, 5)
+    found = Sensitivity().sensitivities(jax.random.key(0), problem)
     np.testing.assert_allclose(found.values, np.repeat([5.0, 10 / 3, 2.0], [2, 3, 5]))
     assert found.numbers == {"clusters": 3, "radius": None}
 
@@ -223,7 +197,7 @@ def test_formulas_are_seen_through(small):
 
 
 def test_bad_requests_are_sentences(small):
-    with pytest.raises(RequestError, match="clusters must be at least 1"):
+    with pytest.raises(RequestError, match="clusters must be a whole number, at least 1"):
         Sensitivity(clusters=0)
     for radius in (0.0, -1.0, float("nan")):
         with pytest.raises(RequestError, match="radius must be positive"):

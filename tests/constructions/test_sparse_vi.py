@@ -9,7 +9,7 @@ import pytest
 
 import decoct
 from decoct.constructions import L1Path, SparseVI
-from decoct.constructions.base import Problem, Selection
+from decoct.constructions.base import Selection
 from decoct.constructions.sparse_vi import weight_updates
 from decoct.constructions.sparse_vi.manifold import (
     GaussianManifold,
@@ -20,16 +20,19 @@ from decoct.constructions.sparse_vi.manifold import (
     require_proper_prior,
 )
 from decoct.constructions.sparse_vi.weight_updates import Gradient, Quadratic
-from decoct.data import encoded
 from decoct.data.encoded import EncodedRows
 from decoct.errors import ModelError, RequestError, SamplerError
 from decoct.models import GaussianMean, LinearRegression, LogisticRegression, PoissonRegression
 from decoct.passes import potentials
-from decoct.passes.potentials import Potentials
 from decoct.samplers import Exact, Laplace
 from decoct.samplers.base import Draws, WeightedDensity
 from decoct.samplers.exact import exact_posterior
-from tests.constructions.contract import ConstructionContract, logistic_rows  # noqa: F401
+from tests.constructions import contract
+from tests.constructions.contract import (  # noqa: F401
+    ConstructionContract,
+    logistic_rows,
+    stop_at,
+)
 
 
 class TestSparseVI(ConstructionContract):
@@ -57,9 +60,8 @@ class TestSubsampled(TestSparseVI):
     method = SparseVI(draws=100, update=Quadratic(steps=2), subsample=300)
 
 
-def problem_of(model, rows, size=20, sampler=None):
-    potentials = Potentials(model, encoded(decoct.rows(rows), model))
-    return Problem(potentials, sampler or Exact(), (size,))
+def problem_of(model, rows, sampler=None):
+    return contract.problem_of(model, rows, 20, sampler=sampler or Exact())
 
 
 GAUSSIAN = (
@@ -231,15 +233,7 @@ def test_a_build_goes_on_from_its_checkpoint_to_the_same_coreset(
 ):
     model, method = LogisticRegression(), SparseVI(draws=150)
     whole = decoct.build(model, logistic_rows, size=12, method=method, sampler=Laplace())
-    step, calls = SparseVI.step, []
-
-    def interrupted(self, key, problem, state):
-        calls.append(1)
-        if len(calls) == 8:
-            raise KeyboardInterrupt
-        return step(self, key, problem, state)
-
-    monkeypatch.setattr(SparseVI, "step", interrupted)
+    stop_at(monkeypatch, SparseVI, 8)
     file = tmp_path / "c.npz"
     options = {"size": 12, "method": method, "sampler": Laplace(), "checkpoint": file}
     with pytest.raises(KeyboardInterrupt):
@@ -258,26 +252,27 @@ class FromStart:
         return replace(drawn, z=0.9 * drawn.z + 0.1 * np.asarray(density.start))
 
 
+@pytest.mark.parametrize(
+    ("method", "stops"),
+    [
+        (SparseVI(draws=60, picks=8, reuse=False), (3, 6, 9)),
+        (L1Path(draws=60, searches=4, iterations=2, reuse=False), (3, 5)),
+    ],
+    ids=["greedy", "l1"],
+)
 def test_a_resumed_build_starts_its_samplers_where_the_first_would_have(
     logistic_rows,  # noqa: F811
     tmp_path,
     monkeypatch,
+    method,
+    stops,
 ):
     rows = {name: column[:300] for name, column in logistic_rows.items()}
-    options = {"size": 4, "method": SparseVI(draws=60, picks=8, reuse=False)}
-    options |= {"sampler": FromStart()}
+    options = {"size": 4, "method": method, "sampler": FromStart()}
     whole = decoct.build(LogisticRegression(), rows, **options)
-    step, calls = SparseVI.step, []
-
-    def interrupted(self, key, problem, state):
-        calls.append(1)
-        if len(calls) in (3, 6, 9):
-            raise KeyboardInterrupt
-        return step(self, key, problem, state)
-
-    monkeypatch.setattr(SparseVI, "step", interrupted)
+    stop_at(monkeypatch, type(method), *stops)
     options["checkpoint"] = tmp_path / "c.npz"
-    for _ in range(3):
+    for _ in stops:
         with pytest.raises(KeyboardInterrupt):
             decoct.build(LogisticRegression(), rows, **options)
     resumed = decoct.build(LogisticRegression(), rows, **options)
@@ -378,8 +373,10 @@ def test_an_improper_prior_is_refused_before_any_work(logistic_rows):  # noqa: F
     ):
         model = decoct.Model(base.log_likelihood, log_prior, {"beta": np.zeros(3)})
         rows = {"x": logistic_rows["x"], "y": 2.0 * logistic_rows["y"] - 1.0}
-        with pytest.raises(ModelError, match=r"does not fall along .* SparseVI starts"):
-            decoct.build(model, rows, size=5, method=SparseVI())
+        for method in (SparseVI(), L1Path()):
+            named = rf"does not fall along .* {type(method).__name__} starts"
+            with pytest.raises(ModelError, match=named):
+                decoct.build(model, rows, size=5, method=method)
         with pytest.raises(ModelError, match="Another starts from the prior"):
             require_proper_prior(problem_of(model, rows).potentials, "Another")
 
@@ -537,9 +534,17 @@ class Excessive:
         return Draws(z, "excessive")
 
 
+class Broken:
+    """A sampler that returns what is no number."""
+
+    def draw(self, key, density, n):
+        return Draws(np.full((1, n, density.dim), np.nan), "broken")
+
+
 @pytest.mark.parametrize(
     ("sampler", "message"),
     [
+        (Broken(), "Draw 0 of the sampler 'broken' is not finite"),
         (Sparing(), "'sparing' returned 1 draws of the 50"),
         (Excessive(), "at draw 3 of the sampler 'excessive' are too large"),
     ],
@@ -548,20 +553,6 @@ def test_draws_that_cannot_be_used_are_refused(logistic_rows, sampler, message):
     method = SparseVI(draws=50)
     with np.errstate(over="ignore"), pytest.raises(ModelError, match=message):
         decoct.build(LogisticRegression(), logistic_rows, size=5, method=method, sampler=sampler)
-
-
-class Broken:
-    """A sampler that returns what is no number."""
-
-    def draw(self, key, density, n):
-        return Draws(np.full((1, n, density.dim), np.nan), "broken")
-
-
-def test_draws_that_are_no_numbers_are_named(logistic_rows):  # noqa: F811
-    with pytest.raises(ModelError, match="Draw 0 of the sampler 'broken' is not finite"):
-        decoct.build(
-            LogisticRegression(), logistic_rows, size=3, method=SparseVI(), sampler=Broken()
-        )
 
 
 class Souring:

@@ -20,6 +20,7 @@ from decoct.passes.control_variates import totals_from_halves
 from decoct.passes.pools import Pool
 from decoct.passes.potentials import Potentials
 from decoct.samplers import Laplace
+from tests.constructions import contract
 
 N, DIM, SIZE, SEEN = 21_000, 4, 40, 2048
 METHOD = IteratedHilbert(site=False, pool=500)
@@ -132,7 +133,7 @@ def test_the_switch_belongs_to_the_request():
 def test_large_tables_need_fewer_draws():
     """A draw costs N potentials, and KL falls as 1/N."""
 
-    potentials = Potentials(MODEL, encoded(decoct.rows(logistic(10)), MODEL))
+    potentials = contract.potentials_of(MODEL, logistic(10))
 
     def draws(n_rows, size, method=METHOD):
         of_so_many = type("OfSoManyRows", (Problem,), {"n_rows": n_rows})
@@ -146,7 +147,7 @@ def test_large_tables_need_fewer_draws():
 
 
 def problem_of(rows, size=SIZE):
-    return Problem(Potentials(MODEL, encoded(decoct.rows(rows), MODEL)), Laplace(), (size,))
+    return contract.problem_of(MODEL, rows, size)
 
 
 def subsample(problem):

@@ -4,13 +4,10 @@ import jax
 import numpy as np
 import pytest
 
-from decoct.constructions.base import Problem, Selection, SizedSelection
+from decoct.constructions.base import Selection, SizedSelection
 from decoct.constructions.iterated_hilbert.tangent_problem import SplitTangent, checked_at_its_draws
-from decoct.data import encoded
-from decoct.data.tables import rows as as_rows
 from decoct.models import LogisticRegression
-from decoct.passes.potentials import Potentials
-from decoct.samplers import Automatic
+from tests.constructions.contract import problem_of
 
 N = 400
 
@@ -25,8 +22,7 @@ def problem():
     y = np.where(rng.random(N) < 0.5, 1, 0)
     y[0] = 1
     model = LogisticRegression(prior_scale=1.0)
-    table = encoded(as_rows({"x": x, "y": y}), model)
-    return Problem(Potentials(model, table), Automatic(), (N - 1,))
+    return problem_of(model, {"x": x, "y": y}, N - 1)
 
 
 def selection(problem, first):
@@ -48,7 +44,7 @@ def test_a_missing_row_that_the_draws_do_not_show_is_found_at_the_coresets_own(p
     assert judged < 0.5  # what draws of the full posterior see of half a prior in the wrong place
     key = jax.random.key(1)
     checked = checked_at_its_draws(
-        key, problem, view, SizedSelection(without, judged), selection(problem, 0)
+        key, view, SizedSelection(without, judged), selection(problem, 0)
     )
     # half of π_w lies at a < 0, where the missing row has the log-likelihood 300 a
     assert checked == pytest.approx(150 * np.sqrt(2 / np.pi), rel=0.2)
@@ -56,7 +52,5 @@ def test_a_missing_row_that_the_draws_do_not_show_is_found_at_the_coresets_own(p
 
 def test_a_prediction_that_its_draws_bear_out_stays(problem, view):
     everything = SizedSelection(selection(problem, 0), 1e-9)
-    checked = checked_at_its_draws(
-        jax.random.key(1), problem, view, everything, selection(problem, 0)
-    )
+    checked = checked_at_its_draws(jax.random.key(1), view, everything, selection(problem, 0))
     assert checked == 1e-9

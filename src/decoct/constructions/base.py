@@ -67,6 +67,11 @@ class Selection(NamedTuple):
         """The rows and their numbers, without weights."""
         return Pool(self.indices, self.rows)
 
+    @classmethod
+    def of(cls, pool: Pool, weights: Float[np.ndarray, " m"]) -> Selection:
+        """Return the rows of a pool with these weights, and no site."""
+        return cls(pool.indices, weights, pool.rows)
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -304,8 +309,22 @@ class OneStepState(NamedTuple):
     chosen: tuple[SizedSelection, ...]
 
 
+Chosen = tuple[tuple[SizedSelection, ...], StepInfo]
+"""What is chosen for each of the requested sizes, and what to say of it."""
+
+
 class OneStep(Construction):
-    """Base of the constructions that are done after one step, which they define."""
+    """Base of the constructions that are done after one step: they define what it chooses."""
+
+    @abstractmethod
+    def choose(self, key: jax.Array, problem: Problem) -> Chosen:
+        """Return what is chosen."""
+
+    def step(
+        self, key: jax.Array, problem: Problem, state: OneStepState
+    ) -> tuple[OneStepState, StepInfo]:
+        chosen, info = self.choose(key, problem)
+        return OneStepState(chosen), info
 
     def init(self, key: jax.Array, problem: Problem) -> OneStepState:
         return OneStepState(())
@@ -348,13 +367,19 @@ def _state_type(method: Construction) -> Any:
     return kind
 
 
+def _saved_fields(kind: Any) -> dict[str, Any] | None:
+    """Return the types of the fields that are saved; None of what has no fields."""
+    if dataclasses.is_dataclass(kind):
+        names = [field.name for field in dataclasses.fields(kind)]
+    elif (names := getattr(kind, "_fields", None)) is None:
+        return None
+    hints = typing.get_type_hints(kind, include_extras=True)
+    return {n: hints[n] for n in names if "not saved" not in getattr(hints[n], "__metadata__", ())}
+
+
 def _packed(value: Any) -> Any:
-    if hasattr(value, "_fields"):
-        hints = typing.get_type_hints(type(value), include_extras=True)
-        saved = [name for name in value._fields if not _is_not_saved(hints[name])]
-        return {name: _packed(getattr(value, name)) for name in saved}
-    if dataclasses.is_dataclass(value):
-        return {f.name: _packed(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if (fields := _saved_fields(type(value))) is not None:
+        return {name: _packed(getattr(value, name)) for name in fields}
     if isinstance(value, tuple):
         return {str(i): _packed(one) for i, one in enumerate(value)}
     if isinstance(value, dict):
@@ -372,19 +397,10 @@ def _unpacked(kind: Any, value: Any) -> Any:
         return tuple(_unpacked(parts[0], value[str(i)]) for i in range(len(value)))
     if typing.get_origin(kind) is dict:
         return {parts[0](name): _unpacked(parts[1], one) for name, one in value.items()}
-    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-        hints = typing.get_type_hints(kind)
-        fields = {f.name: _unpacked(hints[f.name], value[f.name]) for f in dataclasses.fields(kind)}
-        return kind(**fields)
-    if hasattr(kind, "_fields"):
-        hints = typing.get_type_hints(kind, include_extras=True)
-        saved = {n: None if _is_not_saved(hints[n]) else value[n] for n in kind._fields}
-        return kind(**{name: _unpacked(hints[name], one) for name, one in saved.items()})
+    if (fields := _saved_fields(kind)) is not None:
+        found = {name: _unpacked(hint, value[name]) for name, hint in fields.items()}
+        return kind(**{**dict.fromkeys(getattr(kind, "_fields", ())), **found})
     return kind(value) if kind in (bool, int, float, str) else value
-
-
-def _is_not_saved(hint: Any) -> bool:
-    return "not saved" in getattr(hint, "__metadata__", ())
 
 
 def uniform_selection(key: jax.Array, problem: Problem, size: int) -> Selection:
@@ -395,11 +411,17 @@ def uniform_selection(key: jax.Array, problem: Problem, size: int) -> Selection:
 
 
 def equal_weight_rows(problem: Problem, pool: Pool, size: int) -> Selection:
-    """Return evenly spaced rows of equal weight, for when no potential varies over the draws.
+    """Return evenly spaced rows of a pool, with the weight of the whole table between them.
 
-    No draw then prefers any weights; these depend on no single row.
+    Where no potential varies over the draws, no draw prefers any weights; these depend on no
+    single row.
     """
     m = min(size, len(pool.indices))
     places = np.linspace(0, len(pool.indices) - 1, m).round().astype(np.int64)
-    indices, rows = pool.some(places)
-    return Selection(indices, np.full(m, problem.n_rows / max(1, m)), rows)
+    return Selection.of(pool.some(places), np.full(m, problem.n_rows / max(1, m)))
+
+
+def no_weight(potentials: Potentials) -> Selection:
+    """Return one row without weight: the prior, with the shapes of the table."""
+    one = np.zeros(1, dtype=np.int64)
+    return Selection(one, np.zeros(1), potentials.rows.take(one))

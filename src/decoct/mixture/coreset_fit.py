@@ -32,10 +32,10 @@ from sklearn.utils import check_random_state
 
 from decoct.constructions.sampling.lightweight import (
     LightweightCoreset,
-    described_draws,
     entropy_figures,
     theorem_3_1,
 )
+from decoct.constructions.sampling.weighted_sampling import described_draws
 from decoct.coreset import Coreset
 from decoct.data.base import Chunk, Columns, Rows
 from decoct.errors import CoresetFileError, RequestError

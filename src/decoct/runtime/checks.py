@@ -22,6 +22,14 @@ def checked_whole(option: str, value: Any, least: int) -> int:
     return int(value)
 
 
+def check_whole(options: object, **least: int) -> None:
+    """Refuse fields that are not whole numbers of at least so many, or None if that is usual."""
+    for name, bound in least.items():
+        value = getattr(options, name)
+        if value is not None or getattr(type(options), name) is not None:
+            checked_whole(name, value, bound)
+
+
 def is_positive(value: Any) -> bool:
     """Return whether the value is a positive finite number."""
     return is_finite(value) and value > 0.0

@@ -20,8 +20,8 @@ import numpy as np
 from jaxtyping import Float
 
 from decoct.constructions.base import (
+    Chosen,
     OneStep,
-    OneStepState,
     Plan,
     Problem,
     Selection,
@@ -36,7 +36,7 @@ from decoct.errors import RequestError
 from decoct.passes.embeddings import Embedding, as_embedding
 from decoct.passes.pools import Pool
 from decoct.runtime import progress
-from decoct.runtime.checks import checked_whole
+from decoct.runtime.checks import check_whole
 from decoct.runtime.precision import float64
 from decoct.runtime.randomness import host_rng
 from decoct.solvers.active_set import UnitVectors
@@ -123,19 +123,14 @@ class Hilbert(OneStep):
             raise RequestError(f"solver must be one of decoct.solvers, not {self.solver!r}.")
         if self.norm not in ("l2", "fisher"):
             raise RequestError(f"norm must be one of l2, fisher, not {self.norm!r}.")
-        checked_whole("draws", self.draws, 2)
-        for name in ("pool", "iterations"):
-            if getattr(self, name) is not None:
-                checked_whole(name, getattr(self, name), 1)
+        check_whole(self, draws=2, pool=1, iterations=1)
         object.__setattr__(self, "weighting", as_weighting(self.weighting))
         if self.exact and not isinstance(self.weighting, FullLaplace):
             raise RequestError(
                 "exact=True needs a Gaussian weighting distribution; use weighting='laplace'."
             )
 
-    def step(
-        self, key: jax.Array, problem: Problem, state: OneStepState
-    ) -> tuple[OneStepState, StepInfo]:
+    def choose(self, key: jax.Array, problem: Problem) -> Chosen:
         space, held_out = self.space(key, problem)
         unit = UnitVectors.scaled(
             space.vectors, space.target, overwrite=True, sum_of_norms=space.sum_of_norms
@@ -154,7 +149,7 @@ class Hilbert(OneStep):
             "relative_error": path[problem.size].residual_norm / length if known else None,
             "predicted_kl": last.predicted_kl,
         }
-        return OneStepState(chosen), StepInfo(f"{last.selection.size} rows", numbers)
+        return chosen, StepInfo(f"{last.selection.size} rows", numbers)
 
     def plan(self, problem: Problem) -> Plan:
         """One pass that embeds, one that judges, and those of the weighting distribution."""
@@ -231,9 +226,7 @@ def judge(
         pool = Pool(pool.indices, pool.rows or potentials.rows.take(pool.indices))
         chosen = [equal_weight_rows(problem, pool, m) for m in problem.sizes]
     for solution in [path.get(m, path[min(path)]) for m in problem.sizes] if path else []:
-        places = solution.indices
-        indices = pool.indices[places]
-        rows = {name: column[places] for name, column in pool.rows.items()}
+        indices, rows = pool.some(solution.indices)
         rows = rows or potentials.rows.take(indices)
         chosen.append(Selection(indices, solution.weights, rows))
     if held_out is None:

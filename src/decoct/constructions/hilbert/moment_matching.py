@@ -18,14 +18,14 @@ from dataclasses import dataclass
 
 import jax
 
-from decoct.constructions.base import OneStep, OneStepState, Plan, Problem, StepInfo
+from decoct.constructions.base import Chosen, OneStep, Plan, Problem, StepInfo
 from decoct.constructions.hilbert.hilbert import HELD_OUT, judge
 from decoct.constructions.hilbert.norms import Moments
 from decoct.constructions.hilbert.weighting import FullLaplace
 from decoct.constructions.registry import register
 from decoct.errors import RequestError
 from decoct.runtime import progress
-from decoct.runtime.checks import checked_whole
+from decoct.runtime.checks import check_whole
 from decoct.runtime.precision import float64
 from decoct.runtime.randomness import host_rng
 from decoct.solvers.active_set import UnitVectors
@@ -63,11 +63,10 @@ class MomentMatching(OneStep):
     exchanges: int = 40
 
     def __post_init__(self) -> None:
-        checked_whole("exchanges", self.exchanges, 0)
-        if self.pool is not None:
-            checked_whole("pool", self.pool, 1)
+        check_whole(self, exchanges=0, pool=1)
 
-    def init(self, key: jax.Array, problem: Problem) -> OneStepState:
+    @float64
+    def choose(self, key: jax.Array, problem: Problem) -> Chosen:
         needed = 8 * self._candidates(problem) * _moments(problem)
         if needed > 2**31:
             raise RequestError(
@@ -75,12 +74,6 @@ class MomentMatching(OneStep):
                 f"derivatives; those of {self._candidates(problem):,} candidate rows take "
                 f"{needed / 1e9:.1f} GB. Give a smaller pool=, or take IteratedHilbert."
             )
-        return super().init(key, problem)
-
-    @float64
-    def step(
-        self, key: jax.Array, problem: Problem, state: OneStepState
-    ) -> tuple[OneStepState, StepInfo]:
         mode_key, pool_key, draw_key = jax.random.split(key, 3)
         potentials = problem.potentials
         gaussian = FullLaplace().gaussian(mode_key, potentials)
@@ -100,7 +93,7 @@ class MomentMatching(OneStep):
             "second_order_kl": 0.5 * residual**2,
             "predicted_kl": last.predicted_kl,
         }
-        return OneStepState(chosen), StepInfo(f"{last.selection.size} rows", numbers)
+        return chosen, StepInfo(f"{last.selection.size} rows", numbers)
 
     def plan(self, problem: Problem) -> Plan:
         """Newton steps of 1 + 2 d potentials a row, one pass of K, one that judges."""

@@ -16,6 +16,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
+from decoct.constructions.base import no_weight
 from decoct.errors import ModelError, RequestError
 from decoct.passes.potentials import Potentials
 from decoct.runtime.checks import checked_whole
@@ -110,8 +111,8 @@ class Prior(Weighting):
     nuts: NUTS = field(default_factory=NUTS)
 
     def draw(self, key: jax.Array, potentials: Potentials, n: int) -> Float[np.ndarray, "n d"]:
-        one = potentials.rows.take(np.zeros(1, dtype=np.int64))
-        density = WeightedDensity.of(potentials.model, one, np.zeros(1))
+        nothing = no_weight(potentials)
+        density = WeightedDensity.of(potentials.model, nothing.rows, nothing.weights)
         with suppress(ModelError):
             draws = Laplace().draw(key, density, n)
             if draws.info["khat"] == -np.inf:  # constant ratios: the prior is that Gaussian

@@ -195,15 +195,15 @@ def expand_table(
     if not mode.status.ok:
         raise NoExpansionError(f"no mode was found on a sample of rows: {mode.status.value}")
     potentials, rng = problem.potentials, host_rng(key)
-    directions = np.zeros((1, problem.dim))
-    if not potentials.has_predictors:
-        directions = antithetic(rng, POINTS, problem.dim)
+    directions = directions_of(potentials, rng)
     if not potentials.is_regression:
         _require_one_mode(problem, pilot, gaussian_at(mode), rng)
     search = _Search(problem, directions)
     at = Expansion.over(mode.z, np.linalg.cholesky(gaussian_at(mode).cov), directions)
+    # a value that is not finite means no site, and is no error
+    over_all_rows = partial(potentials.expand, strict=False)
     if seen is None:
-        return search.run(search.over_all_rows, at)
+        return search.run(over_all_rows, at)
     scale = problem.n_rows / seen.size
     weights, some = np.full(seen.size, scale), potentials.restricted(seen.pool)
 
@@ -250,7 +250,7 @@ def expand_table(
         found = expanded_at(problem, at, seen, jax.random.fold_in(key, 1), sampled_rows)
         if best is not None and search.bound(found) < search.bound(best):
             # a sample is wrong where a few rows matter much
-            at = search.run(search.over_all_rows, best.at).at
+            at = search.run(over_all_rows, best.at).at
             return expanded_at(problem, at, seen, jax.random.fold_in(key, 1), sampled_rows)
         # rows drawn by remainder: those that the subsample lacks are among them
         assert found.sample is not None
@@ -262,6 +262,12 @@ def expand_table(
             break
         at = again.at
     return found
+
+
+def directions_of(potentials: Potentials, rng: np.random.Generator) -> Float[np.ndarray, "K d"]:
+    """Return the points of N(0, I) to average over: 0 alone where predictors are smoothed."""
+    d = potentials.likelihood_dim
+    return np.zeros((1, d)) if potentials.has_predictors else antithetic(rng, POINTS, d)
 
 
 def _require_one_mode(
@@ -295,10 +301,11 @@ def expanded_at(
     if seen is None or key is None:
         sums = potentials.expand(at, strict=False)
     else:
-        some = np.zeros((0, problem.dim))
-        if not potentials.has_predictors and draws is not None:
+        if potentials.has_predictors:
+            some = np.zeros((0, problem.dim))
+        elif draws is not None:
             some = draws[:DRAWS]
-        elif not potentials.has_predictors:
+        else:
             normal = host_rng(key).standard_normal((DRAWS, problem.dim))
             some = np.asarray(at.centre) + normal @ at.factor.T
         few = {name: column[:SCALE_ROWS] for name, column in seen.rows.items()}
@@ -336,10 +343,6 @@ class _Search:
 
     def __init__(self, problem: Problem, directions: Float[np.ndarray, "K d"]) -> None:
         self.problem, self.directions = problem, directions
-
-    def over_all_rows(self, at: Expansion) -> Curvature:
-        """Return the sums; a value that is not finite means no site, and is no error."""
-        return self.problem.potentials.expand(at, strict=False)
 
     def evaluated(self, sums: Curvature, at: Expansion) -> ExpandedTable:
         """Return the expansion with the precision that follows from it."""

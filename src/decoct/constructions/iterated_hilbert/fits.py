@@ -57,14 +57,17 @@ class Fits:
     """The fits of one round, each of which ends in the next state."""
 
     method: IteratedHilbert
-    problem: Problem
     state: IteratedHilbertState
     tangent: SplitTangent
+
+    @property
+    def problem(self) -> Problem:
+        return self.tangent.problem
 
     def reference(self, is_corrected: bool) -> tuple[IteratedHilbertState, SizedSelection]:
         """Fit the next reference to the subsample's totals, and say what the next round uses."""
         state, kl = self.state, self.tangent.reference_kl
-        best = self._extend_path(self.tangent, (self.problem.size,), False).best(self.problem)
+        best = self._extend_path(self.tangent, (self.problem.size,), False).best()
         done = state.subsampled_rounds + 1
         is_nearer = kl > KL_STOP_SUBSAMPLING and kl < 0.5 * state.reference_kl
         again = is_corrected and is_nearer and done < self.method.max_rounds - 2
@@ -95,9 +98,9 @@ class Fits:
         # Earlier rounds only have to supply the next reference.
         sizes = problem.sizes if final else (problem.size,)
         fits = self._extend_path(tangent, sizes, final)
-        chosen = tuple(fits.best(problem, size) for size in problem.sizes)
+        chosen = tuple(fits.best(size) for size in problem.sizes)
         if not final:
-            return self._after(fits.best(problem).selection, chosen, outcome)
+            return self._after(fits.best().selection, chosen, outcome)
         if tangent.expanded is not None and problem.size >= quadratic_size(problem):
             chosen = self._best_of_both(chosen)
         chosen = tuple(
@@ -188,24 +191,24 @@ class Fits:
         """Take rows alone at the sizes where their predicted KL is lower than with a site."""
         problem = self.problem
         fits = self._extend_path(self.tangent.rows_only(), problem.sizes, True)
-        alone = [fits.best(problem, size) for size in problem.sizes]
+        alone = [fits.best(size) for size in problem.sizes]
         return tuple(min(two, key=nats) for two in zip(chosen, alone, strict=True))
 
     def _judged(
         self, key: jax.Array, found: SizedSelection, size: int, outcome: Status
     ) -> SizedSelection:
         """Return the coreset of one size with the KL that is known of it."""
-        problem, state, tangent, method = self.problem, self.state, self.tangent, self.method
+        state, tangent, method = self.state, self.tangent, self.method
         if outcome is Status.UNKNOWN or found.predicted_kl is None:
             return SizedSelection(found.selection, None)
         if found.predicted_kl > method.restart_above and found.selection.site is None:
             restarts, exchanges = method.restarts, method.exchanges
-            found = best_of_restarts(problem, tangent, found, size, restarts, exchanges)
+            found = best_of_restarts(tangent, found, size, restarts, exchanges)
         predicted = found.predicted_kl
         if state.expanded is not None:
             predicted = self._certified(key, state.expanded, found.selection)
         elif predicted is not None and predicted <= method.restart_above:
-            predicted = checked_at_its_draws(key, problem, tangent, found, state.reference)
+            predicted = checked_at_its_draws(key, tangent, found, state.reference)
         if predicted is not None and outcome is Status.MAX_ROUNDS_REACHED:
             predicted += tangent.reference_kl
         fits = state.expanded is not None and state.round and state.reference.size <= size
@@ -234,16 +237,17 @@ class Fits:
 
     def _smallest_for(self, tangent: SplitTangent, goal: float) -> tuple[SizedSelection, bool]:
         """Return the smallest selection predicted to reach a KL, or the nearest and False."""
-        problem = self.problem
-        fits = tangent.pursue(problem.size, stop=lambda solution: tangent.judge(solution) <= goal)
-        best = fits.best(problem)
+        fits = tangent.pursue(
+            self.problem.size, stop=lambda solution: tangent.judge(solution) <= goal
+        )
+        best = fits.best()
         if tangent.expanded is not None:
-            alone = fits.alone(problem)
+            alone = fits.alone()
             if nats(alone) <= goal:
                 return alone, True
         reached = nats(best) <= goal
         if reached:
-            best = smallest(problem, tangent, goal, best, self.method.exchanges)
+            best = smallest(tangent, goal, best, self.method.exchanges)
         return best, reached
 
 

@@ -39,6 +39,7 @@ from decoct.constructions.base import (
     Selection,
     SizedSelection,
     StepInfo,
+    equal_weight_rows,
     uniform_selection,
 )
 from decoct.constructions.iterated_hilbert.expansion import (
@@ -53,7 +54,6 @@ from decoct.constructions.iterated_hilbert.plan import (
     CERTIFYING_DRAWS,
     FEWEST,
     ROWS,
-    pilot_of,
     plan,
     subsample_size,
 )
@@ -63,7 +63,7 @@ from decoct.errors import RequestError
 from decoct.passes.chunk_sums import NORM_DRAWS
 from decoct.passes.pools import merge_pools
 from decoct.passes.potentials import PassResult
-from decoct.runtime.checks import checked_whole
+from decoct.runtime.checks import check_whole
 from decoct.runtime.randomness import host_rng
 from decoct.status import Status
 
@@ -191,11 +191,8 @@ class IteratedHilbert(Construction):
     max_size: int | None = None
 
     def __post_init__(self) -> None:
-        for name, least in {"max_rounds": 1, "exchanges": 0, "restarts": 0}.items():
-            checked_whole(name, getattr(self, name), least)
-        for name, least in {"draws": 5, "pool": 1, "pilot": 1, "max_size": 1}.items():
-            if getattr(self, name) is not None:
-                checked_whole(name, getattr(self, name), least)
+        check_whole(self, max_rounds=1, exchanges=0, restarts=0)
+        check_whole(self, draws=5, pool=1, pilot=1, max_size=1)
 
     def init(self, key: jax.Array, problem: Problem) -> IteratedHilbertState:
         if self.site:
@@ -205,7 +202,7 @@ class IteratedHilbert(Construction):
             pilot = uniform_selection(key, problem, size)
         else:
             seen = uniform_selection(key, problem, n_seen)
-            pilot = pilot_of(problem, seen, size)
+            pilot = equal_weight_rows(problem, seen.pool, size)
         reason = "" if self.site else "site=False"
         return IteratedHilbertState(
             0, pilot, np.inf, (), 1.0, Status.RUNNING.name, seen, rows_only=reason
@@ -218,7 +215,7 @@ class IteratedHilbert(Construction):
         state, tangent, result, sampler = self._collect(key, problem, state)
         if result.exact_draws == len(tangent.draws):
             state = state._replace(subsample=None, is_checked=False)
-        n_seen, fits = problem.n_rows, Fits(self, problem, state, tangent)
+        n_seen, fits = problem.n_rows, Fits(self, state, tangent)
         if result.exact_draws == 0 and state.subsample is not None and state.expanded is None:
             n_seen = state.subsample.size
             after, last = fits.reference(result.is_corrected)

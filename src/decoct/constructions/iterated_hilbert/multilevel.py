@@ -20,9 +20,14 @@ import numpy as np
 from jaxtyping import Array, Float
 from scipy.sparse import csr_array
 
-from decoct.constructions.base import Problem, Selection
-from decoct.constructions.iterated_hilbert.expansion import ExpandedTable, expanded_at, site_alone
-from decoct.passes.expansions import Expansion, antithetic, to_second_order
+from decoct.constructions.base import Problem, Selection, no_weight
+from decoct.constructions.iterated_hilbert.expansion import (
+    ExpandedTable,
+    directions_of,
+    expanded_at,
+    site_alone,
+)
+from decoct.passes.expansions import Expansion, to_second_order
 from decoct.passes.newton import maximise
 from decoct.passes.potentials import Curvature
 from decoct.runtime.precision import compiled_quickly, float64
@@ -32,9 +37,6 @@ from decoct.samplers.base import WeightedDensity
 from decoct.samplers.centring import Centring
 from decoct.samplers.units import from_parameters, to_parameters
 from decoct.stats.divergences import Gaussian
-
-POINTS = 16
-"""Points that derivatives of a model without few predictors are averaged over."""
 
 ROUNDS, DRAWS = 4, 400
 """Most rounds, and draws of each: moments of so many are as good as exact ones to smooth over."""
@@ -56,9 +58,7 @@ def expand_by_draws(
     """
     potentials, d = problem.potentials, problem.likelihood_dim
     z, gaussian = _find_start(problem)
-    directions = np.zeros((1, d))
-    if not potentials.has_predictors:
-        directions = antithetic(host_rng(key), POINTS, d)
+    directions = directions_of(potentials, host_rng(key))
     at = Expansion.over(gaussian.mean, np.linalg.cholesky(gaussian.cov), directions)
     found = expanded_at(problem, at, seen, key, sampled_rows, z[None])
     near = None
@@ -84,8 +84,7 @@ def _find_start(problem: Problem) -> tuple[np.ndarray, Gaussian]:
     model, space = potentials.model, potentials.space
     start = space.flatten(potentials.initial)
     centring = Centring.of(model, space, start)
-    one = np.zeros(1, dtype=np.int64)
-    prior = problem.density(Selection(one, np.zeros(1), potentials.rows.take(one)))
+    prior = problem.density(no_weight(potentials))
     everywhere = centring.everywhere
     x = np.array(from_parameters(centring, jnp.asarray(start)[None], everywhere)[0])
     free = np.flatnonzero(abs(_slopes_at(centring, x)).sum(axis=0))

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from decoct.constructions.base import Plan, PlannedFits, Problem, Selection
+from decoct.constructions.base import Plan, PlannedFits, Problem
 from decoct.constructions.iterated_hilbert.expansion import MOST_EVALUATIONS, MOST_PASSES, POINTS
 from decoct.constructions.iterated_hilbert.tangent_problem import quadratic_size
 from decoct.passes.row_samples import DRAWS
@@ -53,13 +51,6 @@ def subsample_size(problem: Problem, n_draws: int, pool_size: int, with_site: bo
         return size if problem.n_rows >= MIN_RATIO_WITH_SITE * size else None
     worth = problem.n_rows >= MIN_RATIO * size and 4 * problem.dim <= n_draws
     return size if worth else None
-
-
-def pilot_of(problem: Problem, seen: Selection, size: int) -> Selection:
-    """Return evenly spaced rows of the subsample, with the weight of the whole table."""
-    places = np.linspace(0, seen.size - 1, size).round().astype(np.int64)
-    indices, rows = seen.pool.some(places)
-    return Selection(indices, np.full(size, problem.n_rows / size), rows)
 
 
 def plan(method: IteratedHilbert, problem: Problem) -> Plan:

@@ -63,6 +63,7 @@ class SplitTangent:
         The expansion of the table whose remainders are fitted; None fits the potentials.
     """
 
+    problem: Problem
     draws: Float[np.ndarray, "S d"]
     pool: Pool
     fit: Tangent
@@ -99,12 +100,11 @@ class SplitTangent:
             vectors = values - problem.potentials.quadratics(pool.rows, expanded.at, draws)
             target = totals - expanded.quadratic(phi)
         kl = kl_from_log_ratios(totals - approximate)
-        fit = max(2, (4 * len(draws)) // 5)
         return cls(
+            problem,
             draws,
             pool,
-            tangent(vectors[:, :fit], target[:fit]),
-            tangent(vectors[:, fit:], target[fit:]),
+            *_split(vectors, target),
             kl.reverse,
             kl.reverse + 2.0 * kl.reverse_se,
             totals,
@@ -116,13 +116,8 @@ class SplitTangent:
 
     def rows_only(self) -> SplitTangent:
         """Return the problem of the potentials themselves, at the same draws."""
-        fit, values, totals = self.fitted_draws, self.potentials, self.totals
-        return replace(
-            self,
-            fit=tangent(values[:, :fit], totals[:fit]),
-            held_out=tangent(values[:, fit:], totals[fit:]),
-            expanded=None,
-        )
+        fit, held_out = _split(self.potentials, self.totals)
+        return replace(self, fit=fit, held_out=held_out, expanded=None)
 
     @property
     def is_informative(self) -> bool:
@@ -163,6 +158,14 @@ class SplitTangent:
         return PathFit(self, path, {m: self.judge(one) for m, one in path.items()})
 
 
+def _split(
+    vectors: Float[np.ndarray, "P S"], target: Float[np.ndarray, " S"]
+) -> tuple[Tangent, Tangent]:
+    """Return the tangent space at the draws that fit, and at those that judge."""
+    fit = max(2, (4 * len(target)) // 5)
+    return tangent(vectors[:, :fit], target[:fit]), tangent(vectors[:, fit:], target[fit:])
+
+
 @dataclass(frozen=True)
 class PathFit:
     """Weights on the pool, and predicted KL in nats, at every size of one pursuit."""
@@ -171,31 +174,29 @@ class PathFit:
     path: dict[int, SparseWeights]
     predicted_kl: dict[int, float]
 
-    def best(self, problem: Problem, most: int | None = None) -> SizedSelection:
+    def best(self, most: float = np.inf) -> SizedSelection:
         """Return the solution of at most ``most`` rows that is predicted to be nearest."""
-        judged = {m: kl for m, kl in self.predicted_kl.items() if most is None or m <= most}
+        judged = {m: kl for m, kl in self.predicted_kl.items() if m <= most}
         nearest = min(judged, key=lambda m: judged[m], default=None)
-        pool, expanded = self.tangent.pool, self.tangent.expanded
-        if expanded is not None:
-            found = [self.alone(problem)]
+        problem, pool = self.tangent.problem, self.tangent.pool
+        if self.tangent.expanded is not None:
+            found = [self.alone()]
             if nearest is not None:
-                found.append(self._with_site(problem, expanded, self.path[nearest]))
+                found.append(self.with_site(self.path[nearest]))
             return min(found, key=nats)
         if nearest is None:
             return SizedSelection(equal_weight_rows(problem, pool, problem.size), None)
         return SizedSelection(_selection(pool, self.path[nearest]), judged[nearest])
 
-    def alone(self, problem: Problem) -> SizedSelection:
+    def alone(self) -> SizedSelection:
         """Return the site of all rows, without any row."""
-        assert self.tangent.expanded is not None
-        none = SparseWeights(np.zeros(0, dtype=np.int64), np.zeros(0), np.inf)
-        return self._with_site(problem, self.tangent.expanded, none)
+        return self.with_site(SparseWeights(np.zeros(0, dtype=np.int64), np.zeros(0), np.inf))
 
-    def _with_site(
-        self, problem: Problem, expanded: ExpandedTable, solution: SparseWeights
-    ) -> SizedSelection:
+    def with_site(self, solution: SparseWeights) -> SizedSelection:
         """Complete weighted rows by the site of all others, and judge both together."""
-        tangent, potentials, at = self.tangent, problem.potentials, expanded.at
+        tangent, expanded = self.tangent, self.tangent.expanded
+        assert expanded is not None
+        potentials, at = tangent.problem.potentials, expanded.at
         places, weights = solution.indices, solution.weights
         rows = tangent.pool.some(places).rows
 
@@ -234,11 +235,7 @@ def quadratic_size(problem: Problem) -> int:
 
 
 def checked_at_its_draws(
-    key: jax.Array,
-    problem: Problem,
-    tangent: SplitTangent,
-    found: SizedSelection,
-    reference: Selection,
+    key: jax.Array, tangent: SplitTangent, found: SizedSelection, reference: Selection
 ) -> float | None:
     """Return the predicted KL, corrected if the coreset's own draws refute it.
 
@@ -249,7 +246,7 @@ def checked_at_its_draws(
     that, it replaces the prediction. Where the chains disagree, no KL is predicted.
     """
     assert found.predicted_kl is not None
-    n, start = len(tangent.draws), tangent.draws.mean(axis=0)
+    problem, n, start = tangent.problem, len(tangent.draws), tangent.draws.mean(axis=0)
     padded_as = max(found.selection.size, reference.size)
     draws = problem.draw(key, found.selection, n, start, padded_as)
     if draws.info.get("rhat", 1.0) > MAX_RHAT:
@@ -262,13 +259,13 @@ def checked_at_its_draws(
 
 
 def smallest(
-    problem: Problem, tangent: SplitTangent, goal: float, best: SizedSelection, exchanges: int
+    tangent: SplitTangent, goal: float, best: SizedSelection, exchanges: int
 ) -> SizedSelection:
     """Bisect for the smallest size that is predicted to reach the goal after exchanges."""
     low, high = max(1, best.selection.size // 2), best.selection.size
     while high - low > max(1, high // 50):
         middle = (low + high) // 2
-        attempt = tangent.pursue(middle, sizes=(middle,), exchanges=exchanges).best(problem)
+        attempt = tangent.pursue(middle, sizes=(middle,), exchanges=exchanges).best()
         if nats(attempt) <= goal:
             best, high = attempt, min(middle, attempt.selection.size)
         else:
@@ -277,12 +274,7 @@ def smallest(
 
 
 def best_of_restarts(
-    problem: Problem,
-    tangent: SplitTangent,
-    found: SizedSelection,
-    size: int,
-    restarts: int,
-    exchanges: int,
+    tangent: SplitTangent, found: SizedSelection, size: int, restarts: int, exchanges: int
 ) -> SizedSelection:
     """Where the quadratic model has broken down, compare several local optima by Gaussian KL.
 
@@ -292,7 +284,7 @@ def best_of_restarts(
     """
     covariance = np.atleast_2d(np.cov(tangent.draws, rowvar=False))
     target = Gaussian(tangent.draws.mean(axis=0), covariance)
-    best, best_kl = found.selection, _gaussian_kl(problem, found.selection, target)
+    best, best_kl = found.selection, _gaussian_kl(tangent.problem, found.selection, target)
     rng = np.random.default_rng(len(tangent.pool.indices))
     for _ in range(restarts):
         half = rng.permutation(tangent.fitted_draws)[: max(2, tangent.fitted_draws // 2)]
@@ -300,7 +292,7 @@ def best_of_restarts(
         if not path:
             continue
         attempt = _selection(tangent.pool, path[max(path)])
-        kl = _gaussian_kl(problem, attempt, target)
+        kl = _gaussian_kl(tangent.problem, attempt, target)
         if kl < best_kl:
             best, best_kl = attempt, kl
     return found if np.isinf(best_kl) else SizedSelection(best, best_kl)
@@ -313,5 +305,4 @@ def _gaussian_kl(problem: Problem, selection: Selection, target: Gaussian) -> fl
 
 
 def _selection(pool: Pool, solution: SparseWeights) -> Selection:
-    indices, rows = pool.some(solution.indices)
-    return Selection(indices, solution.weights, rows)
+    return Selection.of(pool.some(solution.indices), solution.weights)

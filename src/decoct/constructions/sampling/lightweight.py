@@ -18,7 +18,7 @@ normalised entropy −Σq_n ln q_n/ln N: at 1 the draws are uniform; the paper c
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -27,18 +27,11 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
-from decoct.constructions.base import (
-    OneStep,
-    OneStepState,
-    Plan,
-    Problem,
-    Selection,
-    SizedSelection,
-    StepInfo,
-)
+from decoct.constructions.base import Chosen, OneStep, Plan, Problem, Selection
 from decoct.constructions.sampling.weighted_sampling import (
     CHUNK,
     Spread,
+    drawn,
     row_draws,
     sampling_bytes,
     squares_from,
@@ -47,7 +40,7 @@ from decoct.data.base import Chunk, Columns, Rows
 from decoct.data.tables import rows as as_rows
 from decoct.errors import RequestError, RowsError
 from decoct.models.validation import numeric
-from decoct.runtime.checks import is_whole
+from decoct.runtime.checks import check_whole, checked_whole
 
 NEAR_UNIFORM = 0.98
 """The normalised entropy from which draws are almost uniform, by the paper."""
@@ -92,8 +85,7 @@ class LightweightCoreset(OneStep):
     def __post_init__(self) -> None:
         if self.columns is not None and (isinstance(self.columns, str) or not self.columns):
             raise RequestError(f"columns must be a tuple of names or None, not {self.columns!r}.")
-        if self.components is not None and not is_whole(self.components, 1):
-            raise RequestError(f"components must be at least 1 and whole, not {self.components!r}.")
+        check_whole(self, components=1)
         if not 0.0 < self.delta < 1.0:
             raise RequestError(f"delta must be between 0 and 1, not {self.delta}.")
 
@@ -101,17 +93,14 @@ class LightweightCoreset(OneStep):
         """Two passes that read the rows; no potential is evaluated."""
         return Plan((2, 2), (0.0, 0.0), sampling_bytes(problem.size))
 
-    def step(
-        self, key: jax.Array, problem: Problem, state: OneStepState
-    ) -> tuple[OneStepState, StepInfo]:
+    def choose(self, key: jax.Array, problem: Problem) -> Chosen:
         potentials = problem.potentials
         # a mixture's `NumericTable` has its number of components
         components = self.components or getattr(potentials.model, "mixture_components", None)
         method = replace(self, components=components)
         chosen, numbers = method._draw(key, potentials.rows, problem.sizes)
         potentials.counts.passes += 2
-        picked = tuple(SizedSelection(one, None) for one in chosen)
-        return OneStepState(picked), StepInfo(described_draws(chosen[-1].size, numbers), numbers)
+        return drawn(chosen, numbers)
 
     def _draw(
         self, key: jax.Array, rows: Rows, sizes: tuple[int, ...]
@@ -206,13 +195,12 @@ def lightweight_coreset(
     >>> coreset.size <= 500, coreset.numbers["near_uniform"]
     (True, True)
     """
-    if not is_whole(size, 1):
-        raise RequestError(f"size must be a whole number of rows, at least 1, not {size!r}.")
+    size = checked_whole("size", size, 1)
     if isinstance(columns, str):
         raise RequestError(f"columns is a list of names: write ['{columns}'], not '{columns}'.")
     method = LightweightCoreset(None if columns is None else tuple(columns), components, delta)
     table = as_rows(rows)
-    (picked,), numbers = method._draw(jax.random.key(seed), table, (int(size),))
+    (picked,), numbers = method._draw(jax.random.key(seed), table, (size,))
     return WeightedRows(picked.indices, picked.weights, picked.rows, table.n_rows, numbers)
 
 
@@ -229,14 +217,6 @@ def entropy_figures(entropy: float) -> dict[str, Any]:
         note += f"{NEAR_UNIFORM}): as many rows drawn uniformly would do about as well."
         numbers |= {"near_uniform": True, "note": note}
     return numbers
-
-
-def described_draws(size: int, numbers: Mapping[str, Any]) -> str:
-    """Describe the drawn rows; ``numbers`` are the report's."""
-    if "normalised_entropy" not in numbers:
-        return f"{size} rows"
-    near = ", nearly uniform" if numbers["near_uniform"] else ""
-    return f"{size} rows, normalised entropy {numbers['normalised_entropy']:.3f}{near}"
 
 
 def _points(chunk: Chunk) -> Float[np.ndarray, "n D"]:

@@ -33,11 +33,12 @@ from jaxtyping import Float, Int
 from scipy.cluster.vq import kmeans
 from scipy.linalg import solve_triangular
 
-from decoct.constructions.base import OneStep, OneStepState, Plan, Problem, SizedSelection, StepInfo
+from decoct.constructions.base import Chosen, OneStep, Plan, Problem
 from decoct.constructions.registry import register
 from decoct.constructions.sampling.weighted_sampling import (
     CHUNK,
     Spread,
+    drawn,
     row_draws,
     sampling_bytes,
     squares_from,
@@ -47,6 +48,7 @@ from decoct.errors import ModelError, RequestError
 from decoct.models.base import AbstractModel
 from decoct.models.gaussian import GaussianMean
 from decoct.models.logistic import LogisticRegression
+from decoct.runtime.checks import check_whole, is_positive
 from decoct.runtime.randomness import host_rng, uniform_sample
 
 
@@ -96,38 +98,24 @@ class Sensitivity(OneStep):
     radius: float | None = None
 
     def __post_init__(self) -> None:
-        if self.clusters < 1:
-            raise RequestError(f"clusters must be at least 1, not {self.clusters}.")
+        check_whole(self, clusters=1)
         for name, value in (("scale", self.scale), ("radius", self.radius)):
-            if value is not None and not 0.0 < value < np.inf:
+            if value is not None and not is_positive(value):
                 raise RequestError(f"{name} must be positive and finite, not {value}.")
 
-    def init(self, key: jax.Array, problem: Problem) -> OneStepState:
-        model = _known(problem.potentials.model)
-        if isinstance(model, LogisticRegression) and self.clusters > problem.n_rows:
-            raise RequestError(
-                f"clusters is {self.clusters} but the table has {problem.n_rows} rows; ask for "
-                "fewer clusters."
-            )
-        return super().init(key, problem)
-
-    def step(
-        self, key: jax.Array, problem: Problem, state: OneStepState
-    ) -> tuple[OneStepState, StepInfo]:
+    def choose(self, key: jax.Array, problem: Problem) -> Chosen:
         for_clusters, for_picks = jax.random.split(key)
-        potentials = problem.potentials
+        potentials, rows = problem.potentials, problem.potentials.rows
         bound, figures = self._bound(for_clusters, problem)
-        rows = potentials.rows
         draws = row_draws(for_picks, rows, bound, problem.size, size=CHUNK)
         potentials.counts.passes += 1
-        chosen = tuple(SizedSelection(one, None) for one in draws.selections(rows, problem.sizes))
-        size = chosen[-1].selection.size
+        chosen = draws.selections(rows, problem.sizes)
         numbers = {
-            "repeated_picks": problem.size - size,
+            "repeated_picks": problem.size - chosen[-1].size,
             "mean_sensitivity": draws.total / problem.n_rows,
             **figures,
         }
-        return OneStepState(chosen), StepInfo(f"{size} rows", numbers)
+        return drawn(chosen, numbers)
 
     def plan(self, problem: Problem) -> Plan:
         """Two passes that read the rows; no potential is evaluated."""
@@ -150,6 +138,11 @@ class Sensitivity(OneStep):
             chol = np.linalg.cholesky(model.covariance)
             spread = _pass_over(problem, _spread_of, chol)
             return partial(_bound_gaussian, chol=chol, spread=spread), {}
+        if self.clusters > problem.n_rows:
+            raise RequestError(
+                f"clusters is {self.clusters} but the table has {problem.n_rows} rows; ask for "
+                "fewer clusters."
+            )
         centres = _centres(key, problem, self.clusters)
         found, N = _pass_over(problem, _cluster, centres), problem.n_rows
         counts = found.counts

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import jax
 
-from decoct.constructions.base import OneStep, OneStepState, Plan, Problem, SizedSelection, StepInfo
+from decoct.constructions.base import Chosen, OneStep, Plan, Problem
 from decoct.constructions.registry import register
-from decoct.constructions.sampling.weighted_sampling import select_rows
+from decoct.constructions.sampling.weighted_sampling import drawn, select_rows
 from decoct.runtime.randomness import host_rng
 
 
@@ -32,17 +32,13 @@ class Uniform(OneStep):
     True
     """
 
-    def step(
-        self, key: jax.Array, problem: Problem, state: OneStepState
-    ) -> tuple[OneStepState, StepInfo]:
+    def choose(self, key: jax.Array, problem: Problem) -> Chosen:
         n = problem.n_rows
         picks = host_rng(key).integers(n, size=problem.size)
         chosen = select_rows(
             problem.potentials.rows, picks, problem.sizes, lambda size, times, _: times * (n / size)
         )
-        size = chosen[-1].size
-        info = StepInfo(f"{size} rows", {"repeated_picks": problem.size - size})
-        return OneStepState(tuple(SizedSelection(one, None) for one in chosen)), info
+        return drawn(chosen, {"repeated_picks": problem.size - chosen[-1].size})
 
     def plan(self, problem: Problem) -> Plan:
         """Nothing is evaluated; the rows drawn are read."""

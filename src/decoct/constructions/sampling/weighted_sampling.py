@@ -19,19 +19,20 @@ depend on chunks or workers. The same pass sums what the entropy of q = s/S need
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import xlogy
 
-from decoct.constructions.base import Selection
+from decoct.constructions.base import Chosen, Selection, SizedSelection, StepInfo
 from decoct.data.base import Chunk, Rows
+from decoct.passes.pools import Pool
 from decoct.stats.summation import Associative, Sum
 
 BLOCK = 16_384
@@ -55,11 +56,9 @@ class RowDraws(NamedTuple):
         A row drawn c times of M weighs (S/s_n)(c/M), so that E[Σw_n f_n] = Σf_n.
         """
         odds = self.scores / self.total
-
-        def weigh(size: int, times: np.ndarray, first: np.ndarray) -> np.ndarray:
-            return times / (size * odds[first])
-
-        return select_rows(rows, self.picks, sizes, weigh)
+        return select_rows(
+            rows, self.picks, sizes, lambda size, times, first: times / (size * odds[first])
+        )
 
 
 def select_rows(
@@ -74,14 +73,28 @@ def select_rows(
     and which draw was its first.
     """
     kept, first, where = np.unique(picks, return_index=True, return_inverse=True)
-    taken = rows.take(kept)
+    taken = Pool(kept, rows.take(kept))
     chosen = []
     for size in sizes:
         times = np.bincount(where[:size], minlength=len(kept))
         used = np.flatnonzero(times)
-        columns = {name: column[used] for name, column in taken.items()}
-        chosen.append(Selection(kept[used], weigh(size, times[used], first[used]), columns))
+        weights = weigh(size, times[used], first[used])
+        chosen.append(Selection.of(taken.some(used), weights))
     return chosen
+
+
+def drawn(chosen: Sequence[Selection], numbers: dict[str, Any]) -> Chosen:
+    """Return selections whose KL is not predicted, and figures for the report."""
+    info = StepInfo(described_draws(chosen[-1].size, numbers), numbers)
+    return tuple(SizedSelection(one, None) for one in chosen), info
+
+
+def described_draws(size: int, numbers: Mapping[str, Any]) -> str:
+    """Describe the drawn rows; ``numbers`` are the report's."""
+    if "normalised_entropy" not in numbers:
+        return f"{size} rows"
+    near = ", nearly uniform" if numbers["near_uniform"] else ""
+    return f"{size} rows, normalised entropy {numbers['normalised_entropy']:.3f}{near}"
 
 
 def row_draws(

@@ -38,7 +38,7 @@ from decoct.constructions.sparse_vi.options import ManifoldConstruction
 from decoct.constructions.sparse_vi.weight_updates import Quadratic, WeightUpdate
 from decoct.errors import RequestError
 from decoct.passes.pools import Pool
-from decoct.runtime.checks import checked_whole, is_finite, is_positive
+from decoct.runtime.checks import check_whole, is_finite, is_positive
 from decoct.runtime.randomness import uniform_sample
 from decoct.solvers.active_set import row_norms
 from decoct.status import Status
@@ -123,8 +123,7 @@ class L1Path(ManifoldConstruction):
 
     def __post_init__(self) -> None:
         self.check_options(", or None,")
-        checked_whole("searches", self.searches, 1)
-        checked_whole("iterations", self.iterations, 1)
+        check_whole(self, searches=1, iterations=1)
         if self.scheme not in ("expansion", "plain"):
             raise RequestError(f"scheme must be one of expansion, plain, not {self.scheme!r}.")
         if not (is_finite(self.tolerance) and 0.0 <= self.tolerance < 1.0):
@@ -215,8 +214,8 @@ class L1Path(ManifoldConstruction):
                 f"The closed form of {problem.n_rows} rows in {problem.dim} dimensions",
                 "take draws instead: exact=False",
             )
-        rows = problem.potentials.rows.take(candidates)
-        return CandidateSet(manifold, candidates, rows, state.scales)
+        pool = Pool(candidates, problem.potentials.rows.take(candidates))
+        return CandidateSet(manifold, pool, state.scales)
 
     def _start(
         self, key: jax.Array, problem: Problem, state: L1PathState, start: Stage
@@ -328,7 +327,7 @@ def _without_search(
     """Return the largest u_n where every λ had too many rows; evenly spaced rows if none had."""
     crowded = [stage for stage in stages if stage.rows]
     if not crowded:
-        return equal_weight_rows(problem, Pool(every.candidates, every.rows), size)
+        return equal_weight_rows(problem, every.pool, size)
     weights = every.dense(min(crowded, key=lambda stage: stage.rows).selection)
     weights[np.argsort(-weights * every.scales, kind="stable")[size:]] = 0.0
     return every.selection(weights)

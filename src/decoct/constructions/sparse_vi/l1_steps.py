@@ -28,8 +28,9 @@ from jaxtyping import Float, Int
 from decoct.constructions.base import Selection
 from decoct.constructions.sparse_vi.gradient_update import slope_of
 from decoct.constructions.sparse_vi.manifold import Manifold
+from decoct.constructions.sparse_vi.manifold.base import some_rows
 from decoct.constructions.sparse_vi.weight_updates import TRUSTED, try_step
-from decoct.data.base import Columns
+from decoct.passes.pools import Pool
 from decoct.solvers.active_set import ActiveSet, UnitVectors
 from decoct.solvers.nnls import SparseWeights, fill
 from decoct.stats.tangent import Tangent
@@ -46,23 +47,18 @@ class CandidateSet:
     """The rows among which to choose, and dense weights of theirs."""
 
     manifold: Manifold
-    candidates: Int[np.ndarray, " C"]  # global row numbers, ascending
-    rows: Columns
+    pool: Pool  # the rows, ascending
     scales: Dense  # f̃_n, the lengths of their vectors under the prior; 0 for constant potentials
 
     def selection(self, weights: Dense, which: np.ndarray | None = None) -> Selection:
         """Return the candidates that have weight, or those of a mask; one, if that is none."""
-        used = np.flatnonzero(weights if which is None else which)
-        if not len(used):
-            used = np.zeros(1, dtype=np.int64)
-        rows = {name: column[used] for name, column in self.rows.items()}
-        return Selection(self.candidates[used], weights[used], rows)
+        return some_rows(self.pool, weights, weights > 0.0 if which is None else which)
 
     def places(self, selection: Selection) -> Int[np.ndarray, " m"]:
-        return np.searchsorted(self.candidates, selection.indices)
+        return np.searchsorted(self.pool.indices, selection.indices)
 
     def dense(self, selection: Selection) -> Dense:
-        weights = np.zeros(len(self.candidates))
+        weights = np.zeros(len(self.scales))
         weights[self.places(selection)] = selection.weights
         return weights
 

@@ -17,7 +17,7 @@ from decoct.constructions.sparse_vi.manifold import (
 )
 from decoct.constructions.sparse_vi.weight_updates import Quadratic
 from decoct.errors import RequestError
-from decoct.runtime.checks import checked_whole
+from decoct.runtime.checks import check_whole
 from decoct.status import Status
 
 
@@ -40,9 +40,7 @@ class ManifoldConstruction(Construction):
                 "update must be Quadratic() or Gradient() of weight_updates"
                 f"{may_be_none}, not {self.update!r}."
             )
-        for name, least in (("draws", 2), ("subsample", 1)):
-            if getattr(self, name) is not None:
-                checked_whole(name, getattr(self, name), least)
+        check_whole(self, draws=2, subsample=1)
         if self.subsample_totals and self.subsample is None:
             raise RequestError("subsample_totals=True needs subsample=, the rows to estimate from.")
 

@@ -30,6 +30,7 @@ from decoct.constructions.base import (
     SizedSelection,
     StepInfo,
     equal_weight_rows,
+    no_weight,
 )
 from decoct.constructions.registry import register
 from decoct.constructions.sparse_vi.manifold import LocalView, Manifold, Origin
@@ -37,7 +38,7 @@ from decoct.constructions.sparse_vi.manifold.base import has_row, pruned
 from decoct.constructions.sparse_vi.options import ManifoldConstruction
 from decoct.constructions.sparse_vi.weight_updates import Quadratic, WeightUpdate, least_missed
 from decoct.passes.pools import Pool
-from decoct.runtime.checks import checked_whole
+from decoct.runtime.checks import check_whole
 from decoct.status import Status
 
 
@@ -114,14 +115,11 @@ class SparseVI(ManifoldConstruction):
 
     def __post_init__(self) -> None:
         self.check_options()
-        if self.picks is not None:
-            checked_whole("picks", self.picks, 1)
+        check_whole(self, picks=1)
 
     def init(self, key: jax.Array, problem: Problem) -> SparseVIState:
         self.require_start(problem)
-        one = problem.potentials.rows.take(np.zeros(1, dtype=np.int64))
-        # One row without weight gives the prior its shapes.
-        prior = Selection(np.zeros(1, dtype=np.int64), np.zeros(1), one)
+        prior = no_weight(problem.potentials)
         nothing = np.zeros(0, dtype=np.int64)
         return SparseVIState(0, prior, nothing, {}, Status.RUNNING.name, None, True, None)
 

@@ -18,11 +18,12 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
-from decoct.constructions.base import Problem, Selection
+from decoct.constructions.base import Problem, Selection, no_weight
 from decoct.data.base import Columns
 from decoct.errors import RequestError
+from decoct.passes.pools import Pool
 from decoct.stats.tangent import Tangent
 
 WHOLE_BYTES = 2**30
@@ -157,8 +158,7 @@ def require_room(size: float, what: str, instead: str) -> None:
 
 def row_bytes(problem: Problem) -> int:
     """Return what one encoded row takes, by which to judge all before they are asked for."""
-    one = problem.potentials.rows.take(np.zeros(1, dtype=np.int64))
-    return sum(column.nbytes for column in one.values())
+    return sum(column.nbytes for column in no_weight(problem.potentials).rows.values())
 
 
 def take_all_rows(problem: Problem) -> Columns:
@@ -175,11 +175,15 @@ def take_all_rows(problem: Problem) -> Columns:
 
 def pruned(selection: Selection) -> Selection:
     """Return the rows that have weight; one without, for the shapes, if none has."""
-    kept = np.flatnonzero(selection.weights > 0.0)
-    if not len(kept):
-        kept = np.zeros(1, dtype=np.int64)
-    rows = {name: values[kept] for name, values in selection.rows.items()}
-    return Selection(selection.indices[kept], selection.weights[kept], rows)
+    return some_rows(selection.pool, selection.weights, selection.weights > 0.0)
+
+
+def some_rows(
+    pool: Pool, weights: Float[np.ndarray, " n"], which: Bool[np.ndarray, " n"]
+) -> Selection:
+    """Return the rows of a mask; the first, for the shapes, if that is none."""
+    kept = np.flatnonzero(which) if which.any() else np.zeros(1, dtype=np.int64)
+    return Selection.of(pool.some(kept), weights[kept])
 
 
 def has_row(selection: Selection, row: int) -> bool:
