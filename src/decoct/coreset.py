@@ -592,6 +592,15 @@ class Coreset:
         )
 
 
+def require_coreset(given: object) -> None:
+    """Refuse anything else in the place of a coreset, such as the table."""
+    if not isinstance(given, Coreset):
+        raise RequestError(
+            f"The coreset must be what decoct.build or decoct.load returned, not a "
+            f"{type(given).__qualname__}; it comes first."
+        )
+
+
 def _warn_of_problems(draws: Draws) -> None:
     diverged = int(np.sum(draws.info.get("diverging", 0)))
     if diverged:

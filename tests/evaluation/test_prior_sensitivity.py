@@ -260,7 +260,8 @@ def improper(params):
         ({"wide": 3.0}, "'wide' is neither a function"),
         ({"wide": GaussianMean}, "'wide' is neither a function"),
         ({"cut": improper}, "The log prior 'cut' is -inf at draw 0 of chain 0"),
-        ([lambda p: -(p["mean"] ** 2)], "'prior 1' returns .*, and not one number; sum"),
+        ([lambda p: -(p["mean"] ** 2)], "'prior 1' returns .*, and not one real number; sum"),
+        ([lambda p: p["mean"].sum() > 0.0], "dtype=bool.*, and not one real number; sum"),
         ([lambda p: p["means"].sum()], "'prior 1' fails: KeyError: 'means'. A log prior takes"),
         ({"other": GaussianMean(np.eye(3))}, "'other' is a GaussianMean that is another model"),
         ({"other": MODEL}, "'other' is a LogisticRegression that is another model"),
@@ -320,3 +321,14 @@ def test_a_mixture_s_coreset_has_no_prior_to_change():
     ):
         with pytest.raises(RequestError, match="density over its parameters"):
             ask()
+
+
+@pytest.mark.parametrize(
+    "verb", [decoct.check, decoct.loo, decoct.log_evidence, decoct.prior_sensitivity]
+)
+def test_a_table_in_the_place_of_the_coreset_is_a_sentence(verb):
+    arguments = [{"x": np.ones((9, 2))}, rough(), rough_draws()]
+    if verb is decoct.prior_sensitivity:
+        arguments = [arguments[0], rough_draws(), [MODEL]]
+    with pytest.raises(RequestError, match=r"coreset must be what .*, not a dict; it comes first"):
+        verb(*arguments)

@@ -27,7 +27,7 @@ from jaxtyping import Float, Int
 from decoct.certificates.mode_probe import ModeProbe, ModeSearch
 from decoct.certificates.row_estimate import estimate_totals, is_cheaper
 from decoct.certificates.table import table_of, verified
-from decoct.coreset import Coreset
+from decoct.coreset import Coreset, require_coreset
 from decoct.data.base import Rows
 from decoct.errors import PotentialError, RequestError
 from decoct.passes.potentials import Potentials
@@ -367,6 +367,7 @@ def check(
         raise RequestError(f"max_draws is {max_draws}; a certificate needs at least 2.")
     use_compilation_cache()
     keep_buffers()
+    require_coreset(coreset)
     dim = coreset.dim  # refuses a coreset without a density, such as a mixture's
     source = table_of(coreset, rows, progress)
     if draws is None:

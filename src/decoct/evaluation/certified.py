@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from decoct.certificates.certificate import CORRECTED, Certificate, check, fingerprint_of
 from decoct.certificates.table import table_of
-from decoct.coreset import Coreset
+from decoct.coreset import Coreset, require_coreset
 from decoct.errors import RequestError
 from decoct.samplers.datatree import unconstrained
 from decoct.stats.verdict import Grade
@@ -23,6 +23,7 @@ def checked_draws(
     coreset: Coreset, draws: xr.DataTree | np.ndarray
 ) -> Float[np.ndarray, "chains S d"]:
     """Return flat unconstrained draws; refuse too few, equal, or already corrected ones."""
+    require_coreset(coreset)
     z = unconstrained(draws, coreset.dim, coreset.fingerprint)
     refuse_corrected(draws)
     chains, count = z.shape[:2]

@@ -28,7 +28,7 @@ from jaxtyping import Array, Float, Int
 
 from decoct.certificates.certificate import Certificate, log_ratios_at
 from decoct.certificates.table import table_of, verified
-from decoct.coreset import Coreset
+from decoct.coreset import Coreset, require_coreset
 from decoct.data.base import Rows
 from decoct.data.encoded import encoded
 from decoct.data.tables import rows as as_rows
@@ -174,6 +174,7 @@ def loo(
     """
     use_compilation_cache()
     keep_buffers()
+    require_coreset(coreset)
     dim = coreset.dim  # refuses a coreset without a density, such as a mixture's
     source = _whole_table(coreset, rows, progress)
     if observations is not None and not (

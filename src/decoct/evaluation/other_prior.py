@@ -86,9 +86,10 @@ def _require_number(coreset: Coreset, name: str, prior: Callable[[Params], Any])
             f"The prior '{name}' fails: {type(error).__name__}: {error}. A log prior takes the "
             "unconstrained parameters of the model by name, and uses jax.numpy."
         ) from error
-    if getattr(found, "shape", None) != ():
+    dtype = getattr(found, "dtype", np.dtype(bool))
+    if getattr(found, "shape", None) != () or not jnp.issubdtype(dtype, jnp.floating):
         raise RequestError(
-            f"The prior '{name}' returns {found}, and not one number; sum over the entries."
+            f"The prior '{name}' returns {found}, and not one real number; sum over the entries."
         )
 
 
