@@ -288,7 +288,7 @@ def test_a_killed_worker_costs_a_retry_and_no_bit(client, reference, method, mon
     """SIGKILL to a worker process as soon as the first chunks of the long pass are in."""
     told, killed = [], []
 
-    def advance(bar, n_rows):
+    def advance(bar, n_rows, unit="rows"):
         told.append(n_rows)
         if bar._label.startswith("round") and not killed:
             killed.extend(client.run(os.getpid).values())
@@ -389,7 +389,7 @@ def test_a_worker_killed_while_it_reads_costs_a_retry_and_no_bit(
         read = ParquetPart.read_batches
         ParquetPart.read_batches = getattr(read, "usual", read)
 
-    def advance(bar, n_rows):
+    def advance(bar, n_rows, unit="rows"):
         if bar._label.startswith("round") and not armed:
             armed.append(True)
             client.run(one_dies_at_the_next_batch, on_error="ignore")  # it may die unanswered

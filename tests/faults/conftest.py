@@ -26,8 +26,8 @@ SLOW_COMMAND = [
 import sys, time
 from decoct.runtime.progress import ProgressBar
 advance = ProgressBar.advance
-def slowly(bar, units):
-    advance(bar, units)
+def slowly(bar, *units):
+    advance(bar, *units)
     if bar._label.startswith("round "):
         time.sleep(0.2)  # or the build might be over before it is interrupted
 ProgressBar.advance = slowly

@@ -108,7 +108,7 @@ def test_a_model_with_another_likelihood_is_refused_and_one_with_another_prior_i
     with pytest.raises(CoresetFileError, match="has 2 parameters, not 1"):
         decoct.load(path, model=custom(mu=np.zeros(2)))
     reads_more = decoct.Model(lambda p, r: -((r["x"] - p["mu"]) ** 2), lambda p: 0.0, {"mu": 0.0})
-    with pytest.raises(CoresetFileError, match=r"cannot be evaluated .*KeyError: 'x'"):
+    with pytest.raises(CoresetFileError, match="cannot be evaluated .* asks for 'x'"):
         decoct.load(path, model=reads_more)
     other = decoct.load(path, model=custom(prior=3.0, mu=0.7))
     with jax.enable_x64(True):
@@ -335,7 +335,7 @@ def test_only_files_with_a_site_have_the_format_that_older_versions_refuse(tmp_p
         ({"centre": "no base64"}, "damaged"),
         ({"linear": ""}, "no Gaussian has"),
         ({"precision": base64.b64encode(-np.eye(2)).decode()}, "no Gaussian has"),
-        ({"linear": base64.b64encode(np.full(2, np.nan)).decode()}, "not finite"),
+        ({"linear": base64.b64encode(np.full(2, np.nan)).decode()}, "numbers that no Gaussian has"),
     ],
 )
 def test_a_damaged_site_is_refused(tmp_path, change, message):

@@ -167,7 +167,7 @@ def estimate(
         )
     passes = plan.passes
     block = _block(table)
-    read = _timed(lambda: _block(table)) / block.n_rows
+    read = _reading_seconds(table) / block.n_rows
     evaluated = _potential_seconds(potentials, block)
     n = source.n_rows
     fits, laplace = plan.fits, None
@@ -197,6 +197,11 @@ def estimate(
 def _block(table: EncodedRows) -> Chunk:
     with closing(table.chunks(min(DEFAULT_CHUNK, table.n_rows))) as chunks:
         return next(chunks)
+
+
+def _reading_seconds(table: EncodedRows) -> float:
+    """Time the reading and encoding of the first block."""
+    return _timed(lambda: _block(table))
 
 
 def _potential_seconds(potentials: Potentials, block: Chunk) -> float:

@@ -65,7 +65,7 @@ class EncodedRows:
         self._kept: ArrayRows | None = None
         if isinstance(raw, ArrayRows):
             whole = next(raw.chunks(raw.n_rows, self._needs))
-            self._kept = ArrayRows(self._encode.chunk(whole).columns)
+            self._kept = ArrayRows(self._encode.chunk(whole).columns, whole.start)
 
     @property
     def n_rows(self) -> int:
