@@ -108,7 +108,7 @@ def test_a_model_with_another_likelihood_is_refused_and_one_with_another_prior_i
     with pytest.raises(CoresetFileError, match="has 2 parameters, not 1"):
         decoct.load(path, model=custom(mu=np.zeros(2)))
     reads_more = decoct.Model(lambda p, r: -((r["x"] - p["mu"]) ** 2), lambda p: 0.0, {"mu": 0.0})
-    with pytest.raises(CoresetFileError, match="cannot be evaluated .* asks for 'x'"):
+    with pytest.raises(CoresetFileError, match=r"cannot be evaluated .* asks for 'x'"):
         decoct.load(path, model=reads_more)
     other = decoct.load(path, model=custom(prior=3.0, mu=0.7))
     with jax.enable_x64(True):
