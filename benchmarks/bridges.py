@@ -87,7 +87,7 @@ def numpyro_case(
     """Return a case for NumPyro: its NUTS, two chains, in float64."""
     import numpyro
 
-    from decoct.bridges.numpyro import from_numpyro, to_numpyro
+    from decoct.bridges.numpyro import from_numpyro
 
     numpyro.enable_x64()
 
@@ -100,7 +100,7 @@ def numpyro_case(
         return mcmc.get_samples(group_by_chain=True)
 
     def on_coreset(coreset: decoct.Coreset, seed: int) -> Draws:
-        weighted, args = to_numpyro(coreset)
+        weighted, args = coreset.to_numpyro()
         return nuts(weighted, seed, *args)
 
     bridge = from_numpyro(model, given)
@@ -176,7 +176,7 @@ def pymc_case(
     """Return a case for PyMC: ``pm.sample``, two chains, compiled by JAX in float64."""
     import pymc as pm
 
-    from decoct.bridges.pymc import from_pymc, to_pymc
+    from decoct.bridges.pymc import from_pymc
 
     jax.config.update("jax_enable_x64", True)
     compiled = {"compile_kwargs": {"mode": "JAX"}}
@@ -203,7 +203,7 @@ def pymc_case(
         from_pymc(model),
         size,
         lambda seed: nuts(model, seed),
-        lambda coreset, seed: nuts(to_pymc(coreset), seed),
+        lambda coreset, seed: nuts(coreset.to_pymc(), seed),
         parameters,
         **options,
     )
