@@ -54,11 +54,14 @@ def proper_weights(
     bends, most = np.zeros((0, len(weights))), np.zeros(0)
     for _ in range(MOST_CUTS):
         precision = precision_of(weights)
-        directions = improper_directions(precision, factor)
-        if not len(directions):
+        scaled = factor.T @ precision @ factor
+        values, basis = eigh(scaled, subset_by_value=(-np.inf, -ROUNDED))
+        directions = (factor @ basis).T
+        if not len(values):
             break
         of_rows = along(directions)
-        whole = curvature(precision, directions) + weights @ of_rows
+        left = np.einsum("kd,de,ke->k", directions, precision, directions)
+        whole = left + weights @ of_rows
         possible = whole > 0.0  # else all rows together bend the other way there
         if not possible.any():
             break
@@ -66,25 +69,6 @@ def proper_weights(
         most = np.concatenate([most, (1.0 - INSIDE) * whole[possible]])
         weights = _constrained(inverse, free, bends, most) / norms
     return weights
-
-
-def improper_directions(
-    precision: Float[np.ndarray, "d d"], factor: Float[np.ndarray, "d d"]
-) -> Float[np.ndarray, "k d"]:
-    """Return eigenvectors v of A, in units of the posterior, with a negative eigenvalue."""
-    scaled = factor.T @ precision @ factor
-    try:  # far cheaper than eigenvectors
-        np.linalg.cholesky(scaled + ROUNDED * np.eye(len(scaled)))
-    except np.linalg.LinAlgError:
-        return (factor @ eigh(scaled, subset_by_value=(-np.inf, -ROUNDED))[1]).T
-    return np.zeros((0, len(scaled)))
-
-
-def curvature(
-    precision: Float[np.ndarray, "d d"], directions: Float[np.ndarray, "k d"]
-) -> Float[np.ndarray, " k"]:
-    """Return vᵀAv."""
-    return np.einsum("kd,de,ke->k", directions, precision, directions)
 
 
 def _constrained(

@@ -10,7 +10,7 @@ the rows fit what a quadratic cannot, and a solution is completed by the site Σ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import jax
@@ -19,12 +19,7 @@ from jaxtyping import Float
 
 from decoct.constructions.base import Problem, Selection, SizedSelection, equal_weight_rows
 from decoct.constructions.iterated_hilbert.expansion import ExpandedTable
-from decoct.constructions.iterated_hilbert.proper_weights import (
-    INSIDE,
-    curvature,
-    improper_directions,
-    proper_weights,
-)
+from decoct.constructions.iterated_hilbert.proper_weights import proper_weights
 from decoct.passes.pools import Pool
 from decoct.runtime.resources import few_threads
 from decoct.samplers.laplace import find_mode, gaussian_at
@@ -38,10 +33,6 @@ REFUTED = 4.0
 
 FLAT = 1e-12
 """½Var in nats of the totals at the draws below which the data say nothing there."""
-
-IS_WORSE, CHOICES = 1.5, 4
-"""Times the predicted KL of least squares from which on, with a site whose precision is ⪰ 0, rows
-are chosen again; and how often."""
 
 MAX_RHAT = 1.1
 """R-hat of the draws of a round above which nothing is predicted from them."""
@@ -164,7 +155,7 @@ class SplitTangent:
         path = orthogonal_pursuit(
             vectors, target, longest, sizes=sizes, stop=stop, exchanges=exchanges
         )
-        return PathFit(self, path, {m: self.judge(one) for m, one in path.items()}, exchanges)
+        return PathFit(self, path, {m: self.judge(one) for m, one in path.items()})
 
 
 def _split(
@@ -182,7 +173,6 @@ class PathFit:
     tangent: SplitTangent
     path: dict[int, SparseWeights]
     predicted_kl: dict[int, float]
-    exchanges: int
 
     def best(self, most: float = np.inf) -> SizedSelection:
         """Return the solution of at most ``most`` rows that is predicted to be nearest."""
@@ -193,44 +183,10 @@ class PathFit:
             found = [self.alone()]
             if nearest is not None:
                 found.append(self.with_site(self.path[nearest]))
-                if nats(found[-1]) > IS_WORSE * judged[nearest]:
-                    found += map(self.with_site, self._chosen_within(self.path[nearest]))
             return min(found, key=nats)
         if nearest is None:
             return SizedSelection(equal_weight_rows(problem, pool, problem.size), None)
         return SizedSelection(_selection(pool, self.path[nearest]), judged[nearest])
-
-    def _chosen_within(self, solution: SparseWeights) -> Iterator[SparseWeights]:
-        """Choose rows again, with directions in which they take too much curvature as coordinates.
-
-        Their curvature there is to add up to what there is of it, as their remainders are to add
-        up to all remainders.
-        """
-        tangent, expanded = self.tangent, self.tangent.expanded
-        assert expanded is not None
-        potentials, at, pool = tangent.problem.potentials, expanded.at, tangent.pool
-        vectors, target = tangent.fit.vectors, tangent.fit.target
-        size, unit = len(solution.indices), float(np.linalg.norm(target))
-        for _ in range(CHOICES):
-            kept = pool.some(solution.indices).rows
-            of_kept = potentials.expand_rows(kept, solution.weights, at).hessian
-            precision = of_kept - expanded.sums.hessian
-            directions = improper_directions(precision, expanded.factor)
-            of_rows = -potentials.bends(pool.rows, at, directions)
-            whole = curvature(precision, directions) + solution.weights @ of_rows[solution.indices]
-            possible = whole > 0.0
-            if not possible.any():
-                return
-            of_rows = of_rows[:, possible] * (unit / whole[possible])
-            vectors = np.concatenate([vectors, of_rows], axis=1)
-            target = np.append(target, np.full(of_rows.shape[1], (1.0 - INSIDE) * unit))
-            path = orthogonal_pursuit(
-                vectors, target, size, sizes=(size,), exchanges=self.exchanges
-            )
-            if not path:
-                return
-            solution = path[max(path)]
-            yield solution
 
     def alone(self) -> SizedSelection:
         """Return the site of all rows, without any row."""
@@ -251,11 +207,10 @@ class PathFit:
             return -potentials.bends(rows, at, directions)
 
         if len(places):
+            factor = np.linalg.inv(np.linalg.cholesky(expanded.precision)).T
             vectors, target = tangent.fit.vectors[places], tangent.fit.target
             with few_threads(vectors.nbytes):
-                weights = proper_weights(
-                    vectors, target, weights, precision_of, along, expanded.factor
-                )
+                weights = proper_weights(vectors, target, weights, precision_of, along, factor)
         of_rows = potentials.expand_rows(rows, weights, at)
         share = expanded.largest_factor(of_rows)
         site, weights = expanded.site(of_rows.scaled(share)), share * weights
