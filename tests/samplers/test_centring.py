@@ -34,8 +34,12 @@ def curved(p):
     return {"b": p["b"], "u": jnp.exp(p["s"]) * jnp.sinh(p["z"])}
 
 
-def correlated(p):
-    return {"b": p["b"], "u": jnp.exp(p["s"]) * jnp.cumsum(p["z"])}
+def walk(p):
+    return {"b": p["b"], "u": p["b"][0] + jnp.exp(p["s"]) * jnp.cumsum(p["z"])}
+
+
+def mixed(p):
+    return {"b": p["b"], "u": jnp.exp(p["s"]) * (p["z"] + p["z"][::-1])}
 
 
 def test_standardised_effects_are_found():
@@ -51,15 +55,24 @@ def test_parameters_that_the_rows_see_are_entries_as_they_are():
     np.testing.assert_array_equal(centring.selection, [0, 1, *(3 + np.arange(G))])
 
 
-@pytest.mark.parametrize("to_likelihood", [curved, correlated])
+def test_each_step_of_a_random_walk_is_a_level():
+    centring, _ = made(walk)
+    places, entries, levels = centring.effects
+    np.testing.assert_array_equal(entries[places - 3], 2 + np.arange(G))
+    np.testing.assert_array_equal(levels.argmax(axis=0), places - 3)
+    np.testing.assert_array_equal(centring.selection, [0, 1, *(3 + np.arange(G))])
+
+
+@pytest.mark.parametrize("to_likelihood", [curved, mixed])
 def test_what_is_no_affine_function_of_one_parameter_is_left(to_likelihood):
     centring, _ = made(to_likelihood)
     assert centring.selection is None
 
 
+@pytest.mark.parametrize("to_likelihood", [standardised, walk])
 @pytest.mark.parametrize("degree", [np.ones(G), np.array([1.0, 0.0, 0.3, 0.5, 0.0])])
-def test_there_and_back_and_the_volume(degree):
-    centring, space = made(standardised)
+def test_there_and_back_and_the_volume(degree, to_likelihood):
+    centring, space = made(to_likelihood)
     with jax.enable_x64(True):
         z = jnp.asarray(np.random.default_rng(0).normal(size=space.dim))
         x = centring.from_parameters(z, degree)
