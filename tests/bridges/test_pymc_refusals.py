@@ -216,5 +216,12 @@ def test_an_operation_without_a_translation():
         from_pymc(with_operation(Broken()))
 
 
+def test_a_uniform_prior_without_bounds():
+    """PyMC has no starting point for it, and its log density is −∞ everywhere."""
+    with pm.Model() as model:
+        pm.Normal("seen", pm.Uniform("mu", -np.inf, np.inf), 1.0, observed=pm.Data("y", Y))
+    assert "not finite at any of 21 starting points" in refusal(model)
+
+
 def test_what_is_no_model():
     assert "must be a pymc.Model, not a str" in refusal("model", decoct.RequestError)

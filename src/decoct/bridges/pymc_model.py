@@ -187,9 +187,9 @@ def _own_start(model: pm.Model) -> dict[str, np.ndarray] | None:
     """
     try:
         initial = model.initial_point(random_seed=0)
-    except (NotImplementedError, *FAILURES):
+        values = {str(rv.name): initial[str(model.rvs_to_values[rv].name)] for rv in model.free_RVs}
+    except (NotImplementedError, KeyError, *FAILURES):  # KeyError: pm.Uniform(-inf, inf)
         return None
-    values = {str(rv.name): initial[str(model.rvs_to_values[rv].name)] for rv in model.free_RVs}
     return {name: np.asarray(value, dtype=np.float64) for name, value in values.items()}
 
 

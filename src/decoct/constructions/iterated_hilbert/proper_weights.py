@@ -54,10 +54,8 @@ def proper_weights(
     bends, most = np.zeros((0, len(weights))), np.zeros(0)
     for _ in range(MOST_CUTS):
         precision = precision_of(weights)
-        scaled = factor.T @ precision @ factor
-        values, basis = eigh(scaled, subset_by_value=(-np.inf, -ROUNDED))
-        directions = (factor @ basis).T
-        if not len(values):
+        directions = _improper_directions(precision, factor)
+        if not len(directions):
             break
         of_rows = along(directions)
         left = np.einsum("kd,de,ke->k", directions, precision, directions)
@@ -69,6 +67,18 @@ def proper_weights(
         most = np.concatenate([most, (1.0 - INSIDE) * whole[possible]])
         weights = _constrained(inverse, free, bends, most) / norms
     return weights
+
+
+def _improper_directions(
+    precision: Float[np.ndarray, "d d"], factor: Float[np.ndarray, "d d"]
+) -> Float[np.ndarray, "k d"]:
+    """Return eigenvectors of A, in units of the posterior, with a negative eigenvalue."""
+    scaled = factor.T @ precision @ factor
+    try:  # far cheaper than eigenvectors
+        np.linalg.cholesky(scaled + ROUNDED * np.eye(len(scaled)))
+    except np.linalg.LinAlgError:
+        return (factor @ eigh(scaled, subset_by_value=(-np.inf, -ROUNDED))[1]).T
+    return np.zeros((0, len(scaled)))
 
 
 def _constrained(
