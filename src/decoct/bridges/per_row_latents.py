@@ -7,7 +7,7 @@ array, and u random in it. If row n depends on one entry e(n) alone, then
     Σ_e g_e u_e e / Σ_e g_e u_e = e(n),   Σ_e g_e u_e e² / Σ_e g_e u_e = e(n)²,
 
 so that three derivatives along fixed directions give the entry of every row, whatever index, offset
-or look-up table led there. Rows whose entries are all different have a latent each. An array of
+or table of indices led there. Rows whose entries are all different have a latent each. An array of
 fewer than N entries cannot be one, and costs nothing.
 """
 

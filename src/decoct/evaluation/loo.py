@@ -65,7 +65,7 @@ OTHER = 0.1
 """Nats by which D_s differs from that of the certificate where the table is another one: rows that
 a certificate draws leave a tenth of that."""
 
-FAR = "These draws are too far from the full posterior for leave-one-out."
+UNUSABLE = "These draws are too far from the full posterior for leave-one-out."
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -218,7 +218,9 @@ def loo(
             if not is_certified:
                 judged = judge(log_ratios)
                 if grade_of(judged.kl.reverse, judged.khat) is Grade.REFUSED:
-                    raise RequestError(f"{FAR} Build a larger coreset; decoct.check says how far.")
+                    raise RequestError(
+                        f"{UNUSABLE} Build a larger coreset; decoct.check says how far."
+                    )
         else:
             places = uniform_sample(jax.random.key(checked_seed(seed)), source.n_rows, observations)
             found = _from_sample(potentials, statistic, flat, places)
@@ -286,7 +288,7 @@ def _used_draws(
     refuse_corrected(draws)
     require_same(coreset, z, check)
     if check.grade is Grade.REFUSED:
-        raise RequestError(f"The certificate's verdict is '{check.verdict}'. {FAR}")
+        raise RequestError(f"The certificate's verdict is '{check.verdict}'. {UNUSABLE}")
     return z[:, check.picked], [one[:, check.picked] for one in variables]
 
 

@@ -170,8 +170,7 @@ def _check_request(
             "have scikit-learn's names."
         )
     check_parameters(estimator)
-    components = int(estimator.n_components)
-    method = LightweightCoreset(components=components) if method is None else method
+    method = LightweightCoreset() if method is None else method
     if not isinstance(method, (LightweightCoreset, Uniform)):
         raise RequestError(
             f"{type(method).__name__} weighs rows by their log-likelihood at draws of parameters, "
@@ -182,4 +181,6 @@ def _check_request(
         raise RequestError(
             f"The size is size=, but coreset_size is {estimator.coreset_size}; leave it None."
         )
-    return NumericTable(getattr(method, "columns", None), components), method
+    if isinstance(method, LightweightCoreset) and method.components is None:
+        method = dataclasses.replace(method, components=int(estimator.n_components))
+    return NumericTable(getattr(method, "columns", None)), method

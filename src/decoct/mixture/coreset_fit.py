@@ -283,7 +283,6 @@ class NumericTable(AbstractModel):
     """Columns of finite numbers, and no model of them: every potential is 0."""
 
     needs: tuple[str, ...] | None  # names of the columns; None for all of them
-    mixture_components: int  # T of the mixture, for which `LightweightCoreset` reports ε
 
     def init(self, rows: RawRows) -> Params:
         return {"nothing": np.zeros(1)}

@@ -194,16 +194,6 @@ class AbstractModel(eqx.Module):
         leaves = jax.tree_util.tree_flatten_with_path(params)[0]
         return {jax.tree_util.keystr(path).strip(".[]'") or "params": v for path, v in leaves}
 
-    def relabelled(
-        self, z: Float[np.ndarray, "S d"], like: Float[np.ndarray, " d"]
-    ) -> Float[np.ndarray, "S d"]:
-        """Return draws of one run with exchangeable components in the order that ``like`` has.
-
-        Samplers name the clusters of a mixture as they find them; code that compares the places of
-        two runs needs the same names. The draws as they are, where nothing is exchangeable.
-        """
-        return z
-
     def coords(self, rows: RawRows) -> dict[str, tuple[str, list[str]]]:
         """Return, for a constrained name, its dimension name and the labels along it."""
         return {}

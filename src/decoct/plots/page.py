@@ -22,7 +22,7 @@ from decoct.certificates.certificate import Certificate
 from decoct.certificates.certificate import check as certify
 from decoct.coreset import Coreset
 from decoct.errors import RequestError
-from decoct.plots.kept import kept_rows, kept_weights
+from decoct.plots.rows_and_weights import kept_rows, kept_weights
 from decoct.plots.style import COLOURS, DPI, GREY, figure, style_axes
 from decoct.report import Report, described
 from decoct.runtime.files import require_writable, write_atomically

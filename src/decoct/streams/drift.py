@@ -43,7 +43,10 @@ def with_drift(
     for number, density in enumerate([*(part.density for part in parts), union.density]):
         n = min(MOST_DRAWS, max(DRAWS, DRAWS_PER_PARAMETER * density.dim))
         z = sampler.draw(jax.random.fold_in(key, number), density, n).flat
-        places.append(moments(density.model.relabelled(z, places[0].mean) if places else z))
+        relabelled = getattr(density.model, "relabelled", None)  # clusters of a mixture
+        if places and relabelled is not None:
+            z = relabelled(z, places[0].mean)
+        places.append(moments(z))
         progress.advance(1, "posteriors")
     drift = max(distance(place, places[-1].mean) for place in places[:-1])
     report, predicted = union.report, union.report.predicted_kl

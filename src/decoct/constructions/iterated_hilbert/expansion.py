@@ -225,17 +225,17 @@ def expand_table(
     narrow = at.moved(mode.z, 1e-12 * np.asarray(at.covariance))
     precision = search.evaluated(from_subsample(narrow), narrow).precision
     found = search.run(from_subsample, search.over(mode.z, precision), False)
-    earlier, height, before = found, -np.inf, 0.0
+    earlier, highest, before = found, -np.inf, 0.0
     ratio, step = problem.dim / seen.size, np.zeros(problem.dim)
     for _ in range(MOST_GRADIENTS):
         here = np.asarray(found.at.centre)
         value, gradient = potentials.value_and_gradient(here)
         value += float(potentials.log_prior(here[None])[0])
         # the subsample lacks important rows: a gradient alone is not enough
-        if not value >= height:
+        if not value >= highest:
             found = earlier
             break
-        earlier, height = found, value
+        earlier, highest = found, value
         gradient = found.sums.gradient + gradient - scale * some.value_and_gradient(here)[1]
         newton = search.step(found._replace(sums=found.sums._replace(gradient=gradient)))
         step = (1.0 - ratio) ** 2 * newton + ratio * step

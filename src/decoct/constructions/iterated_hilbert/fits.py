@@ -46,7 +46,7 @@ TOLERABLE, TOLERABLE_A_PARAMETER = 1e-5, 2e-6
 """½Var in nats of totals from a sample of rows above which all rows are evaluated; nats a parameter
 for multilevel models, where each row that is kept corrects about one effect."""
 
-SITE_TOO_FAR = "the predicted KL of the coreset with a site is too large"
+INACCURATE_SITE = "the predicted KL of the coreset with a site is too large"
 
 GOOD_REFERENCE = 0.005
 """Predicted KL in nats at which the path is long enough to be the next reference."""
@@ -112,7 +112,7 @@ class Fits:
         if state.expanded is not None and is_above and problem.size and not multilevel:
             alone = replace(self.method, site=False).init(jax.random.fold_in(key, 5), problem)
             kl = tangent.reference_kl
-            return alone._replace(rows_only=SITE_TOO_FAR, with_site=chosen, reference_kl=kl)
+            return alone._replace(rows_only=INACCURATE_SITE, with_site=chosen, reference_kl=kl)
         if state.with_site and outcome is not Status.UNKNOWN:
             both = zip(problem.sizes, state.with_site, chosen, strict=True)
             chosen = tuple(min(two[: 1 + size], key=nats) for size, *two in both)

@@ -101,8 +101,8 @@ def rows_only_plan(method: IteratedHilbert, problem: Problem) -> Plan:
         fits = _planned_fits(method, problem, usual, usual, usual * least)
         return Plan(passes, (least, most), array_bytes, fits)
     corrected = n * (1 + 2 * problem.dim) + seen * S
-    thinned = float(2 * (corrected + pool) + n * CHECK_DRAWS)
-    least = thinned if problem.kl is None else thinned + n * S + pool
+    subsampled = float(2 * (corrected + pool) + n * CHECK_DRAWS)
+    least = subsampled if problem.kl is None else subsampled + n * S + pool
     most += n * CHECK_DRAWS + corrected + (method.max_rounds - 2) * (corrected + pool)
     fits = _planned_fits(method, problem, _usual_rounds(method, problem), 3, least)
     return Plan((2, 2 * rounds + method.max_rounds - 1), (least, most), array_bytes, fits)

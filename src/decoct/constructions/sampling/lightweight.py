@@ -19,7 +19,7 @@ normalised entropy −Σq_n ln q_n/ln N: at 1 the draws are uniform; the paper c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -95,10 +95,7 @@ class LightweightCoreset(OneStep):
 
     def choose(self, key: jax.Array, problem: Problem) -> Chosen:
         potentials = problem.potentials
-        # a mixture's `NumericTable` has its number of components
-        components = self.components or getattr(potentials.model, "mixture_components", None)
-        method = replace(self, components=components)
-        chosen, numbers = method._draw(key, potentials.rows, problem.sizes)
+        chosen, numbers = self._draw(key, potentials.rows, problem.sizes)
         potentials.counts.passes += 2
         return drawn(chosen, numbers)
 

@@ -279,7 +279,7 @@ def _maximise(
 ) -> EMResult:
     weights = np.full(len(modes), 1.0 / len(modes))
     z, totals = problem.assign(modes, weights)
-    height, rise, steps = float(problem.w @ totals), np.inf, 0
+    value, rise, steps = float(problem.w @ totals), np.inf, 0
     enough = tolerance * problem.w.sum()
     while rise >= enough and steps < max_iterations:
         weighted = problem.w[:, None] * z
@@ -288,9 +288,9 @@ def _maximise(
         modes = np.where(lengths[:, None] > 0.0, found, modes)
         modes, weights = _reseeded(problem, modes, weighted.sum(0) / problem.w.sum())
         z, totals = problem.assign(modes, weights)
-        before, height = height, float(problem.w @ totals)
-        rise, steps = height - before, steps + 1
-    return EMResult(modes, weights, z, height, steps, bool(rise < enough))
+        before, value = value, float(problem.w @ totals)
+        rise, steps = value - before, steps + 1
+    return EMResult(modes, weights, z, value, steps, bool(rise < enough))
 
 
 def _reseeded(
