@@ -7,6 +7,7 @@ import pytest
 
 import decoct
 from decoct.models.parameters import ParameterSpace
+from decoct.samplers import centring as centring_module
 from decoct.samplers.centring import Centring
 from decoct.samplers.units import _pooling
 
@@ -61,6 +62,13 @@ def test_each_step_of_a_random_walk_is_a_level():
     np.testing.assert_array_equal(entries[places - 3], 2 + np.arange(G))
     np.testing.assert_array_equal(levels.argmax(axis=0), places - 3)
     np.testing.assert_array_equal(centring.selection, [0, 1, *(3 + np.arange(G))])
+
+
+def test_of_too_many_levels_the_last_alone_is_centred(monkeypatch):
+    monkeypatch.setattr(centring_module, "MOST_LEVELS", G - 1)
+    centring, _ = made(walk)
+    np.testing.assert_array_equal(centring.effects.entries, [1 + G])
+    assert centring.selection is None
 
 
 @pytest.mark.parametrize("to_likelihood", [curved, mixed])

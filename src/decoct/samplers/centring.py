@@ -32,6 +32,9 @@ from decoct.runtime.precision import float64
 NEAR = 1e-9
 """Relative error that counts as rounding."""
 
+MOST_LEVELS = 32
+"""Most levels: each costs two evaluations of φ at every step of a sampler."""
+
 MOST_UNROLLED = 4
 """Most levels that are compiled one by one."""
 
@@ -168,7 +171,8 @@ def _find_effects(
     """Return entries of φ that each are linear in a parameter that no earlier entry depends on.
 
     The last level comes first: a parameter on which one entry alone depends. Of several, it is one
-    with a slope that depends on other parameters, such as a scale.
+    with a slope that depends on other parameters, such as a scale. The last level alone is returned
+    where there are more than `MOST_LEVELS`.
     """
     moves, varies = np.abs(slopes).max(axis=0) > 0.0, np.ptp(slopes, axis=0)
     is_left = np.ones(len(moves), dtype=bool)
@@ -179,6 +183,9 @@ def _find_effects(
         candidates[known] = 0.0
         entries = np.flatnonzero(candidates.any(axis=1))
         if not len(entries):
+            break
+        if len(found) == MOST_LEVELS:  # the last alone
+            del found[:-1]
             break
         found.insert(0, (candidates[entries].argmax(axis=1), entries))
         is_left[entries] = False
