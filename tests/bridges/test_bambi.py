@@ -137,7 +137,7 @@ def test_rows_are_the_design_by_name(made):
 def coreset(made):
     with jax.numpy_rank_promotion("allow"):
         bridge = made("gaussian")[1]
-        return decoct.build(bridge, bridge.rows, size=40, sampler=Laplace(judge=False))
+        return decoct.build(bridge, bridge.rows, size=0, sampler=Laplace(judge=False))
 
 
 def sampled(model):

@@ -56,14 +56,14 @@ INTERCEPTS = {"sigma": (), "slope": (), "u": (J,)}
 
 @pytest.mark.parametrize("centred", [False, True])
 def test_group_effects(centred):
-    """Of u = μ + τ z the rows see u, and the logarithm of σ, as it is unbounded."""
+    """Of u = μ + τ z the rows see u, in units of σ, and 1/σ."""
     bridge = from_numpyro(varying_intercepts, {"g": G, "x": X, "y": Y}, centred=centred)
     phi = check(bridge, INTERCEPTS)
     with jax.enable_x64(True):
-        params = at(bridge, 2)
-        np.testing.assert_array_equal(phi["sigma"], params["sigma"])
-        values = bridge.constrain(params)
-    np.testing.assert_allclose(phi["u"], values["u"], rtol=1e-12)
+        values = bridge.constrain(at(bridge, 2))
+        precision = 1.0 / values["sigma"]
+        np.testing.assert_allclose(phi["sigma"], precision, rtol=1e-12)
+        np.testing.assert_allclose(phi["u"], values["u"] * precision, rtol=1e-12)
 
 
 def test_it_is_finite_where_a_scale_is_all_but_zero():
@@ -77,7 +77,7 @@ def test_it_is_finite_where_a_scale_is_all_but_zero():
             (jnp.ones(J),),
         )
         from_phi = bridge.log_likelihood(phi, few(bridge, 9))
-    np.testing.assert_allclose(phi["u"], float(params["mu"]), rtol=1e-12)
+    np.testing.assert_allclose(phi["u"], params["mu"] * phi["sigma"], rtol=1e-12)
     assert np.isfinite(values).all()
     assert np.isfinite(slopes).all()
     np.testing.assert_allclose(from_phi, values, rtol=1e-10)
@@ -94,11 +94,11 @@ def test_a_table_of_them():
     bridge = from_numpyro(varying_intercepts, {"g": G, "x": X, "y": Y})
     assert repr(bridge.likelihood_params).splitlines() == [
         "Likelihood parameters: what the rows depend on.",
-        "name   shape   size",
-        "sigma  scalar     1",
-        "slope  scalar     1",
-        "u      (6,)       6",
-        "all               8",
+        "name                shape   size",
+        "1 / exp(sigma)      scalar     1",
+        "slope / exp(sigma)  scalar     1",
+        "u / exp(sigma)      (6,)       6",
+        "all                            8",
     ]
 
 

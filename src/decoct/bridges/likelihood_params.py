@@ -8,7 +8,8 @@ possible. If u = μ + τ z are the effects of J groups, φ has the J numbers u, 
 z. If several sets have equally few numbers, decoct takes the one nearest to the rows, in which the
 likelihood is nearest to a quadratic. There are two exceptions. A value computed from a single other
 value of no more numbers is replaced by that one: σ = exp(z) by z, cut points by the unbounded
-numbers they come from. And concatenated or sliced arrays count as their sources.
+numbers they come from. And concatenated or sliced arrays count as their sources. Where the noise
+has a scale σ, locations and 1/σ are in units of it: `bridges.noise_scale`.
 
 This is a smallest cut between θ and the rows, found as a maximum flow.
 """
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import Any
 
@@ -28,6 +29,7 @@ from jaxtyping import Array, Float
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
+from decoct.bridges.noise_scale import NoiseScale, find_noise_scale
 from decoct.bridges.traced_program import (
     CONVERSION,
     Potentials,
@@ -37,6 +39,7 @@ from decoct.bridges.traced_program import (
 )
 from decoct.errors import ModelError
 from decoct.models.base import Params
+from decoct.passes.expansions import TRACED
 
 MOVES = frozenset(
     {"broadcast_in_dim", "concatenate", "dynamic_slice", "dynamic_update_slice", "gather", "pad"}
@@ -63,11 +66,14 @@ class LikelihoodParams:
         φ is θ, all of it.
     reason
         Why φ is θ although the structure of the model could not be read; None where it was.
+    noise
+        Which of the arrays are in units of the noise; None where none are.
     """
 
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
     reason: str | None = None
+    noise: NoiseScale | None = None
     _places: tuple[int, ...] = ()
     _operations: tuple[str, ...] = ()
     _programs: dict[Any, TracedProgram] = field(default_factory=dict, compare=False, repr=False)
@@ -91,7 +97,8 @@ class LikelihoodParams:
             return params
         program = self._program(potentials, params, rows)
         values = program.compute(self._variables(program), program.given(params))
-        return dict(zip(self.names, values, strict=True))
+        phi = dict(zip(self.names, values, strict=True))
+        return phi if self.noise is None else self.noise.standardise(phi)
 
     def evaluate(
         self, potentials: Potentials, phi: Params, start: Params, rows: Mapping[str, Any]
@@ -102,6 +109,8 @@ class LikelihoodParams:
         """
         if self.is_identity:
             return potentials(phi, rows)
+        if self.noise is not None:
+            phi = self.noise.undo(phi)
         program = self._program(potentials, start, rows)
         if self._fits(program):
             return self._evaluate(program, phi, rows)
@@ -146,7 +155,8 @@ class LikelihoodParams:
 
     def __repr__(self) -> str:
         shapes = ["scalar" if not shape else str(shape) for shape in self.shapes]
-        cells = [("name", "shape", "size"), *zip(self.names, shapes, self.sizes, strict=True)]
+        names = [name if self.noise is None else self.noise.label(name) for name in self.names]
+        cells = [("name", "shape", "size"), *zip(names, shapes, self.sizes, strict=True)]
         cells.append(("all", "", sum(self.sizes)))
         wide = [max(len(str(row[i])) for row in cells) for i in range(3)]
         lines = [f"{a:<{wide[0]}}  {b:<{wide[1]}}  {c:>{wide[2]}}" for a, b, c in cells]
@@ -186,6 +196,7 @@ def find_likelihood_params(
     if {program.values[i] for i in chosen} == set(program.leaves):
         return identity(start)
     found = _named([program.values[i] for i in chosen], program, start, values)
+    found = _in_units_of_the_noise(found, potentials, start, rows)
 
     @jax.jit
     def both(point: Params, some: Mapping[str, Array]) -> tuple[Array, Array]:
@@ -197,6 +208,21 @@ def find_likelihood_params(
             if not _are_equal(*map(np.asarray, both(point, some))):
                 return identity(start, "the potentials computed from them were not the model's")
     return found
+
+
+def _in_units_of_the_noise(
+    found: LikelihoodParams,
+    potentials: Potentials,
+    start: Mapping[str, Any],
+    rows: Mapping[str, Any],
+) -> LikelihoodParams:
+    """Return likelihood parameters in units of the noise, where it has a scale."""
+    few = {name: jnp.asarray(v) for name, v in rows.items()}
+    phi = found.compute(potentials, start, few)
+    n = len(next(iter(few.values())))
+    many = {name: v[np.arange(TRACED) % n] for name, v in few.items()}
+    evaluate = lambda phi, rows: found.evaluate(potentials, phi, start, rows)  # noqa: E731
+    return replace(found, noise=find_noise_scale(evaluate, phi, many))
 
 
 def _are_equal(first: np.ndarray, second: np.ndarray) -> bool:
@@ -332,9 +358,8 @@ def _named(
     return LikelihoodParams(
         tuple(name for name, _ in pairs),
         tuple(v.aval.shape for _, v in pairs),
-        None,
-        tuple(program.places.index(v) for _, v in pairs),
-        program.operations,
+        _places=tuple(program.places.index(v) for _, v in pairs),
+        _operations=program.operations,
     )
 
 

@@ -22,6 +22,7 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.tensor.basic import as_tensor_variable, concatenate
+from pytensor.tensor.math import exp
 from pytensor.tensor.type import dscalar, dvector
 
 from decoct.bridges.base import BridgeModel, SiteDensity
@@ -54,8 +55,9 @@ def make_site(bridge: BridgeModel, site: GaussianSite, model: pm.Model) -> Any:
 @float64
 def _find(bridge: BridgeModel, model: pm.Model, z: Mapping[str, Any]) -> list[Any] | None:
     """Return the arrays of φ as PyTensor expressions of z; None unless all are found."""
-    points = random_points(bridge.start)
-    wanted = [jax.tree.leaves(bridge.to_likelihood_params(point)) for point in points]
+    points, noise = random_points(bridge.start), bridge.likelihood_params.noise
+    phi = [bridge.to_likelihood_params(point) for point in points]
+    wanted = [jax.tree.leaves(one if noise is None else noise.undo(one)) for one in phi]
     known = _of_parameters(model, list(z.values()), [model[name] for name in bridge.inputs])
     compiled = function(list(z.values()), known, mode=NO_REWRITES, on_unused_input="ignore")
     values = [compiled(*(np.asarray(point[name]) for name in z)) for point in points]
@@ -64,7 +66,9 @@ def _find(bridge: BridgeModel, model: pm.Model, z: Mapping[str, Any]) -> list[An
         next((v for v, at_points in candidates if are_equal_everywhere(array, at_points)), None)
         for array in zip(*wanted, strict=True)
     ]
-    return None if any(v is None for v in found) else found
+    if any(v is None for v in found) or noise is None:
+        return None if any(v is None for v in found) else found
+    return list(noise.standardise(dict(zip(sorted(phi[0]), found, strict=True)), exp).values())
 
 
 def _of_parameters(model: pm.Model, z: Sequence[Any], rows: Sequence[Any]) -> list[Any]:

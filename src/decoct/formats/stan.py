@@ -87,7 +87,7 @@ def write_stan(
 
     where theta is the vector of the model's likelihood parameters in decoct's order, by name and
     flat: for regressions the coefficients; for multilevel models what the rows depend on, effects
-    of groups and not their scales, on the unconstrained scale
+    of groups and not their scales, in units of the noise where it has a scale
     (``coreset.model.likelihood_params`` of bridges has names and shapes). No Jacobian belongs to
     it.
 

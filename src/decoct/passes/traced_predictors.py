@@ -3,13 +3,15 @@
 Every value of the program is constant, affine in φ, or neither; an affine value that enters an
 operation which is not linear is a predictor. Tracing it back through entrywise operations (y − η,
 −η, ...) finds the same predictor behind several values. Operations that pick entries of φ by an
-index that depends on the rows give the sparse entries of B_n.
+index that depends on the rows give the sparse entries of B_n. A sum of quotients, u/ω − y with ω a
+number of φ, is one quotient, (u − y ω)/ω, of which the numerator is affine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -39,6 +41,9 @@ LINEAR = {"broadcast_in_dim", "concatenate", "cumsum", "dot_general", "dynamic_s
 LINEAR |= {"pad", "reduce_sum", "select_n", *ENTRYWISE, *RELABELLING}
 """Operations that are affine in the arguments named by `_is_affine`."""
 
+SUMS = {"add", "add_any", "concatenate", "pad", "select_n", "sub"}
+"""Those of them in which constants add to what depends on φ."""
+
 
 def trace_predictors(fn: Any, phi: Float[Array, " d"], rows: dict[str, Array]) -> Predictors | None:
     """Return the predictors of f(φ, rows), one value a row; None where there are no few of them."""
@@ -47,11 +52,16 @@ def trace_predictors(fn: Any, phi: Float[Array, " d"], rows: dict[str, Array]) -
 
 @dataclass(frozen=True, eq=False)
 class _Value:
-    """A value of the traced program: a constant, or computed by ``op``, or φ or a column."""
+    """A value of the traced program: a constant, or computed by ``op``, or φ or a column.
+
+    ``over`` is (u, ω) of a value u/ω of which ω is one number that depends on φ.
+    """
 
     shape: tuple[int, ...]
     constant: Any = None
     op: _Op | None = None
+    of_phi: bool = False
+    over: tuple[_Value, _Value] | None = None
 
     @property
     def size(self) -> int:
@@ -62,16 +72,15 @@ class _Value:
 class _Op:
     """An operation of the traced program."""
 
-    eqn: Any
+    name: str
+    run: Callable[[Sequence[Any]], Sequence[Any]]
     inputs: list[_Value]
+    params: Mapping[str, Any] = field(default_factory=dict)
     outputs: list[_Value] = field(default_factory=list)
 
-    @property
-    def name(self) -> str:
-        return self.eqn.primitive.name
-
-    def run(self, values: Sequence[Any]) -> Sequence[Any]:
-        return compute_equation(self.eqn, values)
+    def on(self, inputs: list[_Value]) -> _Op:
+        """Return the same operation on other values."""
+        return replace(self, inputs=inputs, outputs=[])
 
 
 class _Root(NamedTuple):
@@ -100,7 +109,7 @@ class _Program:
         given: dict[_Value, Any] = {}
         inputs = []
         for leaf in (phi, *leaves):
-            inputs.append(_Value(jnp.shape(leaf)))
+            inputs.append(_Value(jnp.shape(leaf), of_phi=leaf is phi))
             given[inputs[-1]] = leaf
         ops: list[_Op] = []
         (result,) = _written_out(closed, inputs, ops)
@@ -157,13 +166,13 @@ class _Program:
 
     def _roots(self) -> list[_Root] | None:
         """Return the predictors; None where φ enters in other ways."""
-        of_phi, of_rows = self._dependent([self.phi]), self._dependent(self.columns)
+        of_rows = self._dependent(self.columns)
         affine, frontier = {self.phi}, []
         for op in self.ops:
-            inputs = [v for v in op.inputs if v in of_phi]
+            inputs = [v for v in op.inputs if v.of_phi]
             if not inputs:
                 continue
-            if all(v in affine for v in inputs) and _is_affine(op, of_phi):
+            if all(v in affine for v in inputs) and _is_affine(op):
                 affine.update(op.outputs)
             else:
                 frontier += [v for v in inputs if v in affine]
@@ -171,7 +180,7 @@ class _Program:
             frontier.append(self.result)
         values: dict[_Value, None] = {}
         for value in frontier:
-            values[_trace_back(value, of_phi)] = None
+            values[_trace_back(value)] = None
         roots = [self._root(value, value in of_rows) for value in values]
         if not roots or None in roots:
             return None
@@ -193,7 +202,6 @@ class _Program:
     def _inputs(self, roots: list[_Root]) -> tuple[list[_Value], list[_Op]]:
         """Return where φ enters the predictors: parts that all rows share, and picked entries."""
         of_rows = self._dependent(self.columns)
-        of_phi = self._dependent([self.phi])
         views = {self.phi}
         for op in self.ops:
             moves = op.name in RELABELLING or op.name == "convert_element_type"
@@ -211,7 +219,7 @@ class _Program:
                     shared[value] = None
         # entries are picked from what is computed of φ alone, entry by entry
         for op in self._needed(wanted, set(shared)):
-            if op in picks or op.name != "gather" or op.inputs[0] not in of_phi:
+            if op in picks or op.name != "gather" or not op.inputs[0].of_phi:
                 continue
             operand = op.inputs[0]
             if op.inputs[1] in of_rows and self._is_entrywise(operand, views, of_rows):
@@ -222,15 +230,14 @@ class _Program:
 
     def _is_entrywise(self, value: _Value, views: set[_Value], of_rows: set[_Value]) -> bool:
         """Return whether every entry depends on at most one entry of φ, and on no row."""
-        of_phi = self._dependent([self.phi])
         waiting = [value]
         while waiting:
             one = waiting.pop()
-            if one in views or one not in of_phi:
+            if one in views or not one.of_phi:
                 continue
             op = one.op
             assert op is not None
-            inside = [v for v in op.inputs if v in of_phi]
+            inside = [v for v in op.inputs if v.of_phi]
             moves = op.name in RELABELLING | {"concatenate", "pad", "broadcast_in_dim"}
             single = op.name in ENTRYWISE and len(inside) == 1
             if one in of_rows or not (moves or single):
@@ -314,25 +321,64 @@ def _written_out(closed: ClosedJaxpr, inputs: list[_Value], ops: list[_Op]) -> l
             found = _written_out(eqn.params["jaxpr"], arguments, ops)
         else:
             shapes = [tuple(var.aval.shape) for var in eqn.outvars]
-            found = _append(_Op(eqn, arguments), shapes, ops)
+            run = partial(compute_equation, eqn)
+            found = _append(_Op(eqn.primitive.name, run, arguments, eqn.params), shapes, ops)
         known.update(zip(eqn.outvars, found, strict=True))
     return [value(atom) for atom in jaxpr.outvars]
 
 
 def _append(op: _Op, shapes: list[tuple[int, ...]], ops: list[_Op]) -> list[_Value]:
-    """Append an operation; entries of exp(u) are picked as exp(entries of u)."""
+    """Append an operation.
+
+    Entries of exp(u) are picked as exp(entries of u), and sums of u/ω are (sums of u)/ω.
+    """
     before = op.inputs[0].op if op.name == "gather" else None
     if before is not None and before.name in CURVED:
-        picked = _append(_Op(op.eqn, [before.inputs[0], *op.inputs[1:]]), shapes, ops)
-        op = _Op(before.eqn, picked)
-    op.outputs = [_Value(shape, None, op) for shape in shapes]
+        picked = _append(op.on([before.inputs[0], *op.inputs[1:]]), shapes, ops)
+        op = before.on(picked)
+    inside = [v for v in op.inputs if v.of_phi]
+    numbers = {v.over[1] if v.over else None for v in inside}
+    number = numbers.pop() if len(numbers) == 1 else None
+    if number is not None and _is_affine(op):
+        is_sum = op.name in SUMS
+        skipped = op.inputs[:1] if op.name == "select_n" else []
+
+        def numerator(v: _Value) -> _Value:
+            if v.over:
+                return v.over[0]
+            return _times(v, number, ops) if is_sum and v not in skipped else v
+
+        found = _append(op.on([numerator(v) for v in op.inputs]), shapes, ops)
+        return [_over(v, number, ops) for v in found]
+    op.outputs = [_Value(shape, None, op, bool(inside), _quotient(op)) for shape in shapes]
     ops.append(op)
     return op.outputs
 
 
-def _is_affine(op: _Op, of_phi: set[_Value]) -> bool:
+def _times(value: _Value, number: _Value, ops: list[_Op]) -> _Value:
+    op = _Op("mul", lambda given: [given[0] * jnp.reshape(given[1], ())], [value, number])
+    return _append(op, [value.shape], ops)[0]
+
+
+def _over(value: _Value, number: _Value, ops: list[_Op]) -> _Value:
+    op = _Op("div", lambda given: [given[0] / jnp.reshape(given[1], ())], [value, number])
+    return _append(op, [value.shape], ops)[0]
+
+
+def _quotient(op: _Op) -> tuple[_Value, _Value] | None:
+    """Return u and ω of the operation u/ω, if ω is one number and both depend on φ."""
+    if op.name != "div" or not all(v.of_phi for v in op.inputs):
+        return None
+    value, by = op.inputs
+    moves = RELABELLING | {"broadcast_in_dim"}
+    while by.op is not None and by.op.name in moves and by.op.inputs[0].size <= by.size:
+        by = by.op.inputs[0]
+    return (value, by) if by.size == 1 else None
+
+
+def _is_affine(op: _Op) -> bool:
     """Return whether an operation is affine in the arguments that depend on φ together."""
-    inside = [i for i, v in enumerate(op.inputs) if v in of_phi]
+    inside = [i for i, v in enumerate(op.inputs) if v.of_phi]
     if op.name in ("mul", "dot_general"):
         return len(inside) == 1
     if op.name in ("div", "gather", "dynamic_slice", "pad"):
@@ -340,15 +386,15 @@ def _is_affine(op: _Op, of_phi: set[_Value]) -> bool:
     if op.name == "select_n":
         return 0 not in inside
     if op.name == "convert_element_type":
-        return jnp.issubdtype(op.eqn.params["new_dtype"], jnp.floating)
+        return jnp.issubdtype(op.params["new_dtype"], jnp.floating)
     return op.name in LINEAR
 
 
-def _trace_back(value: _Value, of_phi: set[_Value]) -> _Value:
+def _trace_back(value: _Value) -> _Value:
     """Return the earliest value that another is an entrywise affine function of."""
     keeps_all = (ENTRYWISE | RELABELLING | {"broadcast_in_dim"}) - {"slice"}
     while value.op is not None and value.op.name in keeps_all:
-        inside = [v for v in value.op.inputs if v in of_phi]
+        inside = [v for v in value.op.inputs if v.of_phi]
         if len(inside) != 1 or inside[0].size > value.size:
             break
         value = inside[0]

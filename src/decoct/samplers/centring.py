@@ -60,14 +60,17 @@ class Centring(eqx.Module):
     Attributes
     ----------
     selection
-        Places in x of the entries of φ where all effects are centred, so that φ = x[selection];
-        None where φ has other entries.
+        Places in x of the one number that each entry of φ depends on where all effects are centred;
+        None where some depend on more.
+    curved
+        Those entries of φ that are not x[selection] but functions of it.
     """
 
     model: AbstractModel
     space: ParameterSpace
     effects: Effects
-    selection: Int[np.ndarray, " d"] | None
+    selection: Int[np.ndarray, " d"] | None = None
+    curved: Int[np.ndarray, " k"] = eqx.field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     @classmethod
     @float64
@@ -76,25 +79,24 @@ class Centring(eqx.Module):
         rng = np.random.default_rng(0)
         points = start + 0.5 * rng.standard_normal((3, space.dim))
         phi, slopes, bends = map(np.asarray, _derivatives(model, space, jnp.asarray(points)))
-        known = {}
-        for entry, moves in enumerate(np.abs(slopes).max(axis=0) > 0.0):
-            inside = np.flatnonzero(moves)
-            if len(inside) == 1 and np.ptp(slopes[:, entry, inside[0]]) == 0.0:
-                known[entry] = inside[0]
-        effects = _find_effects(slopes, (bends == 0.0).all(axis=(0, 2)), list(known))
+        moves = np.abs(slopes).max(axis=0) > 0.0
+        alone = moves.sum(axis=1) == 1
+        known = alone & (np.ptp(slopes, axis=0) == 0.0).all(axis=1)
+        effects = _find_effects(slopes, (bends == 0.0).all(axis=(0, 2)), np.flatnonzero(known))
         if len(effects.places):
-            found = affine_at(cls(model, space, effects, None), jnp.asarray(points))
+            found = affine_at(cls(model, space, effects), jnp.asarray(points))
             shift, scale = map(np.asarray, found)
             expected = shift + scale * points[:, effects.places]
             size = np.abs(phi[:, effects.entries]) + np.abs(shift) + 1e-300
             good = (np.abs(phi[:, effects.entries] - expected) <= NEAR * size).all(axis=0)
             effects = effects.some(good & (scale != 0.0).all(axis=0))
-        selection = np.full(phi.shape[1], -1)
-        for entry, place in known.items():
-            if (np.abs(phi[:, entry] - points[:, place]) <= NEAR).all():
-                selection[entry] = place
+        selection = np.where(alone, moves.argmax(axis=1), -1)
         selection[effects.entries] = effects.places
-        return cls(model, space, effects, None if (selection < 0).any() else selection)
+        if (selection < 0).any() or len(np.unique(selection)) < len(selection):
+            return cls(model, space, effects)
+        off = np.abs(phi - points[:, selection]) > NEAR
+        curved = np.setdiff1d(np.flatnonzero(off.any(axis=0)), effects.entries)
+        return cls(model, space, effects, selection, curved)
 
     @property
     def everywhere(self) -> Float[np.ndarray, " m"]:
@@ -166,7 +168,9 @@ def _powers(
 
 
 def _find_effects(
-    slopes: Float[np.ndarray, "n d D"], is_linear: Bool[np.ndarray, " D"], known: list[int]
+    slopes: Float[np.ndarray, "n d D"],
+    is_linear: Bool[np.ndarray, " D"],
+    known: Int[np.ndarray, " k"],
 ) -> Effects:
     """Return entries of φ that each are linear in a parameter that no earlier entry depends on.
 
@@ -211,6 +215,21 @@ def _derivatives(model: AbstractModel, space: ParameterSpace, points: Float[Arra
         return likelihood(z), slopes.T, bends
 
     return jax.lax.map(at, points)
+
+
+@eqx.filter_jit
+def selected_at(
+    centring: Centring, x: Float[Array, " D"]
+) -> tuple[Float[Array, " d"], Float[Array, " d"]]:
+    """Return φ at x with all effects, and the derivative of each entry in its selected place."""
+    assert centring.selection is not None
+    directions = jnp.zeros_like(x).at[centring.selection].set(1.0)
+    return jax.jvp(partial(likelihood_at, centring), (x,), (directions,))
+
+
+def likelihood_at(centring: Centring, x: Float[Array, " D"]) -> Float[Array, " d"]:
+    """Return φ at x, which holds all effects; pure JAX."""
+    return centring.likelihood(centring.to_parameters(x, centring.everywhere)[0])
 
 
 @eqx.filter_jit

@@ -24,10 +24,13 @@ from decoct.passes.potentials import Curvature
 from decoct.runtime.precision import float64
 from decoct.samplers.arrow import Arrow, ArrowFactor, ArrowSite, Blocks, find_blocks
 from decoct.samplers.base import WeightedDensity
-from decoct.samplers.centring import Centring, affine_at
+from decoct.samplers.centring import Centring, affine_at, selected_at
 
 SCALE_EVALUATIONS, SCALE_DECREMENT = 20, 0.1
 """Most evaluations of the search for scales, and where it ends: twice the nats to the maximum."""
+
+STEPS, LONGEST = 100, 1.0
+"""Most steps, and the longest one, to where φ is the centre of a site."""
 
 POINTS, WIDE = 16, 1.5
 """Draws at which a precision is averaged, and the sd of draws in its units that counts as wide."""
@@ -106,14 +109,23 @@ class _Centred(eqx.Module):
 def start_of(density: WeightedDensity, centring: Centring) -> Float[np.ndarray, " D"]:
     """Return θ with φ at the centre of the site, and the most probable scales given it.
 
-    Where φ is not made of entries of x, return the density's start.
+    Where entries of φ depend on several of x, return the density's start.
     """
     site, selection = density.site, centring.selection
     if site is None or selection is None:
         return np.asarray(density.start)
     everywhere = centring.everywhere
     x = np.array(from_parameters(centring, jnp.asarray(density.start)[None], everywhere)[0])
+    curved = centring.curved
+    at_start = x[selection[curved]]
     x[selection] = site.centre
+    x[selection[curved]] = at_start
+    for _ in range(STEPS if len(curved) else 0):
+        phi, slopes = (np.asarray(a)[curved] for a in selected_at(centring, jnp.asarray(x)))
+        step = (site.centre[curved] - phi) / slopes
+        x[selection[curved]] += np.clip(step, -LONGEST, LONGEST)
+        if np.abs(step).max() <= SAME:
+            break
     rest = np.setdiff1d(np.arange(len(x)), selection)
     log_density = _Centred(density, centring, everywhere)
 
@@ -146,7 +158,8 @@ def units_at(
     places = effects.places if centring.selection is None else centring.selection
     members = find_blocks((known != 0.0)[np.ix_(entries, entries)])
     blocks = Blocks.of(np.append(places, density.dim)[members], density.dim)
-    log_density = _Centred(density, centring, degree)
+    # one program, whether there are draws nearby or not
+    log_density = _Centred(replace(density, draws=None), centring, degree)
     if not _has_blocks(log_density, x[0], blocks):
         members = members[:0]
         blocks = Blocks.of(members, density.dim)
@@ -217,7 +230,9 @@ def _precision_at(log_density: _Centred, x: Float[np.ndarray, "n D"], blocks: Bl
     """
     density, dim = log_density.density, x.shape[1]
     assert density.site is not None
-    entries = log_density.centring.selection if (log_density.degree == 1.0).all() else None
+    centring, entries = log_density.centring, None
+    if not len(centring.curved) and (log_density.degree == 1.0).all():
+        entries = centring.selection
     if entries is not None:
         log_density = replace(log_density, density=replace(density, site=None))
     # one product for each place in a block, and one for each other coordinate

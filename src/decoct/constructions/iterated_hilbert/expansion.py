@@ -157,6 +157,8 @@ class ExpandedTable(NamedTuple):
 
 def is_proper(precision: Float[np.ndarray, "d d"]) -> bool:
     """Return whether a symmetric matrix has no negative eigenvalue, rounding apart."""
+    if (np.diag(precision) < 0.0).any():
+        return False
     try:
         np.linalg.cholesky(_relative(precision) + ROUNDED * np.eye(len(precision)))
     except np.linalg.LinAlgError:

@@ -46,6 +46,9 @@ TOLERABLE, TOLERABLE_A_PARAMETER = 1e-5, 2e-6
 """½Var in nats of totals from a sample of rows above which all rows are evaluated; nats a parameter
 for multilevel models, where each row that is kept corrects about one effect."""
 
+NEGLIGIBLE = 1e-5
+"""KL in nats of a multilevel model's site at which rows are not worth their draws."""
+
 INACCURATE_SITE = "the predicted KL of the coreset with a site is too large"
 
 GOOD_REFERENCE = 0.005
@@ -93,7 +96,10 @@ class Fits:
         elif self._rounds_on_all_rows >= self.method.max_rounds:
             outcome = Status.MAX_ROUNDS_REACHED
         final = outcome is not Status.RUNNING
-        if problem.size == 0 and tangent.expanded is not None and state.reference.site is not None:
+        multilevel = problem.potentials.has_likelihood_params
+        fits = multilevel and tangent.is_informative and tangent.reference_kl <= NEGLIGIBLE
+        is_alone = state.reference.site is not None and not state.reference.size
+        if tangent.expanded is not None and is_alone and (fits or not problem.size):
             return self._without_rows(tangent.expanded)
         # Earlier rounds only have to supply the next reference.
         sizes = problem.sizes if final else (problem.size,)
@@ -108,7 +114,6 @@ class Fits:
             for one, size in zip(chosen, problem.sizes, strict=True)
         )
         is_above = max(map(nats, chosen)) > self.method.restart_above
-        multilevel = problem.potentials.has_likelihood_params
         if state.expanded is not None and is_above and problem.size and not multilevel:
             alone = replace(self.method, site=False).init(jax.random.fold_in(key, 5), problem)
             kl = tangent.reference_kl
@@ -185,7 +190,8 @@ class Fits:
         if np.array_equal(reference.site.centre, before.site.centre):
             reference = before
             outcome = Status.UNKNOWN if kl is None else Status.DONE
-        return self._after(reference, (SizedSelection(reference, kl),), outcome)
+        chosen = (SizedSelection(reference, kl),) * len(self.problem.sizes)
+        return self._after(reference, chosen, outcome)
 
     def _best_of_both(self, chosen: tuple[SizedSelection, ...]) -> tuple[SizedSelection, ...]:
         """Take rows alone at the sizes where their predicted KL is lower than with a site."""

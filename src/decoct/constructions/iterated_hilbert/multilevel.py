@@ -11,6 +11,7 @@ at the mode of π with the parameters that φ does not depend on, such as scales
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -34,7 +35,7 @@ from decoct.runtime.precision import compiled_quickly, float64
 from decoct.runtime.randomness import host_rng
 from decoct.samplers.arrow import factor_of
 from decoct.samplers.base import WeightedDensity
-from decoct.samplers.centring import Centring
+from decoct.samplers.centring import Centring, likelihood_at, selected_at
 from decoct.samplers.units import from_parameters, to_parameters
 from decoct.stats.divergences import Gaussian
 
@@ -44,6 +45,9 @@ ROUNDS, DRAWS = 4, 400
 SETTLED, SETTLED_A_PARAMETER = 1e-3, 1e-5
 """½Var in nats, over the draws, of what a round changes, or nats a parameter, below which it was
 the last."""
+
+ROUNDED = 1e-9
+"""Derivative of φ, relative to the largest, that counts as 0."""
 
 MODE_EVALUATIONS, MODE_DECREMENT = 30, 0.1
 """Most evaluations of the first search, and where it ends: twice the nats to the maximum."""
@@ -87,7 +91,9 @@ def _find_start(problem: Problem) -> tuple[np.ndarray, Gaussian]:
     prior = problem.density(no_weight(potentials))
     everywhere = centring.everywhere
     x = np.array(from_parameters(centring, jnp.asarray(start)[None], everywhere)[0])
-    free = np.flatnonzero(abs(_slopes_at(centring, x)).sum(axis=0))
+    slopes = abs(_slopes_at(centring, x))
+    # φ is computed from x by way of θ, so that slopes of 0 are rounding
+    free = np.unique((slopes > ROUNDED * slopes.max()).nonzero()[1])
 
     def evaluate(y: np.ndarray) -> Curvature:
         x[free] = y
@@ -111,22 +117,20 @@ def _find_start(problem: Problem) -> tuple[np.ndarray, Gaussian]:
 
 
 def _slopes_at(centring: Centring, x: Float[np.ndarray, " D"]) -> Any:
-    """Return the derivatives of φ in x where all effects are centred, sparse if they are ones."""
+    """Return the derivatives of φ in x where all effects are centred, sparse if they may be."""
     if centring.selection is None:
         return np.asarray(_slopes(centring, jnp.asarray(x)))
-    places = np.arange(len(centring.selection)), centring.selection
-    return csr_array((np.ones(len(places[0])), places), (len(places[0]), len(x)))
+    d = len(centring.selection)
+    slopes = selected_at(centring, jnp.asarray(x))[1] if len(centring.curved) else np.ones(d)
+    return csr_array((np.asarray(slopes), (np.arange(d), centring.selection)), (d, len(x)))
 
 
-@eqx.filter_jit
-def _likelihood(centring: Centring, x: Float[Array, " D"]) -> Float[Array, " d"]:
-    """Return φ at x, which holds all effects."""
-    return centring.likelihood(centring.to_parameters(x, centring.everywhere)[0])
+_likelihood = eqx.filter_jit(likelihood_at)
 
 
 @eqx.filter_jit
 def _slopes(centring: Centring, x: Float[Array, " D"]) -> Float[Array, "d D"]:
-    return jax.jacfwd(lambda x: _likelihood(centring, x))(x)
+    return jax.jacfwd(partial(likelihood_at, centring))(x)
 
 
 @compiled_quickly
@@ -134,7 +138,7 @@ def _prior_and_tilt(
     prior: WeightedDensity, centring: Centring, tilt: Float[Any, " d"], x: Float[Array, " D"]
 ) -> tuple[Float[Array, ""], Float[Array, " D"], Float[Array, "D D"]]:
     """Return value, gradient and Hessian in x of the log prior and a linear term in φ − φ(x)."""
-    centre = _likelihood(centring, x)
+    centre = likelihood_at(centring, x)
 
     def total(x):
         z, volume = centring.to_parameters(x, centring.everywhere)
