@@ -399,7 +399,7 @@ MULTILEVEL = Page(
                 ("its Monte Carlo error", "sd_error", "2"),
             ],
             "**Beside NUTS on all rows:**",
-            only={"case": ["election88", "radon"]},
+            only={"case": ["election88", "radon", "chem97, pupils"]},
         ),
     ],
 )
