@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from decoct.errors import RequestError
-from decoct.models.base import OF_FUNCTIONS, AbstractModel
+from decoct.models.base import AbstractModel, is_of_functions
 from decoct.models.site import GaussianSite
 from decoct.report import Report
 from decoct.runtime.checks import checked_whole
@@ -439,7 +439,7 @@ class Coreset:
         }
         if self.site is not None:
             description["site"] = self.site.to_dict()
-        if model.get("kind") in OF_FUNCTIONS:
+        if is_of_functions(model):
             from decoct.models.fingerprint import fingerprint
 
             encoded = self.model.encode(self.rows, self.indices)

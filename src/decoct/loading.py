@@ -10,7 +10,7 @@ from typing import Any
 from decoct.coreset import Coreset
 from decoct.errors import CoresetFileError, DecoctError, RequestError
 from decoct.formats.coreset_file import naming_damage, read_coreset
-from decoct.models.base import OF_FUNCTIONS, AbstractModel
+from decoct.models.base import AbstractModel, is_of_functions
 from decoct.models.fingerprint import find_difference
 from decoct.models.site import GaussianSite
 from decoct.report import Report
@@ -69,7 +69,7 @@ def load(path: str | os.PathLike[str], model: AbstractModel | None = None) -> Co
     stored = read_coreset(path)
     with naming_damage(path):
         spec = stored.description["model"]
-        if model is None and spec.get("kind") in OF_FUNCTIONS:
+        if model is None and is_of_functions(spec):
             raise CoresetFileError(
                 f"{path} was built for a model of your own functions ({spec.get('name')}), which "
                 "the file cannot store; pass it: decoct.load(path, model=...)."

@@ -34,8 +34,13 @@ PerRow = Float[Array, " n"]
 PerDraw = Float[np.ndarray, "n S"]
 """A number per row; a number per row and draw."""
 
-OF_FUNCTIONS = ("bambi", "custom", "numpyro", "pymc")
-"""Kinds of models that are functions of the user's: a file names them and cannot store them."""
+
+def is_of_functions(spec: Mapping[str, Any]) -> bool:
+    """Return whether a model is the user's functions, which a file names and cannot store.
+
+    ``spec`` is what its `to_dict` returns.
+    """
+    return "name" in spec
 
 
 class AbstractModel(eqx.Module):

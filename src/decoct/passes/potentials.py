@@ -24,7 +24,7 @@ from jaxtyping import Array, Float, Int
 from decoct.data.arrays import ArrayRows
 from decoct.data.base import Chunk, Columns, Rows, columns_length
 from decoct.errors import PotentialError
-from decoct.models.base import OF_FUNCTIONS, AbstractModel
+from decoct.models.base import AbstractModel, is_of_functions
 from decoct.models.parameters import ParameterSpace
 from decoct.passes import chunk_sums, expansions, model_checks
 from decoct.passes.chunk_sums import BLOCK, FEWEST
@@ -138,7 +138,7 @@ class Potentials:
         self.is_regression = self.model.design_matrix(arrays) is not None
         self.predictors = expansions.predictor_shape(*self._likelihood, examples)
         model_checks.check_start(self.model, self.space, self.initial)
-        if self.model.to_dict().get("kind") in OF_FUNCTIONS:
+        if is_of_functions(self.model.to_dict()):
             model_checks.check_rows_apart(self.model, self.space, self.initial, examples)
 
     @property

@@ -20,7 +20,7 @@ from decoct.constructions.iterated_hilbert.iterated_hilbert import IteratedHilbe
 from decoct.coreset import Coreset
 from decoct.data.arrays import ArrayRows
 from decoct.errors import ModelError, RequestError
-from decoct.models.base import OF_FUNCTIONS, AbstractModel
+from decoct.models.base import AbstractModel, is_of_functions
 from decoct.models.fingerprint import find_difference, fingerprint
 from decoct.report import Report
 from decoct.runtime.checks import checked_whole
@@ -175,7 +175,7 @@ def _difference(first: Coreset, other: Coreset) -> str | None:
     if one != two:
         return f"{two} instead of {one}"
     some = first if first.size else other
-    if not some.size or first.model.to_dict().get("kind") not in OF_FUNCTIONS:
+    if not some.size or not is_of_functions(first.model.to_dict()):
         return None
     rows, others = (c.model.encode(some.rows, some.indices) for c in (first, other))
     return find_difference(fingerprint(first.model, rows), other.model, others)
