@@ -34,6 +34,7 @@ from decoct.data.encoded import EncodedRows, encoded
 from decoct.errors import ModelError, RequestError
 from decoct.models.base import AbstractModel, EncodedColumns, Params, RawRows
 from decoct.models.index_bounds import check_indices
+from decoct.models.noise_scale import NoiseScale
 from decoct.models.parameters import ParameterSpace
 from decoct.models.site import GaussianSite
 from decoct.models.validation import column, numeric_columns
@@ -168,6 +169,14 @@ class BridgeModel(AbstractModel):
         with jax.enable_x64(True) if is_numpy else nullcontext():
             rows = as_arrays(self.template)
             return self.likelihood_params.compute(self.potentials, params, rows)
+
+    def to_effects(self, params: Params) -> Params:
+        rows = as_arrays(self.template)
+        return self.likelihood_params.in_own_units(self.potentials, params, rows)
+
+    @property
+    def noise_scale(self) -> NoiseScale | None:
+        return self.likelihood_params.noise
 
     def log_likelihood(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
         """Return the potential f_n of every row at likelihood parameters φ, in nats; pure JAX."""

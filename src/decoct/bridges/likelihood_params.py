@@ -29,7 +29,7 @@ from jaxtyping import Array, Float
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
-from decoct.bridges.noise_scale import NoiseScale, find_noise_scale
+from decoct.bridges.noise_scale import find_noise_scale
 from decoct.bridges.traced_program import (
     CONVERSION,
     Potentials,
@@ -39,6 +39,7 @@ from decoct.bridges.traced_program import (
 )
 from decoct.errors import ModelError
 from decoct.models.base import Params
+from decoct.models.noise_scale import NoiseScale
 from decoct.passes.expansions import TRACED
 
 MOVES = frozenset(
@@ -93,12 +94,18 @@ class LikelihoodParams:
 
     def compute(self, potentials: Potentials, params: Params, rows: Mapping[str, Any]) -> Params:
         """Return φ(θ); any few rows will do. Pure JAX."""
+        phi = self.in_own_units(potentials, params, rows)
+        return phi if self.noise is None else self.noise.standardise(phi)
+
+    def in_own_units(
+        self, potentials: Potentials, params: Params, rows: Mapping[str, Any]
+    ) -> Params:
+        """Return φ(θ) before it is in units of the noise."""
         if self.is_identity:
             return params
         program = self._program(potentials, params, rows)
         values = program.compute(self._variables(program), program.given(params))
-        phi = dict(zip(self.names, values, strict=True))
-        return phi if self.noise is None else self.noise.standardise(phi)
+        return dict(zip(self.names, values, strict=True))
 
     def evaluate(
         self, potentials: Potentials, phi: Params, start: Params, rows: Mapping[str, Any]

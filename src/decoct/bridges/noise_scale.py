@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -26,6 +25,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from decoct.models.base import Params
+from decoct.models.noise_scale import NoiseScale
 from decoct.models.parameters import ParameterSpace
 from decoct.passes.predictors import Predictors
 from decoct.passes.traced_predictors import trace_predictors
@@ -35,45 +35,6 @@ POINTS, SPREAD = 8, 0.5
 
 TOLERANCE = 1e-6
 """Largest relative error of the equation, and difference of c between rows."""
-
-
-@dataclass(frozen=True)
-class NoiseScale:
-    """Which likelihood parameters are in units of the noise.
-
-    Attributes
-    ----------
-    name
-        That of t; 1/σ takes its place.
-    power
-        c.
-    scaled
-        Names of the arrays α, which α/σ takes the place of.
-    """
-
-    name: str
-    power: float
-    scaled: tuple[str, ...]
-
-    def standardise(self, phi: Mapping[str, Any], exp: Callable[[Any], Any] = jnp.exp) -> Params:
-        """Return (α/σ, 1/σ) in place of (α, t)."""
-        precision = exp(-self.power * phi[self.name])
-        scaled = {name: phi[name] * precision for name in self.scaled}
-        return {**phi, **scaled, self.name: precision}
-
-    def undo(self, phi: Mapping[str, Array]) -> Params:
-        """Return (α, t) from (α/σ, 1/σ)."""
-        precision = phi[self.name]
-        scaled = {name: phi[name] / precision for name in self.scaled}
-        return {**phi, **scaled, self.name: -jnp.log(precision) / self.power}
-
-    def label(self, name: str) -> str:
-        """Return what has the place of a likelihood parameter."""
-        exponent = {1.0: "", -1.0: "-"}.get(self.power, f"{self.power:g} ")
-        sigma = f"exp({exponent}{self.name})"
-        if name == self.name:
-            return f"1 / {sigma}"
-        return f"{name} / {sigma}" if name in self.scaled else name
 
 
 def find_noise_scale(

@@ -15,6 +15,7 @@ from decoct.coreset import Coreset
 from decoct.errors import RequestError
 from decoct.models.base import AbstractModel, Params, forwarded
 from decoct.models.fingerprint import find_difference, fingerprint
+from decoct.models.noise_scale import NoiseScale
 from decoct.runtime.precision import float64
 
 
@@ -31,11 +32,16 @@ class OtherPrior(AbstractModel):
     def columns(self) -> tuple[str, ...] | None:
         return self.inner.columns
 
+    @property
+    def noise_scale(self) -> NoiseScale | None:
+        return self.inner.noise_scale
+
     init = forwarded("inner", "init")
     encode = forwarded("inner", "encode")
     log_likelihood = forwarded("inner", "log_likelihood")
     potentials = forwarded("inner", "potentials")
     to_likelihood_params = forwarded("inner", "to_likelihood_params")
+    to_effects = forwarded("inner", "to_effects")
     design_matrix = forwarded("inner", "design_matrix")
     log_likelihood_at = forwarded("inner", "log_likelihood_at")
     constrain = forwarded("inner", "constrain")

@@ -19,6 +19,7 @@ from jaxtyping import Array, Float
 
 from decoct.data.base import Rows
 from decoct.errors import CoresetFileError, DecoctError, ModelError, RequestError, RowsError
+from decoct.models.noise_scale import NoiseScale
 from decoct.models.validation import numeric_columns
 
 Params = Any
@@ -77,6 +78,15 @@ class AbstractModel(eqx.Module):
         site is a quadratic in φ.
         """
         return params
+
+    def to_effects(self, params: Params) -> Params:
+        """Return φ(θ) in its own units, in which samplers centre effects; pure JAX."""
+        return self.to_likelihood_params(params)
+
+    @property
+    def noise_scale(self) -> NoiseScale | None:
+        """Which entries of φ are in units of the noise; None where none are."""
+        return None
 
     def potentials(self, params: Params, rows: Mapping[str, Array]) -> PerRow:
         """Return the potential f_n(θ) of every row, in nats; pure JAX."""

@@ -7,9 +7,10 @@ that of (u_j, log b) is a funnel. So x has, in place of z_j, an interpolation by
     x_j = λ_j a + b^λ_j z_j,    log π(x) = log π(z) − Σ_j λ_j log|b|:
 
 z_j at λ_j = 0 and u_j at 1 (Gorinova, Moore & Hoffman 2020, Eq. 4). Effects are found from the map
-θ → φ alone: entries of φ that are affine functions of one parameter. The others that a and b depend
-on are no effects, or effects of an earlier level: a random walk has a level for each step, effects
-with a correlation matrix one for each row of its Cholesky factor, and most others have one.
+θ → φ alone, φ in its own units: entries of φ that are affine functions of one parameter. The others
+that a and b depend on are no effects, or effects of an earlier level: a random walk has a level for
+each step, effects with a correlation matrix one for each row of its Cholesky factor, and most
+others have one.
 """
 
 from __future__ import annotations
@@ -60,17 +61,14 @@ class Centring(eqx.Module):
     Attributes
     ----------
     selection
-        Places in x of the one number that each entry of φ depends on where all effects are centred;
-        None where some depend on more.
-    curved
-        Those entries of φ that are not x[selection] but functions of it.
+        Places in x of the entries of φ where all effects are centred, so that φ, in its own units,
+        is x[selection]; None where φ has other entries.
     """
 
     model: AbstractModel
     space: ParameterSpace
     effects: Effects
-    selection: Int[np.ndarray, " d"] | None = None
-    curved: Int[np.ndarray, " k"] = eqx.field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    selection: Int[np.ndarray, " d"] | None
 
     @classmethod
     @float64
@@ -79,24 +77,25 @@ class Centring(eqx.Module):
         rng = np.random.default_rng(0)
         points = start + 0.5 * rng.standard_normal((3, space.dim))
         phi, slopes, bends = map(np.asarray, _derivatives(model, space, jnp.asarray(points)))
-        moves = np.abs(slopes).max(axis=0) > 0.0
-        alone = moves.sum(axis=1) == 1
-        known = alone & (np.ptp(slopes, axis=0) == 0.0).all(axis=1)
-        effects = _find_effects(slopes, (bends == 0.0).all(axis=(0, 2)), np.flatnonzero(known))
+        known = {}
+        for entry, moves in enumerate(np.abs(slopes).max(axis=0) > 0.0):
+            inside = np.flatnonzero(moves)
+            if len(inside) == 1 and np.ptp(slopes[:, entry, inside[0]]) == 0.0:
+                known[entry] = inside[0]
+        effects = _find_effects(slopes, (bends == 0.0).all(axis=(0, 2)), list(known))
         if len(effects.places):
-            found = affine_at(cls(model, space, effects), jnp.asarray(points))
+            found = affine_at(cls(model, space, effects, None), jnp.asarray(points))
             shift, scale = map(np.asarray, found)
             expected = shift + scale * points[:, effects.places]
             size = np.abs(phi[:, effects.entries]) + np.abs(shift) + 1e-300
             good = (np.abs(phi[:, effects.entries] - expected) <= NEAR * size).all(axis=0)
             effects = effects.some(good & (scale != 0.0).all(axis=0))
-        selection = np.where(alone, moves.argmax(axis=1), -1)
+        selection = np.full(phi.shape[1], -1)
+        for entry, place in known.items():
+            if (np.abs(phi[:, entry] - points[:, place]) <= NEAR).all():
+                selection[entry] = place
         selection[effects.entries] = effects.places
-        if (selection < 0).any() or len(np.unique(selection)) < len(selection):
-            return cls(model, space, effects)
-        off = np.abs(phi - points[:, selection]) > NEAR
-        curved = np.setdiff1d(np.flatnonzero(off.any(axis=0)), effects.entries)
-        return cls(model, space, effects, selection, curved)
+        return cls(model, space, effects, None if (selection < 0).any() else selection)
 
     @property
     def everywhere(self) -> Float[np.ndarray, " m"]:
@@ -116,6 +115,15 @@ class Centring(eqx.Module):
     def likelihood(self, z: Float[Array, " D"]) -> Float[Array, " d"]:
         """Return φ(θ), flat; pure JAX."""
         return flat_likelihood_params(self.model, self.space, z)
+
+    def entries(self, z: Float[Array, " D"]) -> Float[Array, " d"]:
+        """Return φ(θ) in its own units, flat; pure JAX."""
+        return _flat_effects(self.model, self.space, z)
+
+    @property
+    def exact(self) -> Int[np.ndarray, " d"] | None:
+        """Places in x of the entries of φ, which is in its own units, where effects are centred."""
+        return self.selection if self.model.noise_scale is None else None
 
     def to_parameters(
         self, x: Float[Array, " D"], degree: Float[Any, " m"]
@@ -149,7 +157,7 @@ class Centring(eqx.Module):
         """Return a and b of the effects of one level; of others b is 1."""
         places, entries, _ = self.effects
         at = [
-            self.likelihood(z.at[places].set(jnp.where(level, value, z[places])))[entries]
+            self.entries(z.at[places].set(jnp.where(level, value, z[places])))[entries]
             for value in (0.0, 1.0)
         ]
         return at[0], jnp.where(level, at[1] - at[0], 1.0)
@@ -168,9 +176,7 @@ def _powers(
 
 
 def _find_effects(
-    slopes: Float[np.ndarray, "n d D"],
-    is_linear: Bool[np.ndarray, " D"],
-    known: Int[np.ndarray, " k"],
+    slopes: Float[np.ndarray, "n d D"], is_linear: Bool[np.ndarray, " D"], known: list[int]
 ) -> Effects:
     """Return entries of φ that each are linear in a parameter that no earlier entry depends on.
 
@@ -199,37 +205,26 @@ def _find_effects(
     return Effects(places, entries, levels)
 
 
+def _flat_effects(model: AbstractModel, space: ParameterSpace, z: Float[Array, " D"]):
+    return space.ravel(model.to_effects(space.unflatten(z)))
+
+
 @eqx.filter_jit
 def _derivatives(model: AbstractModel, space: ParameterSpace, points: Float[Array, "n D"]):
     """Return φ at several points, and its first and second derivatives in each parameter alone."""
-    likelihood = partial(flat_likelihood_params, model, space)
+    entries = partial(_flat_effects, model, space)
 
     def at(z):
         def along(direction):
             def slope(z):
-                return jax.jvp(likelihood, (z,), (direction,))[1]
+                return jax.jvp(entries, (z,), (direction,))[1]
 
             return jax.jvp(slope, (z,), (direction,))
 
         slopes, bends = jax.vmap(along)(jnp.eye(len(z)))
-        return likelihood(z), slopes.T, bends
+        return entries(z), slopes.T, bends
 
     return jax.lax.map(at, points)
-
-
-@eqx.filter_jit
-def selected_at(
-    centring: Centring, x: Float[Array, " D"]
-) -> tuple[Float[Array, " d"], Float[Array, " d"]]:
-    """Return φ at x with all effects, and the derivative of each entry in its selected place."""
-    assert centring.selection is not None
-    directions = jnp.zeros_like(x).at[centring.selection].set(1.0)
-    return jax.jvp(partial(likelihood_at, centring), (x,), (directions,))
-
-
-def likelihood_at(centring: Centring, x: Float[Array, " D"]) -> Float[Array, " d"]:
-    """Return φ at x, which holds all effects; pure JAX."""
-    return centring.likelihood(centring.to_parameters(x, centring.everywhere)[0])
 
 
 @eqx.filter_jit

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
+from scipy.sparse import csr_array
 
 from decoct.models.parameters import ParameterSpace
 from decoct.passes.expansions import Expansion, expand_chunk, to_second_order
@@ -24,13 +25,10 @@ from decoct.passes.potentials import Curvature
 from decoct.runtime.precision import float64
 from decoct.samplers.arrow import Arrow, ArrowFactor, ArrowSite, Blocks, find_blocks
 from decoct.samplers.base import WeightedDensity
-from decoct.samplers.centring import Centring, affine_at, selected_at
+from decoct.samplers.centring import Centring, affine_at
 
 SCALE_EVALUATIONS, SCALE_DECREMENT = 20, 0.1
 """Most evaluations of the search for scales, and where it ends: twice the nats to the maximum."""
-
-STEPS, LONGEST = 100, 1.0
-"""Most steps, and the longest one, to where φ is the centre of a site."""
 
 POINTS, WIDE = 16, 1.5
 """Draws at which a precision is averaged, and the sd of draws in its units that counts as wide."""
@@ -109,23 +107,14 @@ class _Centred(eqx.Module):
 def start_of(density: WeightedDensity, centring: Centring) -> Float[np.ndarray, " D"]:
     """Return θ with φ at the centre of the site, and the most probable scales given it.
 
-    Where entries of φ depend on several of x, return the density's start.
+    Where φ is not made of entries of x, return the density's start.
     """
     site, selection = density.site, centring.selection
     if site is None or selection is None:
         return np.asarray(density.start)
     everywhere = centring.everywhere
     x = np.array(from_parameters(centring, jnp.asarray(density.start)[None], everywhere)[0])
-    curved = centring.curved
-    at_start = x[selection[curved]]
-    x[selection] = site.centre
-    x[selection[curved]] = at_start
-    for _ in range(STEPS if len(curved) else 0):
-        phi, slopes = (np.asarray(a)[curved] for a in selected_at(centring, jnp.asarray(x)))
-        step = (site.centre[curved] - phi) / slopes
-        x[selection[curved]] += np.clip(step, -LONGEST, LONGEST)
-        if np.abs(step).max() <= SAME:
-            break
+    x[selection] = _in_own_units(density, site.centre)
     rest = np.setdiff1d(np.arange(len(x)), selection)
     log_density = _Centred(density, centring, everywhere)
 
@@ -149,7 +138,7 @@ def units_at(
     """
     assert density.site is not None
     effects, site = centring.effects, density.site
-    known = _likelihood_precision(density, centring, z)
+    known = _known_precision(density, centring, z)
     scale = np.asarray(affine_at(centring, jnp.asarray(z))[1])
     degree = _pooling(known, effects.entries, scale)
     degree = np.where(np.abs(degree - 0.5) > 0.5 - ROUNDED, np.round(degree), degree)
@@ -189,6 +178,37 @@ def _pooling(
     return np.clip(1.0 - np.diag(np.linalg.inv(precision))[entries] * prior, 0.0, 1.0)
 
 
+def _space_of(density: WeightedDensity) -> ParameterSpace:
+    """Return the shape of φ."""
+    start = density.space.unflatten(jnp.asarray(density.start))
+    return ParameterSpace.of(density.model.to_likelihood_params(start))
+
+
+def _in_own_units(density: WeightedDensity, phi: Float[np.ndarray, " d"]) -> np.ndarray:
+    """Return φ in its own units."""
+    noise = density.model.noise_scale
+    if noise is None:
+        return phi
+    space = _space_of(density)
+    return space.flatten(noise.undo(space.unflatten(jnp.asarray(phi))))
+
+
+def _known_precision(
+    density: WeightedDensity, centring: Centring, z: Float[np.ndarray, "n D"]
+) -> Float[np.ndarray, "d d"]:
+    """Return the precision that site and rows give φ, in its own units at the mean of draws."""
+    known, noise = _likelihood_precision(density, centring, z), density.model.noise_scale
+    if noise is None:
+        return known
+    space = _space_of(density)
+    mean = jax.vmap(centring.entries)(jnp.asarray(z)).mean(axis=0)
+    slopes = np.asarray(
+        jax.jacfwd(lambda phi: space.ravel(noise.standardise(space.unflatten(phi))))(mean)
+    )
+    sparse = csr_array(slopes)
+    return sparse.T @ (sparse.T @ known).T
+
+
 def _likelihood_precision(
     density: WeightedDensity, centring: Centring, z: Float[np.ndarray, "n D"]
 ) -> Float[np.ndarray, "d d"]:
@@ -197,8 +217,7 @@ def _likelihood_precision(
     if not density.rows:
         return density.site.precision
     phi = jax.vmap(centring.likelihood)(jnp.asarray(z)).mean(axis=0)
-    start = centring.space.unflatten(jnp.asarray(z[0]))
-    space = ParameterSpace.of(density.model.to_likelihood_params(start))
+    space = _space_of(density)
     at = Expansion.taylor(np.asarray(phi))
     hessian = expand_chunk(density.model, space, at, density.rows, density.shares)[2]
     return density.site.precision - np.asarray(hessian)
@@ -230,9 +249,7 @@ def _precision_at(log_density: _Centred, x: Float[np.ndarray, "n D"], blocks: Bl
     """
     density, dim = log_density.density, x.shape[1]
     assert density.site is not None
-    centring, entries = log_density.centring, None
-    if not len(centring.curved) and (log_density.degree == 1.0).all():
-        entries = centring.selection
+    entries = log_density.centring.exact if (log_density.degree == 1.0).all() else None
     if entries is not None:
         log_density = replace(log_density, density=replace(density, site=None))
     # one product for each place in a block, and one for each other coordinate

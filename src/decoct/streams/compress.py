@@ -23,6 +23,7 @@ from decoct.constructions.iterated_hilbert.iterated_hilbert import IteratedHilbe
 from decoct.coreset import Coreset
 from decoct.data.arrays import ArrayRows
 from decoct.models.base import AbstractModel, Params, RawRows
+from decoct.models.noise_scale import NoiseScale
 from decoct.models.parameters import ParameterSpace
 from decoct.models.site import GaussianSite
 from decoct.passes.potentials import Potentials
@@ -50,6 +51,13 @@ class Reweighted(AbstractModel):
 
     def to_likelihood_params(self, params: Params) -> Params:
         return self.inner.to_likelihood_params(params)
+
+    def to_effects(self, params: Params) -> Params:
+        return self.inner.to_effects(params)
+
+    @property
+    def noise_scale(self) -> NoiseScale | None:
+        return self.inner.noise_scale
 
     def log_prior(self, params: Params) -> Float[Array, ""]:
         prior = self.inner.log_prior(params)

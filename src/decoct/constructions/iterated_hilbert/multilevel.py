@@ -11,7 +11,6 @@ at the mode of π with the parameters that φ does not depend on, such as scales
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -35,7 +34,7 @@ from decoct.runtime.precision import compiled_quickly, float64
 from decoct.runtime.randomness import host_rng
 from decoct.samplers.arrow import factor_of
 from decoct.samplers.base import WeightedDensity
-from decoct.samplers.centring import Centring, likelihood_at, selected_at
+from decoct.samplers.centring import Centring
 from decoct.samplers.units import from_parameters, to_parameters
 from decoct.stats.divergences import Gaussian
 
@@ -91,9 +90,7 @@ def _find_start(problem: Problem) -> tuple[np.ndarray, Gaussian]:
     prior = problem.density(no_weight(potentials))
     everywhere = centring.everywhere
     x = np.array(from_parameters(centring, jnp.asarray(start)[None], everywhere)[0])
-    slopes = abs(_slopes_at(centring, x))
-    # φ is computed from x by way of θ, so that slopes of 0 are rounding
-    free = np.unique((slopes > ROUNDED * slopes.max()).nonzero()[1])
+    free = np.unique(_slopes_at(centring, x).nonzero()[1])
 
     def evaluate(y: np.ndarray) -> Curvature:
         x[free] = y
@@ -117,20 +114,25 @@ def _find_start(problem: Problem) -> tuple[np.ndarray, Gaussian]:
 
 
 def _slopes_at(centring: Centring, x: Float[np.ndarray, " D"]) -> Any:
-    """Return the derivatives of φ in x where all effects are centred, sparse if they may be."""
-    if centring.selection is None:
-        return np.asarray(_slopes(centring, jnp.asarray(x)))
-    d = len(centring.selection)
-    slopes = selected_at(centring, jnp.asarray(x))[1] if len(centring.curved) else np.ones(d)
-    return csr_array((np.asarray(slopes), (np.arange(d), centring.selection)), (d, len(x)))
+    """Return the derivatives of φ in x where all effects are centred, most of them 0."""
+    if centring.exact is None:
+        # φ is computed from x by way of θ, so that slopes of 0 are rounding
+        slopes = np.asarray(_slopes(centring, jnp.asarray(x)))
+        size = np.abs(slopes)
+        return csr_array(np.where(size > ROUNDED * size.max(), slopes, 0.0))
+    places = np.arange(len(centring.exact)), centring.exact
+    return csr_array((np.ones(len(places[0])), places), (len(places[0]), len(x)))
 
 
-_likelihood = eqx.filter_jit(likelihood_at)
+@eqx.filter_jit
+def _likelihood(centring: Centring, x: Float[Array, " D"]) -> Float[Array, " d"]:
+    """Return φ at x, which holds all effects."""
+    return centring.likelihood(centring.to_parameters(x, centring.everywhere)[0])
 
 
 @eqx.filter_jit
 def _slopes(centring: Centring, x: Float[Array, " D"]) -> Float[Array, "d D"]:
-    return jax.jacfwd(partial(likelihood_at, centring))(x)
+    return jax.jacfwd(lambda x: _likelihood(centring, x))(x)
 
 
 @compiled_quickly
@@ -138,7 +140,7 @@ def _prior_and_tilt(
     prior: WeightedDensity, centring: Centring, tilt: Float[Any, " d"], x: Float[Array, " D"]
 ) -> tuple[Float[Array, ""], Float[Array, " D"], Float[Array, "D D"]]:
     """Return value, gradient and Hessian in x of the log prior and a linear term in φ − φ(x)."""
-    centre = likelihood_at(centring, x)
+    centre = _likelihood(centring, x)
 
     def total(x):
         z, volume = centring.to_parameters(x, centring.everywhere)
