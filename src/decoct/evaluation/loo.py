@@ -83,7 +83,7 @@ def loo(
     seed: int = 0,
     progress: bool | None = None,
 ) -> ELPDData:
-    """Return leave-one-out cross-validation of all rows of the full table, for ``arviz.compare``.
+    """Return leave-one-out cross-validation of all rows, for ``arviz_stats.compare``.
 
     Uses Pareto-smoothed importance sampling; the numbers equal those of ``arviz.loo`` (before
     arviz-stats 1.3, its standard error divides by N in place of N − 1). The N × S
