@@ -130,23 +130,27 @@ def test_gaussian_noise_is_quadratic_in_them_but_for_the_logarithm():
 
 
 @pytest.mark.slow
-def test_a_site_alone_carries_a_multilevel_model_with_gaussian_noise():
-    """In (α, log σ) a site lacks d/(2N) nats, here 0.01; in units of σ 1/(24 N)."""
+@pytest.mark.parametrize("sigma", [0.5, 1e-4])
+def test_a_site_alone_carries_a_multilevel_model_with_gaussian_noise(sigma):
+    """In (α, log σ) a site lacks d/(2N) nats, here 0.01; in units of σ 1/(24 N).
+
+    With little noise α/σ and 1/σ are all but one number, while samplers move in α and log σ.
+    """
     numpyro = pytest.importorskip("numpyro")
     import numpyro.distributions as dist
 
     n, groups = 5000, 100
     rng = np.random.default_rng(1)
     group = rng.integers(groups, size=n)
-    y = 2.0 + 0.7 * rng.normal(size=groups)[group] + 0.5 * rng.normal(size=n)
+    y = 2.0 + 0.7 * rng.normal(size=groups)[group] + sigma * rng.normal(size=n)
 
     def model(group, y=None):
         mu = numpyro.sample("mu", dist.Normal(0.0, 5.0))
         tau = numpyro.sample("tau", dist.HalfNormal(1.0))
-        sigma = numpyro.sample("sigma", dist.HalfNormal(1.0))
+        noise = numpyro.sample("sigma", dist.HalfNormal(1.0))
         z = numpyro.sample("z", dist.Normal(0.0, 1.0).expand([groups]).to_event(1))
         with numpyro.plate("data", len(group)):
-            numpyro.sample("y", dist.Normal((mu + tau * z)[group], sigma), obs=y)
+            numpyro.sample("y", dist.Normal((mu + tau * z)[group], noise), obs=y)
 
     bridge = decoct.from_numpyro(model, {"group": group, "y": y})
     coreset = decoct.build(bridge, bridge.rows, size=0)
