@@ -30,6 +30,9 @@ from decoct.models.parameters import ParameterSpace
 from decoct.passes.predictors import Predictors
 from decoct.passes.traced_predictors import trace_predictors
 
+Trace = Callable[[Any, dict[str, Array]], Predictors | None]
+"""From φ and rows to the predictors of a likelihood."""
+
 POINTS, SPREAD = 8, 0.5
 """Points at which the equation is tried, normal about the start with this standard deviation."""
 
@@ -48,10 +51,11 @@ def find_noise_scale(
     """
     space, names = ParameterSpace.of(dict(phi)), sorted(phi)
     flat = jnp.asarray(space.flatten(phi))
-    found = trace_predictors(lambda z, r: potentials(space.unflatten(z), r), flat, dict(rows))
-    if found is None:
-        return None
-    used = _arrays_of(found, space)
+
+    def trace(z: Float[Array, " d"], rows: dict[str, Array]) -> Predictors | None:
+        return trace_predictors(lambda z, r: potentials(space.unflatten(z), r), z, rows)
+
+    used = _arrays_of(trace, space, flat, dict(rows))
     numbers = [arrays[0] for arrays in used if [space.shapes[a] for a in arrays] == [()]]
     others = [j for j, arrays in enumerate(used) if not set(arrays) & set(numbers)]
     if len(others) != 1 or len(numbers) + 1 != len(used):
@@ -60,42 +64,57 @@ def find_noise_scale(
     # a column may be 0 in these rows: all other arrays are of the location
     scaled = tuple(name for a, name in enumerate(names) if a not in numbers)
     for a in numbers:
-        power = _power(found, flat, location, _place(space, a))
+        place = sum(math.prod(shape) for shape in space.shapes[:a])
+        power = _power(trace, flat, dict(rows), location, place)
         if power is not None:
             return NoiseScale(names[a], power, scaled)
     return None
 
 
-def _place(space: ParameterSpace, array: int) -> int:
-    return sum(math.prod(shape) for shape in space.shapes[:array])
-
-
-def _arrays_of(found: Predictors, space: ParameterSpace) -> list[list[int]]:
+def _arrays_of(
+    trace: Trace, space: ParameterSpace, phi: Float[Array, " d"], rows: dict[str, Array]
+) -> list[list[int]]:
     """Return for each predictor the numbers of the arrays of φ that it depends on."""
+
+    @jax.jit
+    def coefficients(z, rows):
+        found = trace(z, rows)
+        return found and (found.shared, found.dense, found.picked, found.sparse)
+
+    found = coefficients(phi, rows)
+    if found is None:
+        return []
+    shared, dense, picked, sparse = map(np.asarray, found)
     array = np.repeat(np.arange(len(space.shapes)), [math.prod(s) for s in space.shapes])
-    shared = array[np.arange(found.dim) if found.shared is None else np.asarray(found.shared)]
-    dense, sparse = np.asarray(found.dense), np.asarray(found.sparse)
-    picked = array[np.asarray(found.picked)]
     return [
-        sorted({*shared[dense[:, i].any(axis=0)].tolist(), *picked[sparse[:, i] != 0.0].tolist()})
-        for i in range(found.shape.predictors)
+        sorted({*array[shared[dense[:, i].any(axis=0)]], *array[picked[sparse[:, i] != 0.0]]})
+        for i in range(dense.shape[1])
     ]
 
 
-def _power(found: Predictors, phi: Float[Array, " d"], location: int, place: int) -> float | None:
+def _power(
+    trace: Trace, phi: Float[Array, " d"], rows: dict[str, Array], location: int, place: int
+) -> float | None:
     """Return c if a predictor is the location of a family and φ has t at a place; else None."""
     rng = np.random.default_rng(0)
     points = phi + SPREAD * jnp.asarray(rng.standard_normal((POINTS, len(phi))))
 
-    def slopes(z: Float[Array, " d"]) -> tuple[Array, Array, Array]:
-        eta, along = found.at(z), jnp.zeros_like(z).at[place].set(1.0)
-        ones = jnp.zeros_like(eta).at[:, location].set(1.0)
-        in_location = jax.jvp(found.potentials, (eta,), (ones,))[1]
-        in_scale = jax.jvp(lambda z: found.potentials(found.at(z)), (z,), (along,))[1]
-        return eta[:, location], in_location, in_scale
+    @jax.jit
+    def slopes(points, rows):
+        found = trace(phi, rows)
+        assert found is not None
+
+        def at_point(z):
+            eta, along = found.at(z), jnp.zeros_like(z).at[place].set(1.0)
+            ones = jnp.zeros_like(eta).at[:, location].set(1.0)
+            in_location = jax.jvp(found.potentials, (eta,), (ones,))[1]
+            in_scale = jax.jvp(lambda z: found.potentials(found.at(z)), (z,), (along,))[1]
+            return eta[:, location], in_location, in_scale
+
+        return jax.lax.map(at_point, points)
 
     powers = []
-    for eta, own, wanted in np.stack(jax.vmap(slopes)(points), axis=1).transpose(2, 1, 0):
+    for eta, own, wanted in np.stack(slopes(points, rows), axis=1).transpose(2, 1, 0):
         terms = np.column_stack([own, -eta * own, -np.ones(POINTS)])
         size = np.abs(terms).max(axis=0)
         if not (np.isfinite(terms).all() and np.isfinite(wanted).all() and size.all()):
