@@ -66,8 +66,10 @@ def _find(bridge: BridgeModel, model: pm.Model, z: Mapping[str, Any]) -> list[An
         next((v for v, at_points in candidates if are_equal_everywhere(array, at_points)), None)
         for array in zip(*wanted, strict=True)
     ]
-    if any(v is None for v in found) or noise is None:
-        return None if any(v is None for v in found) else found
+    if any(v is None for v in found):
+        return None
+    if noise is None:
+        return found
     return list(noise.standardise(dict(zip(sorted(phi[0]), found, strict=True)), exp).values())
 
 

@@ -122,7 +122,7 @@ class Centring(eqx.Module):
 
     @property
     def exact(self) -> Int[np.ndarray, " d"] | None:
-        """Places in x of the entries of φ, which is in its own units, where effects are centred."""
+        """`selection` where φ is in its own units, so that it is x[selection]; else None."""
         return self.selection if self.model.noise_scale is None else None
 
     def to_parameters(
