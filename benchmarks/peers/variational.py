@@ -32,11 +32,12 @@ ITERATIONS = 1000
 RATES = (0.1, 0.02, 0.004)
 """First step sizes of Adam; the last one is a hundredth of it."""
 
-FROM_MODE = ((1, 0.004), (1, 0.001), (3, 0.001), (3, 0.0002))
-"""Of guides that start at the mode: steps, in units of the longest others, and first step size."""
+FROM_MODE = ((1, 0.1), (1, 0.02), (3, 0.02), (3, 0.004))
+"""Of guides that start at the mode: steps, in units of the longest others, and first step size, in
+units of their first sd, the median of the Laplace approximation's."""
 
 INIT_SCALE = 0.01
-"""First sds of guides: a tenth of NumPyro's, for posteriors of many rows are narrow."""
+"""First sds of other guides: a tenth of NumPyro's, for posteriors of many rows are narrow."""
 
 SURROGATE_ROWS, HMC_STEPS, DAIS_DRAWS = 200, 4, 2000
 """Of surrogate DAIS: rows of the surrogate likelihood, leapfrog steps on it, and draws, each of
@@ -104,12 +105,13 @@ def run_svi(
     """
     steps, rate, size, from_mode = budget
     model = problem.numpyro_model(size)
-    at, used = problem.start, steps * (size + draw_cost)
+    at, scale, used = problem.start, INIT_SCALE, steps * (size + draw_cost)
     if from_mode:
         mode, searched = problem.find_mode()
-        at, used = mode.mean, used + searched
+        at, scale, used = mode.mean, float(np.median(mode.sd)), used + searched
+        rate *= scale
     start = problem.init_at(at)
-    made = guide(model, init_loc_fn=start, init_scale=INIT_SCALE)
+    made = guide(model, init_loc_fn=start, init_scale=scale)
     schedule = optax.exponential_decay(rate, steps, 0.01)
     optimiser = numpyro.optim.optax_to_numpyro(optax.adam(schedule))
     svi = SVI(model, made, optimiser, Trace_ELBO())
