@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from decoct.evaluation.loo import loo
     from decoct.evaluation.prior_sensitivity import PriorSensitivity, prior_sensitivity
     from decoct.loading import load
-    from decoct.models.base import Model
+    from decoct.models.functions import Model
     from decoct.plots.page import write_report
     from decoct.samplers import laplace
     from decoct.stats import kl_gaussian
@@ -98,7 +98,7 @@ __getattr__, __dir__ = lazy_names(
         "DecoctError": "errors",
         "Estimate": "building.costs",
         "Evidence": "evaluation.log_evidence",
-        "Model": "models.base",
+        "Model": "models.functions",
         "ModelError": "errors",
         "PriorSensitivity": "evaluation.prior_sensitivity",
         "RequestError": "errors",

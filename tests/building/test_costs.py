@@ -20,7 +20,7 @@ from decoct.constructions import (
     SparseVI,
     Uniform,
 )
-from decoct.constructions.iterated_hilbert import plan
+from decoct.constructions.iterated_hilbert import settings
 from decoct.errors import RequestError
 
 N, D = 30_000, 3
@@ -59,7 +59,7 @@ def test_a_build_costs_what_was_said(rows, method):
 
 @pytest.mark.parametrize("site", [True, False])
 def test_a_subsampled_build_costs_what_was_said(rows, site, monkeypatch):
-    monkeypatch.setattr(plan, "ROWS", 2048)
+    monkeypatch.setattr(settings, "ROWS", 2048)
     method = IteratedHilbert(site=site, draws=300, pool=400)
     cost = decoct.estimate(MODEL, rows, size=20, method=method)
     report = decoct.build(MODEL, rows, size=20, method=method).report

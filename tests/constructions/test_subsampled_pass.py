@@ -13,7 +13,7 @@ from decoct.building.driver import resume
 from decoct.building.request import Request
 from decoct.constructions import IteratedHilbert
 from decoct.constructions.base import Problem, uniform_selection
-from decoct.constructions.iterated_hilbert import plan, subsampled_pass
+from decoct.constructions.iterated_hilbert import settings, subsampled_pass
 from decoct.data.encoded import encoded
 from decoct.errors import ModelError
 from decoct.passes.control_variates import totals_from_halves
@@ -39,7 +39,7 @@ MODEL = decoct.models.LogisticRegression()
 
 @pytest.fixture(autouse=True)
 def small_subsample(monkeypatch):
-    monkeypatch.setattr(plan, "ROWS", SEEN)
+    monkeypatch.setattr(settings, "ROWS", SEEN)
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def test_one_round_sees_every_row_and_the_coreset_is_as_good(rows, full):
 
 
 def test_small_tables_are_not_subsampled():
-    few = logistic(plan.MIN_RATIO * SEEN - 1)
+    few = logistic(settings.MIN_RATIO * SEEN - 1)
     coreset = decoct.build(MODEL, few, size=SIZE, method=METHOD)
     assert {one["rows_seen"] for one in coreset.report.rounds} == {len(few["y"])}
 
@@ -169,7 +169,7 @@ def posterior_draws(rows, n=500):
 def test_the_rounds_that_fill_the_size_see_all_rows_at_a_few_draws(rows):
     coreset = decoct.build(MODEL, rows, size=SIZE, method=METHOD)
     whole = [one["draws_on_all_rows"] for one in coreset.report.rounds]
-    assert whole == [0, 0, plan.CHECK_DRAWS]
+    assert whole == [0, 0, settings.CHECK_DRAWS]
     assert 0.0 < coreset.report.rounds[-1]["totals_error"] < coreset.report.predicted_kl
     draws = coreset.report.rounds[-1]["draws"]
     assert coreset.report.evaluations < 0.6 * N * draws
@@ -223,7 +223,7 @@ def test_a_kl_build_is_certified_at_all_draws(rows):
     coreset = decoct.build(MODEL, rows, kl=0.01, method=METHOD)
     whole = [one["draws_on_all_rows"] for one in coreset.report.rounds]
     draws = coreset.report.rounds[-1]["draws"]
-    assert whole[-2:] == [plan.CHECK_DRAWS, draws]
+    assert whole[-2:] == [settings.CHECK_DRAWS, draws]
 
 
 def test_a_small_goal_is_not_missed_for_estimated_totals(rows):

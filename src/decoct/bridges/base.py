@@ -195,7 +195,7 @@ class BridgeModel(AbstractModel):
     def check(self, rows: Rows) -> None:
         """Refuse group numbers outside their array, and a latent for every row; two passes."""
         self.check_rows(rows)
-        check_latents(self, rows)
+        check_latents(self, self.start, rows)
 
     def check_rows(self, rows: Rows) -> None:
         """Refuse group numbers outside their array, which JAX would clamp; one pass."""

@@ -150,5 +150,5 @@ def _assembled(program: Program, table: EncodedRows, whole: Facts | None) -> Num
         improper=tuple(k for k, s in facts.items() if s.latent and s.distribution in IMPROPER),
         **fields,
     )
-    check_latents(made, table.raw)
+    check_latents(made, made.start, table.raw)
     return made

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -26,9 +26,7 @@ from jaxtyping import Array
 
 from decoct.data.base import DEFAULT_CHUNK, Chunk, Rows
 from decoct.errors import ModelError
-
-if TYPE_CHECKING:
-    from decoct.bridges.base import BridgeModel
+from decoct.models.base import AbstractModel, Params
 
 PER_ROW = (
     "A coreset of rows cannot represent one unknown per row. Marginalise it, or give it groups of "
@@ -39,19 +37,20 @@ WHOLE = 1e-6
 """How far from a whole number an entry may come out, by rounding."""
 
 
-def check_latents(model: BridgeModel, rows: Rows) -> None:
+def check_latents(model: AbstractModel, start: Params, rows: Rows) -> None:
     """Refuse a model in which each of the rows has an entry of some latent array to itself.
 
     Groups of several rows are allowed, however many groups there are. One pass where a latent
     array has at least as many entries as there are rows, else none. Arrays of which a row uses
-    several entries, such as the steps of a random walk, are not recognised.
+    several entries, such as the steps of a random walk, are not recognised. ``start`` has the
+    latent arrays by name, anywhere.
     """
     n = rows.n_rows
-    for name, value in model.start.items():
+    for name, value in start.items():
         shape = np.shape(value)
         for axis in _wide(shape, n):
-            entries, size = _Entries(model, name, axis), min(DEFAULT_CHUNK, n)
-            seen = rows.map_reduce(entries, _both, size=size, columns=model.inputs)
+            entries, size = _Entries(model, start, name, axis), min(DEFAULT_CHUNK, n)
+            seen = rows.map_reduce(entries, _both, size=size, columns=model.columns)
             if seen is not None and seen.max() == 1 and seen.sum() >= n / 2:
                 every = "every one" if seen.sum() == n else f"{seen.sum():,}"
                 raise ModelError(
@@ -74,12 +73,13 @@ class _Entries:
     the latent array ``name`` is None, the entries of the whole array are numbered.
     """
 
-    model: BridgeModel
+    model: AbstractModel
+    start: Params
     name: str
     axis: int | None
 
     def __call__(self, chunk: Chunk) -> np.ndarray | None:
-        shape = np.shape(self.model.start[self.name])
+        shape = np.shape(self.start[self.name])
         size = math.prod(shape) if self.axis is None else shape[self.axis]
         aligned = [size if self.axis in (None, i) else 1 for i in range(len(shape))]
         places = np.arange(1.0, size + 1.0) / size
@@ -89,7 +89,8 @@ class _Entries:
             rows = self.model.encode(chunk.columns, chunk.start)
             directions = np.stack([weights, weights * along, weights * along**2])
             taken = {key: jnp.asarray(values) for key, values in rows.items()}
-            once, first, second = np.asarray(_derivatives(self.model, taken, self.name, directions))
+            given = self.model, self.start, taken, self.name, directions
+            once, first, second = np.asarray(_derivatives(*given))
         if not np.isfinite(once).all():
             return None
         counted = once != 0.0
@@ -104,12 +105,12 @@ class _Entries:
 
 @eqx.filter_jit
 def _derivatives(
-    model: BridgeModel, rows: Mapping[str, Array], name: str, directions: Any
+    model: AbstractModel, start: Params, rows: Mapping[str, Array], name: str, directions: Any
 ) -> Array:
     def potentials(value: Array) -> Array:
-        return model.potentials({**model.start, name: value}, rows)
+        return model.potentials({**start, name: value}, rows)
 
-    value = jnp.asarray(model.start[name])
+    value = jnp.asarray(start[name])
     return jax.vmap(lambda direction: jax.jvp(potentials, (value,), (direction,))[1])(directions)
 
 

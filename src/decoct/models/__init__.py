@@ -2,11 +2,12 @@
 
 from typing import TYPE_CHECKING
 
-from decoct.models.base import AbstractModel, Model
+from decoct.models.base import AbstractModel
 from decoct.runtime.lazy import lazy_names
 
 if TYPE_CHECKING:
     from decoct.models.formula.model import FormulaModel, from_formula
+    from decoct.models.functions import Model
     from decoct.models.gaussian import GaussianMean
     from decoct.models.linear import LinearRegression
     from decoct.models.logistic import LogisticRegression
@@ -32,6 +33,7 @@ __getattr__, __dir__ = lazy_names(
         "GaussianMean": "gaussian",
         "LinearRegression": "linear",
         "LogisticRegression": "logistic",
+        "Model": "functions",
         "PoissonRegression": "poisson",
         "StudentTRegression": "student_t",
         "from_formula": "formula",

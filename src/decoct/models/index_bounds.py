@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -23,11 +23,8 @@ from jax.extend.core import Literal
 from decoct.data.base import DEFAULT_CHUNK, Chunk, Columns
 from decoct.data.encoded import EncodedRows
 from decoct.errors import BadValueError
+from decoct.models.base import AbstractModel, Params
 from decoct.runtime.equations import compute_equation
-
-if TYPE_CHECKING:
-    from decoct.models.base import AbstractModel, Params
-
 
 IndexProblem = tuple[int, str]
 """The first row whose evaluation indexes beyond an array, and what JAX says about it."""

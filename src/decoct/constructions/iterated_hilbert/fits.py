@@ -8,14 +8,14 @@ compared with the reference.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import jax
 import numpy as np
 
 from decoct.constructions.base import Problem, Selection, SizedSelection
 from decoct.constructions.iterated_hilbert.expansion import ExpandedTable, site_alone
-from decoct.constructions.iterated_hilbert.plan import CERTIFYING_DRAWS
+from decoct.constructions.iterated_hilbert.settings import CERTIFYING_DRAWS, Settings
 from decoct.constructions.iterated_hilbert.tangent_problem import (
     MAX_RHAT,
     PathFit,
@@ -29,12 +29,6 @@ from decoct.constructions.iterated_hilbert.tangent_problem import (
 from decoct.solvers.nnls import SparseWeights
 from decoct.stats.divergences import kl_from_log_ratios
 from decoct.status import Status
-
-if TYPE_CHECKING:
-    from decoct.constructions.iterated_hilbert.iterated_hilbert import (
-        IteratedHilbert,
-        IteratedHilbertState,
-    )
 
 KL_CONVERGED, KL_A_PARAMETER = 0.02, 5e-4
 """KL(π_ref‖π) in nats, and nats a parameter, below which the draws count as draws from π."""
@@ -55,11 +49,56 @@ GOOD_REFERENCE = 0.005
 """Predicted KL in nats at which the path is long enough to be the next reference."""
 
 
+class IteratedHilbertState(NamedTuple):
+    """What the next round needs.
+
+    Attributes
+    ----------
+    round
+        Rounds done.
+    reference
+        Weighted rows whose posterior supplies the next draws.
+    reference_kl
+        KL(π_ref‖π) of the *last* round's reference, from its pass.
+    chosen
+        One per requested size, from the last round.
+    effort
+        Factor on draws and pool, doubled when they limit a ``kl`` build.
+    outcome
+        `Status` by name.
+    subsample
+        What the next round estimates totals from; None once rounds pass over all rows at all draws.
+    subsampled_rounds
+        Rounds done with it alone.
+    is_checked
+        Whether the next round passes over all rows too, at a few draws.
+    expanded
+        The expansion that the site carries; None before it is known, and without a site.
+    rows_only
+        Why there is no site; empty where there is one.
+    with_site
+        Coresets with a site whose predicted KL was too large.
+    """
+
+    round: int
+    reference: Selection
+    reference_kl: float
+    chosen: tuple[SizedSelection, ...]
+    effort: float
+    outcome: str
+    subsample: Selection | None = None
+    subsampled_rounds: int = 0
+    is_checked: bool = False
+    expanded: ExpandedTable | None = None
+    rows_only: str = ""
+    with_site: tuple[SizedSelection, ...] = ()
+
+
 @dataclass(frozen=True)
 class Fits:
     """The fits of one round, each of which ends in the next state."""
 
-    method: IteratedHilbert
+    method: Settings
     state: IteratedHilbertState
     tangent: SplitTangent
 

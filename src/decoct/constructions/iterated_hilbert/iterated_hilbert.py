@@ -25,7 +25,6 @@ Sources: Campbell & Broderick (2019), Hilbert coresets; Campbell & Beronov (2019
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -33,10 +32,7 @@ import psutil
 from jaxtyping import Float
 
 from decoct.constructions.base import (
-    Construction,
-    Plan,
     Problem,
-    Selection,
     SizedSelection,
     StepInfo,
     equal_weight_rows,
@@ -49,34 +45,20 @@ from decoct.constructions.iterated_hilbert.expansion import (
     expanded_at,
     site_alone,
 )
-from decoct.constructions.iterated_hilbert.fits import Fits, tolerable_error
-from decoct.constructions.iterated_hilbert.plan import (
-    CERTIFYING_DRAWS,
-    FEWEST,
-    ROWS,
-    plan,
-    subsample_size,
+from decoct.constructions.iterated_hilbert.fits import (
+    Fits,
+    IteratedHilbertState,
+    tolerable_error,
 )
-from decoct.constructions.iterated_hilbert.tangent_problem import SplitTangent, quadratic_size
+from decoct.constructions.iterated_hilbert.settings import CERTIFYING_DRAWS, FEWEST, Settings
+from decoct.constructions.iterated_hilbert.tangent_problem import SplitTangent
 from decoct.constructions.registry import register
 from decoct.errors import RequestError
 from decoct.passes.chunk_sums import NORM_DRAWS
 from decoct.passes.pools import merge_pools
 from decoct.passes.potentials import PassResult
-from decoct.runtime.checks import check_whole
 from decoct.runtime.randomness import host_rng
 from decoct.status import Status
-
-FEWEST_DRAWS, LARGE = 1000, 1_000_000
-"""Least default S, and the number of rows from which half of it is enough: KL falls as 1/N, and the
-cost of a draw grows as N."""
-
-ROWS_A_PARAMETER = 32
-"""Rows a parameter that stand for those of a large table in multilevel models."""
-
-FITTED_A_PARAMETER, CHEAP = 64, 100_000_000
-"""Fewest draws a parameter with a site, up to 2,000: remainders have more directions than that. So
-many draws in any case as make this many potentials, up to 2,000."""
 
 SITE_MATRICES = 10
 """Matrices of d × d numbers in memory at once while a table is expanded."""
@@ -85,53 +67,8 @@ DRAWS_A_PARAMETER = 20
 """Draws a parameter from which on their covariance says over what Gaussian to smooth."""
 
 
-class IteratedHilbertState(NamedTuple):
-    """What the next round needs.
-
-    Attributes
-    ----------
-    round
-        Rounds done.
-    reference
-        Weighted rows whose posterior supplies the next draws.
-    reference_kl
-        KL(π_ref‖π) of the *last* round's reference, from its pass.
-    chosen
-        One per requested size, from the last round.
-    effort
-        Factor on draws and pool, doubled when they limit a ``kl`` build.
-    outcome
-        `Status` by name.
-    subsample
-        What the next round estimates totals from; None once rounds pass over all rows at all draws.
-    subsampled_rounds
-        Rounds done with it alone.
-    is_checked
-        Whether the next round passes over all rows too, at a few draws.
-    expanded
-        The expansion that the site carries; None before it is known, and without a site.
-    rows_only
-        Why there is no site; empty where there is one.
-    with_site
-        Coresets with a site whose predicted KL was too large.
-    """
-
-    round: int
-    reference: Selection
-    reference_kl: float
-    chosen: tuple[SizedSelection, ...]
-    effort: float
-    outcome: str
-    subsample: Selection | None = None
-    subsampled_rounds: int = 0
-    is_checked: bool = False
-    expanded: ExpandedTable | None = None
-    rows_only: str = ""
-    with_site: tuple[SizedSelection, ...] = ()
-
-
 @dataclass(frozen=True)
-class IteratedHilbert(Construction):
+class IteratedHilbert(Settings):
     """The default construction.
 
     Attributes
@@ -178,21 +115,6 @@ class IteratedHilbert(Construction):
     >>> decoct.build(model, rows, size=10, method=method).size <= 10
     True
     """
-
-    site: bool = True
-    max_rounds: int = 4
-    subsample_first: bool = True
-    draws: int | None = None
-    pool: int | None = None
-    pilot: int | None = None
-    exchanges: int = 40
-    restarts: int = 6
-    restart_above: float = 0.3
-    max_size: int | None = None
-
-    def __post_init__(self) -> None:
-        check_whole(self, max_rounds=1, exchanges=0, restarts=0)
-        check_whole(self, draws=5, pool=1, pilot=1, max_size=1)
 
     def init(self, key: jax.Array, problem: Problem) -> IteratedHilbertState:
         if self.site:
@@ -249,59 +171,13 @@ class IteratedHilbert(Construction):
     def path(self, state: IteratedHilbertState) -> tuple[SizedSelection, ...]:
         return state.chosen
 
-    def steps(self, problem: Problem) -> int:
-        """Return the most steps there can be."""
-        first = 0 if self.subsample_size_for(problem) is None else self.max_rounds - 2
-        return first + self.most_rounds(problem)
-
-    def most_rounds(self, problem: Problem) -> int:
-        """Return most rounds over all rows."""
-        return self.max_rounds if problem.kl is None else 2 * self.max_rounds
-
-    def subsample_size_for(self, problem: Problem) -> int | None:
-        """Return the size of the subsample, or None where no round uses one."""
-        if not self.subsample_first or self.max_rounds <= 2:
-            return None
-        size = subsample_size(problem, *self.effort_for(problem, None), self.site)
-        return None if size is None or size < self.pilot_size(problem) else size
-
-    def pilot_size(self, problem: Problem) -> int:
-        """Return how many rows the uniform pilot has."""
-        return min(problem.n_rows, self.pilot or max(1000, 20 * problem.dim))
-
-    def plan(self, problem: Problem) -> Plan:
-        """Return what a build costs; see `iterated_hilbert.plan`."""
-        return plan(self, problem)
-
-    @staticmethod
-    def planned_size(problem: Problem, state: IteratedHilbertState | None = None) -> int:
-        """Return the size that a build is likely to end with."""
-        if problem.kl is None:
-            return problem.size
-        if state is not None and state.chosen:
-            return max(50, state.chosen[-1].selection.size)
-        return min(problem.size, max(50, quadratic_size(problem)))
-
-    @staticmethod
-    def longest_path(size: int, fitted_draws: int) -> int:
-        """Return the most rows of a path that is cut at ``size``."""
-        return max(size, min(2 * size + 200, fitted_draws // 3))
-
-    def effort_for(self, problem: Problem, state: IteratedHilbertState | None) -> tuple[int, int]:
-        """Return S and P of the next round."""
-        size, effort = self.planned_size(problem, state), 1.0 if state is None else state.effort
-        least = FEWEST_DRAWS if problem.n_rows < LARGE else FEWEST_DRAWS // 2
-        if self.site:
-            least = max(least, FITTED_A_PARAMETER * problem.dim, CHEAP // problem.n_rows)
-        S = int(effort * (self.draws or min(2000, max(least, 6 * size))))
-        return S, int(effort * (self.pool or max(2000, 10 * size)))
-
     def _collect(
         self, key: jax.Array, problem: Problem, state: IteratedHilbertState
     ) -> tuple[IteratedHilbertState, SplitTangent, PassResult, str]:
         """Draw from the reference posterior and make the one pass of this round."""
         draw_key, pass_key, split_key = jax.random.split(key, 3)
-        S, P = self.effort_for(problem, state)
+        so_far = state.chosen[-1].selection.size if state.chosen else None
+        S, P = self.effort_for(problem, so_far, state.effort)
         near = None if state.expanded is None else state.expanded.draws
         draws = problem.draw(draw_key, state.reference, S, near=near)
         if state.expanded is not None and draws.sampler == "nuts":
@@ -377,13 +253,6 @@ class IteratedHilbert(Construction):
         except NoExpansionError as error:
             return state._replace(rows_only=str(error))
         return state._replace(expanded=expanded, reference=site_alone(problem, expanded))
-
-    def sampled_rows(self, problem: Problem) -> int:
-        """Return how many rows of a large table stand for the remainders of all, twice."""
-        rows = max(ROWS // 2, 4 * self.effort_for(problem, None)[1])
-        if problem.potentials.has_likelihood_params:
-            return max(rows, ROWS_A_PARAMETER * problem.likelihood_dim)
-        return rows
 
     def _expanded_again(
         self,

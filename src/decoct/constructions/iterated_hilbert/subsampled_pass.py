@@ -25,7 +25,7 @@ import numpy as np
 from jaxtyping import Float
 
 from decoct.constructions.base import Problem, Selection
-from decoct.constructions.iterated_hilbert.plan import CHECK_DRAWS
+from decoct.constructions.iterated_hilbert.settings import CHECK_DRAWS
 from decoct.passes.control_variates import totals_from_halves
 from decoct.passes.pools import Pool, merge_pools
 from decoct.passes.potentials import PassResult

@@ -1,16 +1,25 @@
-"""What a build of `IteratedHilbert` costs, before it begins, and where a subsample pays."""
+"""Settings of `IteratedHilbert`, the draws and rows they stand for, and what a build costs."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
-from decoct.constructions.base import Plan, PlannedFits, Problem
+from decoct.constructions.base import Construction, Plan, PlannedFits, Problem
 from decoct.constructions.iterated_hilbert.expansion import MOST_EVALUATIONS, MOST_PASSES, POINTS
 from decoct.constructions.iterated_hilbert.tangent_problem import quadratic_size
 from decoct.passes.row_samples import DRAWS
+from decoct.runtime.checks import check_whole
 
-if TYPE_CHECKING:
-    from decoct.constructions.iterated_hilbert.iterated_hilbert import IteratedHilbert
+FEWEST_DRAWS, LARGE = 1000, 1_000_000
+"""Least default S, and the number of rows from which half of it is enough: KL falls as 1/N, and the
+cost of a draw grows as N."""
+
+ROWS_A_PARAMETER = 32
+"""Rows a parameter that stand for those of a large table in multilevel models."""
+
+FITTED_A_PARAMETER, CHEAP = 64, 100_000_000
+"""Fewest draws a parameter with a site, up to 2,000: remainders have more directions than that. So
+many draws in any case as make this many potentials, up to 2,000."""
 
 ROWS = 20_480
 """Rows of the subsample, if the pool is not large."""
@@ -40,6 +49,82 @@ CERTIFYING_DRAWS = 500
 """Draws of a coreset with a site at which its KL is measured."""
 
 
+@dataclass(frozen=True)
+class Settings(Construction):
+    """The fields of `IteratedHilbert`, which describes them, and what follows from them."""
+
+    site: bool = True
+    max_rounds: int = 4
+    subsample_first: bool = True
+    draws: int | None = None
+    pool: int | None = None
+    pilot: int | None = None
+    exchanges: int = 40
+    restarts: int = 6
+    restart_above: float = 0.3
+    max_size: int | None = None
+
+    def __post_init__(self) -> None:
+        check_whole(self, max_rounds=1, exchanges=0, restarts=0)
+        check_whole(self, draws=5, pool=1, pilot=1, max_size=1)
+
+    def steps(self, problem: Problem) -> int:
+        """Return the most steps there can be."""
+        first = 0 if self.subsample_size_for(problem) is None else self.max_rounds - 2
+        return first + self.most_rounds(problem)
+
+    def most_rounds(self, problem: Problem) -> int:
+        """Return most rounds over all rows."""
+        return self.max_rounds if problem.kl is None else 2 * self.max_rounds
+
+    def subsample_size_for(self, problem: Problem) -> int | None:
+        """Return the size of the subsample, or None where no round uses one."""
+        if not self.subsample_first or self.max_rounds <= 2:
+            return None
+        size = subsample_size(problem, *self.effort_for(problem), self.site)
+        return None if size is None or size < self.pilot_size(problem) else size
+
+    def pilot_size(self, problem: Problem) -> int:
+        """Return how many rows the uniform pilot has."""
+        return min(problem.n_rows, self.pilot or max(1000, 20 * problem.dim))
+
+    def plan(self, problem: Problem) -> Plan:
+        """Return what a build costs; with a site the most includes a build of rows alone."""
+        return _plan(self, problem)
+
+    @staticmethod
+    def planned_size(problem: Problem, so_far: int | None = None) -> int:
+        """Return the size that a build is likely to end with; ``so_far`` is the last round's."""
+        if problem.kl is None:
+            return problem.size
+        if so_far is not None:
+            return max(50, so_far)
+        return min(problem.size, max(50, quadratic_size(problem)))
+
+    @staticmethod
+    def longest_path(size: int, fitted_draws: int) -> int:
+        """Return the most rows of a path that is cut at ``size``."""
+        return max(size, min(2 * size + 200, fitted_draws // 3))
+
+    def effort_for(
+        self, problem: Problem, so_far: int | None = None, effort: float = 1.0
+    ) -> tuple[int, int]:
+        """Return S and P of the next round; see `planned_size`."""
+        size = self.planned_size(problem, so_far)
+        least = FEWEST_DRAWS if problem.n_rows < LARGE else FEWEST_DRAWS // 2
+        if self.site:
+            least = max(least, FITTED_A_PARAMETER * problem.dim, CHEAP // problem.n_rows)
+        S = int(effort * (self.draws or min(2000, max(least, 6 * size))))
+        return S, int(effort * (self.pool or max(2000, 10 * size)))
+
+    def sampled_rows(self, problem: Problem) -> int:
+        """Return how many rows of a large table stand for the remainders of all, twice."""
+        rows = max(ROWS // 2, 4 * self.effort_for(problem)[1])
+        if problem.potentials.has_likelihood_params:
+            return max(rows, ROWS_A_PARAMETER * problem.likelihood_dim)
+        return rows
+
+
 def subsample_size(problem: Problem, n_draws: int, pool_size: int, with_site: bool) -> int | None:
     """Return the size of the subsample, or None where passes over all rows are as cheap.
 
@@ -53,9 +138,8 @@ def subsample_size(problem: Problem, n_draws: int, pool_size: int, with_site: bo
     return size if worth else None
 
 
-def plan(method: IteratedHilbert, problem: Problem) -> Plan:
-    """Return the cost of a build; with a site the most includes a build of rows alone."""
-    rows = rows_only_plan(method, problem)
+def _plan(method: Settings, problem: Problem) -> Plan:
+    rows = _rows_only_plan(method, problem)
     if not method.site:
         return rows
     n, (S, P) = problem.n_rows, _effort(method, problem)
@@ -86,7 +170,7 @@ def plan(method: IteratedHilbert, problem: Problem) -> Plan:
     return Plan(passes, evaluations, array_bytes, fits)
 
 
-def rows_only_plan(method: IteratedHilbert, problem: Problem) -> Plan:
+def _rows_only_plan(method: Settings, problem: Problem) -> Plan:
     """One pass at S draws is the least, or one at few and two of 1 + 2 d potentials a row."""
     n, (S, P) = problem.n_rows, _effort(method, problem)
     seen = method.subsample_size_for(problem)
@@ -108,13 +192,13 @@ def rows_only_plan(method: IteratedHilbert, problem: Problem) -> Plan:
     return Plan((2, 2 * rounds + method.max_rounds - 1), (least, most), array_bytes, fits)
 
 
-def _effort(method: IteratedHilbert, problem: Problem) -> tuple[int, int]:
+def _effort(method: Settings, problem: Problem) -> tuple[int, int]:
     """Return S and P of the first round, P at most N."""
-    S, P = method.effort_for(problem, None)
+    S, P = method.effort_for(problem)
     return S, min(P, problem.n_rows)
 
 
-def _usual_rounds(method: IteratedHilbert, problem: Problem) -> int:
+def _usual_rounds(method: Settings, problem: Problem) -> int:
     """Return how many rounds a build usually takes; all of them with too few rows for d."""
     if method.pilot_size(problem) == problem.n_rows:
         return 1
@@ -123,7 +207,7 @@ def _usual_rounds(method: IteratedHilbert, problem: Problem) -> int:
 
 
 def _planned_fits(
-    method: IteratedHilbert, problem: Problem, rounds: int, passes: int, evaluations: float
+    method: Settings, problem: Problem, rounds: int, passes: int, evaluations: float
 ) -> PlannedFits:
     """Count products of the pool and a vector in this many rounds.
 
