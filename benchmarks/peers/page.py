@@ -61,8 +61,8 @@ below twice that error. A figure is of one seed.
 **Settings.** Samplers have one chain and the settings they come with. SGLD, HMCECS and Laplace
 start from the mode, found by L-BFGS, and a Hessian there, which are counted. SGLD moves in
 coordinates of the Laplace approximation. ADVI and DAIS use minibatches and Adam with falling steps,
-and start where NUTS does, or at the mode. Quasi-Newton coresets and Coreset MCMC are our own
-implementations, with their authors' settings. decoct's NUTS draws from them, from uniform rows and
+and start where NUTS does, or at the mode, with the Laplace approximation's median sd. Quasi-Newton
+coresets and Coreset MCMC are our own implementations, with their authors' settings. decoct's NUTS draws from them, from uniform rows and
 from PASS-GLM's quadratic. Step sizes of SGLD, ADVI and DAIS, dampings, PASS-GLM's radius and
 numbers of rows, decoct's too, are tried on small grids, and an oracle takes the best; all else of
 decoct is its default. After a budget over the limit of time a method has no more. On the flights a

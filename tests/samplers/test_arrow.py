@@ -37,6 +37,8 @@ def test_product_and_factor_are_those_of_the_matrix(matrix):
         v = factor.solve(x)
         np.testing.assert_allclose((v**2).sum(1), ((x @ matrix) * x).sum(1), rtol=1e-12)
         np.testing.assert_allclose(jax.vmap(factor.product)(jnp.asarray(v)), x, rtol=1e-12)
+    variances = np.diag(np.linalg.inv(matrix))
+    np.testing.assert_allclose(arrow.inverse_diagonal(), variances, rtol=1e-12)
 
 
 def test_a_direction_of_no_precision_is_given_a_little():

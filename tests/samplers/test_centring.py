@@ -8,6 +8,7 @@ import pytest
 import decoct
 from decoct.models.parameters import ParameterSpace
 from decoct.samplers import centring as centring_module
+from decoct.samplers.arrow import Blocks, find_blocks
 from decoct.samplers.centring import Centring
 from decoct.samplers.units import _pooling
 
@@ -101,7 +102,10 @@ def test_nested_groups_are_centred_by_what_the_data_say_of_each_alone():
     of_rows = design @ np.diag(scale**2) @ design.T + np.eye(len(school))
     explained = np.linalg.solve(of_rows, design * scale**2)
     variance = scale**2 - np.einsum("nm,nm->m", design * scale**2, explained)
-    pooling = _pooling(design.T @ design, np.arange(16), scale[None])
+    known = design.T @ design
+    blocks = Blocks.of(find_blocks(known != 0.0), 16)
+    assert blocks.members.size
+    pooling = _pooling(known, blocks, np.arange(16), scale[None])
     np.testing.assert_allclose(pooling, 1.0 - variance / scale**2, rtol=1e-6)
     assert pooling[0] < 0.2  # though 150 rows see the area, and 50 a school
     assert pooling[-1] > 0.9

@@ -26,7 +26,7 @@ from decoct.runtime.randomness import uniform_sample
 from decoct.samplers.base import Draws, Sampler, WeightedDensity
 from decoct.status import Status
 
-NEAR = 200
+NEAR = 100
 """Draws of a nearby posterior that a sampler may learn from."""
 
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
+from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
 from decoct.passes.potentials import Curvature
 
@@ -108,7 +109,7 @@ def decrement_of(point: Curvature) -> float | None:
         return None
     if np.diag(factor).min() ** 2 < SINGULAR:
         return None
-    scaled = np.linalg.solve(factor, point.gradient / scale)
+    scaled = solve_triangular(factor, point.gradient / scale, lower=True)
     return float(scaled @ scaled)
 
 
@@ -117,7 +118,7 @@ def _damped_step(point: Curvature, damping: float, is_definite: bool) -> np.ndar
     scale = np.sqrt(np.maximum(np.abs(np.diag(point.hessian)), 1e-12))
     scaled = -point.hessian / np.outer(scale, scale)
     if damping == 0.0 and is_definite:
-        return np.linalg.solve(scaled, point.gradient / scale) / scale
+        return cho_solve(cho_factor(scaled), point.gradient / scale) / scale
     curvature, basis = np.linalg.eigh(scaled)
     floor = max(0.0, -1.5 * float(curvature.min()))
     shifted = curvature + floor + damping

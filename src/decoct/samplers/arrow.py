@@ -94,14 +94,29 @@ class Arrow(eqx.Module):
 
     def factor(self) -> ArrowFactor:
         """Return L with LLᵀ = P⁻¹, directions of no precision given a little."""
-        members = self.blocks.members
-        is_none = members == len(self.blocks.order)
-        filled = self.diagonal + is_none[:, :, None] * np.eye(members.shape[1])
-        inside = factor_of(filled)
-        coupling = self.coupling.reshape(*members.shape, len(self.blocks.rest))
+        inside, coupling = factor_of(self._filled), self._coupling
         lean = -(inside @ (inside.transpose(0, 2, 1) @ coupling)).reshape(self.coupling.shape)
         left = self.dense + self.coupling.T @ lean
         return ArrowFactor(self.blocks, inside, lean, factor_of(0.5 * (left + left.T)))
+
+    def inverse_diagonal(self) -> Float[np.ndarray, " D"]:
+        """Return the diagonal of P⁻¹."""
+        inverse = np.linalg.inv(self._filled)
+        lean = (inverse @ self._coupling).reshape(self.coupling.shape)
+        rest = np.linalg.inv(self.dense - self.coupling.T @ lean)
+        inside = np.diagonal(inverse, axis1=1, axis2=2).ravel() + ((lean @ rest) * lean).sum(axis=1)
+        return np.concatenate([inside, np.diag(rest)])[self.blocks.order]
+
+    @property
+    def _filled(self) -> Float[np.ndarray, "n b b"]:
+        """D, with ones in places of none."""
+        members = self.blocks.members
+        is_none = members == len(self.blocks.order)
+        return self.diagonal + is_none[:, :, None] * np.eye(members.shape[1])
+
+    @property
+    def _coupling(self) -> Float[np.ndarray, "n b r"]:
+        return self.coupling.reshape(*self.blocks.members.shape, len(self.blocks.rest))
 
 
 class ArrowFactor(eqx.Module):

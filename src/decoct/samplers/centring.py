@@ -28,7 +28,7 @@ from jaxtyping import Array, Bool, Float, Int
 from decoct.models.base import AbstractModel
 from decoct.models.parameters import ParameterSpace
 from decoct.passes.potentials import flat_likelihood_params
-from decoct.runtime.precision import float64
+from decoct.runtime.precision import compiled_quickly, float64
 
 NEAR = 1e-9
 """Relative error that counts as rounding."""
@@ -209,7 +209,7 @@ def _flat_effects(model: AbstractModel, space: ParameterSpace, z: Float[Array, "
     return space.ravel(model.to_effects(space.unflatten(z)))
 
 
-@eqx.filter_jit
+@compiled_quickly
 def _derivatives(model: AbstractModel, space: ParameterSpace, points: Float[Array, "n D"]):
     """Return φ at several points, and its first and second derivatives in each parameter alone."""
     entries = partial(_flat_effects, model, space)
@@ -227,7 +227,7 @@ def _derivatives(model: AbstractModel, space: ParameterSpace, points: Float[Arra
     return jax.lax.map(at, points)
 
 
-@eqx.filter_jit
+@compiled_quickly
 def affine_at(centring: Centring, points: Float[Array, "n D"]):
     """Return a and b of u = a + b z at several points θ."""
     return jax.vmap(centring.affine)(points)

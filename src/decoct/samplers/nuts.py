@@ -35,6 +35,9 @@ parameters the matrix is all but singular, and every trajectory runs into the de
 SHORT_RUNS = (100, 50, 50)
 """Steps of the runs that learn the units of a multilevel posterior."""
 
+LEARNT = 25
+"""Draws of each chain that units are learnt from, in the second half of a run."""
+
 IN_UNITS = 50
 """Most warm-up steps in units that fit, where only the step size is adapted."""
 
@@ -175,18 +178,18 @@ class NUTS(Sampler):
         if density.draws is not None:
             units, v = units_at(density, centring, density.draws)
             return units, v[np.arange(self.chains) % len(v)]
-        z = start_of(density, centring)[None]
+        # as many draws every time, for one program
+        z = np.tile(start_of(density, centring), (self.chains * LEARNT, 1))
         units, v = units_at(density, centring, z)
-        v = v + 0.1 * host_rng(key).standard_normal((self.chains, density.dim))
+        v = v[:1] + 0.1 * host_rng(key).standard_normal((self.chains, density.dim))
         for short, steps in enumerate(SHORT_RUNS):
             run_key = jax.random.fold_in(key, short + 1)
             stages = repeat_stage(STEP_SIZES, steps) if short else plan_stages(steps)
             _, _, found = self._adapt(run_key, units, v, stages, False, True)
-            last = units.parameters_of(found[:, steps // 2 :])
-            ends = last[:, -1]
-            flat = last.reshape(-1, density.dim)
-            units, _ = units_at(density, centring, flat)
-            v = units.units_of(units.coordinates_of(ends))
+            last = np.linspace(steps // 2, steps - 1, LEARNT).astype(np.int64)
+            z = units.parameters_of(found[:, last]).reshape(-1, density.dim)
+            units, v = units_at(density, centring, z)
+            v = v[LEARNT - 1 :: LEARNT]
         return units, v
 
     def _adapt(

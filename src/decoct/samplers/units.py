@@ -18,11 +18,12 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from scipy.sparse import csr_array
 
+from decoct.models.noise_scale import NoiseScale
 from decoct.models.parameters import ParameterSpace
 from decoct.passes.expansions import Expansion, expand_chunk, to_second_order
 from decoct.passes.newton import maximise
 from decoct.passes.potentials import Curvature
-from decoct.runtime.precision import float64
+from decoct.runtime.precision import compiled_quickly, float64
 from decoct.samplers.arrow import Arrow, ArrowFactor, ArrowSite, Blocks, find_blocks
 from decoct.samplers.base import WeightedDensity
 from decoct.samplers.centring import Centring, affine_at
@@ -79,13 +80,6 @@ class Units(eqx.Module):
         flat = jnp.asarray(v.reshape(-1, v.shape[-1]))
         return np.asarray(_parameters_of(self, flat)).reshape(v.shape)
 
-    @float64
-    def coordinates_of(self, z: Float[np.ndarray, "n D"]) -> Float[np.ndarray, "n D"]:
-        """Return x of points θ."""
-        if self.centring is None:
-            return z
-        return np.asarray(from_parameters(self.centring, jnp.asarray(z), self.degree))
-
     def units_of(self, x: Float[np.ndarray, "n D"]) -> Float[np.ndarray, "n D"]:
         """Return v of points x."""
         return self.factor.solve(x - np.asarray(self.centre))
@@ -140,23 +134,23 @@ def units_at(
     effects, site = centring.effects, density.site
     known = _known_precision(density, centring, z)
     scale = np.asarray(affine_at(centring, jnp.asarray(z))[1])
-    degree = _pooling(known, effects.entries, scale)
+    entries = effects.entries if centring.selection is None else np.arange(len(known))
+    members = find_blocks((known != 0.0)[np.ix_(entries, entries)])
+    of_site = Blocks.of(np.append(entries, site.dim)[members], site.dim)
+    degree = _pooling(known, of_site, effects.entries, scale)
     degree = np.where(np.abs(degree - 0.5) > 0.5 - ROUNDED, np.round(degree), degree)
     x = np.asarray(from_parameters(centring, jnp.asarray(z), degree))
-    entries = effects.entries if centring.selection is None else np.arange(len(known))
     places = effects.places if centring.selection is None else centring.selection
-    members = find_blocks((known != 0.0)[np.ix_(entries, entries)])
     blocks = Blocks.of(np.append(places, density.dim)[members], density.dim)
     # one program, whether there are draws nearby or not
     log_density = _Centred(replace(density, draws=None), centring, degree)
-    if not _has_blocks(log_density, x[0], blocks):
-        members = members[:0]
-        blocks = Blocks.of(members, density.dim)
     some = x[np.linspace(0, len(x) - 1, min(POINTS, len(x))).astype(np.int64)]
-    centre, factor = x.mean(axis=0), _precision_at(log_density, some, blocks).factor()
-    if len(x) > 1:
-        factor = factor.widened(factor.solve(x - centre), WIDE)
-    of_site = Blocks.of(np.append(entries, site.dim)[members], site.dim)
+    precision, has_blocks = _precision_at(log_density, some, blocks)
+    if not has_blocks:
+        blocks, of_site = (Blocks.of(members[:0], dim) for dim in (density.dim, site.dim))
+        precision, _ = _precision_at(log_density, some, blocks)
+    centre, factor = x.mean(axis=0), precision.factor()
+    factor = factor.widened(factor.solve(x - centre), WIDE)
     in_blocks = Arrow.of(site.precision, of_site)
     arrow_site = ArrowSite(site.centre, site.linear, in_blocks, site.constant)
     bare = replace(density, site=None, draws=None)
@@ -165,7 +159,10 @@ def units_at(
 
 
 def _pooling(
-    known: Float[np.ndarray, "d d"], entries: Int[np.ndarray, " m"], scale: Float[np.ndarray, "n m"]
+    known: Float[np.ndarray, "d d"],
+    blocks: Blocks,
+    entries: Int[np.ndarray, " m"],
+    scale: Float[np.ndarray, "n m"],
 ) -> Float[np.ndarray, " m"]:
     """Return 1 − var(u)/b²: 0 where the data say nothing of an effect, 1 where they determine it.
 
@@ -175,7 +172,8 @@ def _pooling(
     prior = np.exp(-2.0 * np.log(np.abs(scale)).mean(axis=0))
     precision = known + SAME * np.diag(known).max(initial=0.0) * np.eye(len(known))
     precision[entries, entries] += prior
-    return np.clip(1.0 - np.diag(np.linalg.inv(precision))[entries] * prior, 0.0, 1.0)
+    variances = Arrow.of(precision, blocks).inverse_diagonal()[entries]
+    return np.clip(1.0 - variances * prior, 0.0, 1.0)
 
 
 def _space_of(density: WeightedDensity) -> ParameterSpace:
@@ -189,8 +187,7 @@ def _in_own_units(density: WeightedDensity, phi: Float[np.ndarray, " d"]) -> np.
     noise = density.model.noise_scale
     if noise is None:
         return phi
-    space = _space_of(density)
-    return space.flatten(noise.undo(space.unflatten(jnp.asarray(phi))))
+    return np.asarray(_undo(noise, _space_of(density), jnp.asarray(phi)))
 
 
 def _known_precision(
@@ -200,13 +197,8 @@ def _known_precision(
     known, noise = _likelihood_precision(density, centring, z), density.model.noise_scale
     if noise is None:
         return known
-    space = _space_of(density)
-    mean = jax.vmap(centring.entries)(jnp.asarray(z)).mean(axis=0)
-    slopes = np.asarray(
-        jax.jacfwd(lambda phi: space.ravel(noise.standardise(space.unflatten(phi))))(mean)
-    )
-    sparse = csr_array(slopes)
-    return sparse.T @ (sparse.T @ known).T
+    slopes = csr_array(_slopes_of(noise, centring, _space_of(density), jnp.asarray(z)))
+    return slopes.T @ (slopes.T @ known).T
 
 
 def _likelihood_precision(
@@ -216,22 +208,10 @@ def _likelihood_precision(
     assert density.site is not None
     if not density.rows:
         return density.site.precision
-    phi = jax.vmap(centring.likelihood)(jnp.asarray(z)).mean(axis=0)
     space = _space_of(density)
-    at = Expansion.taylor(np.asarray(phi))
+    at = Expansion.taylor(np.asarray(_mean_likelihood(centring, jnp.asarray(z))))
     hessian = expand_chunk(density.model, space, at, density.rows, density.shares)[2]
     return density.site.precision - np.asarray(hessian)
-
-
-def _has_blocks(log_density: _Centred, x: Float[np.ndarray, " D"], blocks: Blocks) -> bool:
-    """Return whether the Hessian has these blocks, which a random sign for each would show."""
-    n, b = blocks.members.shape
-    signs = np.random.default_rng(0).choice([-1.0, 1.0], n)
-    directions = np.concatenate([_within(blocks, np.ones(n)), _within(blocks, signs)])
-    products = _mean_products(log_density, jnp.asarray(x[None]), jnp.asarray(directions))
-    inside = np.asarray(blocks.split(products)[0])
-    columns, signed = inside[:b], inside[b:] * signs[:, None]
-    return bool((np.abs(signed - columns) <= SAME * np.abs(columns).max(initial=0.0)).all())
 
 
 def _within(blocks: Blocks, values: Float[np.ndarray, " n"]) -> Float[np.ndarray, "b D"]:
@@ -242,65 +222,91 @@ def _within(blocks: Blocks, values: Float[np.ndarray, " n"]) -> Float[np.ndarray
     return found[:, :-1]
 
 
-def _precision_at(log_density: _Centred, x: Float[np.ndarray, "n D"], blocks: Blocks) -> Arrow:
-    """Return the mean of −∇²log π over some points x.
+def _precision_at(
+    log_density: _Centred, x: Float[np.ndarray, "n D"], blocks: Blocks
+) -> tuple[Arrow, bool]:
+    """Return the mean of −∇²log π over some points x, and whether these blocks hold all of it.
 
-    A site in entries of x adds its precision as it is.
+    A site in entries of x adds its precision as it is. What is between blocks would show in the
+    product with a random sign for each.
     """
     density, dim = log_density.density, x.shape[1]
     assert density.site is not None
     entries = log_density.centring.exact if (log_density.degree == 1.0).all() else None
     if entries is not None:
         log_density = replace(log_density, density=replace(density, site=None))
-    # one product for each place in a block, and one for each other coordinate
+    # products for each place in a block, with one and with signs, and for each other coordinate
     (n, b), r = blocks.members.shape, len(blocks.rest)
-    others = np.zeros((r, dim))
+    signs, others = np.random.default_rng(0).choice([-1.0, 1.0], n), np.zeros((r, dim))
     others[np.arange(r), blocks.rest] = 1.0
-    directions = np.concatenate([_within(blocks, np.ones(n)), others])
-    products = -_mean_products(log_density, jnp.asarray(x), jnp.asarray(directions))
-    inside, rest = (np.asarray(part) for part in blocks.split(products))
-    diagonal, dense = inside[:b].transpose(1, 2, 0), rest[b:]
-    diagonal, coupling = 0.5 * (diagonal + diagonal.swapaxes(1, 2)), inside[b:].reshape(r, n * b).T
-    found = Arrow(blocks, diagonal, coupling, 0.5 * (dense + dense.T))
+    within = _within(blocks, np.ones(n)), _within(blocks, signs)
+    directions = jnp.asarray(np.concatenate([*within, others]))
+    products = _mean_products(log_density, blocks, jnp.asarray(x), directions)
+    inside, rest = (-np.asarray(part) for part in products)
+    columns, signed, coupling = np.split(inside, [b, 2 * b])
+    off = np.abs(signed * signs[:, None] - columns)
+    has_blocks = bool((off <= SAME * np.abs(columns).max(initial=0.0)).all())
+    diagonal, dense = columns.transpose(1, 2, 0), rest[2 * b :]
+    diagonal = 0.5 * (diagonal + diagonal.swapaxes(1, 2))
+    found = Arrow(blocks, diagonal, coupling.reshape(r, n * b).T, 0.5 * (dense + dense.T))
     if entries is None:
-        return found
+        return found, has_blocks
     of_site = np.zeros((dim, dim))
     of_site[np.ix_(entries, entries)] = density.site.precision
-    return found + Arrow.of(of_site, blocks)
+    return found + Arrow.of(of_site, blocks), has_blocks
 
 
-@eqx.filter_jit
+@compiled_quickly
+def _undo(noise: NoiseScale, space: ParameterSpace, phi: Float[Array, " d"]) -> Float[Array, " d"]:
+    return space.ravel(noise.undo(space.unflatten(phi)))
+
+
+@compiled_quickly
+def _slopes_of(
+    noise: NoiseScale, centring: Centring, space: ParameterSpace, z: Float[Array, "n D"]
+) -> Float[Array, "d d"]:
+    """Return the derivatives of φ in φ in its own units, at the mean of the latter."""
+    mean = jax.vmap(centring.entries)(z).mean(axis=0)
+    return jax.jacfwd(lambda phi: space.ravel(noise.standardise(space.unflatten(phi))))(mean)
+
+
+@compiled_quickly
+def _mean_likelihood(centring: Centring, z: Float[Array, "n D"]) -> Float[Array, " d"]:
+    return jax.vmap(centring.likelihood)(z).mean(axis=0)
+
+
+@compiled_quickly
 def _at_rest(log_density: _Centred, x, rest, y):
     """Return value, gradient and Hessian of log π in some entries of x."""
     return to_second_order(lambda y: log_density(x.at[rest].set(y)), y)
 
 
-@eqx.filter_jit
+@compiled_quickly
 def _mean_products(
-    log_density: _Centred, x: Float[Array, "n D"], directions: Float[Array, "k D"]
-) -> Float[Array, "k D"]:
-    """Return the mean over points of the Hessian of log π times directions."""
+    log_density: _Centred, blocks: Blocks, x: Float[Array, "n D"], directions: Float[Array, "k D"]
+) -> tuple[Float[Array, "k blocks b"], Float[Array, "k r"]]:
+    """Return the mean over points of the Hessian of log π times directions, in blocks."""
 
     def at_point(total, one):
         _, along = jax.linearize(jax.grad(log_density), one)
         return total + jax.vmap(along)(directions), None
 
     total, _ = jax.lax.scan(at_point, jnp.zeros_like(directions), x)
-    return total / len(x)
+    return blocks.split(total / len(x))
 
 
-@eqx.filter_jit
+@compiled_quickly
 def from_parameters(centring: Centring, z: Float[Array, "n D"], degree) -> Float[Array, "n D"]:
     """Return x of several points θ."""
     return jax.vmap(lambda one: centring.from_parameters(one, degree))(z)
 
 
-@eqx.filter_jit
+@compiled_quickly
 def to_parameters(centring: Centring, x: Float[Array, "n D"], degree) -> Float[Array, "n D"]:
     """Return θ of several points x."""
     return jax.vmap(lambda one: centring.to_parameters(one, degree)[0])(x)
 
 
-@eqx.filter_jit
+@compiled_quickly
 def _parameters_of(units: Units, v: Float[Array, "n D"]):
     return jax.vmap(lambda one: units.to_parameters(one)[0])(v)

@@ -136,9 +136,9 @@ class Fits:
             outcome = Status.MAX_ROUNDS_REACHED
         final = outcome is not Status.RUNNING
         multilevel = problem.potentials.has_likelihood_params
-        fits = multilevel and tangent.is_informative and tangent.reference_kl <= NEGLIGIBLE
         is_alone = state.reference.site is not None and not state.reference.size
-        if tangent.expanded is not None and is_alone and (fits or not problem.size):
+        is_enough = not problem.size or (multilevel and self.is_reference_enough)
+        if tangent.expanded is not None and is_alone and is_enough:
             return self._without_rows(tangent.expanded)
         # Earlier rounds only have to supply the next reference.
         sizes = problem.sizes if final else (problem.size,)
@@ -168,7 +168,7 @@ class Fits:
         """Certify the last round's selection, or find the smallest one predicted to reach kl."""
         state, tangent, effort = self.state, self.tangent, self.state.effort
         is_coreset = state.chosen or state.reference.site is not None
-        if is_coreset and tangent.is_informative and tangent.reference_kl_upper <= kl:
+        if is_coreset and self.is_reference_enough:
             certified = SizedSelection(state.reference, tangent.reference_kl_upper)
             return self._after(state.reference, (certified,), Status.REACHED)
         goal = kl * 0.5 ** max(1, self._rounds_on_all_rows - 1)
@@ -190,6 +190,14 @@ class Fits:
         if outcome is Status.RUNNING and self._rounds_on_all_rows >= 2 * self.method.max_rounds:
             outcome = Status.SHORT_ROUNDS
         return self._after(best.selection, (best,), outcome)._replace(effort=effort)
+
+    @property
+    def is_reference_enough(self) -> bool:
+        """Whether the reference has the KL asked for, or one that is not worth more rows."""
+        tangent, kl = self.tangent, self.problem.kl
+        if kl is None:
+            return tangent.is_informative and tangent.reference_kl <= NEGLIGIBLE
+        return tangent.is_informative and tangent.reference_kl_upper <= kl
 
     @property
     def _rounds_on_all_rows(self) -> int:

@@ -134,7 +134,13 @@ class IteratedHilbert(Settings):
         self, key: jax.Array, problem: Problem, state: IteratedHilbertState
     ) -> tuple[IteratedHilbertState, StepInfo]:
         state = self._expanded(key, problem, state)
-        state, tangent, result, sampler = self._collect(key, problem, state)
+        # the site of a multilevel model may be enough, and chains take long
+        is_first = state.expanded is not None and not state.round
+        few = is_first and problem.potentials.has_likelihood_params
+        collected = self._collect(key, problem, state, few)
+        if few and problem.size and not Fits(self, *collected[:2]).is_reference_enough:
+            collected = self._collect(key, problem, state)
+        state, tangent, result, sampler = collected
         if result.exact_draws == len(tangent.draws):
             state = state._replace(subsample=None, is_checked=False)
         n_seen, fits = problem.n_rows, Fits(self, state, tangent)
@@ -172,12 +178,17 @@ class IteratedHilbert(Settings):
         return state.chosen
 
     def _collect(
-        self, key: jax.Array, problem: Problem, state: IteratedHilbertState
+        self, key: jax.Array, problem: Problem, state: IteratedHilbertState, few: bool = False
     ) -> tuple[IteratedHilbertState, SplitTangent, PassResult, str]:
-        """Draw from the reference posterior and make the one pass of this round."""
+        """Draw from the reference posterior and make the one pass of this round.
+
+        ``few``: no more draws than say how good the reference is, and no rows to choose from.
+        """
         draw_key, pass_key, split_key = jax.random.split(key, 3)
         so_far = state.chosen[-1].selection.size if state.chosen else None
         S, P = self.effort_for(problem, so_far, state.effort)
+        if few:
+            S = min(S, CERTIFYING_DRAWS)
         near = None if state.expanded is None else state.expanded.draws
         draws = problem.draw(draw_key, state.reference, S, near=near)
         if state.expanded is not None and draws.sampler == "nuts":
@@ -185,7 +196,7 @@ class IteratedHilbert(Settings):
         # Chains come one after the other; mixed up, both parts see all of them.
         order = host_rng(split_key).permutation(S)
         z, expanded = draws.flat[:S][order], state.expanded
-        if expanded is not None and not problem.size:
+        if few or (expanded is not None and not problem.size):
             z, P = z[:CERTIFYING_DRAWS], 1  # there are no rows to choose
         result = self._estimated_pass(pass_key, problem, state, z, P)
         if result is None:
