@@ -58,16 +58,16 @@ wells. Some draws for the horseshoe and the poll diverged; `python -m benchmarks
 them. "≤" marks what is within the truth's error (for the KL, with that of the draws), "?" a level
 below twice that error. A figure is of one seed.
 
-**Settings.** Samplers have one chain and the settings they come with. SGLD, HMCECS and Laplace
-start from the mode, found by L-BFGS, and a Hessian there, which are counted. SGLD moves in
-coordinates of the Laplace approximation. ADVI and DAIS use minibatches and Adam with falling steps,
-and start where NUTS does, or at the mode, with the Laplace approximation's median sd. Quasi-Newton
-coresets and Coreset MCMC are our own implementations, with their authors' settings. decoct's NUTS
-draws from them, from uniform rows and from PASS-GLM's quadratic. Step sizes of SGLD, ADVI and DAIS,
-dampings, PASS-GLM's radius and numbers of rows, decoct's too, are tried on small grids, and an
-oracle takes the best; all else of decoct is its default. After a budget over the limit of time a
-method has no more. On the flights a subsample that lacks a rare carrier has a large error, and no
-first step of a quasi-Newton coreset passes its test: its weights stay uniform. """
+**Settings.** Samplers have one chain and their own settings. SGLD, HMCECS and Laplace start from
+the mode and a Hessian there, both counted. SGLD moves in coordinates of the Laplace approximation.
+ADVI and DAIS use minibatches and Adam with falling steps, and start where NUTS does, or at the
+mode, with Laplace's median sd. Quasi-Newton coresets and Coreset MCMC are our own implementations,
+with their authors' settings. decoct's NUTS draws from them, from uniform rows and from PASS-GLM's
+quadratic. Step sizes of SGLD, ADVI and DAIS, dampings, PASS-GLM's radius and numbers of rows,
+decoct's too, are tried on small grids, and an oracle takes the best; all else of decoct is its
+default. After a budget over the limit of time a method has no more. On the flights a subsample that
+lacks a rare carrier has a large error, and no first step of a quasi-Newton coreset passes its test:
+its weights stay uniform. """
 
 UNSEEN = """\
 The figures do not show these: NUTS is exact for any posterior;
