@@ -195,8 +195,9 @@ class Fits:
     def is_reference_enough(self) -> bool:
         """Whether the reference has the KL asked for, or one that is not worth more rows."""
         tangent, kl = self.tangent, self.problem.kl
-        fits = tangent.reference_kl <= NEGLIGIBLE if kl is None else tangent.reference_kl_upper <= kl
-        return tangent.is_informative and bool(fits)
+        if kl is None:
+            return tangent.is_informative and bool(tangent.reference_kl <= NEGLIGIBLE)
+        return tangent.is_informative and bool(tangent.reference_kl_upper <= kl)
 
     @property
     def _rounds_on_all_rows(self) -> int:
