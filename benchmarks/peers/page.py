@@ -67,7 +67,8 @@ quadratic. Step sizes of SGLD, ADVI and DAIS, dampings, PASS-GLM's radius and nu
 decoct's too, are tried on small grids, and an oracle takes the best; all else of decoct is its
 default. After a budget over the time limit a method has no more, not even of more rows. On the
 flights a subsample that lacks a rare carrier has a large error, and no first step of a quasi-Newton
-coreset passes its test: its weights stay uniform. """
+coreset passes its test: its weights stay uniform.
+"""
 
 UNSEEN = """\
 Not in figures: NUTS is exact for any posterior;
