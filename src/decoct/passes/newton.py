@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
 from decoct.passes.potentials import Curvature
 
@@ -109,7 +108,7 @@ def decrement_of(point: Curvature) -> float | None:
         return None
     if np.diag(factor).min() ** 2 < SINGULAR:
         return None
-    scaled = solve_triangular(factor, point.gradient / scale, lower=True)
+    scaled = np.linalg.solve(factor, point.gradient / scale)
     return float(scaled @ scaled)
 
 
@@ -118,7 +117,7 @@ def _damped_step(point: Curvature, damping: float, is_definite: bool) -> np.ndar
     scale = np.sqrt(np.maximum(np.abs(np.diag(point.hessian)), 1e-12))
     scaled = -point.hessian / np.outer(scale, scale)
     if damping == 0.0 and is_definite:
-        return cho_solve(cho_factor(scaled), point.gradient / scale) / scale
+        return np.linalg.solve(scaled, point.gradient / scale) / scale
     curvature, basis = np.linalg.eigh(scaled)
     floor = max(0.0, -1.5 * float(curvature.min()))
     shifted = curvature + floor + damping
