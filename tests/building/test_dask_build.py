@@ -45,7 +45,7 @@ from decoct.constructions import (
     Uniform,
     lightweight_coreset,
 )
-from decoct.constructions.iterated_hilbert import iterated_hilbert, settings
+from decoct.constructions.iterated_hilbert import settings
 from decoct.constructions.sampling.weighted_sampling import BLOCK
 from decoct.data.dask_rows import DaskRows
 from decoct.data.encoded import encoded
@@ -179,7 +179,6 @@ def test_every_construction_runs_on_the_cluster(method, size):
 )
 def test_subsampled_and_kl_builds_are_the_ones_of_a_single_process(request_, method, monkeypatch):
     monkeypatch.setattr(settings, "ROWS", 512)
-    monkeypatch.setattr(iterated_hilbert, "ROWS", 512)
     how = {**request_, "seed": 3, "method": method}
     want = decoct.build(MODEL, DATA, **how)
     got = decoct.build(MODEL, spread(LAYOUTS[4]), **how)
