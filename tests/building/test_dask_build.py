@@ -46,7 +46,7 @@ from decoct.constructions import (
     lightweight_coreset,
 )
 from decoct.constructions.iterated_hilbert import settings
-from decoct.constructions.sampling.weighted_sampling import BLOCK
+from decoct.constructions.sampling.weighted_sampling import DRAWN_AT_ONCE
 from decoct.data.dask_rows import DaskRows
 from decoct.data.encoded import encoded
 from decoct.models import GaussianMean, LogisticRegression, from_formula
@@ -227,12 +227,12 @@ def test_the_certificate_refuses_another_table_that_workers_hold(reference):
 @pytest.mark.parametrize("method", [Sensitivity(), LightweightCoreset(columns=("x",))])
 def test_draws_by_scores_are_those_of_a_single_process_over_many_blocks(method):
     rng = np.random.default_rng(5)
-    n = 2 * BLOCK + 3000
+    n = 2 * DRAWN_AT_ONCE + 3000
     data = {"x": rng.normal(size=(n, 2)), "y": rng.integers(2, size=n)}
-    lengths = (BLOCK - 1, 700, BLOCK - 2500, 4801)
+    lengths = (DRAWN_AT_ONCE - 1, 700, DRAWN_AT_ONCE - 2500, 4801)
     got = decoct.build(MODEL, decoct.rows(spread(lengths, data)), size=30, method=method)
     assert_same(got, decoct.build(MODEL, data, size=30, method=method))
-    assert len(np.unique(got.indices // BLOCK)) == 3
+    assert len(np.unique(got.indices // DRAWN_AT_ONCE)) == 3
 
 
 def test_a_mixture_is_fitted_to_the_same_rows_with_the_same_priors():
@@ -451,7 +451,7 @@ def test_draws_by_scores_bring_no_number_a_row(client):
     np.testing.assert_array_equal(got.weights, want.weights)
     assert got.numbers == want.numbers
     # the last block, whose scores come here since it is short, and the candidates
-    assert table.traffic.received < 8 * BLOCK + 20_000 < 8 * n / 20
+    assert table.traffic.received < 8 * DRAWN_AT_ONCE + 20_000 < 8 * n / 20
 
 
 def assert_told_what_travelled(text: str) -> None:

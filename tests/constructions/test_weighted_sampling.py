@@ -15,7 +15,7 @@ from decoct.data.arrays import ArrayRows
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(home, "BLOCK", 16)
+    monkeypatch.setattr(home, "DRAWN_AT_ONCE", 16)
 
 
 def table(scores):

@@ -370,7 +370,7 @@ def test_iterations_are_the_same_one_by_one_and_many_to_a_call(rows, monkeypatch
     start = random_start(x, gamma, prior)
     how = {"tolerance": 0.0, "max_iterations": 150}
     many = ascend(make_table(x, gamma), prior, start, **how)
-    assert len(many.bounds) == 150 > cavi.BLOCK
+    assert len(many.bounds) == 150 > cavi.ITERATIONS_A_CALL
     told = []
     one = ascend(make_table(x, gamma), prior, start, **how, on_iteration=lambda *a: told.append(a))
     assert one.bounds == many.bounds == [bound for _, bound, _ in told]

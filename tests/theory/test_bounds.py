@@ -244,7 +244,7 @@ def test_too_many_pairs_give_an_upper_bound(monkeypatch):
 def test_blocks_change_nothing(monkeypatch):
     vectors = gaussian_vectors(300, 20)
     usual = geometry(vectors)
-    monkeypatch.setattr(alignment, "BLOCK", 1000)
+    monkeypatch.setattr(alignment, "NUMBERS_AT_ONCE", 1000)
     blocks = geometry(vectors)
     assert blocks.etabar == usual.etabar
     assert blocks.dim == usual.dim

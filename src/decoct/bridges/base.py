@@ -43,7 +43,7 @@ from decoct.runtime.precision import float64
 PROBES = (3, 5)
 """Numbers of rows a model is tried on: neither is 1, which would broadcast silently."""
 
-NEAR, WIDE, TRIES = 0.1, 2.0, 20
+NARROW, WIDE, TRIES = 0.1, 2.0, 20
 """Starting points: uniform within the first of zero, or else the second, and their number."""
 
 MORE = 1000
@@ -393,7 +393,7 @@ def starting_points(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarr
     rng = np.random.default_rng(0)
     points = {name: rng.uniform(-WIDE, WIDE, (TRIES, *shape)) for name, shape in shapes.items()}
     for values in points.values():
-        values[0] *= NEAR / WIDE
+        values[0] *= NARROW / WIDE
     return points
 
 

@@ -48,7 +48,7 @@ MOVES = frozenset(
 )
 """Operations that only concatenate or slice arrays."""
 
-FEW = (3, 5)
+TRACED_ROWS = (3, 5)
 """Numbers of rows that a model is traced on: sizes that differ follow the rows."""
 
 TOLERANCE = 1e-10
@@ -124,7 +124,7 @@ class LikelihoodParams:
 
         # some numbers of rows, such as one, are computed by other operations
         def one(row: Mapping[str, Array]) -> Array:
-            few = {name: jnp.stack([value] * FEW[0]) for name, value in row.items()}
+            few = {name: jnp.stack([value] * TRACED_ROWS[0]) for name, value in row.items()}
             return self._evaluate(self._program(potentials, start, few), phi, few)[0]
 
         return jax.vmap(one)({name: jnp.asarray(values) for name, values in rows.items()})
@@ -190,12 +190,13 @@ def find_likelihood_params(
     The model can be evaluated at ``start`` on these encoded rows, at least five. ``values`` are the
     model's named quantities at any parameters, from which φ takes its names.
     """
-    few = [{name: jnp.asarray(v)[:n] for name, v in rows.items()} for n in FEW]
+    few = [{name: jnp.asarray(v)[:n] for name, v in rows.items()} for n in TRACED_ROWS]
     program, other = (TracedProgram(potentials, start, some) for some in few)
     if program.operations != other.operations or len(program.values) != len(other.values):
         return identity(
             start,
-            f"the model's operations on parameters differ between {FEW[0]} and {FEW[1]} rows",
+            f"the model's operations on parameters differ between {TRACED_ROWS[0]} and "
+            f"{TRACED_ROWS[1]} rows",
         )
     chosen = _smallest_cut(program, other)
     if not chosen:

@@ -35,7 +35,7 @@ from decoct.runtime.progress import ProgressBar
 from decoct.runtime.randomness import checked_seed
 from decoct.runtime.resources import keep_buffers, use_compilation_cache
 from decoct.samplers.datatree import unconstrained
-from decoct.stats.chains import FEWEST, MIXED_RHAT, convergence
+from decoct.stats.chains import FEWEST_RATIOS, MIXED_RHAT, convergence
 from decoct.stats.verdict import Grade, Judgement, grade_of, is_known, judge
 
 CORRECTED = "corrected"
@@ -162,8 +162,8 @@ class Certificate:
             reason = self._other_mode
         elif self.grade is Grade.DOUBTFUL and self._doubts:
             reason = " and ".join(self._doubts)
-        elif self.log_ratios.size < FEWEST:
-            reason = f"fewer than {FEWEST} draws have no tail to judge; take more"
+        elif self.log_ratios.size < FEWEST_RATIOS:
+            reason = f"fewer than {FEWEST_RATIOS} draws have no tail to judge; take more"
         return f"{self.grade.value}: {reason}"
 
     @property

@@ -31,7 +31,7 @@ from jaxtyping import Float
 
 from decoct.passes.expansions import Expansion
 from decoct.passes.potentials import Potentials
-from decoct.passes.row_samples import DRAWS, SCALE_ROWS, sample_rows
+from decoct.passes.row_samples import EXACT_DRAWS, SCALE_ROWS, sample_rows
 from decoct.stats.chains import GOOD_KHAT
 from decoct.stats.verdict import SMALL_KL, USABLE_KL, Judgement, judge
 
@@ -119,7 +119,7 @@ def is_cheaper(potentials: Potentials, draws: int) -> bool:
     A potential of the sample takes longer than one of a plain sum, and all rows may follow.
     """
     a_row = potentials.expansion_cost(1)
-    cost = potentials.n_rows * (a_row + 2 * DRAWS) + 4 * SAMPLE * draws
+    cost = potentials.n_rows * (a_row + 2 * EXACT_DRAWS) + 4 * SAMPLE * draws
     return 5 * cost < potentials.n_rows * draws
 
 
@@ -128,14 +128,14 @@ def estimate_totals(
 ) -> EstimatedTotals:
     """Estimate Σ_n f_n at the draws, in one pass over all rows that is cheap.
 
-    It brings exact totals at `DRAWS` of the draws, half of them those furthest from the mean, half
-    evenly spaced.
+    It brings exact totals at `EXACT_DRAWS` of the draws, half of them those furthest from the mean,
+    half evenly spaced.
     """
     phi = potentials.to_likelihood(draws)
     at = Expansion.taylor(phi.mean(axis=0))
     if potentials.has_predictors:
         at = at._replace(covariance=np.atleast_2d(np.cov(phi, rowvar=False)))
-    few = draws[_some(phi - at.centre, DRAWS)]
+    few = draws[_some(phi - at.centre, EXACT_DRAWS)]
     places = np.linspace(0, potentials.n_rows - 1, SCALE_ROWS).astype(np.int64)
     some = potentials.rows.take(places)
     expanded, sample, exact = sample_rows(potentials, at, SAMPLE, some, key, few)

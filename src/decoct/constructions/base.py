@@ -26,7 +26,7 @@ from decoct.runtime.randomness import uniform_sample
 from decoct.samplers.base import Draws, Sampler, WeightedDensity
 from decoct.status import Status
 
-NEAR = 100
+NEARBY_DRAWS = 100
 """Draws of a nearby posterior that a sampler may learn from."""
 
 
@@ -163,7 +163,7 @@ class Problem:
         if start is not None:
             density = dataclasses.replace(density, start=start)
         if near is not None:
-            places = np.linspace(0, len(near) - 1, NEAR).astype(np.int64)
+            places = np.linspace(0, len(near) - 1, NEARBY_DRAWS).astype(np.int64)
             density = dataclasses.replace(density, draws=near[places])
         return self.sampler.draw(key, density, n)
 

@@ -18,7 +18,7 @@ from decoct.errors import RequestError
 LATE = 15
 """Minutes behind schedule from which an arrival counts as late."""
 
-FEWEST = 5000
+FEWEST_FLIGHTS = 5000
 """A smaller part of the table has too few flights of the rare carriers."""
 
 WEATHER = ("temp", "dewp", "humid", "wind_speed", "precip", "pressure", "visib")
@@ -54,8 +54,8 @@ def load_flights(rows: int | None = None, seed: int = 0) -> pd.DataFrame:
     miles), ``hour`` (scheduled, local), ``day`` of the year, ``distance`` in miles, ``origin`` and
     ``carrier``. A random part of so many ``rows`` stays in the order of the table.
     """
-    if rows is not None and rows < FEWEST:
-        raise RequestError(f"rows is {rows}; the demonstration needs at least {FEWEST}.")
+    if rows is not None and rows < FEWEST_FLIGHTS:
+        raise RequestError(f"rows is {rows}; the demonstration needs at least {FEWEST_FLIGHTS}.")
     folder = _find_data()
     key = ["origin", "time_hour"]
     flown = pd.read_csv(

@@ -15,7 +15,7 @@ from decoct.errors import RequestError
 from decoct.samplers.datatree import unconstrained
 from decoct.stats.verdict import Grade
 
-FEWEST, FEWEST_A_CHAIN = 100, 4
+FEWEST_EVALUATED, FEWEST_A_CHAIN = 100, 4
 """Draws, and draws a chain, below which nothing is estimated."""
 
 
@@ -27,11 +27,11 @@ def checked_draws(
     z = unconstrained(draws, coreset.dim, coreset.fingerprint)
     refuse_corrected(draws)
     chains, count = z.shape[:2]
-    if chains * count < FEWEST or count < FEWEST_A_CHAIN:
+    if chains * count < FEWEST_EVALUATED or count < FEWEST_A_CHAIN:
         raise RequestError(
-            f"There are {chains * count} draws, in {chains} chains of {count}; at least {FEWEST}, "
-            f"and {FEWEST_A_CHAIN} a chain, are needed. An array has the shape (chains, draws, "
-            "parameters)."
+            f"There are {chains * count} draws, in {chains} chains of {count}; at least "
+            f"{FEWEST_EVALUATED}, and {FEWEST_A_CHAIN} a chain, are needed. An array has the shape "
+            "(chains, draws, parameters)."
         )
     require_moving(z)
     return z

@@ -48,7 +48,7 @@ from decoct.runtime.randomness import checked_seed, uniform_sample
 from decoct.runtime.resources import keep_buffers, use_compilation_cache
 from decoct.samplers.datatree import refuse_weighted, unconstrained
 from decoct.samplers.pointwise import REASON, is_only_kept
-from decoct.stats.chains import FEWEST, USABLE_KHAT
+from decoct.stats.chains import FEWEST_RATIOS, USABLE_KHAT
 from decoct.stats.psis import (
     LogRatios,
     leave_one_out,
@@ -192,10 +192,10 @@ def loo(
             "check=decoct.check(coreset, rows, draws)."
         )
     flat = z.reshape(-1, dim)
-    if len(flat) < FEWEST:
+    if len(flat) < FEWEST_RATIOS:
         raise RequestError(
-            f"There are {len(flat)} draws; leave-one-out needs at least {FEWEST} to smooth the "
-            "largest weights, and about a thousand to be useful."
+            f"There are {len(flat)} draws; leave-one-out needs at least {FEWEST_RATIOS} to smooth "
+            "the largest weights, and about a thousand to be useful."
         )
     require_moving(z)
     reff = relative_efficiency(variables) if reff is None else reff

@@ -34,7 +34,7 @@ from decoct.certificates.certificate import Certificate, systematic
 from decoct.certificates.certificate import check as certify
 from decoct.coreset import Coreset
 from decoct.errors import RequestError
-from decoct.evaluation.certified import FEWEST, certificate_of, checked_draws
+from decoct.evaluation.certified import FEWEST_EVALUATED, certificate_of, checked_draws
 from decoct.evaluation.natural_scale import log_jacobians
 from decoct.evaluation.other_prior import alternatives
 from decoct.evaluation.prior_results import (
@@ -126,7 +126,7 @@ def prior_sensitivity(
         _require_finite(name, added)
         log_weights, khat = smoothed_log_weights((old.log_ratios + added).ravel())
         new, kl, new_draws = old._replace(log_weights=log_weights.reshape(added.shape)), np.nan, ""
-        if khat < USABLE_KHAT and new.ess >= FEWEST:
+        if khat < USABLE_KHAT and new.ess >= FEWEST_EVALUATED:
             kl = float((new.weights * added).sum() - logsumexp(old.log_weights + added))
         else:
             other = replace(coreset, model=model)

@@ -65,7 +65,7 @@ from decoct.mixture.normal_wishart import (
 from decoct.mixture.stick_breaking import Shares, WeightPrior
 from decoct.runtime.precision import float64
 
-BLOCK, BLOCK_WORK = 128, 2**30
+ITERATIONS_A_CALL, WORK_A_CALL = 128, 2**30
 """Most iterations and multiplications of a compiled call (at least one iteration); a call over
 many rows must stop on Ctrl-C."""
 
@@ -153,7 +153,7 @@ class _Iterations(NamedTuple):
     """The result of a call: of ``done`` iterations, and perhaps one more, not to be taken."""
 
     known: _Known  # after all of them, ``excess`` included
-    bounds: Float[Array, " B"]  # after each, in the first places of `BLOCK`
+    bounds: Float[Array, " B"]  # after each, in the first places of `ITERATIONS_A_CALL`
     done: Int[Array, ""]
     end: Int[Array, ""]
     excess: Bool[Array, ""]
@@ -230,7 +230,7 @@ def ascend(
     reach = LARGEST_REACH if table.x.shape[1] <= LARGEST_FEATURES else -np.inf
     T, D = known.components.mean.shape
     work = 2 * T * int(table.used) * table.x.shape[2] * (D * (D + 3) // 2 + 1)
-    block = 1 if on_iteration else int(np.clip(BLOCK_WORK // work, 1, BLOCK))
+    block = 1 if on_iteration else int(np.clip(WORK_A_CALL // work, 1, ITERATIONS_A_CALL))
     bounds: list[float] = []
 
     def run(most: int) -> _Iterations:
@@ -330,7 +330,7 @@ def _iterate(
         return _Iterations(now, at.bounds.at[at.done].set(now_bound), done, end, fell)
 
     none = jnp.asarray(0), jnp.asarray(GOES_ON), jnp.asarray(False)
-    start = _Iterations(known, jnp.full(BLOCK, -jnp.inf), *none)
+    start = _Iterations(known, jnp.full(ITERATIONS_A_CALL, -jnp.inf), *none)
     return jax.lax.while_loop(goes_on, step, start)
 
 

@@ -30,7 +30,7 @@ from decoct.mixture.normal_wishart import (
 from decoct.mixture.stick_breaking import WeightPrior
 from decoct.runtime.precision import float64
 
-LARGEST = 2**29
+MOST_IN_COVARIANCES = 2**29
 """Most numbers in the covariances of one request: 4 GB."""
 
 
@@ -59,10 +59,10 @@ def draw_parameters(
     """Return ``weights`` (n, T), ``means`` (n, T, D) and ``covariances`` Λ⁻¹ (n, T, D, D)."""
     m, beta, chol, nu = mixture.components
     T, D = m.shape
-    if n * T * D * D > LARGEST:
+    if n * T * D * D > MOST_IN_COVARIANCES:
         raise RequestError(
             f"{n:,} draws of {T} covariances of {D} columns take {n * T * D * D * 8e-9:.1f} GB; "
-            f"ask for at most {LARGEST // (T * D * D):,} draws in all chains."
+            f"ask for at most {MOST_IN_COVARIANCES // (T * D * D):,} draws in all chains."
         )
     below = np.tril_indices(D, -1)
     means, covariances = np.empty((n, T, D)), np.empty((n, T, D, D))

@@ -24,7 +24,7 @@ TINY = -37.0
 SERIES = -10.0
 """Predictor below which the derivatives of log(softplus) come from a series, exact to 1e-20."""
 
-LARGEST = 2.0**53
+LARGEST_COUNT = 2.0**53
 """Rate above which float64 cannot represent every count."""
 
 
@@ -108,8 +108,8 @@ class PoissonRegression(AbstractRegression):
     def simulate(
         self, rng: np.random.Generator, expected: PerDraw, params: Params, rows: EncodedColumns
     ) -> PerDraw:
-        """Return counts; infinity where the rate is beyond `LARGEST`."""
-        is_large = expected > LARGEST
+        """Return counts; infinity where the rate is beyond `LARGEST_COUNT`."""
+        is_large = expected > LARGEST_COUNT
         counts = rng.poisson(np.where(is_large, 0.0, expected))
         return np.where(is_large, np.inf, counts)
 

@@ -21,7 +21,7 @@ from decoct.models.base import AbstractModel, EncodedColumns, Params, PerRow, Ra
 from decoct.models.validation import column, numeric, row_number
 from decoct.stats.divergences import HALF_LOG_2PI
 
-FEW = 4
+REMEMBERED = 4
 """How many distinct values of the response `AbstractRegression.check` remembers."""
 
 SMALLEST = 1e-150
@@ -232,12 +232,12 @@ class AbstractRegression(AbstractModel):
 
 def few_values(*pieces: Sequence[float]) -> tuple[float, ...]:
     """Return the smallest few of the values of all pieces, ascending."""
-    return tuple(sorted(set().union(*pieces))[:FEW])
+    return tuple(sorted(set().union(*pieces))[:REMEMBERED])
 
 
 def _few_values_of(chunk: Chunk, model: AbstractRegression, name: str) -> tuple[float, ...]:
     y = model.possible_response(chunk.columns, chunk.start, name)
-    return tuple(np.unique(y)[:FEW].tolist())
+    return tuple(np.unique(y)[:REMEMBERED].tolist())
 
 
 def number_text(value: float) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from decoct.data.base import Chunk
-from decoct.passes.chunk_sums import BLOCK, FEWEST, ChunkFunction, pad, require_finite
+from decoct.passes.chunk_sums import BLOCK, LEAST_PADDED, ChunkFunction, pad, require_finite
 from decoct.passes.embeddings import Embedding
 
 CACHED = 1 << 17
@@ -74,7 +74,7 @@ class Pieces:
 def _measure(model, space, statistic: RowStatistic, at: Embedding, rows, mask):
     """Return the sums of potentials over the rows, over the draws, and every row's statistic."""
     n = len(next(iter(rows.values())))
-    fitting = max(FEWEST, min(BLOCK, CACHED // at.size))
+    fitting = max(LEAST_PADDED, min(BLOCK, CACHED // at.size))
     size = min(n & -n, 1 << (fitting.bit_length() - 1))  # a power of two that divides n
 
     def of_block(block):

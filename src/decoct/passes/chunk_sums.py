@@ -37,7 +37,7 @@ ODDS = "odds of a row"
 NORM_DRAWS = 128
 """Draws that ‖g_n‖² is estimated from: it only sets the odds of entering the pool."""
 
-FEWEST = 128
+LEAST_PADDED = 128
 """Rows that fewer are padded to, so that one program serves them."""
 
 
@@ -168,7 +168,7 @@ def pad(chunk: Chunk, size: int, whole: bool = False) -> tuple[dict[str, Array],
     ``size`` or more, or any with ``whole``, is padded to all of it: one program more costs more.
     """
     n = chunk.n_rows
-    bucket = max(FEWEST, 2 ** int(np.ceil(np.log2(n))))
+    bucket = max(LEAST_PADDED, 2 ** int(np.ceil(np.log2(n))))
     bucket = max(n, size if whole or 2 * n >= size else bucket)
     columns = chunk.columns
     if bucket > n:

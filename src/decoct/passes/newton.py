@@ -16,7 +16,7 @@ from jaxtyping import Float
 
 from decoct.passes.potentials import Curvature
 
-ROUNDED = 1e-12
+ROUNDED_DECREMENT = 1e-12
 """Decrement, in nats, from which on round-off may keep it from falling."""
 
 SINGULAR = 1e-14
@@ -60,8 +60,8 @@ def maximise(
 ) -> Mode:
     """Maximise from ``start`` until the Newton decrement gᵀ(−H)⁻¹g is below ``tolerance``.
 
-    The decrement is twice the distance to the maximum in nats. Below `ROUNDED` the search also
-    stops as soon as round-off keeps the decrement from falling.
+    The decrement is twice the distance to the maximum in nats. Below `ROUNDED_DECREMENT` the search
+    also stops as soon as round-off keeps the decrement from falling.
     """
     z, here = np.asarray(start, dtype=np.float64), evaluate(start)
     damping, best = 0.0, np.inf
@@ -70,7 +70,7 @@ def maximise(
     for _ in range(max_evaluations - 1):
         decrement = decrement_of(here)
         if decrement is not None:
-            if decrement <= tolerance or (best <= ROUNDED and decrement >= 0.25 * best):
+            if decrement <= tolerance or (best <= ROUNDED_DECREMENT and decrement >= 0.25 * best):
                 return Mode(z, here, ModeStatus.CONVERGED)
             best = min(best, decrement)
         step = _damped_step(here, damping, decrement is not None)

@@ -27,7 +27,7 @@ from decoct.errors import PotentialError
 from decoct.models.base import AbstractModel, is_of_functions
 from decoct.models.parameters import ParameterSpace
 from decoct.passes import chunk_sums, expansions, model_checks
-from decoct.passes.chunk_sums import BLOCK, FEWEST
+from decoct.passes.chunk_sums import BLOCK, LEAST_PADDED
 from decoct.passes.embeddings import Embedding, as_embedding
 from decoct.passes.expansions import Expansion, to_second_order
 from decoct.passes.pools import EMPTY_POOL, Pool, Reservoir, merge_pools
@@ -467,7 +467,7 @@ def chunk_rows(n_draws: int) -> int:
 
 def even_size(n: int, size: int) -> int:
     """Return at most ``size`` rows, for n of them to make chunks alike: one program for all."""
-    count, unit = -(-n // size), FEWEST if size <= BLOCK else BLOCK
+    count, unit = -(-n // size), LEAST_PADDED if size <= BLOCK else BLOCK
     return size if count == 1 else min(size, -(-n // (count * unit)) * unit)
 
 

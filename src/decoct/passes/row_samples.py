@@ -29,7 +29,7 @@ from decoct.passes.potentials import Curvature, Potentials
 SCALE_ROWS = 2048
 """Rows that the mean remainder is estimated from."""
 
-DRAWS = 12
+EXACT_DRAWS = 12
 """Draws for exact totals, and for Var(r_n) of models without a linear predictor."""
 
 

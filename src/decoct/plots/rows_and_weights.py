@@ -13,10 +13,10 @@ from decoct.data.base import Rows
 from decoct.errors import RequestError
 from decoct.plots.style import COLOURS, GREY, figure, style_axes
 
-FEW = 6
+FEW_VALUES = 6
 """A response with at most this many values gets a colour each; others a colour bar."""
 
-LARGEST = 420.0
+LARGEST_DISC = 420.0
 """Area of the heaviest row's disc, in square points."""
 
 
@@ -120,7 +120,7 @@ def kept_rows(
     order = np.argsort(-coreset.weights, kind="stable")  # small discs on top of large ones
     discs = axes.scatter(
         across[n:][order], up[n:][order], c=shades[n:][order], alpha=0.85, linewidths=0.9,
-        s=LARGEST * coreset.weights[order] / coreset.weights.max(),
+        s=LARGEST_DISC * coreset.weights[order] / coreset.weights.max(),
         edgecolors="black", zorder=2, **options,
     )  # fmt: skip
     if options:
@@ -132,7 +132,7 @@ def kept_rows(
     for share in (0.1, 0.4, 1.0):  # three round weights say what the areas mean
         weight = float(f"{share * largest:.1g}")
         axes.scatter(
-            [], [], s=LARGEST * weight / largest, color="white", edgecolors="black",
+            [], [], s=LARGEST_DISC * weight / largest, color="white", edgecolors="black",
             linewidths=0.9, label=f"weight {weight:,.6g}",
         )  # fmt: skip
     axes.legend(
@@ -196,7 +196,7 @@ def _colour(
             f"Column '{name}' is not one value per row and cannot give the colour; choose another."
         )
     levels = sorted(set(values.tolist()), key=str if values.dtype.kind == "O" else None)
-    if len(levels) <= FEW:
+    if len(levels) <= FEW_VALUES:
         colours = dict(zip(levels, COLOURS, strict=False))
         for value, colour in colours.items():
             axes.scatter([], [], s=60, color=colour, label=f"{name} = {value}")

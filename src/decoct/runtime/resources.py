@@ -58,7 +58,7 @@ def cores() -> int:
 KEPT = 1 << 27
 """Bytes of freed memory that a process may keep."""
 
-LARGEST = 1 << 25
+LARGEST_BUFFER = 1 << 25
 """Bytes of the largest buffer that is kept: the most that glibc allows."""
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
@@ -75,7 +75,7 @@ def keep_buffers() -> bool:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:  # musl
         return False
-    return bool(mallopt(_MMAP_THRESHOLD, LARGEST) and mallopt(_TRIM_THRESHOLD, KEPT))
+    return bool(mallopt(_MMAP_THRESHOLD, LARGEST_BUFFER) and mallopt(_TRIM_THRESHOLD, KEPT))
 
 
 def use_compilation_cache() -> None:

@@ -23,7 +23,7 @@ from jaxtyping import Array, Bool, Float, Int
 LEAST = 1e-3
 """Least precision, relative to that of each coordinate, that a direction is taken to have."""
 
-LARGEST = (1, 2, 4, 8, 16, 32)
+BLOCK_SIZES = (1, 2, 4, 8, 16, 32)
 """Sizes that blocks may have at most."""
 
 
@@ -197,7 +197,7 @@ def find_blocks(adjacent: Bool[np.ndarray, "d d"]) -> Int[np.ndarray, "n b"]:
     Coordinates with few neighbours come first; one that would bind too many stays outside. Of
     several sizes the one is taken at which a product costs least.
     """
-    found = [_blocks_of(adjacent, most) for most in LARGEST]
+    found = [_blocks_of(adjacent, most) for most in BLOCK_SIZES]
     costs = []
     for members in found:
         inside, rest = members.size, len(adjacent) - (members < len(adjacent)).sum()

@@ -16,7 +16,7 @@ from decoct.errors import ModelError, RequestError
 from decoct.models.base import AbstractModel
 from decoct.models.parameters import ParameterSpace
 from decoct.models.site import GaussianSite
-from decoct.passes.chunk_sums import FEWEST
+from decoct.passes.chunk_sums import LEAST_PADDED
 from decoct.runtime.precision import compiled_quickly, float64
 
 
@@ -140,10 +140,10 @@ class WeightedDensity(eqx.Module):
 def _capacity(n: int) -> int:
     """Return a power of two up to 1024, then eight steps an octave: at most 1/8 is padding.
 
-    Below `FEWEST` rows a program of its own would cost more to compile than padding to run.
+    Below `LEAST_PADDED` rows a program of its own would cost more to compile than padding to run.
     """
     if n <= 1024:
-        return max(FEWEST, 2 ** int(np.ceil(np.log2(max(1, n)))))
+        return max(LEAST_PADDED, 2 ** int(np.ceil(np.log2(max(1, n)))))
     step = 2 ** (int(np.log2(n)) - 3)
     return -(-n // step) * step
 

@@ -30,7 +30,7 @@ from decoct.models.parameters import ParameterSpace
 from decoct.passes.potentials import flat_likelihood_params
 from decoct.runtime.precision import compiled_quickly, float64
 
-NEAR = 1e-9
+SAME_VALUE = 1e-9
 """Relative error that counts as rounding."""
 
 MOST_LEVELS = 32
@@ -88,11 +88,11 @@ class Centring(eqx.Module):
             shift, scale = map(np.asarray, found)
             expected = shift + scale * points[:, effects.places]
             size = np.abs(phi[:, effects.entries]) + np.abs(shift) + 1e-300
-            good = (np.abs(phi[:, effects.entries] - expected) <= NEAR * size).all(axis=0)
+            good = (np.abs(phi[:, effects.entries] - expected) <= SAME_VALUE * size).all(axis=0)
             effects = effects.some(good & (scale != 0.0).all(axis=0))
         selection = np.full(phi.shape[1], -1)
         for entry, place in known.items():
-            if (np.abs(phi[:, entry] - points[:, place]) <= NEAR).all():
+            if (np.abs(phi[:, entry] - points[:, place]) <= SAME_VALUE).all():
                 selection[entry] = place
         selection[effects.entries] = effects.places
         return cls(model, space, effects, None if (selection < 0).any() else selection)

@@ -19,7 +19,14 @@ from decoct.errors import ModelError
 from decoct.models.base import AbstractModel, require_model
 from decoct.models.parameters import ParameterSpace
 from decoct.passes.expansions import to_second_order
-from decoct.passes.newton import MOST_EVALUATIONS, ROUNDED, Mode, ModeStatus, decrement_of, maximise
+from decoct.passes.newton import (
+    MOST_EVALUATIONS,
+    ROUNDED_DECREMENT,
+    Mode,
+    ModeStatus,
+    decrement_of,
+    maximise,
+)
 from decoct.passes.potentials import Curvature, Potentials
 from decoct.runtime.precision import compiled_quickly, float64
 from decoct.runtime.progress import ProgressBar, begin
@@ -66,7 +73,7 @@ def ascend(density: WeightedDensity, start):
     """Take Newton steps, halved until log π_w rises, in one compiled loop; stop where one fails."""
 
     def unfinished(here: _Ascent):
-        settled = (here.before <= ROUNDED) & (here.decrement >= 0.25 * here.before)
+        settled = (here.before <= ROUNDED_DECREMENT) & (here.decrement >= 0.25 * here.before)
         done = (here.decrement <= 1e-20) | settled | (here.tried >= MOST_STEPS)
         return (here.tried < 0) | (jnp.isfinite(here.decrement) & ~done)
 
@@ -107,7 +114,7 @@ def find_mode(
     density = replace(density, draws=None)  # one program, whether there are any or not
     found = _ascend(density, jax.device_put(start))
     here = Curvature.of(found.point)
-    if float(found.decrement) <= ROUNDED and decrement_of(here) is not None:
+    if float(found.decrement) <= ROUNDED_DECREMENT and decrement_of(here) is not None:
         return Mode(np.asarray(found.z), here, ModeStatus.CONVERGED)
     evaluate = lambda z: Curvature.of(_curvature(density, jnp.asarray(z)))  # noqa: E731
     return maximise(evaluate, start, max_evaluations)

@@ -220,16 +220,16 @@ class NUTS(Sampler):
         tick: Callable[[int], None] = lambda done: None,
     ) -> tuple[Any, Any, Any]:
         """Return states, what was adapted, and positions and statistics of all steps."""
-        from decoct.samplers.nuts_program import BLOCK, NOTHING, run
+        from decoct.samplers.nuts_program import NOTHING, STEPS_A_CALL, run
 
         target, diagonal, blocks = self.target_acceptance, not is_dense, []
         steps = int((stages[:, 0] != NOTHING).sum())
-        for first in range(0, len(stages), BLOCK):
+        for first in range(0, len(stages), STEPS_A_CALL):
             keys = jax.random.split(jax.random.fold_in(key, first), self.chains)
-            block = stages[first : first + BLOCK]
+            block = stages[first : first + STEPS_A_CALL]
             states, adapted, kept = run(space, keys, states, adapted, block, target, diagonal)
             blocks.append(jax.tree.map(np.asarray, kept))
-            tick(min(BLOCK, steps - first))
+            tick(min(STEPS_A_CALL, steps - first))
         joined = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1)[:, :steps], *blocks)
         return states, adapted, joined
 

@@ -15,7 +15,7 @@ from jaxtyping import Int
 
 from decoct.runtime.precision import compiled_quickly
 
-BLOCK = 100
+STEPS_A_CALL = 100
 """Steps between two ticks of the progress bar, and in one call of the compiled program."""
 
 STEP_SIZES, SAMPLING, NOTHING = 0, 2, 3
@@ -56,7 +56,7 @@ def repeat_stage(stage: int, steps: int) -> Int[np.ndarray, "n 2"]:
 
 
 def _in_blocks(stages: Int[np.ndarray, "steps 2"]) -> Int[np.ndarray, "n 2"]:
-    return np.concatenate([stages, np.full((-len(stages) % BLOCK, 2), [NOTHING, 0])])
+    return np.concatenate([stages, np.full((-len(stages) % STEPS_A_CALL, 2), [NOTHING, 0])])
 
 
 @compiled_quickly
@@ -120,7 +120,7 @@ def run(density, keys, states, adapted, stages, target, diagonal):
         return jax.lax.cond(stage != NOTHING, move, stay, *carry)
 
     def one(key, state, adapted):
-        steps = jax.random.split(key, BLOCK), stages
+        steps = jax.random.split(key, STEPS_A_CALL), stages
         (state, adapted), kept = jax.lax.scan(step, (state, adapted), steps)
         return state, adapted, kept
 

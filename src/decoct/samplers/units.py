@@ -34,7 +34,7 @@ SCALE_EVALUATIONS, SCALE_DECREMENT = 20, 0.1
 POINTS, WIDE = 16, 1.5
 """Draws at which a precision is averaged, and the sd of draws in its units that counts as wide."""
 
-ROUNDED = 0.05
+ROUNDED_DEGREE = 0.05
 """Degrees so near to 0 or 1 are rounded."""
 
 SAME = 1e-9
@@ -138,7 +138,7 @@ def units_at(
     members = find_blocks((known != 0.0)[np.ix_(entries, entries)])
     of_site = Blocks.of(np.append(entries, site.dim)[members], site.dim)
     degree = _pooling(known, of_site, effects.entries, scale)
-    degree = np.where(np.abs(degree - 0.5) > 0.5 - ROUNDED, np.round(degree), degree)
+    degree = np.where(np.abs(degree - 0.5) > 0.5 - ROUNDED_DEGREE, np.round(degree), degree)
     x = np.asarray(from_parameters(centring, jnp.asarray(z), degree))
     places = effects.places if centring.selection is None else centring.selection
     blocks = Blocks.of(np.append(places, density.dim)[members], density.dim)

@@ -28,7 +28,7 @@ IMPROVES = 3e-4
 DEPENDENT = 1e-9
 """Squared distance to the span of the rest below which a candidate is not considered."""
 
-BLOCK = 64
+PLACES_AT_ONCE = 64
 """Places evaluated at once in the search for swaps."""
 
 
@@ -107,8 +107,8 @@ class _SwapTable:
         scale = np.sqrt(np.diag(self.inverse))
         loses = self.weights / scale
         falls = np.empty(len(self.places))
-        for begin in range(0, len(self.places), BLOCK):
-            block = slice(begin, begin + BLOCK)
+        for begin in range(0, len(self.places), PLACES_AT_ONCE):
+            block = slice(begin, begin + PLACES_AT_ONCE)
             along = self.products @ (self.inverse[:, block] / scale[block])
             falls[block] = self._scores(along, loses[block]).max(axis=0) - loses[block] ** 2
         order = np.argsort(-falls)

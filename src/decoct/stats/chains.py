@@ -18,7 +18,7 @@ NEGLIGIBLE = 1e-2
 """Spread of log ratios, in nats, below which weights count as equal: k-hat, which has no scale,
 would be that of rounding errors."""
 
-FEWEST = 25
+FEWEST_RATIOS = 25
 """Ratios below which there is no tail of five to fit."""
 
 
@@ -81,7 +81,7 @@ def smoothed_log_weights(
     unsmoothed = log_ratios - logsumexp(log_ratios)
     if float(np.ptp(log_ratios)) <= NEGLIGIBLE:
         return unsmoothed, -np.inf
-    if len(log_ratios) < FEWEST:
+    if len(log_ratios) < FEWEST_RATIOS:
         return unsmoothed, np.inf
     with np.errstate(divide="ignore", invalid="ignore"):  # ties in the tail: checked below
         x = log_ratios - np.max(log_ratios)

@@ -21,7 +21,7 @@ from decoct.status import Status
 DRIFTED = 5.0
 """Posterior sd, by `distance`, above which no KL is predicted."""
 
-DRAWS, MOST_DRAWS = 400, 2000
+LEAST_DRAWS, MOST_DRAWS = 400, 2000
 """Fewest and most draws that locate a posterior."""
 
 DRAWS_PER_PARAMETER = 20
@@ -41,7 +41,7 @@ def with_drift(
     progress.begin("drawing from the parts", len(parts) + 1, "posteriors")
     places: list[Gaussian] = []
     for number, density in enumerate([*(part.density for part in parts), union.density]):
-        n = min(MOST_DRAWS, max(DRAWS, DRAWS_PER_PARAMETER * density.dim))
+        n = min(MOST_DRAWS, max(LEAST_DRAWS, DRAWS_PER_PARAMETER * density.dim))
         z = sampler.draw(jax.random.fold_in(key, number), density, n).flat
         relabelled = getattr(density.model, "relabelled", None)  # clusters of a mixture
         if places and relabelled is not None:

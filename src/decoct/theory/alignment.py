@@ -29,7 +29,7 @@ MAX_HULL_DIM = 7
 MAX_FACETS = 100_000
 """Facets after which the convex hull stops growing; r is then a lower bound."""
 
-BLOCK = 8_000_000
+NUMBERS_AT_ONCE = 8_000_000
 """Numbers in a block of a matrix that is too large to store whole: 64 MB."""
 
 SAME_SUM = 1e-8
@@ -173,7 +173,7 @@ def _diameter(
 
 def _longest(points: Float[np.ndarray, "n S"]) -> float:
     squares = np.square(points).sum(axis=1)
-    longest, step = 0.0, max(1, BLOCK // len(points))
+    longest, step = 0.0, max(1, NUMBERS_AT_ONCE // len(points))
     for begin in range(0, len(points), step):
         block, rest = points[begin : begin + step], points[begin:]
         found = squares[begin : begin + step, None] + squares[None, begin:] - 2.0 * block @ rest.T
@@ -230,7 +230,7 @@ def _dim(units: Float[np.ndarray, "n S"]) -> int:
     else:
         axes = np.linalg.svd(units, full_matrices=False)[2].T
     left = np.zeros(axes.shape[1])  # left[d]: the largest squared distance from the first d
-    step = max(1, BLOCK // S)
+    step = max(1, NUMBERS_AT_ONCE // S)
     for begin in range(0, n, step):
         squares = np.square(units[begin : begin + step] @ axes)
         tails = np.cumsum(squares[:, ::-1], axis=1)[:, ::-1]

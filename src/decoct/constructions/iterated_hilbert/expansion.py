@@ -37,7 +37,7 @@ from decoct.constructions.base import Problem, Selection
 from decoct.models.site import GaussianSite
 from decoct.passes.expansions import Expansion, antithetic
 from decoct.passes.potentials import Curvature, Potentials
-from decoct.passes.row_samples import DRAWS, SCALE_ROWS, RowSample, sample_rows
+from decoct.passes.row_samples import EXACT_DRAWS, SCALE_ROWS, RowSample, sample_rows
 from decoct.runtime.randomness import host_rng
 from decoct.samplers.base import log_densities
 from decoct.samplers.laplace import find_mode, gaussian_at, prior_curvature
@@ -50,7 +50,7 @@ POINTS = 16
 STEP = 0.05
 """Length of the last step, in posterior standard deviations, at which the search ends."""
 
-SETTLED, NEAR = 1e-5, 0.5
+SETTLED_NATS, SETTLED_ERROR = 1e-5, 0.5
 """Conditions on an expansion of all rows of a large table: the most nats a parameter by which, on
 the subsample, another would move its Gaussian; and the largest error in a coordinate, of the mean
 in sd and of the variance relative to it, at which the subsample can predict that."""
@@ -73,7 +73,7 @@ SHARE = 0.01
 SMALLEST = 1e-10
 """Least eigenvalue of the precision, over its largest in units of the diagonal, that counts."""
 
-ROUNDED = 1e-12
+ZERO_EIGENVALUE = 1e-12
 """Eigenvalue of a site's precision, in those units, that counts as 0 where it is negative."""
 
 HALVINGS = 30
@@ -160,7 +160,7 @@ def is_proper(precision: Float[np.ndarray, "d d"]) -> bool:
     if (np.diag(precision) < 0.0).any():
         return False
     try:
-        np.linalg.cholesky(_relative(precision) + ROUNDED * np.eye(len(precision)))
+        np.linalg.cholesky(_relative(precision) + ZERO_EIGENVALUE * np.eye(len(precision)))
     except np.linalg.LinAlgError:
         return False
     return True
@@ -259,8 +259,8 @@ def expand_table(
         estimate = partial(found.sample.expand, potentials)
         best, again = found, from_difference(found, estimate)
         gained = kl_gaussian(search.gaussian(found), search.gaussian(again))
-        settled = gained <= SETTLED * problem.dim
-        if not left or (search.distance(found) <= NEAR and settled):
+        settled = gained <= SETTLED_NATS * problem.dim
+        if not left or (search.distance(found) <= SETTLED_ERROR and settled):
             break
         at = again.at
     return found
@@ -306,9 +306,9 @@ def expanded_at(
         if potentials.has_predictors:
             some = np.zeros((0, problem.dim))
         elif draws is not None:
-            some = draws[:DRAWS]
+            some = draws[:EXACT_DRAWS]
         else:
-            normal = host_rng(key).standard_normal((DRAWS, problem.dim))
+            normal = host_rng(key).standard_normal((EXACT_DRAWS, problem.dim))
             some = np.asarray(at.centre) + normal @ at.factor.T
         few = {name: column[:SCALE_ROWS] for name, column in seen.rows.items()}
         sums, sample, _ = sample_rows(potentials, at, sampled_rows, few, key, some)

@@ -50,7 +50,11 @@ from decoct.constructions.iterated_hilbert.fits import (
     IteratedHilbertState,
     tolerable_error,
 )
-from decoct.constructions.iterated_hilbert.settings import CERTIFYING_DRAWS, FEWEST, Settings
+from decoct.constructions.iterated_hilbert.settings import (
+    CERTIFYING_DRAWS,
+    FEWEST_CHECKED,
+    Settings,
+)
 from decoct.constructions.iterated_hilbert.tangent_problem import SplitTangent
 from decoct.constructions.registry import register
 from decoct.errors import RequestError
@@ -239,7 +243,7 @@ class IteratedHilbert(Settings):
 
         if not state.is_checked:
             return subsampled_pass.subsample_pass(key, problem, subsample, z, P)
-        if len(z) < FEWEST or (problem.kl is not None and state.chosen):
+        if len(z) < FEWEST_CHECKED or (problem.kl is not None and state.chosen):
             return None
         tolerable = subsampled_pass.MAX_TOTALS_ERROR
         if problem.kl is not None:

@@ -38,14 +38,14 @@ from decoct.samplers.centring import Centring
 from decoct.samplers.units import from_parameters, to_parameters
 from decoct.stats.divergences import Gaussian
 
-ROUNDS, DRAWS = 4, 400
+ROUNDS, DRAWS_A_ROUND = 4, 400
 """Most rounds, and draws of each: moments of so many are as good as exact ones to smooth over."""
 
 SETTLED, SETTLED_A_PARAMETER = 1e-3, 1e-5
 """½Var in nats, over the draws, of what a round changes, or nats a parameter, below which it was
 the last."""
 
-ROUNDED = 1e-9
+ZERO_SLOPE = 1e-9
 """Derivative of φ, relative to the largest, that counts as 0."""
 
 MODE_EVALUATIONS, MODE_DECREMENT = 30, 0.1
@@ -67,7 +67,7 @@ def expand_by_draws(
     near = None
     for number in range(ROUNDS):
         round_key = jax.random.fold_in(key, number + 1)
-        drawn = problem.draw(round_key, site_alone(problem, found), DRAWS, z, near=near)
+        drawn = problem.draw(round_key, site_alone(problem, found), DRAWS_A_ROUND, z, near=near)
         draws = near = drawn.flat
         phi = potentials.to_likelihood(draws)
         covariance = np.atleast_2d(np.cov(phi, rowvar=False))
@@ -119,7 +119,7 @@ def _slopes_at(centring: Centring, x: Float[np.ndarray, " D"]) -> Any:
         # φ is computed from x by way of θ, so that slopes of 0 are rounding
         slopes = np.asarray(_slopes(centring, jnp.asarray(x)))
         size = np.abs(slopes)
-        return csr_array(np.where(size > ROUNDED * size.max(), slopes, 0.0))
+        return csr_array(np.where(size > ZERO_SLOPE * size.max(), slopes, 0.0))
     places = np.arange(len(centring.exact)), centring.exact
     return csr_array((np.ones(len(places[0])), places), (len(places[0]), len(x)))
 

@@ -26,7 +26,7 @@ MOST_CUTS = 15
 """Rounds of cutting planes. A common factor t < 1 of all weights removes eigenvalues that are still
 negative, as A(t w) = (1 − t) H + t A(w) is ⪰ 0 for small t."""
 
-ROUNDED = 1e-7
+ZERO_CURVATURE = 1e-7
 """Eigenvalue of A, in units of the posterior's precision, that counts as 0."""
 
 INSIDE = 1e-3
@@ -75,9 +75,9 @@ def _improper_directions(
     """Return eigenvectors of A, in units of the posterior, with a negative eigenvalue."""
     scaled = factor.T @ precision @ factor
     try:  # far cheaper than eigenvectors
-        np.linalg.cholesky(scaled + ROUNDED * np.eye(len(scaled)))
+        np.linalg.cholesky(scaled + ZERO_CURVATURE * np.eye(len(scaled)))
     except np.linalg.LinAlgError:
-        return (factor @ eigh(scaled, subset_by_value=(-np.inf, -ROUNDED))[1]).T
+        return (factor @ eigh(scaled, subset_by_value=(-np.inf, -ZERO_CURVATURE))[1]).T
     return np.zeros((0, len(scaled)))
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from decoct.constructions.base import Construction, Plan, PlannedFits, Problem
 from decoct.constructions.iterated_hilbert.expansion import MOST_EVALUATIONS, MOST_PASSES, POINTS
 from decoct.constructions.iterated_hilbert.tangent_problem import quadratic_size
-from decoct.passes.row_samples import DRAWS
+from decoct.passes.row_samples import EXACT_DRAWS
 from decoct.runtime.checks import check_whole
 
 FEWEST_DRAWS, LARGE = 1000, 1_000_000
@@ -27,7 +27,7 @@ ROWS = 20_480
 CHECK_DRAWS = 64
 """Draws at which a checked pass evaluates all rows."""
 
-FEWEST = 4 * CHECK_DRAWS
+FEWEST_CHECKED = 4 * CHECK_DRAWS
 """Draws of a round from which on a checked pass is cheaper than a full one."""
 
 MIN_RATIO, MIN_RATIO_WITH_SITE = 10, 4
@@ -155,7 +155,7 @@ def _plan(method: Settings, problem: Problem) -> Plan:
         least, most_passes = float(n * (expansion + S) + pool), MOST_EVALUATIONS
     else:
         if not has_predictor:
-            expansion += DRAWS * (1 + POINTS)
+            expansion += EXACT_DRAWS * (1 + POINTS)
         all_rows = n * (2 * USUAL_GRADIENTS + expansion)
         usual = all_rows + 2 * sampled * (S + judged + expansion) + pool
         least = float(all_rows + sampled * S)

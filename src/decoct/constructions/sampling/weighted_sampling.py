@@ -1,8 +1,8 @@
 """Rows drawn with replacement by scores that one pass computes and does not keep.
 
 M independent draws, each of row n with probability s_n/S, S = Σs. The table is cut into blocks of
-consecutive rows, at multiples of `BLOCK` in global row numbers. In every block b, with the sum S_b,
-each draw has a candidate and an arrival time: with V uniform and E standard exponential,
+consecutive rows, at multiples of `DRAWN_AT_ONCE` in global row numbers. In every block b, with the
+sum S_b, each draw has a candidate and an arrival time: with V uniform and E standard exponential,
 
     the candidate is the first row up to which the block's scores sum to more than V S_b,
     the arrival time is E/S_b,
@@ -35,7 +35,7 @@ from decoct.data.base import Chunk, Rows
 from decoct.passes.pools import Pool
 from decoct.stats.summation import Associative, Sum
 
-BLOCK = 16_384
+DRAWN_AT_ONCE = 16_384
 """Rows whose draws are settled at once. Another number gives other draws."""
 
 CHUNK = 16_384
@@ -124,7 +124,7 @@ def row_draws(
 
 def sampling_bytes(n_draws: int) -> int:
     """Return the memory of a pass that draws; it does not grow with the number of rows."""
-    return 8 * (12 * n_draws + 4 * BLOCK)
+    return 8 * (12 * n_draws + 4 * DRAWN_AT_ONCE)
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ class _Arrivals:
     n_draws: int
 
     def settle(self, block: _Piece) -> _Earliest:
-        rng = np.random.default_rng([*self.seed, block.start // BLOCK])
+        rng = np.random.default_rng([*self.seed, block.start // DRAWN_AT_ONCE])
         numbers = rng.random((self.n_draws, 2))
         upto = np.cumsum(block.scores)
         total = upto[-1]
@@ -209,9 +209,9 @@ def _join_pieces(
     """Join neighbouring pieces of a block, and settle the blocks that are whole."""
     left: list[_Piece] = []
     for piece in pieces:
-        if left and left[-1].end == piece.start and piece.start % BLOCK:
+        if left and left[-1].end == piece.start and piece.start % DRAWN_AT_ONCE:
             piece = _Piece(left[-1].start, np.concatenate([left.pop().scores, piece.scores]))
-        if len(piece.scores) == BLOCK:
+        if len(piece.scores) == DRAWN_AT_ONCE:
             parts = [*parts, arrivals.settle(piece)]
         else:
             left.append(piece)
@@ -223,7 +223,7 @@ def _settle_blocks(
 ) -> _BlockResult:
     values, start = np.asarray(scores(chunk)), chunk.start
     end = start + len(values)
-    cuts = [start, *range((start // BLOCK + 1) * BLOCK, end, BLOCK), end]
+    cuts = [start, *range((start // DRAWN_AT_ONCE + 1) * DRAWN_AT_ONCE, end, DRAWN_AT_ONCE), end]
     pieces = [_Piece(a, values[a - start : b - start]) for a, b in pairwise(cuts)]
     return _join_pieces(arrivals, [], pieces)
 

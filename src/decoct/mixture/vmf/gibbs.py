@@ -32,10 +32,10 @@ from decoct.runtime.randomness import host_rng
 from decoct.samplers.base import Draws, Sampler, WeightedDensity
 from decoct.stats.chains import convergence
 
-BLOCK = 500
+DRAWS_A_CALL = 500
 """Draws between two ticks of the progress bar."""
 
-FEW = 100.0
+FEW_COUNTS = 100.0
 """Mean count up to which a binomial is drawn by summing its probabilities."""
 
 UNROLLED = 8
@@ -139,7 +139,7 @@ class Gibbs(Sampler):
         tick = on_block or (lambda done: None)
 
         def advance(steps: int) -> list[tuple[Array, Array]]:
-            steps_per_draw = np.clip(steps - self.thin * np.arange(BLOCK), 0, self.thin)
+            steps_per_draw = np.clip(steps - self.thin * np.arange(DRAWS_A_CALL), 0, self.thin)
             kept = []
             # one chain after another: side by side, rare branches would be taken at every step
             for i, one in enumerate(keys):
@@ -147,13 +147,13 @@ class Gibbs(Sampler):
                 kept.append(mixtures)
             return kept
 
-        for begin in range(0, self.warmup, BLOCK * self.thin):
-            steps = min(BLOCK * self.thin, self.warmup - begin)
+        for begin in range(0, self.warmup, DRAWS_A_CALL * self.thin):
+            steps = min(DRAWS_A_CALL * self.thin, self.warmup - begin)
             advance(steps)
             tick(steps)
         blocks = []
-        for begin in range(0, draws, BLOCK):
-            count = min(BLOCK, draws - begin)
+        for begin in range(0, draws, DRAWS_A_CALL):
+            count = min(DRAWS_A_CALL, draws - begin)
             chains = advance(count * self.thin)
             blocks.append([np.stack(parts)[:, :count] for parts in zip(*chains, strict=True)])
             tick(count)
@@ -304,7 +304,7 @@ def _binomial(
     """
     flipped = p > 0.5
     rare = jnp.where(flipped, 1.0 - p, p)
-    many = counts * rare > FEW
+    many = counts * rare > FEW_COUNTS
     few = jnp.where(many, 0.0, counts)
     drawn = _invert_binomial(u, few, rare)
     drawn = jnp.where(flipped, few - drawn, drawn)
@@ -318,7 +318,7 @@ def _binomial(
 def _invert_binomial(
     u: Float[Array, " n"], counts: Float[Array, " n"], p: Float[Array, " n"]
 ) -> Float[Array, " n"]:
-    """Return the smallest k with P(Bin(counts, p) ≤ k) > u; p ≤ ½ and counts p ≤ FEW.
+    """Return the smallest k with P(Bin(counts, p) ≤ k) > u; p ≤ ½ and counts p ≤ FEW_COUNTS.
 
     P(k + 1) = P(k) (counts − k)/(k + 1) p/(1 − p) from P(0) = (1 − p)^counts ≥ e^{−139}.
     """

@@ -27,7 +27,7 @@ NUMPY_FUNCTIONS = {"where": 3, "clip": 3, "round": 2}
 DEEPEST = 100
 """Most levels of nesting in an expression: Python compiles it recursively."""
 
-LARGEST = 2000
+LARGEST_ARGUMENT = 2000
 """Largest whole number a function such as ``poly`` may be given: it makes as many columns."""
 
 OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow)
@@ -183,7 +183,7 @@ class _Visitor:
             if not all(map(_is_constant, others)):
                 self.refuse(f"gives {name}(...) an argument that is not a constant")
             if name in STATEFUL and any(map(_is_large, others)):
-                self.refuse(f"gives {name}(...) a whole number above {LARGEST}")
+                self.refuse(f"gives {name}(...) a whole number above {LARGEST_ARGUMENT}")
             return
         most = _most_arguments(name)
         if most == 0:
@@ -237,7 +237,9 @@ def _without_whole_powers(node: ast.BinOp) -> None:
 
 def _is_large(node: ast.AST) -> bool:
     return any(
-        isinstance(inside, ast.Constant) and type(inside.value) is int and inside.value > LARGEST
+        isinstance(inside, ast.Constant)
+        and type(inside.value) is int
+        and inside.value > LARGEST_ARGUMENT
         for inside in ast.walk(node)
     )
 

@@ -24,7 +24,7 @@ from jaxtyping import Array, Bool, Float
 from decoct.models.base import AbstractModel
 from decoct.models.conjugate import AbstractConjugate
 from decoct.models.parameters import ParameterSpace
-from decoct.passes.newton import ROUNDED, SINGULAR
+from decoct.passes.newton import ROUNDED_DECREMENT, SINGULAR
 from decoct.passes.potentials import chunk_rows
 from decoct.runtime.precision import float64
 from decoct.samplers.automatic import Automatic
@@ -121,7 +121,7 @@ class FreshDraws(eqx.Module):
         pivots = jnp.diagonal(jnp.linalg.cholesky(precision / jnp.outer(scale, scale)))
         root = jnp.linalg.cholesky(precision)
         inverse = solve_triangular(root, jnp.eye(len(start)), lower=True)
-        fitted = (mode.decrement <= ROUNDED) & (jnp.square(pivots).min() >= SINGULAR)
+        fitted = (mode.decrement <= ROUNDED_DECREMENT) & (jnp.square(pivots).min() >= SINGULAR)
         return mode.z, jnp.linalg.cholesky(inverse.T @ inverse), fitted
 
 
