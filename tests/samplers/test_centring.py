@@ -80,14 +80,17 @@ def test_what_is_no_affine_function_of_one_parameter_is_left(to_likelihood):
 
 @pytest.mark.parametrize("to_likelihood", [standardised, walk])
 @pytest.mark.parametrize("degree", [np.ones(G), np.array([1.0, 0.0, 0.3, 0.5, 0.0])])
-def test_there_and_back_and_the_volume(degree, to_likelihood):
+def test_there_and_back_the_volume_and_the_likelihood_parameters(degree, to_likelihood):
     centring, space = made(to_likelihood)
+    of_entries = np.append([0.0, 0.0], degree)
     with jax.enable_x64(True):
         z = jnp.asarray(np.random.default_rng(0).normal(size=space.dim))
-        x = centring.from_parameters(z, degree)
-        back, volume = centring.to_parameters(x, degree)
-        slope = jax.jacobian(lambda x: centring.to_parameters(x, degree)[0])(x)
-        effects = centring.likelihood(z)[2:]
+        x = centring.from_parameters(z, of_entries)
+        back, volume, phi = centring.to_parameters(x, of_entries)
+        slope = jax.jacobian(lambda x: centring.to_parameters(x, of_entries).z)(x)
+        expected = centring.likelihood(z)
+    effects = expected[2:]
+    np.testing.assert_allclose(phi, expected, rtol=1e-12)
     np.testing.assert_allclose(back, z, rtol=1e-12)
     np.testing.assert_allclose(x[3:][degree == 1.0], effects[degree == 1.0], rtol=1e-12)
     np.testing.assert_allclose(x[3:][degree == 0.0], z[3:][degree == 0.0], rtol=1e-12)

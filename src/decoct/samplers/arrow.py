@@ -32,41 +32,42 @@ class Blocks(eqx.Module):
 
     Attributes
     ----------
-    members : (n, b)
-        Places of each block's coordinates, filled up with D, the place of none.
+    members : (b, n)
+        Places of each block's coordinates, filled up with D, the place of none. Blocks are the
+        last axis, so that products over small blocks run along it.
     rest : (r,)
         Places of the others.
     order : (D,)
         Places of all coordinates in ``concatenate([members.ravel(), rest])``.
     """
 
-    members: Int[Any, "n b"]
+    members: Int[Any, "b n"]
     rest: Int[Any, " r"]
     order: Int[Any, " D"]
 
     @classmethod
-    def of(cls, members: Int[np.ndarray, "n b"], dim: int) -> Blocks:
+    def of(cls, members: Int[np.ndarray, "b n"], dim: int) -> Blocks:
         rest = np.setdiff1d(np.arange(dim), members)
         everything = np.concatenate([members.ravel(), rest])
         order = np.argsort(everything, kind="stable")[:dim]
         return cls(members, rest, order)
 
-    def split(self, x: Float[Array, "... D"]) -> tuple[Float[Array, "... n b"], Any]:
+    def split(self, x: Float[Array, "... D"]) -> tuple[Float[Array, "... b n"], Any]:
         """Return the coordinates in blocks, and the others."""
         extended = jnp.concatenate([x, jnp.zeros((*x.shape[:-1], 1))], axis=-1)
         return extended[..., self.members], x[..., self.rest]
 
-    def join(self, inside: Float[Array, "... n b"], rest: Float[Array, "... r"]) -> Any:
+    def join(self, inside: Float[Array, "... b n"], rest: Float[Array, "... r"]) -> Any:
         flat = inside.reshape(*inside.shape[:-2], self.members.size)
         return jnp.concatenate([flat, rest], axis=-1)[..., self.order]
 
 
 class Arrow(eqx.Module):
-    """Such a matrix: D (n, b, b), F (n b, r) and G."""
+    """Such a matrix: D (b, b, n), F (b n, r) and G."""
 
     blocks: Blocks
-    diagonal: Float[Any, "n b b"]
-    coupling: Float[Any, "nb r"]
+    diagonal: Float[Any, "b b n"]
+    coupling: Float[Any, "bn r"]
     dense: Float[Any, "r r"]
 
     @classmethod
@@ -75,7 +76,7 @@ class Arrow(eqx.Module):
         members, rest = blocks.members, blocks.rest
         extended = np.pad(matrix, (0, 1))
         columns = extended[:, rest]
-        diagonal = extended[members[:, :, None], members[:, None, :]]
+        diagonal = extended[members[:, None], members[None]]
         return cls(blocks, diagonal, columns[members.ravel()], columns[rest])
 
     def __add__(self, other: Arrow) -> Arrow:
@@ -94,45 +95,51 @@ class Arrow(eqx.Module):
 
     def factor(self) -> ArrowFactor:
         """Return L with LLᵀ = P⁻¹, directions of no precision given a little."""
-        inside, coupling = factor_of(self._filled), self._coupling
-        lean = -(inside @ (inside.transpose(0, 2, 1) @ coupling)).reshape(self.coupling.shape)
+        inside = factor_of(self._filled)
+        lean = -self._flat(inside @ (inside.transpose(0, 2, 1) @ self._coupling))
         left = self.dense + self.coupling.T @ lean
-        return ArrowFactor(self.blocks, inside, lean, factor_of(0.5 * (left + left.T)))
+        root = factor_of(0.5 * (left + left.T))
+        return ArrowFactor(self.blocks, inside.transpose(1, 2, 0), lean, root)
 
     def inverse_diagonal(self) -> Float[np.ndarray, " D"]:
         """Return the diagonal of P⁻¹."""
         inverse = np.linalg.inv(self._filled)
-        lean = (inverse @ self._coupling).reshape(self.coupling.shape)
+        lean = self._flat(inverse @ self._coupling)
         rest = np.linalg.inv(self.dense - self.coupling.T @ lean)
-        inside = np.diagonal(inverse, axis1=1, axis2=2).ravel() + ((lean @ rest) * lean).sum(axis=1)
+        alone = np.diagonal(inverse, axis1=1, axis2=2).T.ravel()
+        inside = alone + ((lean @ rest) * lean).sum(axis=1)
         return np.concatenate([inside, np.diag(rest)])[self.blocks.order]
 
     @property
     def _filled(self) -> Float[np.ndarray, "n b b"]:
         """D, with ones in places of none."""
-        members = self.blocks.members
+        members = self.blocks.members.T
         is_none = members == len(self.blocks.order)
-        return self.diagonal + is_none[:, :, None] * np.eye(members.shape[1])
+        return self.diagonal.transpose(2, 0, 1) + is_none[:, :, None] * np.eye(members.shape[1])
 
     @property
     def _coupling(self) -> Float[np.ndarray, "n b r"]:
-        return self.coupling.reshape(*self.blocks.members.shape, len(self.blocks.rest))
+        shape = *self.blocks.members.shape, len(self.blocks.rest)
+        return self.coupling.reshape(shape).swapaxes(0, 1)
+
+    def _flat(self, coupling: Float[np.ndarray, "n b r"]) -> Float[np.ndarray, "bn r"]:
+        return coupling.swapaxes(0, 1).reshape(self.coupling.shape)
 
 
 class ArrowFactor(eqx.Module):
-    """L with LLᵀ = P⁻¹: R (n, b, b), −D⁻¹F (n b, r) and K⁻ᵀ."""
+    """L with LLᵀ = P⁻¹: R (b, b, n), −D⁻¹F (b n, r) and K⁻ᵀ."""
 
     blocks: Blocks
-    inside: Float[Any, "n b b"]
-    lean: Float[Any, "nb r"]
+    inside: Float[Any, "b b n"]
+    lean: Float[Any, "bn r"]
     root: Float[Any, "r r"]
 
     @classmethod
     def of_root(cls, root: Float[np.ndarray, "D D"]) -> ArrowFactor:
         """Return a factor that is given as a matrix."""
         dim = len(root)
-        blocks = Blocks.of(np.zeros((0, 1), dtype=np.int64), dim)
-        return cls(blocks, np.zeros((0, 1, 1)), np.zeros((0, dim)), root)
+        blocks = Blocks.of(np.zeros((1, 0), dtype=np.int64), dim)
+        return cls(blocks, np.zeros((1, 1, 0)), np.zeros((0, dim)), root)
 
     def product(self, v: Float[Array, " D"]) -> Float[Array, " D"]:
         """Return L v; pure JAX."""
@@ -155,7 +162,8 @@ class ArrowFactor(eqx.Module):
         blocks = self.blocks
         inside, rest = np.pad(x, ((0, 0), (0, 1)))[:, blocks.members], x[:, blocks.rest]
         above = inside - (rest @ np.asarray(self.lean).T).reshape(inside.shape)
-        above = np.linalg.solve(np.asarray(self.inside), above[..., None])[..., 0]
+        matrices = np.asarray(self.inside).transpose(2, 0, 1)
+        above = np.linalg.solve(matrices, above.swapaxes(1, 2)[..., None])[..., 0].swapaxes(1, 2)
         below = np.linalg.solve(np.asarray(self.root), rest.T).T
         return np.concatenate([above.reshape(len(x), -1), below], axis=1)[:, blocks.order]
 
@@ -186,12 +194,12 @@ def _(primals, tangents):
     return 0.5 * delta @ gradient, tangents[0] @ gradient
 
 
-def _multiply(blocks: Float[Any, "n b b"], x: Float[Array, "n b"]) -> Float[Array, "n b"]:
+def _multiply(blocks: Float[Any, "b b n"], x: Float[Array, "b n"]) -> Float[Array, "b n"]:
     """Return each block times its vector, a sum of products: blocks are small."""
-    return (blocks * x[:, None, :]).sum(axis=-1)
+    return (blocks * x[None]).sum(axis=1)
 
 
-def find_blocks(adjacent: Bool[np.ndarray, "d d"]) -> Int[np.ndarray, "n b"]:
+def find_blocks(adjacent: Bool[np.ndarray, "d d"]) -> Int[np.ndarray, "b n"]:
     """Return places in blocks with no neighbours in other blocks, filled up with d.
 
     Coordinates with few neighbours come first; one that would bind too many stays outside. Of
@@ -201,11 +209,11 @@ def find_blocks(adjacent: Bool[np.ndarray, "d d"]) -> Int[np.ndarray, "n b"]:
     costs = []
     for members in found:
         inside, rest = members.size, len(adjacent) - (members < len(adjacent)).sum()
-        costs.append(inside * members.shape[1] + 2 * inside * rest + rest**2)
+        costs.append(inside * len(members) + 2 * inside * rest + rest**2)
     return found[int(np.argmin(costs))]
 
 
-def _blocks_of(adjacent: Bool[np.ndarray, "d d"], most: int) -> Int[np.ndarray, "n b"]:
+def _blocks_of(adjacent: Bool[np.ndarray, "d d"], most: int) -> Int[np.ndarray, "b n"]:
     d = len(adjacent)
     block_of, blocks = np.full(d, -1), {}
     for place in np.argsort(adjacent.sum(axis=1), kind="stable"):
@@ -217,9 +225,9 @@ def _blocks_of(adjacent: Bool[np.ndarray, "d d"], most: int) -> Int[np.ndarray, 
                 del blocks[number]
             blocks[place] = joined
             block_of[joined] = place
-    members = np.full((len(blocks), max(map(len, blocks.values()), default=1)), d)
+    members = np.full((max(map(len, blocks.values()), default=1), len(blocks)), d)
     for i, block in enumerate(blocks.values()):
-        members[i, : len(block)] = sorted(block)
+        members[: len(block), i] = sorted(block)
     return members
 
 

@@ -55,19 +55,41 @@ class Effects(NamedTuple):
         return Effects(self.places[wanted], self.entries[wanted], self.levels[:, wanted])
 
 
+class _Levels(NamedTuple):
+    """Which entries of φ are in which level, and which places in θ."""
+
+    entries: Bool[np.ndarray, "L d"]
+    places: Bool[np.ndarray, "L D"]
+
+
+class Placed(NamedTuple):
+    """A point x: θ, log |dθ/dx|, and φ."""
+
+    z: Float[Array, " D"]
+    volume: Float[Array, ""]
+    phi: Float[Array, " d"]
+
+
 class Centring(eqx.Module):
     """The map between θ and x.
 
     Attributes
     ----------
+    sources
+        Place in θ of each entry of φ that is one parameter, or an effect; else −1.
+    targets
+        Entry of φ of each effect's place in θ; else −1.
     selection
-        Places in x of the entries of φ where all effects are centred, so that φ, in its own units,
-        is x[selection]; None where φ has other entries.
+        `sources`, where they give all of φ: with all effects centred, φ, in its own units, is
+        x[selection]. Else None.
     """
 
     model: AbstractModel
     space: ParameterSpace
     effects: Effects
+    sources: Int[np.ndarray, " d"]
+    targets: Int[np.ndarray, " D"]
+    levels: _Levels
     selection: Int[np.ndarray, " d"] | None
 
     @classmethod
@@ -83,33 +105,48 @@ class Centring(eqx.Module):
             if len(inside) == 1 and np.ptp(slopes[:, entry, inside[0]]) == 0.0:
                 known[entry] = inside[0]
         effects = _find_effects(slopes, (bends == 0.0).all(axis=(0, 2)), list(known))
+        sources = np.full(phi.shape[1], -1)
         if len(effects.places):
-            found = affine_at(cls(model, space, effects, None), jnp.asarray(points))
-            shift, scale = map(np.asarray, found)
+            found = affine_at(cls._with(model, space, effects, sources), jnp.asarray(points))
+            shift, scale = (np.asarray(part)[:, effects.entries] for part in found)
             expected = shift + scale * points[:, effects.places]
             size = np.abs(phi[:, effects.entries]) + np.abs(shift) + 1e-300
             good = (np.abs(phi[:, effects.entries] - expected) <= SAME_VALUE * size).all(axis=0)
             effects = effects.some(good & (scale != 0.0).all(axis=0))
-        selection = np.full(phi.shape[1], -1)
         for entry, place in known.items():
             if (np.abs(phi[:, entry] - points[:, place]) <= SAME_VALUE).all():
-                selection[entry] = place
-        selection[effects.entries] = effects.places
-        return cls(model, space, effects, None if (selection < 0).any() else selection)
+                sources[entry] = place
+        return cls._with(model, space, effects, sources)
+
+    @classmethod
+    def _with(
+        cls, model: AbstractModel, space: ParameterSpace, effects: Effects, known: np.ndarray
+    ) -> Centring:
+        """Return the map with these effects; ``known`` has places of entries that are none."""
+        places, entries, of_effects = effects
+        sources, targets = known.copy(), np.full(space.dim, -1)
+        sources[entries], targets[places] = places, entries
+        levels = _Levels(*(np.zeros((len(of_effects), n), bool) for n in (len(known), space.dim)))
+        levels.entries[:, entries] = levels.places[:, places] = of_effects
+        selection = None if (sources < 0).any() else sources
+        return cls(model, space, effects, sources, targets, levels, selection)
 
     @property
-    def everywhere(self) -> Float[np.ndarray, " m"]:
+    def everywhere(self) -> Float[Any, " d"]:
         """Degrees at which x holds all effects."""
-        return np.ones(len(self.effects.places))
+        return 1.0 * self.levels.entries.any(axis=0)
 
-    def affine(self, z: Float[Array, " D"]) -> tuple[Float[Array, " m"], Float[Array, " m"]]:
-        """Return a and b of u = a + b z, which depend on the other parameters."""
+    def affine(self, z: Float[Array, " D"]) -> tuple[Float[Array, " d"], Float[Array, " d"]]:
+        """Return a and b of u = a + b z, which depend on the other parameters.
+
+        They are 0 and 1 where φ has no effect.
+        """
 
         def add_level(total, level):
             shift, scale = self._affine_in(level, z)
-            return (total[0] + jnp.where(level, shift, 0.0), total[1] * scale), None
+            return (total[0] + shift, total[1] * scale), None
 
-        none = jnp.zeros(len(self.effects.places))
+        none = jnp.zeros(len(self.sources))
         return self._over_levels(add_level, (none, none + 1.0))
 
     def likelihood(self, z: Float[Array, " D"]) -> Float[Array, " d"]:
@@ -125,51 +162,52 @@ class Centring(eqx.Module):
         """`selection` where φ is in its own units, so that it is x[selection]; else None."""
         return self.selection if self.model.noise_scale is None else None
 
-    def to_parameters(
-        self, x: Float[Array, " D"], degree: Float[Any, " m"]
-    ) -> tuple[Float[Array, " D"], Float[Array, ""]]:
-        """Return θ and log |dθ/dx|; pure JAX."""
-        places = self.effects.places
-        if not len(places):
-            return x, jnp.zeros(())
+    def to_parameters(self, x: Float[Array, " D"], degree: Float[Any, " d"]) -> Placed:
+        """Return θ, log |dθ/dx| and φ; pure JAX."""
+        entries = x[self.sources]
 
         def add_level(total, level):
-            z, volume = total
+            z, volume, phi = total
             shift, scale = self._affine_in(level, z)
             power, size = _powers(scale, degree)
-            inside = (x[places] - degree * shift) / power
-            z = z.at[places].set(jnp.where(level, inside, z[places]))
-            return (z, volume - (degree * size).sum()), None
+            inside = (entries - degree * shift) / power
+            z = jnp.where(level.places, inside[self.targets], z)
+            phi = jnp.where(level.entries, shift + scale * inside, phi)
+            return Placed(z, volume - (degree * size).sum(), phi), None
 
-        return self._over_levels(add_level, (x, jnp.zeros(())))
+        found = self._over_levels(add_level, Placed(x, jnp.zeros(()), entries))
+        noise = self.model.noise_scale
+        if self.selection is None:
+            return found._replace(phi=self.likelihood(found.z))
+        if noise is None:
+            return found
+        shapes = ParameterSpace.of(jax.eval_shape(self.model.to_effects, self.space.unflatten(x)))
+        return found._replace(phi=shapes.ravel(noise.standardise(shapes.unflatten(found.phi))))
 
     def from_parameters(
-        self, z: Float[Array, " D"], degree: Float[Any, " m"]
+        self, z: Float[Array, " D"], degree: Float[Any, " d"]
     ) -> Float[Array, " D"]:
         """Return x; pure JAX."""
-        places = self.effects.places
-        if not len(places):
-            return z
         shift, scale = self.affine(z)
-        return z.at[places].set(degree * shift + _powers(scale, degree)[0] * z[places])
+        inside = degree * shift + _powers(scale, degree)[0] * z[self.sources]
+        return jnp.where(self.targets >= 0, inside[self.targets], z)
 
-    def _affine_in(self, level: Bool[Array, " m"], z: Float[Array, " D"]):
-        """Return a and b of the effects of one level; of others b is 1."""
-        places, entries, _ = self.effects
-        at = [
-            self.entries(z.at[places].set(jnp.where(level, value, z[places])))[entries]
-            for value in (0.0, 1.0)
-        ]
-        return at[0], jnp.where(level, at[1] - at[0], 1.0)
+    def _affine_in(self, level: _Levels, z: Float[Array, " D"]):
+        """Return a and b of the effects of one level; of others, 0 and 1."""
+        at = jax.vmap(lambda value: self.entries(jnp.where(level.places, value, z)))
+        none, one = at(jnp.arange(2.0))
+        return jnp.where(level.entries, none, 0.0), jnp.where(level.entries, one - none, 1.0)
 
     def _over_levels(self, add_level: Callable[..., Any], start: Any) -> Any:
-        levels = self.effects.levels
-        return jax.lax.scan(add_level, start, levels, unroll=min(len(levels), MOST_UNROLLED))[0]
+        count = len(self.levels.entries)
+        if not count:
+            return start
+        return jax.lax.scan(add_level, start, self.levels, unroll=min(count, MOST_UNROLLED))[0]
 
 
 def _powers(
-    scale: Float[Array, " m"], degree: Float[Any, " m"]
-) -> tuple[Float[Array, " m"], Float[Array, " m"]]:
+    scale: Float[Array, " d"], degree: Float[Any, " d"]
+) -> tuple[Float[Array, " d"], Float[Array, " d"]]:
     """Return b to the power λ, of the sign of b, and log |b|."""
     size = jnp.log(jnp.abs(scale))
     return jnp.sign(scale) * jnp.exp(degree * size), size

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -15,6 +17,7 @@ from decoct.passes.newton import Mode
 from decoct.runtime.checks import checked_whole, is_finite
 from decoct.runtime.precision import float64
 from decoct.runtime.randomness import host_rng
+from decoct.runtime.resources import cores
 from decoct.samplers.base import Draws, Sampler, WeightedDensity
 from decoct.samplers.laplace import JUDGED_AT, Laplace, find_mode, gaussian_at
 from decoct.stats.chains import GOOD_KHAT, convergence
@@ -48,9 +51,10 @@ leapfrog errors of a Gaussian add up so (Beskos et al. 2013)."""
 
 @dataclass(frozen=True)
 class NUTS(Sampler):
-    """The No-U-Turn Sampler; all chains run together.
+    """The No-U-Turn Sampler.
 
-    Chains start from draws of the Laplace approximation, spread twice as wide, or around the
+    Chains run side by side: on a processor each in a thread of its own, elsewhere as one program.
+    They start from draws of the Laplace approximation, spread twice as wide, or around the
     model's init where there is none; the mass matrix and step size are adapted in warm-up, as by
     Stan. With a site the parameters are measured in units of that approximation, and where it fits
     only the step size is adapted. With a site in likelihood parameters the units come from short
@@ -220,18 +224,29 @@ class NUTS(Sampler):
         tick: Callable[[int], None] = lambda done: None,
     ) -> tuple[Any, Any, Any]:
         """Return states, what was adapted, and positions and statistics of all steps."""
-        from decoct.samplers.nuts_program import NOTHING, STEPS_A_CALL, run
+        from decoct.samplers.nuts_program import NOTHING, STEPS_A_CALL, group_chains, run
 
-        target, diagonal, blocks = self.target_acceptance, not is_dense, []
-        steps = int((stages[:, 0] != NOTHING).sum())
-        for first in range(0, len(stages), STEPS_A_CALL):
-            keys = jax.random.split(jax.random.fold_in(key, first), self.chains)
-            block = stages[first : first + STEPS_A_CALL]
-            states, adapted, kept = run(space, keys, states, adapted, block, target, diagonal)
-            blocks.append(jax.tree.map(np.asarray, kept))
-            tick(min(STEPS_A_CALL, steps - first))
-        joined = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1)[:, :steps], *blocks)
-        return states, adapted, joined
+        blocks, steps = [], int((stages[:, 0] != NOTHING).sum())
+        groups = group_chains(self.chains)
+        ends = [_part((states, adapted), group) for group in groups]
+
+        @float64  # JAX's switch is a thread's own
+        def make_block(keys: np.ndarray, end: tuple[Any, Any], block: np.ndarray) -> Any:
+            target, diagonal = self.target_acceptance, not is_dense
+            found = run(space, keys, end[0], end[1], block, target, diagonal)
+            return jax.tree.map(np.asarray, found)
+
+        with ThreadPoolExecutor(min(cores(), len(groups)), "decoct-chain") as pool:
+            for first in range(0, len(stages), STEPS_A_CALL):
+                keys = jax.random.split(jax.random.fold_in(key, first), self.chains)
+                keys = np.asarray(jax.random.key_data(keys))
+                block = stages[first : first + STEPS_A_CALL]
+                of_groups = [keys[group] for group in groups]
+                found = list(pool.map(make_block, of_groups, ends, repeat(block)))
+                ends = [one[:2] for one in found]
+                blocks.append(_joined([one[2] for one in found], 0))
+                tick(min(STEPS_A_CALL, steps - first))
+        return *_joined(ends, 0), jax.tree.map(lambda a: a[:, :steps], _joined(blocks, 1))
 
     def _is_dense(self, dim: int) -> bool:
         if self.dense_mass is None:
@@ -247,3 +262,12 @@ class NUTS(Sampler):
             return density.start + 0.1 * noise
         factor = np.linalg.cholesky(gaussian_at(mode).cov)
         return mode.z + 2.0 * noise @ factor.T
+
+
+def _part(tree: Any, group: slice) -> Any:
+    """Return some of the chains."""
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[group], tree)
+
+
+def _joined(parts: Sequence[Any], axis: int) -> Any:
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=axis), *parts)

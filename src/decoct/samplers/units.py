@@ -56,23 +56,23 @@ class Units(eqx.Module):
     centre: Float[Any, " D"]
     factor: ArrowFactor
     centring: Centring | None = None
-    degree: Float[Any, " m"] | None = None
+    degree: Float[Any, " d"] | None = None
     site: ArrowSite | None = None
 
     def log_density(self, v: Float[Array, " D"]) -> Float[Array, ""]:
         """Return log π of v; pure JAX."""
-        z, volume = self.to_parameters(v)
-        total = self.density.log_density(z) + volume
-        if self.site is None or self.centring is None:
-            return total
-        return total + self.site.log_density(self.centring.likelihood(z))
+        x = self.centre + self.factor.product(v)
+        if self.centring is None or self.degree is None or self.site is None:
+            return self.density.log_density(x)
+        z, volume, phi = self.centring.to_parameters(x, self.degree)
+        return self.density.log_density(z) + volume + self.site.log_density(phi)
 
-    def to_parameters(self, v: Float[Array, " D"]) -> tuple[Float[Array, " D"], Float[Array, ""]]:
-        """Return θ and log |dθ/dx|; pure JAX."""
+    def to_parameters(self, v: Float[Array, " D"]) -> Float[Array, " D"]:
+        """Return θ; pure JAX."""
         x = self.centre + self.factor.product(v)
         if self.centring is None or self.degree is None:
-            return x, jnp.zeros(())
-        return self.centring.to_parameters(x, self.degree)
+            return x
+        return self.centring.to_parameters(x, self.degree).z
 
     @float64
     def parameters_of(self, v: Float[np.ndarray, "... D"]) -> Float[np.ndarray, "... D"]:
@@ -90,10 +90,10 @@ class _Centred(eqx.Module):
 
     density: WeightedDensity
     centring: Centring
-    degree: Float[Any, " m"]
+    degree: Float[Any, " d"]
 
     def __call__(self, x: Float[Array, " D"]) -> Float[Array, ""]:
-        z, volume = self.centring.to_parameters(x, self.degree)
+        z, volume, _ = self.centring.to_parameters(x, self.degree)
         return self.density.log_density(z) + volume
 
 
@@ -133,12 +133,13 @@ def units_at(
     assert density.site is not None
     effects, site = centring.effects, density.site
     known = _known_precision(density, centring, z)
-    scale = np.asarray(affine_at(centring, jnp.asarray(z))[1])
+    scale = np.asarray(affine_at(centring, jnp.asarray(z))[1])[:, effects.entries]
     entries = effects.entries if centring.selection is None else np.arange(len(known))
     members = find_blocks((known != 0.0)[np.ix_(entries, entries)])
     of_site = Blocks.of(np.append(entries, site.dim)[members], site.dim)
-    degree = _pooling(known, of_site, effects.entries, scale)
-    degree = np.where(np.abs(degree - 0.5) > 0.5 - ROUNDED_DEGREE, np.round(degree), degree)
+    pooling, degree = _pooling(known, of_site, effects.entries, scale), np.zeros(site.dim)
+    rounded = np.abs(pooling - 0.5) > 0.5 - ROUNDED_DEGREE
+    degree[effects.entries] = np.where(rounded, np.round(pooling), pooling)
     x = np.asarray(from_parameters(centring, jnp.asarray(z), degree))
     places = effects.places if centring.selection is None else centring.selection
     blocks = Blocks.of(np.append(places, density.dim)[members], density.dim)
@@ -147,7 +148,7 @@ def units_at(
     some = x[np.linspace(0, len(x) - 1, min(POINTS, len(x))).astype(np.int64)]
     precision, has_blocks = _precision_at(log_density, some, blocks)
     if not has_blocks:
-        blocks, of_site = (Blocks.of(members[:0], dim) for dim in (density.dim, site.dim))
+        blocks, of_site = (Blocks.of(members[:, :0], dim) for dim in (density.dim, site.dim))
         precision, _ = _precision_at(log_density, some, blocks)
     centre, factor = x.mean(axis=0), precision.factor()
     factor = factor.widened(factor.solve(x - centre), WIDE)
@@ -216,9 +217,9 @@ def _likelihood_precision(
 
 def _within(blocks: Blocks, values: Float[np.ndarray, " n"]) -> Float[np.ndarray, "b D"]:
     """Return a vector for each place in a block: a value for each block there, and 0 elsewhere."""
-    b = blocks.members.shape[1]
+    b = len(blocks.members)
     found = np.zeros((b, len(blocks.order) + 1))
-    found[np.arange(b)[:, None], blocks.members.T] = values
+    found[np.arange(b)[:, None], blocks.members] = values
     return found[:, :-1]
 
 
@@ -232,11 +233,12 @@ def _precision_at(
     """
     density, dim = log_density.density, x.shape[1]
     assert density.site is not None
-    entries = log_density.centring.exact if (log_density.degree == 1.0).all() else None
+    is_centred = (log_density.degree == log_density.centring.everywhere).all()
+    entries = log_density.centring.exact if is_centred else None
     if entries is not None:
         log_density = replace(log_density, density=replace(density, site=None))
     # products for each place in a block, with one and with signs, and for each other coordinate
-    (n, b), r = blocks.members.shape, len(blocks.rest)
+    (b, n), r = blocks.members.shape, len(blocks.rest)
     signs, others = np.random.default_rng(0).choice([-1.0, 1.0], n), np.zeros((r, dim))
     others[np.arange(r), blocks.rest] = 1.0
     within = _within(blocks, np.ones(n)), _within(blocks, signs)
@@ -244,10 +246,9 @@ def _precision_at(
     products = _mean_products(log_density, blocks, jnp.asarray(x), directions)
     inside, rest = (-np.asarray(part) for part in products)
     columns, signed, coupling = np.split(inside, [b, 2 * b])
-    off = np.abs(signed * signs[:, None] - columns)
+    off = np.abs(signed * signs - columns)
     has_blocks = bool((off <= SAME * np.abs(columns).max(initial=0.0)).all())
-    diagonal, dense = columns.transpose(1, 2, 0), rest[2 * b :]
-    diagonal = 0.5 * (diagonal + diagonal.swapaxes(1, 2))
+    diagonal, dense = 0.5 * (columns + columns.swapaxes(0, 1)), rest[2 * b :]
     found = Arrow(blocks, diagonal, coupling.reshape(r, n * b).T, 0.5 * (dense + dense.T))
     if entries is None:
         return found, has_blocks
@@ -284,7 +285,7 @@ def _at_rest(log_density: _Centred, x, rest, y):
 @compiled_quickly
 def _mean_products(
     log_density: _Centred, blocks: Blocks, x: Float[Array, "n D"], directions: Float[Array, "k D"]
-) -> tuple[Float[Array, "k blocks b"], Float[Array, "k r"]]:
+) -> tuple[Float[Array, "k b blocks"], Float[Array, "k r"]]:
     """Return the mean over points of the Hessian of log π times directions, in blocks."""
 
     def at_point(total, one):
@@ -304,9 +305,9 @@ def from_parameters(centring: Centring, z: Float[Array, "n D"], degree) -> Float
 @compiled_quickly
 def to_parameters(centring: Centring, x: Float[Array, "n D"], degree) -> Float[Array, "n D"]:
     """Return θ of several points x."""
-    return jax.vmap(lambda one: centring.to_parameters(one, degree)[0])(x)
+    return jax.vmap(lambda one: centring.to_parameters(one, degree).z)(x)
 
 
 @compiled_quickly
 def _parameters_of(units: Units, v: Float[Array, "n D"]):
-    return jax.vmap(lambda one: units.to_parameters(one)[0])(v)
+    return jax.vmap(units.to_parameters)(v)

@@ -127,7 +127,7 @@ def _slopes_at(centring: Centring, x: Float[np.ndarray, " D"]) -> Any:
 @eqx.filter_jit
 def _likelihood(centring: Centring, x: Float[Array, " D"]) -> Float[Array, " d"]:
     """Return φ at x, which holds all effects."""
-    return centring.likelihood(centring.to_parameters(x, centring.everywhere)[0])
+    return centring.to_parameters(x, centring.everywhere).phi
 
 
 @eqx.filter_jit
@@ -143,7 +143,7 @@ def _prior_and_tilt(
     centre = _likelihood(centring, x)
 
     def total(x):
-        z, volume = centring.to_parameters(x, centring.everywhere)
+        z, volume, _ = centring.to_parameters(x, centring.everywhere)
         return prior.log_density(z) + volume + (centring.likelihood(z) - centre) @ tilt
 
     return to_second_order(total, x)
