@@ -8,7 +8,7 @@ import pytest
 import decoct
 from decoct.models.parameters import ParameterSpace
 from decoct.models.site import GaussianSite
-from decoct.samplers.arrow import Arrow, ArrowSite, Blocks, factor_of, find_blocks
+from decoct.samplers.arrow import Arrow, ArrowSite, Blocks, Coupling, factor_of, find_blocks
 from decoct.samplers.base import WeightedDensity
 from decoct.samplers.centring import Centring
 from decoct.samplers.units import units_at
@@ -32,7 +32,6 @@ def test_product_and_factor_are_those_of_the_matrix(matrix):
     arrow = Arrow.of(matrix, Blocks.of(MEMBERS, D))
     x = np.random.default_rng(1).normal(size=(3, D))
     with jax.enable_x64(True):
-        np.testing.assert_allclose(jax.vmap(arrow.product)(jnp.asarray(x)), x @ matrix, rtol=1e-12)
         factor = arrow.factor()
         v = factor.solve(x)
         np.testing.assert_allclose((v**2).sum(1), ((x @ matrix) * x).sum(1), rtol=1e-12)
@@ -51,9 +50,7 @@ def test_a_direction_of_no_precision_is_given_a_little():
 def test_a_site_has_the_value_and_derivatives_of_the_dense_one(matrix):
     rng = np.random.default_rng(2)
     dense = GaussianSite(rng.normal(size=D), rng.normal(size=D), matrix, 0.3)
-    quick = ArrowSite(
-        dense.centre, dense.linear, Arrow.of(matrix, Blocks.of(MEMBERS, D)), dense.constant
-    )
+    quick = ArrowSite.of(dense, Blocks.of(MEMBERS, D))
     with jax.enable_x64(True):
         z = jnp.asarray(rng.normal(size=D))
         for derivative in (lambda f: f, jax.grad, jax.hessian):
@@ -82,6 +79,21 @@ def test_slopes_and_intercepts_of_a_county_are_a_block():
     np.testing.assert_array_equal(
         members[:, np.argsort(members[0])], [np.arange(5), np.arange(5, 10)]
     )
+
+
+def test_a_coupling_with_few_entries_in_most_columns():
+    rng = np.random.default_rng(6)
+    matrix = np.concatenate([rng.normal(size=(60, 2)), np.zeros((60, 30))], axis=1)
+    matrix[np.arange(60), 2 + np.arange(60) % 29] = rng.normal(size=60)
+    coupling = Coupling.of(matrix)
+    assert (coupling.dense.shape, coupling.values.shape) == ((60, 2), (60, 1))
+    np.testing.assert_array_equal(coupling.to_array(), matrix)
+    x, v = rng.normal(size=32), rng.normal(size=60)
+    with jax.enable_x64(True):
+        np.testing.assert_allclose(coupling.product(jnp.asarray(x)), matrix @ x, rtol=1e-12)
+        np.testing.assert_allclose(
+            coupling.transposed_product(jnp.asarray(v)), matrix.T @ v, rtol=1e-12, atol=1e-14
+        )
 
 
 G, N = 6, 200

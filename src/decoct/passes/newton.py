@@ -116,8 +116,9 @@ def _damped_step(point: Curvature, damping: float, is_definite: bool) -> np.ndar
     """Solve (−H scaled by its diagonal, shifted to be positive, + λ) step = gradient."""
     scale = np.sqrt(np.maximum(np.abs(np.diag(point.hessian)), 1e-12))
     scaled = -point.hessian / np.outer(scale, scale)
-    if damping == 0.0 and is_definite:
-        return np.linalg.solve(scaled, point.gradient / scale) / scale
+    if is_definite:
+        shifted = scaled + damping * np.eye(len(scale))
+        return np.linalg.solve(shifted, point.gradient / scale) / scale
     curvature, basis = np.linalg.eigh(scaled)
     floor = max(0.0, -1.5 * float(curvature.min()))
     shifted = curvature + floor + damping

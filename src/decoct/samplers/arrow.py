@@ -20,11 +20,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from decoct.models.site import GaussianSite
+
 LEAST = 1e-3
 """Least precision, relative to that of each coordinate, that a direction is taken to have."""
 
 BLOCK_SIZES = (1, 2, 4, 8, 16, 32)
 """Sizes that blocks may have at most."""
+
+FULL = 0.2
+"""Part of a column, or of a row, that makes it full: single numbers take longer to gather."""
 
 
 class Blocks(eqx.Module):
@@ -62,6 +67,56 @@ class Blocks(eqx.Module):
         return jnp.concatenate([flat, rest], axis=-1)[..., self.order]
 
 
+class Coupling(eqx.Module):
+    """A matrix F (m, r) of which some columns are full and the others hold little.
+
+    Effects of schools depend on all coefficients and scales, and on one of many areas.
+
+    Attributes
+    ----------
+    full : (f,)
+        Places of the full columns, which ``dense`` holds.
+    values, columns : (m, k)
+        What each row has in the other columns, filled up with zeros, and where.
+    width
+        r.
+    """
+
+    full: Int[Any, " f"]
+    dense: Float[Any, "m f"]
+    values: Float[Any, "m k"]
+    columns: Int[Any, "m k"]
+    width: int = eqx.field(static=True)
+
+    @classmethod
+    def of(cls, matrix: Float[np.ndarray, "m r"]) -> Coupling:
+        is_set = matrix != 0.0
+        is_full = is_set.sum(axis=0) > FULL * len(matrix)
+        k = int(is_set[:, ~is_full].sum(axis=1).max(initial=0))
+        if k >= FULL * (~is_full).sum():
+            is_full[:], k = True, 0
+        others = np.where(is_full, 0.0, matrix)
+        columns = np.argsort(others == 0.0, axis=1, kind="stable")[:, :k]
+        values = np.take_along_axis(others, columns, axis=1)
+        return cls(np.flatnonzero(is_full), matrix[:, is_full], values, columns, matrix.shape[1])
+
+    def to_array(self) -> Float[np.ndarray, "m r"]:
+        """Return F."""
+        matrix = np.zeros((len(self.dense), self.width))
+        matrix[np.arange(len(matrix))[:, None], self.columns] = self.values
+        matrix[:, self.full] = self.dense
+        return matrix
+
+    def product(self, x: Float[Array, " r"]) -> Float[Array, " m"]:
+        """Return F x; pure JAX."""
+        return self.dense @ x[self.full] + (self.values * x[self.columns]).sum(axis=1)
+
+    def transposed_product(self, v: Float[Array, " m"]) -> Float[Array, " r"]:
+        """Return Fᵀ v; pure JAX."""
+        whole = jnp.zeros(self.width).at[self.full].set(v @ self.dense)
+        return whole.at[self.columns].add(self.values * v[:, None])
+
+
 class Arrow(eqx.Module):
     """Such a matrix: D (b, b, n), F (b n, r) and G."""
 
@@ -87,19 +142,13 @@ class Arrow(eqx.Module):
             self.dense + other.dense,
         )
 
-    def product(self, x: Float[Array, " D"]) -> Float[Array, " D"]:
-        """Return P x; pure JAX."""
-        inside, rest = self.blocks.split(x)
-        above = _multiply(self.diagonal, inside) + (self.coupling @ rest).reshape(inside.shape)
-        return self.blocks.join(above, inside.ravel() @ self.coupling + self.dense @ rest)
-
     def factor(self) -> ArrowFactor:
         """Return L with LLᵀ = P⁻¹, directions of no precision given a little."""
         inside = factor_of(self._filled)
         lean = -self._flat(inside @ (inside.transpose(0, 2, 1) @ self._coupling))
         left = self.dense + self.coupling.T @ lean
         root = factor_of(0.5 * (left + left.T))
-        return ArrowFactor(self.blocks, inside.transpose(1, 2, 0), lean, root)
+        return ArrowFactor(self.blocks, inside.transpose(1, 2, 0), Coupling.of(lean), root)
 
     def inverse_diagonal(self) -> Float[np.ndarray, " D"]:
         """Return the diagonal of P⁻¹."""
@@ -131,7 +180,7 @@ class ArrowFactor(eqx.Module):
 
     blocks: Blocks
     inside: Float[Any, "b b n"]
-    lean: Float[Any, "bn r"]
+    lean: Coupling
     root: Float[Any, "r r"]
 
     @classmethod
@@ -139,13 +188,13 @@ class ArrowFactor(eqx.Module):
         """Return a factor that is given as a matrix."""
         dim = len(root)
         blocks = Blocks.of(np.zeros((1, 0), dtype=np.int64), dim)
-        return cls(blocks, np.zeros((1, 1, 0)), np.zeros((0, dim)), root)
+        return cls(blocks, np.zeros((1, 1, 0)), Coupling.of(np.zeros((0, dim))), root)
 
     def product(self, v: Float[Array, " D"]) -> Float[Array, " D"]:
         """Return L v; pure JAX."""
         inside, rest = self.blocks.split(v)
         rest = self.root @ rest
-        above = _multiply(self.inside, inside) + (self.lean @ rest).reshape(inside.shape)
+        above = _multiply(self.inside, inside) + self.lean.product(rest).reshape(inside.shape)
         return self.blocks.join(above, rest)
 
     def widened(self, v: Float[np.ndarray, "S D"], wide: float) -> ArrowFactor:
@@ -161,7 +210,7 @@ class ArrowFactor(eqx.Module):
         """Return L⁻¹ x of several vectors."""
         blocks = self.blocks
         inside, rest = np.pad(x, ((0, 0), (0, 1)))[:, blocks.members], x[:, blocks.rest]
-        above = inside - (rest @ np.asarray(self.lean).T).reshape(inside.shape)
+        above = inside - (rest @ self.lean.to_array().T).reshape(inside.shape)
         matrices = np.asarray(self.inside).transpose(2, 0, 1)
         above = np.linalg.solve(matrices, above.swapaxes(1, 2)[..., None])[..., 0].swapaxes(1, 2)
         below = np.linalg.solve(np.asarray(self.root), rest.T).T
@@ -173,24 +222,41 @@ class ArrowSite(eqx.Module):
 
     centre: Float[Any, " d"]
     linear: Float[Any, " d"]
-    precision: Arrow
     constant: Float[Any, ""]
+    blocks: Blocks
+    diagonal: Float[Any, "b b n"]
+    coupling: Coupling
+    dense: Float[Any, "r r"]
+
+    @classmethod
+    def of(cls, site: GaussianSite, blocks: Blocks) -> ArrowSite:
+        precision = Arrow.of(site.precision, blocks)
+        coupling = Coupling.of(precision.coupling)
+        parts = blocks, precision.diagonal, coupling, precision.dense
+        return cls(site.centre, site.linear, site.constant, *parts)
 
     def log_density(self, z: Float[Array, " d"]) -> Float[Array, ""]:
         delta = z - self.centre
-        return self.constant + delta @ self.linear + _quadratic(delta, self.precision)
+        return self.constant + delta @ self.linear + _quadratic(delta, self)
+
+    def product(self, x: Float[Array, " d"]) -> Float[Array, " d"]:
+        """Return P x; pure JAX."""
+        inside, rest = self.blocks.split(x)
+        above = _multiply(self.diagonal, inside) + self.coupling.product(rest).reshape(inside.shape)
+        below = self.coupling.transposed_product(inside.ravel()) + self.dense @ rest
+        return self.blocks.join(above, below)
 
 
 @jax.custom_jvp
-def _quadratic(delta: Float[Array, " d"], precision: Arrow) -> Float[Array, ""]:
+def _quadratic(delta: Float[Array, " d"], site: ArrowSite) -> Float[Array, ""]:
     """Return −½ δᵀPδ. Its gradient takes no product of its own."""
-    return -0.5 * delta @ precision.product(delta)
+    return -0.5 * delta @ site.product(delta)
 
 
 @_quadratic.defjvp
 def _(primals, tangents):
-    delta, precision = primals
-    gradient = -precision.product(delta)
+    delta, site = primals
+    gradient = -site.product(delta)
     return 0.5 * delta @ gradient, tangents[0] @ gradient
 
 

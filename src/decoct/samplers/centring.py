@@ -153,6 +153,22 @@ class Centring(eqx.Module):
         """Return φ(θ), flat; pure JAX."""
         return flat_likelihood_params(self.model, self.space, z)
 
+    def standardise(self, phi: Float[Array, " d"]) -> Float[Array, " d"]:
+        """Return φ from φ in its own units; pure JAX."""
+        noise, space = self.model.noise_scale, self.likelihood_space
+        return phi if noise is None else space.ravel(noise.standardise(space.unflatten(phi)))
+
+    def undo(self, phi: Float[Array, " d"]) -> Float[Array, " d"]:
+        """Return φ in its own units; pure JAX."""
+        noise, space = self.model.noise_scale, self.likelihood_space
+        return phi if noise is None else space.ravel(noise.undo(space.unflatten(phi)))
+
+    @property
+    def likelihood_space(self) -> ParameterSpace:
+        """The shape of φ."""
+        params = self.space.unflatten(jnp.zeros(self.space.dim))
+        return ParameterSpace.of(jax.eval_shape(self.model.to_likelihood_params, params))
+
     def entries(self, z: Float[Array, " D"]) -> Float[Array, " d"]:
         """Return φ(θ) in its own units, flat; pure JAX."""
         return _flat_effects(self.model, self.space, z)
@@ -176,13 +192,8 @@ class Centring(eqx.Module):
             return Placed(z, volume - (degree * size).sum(), phi), None
 
         found = self._over_levels(add_level, Placed(x, jnp.zeros(()), entries))
-        noise = self.model.noise_scale
-        if self.selection is None:
-            return found._replace(phi=self.likelihood(found.z))
-        if noise is None:
-            return found
-        shapes = ParameterSpace.of(jax.eval_shape(self.model.to_effects, self.space.unflatten(x)))
-        return found._replace(phi=shapes.ravel(noise.standardise(shapes.unflatten(found.phi))))
+        phi = self.likelihood(found.z) if self.selection is None else self.standardise(found.phi)
+        return found._replace(phi=phi)
 
     def from_parameters(
         self, z: Float[Array, " D"], degree: Float[Any, " d"]

@@ -18,8 +18,6 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from scipy.sparse import csr_array
 
-from decoct.models.noise_scale import NoiseScale
-from decoct.models.parameters import ParameterSpace
 from decoct.passes.expansions import Expansion, expand_chunk, to_second_order
 from decoct.passes.newton import maximise
 from decoct.passes.potentials import Curvature
@@ -108,7 +106,7 @@ def start_of(density: WeightedDensity, centring: Centring) -> Float[np.ndarray, 
         return np.asarray(density.start)
     everywhere = centring.everywhere
     x = np.array(from_parameters(centring, jnp.asarray(density.start)[None], everywhere)[0])
-    x[selection] = _in_own_units(density, site.centre)
+    x[selection] = np.asarray(_undo(centring, jnp.asarray(site.centre)))
     rest = np.setdiff1d(np.arange(len(x)), selection)
     log_density = _Centred(density, centring, everywhere)
 
@@ -152,10 +150,8 @@ def units_at(
         precision, _ = _precision_at(log_density, some, blocks)
     centre, factor = x.mean(axis=0), precision.factor()
     factor = factor.widened(factor.solve(x - centre), WIDE)
-    in_blocks = Arrow.of(site.precision, of_site)
-    arrow_site = ArrowSite(site.centre, site.linear, in_blocks, site.constant)
     bare = replace(density, site=None, draws=None)
-    units = Units(bare, centre, factor, centring, degree, arrow_site)
+    units = Units(bare, centre, factor, centring, degree, ArrowSite.of(site, of_site))
     return units, units.units_of(x)
 
 
@@ -177,28 +173,14 @@ def _pooling(
     return np.clip(1.0 - variances * prior, 0.0, 1.0)
 
 
-def _space_of(density: WeightedDensity) -> ParameterSpace:
-    """Return the shape of φ."""
-    start = density.space.unflatten(jnp.asarray(density.start))
-    return ParameterSpace.of(density.model.to_likelihood_params(start))
-
-
-def _in_own_units(density: WeightedDensity, phi: Float[np.ndarray, " d"]) -> np.ndarray:
-    """Return φ in its own units."""
-    noise = density.model.noise_scale
-    if noise is None:
-        return phi
-    return np.asarray(_undo(noise, _space_of(density), jnp.asarray(phi)))
-
-
 def _known_precision(
     density: WeightedDensity, centring: Centring, z: Float[np.ndarray, "n D"]
 ) -> Float[np.ndarray, "d d"]:
     """Return the precision that site and rows give φ, in its own units at the mean of draws."""
-    known, noise = _likelihood_precision(density, centring, z), density.model.noise_scale
-    if noise is None:
+    known = _likelihood_precision(density, centring, z)
+    if density.model.noise_scale is None:
         return known
-    slopes = csr_array(_slopes_of(noise, centring, _space_of(density), jnp.asarray(z)))
+    slopes = csr_array(_slopes_of(centring, jnp.asarray(z)))
     return slopes.T @ (slopes.T @ known).T
 
 
@@ -209,7 +191,7 @@ def _likelihood_precision(
     assert density.site is not None
     if not density.rows:
         return density.site.precision
-    space = _space_of(density)
+    space = centring.likelihood_space
     at = Expansion.taylor(np.asarray(_mean_likelihood(centring, jnp.asarray(z))))
     hessian = expand_chunk(density.model, space, at, density.rows, density.shares)[2]
     return density.site.precision - np.asarray(hessian)
@@ -258,17 +240,14 @@ def _precision_at(
 
 
 @compiled_quickly
-def _undo(noise: NoiseScale, space: ParameterSpace, phi: Float[Array, " d"]) -> Float[Array, " d"]:
-    return space.ravel(noise.undo(space.unflatten(phi)))
+def _undo(centring: Centring, phi: Float[Array, " d"]) -> Float[Array, " d"]:
+    return centring.undo(phi)
 
 
 @compiled_quickly
-def _slopes_of(
-    noise: NoiseScale, centring: Centring, space: ParameterSpace, z: Float[Array, "n D"]
-) -> Float[Array, "d d"]:
+def _slopes_of(centring: Centring, z: Float[Array, "n D"]) -> Float[Array, "d d"]:
     """Return the derivatives of φ in φ in its own units, at the mean of the latter."""
-    mean = jax.vmap(centring.entries)(z).mean(axis=0)
-    return jax.jacfwd(lambda phi: space.ravel(noise.standardise(space.unflatten(phi))))(mean)
+    return jax.jacfwd(centring.standardise)(jax.vmap(centring.entries)(z).mean(axis=0))
 
 
 @compiled_quickly

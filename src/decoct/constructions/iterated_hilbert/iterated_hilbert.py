@@ -142,8 +142,10 @@ class IteratedHilbert(Settings):
         is_first = state.expanded is not None and not state.round
         few = is_first and problem.potentials.has_likelihood_params
         collected = self._collect(key, problem, state, few)
-        if few and problem.size and not Fits(self, *collected[:2]).is_reference_enough:
-            collected = self._collect(key, problem, state)
+        if few and not Fits(self, *collected[:2]).is_reference_enough:
+            _, tangent, *_ = collected
+            if problem.size or not tangent.is_informative:
+                collected = self._collect(key, problem, state)
         state, tangent, result, sampler = collected
         if result.exact_draws == len(tangent.draws):
             state = state._replace(subsample=None, is_checked=False)

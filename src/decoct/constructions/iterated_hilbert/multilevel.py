@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -34,8 +33,8 @@ from decoct.runtime.precision import compiled_quickly, float64
 from decoct.runtime.randomness import host_rng
 from decoct.samplers.arrow import factor_of
 from decoct.samplers.base import WeightedDensity
-from decoct.samplers.centring import Centring
-from decoct.samplers.units import from_parameters, to_parameters
+from decoct.samplers.centring import Centring, Placed
+from decoct.samplers.units import from_parameters
 from decoct.stats.divergences import Gaussian
 
 ROUNDS, DRAWS_A_ROUND = 4, 400
@@ -87,63 +86,75 @@ def _find_start(problem: Problem) -> tuple[np.ndarray, Gaussian]:
     model, space = potentials.model, potentials.space
     start = space.flatten(potentials.initial)
     centring = Centring.of(model, space, start)
-    prior = problem.density(no_weight(potentials))
-    everywhere = centring.everywhere
-    x = np.array(from_parameters(centring, jnp.asarray(start)[None], everywhere)[0])
-    free = np.unique(_slopes_at(centring, x).nonzero()[1])
+    prior, selection = problem.density(no_weight(potentials)), centring.selection
+    y = np.array(from_parameters(centring, jnp.asarray(start)[None], centring.everywhere)[0])
+    if selection is not None:
+        y[selection] = potentials.to_likelihood(start[None])[0]
+    free = np.unique(_slopes_at(centring, y).nonzero()[1])
 
-    def evaluate(y: np.ndarray) -> Curvature:
-        x[free] = y
-        at = Expansion.taylor(np.asarray(_likelihood(centring, jnp.asarray(x))))
+    def evaluate(values: np.ndarray) -> Curvature:
+        y[free] = values
+        at = Expansion.taylor(np.asarray(_place(centring, jnp.asarray(y)).phi))
         outer = potentials.expand(at, strict=False)
-        parts = _prior_and_tilt(prior, centring, outer.gradient, jnp.asarray(x))
+        parts = _prior_and_tilt(prior, centring, outer.gradient, jnp.asarray(y))
         value, gradient, hessian = (np.array(part) for part in parts)
-        slopes = _slopes_at(centring, x)
+        slopes = _slopes_at(centring, y)
         hessian += slopes.T @ (outer.hessian @ slopes)
         return Curvature(float(value + outer.value), gradient[free], hessian[np.ix_(free, free)])
 
     # from the start of the model: the mode of a subsample is far from it in groups of few rows
-    found = maximise(evaluate, x[free], MODE_EVALUATIONS, MODE_DECREMENT)
-    x[free] = found.z
-    phi = np.asarray(_likelihood(centring, jnp.asarray(x)))
-    spread = _slopes_at(centring, x)[:, free] @ factor_of(-found.curvature.hessian)
+    found = maximise(evaluate, y[free], MODE_EVALUATIONS, MODE_DECREMENT)
+    y[free] = found.z
+    placed = _place(centring, jnp.asarray(y))
+    spread = _slopes_at(centring, y)[:, free] @ factor_of(-found.curvature.hessian)
     covariance = spread @ spread.T
     floor = 1e-12 * np.diag(np.diag(covariance) + 1.0)
-    z = np.asarray(to_parameters(centring, jnp.asarray(x)[None], everywhere)[0])
-    return z, Gaussian(phi, covariance + floor)
+    return np.asarray(placed.z), Gaussian(np.asarray(placed.phi), covariance + floor)
 
 
-def _slopes_at(centring: Centring, x: Float[np.ndarray, " D"]) -> Any:
-    """Return the derivatives of φ in x where all effects are centred, most of them 0."""
-    if centring.exact is None:
-        # φ is computed from x by way of θ, so that slopes of 0 are rounding
-        slopes = np.asarray(_slopes(centring, jnp.asarray(x)))
+def _slopes_at(centring: Centring, y: Float[np.ndarray, " D"]) -> Any:
+    """Return the derivatives of φ in y, most of them 0."""
+    if centring.selection is None:
+        # φ is computed from y by way of θ, so that slopes of 0 are rounding
+        slopes = np.asarray(_slopes(centring, jnp.asarray(y)))
         size = np.abs(slopes)
         return csr_array(np.where(size > ZERO_SLOPE * size.max(), slopes, 0.0))
-    places = np.arange(len(centring.exact)), centring.exact
-    return csr_array((np.ones(len(places[0])), places), (len(places[0]), len(x)))
+    places = np.arange(len(centring.selection)), centring.selection
+    return csr_array((np.ones(len(places[0])), places), (len(places[0]), len(y)))
 
 
-@eqx.filter_jit
-def _likelihood(centring: Centring, x: Float[Array, " D"]) -> Float[Array, " d"]:
-    """Return φ at x, which holds all effects."""
-    return centring.to_parameters(x, centring.everywhere).phi
+@compiled_quickly
+def _place(centring: Centring, y: Float[Array, " D"]) -> Placed:
+    return _placed(centring, y)
 
 
-@eqx.filter_jit
-def _slopes(centring: Centring, x: Float[Array, " D"]) -> Float[Array, "d D"]:
-    return jax.jacfwd(lambda x: _likelihood(centring, x))(x)
+def _placed(centring: Centring, y: Float[Array, " D"]) -> Placed:
+    """Return θ and φ at y: x with all effects centred, and φ in place of φ in its own units.
+
+    The log-likelihood of a linear model is concave in y, and not in x.
+    """
+    selection = centring.selection
+    if selection is None:
+        return centring.to_parameters(y, centring.everywhere)
+    phi = y[selection]
+    x = y.at[selection].set(centring.undo(phi))
+    return centring.to_parameters(x, centring.everywhere)._replace(phi=phi)
+
+
+@compiled_quickly
+def _slopes(centring: Centring, y: Float[Array, " D"]) -> Float[Array, "d D"]:
+    return jax.jacfwd(lambda y: _placed(centring, y).phi)(y)
 
 
 @compiled_quickly
 def _prior_and_tilt(
-    prior: WeightedDensity, centring: Centring, tilt: Float[Any, " d"], x: Float[Array, " D"]
+    prior: WeightedDensity, centring: Centring, tilt: Float[Any, " d"], y: Float[Array, " D"]
 ) -> tuple[Float[Array, ""], Float[Array, " D"], Float[Array, "D D"]]:
-    """Return value, gradient and Hessian in x of the log prior and a linear term in φ − φ(x)."""
-    centre = _likelihood(centring, x)
+    """Return value, gradient and Hessian in y of the log prior and a linear term in φ − φ(y)."""
+    centre = _placed(centring, y).phi
 
-    def total(x):
-        z, volume, _ = centring.to_parameters(x, centring.everywhere)
-        return prior.log_density(z) + volume + (centring.likelihood(z) - centre) @ tilt
+    def total(y):
+        z, volume, phi = _placed(centring, y)
+        return prior.log_density(z) + volume + (phi - centre) @ tilt
 
-    return to_second_order(total, x)
+    return to_second_order(total, y)
