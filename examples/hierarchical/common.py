@@ -34,7 +34,8 @@ from rich.table import Table
 
 import decoct
 
-CHAINS = 2
+CHAINS, TARGET = 2, 0.9
+"""Of NUTS; scales of few groups have funnels, in which at 0.8 transitions diverge."""
 
 Draws = Mapping[str, np.ndarray]
 """Site -> values (chains, draws, ...)."""
@@ -100,7 +101,7 @@ def nuts(model: Callable[..., Any], arguments: Mapping[str, Any], effort: Effort
         given = {k: jnp.asarray(v) if np.ndim(v) else v for k, v in arguments.items()}
         counts = {"num_warmup": effort.warmup, "num_samples": effort.draws, "num_chains": CHAINS}
         mcmc = MCMC(
-            NUTS(model, target_accept_prob=0.9),
+            NUTS(model, target_accept_prob=TARGET),
             **counts,
             chain_method="sequential",
             progress_bar=False,

@@ -73,14 +73,14 @@ def test_numpyro_samples_what_decoct_samples(size):
     mcmc = infer.MCMC(
         infer.NUTS(weighted),
         num_warmup=300,
-        num_samples=1000,
+        num_samples=4000,
         num_chains=2,
         chain_method="vectorized",
         progress_bar=False,
     )
     mcmc.run(jax.random.key(0), *args)
     theirs = coreset.model.unconstrain(mcmc.get_samples(group_by_chain=True)).reshape(-1, 4)
-    drawn = coreset.sample(draws=1000, chains=2, seed=1, warmup=300)
+    drawn = coreset.sample(draws=4000, chains=2, seed=1, warmup=300)
     ours = drawn["unconstrained_posterior"]["z"].to_numpy().reshape(-1, 4)
     shift = (theirs.mean(0) - ours.mean(0)) / ours.std(0)
     assert np.abs(shift).max() < 4 * np.sqrt(2 / 800)

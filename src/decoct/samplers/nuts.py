@@ -209,7 +209,8 @@ class NUTS(Sampler):
         from decoct.samplers.nuts_program import begin
 
         step_size = STEP * starts.shape[1] ** -0.25 if fits else None
-        states, adapted = begin(space, starts, self.target_acceptance, not is_dense, step_size)
+        target = np.asarray(self.target_acceptance)
+        states, adapted = begin(space, starts, target, not is_dense, step_size)
         states, adapted, (v, _) = self._run(key, space, states, adapted, stages, is_dense)
         return states, adapted.finished(), v
 
@@ -226,14 +227,14 @@ class NUTS(Sampler):
         """Return states, what was adapted, and positions and statistics of all steps."""
         from decoct.samplers.nuts_program import NOTHING, STEPS_A_CALL, group_chains, run
 
+        target = np.asarray(self.target_acceptance)  # not a constant, to compile once for all
         blocks, steps = [], int((stages[:, 0] != NOTHING).sum())
         groups = group_chains(self.chains)
         ends = [_part((states, adapted), group) for group in groups]
 
         @float64  # JAX's switch is a thread's own
         def make_block(keys: np.ndarray, end: tuple[Any, Any], block: np.ndarray) -> Any:
-            target, diagonal = self.target_acceptance, not is_dense
-            found = run(space, keys, end[0], end[1], block, target, diagonal)
+            found = run(space, keys, end[0], end[1], block, target, not is_dense)
             return jax.tree.map(np.asarray, found)
 
         with ThreadPoolExecutor(min(cores(), len(groups)), "decoct-chain") as pool:
