@@ -56,18 +56,19 @@ models, chains start from decoct's draws and move in their coordinates. Its mean
 are within 0.018 sd of posteriordb's, which has another prior for the wells. Some draws for the
 horseshoe and the poll diverged; `python -m benchmarks.peers.truth` counts them. "≤" marks what is
 within the truth's error (for the KL, with that of the draws), "?" a level below twice that error. A
-figure is of one seed.
+figure is of one seed; on the horseshoe decoct's tell of NUTS, whose draws diverge there, not of the
+coreset.
 
 **Settings.** Samplers have one chain and their own settings. SGLD, HMCECS and Laplace start from
 the mode and a Hessian there, both counted. SGLD moves in coordinates of the Laplace approximation.
 ADVI and DAIS use minibatches and Adam with falling steps, and start where NUTS does, or at the
-mode, with Laplace's median sd. Quasi-Newton coresets and Coreset MCMC are our own implementations,
-with their authors' settings. decoct's NUTS draws from them, from uniform rows and from PASS-GLM's
+mode, with Laplace's median sd. Quasi-Newton coresets and Coreset MCMC are our own, with their
+authors' settings. decoct's NUTS draws from them, from uniform rows and from PASS-GLM's
 quadratic. Step sizes of SGLD, ADVI and DAIS, dampings, PASS-GLM's radius and numbers of rows,
 decoct's too, are tried on small grids, and an oracle takes the best; all else of decoct is its
 default. After a budget over the time limit a method has no more, not even of more rows. On the
-flights a subsample that lacks a rare carrier has a large error, and no first step of a quasi-Newton
-coreset passes its test: its weights stay uniform.
+flights a subsample without a rare carrier errs, and no first step of a quasi-Newton coreset passes
+its test: weights stay uniform.
 """
 
 UNSEEN = """\
