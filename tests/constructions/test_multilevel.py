@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import decoct
+from decoct.constructions.iterated_hilbert import tangent_problem
+from decoct.constructions.iterated_hilbert.settings import CERTIFYING_DRAWS
 
 N, G = 4000, 12
 RNG = np.random.default_rng(0)
@@ -80,6 +82,25 @@ def test_no_row_is_needed_where_the_likelihood_is_quadratic(form):
     assert coreset.site.dim == 2 + G
     assert coreset.dim == 3 + G
     assert coreset.report.predicted_kl < 1e-9
+
+
+def test_no_more_draws_are_made_than_say_that_the_site_is_enough(monkeypatch):
+    """500, unless their chains disagree, as all do here at the second build."""
+    made_draws = []
+
+    class Counting(decoct.samplers.NUTS):
+        def draw(self, key, density, n):
+            made_draws.append(n)
+            return super().draw(key, density, n)
+
+    options = {"size": 0, "sampler": Counting()}
+    coreset = decoct.build(made(normal, "centred"), NORMAL, **options)
+    assert made_draws[-1] == CERTIFYING_DRAWS == coreset.report.rounds[-1]["draws"]
+    monkeypatch.setattr(tangent_problem, "MAX_RHAT", 0.0)
+    with pytest.warns(decoct.ShortBuildWarning):
+        coreset = decoct.build(made(normal, "centred"), NORMAL, **options)
+    assert coreset.report.status is decoct.Status.UNKNOWN
+    assert made_draws[-2] == CERTIFYING_DRAWS < made_draws[-1]
 
 
 @pytest.mark.parametrize("form", ["centred", "standardised"])
