@@ -376,7 +376,7 @@ def test_iterations_are_the_same_one_by_one_and_many_to_a_call(rows, monkeypatch
     assert one.bounds == many.bounds == [bound for _, bound, _ in told]
     assert [number for number, _, _ in told] == list(range(1, 151))
     np.testing.assert_allclose([rise for *_, rise in told][1:], np.diff(many.bounds))
-    monkeypatch.setattr(cavi, "BLOCK_WORK", 0)  # as for many rows
+    monkeypatch.setattr(cavi, "WORK_A_CALL", 0)  # as for many rows
     assert ascend(make_table(x, gamma), prior, start, **how).bounds == many.bounds
     # and a start from where it got, its bound known
     half = ascend(make_table(x, gamma), prior, start, tolerance=0.0, max_iterations=75)

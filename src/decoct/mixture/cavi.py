@@ -242,20 +242,20 @@ def ascend(
     end, fall, exact = GOES_ON, 0.0, not known.reach <= reach
     while len(bounds) < max_iterations and end not in (CONVERGED, FELL):
         found = run(min(block, max_iterations - len(bounds)))
-        done, end, found_bounds = int(found.done), int(found.end), np.asarray(found.bounds).tolist()
+        done, end, block_bounds = int(found.done), int(found.end), np.asarray(found.bounds).tolist()
         if end == FELL:
-            fall = (found_bounds[done - 1] if done else bound) - found_bounds[done]
+            fall = (block_bounds[done - 1] if done else bound) - block_bounds[done]
         if done and found.excess:
             found = run(done)  # the same again without it
         if done:
             known = found.known
-        for now_bound in found_bounds[:done]:
-            if not np.isfinite(now_bound):
+        for new_bound in block_bounds[:done]:
+            if not np.isfinite(new_bound):
                 raise ModelError(BROKEN_DOWN)
-            rise, bound = now_bound - bound, now_bound
-            bounds.append(now_bound)
+            rise, bound = new_bound - bound, new_bound
+            bounds.append(new_bound)
             if on_iteration:
-                on_iteration(len(bounds), now_bound, rise)
+                on_iteration(len(bounds), new_bound, rise)
         exact = end == ESCAPED or not known.reach <= reach
     mixture = jax.device_get(known.mixture).moved(table.centre)
     return Fit(mixture, bounds, end == CONVERGED, fall)
@@ -317,8 +317,8 @@ def _iterate(
         return (at.done < limits.most) & (at.end == GOES_ON) & ((at.done == 0) | fine)
 
     def step(at: _Iterations) -> _Iterations:
-        now, now_bound, terms = _iterate_once(table, priors, at.known, exact, places)
-        rise = now_bound - jnp.where(at.done == 0, bound, at.bounds[at.done - 1])
+        now, new_bound, terms = _iterate_once(table, priors, at.known, exact, places)
+        rise = new_bound - jnp.where(at.done == 0, bound, at.bounds[at.done - 1])
         fell = (rise < -ROUNDING * terms) & (limits.comparable | (at.done > 0))
         end = jnp.where(fell, FELL, GOES_ON)
         end = jnp.where(jnp.abs(rise) < limits.tolerance, CONVERGED, end)
@@ -327,7 +327,7 @@ def _iterate(
             fell |= ~(now.reach <= limits.reach)
             end = jnp.where(fell, ESCAPED, end)
         done = at.done + jnp.where(fell, 0, 1)
-        return _Iterations(now, at.bounds.at[at.done].set(now_bound), done, end, fell)
+        return _Iterations(now, at.bounds.at[at.done].set(new_bound), done, end, fell)
 
     none = jnp.asarray(0), jnp.asarray(GOES_ON), jnp.asarray(False)
     start = _Iterations(known, jnp.full(ITERATIONS_A_CALL, -jnp.inf), *none)
