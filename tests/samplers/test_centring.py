@@ -72,6 +72,12 @@ def test_of_too_many_levels_the_last_alone_is_centred(monkeypatch):
     assert centring.selection is None
 
 
+def test_a_parameter_that_phi_has_twice_is_no_selection():
+    centring, _ = made(lambda p: {**standardised(p), "again": p["b"][:1]})
+    assert len(centring.effects.places) == G
+    assert centring.selection is None
+
+
 @pytest.mark.parametrize("to_likelihood", [curved, mixed])
 def test_what_is_no_affine_function_of_one_parameter_is_left(to_likelihood):
     centring, _ = made(to_likelihood)

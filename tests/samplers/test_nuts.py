@@ -92,6 +92,14 @@ def test_chains_differ_and_seeds_differ(target, drawn):
     assert not (other.z == drawn.z).all(axis=-1).any()
 
 
+def test_keys_of_another_kind_serve_too(target):
+    """Chains run in threads, which do not see the kind that JAX's context asks for."""
+    key = jax.random.key(0, impl="rbg")
+    drawn = NUTS(chains=2, warmup=20).sample(key, target, 10)
+    assert drawn.z.shape[:2] == (2, 10)
+    assert np.ptp(drawn.flat, axis=0).min() > 0.0
+
+
 def test_a_longer_run_starts_with_the_shorter_one(target, drawn):
     shorter = SAMPLER.sample(jax.random.key(0), target, 150)
     np.testing.assert_array_equal(shorter.z, drawn.z[:, :150])
@@ -151,7 +159,7 @@ def test_sampling_with_another_number_of_chains_keeps_draws_and_statistics_toget
     ("options", "message"),
     [
         ({"chains": 0}, "chains must be a whole number, at least 1, not 0"),
-        ({"warmup": -1}, "warmup must be a whole number, at least 0"),
+        ({"warmup": 0}, "warmup must be a whole number, at least 1, not 0"),
         ({"target_acceptance": 1.0}, r"target_acceptance is 1\.0; it must lie between 0 and 1\."),
         ({"target_acceptance": np.nan}, "target_acceptance is nan"),
     ],

@@ -24,6 +24,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import jax
 import platformdirs
@@ -53,6 +54,12 @@ def cores() -> int:
     """Return the number of cores this process may run on."""
     allowed = getattr(os, "sched_getaffinity", None)
     return len(allowed(0)) if allowed is not None else os.cpu_count() or 1
+
+
+def default_device() -> Any:
+    """Return the device that the user's ``with jax.default_device(...)`` names, or None."""
+    config: Any = jax.config
+    return config.jax_default_device
 
 
 KEPT = 1 << 27

@@ -80,8 +80,8 @@ class Centring(eqx.Module):
     targets
         Entry of φ of each effect's place in θ; else −1.
     selection
-        `sources`, where they give all of φ: with all effects centred, φ, in its own units, is
-        x[selection]. Else None.
+        `sources`, where they give all of φ and differ: with all effects centred, φ, in its own
+        units, is x[selection]. Else None.
     """
 
     model: AbstractModel
@@ -128,7 +128,8 @@ class Centring(eqx.Module):
         sources[entries], targets[places] = places, entries
         levels = _Levels(*(np.zeros((len(of_effects), n), bool) for n in (len(known), space.dim)))
         levels.entries[:, entries] = levels.places[:, places] = of_effects
-        selection = None if (sources < 0).any() else sources
+        are_apart = len(np.unique(sources)) == len(sources) and (sources >= 0).all()
+        selection = sources if are_apart else None
         return cls(model, space, effects, sources, targets, levels, selection)
 
     @property

@@ -17,7 +17,7 @@ from decoct.passes.newton import Mode
 from decoct.runtime.checks import checked_whole, is_finite
 from decoct.runtime.precision import float64
 from decoct.runtime.randomness import host_rng
-from decoct.runtime.resources import cores
+from decoct.runtime.resources import cores, default_device
 from decoct.samplers.base import Draws, Sampler, WeightedDensity
 from decoct.samplers.laplace import JUDGED_AT, Laplace, find_mode, gaussian_at
 from decoct.stats.chains import GOOD_KHAT, convergence
@@ -53,7 +53,7 @@ leapfrog errors of a Gaussian add up so (Beskos et al. 2013)."""
 class NUTS(Sampler):
     """The No-U-Turn Sampler.
 
-    Chains run side by side: on a processor each in a thread of its own, elsewhere as one program.
+    Chains run side by side: on a processor one on each core, elsewhere as one program.
     They start from draws of the Laplace approximation, spread twice as wide, or around the
     model's init where there is none; the mass matrix and step size are adapted in warm-up, as by
     Stan. With a site the parameters are measured in units of that approximation, and where it fits
@@ -97,7 +97,7 @@ class NUTS(Sampler):
 
     def __post_init__(self) -> None:
         checked_whole("chains", self.chains, 1)
-        checked_whole("warmup", self.warmup, 0)
+        checked_whole("warmup", self.warmup, 1)
         if not (is_finite(self.target_acceptance) and 0.0 < self.target_acceptance < 1.0):
             raise RequestError(
                 f"target_acceptance is {self.target_acceptance!r}; it must lie between 0 and 1."
@@ -232,10 +232,13 @@ class NUTS(Sampler):
         groups = group_chains(self.chains)
         ends = [_part((states, adapted), group) for group in groups]
 
-        @float64  # JAX's switch is a thread's own
+        kind, device = jax.random.key_impl(key), default_device()
+
+        @float64
         def make_block(keys: np.ndarray, end: tuple[Any, Any], block: np.ndarray) -> Any:
-            found = run(space, keys, end[0], end[1], block, target, not is_dense)
-            return jax.tree.map(np.asarray, found)
+            with jax.default_device(device):  # JAX's switches are a thread's own
+                found = run(space, (keys, kind), end[0], end[1], block, target, not is_dense)
+                return jax.tree.map(np.asarray, found)
 
         with ThreadPoolExecutor(min(cores(), len(groups)), "decoct-chain") as pool:
             for first in range(0, len(stages), STEPS_A_CALL):

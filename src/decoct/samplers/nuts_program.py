@@ -14,6 +14,7 @@ from blackjax.adaptation.window_adaptation import build_schedule
 from jaxtyping import Int
 
 from decoct.runtime.precision import compiled_quickly
+from decoct.runtime.resources import default_device
 
 STEPS_A_CALL = 100
 """Steps between two ticks of the progress bar, and in one call of the compiled program."""
@@ -65,7 +66,9 @@ def _in_threads() -> bool:
     A chain of a batch waits for the longest tree, and copies its state at every step: four chains
     of 779 parameters take half the time, or a third, one after another.
     """
-    return jax.default_backend() == "cpu"
+    device = default_device()
+    platform = jax.default_backend() if device is None else getattr(device, "platform", device)
+    return platform == "cpu"
 
 
 def group_chains(chains: int) -> list[slice]:
@@ -96,7 +99,7 @@ def begin(density, starts, target, diagonal, step_size):
 def run(density, keys, states, adapted, stages, target, diagonal):
     """Make a block of steps, of the warm-up or after it: one program for both.
 
-    ``keys`` are as numbers.
+    ``keys`` are as numbers, and of what kind.
     """
     kernel: Any = blackjax.nuts.build_kernel()
     (init_steps, learn_step, mean_step), (_, learn_mass, end_window) = _adaptation(target, diagonal)
@@ -142,7 +145,7 @@ def run(density, keys, states, adapted, stages, target, diagonal):
         (state, adapted), kept = jax.lax.scan(step, (state, adapted), steps)
         return state, adapted, kept
 
-    given = jax.random.wrap_key_data(keys), states, adapted
+    given = jax.random.wrap_key_data(keys[0], impl=keys[1]), states, adapted
     if _in_threads():
         return jax.lax.map(lambda chain: one(*chain), given)
     return jax.vmap(one)(*given)
