@@ -15,7 +15,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 QUICKLY: Any = {"xla_backend_optimization_level": 1}
-if jax.__version_info__ < (0, 12):  # the option is gone since
+if jax.__version_info__ < (0, 11):  # the option is gone since
     QUICKLY["xla_cpu_use_fusion_emitters"] = False
 """XLA's options for short programs: they compile in two thirds of the time and run a tenth longer.
 The two kernels of a pass have XLA's default options."""
