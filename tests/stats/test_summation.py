@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from decoct.stats.summation import Associative, Sum
+from decoct.stats.summation import IN_CACHE, Associative, Sum
 
 
 def tree(terms: list[Sum]) -> Sum:
@@ -30,6 +30,16 @@ def test_a_fold_a_tree_and_any_permutation_agree_with_exact_arithmetic():
         np.testing.assert_array_equal(functools.reduce(Associative(), sums).rounded(), exact)
         np.testing.assert_array_equal(tree(sums).rounded(), exact)
     assert (terms.sum(axis=0) != exact).any()  # plain addition would not do
+
+
+def test_a_large_array_adds_as_its_numbers_do():
+    rng = np.random.default_rng(1)
+    terms = rng.normal(size=(5, 2 * IN_CACHE + 3, 3)) * 10.0 ** rng.uniform(-9, 9, size=(5, 1, 1))
+    total = functools.reduce(Associative(), [Sum.of(term) for term in terms])
+    for row in (0, IN_CACHE // 3, IN_CACHE, 2 * IN_CACHE + 2):
+        alone = functools.reduce(Associative(), [Sum.of(term[row]) for term in terms])
+        np.testing.assert_array_equal(total.high[row], alone.high)
+        np.testing.assert_array_equal(total.low[row], alone.low)
 
 
 @settings(max_examples=200, deadline=None)

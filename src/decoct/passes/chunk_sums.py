@@ -189,7 +189,7 @@ def chunk_totals(model, space, at: Embedding, rows, mask) -> Float[Array, " S"]:
         rows, mask = block
         return (at.evaluate(model, space, rows) * mask[None, :]).sum(axis=1)
 
-    return jax.lax.map(totals, _blocks((rows, mask), len(mask))).sum(axis=0)
+    return jax.lax.map(totals, _to_blocks((rows, mask))).sum(axis=0)
 
 
 @eqx.filter_jit
@@ -209,24 +209,18 @@ def _chunk_squares(
             values = values - values.mean(axis=0, keepdims=True)
         return jnp.square(values).sum(axis=0)
 
-    n = len(next(iter(rows.values())))
-    return jax.lax.map(squares, _blocks(rows, n)).reshape(-1)
+    return jax.lax.map(squares, _to_blocks(rows)).reshape(-1)
 
 
 @eqx.filter_jit
 def expand_and_measure(model, space, at: Expansion, rows, weights, draws):
     """Return Σ w_n q_n and Var r_n of every row; nodes are shared by the two."""
-
-    def of_block(block):
-        rows, weights = block
-        return sums_and_variances(model, space, at, rows, weights, draws)
-
-    sums, variances = jax.lax.map(of_block, _blocks((rows, weights), len(weights)))
-    return jax.tree.map(lambda part: part.sum(axis=0), sums), variances.reshape(-1)
+    return sums_and_variances(model, space, at, rows, weights, draws, _to_blocks)
 
 
-def _blocks(columns: Any, n: int) -> Any:
+def _to_blocks(columns: Any) -> Any:
     """Return columns of n rows as (blocks, rows of a block, ...)."""
+    n = len(jax.tree.leaves(columns)[0])
     size = BLOCK if n % BLOCK == 0 else n
     return jax.tree.map(lambda column: column.reshape(n // size, size, *column.shape[1:]), columns)
 

@@ -201,19 +201,38 @@ def sums_and_variances(
     rows,
     weights,
     draws: Float[Array, "S d"],
+    to_blocks: Callable[[Any], Any],
 ) -> tuple[tuple[Array, Array, Array], Float[Array, " n"]]:
     """Return `sum_expansions`, and Var r_n of every row.
 
-    Under N(μ, C) where there are predictors, else over draws of φ.
+    Under N(μ, C) where there are predictors, else over draws of φ. ``to_blocks`` takes arrays of
+    rows, (n, ...), to (blocks, rows of a block, ...).
     """
     found = find_predictors(model, space, rows)
     if found is not None:
-        smoothed = _smooth(found, at)
+
+        def of_block(rows):
+            of_rows = find_predictors(model, space, rows)
+            assert of_rows is not None  # as of all rows
+            return _smooth(of_rows, at)
+
+        # d × d sums are of all blocks together
+        smoothed = jax.lax.map(of_block, to_blocks(rows))
+        smoothed = jax.tree.map(lambda part: part.reshape(-1, *part.shape[2:]), smoothed)
         return _sum_smoothed(found, smoothed, weights), smoothed.variance
-    values = jax.vmap(lambda phi: model.log_likelihood(space.unflatten(phi), rows))(draws)
     moved = draws - at.centre[None]
-    variance = jnp.var(values - quadratics_of(model, space, at, rows, moved).T, axis=0)
-    return sum_expansions(model, space, at, rows, weights), variance
+
+    def add_block(total, block):
+        rows, weights = block
+        values = jax.vmap(lambda phi: model.log_likelihood(space.unflatten(phi), rows))(draws)
+        variance = jnp.var(values - quadratics_of(model, space, at, rows, moved).T, axis=0)
+        sums = sum_expansions(model, space, at, rows, weights)
+        return jax.tree.map(jnp.add, total, sums), variance
+
+    d = space.dim
+    none = jnp.zeros(()), jnp.zeros(d), jnp.zeros((d, d))
+    sums, variances = jax.lax.scan(add_block, none, to_blocks((rows, weights)))
+    return sums, variances.reshape(-1)
 
 
 def quadratics_of(

@@ -18,6 +18,9 @@ from typing import Any
 
 import numpy as np
 
+# so many numbers are added at once: what lies between the steps stays in the caches
+IN_CACHE = 16_384
+
 
 @dataclass(frozen=True)
 class Sum:
@@ -52,10 +55,15 @@ class Sum:
         plain = np.asarray(self.high + other.high)
         if not np.isfinite(plain).all():
             return self._with_infinities(other, plain)
-        high, rest = _two_sum(self.high, other.high)
-        low, lowest = _two_sum(self.low, other.low)
-        high, rest = _fast_two_sum(high, rest + low)
-        return Sum(*_fast_two_sum(high, rest + lowest))
+        if plain.size <= IN_CACHE:
+            return Sum(*_add_pairs(self.high, self.low, other.high, other.low))
+        parts = np.broadcast_arrays(self.high, self.low, other.high, other.low)
+        flat = [part.ravel() for part in parts]
+        found = np.empty((2, plain.size))
+        for first in range(0, plain.size, IN_CACHE):
+            some = slice(first, first + IN_CACHE)
+            found[:, some] = _add_pairs(*(part[some] for part in flat))
+        return Sum(*found.reshape(2, *plain.shape))
 
     def _with_infinities(self, other: Sum, plain: np.ndarray) -> Sum:
         fine = np.isfinite(plain)
@@ -80,6 +88,15 @@ class Associative:
 
     def __call__(self, left: Any, right: Any) -> Any:
         return left + right
+
+
+def _add_pairs(
+    high: np.ndarray, low: np.ndarray, other_high: np.ndarray, other_low: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    high, rest = _two_sum(high, other_high)
+    low, lowest = _two_sum(low, other_low)
+    high, rest = _fast_two_sum(high, rest + low)
+    return _fast_two_sum(high, rest + lowest)
 
 
 def _two_sum(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
