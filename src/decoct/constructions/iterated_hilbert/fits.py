@@ -18,6 +18,7 @@ from decoct.constructions.iterated_hilbert.expansion import ExpandedTable, site_
 from decoct.constructions.iterated_hilbert.settings import CERTIFYING_DRAWS, Settings
 from decoct.constructions.iterated_hilbert.tangent_problem import (
     MAX_RHAT,
+    EvaluatedDraws,
     PathFit,
     SplitTangent,
     best_of_restarts,
@@ -42,6 +43,9 @@ for multilevel models, where each row that is kept corrects about one effect."""
 
 NEGLIGIBLE = 1e-5
 """KL in nats of a multilevel model's site at which rows are not worth their draws."""
+
+EARLIER_ROUNDS = 3
+"""Rounds before this one whose draws are fitted too."""
 
 INACCURATE_SITE = "the predicted KL of the coreset with a site is too large"
 
@@ -78,6 +82,10 @@ class IteratedHilbertState(NamedTuple):
         Why there is no site; empty where there is one.
     with_site
         Coresets with a site whose predicted KL was too large.
+    measured
+        References with rows and a site, and their KL from the draws of a round.
+    earlier
+        Draws of the last rounds with a site.
     """
 
     round: int
@@ -92,6 +100,8 @@ class IteratedHilbertState(NamedTuple):
     expanded: ExpandedTable | None = None
     rows_only: str = ""
     with_site: tuple[SizedSelection, ...] = ()
+    measured: tuple[SizedSelection, ...] = ()
+    earlier: tuple[EvaluatedDraws, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -123,6 +133,14 @@ class Fits:
             is_checked=not again,
         )
         return after, best
+
+    @property
+    def measured(self) -> tuple[SizedSelection, ...]:
+        """References with rows and a site, and their KL from the draws of a round."""
+        state, tangent = self.state, self.tangent
+        if state.expanded is None or not state.round or not tangent.is_informative:
+            return state.measured
+        return (*state.measured, SizedSelection(state.reference, tangent.reference_kl))
 
     def sizes(self, key: jax.Array) -> IteratedHilbertState:
         """Fill every requested size, and extend the path until it can be a reference."""
@@ -164,7 +182,7 @@ class Fits:
             outcome = Status.UNKNOWN
         return self._after(state.reference, chosen, outcome)
 
-    def kl(self, kl: float) -> IteratedHilbertState:
+    def kl(self, key: jax.Array, kl: float) -> IteratedHilbertState:
         """Certify the last round's selection, or find the smallest one predicted to reach kl."""
         state, tangent, effort = self.state, self.tangent, self.state.effort
         is_coreset = state.chosen or state.reference.site is not None
@@ -189,6 +207,9 @@ class Fits:
             effort *= 2.0
         if outcome is Status.RUNNING and self._rounds_on_all_rows >= 2 * self.method.max_rounds:
             outcome = Status.SHORT_ROUNDS
+        is_short = outcome in (Status.SHORT_SIZE, Status.SHORT_ROUNDS)
+        if is_short and tangent.expanded is not None:
+            best = self._judged(key, best, self.problem.size, outcome)
         return self._after(best.selection, (best,), outcome)._replace(effort=effort)
 
     @property
@@ -207,12 +228,18 @@ class Fits:
     def _after(
         self, reference: Selection, chosen: tuple[SizedSelection, ...], outcome: Status
     ) -> IteratedHilbertState:
-        return self.state._replace(
-            round=self.state.round + 1,
+        state, tangent, earlier = self.state, self.tangent, self.state.earlier
+        if state.expanded is not None:
+            evaluated = EvaluatedDraws(tangent.draws, tangent.totals)
+            earlier = (*earlier, evaluated)[-EARLIER_ROUNDS:]
+        return state._replace(
+            round=state.round + 1,
             reference=reference,
-            reference_kl=self.tangent.reference_kl,
+            reference_kl=tangent.reference_kl,
             chosen=chosen,
             outcome=outcome.name,
+            measured=self.measured,
+            earlier=earlier,
         )
 
     def _extend_path(self, tangent: SplitTangent, sizes: tuple[int, ...], final: bool) -> PathFit:
@@ -264,11 +291,8 @@ class Fits:
             predicted = checked_at_its_draws(key, tangent, found, state.reference)
         if predicted is not None and outcome is Status.MAX_ROUNDS_REACHED:
             predicted += tangent.reference_kl
-        fits = state.expanded is not None and state.round and state.reference.size <= size
-        if fits and (predicted is None or tangent.reference_kl < predicted):
-            # its KL is known from the pass at its draws
-            return SizedSelection(state.reference, tangent.reference_kl)
-        return SizedSelection(found.selection, predicted)
+        fits = [one for one in self.measured if one.selection.size <= size]
+        return min((SizedSelection(found.selection, predicted), *fits), key=nats)
 
     def _certified(
         self, key: jax.Array, expanded: ExpandedTable, selection: Selection

@@ -155,7 +155,8 @@ class IteratedHilbert(Settings):
             after, last = fits.reference(result.is_corrected)
         else:
             fit_key = jax.random.fold_in(key, 3)
-            after = fits.sizes(fit_key) if problem.kl is None else fits.kl(problem.kl)
+            kl = problem.kl
+            after = fits.sizes(fit_key) if kl is None else fits.kl(fit_key, kl)
             last = (after.chosen or after.with_site)[-1]
         numbers = {
             "rows_seen": n_seen,
@@ -212,7 +213,7 @@ class IteratedHilbert(Settings):
         pool, rhat = merge_pools(*pools), float(draws.info.get("rhat", np.nan))
         error = result.error if result.exact_draws and expanded is None else 0.0
         tangent = SplitTangent.of(
-            problem, z, result.totals, pool, state.reference, error, rhat, expanded
+            problem, z, result.totals, pool, state.reference, error, rhat, expanded, state.earlier
         )
         return state, tangent, result, draws.sampler
 
