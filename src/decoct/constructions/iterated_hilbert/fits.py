@@ -85,7 +85,7 @@ class IteratedHilbertState(NamedTuple):
     measured
         References with rows and a site, and their KL from the draws of a round.
     earlier
-        Draws of the last rounds with a site.
+        Draws of the last rounds with a site, which the next one fits too.
     """
 
     round: int
@@ -229,7 +229,7 @@ class Fits:
         self, reference: Selection, chosen: tuple[SizedSelection, ...], outcome: Status
     ) -> IteratedHilbertState:
         state, tangent, earlier = self.state, self.tangent, self.state.earlier
-        if state.expanded is not None:
+        if state.expanded is not None and state.effort == 1.0:  # more draws need none of before
             evaluated = EvaluatedDraws(tangent.draws, tangent.totals)
             earlier = (*earlier, evaluated)[-EARLIER_ROUNDS:]
         return state._replace(

@@ -9,7 +9,9 @@ Each round draws from the posterior of the *reference* (a uniform pilot at first
 weighted rows so far), makes one pass over the data for b and a pool of candidate rows, solves the
 problem on the pool by orthogonal pursuit with exchanges, and judges every size by the residual at
 held-out draws, ½Var(b − Σ w_n g_n) ≈ KL in nats. The pass also measures KL(π_ref‖π) at no extra
-cost; once that is small the draws are as good as draws from π and the rounds end.
+cost; once that is small the draws are as good as draws from π and the rounds end. With a site a
+round fits the draws of earlier rounds too, ½Var(b − Σ w_n g_n) summed over the rounds: draws of a
+good reference do not reach the tails that only the rows of another keep light.
 
 On large tables the first rounds use a subsample with second-order control variates in place of the
 pass (`subsampled_pass`). The rounds that fill the sizes pass over all rows at a few draws, which
