@@ -59,7 +59,7 @@ def test_a_better_coreset_that_an_earlier_round_measured_is_kept(given):
     known = Selection(kept.indices, np.ones(3), kept.rows, alone.site)
     state = IteratedHilbertState(
         1,
-        alone,
+        known,
         np.inf,
         (),
         1.0,

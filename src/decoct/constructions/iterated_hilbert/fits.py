@@ -65,7 +65,7 @@ class IteratedHilbertState(NamedTuple):
     reference_kl
         KL(π_ref‖π) of the *last* round's reference, from its pass.
     chosen
-        One per requested size, from the last round.
+        One per requested size, known after the last round.
     effort
         Factor on draws and pool, doubled when they limit a ``kl`` build.
     outcome
@@ -83,9 +83,9 @@ class IteratedHilbertState(NamedTuple):
     with_site
         Coresets with a site whose predicted KL was too large.
     measured
-        References with rows and a site, and their KL from the draws of a round.
+        References so far, and their KL from the draws of a round.
     earlier
-        Draws of the last rounds with a site, which the next one fits too.
+        Draws of the last of them that have rows, which the next round fits too.
     """
 
     round: int
@@ -136,9 +136,9 @@ class Fits:
 
     @property
     def measured(self) -> tuple[SizedSelection, ...]:
-        """References with rows and a site, and their KL from the draws of a round."""
+        """References so far, this round's among them, and their KL."""
         state, tangent = self.state, self.tangent
-        if state.expanded is None or not state.round or not tangent.is_informative:
+        if state.expanded is None or not tangent.is_informative:
             return state.measured
         return (*state.measured, SizedSelection(state.reference, tangent.reference_kl))
 
@@ -210,6 +210,7 @@ class Fits:
         is_short = outcome in (Status.SHORT_SIZE, Status.SHORT_ROUNDS)
         if is_short and tangent.expanded is not None:
             best = self._judged(key, best, self.problem.size, outcome)
+            outcome = Status.UNKNOWN if best.predicted_kl is None else outcome
         return self._after(best.selection, (best,), outcome)._replace(effort=effort)
 
     @property
@@ -229,7 +230,8 @@ class Fits:
         self, reference: Selection, chosen: tuple[SizedSelection, ...], outcome: Status
     ) -> IteratedHilbertState:
         state, tangent, earlier = self.state, self.tangent, self.state.earlier
-        if state.expanded is not None and state.effort == 1.0:  # more draws need none of before
+        # draws of a site alone may be anywhere
+        if state.expanded is not None and state.reference.size:
             evaluated = EvaluatedDraws(tangent.draws, tangent.totals)
             earlier = (*earlier, evaluated)[-EARLIER_ROUNDS:]
         return state._replace(
@@ -279,20 +281,21 @@ class Fits:
     ) -> SizedSelection:
         """Return the coreset of one size with the KL that is known of it."""
         state, tangent, method = self.state, self.tangent, self.method
+        fits = [one for one in self.measured if state.round and one.selection.size <= size]
         if outcome is Status.UNKNOWN or found.predicted_kl is None:
-            return SizedSelection(found.selection, None)
+            return min((SizedSelection(found.selection, None), *fits), key=nats)
         if found.predicted_kl > method.restart_above and found.selection.site is None:
             restarts, exchanges = method.restarts, method.exchanges
             found = best_of_restarts(tangent, found, size, restarts, exchanges)
         predicted = found.predicted_kl
         if state.expanded is not None:
-            predicted = self._certified(key, state.expanded, found.selection)
-        elif predicted is not None and predicted <= method.restart_above:
+            certified = self._certified(key, state.expanded, found.selection)
+            return min((SizedSelection(found.selection, certified), *fits), key=nats)
+        if predicted is not None and predicted <= method.restart_above:
             predicted = checked_at_its_draws(key, tangent, found, state.reference)
         if predicted is not None and outcome is Status.MAX_ROUNDS_REACHED:
             predicted += tangent.reference_kl
-        fits = [one for one in self.measured if one.selection.size <= size]
-        return min((SizedSelection(found.selection, predicted), *fits), key=nats)
+        return SizedSelection(found.selection, predicted)
 
     def _certified(
         self, key: jax.Array, expanded: ExpandedTable, selection: Selection

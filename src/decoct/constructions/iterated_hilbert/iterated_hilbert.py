@@ -214,8 +214,9 @@ class IteratedHilbert(Settings):
         pools = (result.pool, state.reference.pool, *(one.selection.pool for one in state.chosen))
         pool, rhat = merge_pools(*pools), float(draws.info.get("rhat", np.nan))
         error = result.error if result.exact_draws and expanded is None else 0.0
+        earlier = state.earlier if state.effort == 1.0 else ()  # more draws need none of before
         tangent = SplitTangent.of(
-            problem, z, result.totals, pool, state.reference, error, rhat, expanded, state.earlier
+            problem, z, result.totals, pool, state.reference, error, rhat, expanded, earlier
         )
         return state, tangent, result, draws.sampler
 

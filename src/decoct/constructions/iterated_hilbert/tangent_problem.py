@@ -106,15 +106,14 @@ class SplitTangent:
         values = problem.potentials.vectors(pool.rows, draws)
         at_reference = np.searchsorted(pool.indices, reference.indices)
         approximate = reference.weights @ values[at_reference]
-        vectors, target = values, totals
         if reference.site is not None:
             phi = problem.potentials.to_likelihood(draws)
             approximate = approximate + reference.site.log_density(phi)
-        if expanded is not None:
-            vectors, target = _remainders(problem, pool, expanded, draws, values, totals)
         kl = kl_from_log_ratios(totals - approximate)
-        fit, held_out = _split(vectors, target)
-        if expanded is not None and earlier:
+        if expanded is None:
+            fit, held_out = _split(values, totals)
+        else:
+            fit, held_out = _split(*_remainders(problem, pool, expanded, draws, values, totals))
             parts = [fit]
             for one in earlier:
                 there = problem.potentials.vectors(pool.rows, one.draws)
