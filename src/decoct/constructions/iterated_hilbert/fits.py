@@ -199,9 +199,10 @@ class Fits:
                 best, reached = alone, True
         outcome = Status.RUNNING
         limited = not reached and tangent.reference_kl <= max(KL_CONVERGED, kl)
+        stalled = not reached and not limited and self._has_stalled
         if not tangent.is_informative:
             outcome, best = Status.UNKNOWN, SizedSelection(best.selection, None)
-        elif limited and effort >= 4.0:
+        elif stalled or (limited and effort >= 4.0):
             outcome = Status.SHORT_SIZE
         elif limited:
             effort *= 2.0
@@ -220,6 +221,12 @@ class Fits:
         if kl is None:
             return tangent.is_informative and bool(tangent.reference_kl <= NEGLIGIBLE)
         return tangent.is_informative and bool(tangent.reference_kl_upper <= kl)
+
+    @property
+    def _has_stalled(self) -> bool:
+        """Whether the reference's rows are not half as far as those of an earlier round."""
+        before = [nats(one) for one in self.state.measured if one.selection.size]
+        return bool(before) and self.tangent.reference_kl > 0.5 * min(before)
 
     @property
     def _rounds_on_all_rows(self) -> int:
