@@ -1,5 +1,7 @@
 """What a round of IteratedHilbert fits, and what it ends with."""
 
+from dataclasses import replace
+
 import jax
 import numpy as np
 import pytest
@@ -73,3 +75,27 @@ def test_a_better_coreset_that_an_earlier_round_measured_is_kept(given):
     assert is_known == [False, False, True, True]
     assert after.chosen[-1].predicted_kl == 1e-12
     assert (after.earlier[-1].draws == now).all()
+
+
+@pytest.mark.parametrize(("before", "outcome"), [(0.6, Status.SHORT_SIZE), (2.0, Status.RUNNING)])
+def test_a_kl_build_ends_where_its_rows_come_no_nearer(given, before, outcome):
+    problem, pool, expanded, alone, (now, _) = given
+    problem = replace(problem, kl=1e-9, sizes=(5,))
+    totals = problem.potentials.totals(now)
+    tangent = SplitTangent.of(problem, now, totals, pool, alone, expanded=expanded)
+    tangent = replace(tangent, reference_kl=0.5, reference_kl_upper=0.6)
+    kept = pool.some([3, 50, 70])
+    known = SizedSelection(Selection(kept.indices, np.ones(3), kept.rows, alone.site), before)
+    state = IteratedHilbertState(
+        2,
+        known.selection,
+        before,
+        (known,),
+        1.0,
+        Status.RUNNING.name,
+        expanded=expanded,
+        measured=(known,),
+    )
+    after = Fits(IteratedHilbert(), state, tangent).kl(jax.random.key(3), 1e-9)
+    assert Status[after.outcome] is outcome
+    assert after.chosen[-1].selection.size <= 5
