@@ -199,19 +199,24 @@ class Fits:
                 best, reached = alone, True
         outcome = Status.RUNNING
         limited = not reached and tangent.reference_kl <= max(KL_CONVERGED, kl)
-        stalled = not reached and not limited and self._has_stalled
+        stalled = not reached and effort == 1.0 and not limited and self._has_stalled
         if not tangent.is_informative:
             outcome, best = Status.UNKNOWN, SizedSelection(best.selection, None)
         elif stalled or (limited and effort >= 4.0):
             outcome = Status.SHORT_SIZE
         elif limited:
             effort *= 2.0
-        if outcome is Status.RUNNING and self._rounds_on_all_rows >= 2 * self.method.max_rounds:
+        is_last = self._rounds_on_all_rows >= 2 * self.method.max_rounds
+        if outcome is Status.RUNNING and is_last:
             outcome = Status.SHORT_ROUNDS
         is_short = outcome in (Status.SHORT_SIZE, Status.SHORT_ROUNDS)
         if is_short and tangent.expanded is not None:
             best = self._judged(key, best, self.problem.size, outcome)
-            outcome = Status.UNKNOWN if best.predicted_kl is None else outcome
+            if best.predicted_kl is None:
+                outcome = Status.UNKNOWN
+            elif outcome is Status.SHORT_SIZE and best.predicted_kl <= kl:
+                # the next round certifies it
+                outcome = Status.SHORT_ROUNDS if is_last else Status.RUNNING
         return self._after(best.selection, (best,), outcome)._replace(effort=effort)
 
     @property
