@@ -182,27 +182,16 @@ def test_a_size_far_too_small_is_not_done():
 
 @BOTH
 def test_draws_that_did_not_settle_count_in_the_prediction(site):
-    """Unless the coreset's own draws measure its KL, as they do with a site.
-
-    A site alone is far off where there are few rows a parameter and margins are wide.
-    """
+    """A site alone is far off where there are few rows a parameter and margins are wide."""
     rng = np.random.default_rng(0)
     n = 200 if site else 3000
     x = rng.normal(size=(n, 8))
     odds = 1.0 / (1.0 + np.exp(-4.0 * x[:, 0])) if site else 0.5
     rows = {"x": x, "y": (rng.random(n) < odds).astype(int)}
     method = IteratedHilbert(site=site, max_rounds=1)
-    coreset = decoct.build(LogisticRegression(), rows, size=60, method=method)
-    report = coreset.report
+    report = decoct.build(LogisticRegression(), rows, size=60, method=method).report
     assert report.status is Status.MAX_ROUNDS_REACHED
-    assert report.rounds[-1]["reference_kl"] > 0.02
-    if not site:
-        assert report.predicted_kl > report.rounds[-1]["reference_kl"]
-        return
-    check = decoct.check(coreset, rows, coreset.sample(1000, 4), exact=True)
-    predicted_from = 500  # draws
-    error = check.kl_se * np.sqrt(1.0 + check.log_ratios.size / predicted_from)
-    assert abs(report.predicted_kl - check.kl) < 4.0 * error
+    assert report.predicted_kl > report.rounds[-1]["reference_kl"] > 0.02
 
 
 @BOTH
