@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-# so many numbers are added at once: what lies between the steps stays in the caches
 IN_CACHE = 16_384
+"""Numbers that are added at once: what lies between the steps stays in the caches."""
 
 
 @dataclass(frozen=True)
