@@ -139,7 +139,7 @@ def test_hard_tables_work(case, site):
 @BOTH
 def test_flat_potentials_are_no_small_kl(site):
     """Separable labels under a wide prior: over the draws every log-likelihood is all but 0."""
-    x = np.random.default_rng(0).normal(size=(400, 3))
+    x = np.random.default_rng(1).normal(size=(400, 3))
     rows = {"x": x, "y": (x[:, 0] > 0.0).astype(int)}
     with pytest.warns(ShortBuildWarning, match="do not tell how close"):
         coreset = decoct.build(
@@ -148,6 +148,23 @@ def test_flat_potentials_are_no_small_kl(site):
     assert coreset.report.status is Status.UNKNOWN
     assert coreset.report.predicted_kl is None
     assert coreset.weights.max() < 1e15
+
+
+def test_rows_that_bound_the_parameters_as_all_do_have_no_kl():
+    """Separable labels under a wide prior: π is the prior where every margin is positive.
+
+    The rows that are kept cut out the same cone, as directions from the prior show.
+    """
+    x = np.random.default_rng(0).normal(size=(400, 3))
+    margins = np.where(x[:, :1] > 0.0, x, -x)
+    rows = {"x": x, "y": (x[:, 0] > 0.0).astype(int)}
+    coreset = decoct.build(LogisticRegression(prior_scale=1e6), rows, size=30)
+    assert coreset.report.status is Status.DONE
+    assert coreset.report.predicted_kl < 1e-9
+    directions = np.random.default_rng(1).normal(size=(4_000_000, 3))
+    kept = directions[(directions @ margins[coreset.indices].T > 0.0).all(axis=1)]
+    assert len(kept) > 20
+    assert (kept @ margins.T > 0.0).all()
 
 
 @BOTH
@@ -182,16 +199,27 @@ def test_a_size_far_too_small_is_not_done():
 
 @BOTH
 def test_draws_that_did_not_settle_count_in_the_prediction(site):
-    """A site alone is far off where there are few rows a parameter and margins are wide."""
+    """Unless the coreset's own draws measure its KL, as they do with a site.
+
+    A site alone is far off where there are few rows a parameter and margins are wide.
+    """
     rng = np.random.default_rng(0)
     n = 200 if site else 3000
     x = rng.normal(size=(n, 8))
     odds = 1.0 / (1.0 + np.exp(-4.0 * x[:, 0])) if site else 0.5
     rows = {"x": x, "y": (rng.random(n) < odds).astype(int)}
     method = IteratedHilbert(site=site, max_rounds=1)
-    report = decoct.build(LogisticRegression(), rows, size=60, method=method).report
+    coreset = decoct.build(LogisticRegression(), rows, size=60, method=method)
+    report = coreset.report
     assert report.status is Status.MAX_ROUNDS_REACHED
-    assert report.predicted_kl > report.rounds[-1]["reference_kl"] > 0.02
+    assert report.rounds[-1]["reference_kl"] > 0.02
+    if not site:
+        assert report.predicted_kl > report.rounds[-1]["reference_kl"]
+        return
+    check = decoct.check(coreset, rows, coreset.sample(1000, 4), exact=True)
+    predicted_from = 500  # draws
+    error = check.kl_se * np.sqrt(1.0 + check.log_ratios.size / predicted_from)
+    assert abs(report.predicted_kl - check.kl) < 4.0 * error
 
 
 @BOTH

@@ -191,5 +191,5 @@ def test_a_checkpoint_of_another_version(tmp_path, monkeypatch):
     monkeypatch.setattr("decoct.building.checkpoint.FORMAT", 7)
     write_checkpoint(tmp_path / "saved", CONTENT)
     monkeypatch.undo()
-    with pytest.raises(RequestError, match="format 7 and this decoct writes 3; finish it"):
+    with pytest.raises(RequestError, match="format 7 and this decoct writes 4; finish it"):
         read_checkpoint(tmp_path / "saved")

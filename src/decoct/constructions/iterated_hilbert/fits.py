@@ -15,9 +15,14 @@ import numpy as np
 
 from decoct.constructions.base import Problem, Selection, SizedSelection
 from decoct.constructions.iterated_hilbert.expansion import ExpandedTable, site_alone
-from decoct.constructions.iterated_hilbert.settings import CERTIFYING_DRAWS, Settings
+from decoct.constructions.iterated_hilbert.settings import (
+    CERTIFYING_DRAWS,
+    EARLIER_ROUNDS,
+    Settings,
+)
 from decoct.constructions.iterated_hilbert.tangent_problem import (
     MAX_RHAT,
+    EvaluatedDraws,
     PathFit,
     SplitTangent,
     best_of_restarts,
@@ -61,7 +66,7 @@ class IteratedHilbertState(NamedTuple):
     reference_kl
         KL(π_ref‖π) of the *last* round's reference, from its pass.
     chosen
-        One per requested size, from the last round.
+        One per requested size, known after the last round.
     effort
         Factor on draws and pool, doubled when they limit a ``kl`` build.
     outcome
@@ -78,6 +83,10 @@ class IteratedHilbertState(NamedTuple):
         Why there is no site; empty where there is one.
     with_site
         Coresets with a site whose predicted KL was too large.
+    measured
+        References so far, and their KL from the draws of a round.
+    earlier
+        Draws of the last of them that have rows, which the next round fits too.
     """
 
     round: int
@@ -92,6 +101,8 @@ class IteratedHilbertState(NamedTuple):
     expanded: ExpandedTable | None = None
     rows_only: str = ""
     with_site: tuple[SizedSelection, ...] = ()
+    measured: tuple[SizedSelection, ...] = ()
+    earlier: tuple[EvaluatedDraws, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -123,6 +134,14 @@ class Fits:
             is_checked=not again,
         )
         return after, best
+
+    @property
+    def measured(self) -> tuple[SizedSelection, ...]:
+        """References so far, this round's among them, and their KL."""
+        state, tangent = self.state, self.tangent
+        if state.expanded is None or not tangent.is_informative:
+            return state.measured
+        return (*state.measured, SizedSelection(state.reference, tangent.reference_kl))
 
     def sizes(self, key: jax.Array) -> IteratedHilbertState:
         """Fill every requested size, and extend the path until it can be a reference."""
@@ -164,7 +183,7 @@ class Fits:
             outcome = Status.UNKNOWN
         return self._after(state.reference, chosen, outcome)
 
-    def kl(self, kl: float) -> IteratedHilbertState:
+    def kl(self, key: jax.Array, kl: float) -> IteratedHilbertState:
         """Certify the last round's selection, or find the smallest one predicted to reach kl."""
         state, tangent, effort = self.state, self.tangent, self.state.effort
         is_coreset = state.chosen or state.reference.site is not None
@@ -181,14 +200,24 @@ class Fits:
                 best, reached = alone, True
         outcome = Status.RUNNING
         limited = not reached and tangent.reference_kl <= max(KL_CONVERGED, kl)
+        stalled = not reached and effort == 1.0 and not limited and self._has_stalled
         if not tangent.is_informative:
             outcome, best = Status.UNKNOWN, SizedSelection(best.selection, None)
-        elif limited and effort >= 4.0:
+        elif stalled or (limited and effort >= 4.0):
             outcome = Status.SHORT_SIZE
         elif limited:
             effort *= 2.0
-        if outcome is Status.RUNNING and self._rounds_on_all_rows >= 2 * self.method.max_rounds:
+        is_last = self._rounds_on_all_rows >= 2 * self.method.max_rounds
+        if outcome is Status.RUNNING and is_last:
             outcome = Status.SHORT_ROUNDS
+        is_short = outcome in (Status.SHORT_SIZE, Status.SHORT_ROUNDS)
+        if is_short and tangent.expanded is not None:
+            best = self._judged(key, best, self.problem.size, outcome)
+            if best.predicted_kl is None:
+                outcome = Status.UNKNOWN
+            elif outcome is Status.SHORT_SIZE and best.predicted_kl <= kl:
+                # the next round certifies it
+                outcome = Status.SHORT_ROUNDS if is_last else Status.RUNNING
         return self._after(best.selection, (best,), outcome)._replace(effort=effort)
 
     @property
@@ -200,6 +229,12 @@ class Fits:
         return tangent.is_informative and bool(tangent.reference_kl_upper <= kl)
 
     @property
+    def _has_stalled(self) -> bool:
+        """Whether the reference's rows are not half as far as those of an earlier round."""
+        before = [nats(one) for one in self.state.measured if one.selection.size]
+        return bool(before) and self.tangent.reference_kl > 0.5 * min(before)
+
+    @property
     def _rounds_on_all_rows(self) -> int:
         """Rounds that passed over all rows, this one included."""
         return self.state.round + 1 - self.state.subsampled_rounds
@@ -207,12 +242,19 @@ class Fits:
     def _after(
         self, reference: Selection, chosen: tuple[SizedSelection, ...], outcome: Status
     ) -> IteratedHilbertState:
-        return self.state._replace(
-            round=self.state.round + 1,
+        state, tangent, earlier = self.state, self.tangent, self.state.earlier
+        # draws of a site alone may be anywhere
+        if state.expanded is not None and state.reference.size:
+            evaluated = EvaluatedDraws(tangent.draws, tangent.totals)
+            earlier = (*earlier, evaluated)[-EARLIER_ROUNDS:]
+        return state._replace(
+            round=state.round + 1,
             reference=reference,
-            reference_kl=self.tangent.reference_kl,
+            reference_kl=tangent.reference_kl,
             chosen=chosen,
             outcome=outcome.name,
+            measured=self.measured,
+            earlier=earlier,
         )
 
     def _extend_path(self, tangent: SplitTangent, sizes: tuple[int, ...], final: bool) -> PathFit:
@@ -252,22 +294,20 @@ class Fits:
     ) -> SizedSelection:
         """Return the coreset of one size with the KL that is known of it."""
         state, tangent, method = self.state, self.tangent, self.method
+        fits = [one for one in self.measured if state.round and one.selection.size <= size]
         if outcome is Status.UNKNOWN or found.predicted_kl is None:
-            return SizedSelection(found.selection, None)
+            return min((SizedSelection(found.selection, None), *fits), key=nats)
         if found.predicted_kl > method.restart_above and found.selection.site is None:
             restarts, exchanges = method.restarts, method.exchanges
             found = best_of_restarts(tangent, found, size, restarts, exchanges)
         predicted = found.predicted_kl
         if state.expanded is not None:
-            predicted = self._certified(key, state.expanded, found.selection)
-        elif predicted is not None and predicted <= method.restart_above:
+            certified = self._certified(key, state.expanded, found.selection)
+            return min((SizedSelection(found.selection, certified), *fits), key=nats)
+        if predicted is not None and predicted <= method.restart_above:
             predicted = checked_at_its_draws(key, tangent, found, state.reference)
         if predicted is not None and outcome is Status.MAX_ROUNDS_REACHED:
             predicted += tangent.reference_kl
-        fits = state.expanded is not None and state.round and state.reference.size <= size
-        if fits and (predicted is None or tangent.reference_kl < predicted):
-            # its KL is known from the pass at its draws
-            return SizedSelection(state.reference, tangent.reference_kl)
         return SizedSelection(found.selection, predicted)
 
     def _certified(

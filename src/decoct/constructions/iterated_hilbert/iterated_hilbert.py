@@ -9,7 +9,9 @@ Each round draws from the posterior of the *reference* (a uniform pilot at first
 weighted rows so far), makes one pass over the data for b and a pool of candidate rows, solves the
 problem on the pool by orthogonal pursuit with exchanges, and judges every size by the residual at
 held-out draws, ½Var(b − Σ w_n g_n) ≈ KL in nats. The pass also measures KL(π_ref‖π) at no extra
-cost; once that is small the draws are as good as draws from π and the rounds end.
+cost; once that is small the draws are as good as draws from π and the rounds end. With a site a
+round fits the draws of earlier rounds too, ½Var(b − Σ w_n g_n) summed over the rounds: draws of a
+good reference do not reach the tails that only the rows of another keep light.
 
 On large tables the first rounds use a subsample with second-order control variates in place of the
 pass (`subsampled_pass`). The rounds that fill the sizes pass over all rows at a few draws, which
@@ -155,7 +157,8 @@ class IteratedHilbert(Settings):
             after, last = fits.reference(result.is_corrected)
         else:
             fit_key = jax.random.fold_in(key, 3)
-            after = fits.sizes(fit_key) if problem.kl is None else fits.kl(problem.kl)
+            kl = problem.kl
+            after = fits.sizes(fit_key) if kl is None else fits.kl(fit_key, kl)
             last = (after.chosen or after.with_site)[-1]
         numbers = {
             "rows_seen": n_seen,
@@ -211,8 +214,9 @@ class IteratedHilbert(Settings):
         pools = (result.pool, state.reference.pool, *(one.selection.pool for one in state.chosen))
         pool, rhat = merge_pools(*pools), float(draws.info.get("rhat", np.nan))
         error = result.error if result.exact_draws and expanded is None else 0.0
+        earlier = state.earlier if state.effort == 1.0 else ()  # more draws need none of before
         tangent = SplitTangent.of(
-            problem, z, result.totals, pool, state.reference, error, rhat, expanded
+            problem, z, result.totals, pool, state.reference, error, rhat, expanded, earlier
         )
         return state, tangent, result, draws.sampler
 

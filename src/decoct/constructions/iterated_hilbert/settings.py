@@ -45,6 +45,9 @@ USUAL_GRADIENTS = 2
 USUAL_EXPANSIONS = 3
 """Passes over all rows that the search for the expansion usually takes."""
 
+EARLIER_ROUNDS = 3
+"""Rounds before this one whose draws are fitted too."""
+
 CERTIFYING_DRAWS = 500
 """Draws of a coreset with a site at which its KL is measured."""
 
@@ -161,10 +164,11 @@ def _plan(method: Settings, problem: Problem) -> Plan:
         least = float(all_rows + sampled * S)
         # where a sample is not enough, all rows are searched, and evaluated in every round
         most_passes, judged = MOST_PASSES + MOST_EVALUATIONS + 1, judged + S
-    most = rows.evaluations[1] + n * (most_passes * expansion + method.max_rounds * judged) + pool
+    most = rows.evaluations[1] + n * (most_passes * expansion + method.max_rounds * judged)
+    most += (1 + method.most_rounds(problem) * EARLIER_ROUNDS) * pool
     assert rows.fits is not None
     fits = rows.fits._replace(passes=passes + 3, evaluations=float(usual))
-    array_bytes = rows.array_bytes + 4 * 8 * d * d + 8 * S * P
+    array_bytes = rows.array_bytes + 4 * 8 * d * d + (1 + EARLIER_ROUNDS) * 8 * S * P
     evaluations = min(least, rows.evaluations[0]), float(most)
     passes = min(passes, rows.passes[0]), most_passes + 2 * rows.passes[1]
     return Plan(passes, evaluations, array_bytes, fits)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -38,6 +39,13 @@ MAX_RHAT = 1.1
 """R-hat of the draws of a round above which nothing is predicted from them."""
 
 
+class EvaluatedDraws(NamedTuple):
+    """Draws of a reference posterior, and Σ_n f_n there up to a constant."""
+
+    draws: Float[np.ndarray, "S d"]
+    totals: Float[np.ndarray, " S"]
+
+
 @dataclass(frozen=True)
 class SplitTangent:
     """The pool in the tangent space, at draws for fitting and held-out draws.
@@ -47,7 +55,8 @@ class SplitTangent:
     draws : (S, d)
         θ_s, in random order.
     fit, held_out
-        Pool vectors and target at the draws that fit, and at those that judge.
+        Pool vectors and target at the draws that fit, those of earlier rounds among them, and at
+        those that judge.
     reference_kl, reference_kl_upper
         KL in nats from the posterior the draws are of to the full one, and with two Monte Carlo
         standard errors added.
@@ -87,24 +96,36 @@ class SplitTangent:
         error: float = 0.0,
         rhat: float = np.nan,
         expanded: ExpandedTable | None = None,
+        earlier: Sequence[EvaluatedDraws] = (),
     ) -> SplitTangent:
-        """Evaluate the pool, which holds the reference's rows, at the draws."""
+        """Evaluate the pool, which holds the reference's rows, at the draws.
+
+        With ``earlier`` draws the fit minimises the sum of ½Var(b − Σ w_n g_n) at those of each
+        round. Draws of a good reference do not reach tails that rows alone keep light.
+        """
         values = problem.potentials.vectors(pool.rows, draws)
         at_reference = np.searchsorted(pool.indices, reference.indices)
         approximate = reference.weights @ values[at_reference]
-        vectors, target = values, totals
-        phi = problem.potentials.to_likelihood(draws)
         if reference.site is not None:
+            phi = problem.potentials.to_likelihood(draws)
             approximate = approximate + reference.site.log_density(phi)
-        if expanded is not None:
-            vectors = values - problem.potentials.quadratics(pool.rows, expanded.at, draws)
-            target = totals - expanded.quadratic(phi)
         kl = kl_from_log_ratios(totals - approximate)
+        if expanded is None:
+            fit, held_out = _split(values, totals)
+        else:
+            fit, held_out = _split(*_remainders(problem, pool, expanded, draws, values, totals))
+            parts = [fit]
+            for one in earlier:
+                there = problem.potentials.vectors(pool.rows, one.draws)
+                left = _remainders(problem, pool, expanded, one.draws, there, one.totals)
+                parts.append(tangent(*left))
+            fit = Tangent(*(np.concatenate(part, axis=-1) for part in zip(*parts, strict=True)))
         return cls(
             problem,
             draws,
             pool,
-            *_split(vectors, target),
+            fit,
+            held_out,
             kl.reverse,
             kl.reverse + 2.0 * kl.reverse_se,
             totals,
@@ -162,8 +183,27 @@ def _split(
     vectors: Float[np.ndarray, "P S"], target: Float[np.ndarray, " S"]
 ) -> tuple[Tangent, Tangent]:
     """Return the tangent space at the draws that fit, and at those that judge."""
-    fit = max(2, (4 * len(target)) // 5)
+    fit = _fitted(len(target))
     return tangent(vectors[:, :fit], target[:fit]), tangent(vectors[:, fit:], target[fit:])
+
+
+def _fitted(draws: int) -> int:
+    """Return how many draws of a round are for fitting."""
+    return max(2, (4 * draws) // 5)
+
+
+def _remainders(
+    problem: Problem,
+    pool: Pool,
+    expanded: ExpandedTable,
+    draws: Float[np.ndarray, "S d"],
+    values: Float[np.ndarray, "P S"],
+    totals: Float[np.ndarray, " S"],
+) -> tuple[Float[np.ndarray, "P S"], Float[np.ndarray, " S"]]:
+    """Return f_n − q_n of the pool, and their sum over all rows."""
+    potentials = problem.potentials
+    vectors = values - potentials.quadratics(pool.rows, expanded.at, draws)
+    return vectors, totals - expanded.quadratic(potentials.to_likelihood(draws))
 
 
 @dataclass(frozen=True)
@@ -216,7 +256,7 @@ class PathFit:
         site, weights = expanded.site(of_rows.scaled(share)), share * weights
         places, weights = places[weights > 0.0], weights[weights > 0.0]
         kept = tangent.pool.some(places)
-        rest = slice(tangent.fitted_draws, None)
+        rest = slice(_fitted(len(tangent.draws)), None)
         phi = potentials.to_likelihood(tangent.draws[rest])
         left = tangent.totals[rest] - site.log_density(phi)
         left = left - weights @ tangent.potentials[places, rest]
