@@ -164,6 +164,8 @@ def test_latent_sites_inside_a_scan():
     bridge = from_numpyro(model, given)
     assert bridge.start["level"].shape == bridge.start["spread"].shape == (4,)
     assert_numpyros_density(bridge, model, given)
+    draws = {"level": np.ones((1, 2, 4)), "spread": np.full((1, 2, 4), np.e)}
+    np.testing.assert_allclose(bridge.unconstrain(draws), np.ones((1, 2, 8)))
 
 
 def test_deterministic_sites_per_row_are_left_out():

@@ -16,6 +16,7 @@ from decoct.bridges.numpyro import from_numpyro
 from decoct.bridges.numpyro_trace import WeightedModel
 from decoct.passes.potentials import Potentials
 from decoct.samplers.base import WeightedDensity, log_densities
+from decoct.status import Status
 from tests.bridges.numpyro_zoo import ZOO, logistic, logistic_rows, varying_intercepts
 
 each_model = pytest.mark.parametrize("name", list(ZOO))
@@ -179,6 +180,23 @@ def test_float64_constants_keep_their_digits():
     values = Potentials(bridge, decoct.rows(rows)).vectors(rows, np.zeros((1, 1)))[:, 0]
     wanted = -0.5 * (1.0 - base[rows["group"]]) ** 2 - 0.5 * np.log(2 * np.pi)
     np.testing.assert_allclose(values, wanted, rtol=1e-15, atol=1e-15)
+
+
+def test_a_build_starts_where_the_prior_says():
+    """Zero is a thousand prior sds away, where no quadratic helps."""
+
+    def far(y):
+        mu = numpyro.sample("mu", dist.Normal(1000.0, 1.0))
+        scale = numpyro.sample("scale", dist.HalfNormal(1.0))
+        with numpyro.plate("data", len(y)):
+            numpyro.sample("y", dist.StudentT(4.0, mu, scale), obs=y)
+
+    y = 1000.5 + np.random.default_rng(0).standard_t(4.0, size=500)
+    bridge = from_numpyro(far, {"y": y})
+    assert abs(bridge.start["mu"] - 1000.0) <= 0.1
+    coreset = decoct.build(bridge, bridge.rows)
+    assert coreset.site is not None
+    assert coreset.report.status is Status.REACHED
 
 
 @pytest.mark.data

@@ -164,6 +164,13 @@ def test_values_are_float64_and_the_flag_and_environment_stay_the_users():
     assert done.returncode == 0, done.stderr
 
 
+def test_a_build_starts_where_the_prior_says():
+    with pm.Model() as model:
+        y = pm.Data("y", np.full(20, 1000.5))
+        pm.StudentT("seen", 4.0, pm.Normal("mu", 1000.0, 1.0), sigma=1.0, observed=y)
+    assert abs(decoct.from_pymc(model).start["mu"] - 1000.0) <= 0.1
+
+
 def test_data_are_arguments_and_not_frozen(bridges):
     """Trap: what is still shared when a graph is translated is a constant in it."""
     _, bridge = bridges["logistic"]

@@ -12,6 +12,7 @@ import decoct
 from decoct.constructions import IteratedHilbert
 from decoct.constructions.base import uniform_selection
 from decoct.constructions.iterated_hilbert.expansion import (
+    ExpandedTable,
     NoExpansionError,
     expand_table,
     expanded_at,
@@ -20,6 +21,7 @@ from decoct.data import encoded
 from decoct.errors import RequestError, ShortBuildWarning
 from decoct.models import GaussianMean, LinearRegression, LogisticRegression, PoissonRegression
 from decoct.passes.expansions import Expansion
+from decoct.passes.potentials import Curvature
 from decoct.samplers import WeightedDensity
 from decoct.samplers.exact import exact_posterior
 from tests.constructions.contract import potentials_of, problem_of
@@ -314,3 +316,18 @@ def test_a_site_larger_than_memory_is_refused_with_its_size(monkeypatch):
     rows = {"x": rng.normal(size=(300, 120)), "y": np.arange(300) % 2}
     with pytest.raises(RequestError, match=r"120 parameters is a matrix of 0\.00012 GB"):
         decoct.build(LogisticRegression(), rows, size=5)
+
+
+def test_a_site_is_a_gaussian_and_keeps_the_zeros_of_its_precision():
+    """Effects 0 and 1 meet in coefficient 2 alone; the data bend upwards along effect 0."""
+    precision = np.array([[-0.1, 0.0, 0.3], [0.0, 2.0, 0.5], [0.3, 0.5, 4.0]])
+    none = np.zeros(3)
+    sums = Curvature(0.0, none, -precision)
+    expanded = ExpandedTable(Expansion.taylor(none), sums, precision)
+    site = expanded.site(Curvature(0.0, none, np.zeros((3, 3)))).precision
+    assert site[0, 1] == site[1, 0] == 0.0
+    assert np.linalg.eigvalsh(site)[0] >= -1e-12
+    values, basis = np.linalg.eigh(precision)
+    nearest = (basis * np.maximum(values, 0.0)) @ basis.T
+    assert abs(nearest[0, 1]) > 1e-3
+    assert np.linalg.norm(site - precision) < 2.0 * np.linalg.norm(nearest - precision)

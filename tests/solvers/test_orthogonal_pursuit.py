@@ -11,7 +11,7 @@ from scipy.optimize import nnls as scipy_nnls
 from decoct.solvers.active_set import ActiveSet, UnitVectors
 from decoct.solvers.exchange import _SwapTable, exchange
 from decoct.solvers.nnls import nnls
-from decoct.solvers.orthogonal_pursuit import orthogonal_pursuit
+from decoct.solvers.orthogonal_pursuit import orthogonal_pursuit, refine
 
 KINDS = ("plain", "positive", "low rank", "duplicates", "zeros", "scales")
 
@@ -147,6 +147,8 @@ def test_an_exchange_finds_the_better_support_that_greed_misses():
     )
     assert best < orthogonal_pursuit(vectors, target, 2)[2].residual_norm
     refined = orthogonal_pursuit(vectors, target, 2, sizes=(2,), exchanges=20)[2].residual_norm
+    greedy = orthogonal_pursuit(vectors, target, 2)[2]
+    assert refine(vectors, target, greedy, 20).residual_norm == pytest.approx(refined)
     assert refined == pytest.approx(best, rel=1e-9)
 
 

@@ -358,12 +358,17 @@ class Probe(NamedTuple):
     values: dict[str, tuple[Array, Array]]
 
 
-def probe(evaluate: Evaluate, shapes: Mapping[str, tuple[int, ...]], table: Rows) -> Probe:
+def probe(
+    evaluate: Evaluate,
+    shapes: Mapping[str, tuple[int, ...]],
+    table: Rows,
+    own: Mapping[str, np.ndarray] | None,
+) -> Probe:
     """Evaluate a model on a few rows of an encoded table, together and apart, as in a pass.
 
-    ``shapes`` are those of its parameters.
+    ``shapes`` are those of its parameters, ``own`` is the framework's starting point.
     """
-    points = starting_points(shapes)
+    points = starting_points(shapes, own)
     few = table.take(probe_indices(table.n_rows, PROBES[-1]))
     cut = PROBES[-1] // 2
 
@@ -385,35 +390,37 @@ def probe(evaluate: Evaluate, shapes: Mapping[str, tuple[int, ...]], table: Rows
         ) from error
 
 
-def starting_points(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
-    """Return points to start from, stacked: first one near zero, off it to break symmetries.
+def starting_points(
+    shapes: Mapping[str, tuple[int, ...]], own: Mapping[str, np.ndarray] | None
+) -> dict[str, np.ndarray]:
+    """Return points to start from, stacked: near zero, and near the framework's ``own`` point.
 
-    The others are up to 2 from zero in every coordinate, as for the frameworks' own samplers.
+    They are off these to break symmetries. The others are up to 2 from zero in every coordinate, as
+    for the frameworks' samplers.
     """
     rng = np.random.default_rng(0)
     points = {name: rng.uniform(-WIDE, WIDE, (TRIES, *shape)) for name, shape in shapes.items()}
-    for values in points.values():
-        values[0] *= NARROW / WIDE
+    for name, values in points.items():
+        values[:2] *= NARROW / WIDE
+        if own is not None:
+            values[1] += own[name]
     return points
 
 
 def chosen_start(
-    probed: Probe,
-    evaluate: Evaluate,
-    table: Rows,
-    own: Callable[[], Mapping[str, np.ndarray] | None] = lambda: None,
+    probed: Probe, evaluate: Evaluate, table: Rows, own: Mapping[str, np.ndarray] | None
 ) -> dict[str, np.ndarray]:
-    """Return the first point at which prior and potentials are finite; `ModelError` if none is.
+    """Return a point at which prior and potentials are finite; `ModelError` if none is.
 
-    If some point of the probe gives no finite value on its few rows, all are tried on more rows of
-    the encoded table, with zero and the framework's own starting point, which ``own`` returns if it
-    has one.
+    Of the first two it is the one with the larger density, else the first of the others. If some
+    point of the probe gives no finite value on its few rows, all are tried on more rows of the
+    encoded table, with zero and the framework's ``own`` starting point.
     """
-    points = probed.points
+    points, potentials, priors = probed.points, probed.whole, probed.priors[:, 0]
     finite = np.isfinite(probed.whole).all(axis=1) & np.isfinite(probed.priors).all(axis=1)
     if not finite.all():
         zero = {name: np.zeros(values.shape[1:]) for name, values in points.items()}
-        for point in (zero, own()):
+        for point in (zero, own):
             if point is not None:
                 points = {k: np.concatenate([v, point[k][None]]) for k, v in points.items()}
         more = as_arrays(table.take(probe_indices(table.n_rows, min(MORE, table.n_rows))))
@@ -428,7 +435,10 @@ def chosen_start(
             f"of them within {WIDE:g} of zero in unconstrained space; scale its data, drop rows "
             "that are impossible under the model, or use a link that allows every value."
         )
-    return {name: values[int(np.argmax(finite))] for name, values in points.items()}
+    density, found = np.sum(potentials, axis=1) + priors, np.flatnonzero(finite)
+    near = found[found < 2] if found[0] < 2 else found[:1]
+    place = near[np.argmax(density[near])]
+    return {name: values[place] for name, values in points.items()}
 
 
 def check_row_by_row(probed: Probe) -> None:
@@ -462,12 +472,12 @@ def common_fields(
     names: Iterable[str],
     probed: Probe,
     table: EncodedRows,
-    own: Callable[[], Mapping[str, np.ndarray] | None] = lambda: None,
+    own: Mapping[str, np.ndarray] | None,
 ) -> dict[str, Any]:
     """Return the fields of a `BridgeModel` that a program gives; refuse what is no sum over rows.
 
     ``names`` have its constrained values in order; ``probed`` is the program on a few rows of the
-    encoded ``table``. ``own`` is as for `chosen_start`.
+    encoded ``table``. ``own`` is the framework's starting point.
     """
     check_row_by_row(probed)
     few, pairs = probed.few, probed.values

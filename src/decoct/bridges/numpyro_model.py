@@ -17,12 +17,15 @@ from decoct.bridges.arguments import (
     split_rows,
 )
 from decoct.bridges.base import (
+    PROBES,
     BridgeModel,
     InputColumns,
     Original,
     SiteDensity,
+    as_arrays,
     common_fields,
     probe,
+    probe_indices,
 )
 from decoct.bridges.numpyro_checks import axes, examine, plate_size
 from decoct.bridges.numpyro_sites import Facts, facts_of
@@ -140,8 +143,10 @@ def _inputs(
 def _assembled(program: Program, table: EncodedRows, whole: Facts | None) -> NumPyroModel:
     facts = examine(program, table, whole)
     shapes = {name: site.unconstrained for name, site in facts.items() if site.latent}
-    probed = probe(program.evaluate, shapes, table)
-    fields = common_fields(program, facts, probed, table)
+    few = table.take(probe_indices(table.n_rows, PROBES[-1]))
+    own = program.prior_means(shapes, as_arrays(few))
+    probed = probe(program.evaluate, shapes, table, own)
+    fields = common_fields(program, facts, probed, table, own)
     dims = axes(facts, program.plate)
     made = NumPyroModel(
         name=getattr(program.model, "__name__", type(program.model).__name__),

@@ -11,7 +11,7 @@ A site's batch axes are aligned at the right, so that the plate's axis is its ``
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -24,7 +24,7 @@ from jaxtyping import Array, Float
 from numpyro import handlers
 from numpyro.distributions import BernoulliLogits, biject_to
 from numpyro.distributions.util import sum_rightmost
-from numpyro.infer.initialization import init_to_uniform
+from numpyro.infer.initialization import init_to_mean, init_to_uniform
 from numpyro.infer.util import compute_log_probs
 from numpyro.primitives import Messenger
 
@@ -117,7 +117,7 @@ class LatentValues(Messenger):
             self.supports[msg["name"]] = msg["fn"].support
 
     def postprocess_message(self, msg: Any) -> None:
-        if msg["name"] in self.supports:
+        if msg["type"] == "sample" and msg["name"] in self.supports:
             self.values[msg["name"]] = msg["value"]
 
     @property
@@ -213,6 +213,27 @@ class Program:
         with kept:
             self.trace(rows, lambda site: values.get(site["name"]))
         return kept.unconstrained
+
+    def prior_means(
+        self, names: Iterable[str], rows: Mapping[str, Any]
+    ) -> dict[str, np.ndarray] | None:
+        """Return z of the latent sites at their prior means; None where one is not finite.
+
+        Each is given those before it. Where NumPyro has no mean, a median of draws is taken. None
+        too of a model that reads the values of rows, which a probe refuses.
+        """
+
+        def means() -> Params:
+            kept = LatentValues(list(names))
+            with kept:
+                self.trace(rows, init_to_mean)
+            return kept.unconstrained
+
+        try:
+            found = {name: np.asarray(value) for name, value in jax.jit(means)().items()}
+        except jax.errors.JAXTypeError:
+            return None
+        return found if all(np.isfinite(value).all() for value in found.values()) else None
 
     def trace(
         self, rows: Mapping[str, Any], substitute: Callable[[Site], Any] | None = None

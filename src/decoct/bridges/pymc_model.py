@@ -166,8 +166,9 @@ def bridge(model: pm.Model) -> PyMCModel:
     encoded = EncodedRows(table, DataColumns(layout.rows, types))
     program = Program(model, layout)
     shapes = _latent_shapes(model, layout, encoded)
-    probed = _probed(program, shapes, encoded)
-    fields = common_fields(program, program.named, probed, encoded, lambda: _own_start(model))
+    own = _own_start(model)
+    probed = _probed(program, shapes, encoded, own)
+    fields = common_fields(program, program.named, probed, encoded, own)
     return PyMCModel(
         name=model.name,
         axes=_axes(model, fields["named"]),
@@ -180,7 +181,7 @@ def bridge(model: pm.Model) -> PyMCModel:
 
 
 def _own_start(model: pm.Model) -> dict[str, np.ndarray] | None:
-    """Return PyMC's own starting point: zero may be impossible under a prior.
+    """Return PyMC's own starting point, prior means for the most part.
 
     None where PyMC has none, as for ``initval="prior"`` of a prior that cannot be drawn from; the
     other points are left then, and `chosen_start` refuses the model if none of them will do.
@@ -211,9 +212,14 @@ def _latent_shapes(
     return whole
 
 
-def _probed(program: Program, shapes: Mapping[str, tuple[int, ...]], table: EncodedRows) -> Probe:
+def _probed(
+    program: Program,
+    shapes: Mapping[str, tuple[int, ...]],
+    table: EncodedRows,
+    own: Mapping[str, np.ndarray] | None,
+) -> Probe:
     try:
-        return probe(program.evaluate, shapes, table)
+        return probe(program.evaluate, shapes, table, own)
     except ModelError:
         raise
     except FAILURES as error:

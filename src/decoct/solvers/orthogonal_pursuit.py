@@ -142,3 +142,16 @@ def pursue(
             if refined.residual_norm < path[m].residual_norm:
                 path[m] = refined
     return path
+
+
+def refine(
+    vectors: Float[np.ndarray, "n S"],
+    target: Float[np.ndarray, " S"],
+    solution: SparseWeights,
+    exchanges: int,
+) -> SparseWeights:
+    """Refine one solution of `orthogonal_pursuit` by at most so many sweeps of exchanges."""
+    problem = UnitVectors.scaled(vectors, target)
+    with few_threads(vectors.nbytes):
+        refined = SparseWeights.of(exchange(problem, solution.indices.tolist(), exchanges))
+    return min(solution, refined, key=lambda one: one.residual_norm)

@@ -128,7 +128,10 @@ class ExpandedTable(NamedTuple):
         precision = 0.5 * (precision + precision.T)
         if not is_proper(precision):
             values, basis = np.linalg.eigh(precision)
-            precision = (basis * np.maximum(values, 0.0)) @ basis.T
+            proper = (basis * np.maximum(values, 0.0)) @ basis.T
+            # zeros stay, for samplers are quick by them: diag(|E| 1) − E is ⪰ 0 for any E
+            filled = np.where(precision == 0.0, proper, 0.0)
+            precision = proper - filled + np.diag(np.abs(filled).sum(axis=1))
         return GaussianSite(
             np.asarray(self.at.centre),
             self.sums.gradient - rows.gradient,

@@ -340,7 +340,7 @@ class Fits:
                 return alone, True
         reached = nats(best) <= goal
         if reached:
-            best = smallest(tangent, goal, best, self.method.exchanges)
+            best = smallest(fits, goal, best, self.method.exchanges)
         return best, reached
 
 

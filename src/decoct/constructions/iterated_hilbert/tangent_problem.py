@@ -25,7 +25,7 @@ from decoct.passes.pools import Pool
 from decoct.runtime.resources import few_threads
 from decoct.samplers.laplace import find_mode, gaussian_at
 from decoct.solvers.nnls import SparseWeights
-from decoct.solvers.orthogonal_pursuit import orthogonal_pursuit
+from decoct.solvers.orthogonal_pursuit import orthogonal_pursuit, refine
 from decoct.stats.divergences import Gaussian, kl_from_log_ratios, kl_gaussian
 from decoct.stats.tangent import Tangent, tangent
 
@@ -228,6 +228,12 @@ class PathFit:
             return SizedSelection(equal_weight_rows(problem, pool, problem.size), None)
         return SizedSelection(_selection(pool, self.path[nearest]), judged[nearest])
 
+    def refined(self, size: int, exchanges: int) -> PathFit:
+        """Return the solution of one size alone, refined by exchanges."""
+        fit, size = self.tangent.fit, max(m for m in self.path if m <= size)
+        found = refine(fit.vectors, fit.target, self.path[size], exchanges)
+        return PathFit(self.tangent, {size: found}, {size: self.tangent.judge(found)})
+
     def alone(self) -> SizedSelection:
         """Return the site of all rows, without any row."""
         return self.with_site(SparseWeights(np.zeros(0, dtype=np.int64), np.zeros(0), np.inf))
@@ -298,18 +304,24 @@ def checked_at_its_draws(
     return found.predicted_kl if kl <= REFUTED * explained else kl
 
 
-def smallest(
-    tangent: SplitTangent, goal: float, best: SizedSelection, exchanges: int
-) -> SizedSelection:
-    """Bisect for the smallest size that is predicted to reach the goal after exchanges."""
+def smallest(fits: PathFit, goal: float, best: SizedSelection, exchanges: int) -> SizedSelection:
+    """Search for the smallest size that is predicted to reach the goal after exchanges.
+
+    The next size to try is where that of the path does, if exchanges always help as much as they
+    did at the last.
+    """
     low, high = max(1, best.selection.size // 2), best.selection.size
-    while high - low > max(1, high // 50):
-        middle = (low + high) // 2
-        attempt = tangent.pursue(middle, sizes=(middle,), exchanges=exchanges).best()
+    size, step = (low + high) // 2, max(1, high // 50)
+    while low + step <= size <= high - step:
+        refined = fits.refined(size, exchanges)
+        attempt, size = refined.best(), max(refined.path)
         if nats(attempt) <= goal:
-            best, high = attempt, min(middle, attempt.selection.size)
+            best, high = attempt, min(size, attempt.selection.size)
         else:
-            low = middle
+            low = size
+        helps = nats(attempt) / fits.predicted_kl[size]
+        short = (m for m, kl in fits.predicted_kl.items() if helps * kl > goal)
+        size = max(low + step, max(short, default=0) + 1)
     return best
 
 
