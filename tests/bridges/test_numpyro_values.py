@@ -182,12 +182,17 @@ def test_float64_constants_keep_their_digits():
     np.testing.assert_allclose(values, wanted, rtol=1e-15, atol=1e-15)
 
 
-def test_a_build_starts_where_the_prior_says():
+@pytest.mark.parametrize(
+    "prior",
+    [dist.HalfNormal(1.0), dist.HalfCauchy(1.0), dist.InverseGamma(1.0, 1.0)],
+    ids=["mean", "infinite mean", "no mean"],
+)
+def test_a_build_starts_where_the_prior_says(prior):
     """Zero is a thousand prior sds away, where no quadratic helps."""
 
     def far(y):
         mu = numpyro.sample("mu", dist.Normal(1000.0, 1.0))
-        scale = numpyro.sample("scale", dist.HalfNormal(1.0))
+        scale = numpyro.sample("scale", prior)
         with numpyro.plate("data", len(y)):
             numpyro.sample("y", dist.StudentT(4.0, mu, scale), obs=y)
 

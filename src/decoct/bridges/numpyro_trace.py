@@ -24,7 +24,7 @@ from jaxtyping import Array, Float
 from numpyro import handlers
 from numpyro.distributions import BernoulliLogits, biject_to
 from numpyro.distributions.util import sum_rightmost
-from numpyro.infer.initialization import init_to_mean, init_to_uniform
+from numpyro.infer.initialization import init_to_uniform
 from numpyro.infer.util import compute_log_probs
 from numpyro.primitives import Messenger
 
@@ -117,7 +117,7 @@ class LatentValues(Messenger):
             self.supports[msg["name"]] = msg["fn"].support
 
     def postprocess_message(self, msg: Any) -> None:
-        if msg["type"] == "sample" and msg["name"] in self.supports:
+        if msg.get("name") in self.supports:  # a scan has none
             self.values[msg["name"]] = msg["value"]
 
     @property
@@ -144,6 +144,18 @@ def _make_bernoulli_form(dtype: np.dtype) -> PackageForm:
         return jnp.where(y == 1, 1.0, -1.0) * logits, jnp.where(possible, 0.0, -jnp.inf)
 
     return PackageForm(written, (np.zeros(2, dtype), np.zeros(2)), meant)
+
+
+def _prior_mean(site: Site) -> Any:
+    """Return the prior mean of a latent site; a value near z = 0 where there is none."""
+    other: Any = init_to_uniform(site, radius=1)
+    if other is None:
+        return None
+    try:
+        mean = jnp.asarray(site["fn"].mean)
+    except Exception:  # whatever distributions raise that have none
+        return other
+    return jnp.where(jnp.isfinite(mean), mean, other) if mean.shape == other.shape else other
 
 
 def frame_of(site: Any, plate: str) -> Any:
@@ -217,23 +229,22 @@ class Program:
     def prior_means(
         self, names: Iterable[str], rows: Mapping[str, Any]
     ) -> dict[str, np.ndarray] | None:
-        """Return z of the latent sites at their prior means; None where one is not finite.
+        """Return z of the latent sites at their prior means, near 0 where there is none.
 
-        Each is given those before it. Where NumPyro has no mean, a median of draws is taken. None
-        too of a model that reads the values of rows, which a probe refuses.
+        Each is given those before it. None of a model that reads the values of rows, which a probe
+        refuses.
         """
 
         def means() -> Params:
             kept = LatentValues(list(names))
             with kept:
-                self.trace(rows, init_to_mean)
+                self.trace(rows, _prior_mean)
             return kept.unconstrained
 
         try:
-            found = {name: np.asarray(value) for name, value in jax.jit(means)().items()}
+            return {name: np.asarray(value) for name, value in jax.jit(means)().items()}
         except jax.errors.JAXTypeError:
             return None
-        return found if all(np.isfinite(value).all() for value in found.values()) else None
 
     def trace(
         self, rows: Mapping[str, Any], substitute: Callable[[Site], Any] | None = None

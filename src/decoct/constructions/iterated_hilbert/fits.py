@@ -213,9 +213,10 @@ class Fits:
         is_short = outcome in (Status.SHORT_SIZE, Status.SHORT_ROUNDS)
         if is_short and tangent.expanded is not None:
             best = self._judged(key, best, self.problem.size, outcome)
+            is_new = all(best.selection is not one.selection for one in self.measured)
             if best.predicted_kl is None:
                 outcome = Status.UNKNOWN
-            elif outcome is Status.SHORT_SIZE and best.predicted_kl <= kl:
+            elif outcome is Status.SHORT_SIZE and best.predicted_kl <= kl and is_new:
                 # the next round certifies it
                 outcome = Status.SHORT_ROUNDS if is_last else Status.RUNNING
         return self._after(best.selection, (best,), outcome)._replace(effort=effort)
@@ -244,7 +245,7 @@ class Fits:
     ) -> IteratedHilbertState:
         state, tangent, earlier = self.state, self.tangent, self.state.earlier
         # draws of a site alone may be anywhere
-        if state.expanded is not None and state.reference.size:
+        if state.expanded is not None and state.reference.size and state.effort == 1.0:
             evaluated = EvaluatedDraws(tangent.draws, tangent.totals)
             earlier = (*earlier, evaluated)[-EARLIER_ROUNDS:]
         return state._replace(
@@ -295,8 +296,10 @@ class Fits:
         """Return the coreset of one size with the KL that is known of it."""
         state, tangent, method = self.state, self.tangent, self.method
         fits = [one for one in self.measured if state.round and one.selection.size <= size]
-        if outcome is Status.UNKNOWN or found.predicted_kl is None:
-            return min((SizedSelection(found.selection, None), *fits), key=nats)
+        if outcome is Status.UNKNOWN:
+            return SizedSelection(found.selection, None)
+        if found.predicted_kl is None:
+            return min((found, *fits), key=nats)
         if found.predicted_kl > method.restart_above and found.selection.site is None:
             restarts, exchanges = method.restarts, method.exchanges
             found = best_of_restarts(tangent, found, size, restarts, exchanges)

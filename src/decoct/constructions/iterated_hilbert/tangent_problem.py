@@ -308,20 +308,21 @@ def smallest(fits: PathFit, goal: float, best: SizedSelection, exchanges: int) -
     """Search for the smallest size that is predicted to reach the goal after exchanges.
 
     The next size to try is where that of the path does, if exchanges always help as much as they
-    did at the last.
+    did at the last; after one that fails at least halfway up.
     """
     low, high = max(1, best.selection.size // 2), best.selection.size
     size, step = (low + high) // 2, max(1, high // 50)
     while low + step <= size <= high - step:
         refined = fits.refined(size, exchanges)
         attempt, size = refined.best(), max(refined.path)
+        helps = refined.predicted_kl[size] / fits.predicted_kl[size]
+        short = (m for m, kl in fits.predicted_kl.items() if helps * kl > goal)
         if nats(attempt) <= goal:
             best, high = attempt, min(size, attempt.selection.size)
+            size = max(low + step, max(short, default=0) + 1)
         else:
             low = size
-        helps = nats(attempt) / fits.predicted_kl[size]
-        short = (m for m, kl in fits.predicted_kl.items() if helps * kl > goal)
-        size = max(low + step, max(short, default=0) + 1)
+            size = max((low + high) // 2, max(short, default=0) + 1)
     return best
 
 
