@@ -407,22 +407,17 @@ def starting_points(
     return points
 
 
-def chosen_start(
-    probed: Probe, evaluate: Evaluate, table: Rows, own: Mapping[str, np.ndarray] | None
-) -> dict[str, np.ndarray]:
+def chosen_start(probed: Probe, evaluate: Evaluate, table: Rows) -> dict[str, np.ndarray]:
     """Return a point at which prior and potentials are finite; `ModelError` if none is.
 
     Of the first two it is the one with the larger density, else the first of the others. If some
     point of the probe gives no finite value on its few rows, all are tried on more rows of the
-    encoded table, with zero and the framework's ``own`` starting point.
+    encoded table, with zero.
     """
     points, potentials, priors = probed.points, probed.whole, probed.priors[:, 0]
     finite = np.isfinite(probed.whole).all(axis=1) & np.isfinite(probed.priors).all(axis=1)
     if not finite.all():
-        zero = {name: np.zeros(values.shape[1:]) for name, values in points.items()}
-        for point in (zero, own):
-            if point is not None:
-                points = {k: np.concatenate([v, point[k][None]]) for k, v in points.items()}
+        points = {k: np.concatenate([v, np.zeros_like(v[:1])]) for k, v in points.items()}
         more = as_arrays(table.take(probe_indices(table.n_rows, min(MORE, table.n_rows))))
         potentials, priors = jax.jit(jax.vmap(lambda at: evaluate(at, more)[:2]))(points)
         on_more = np.isfinite(potentials).all(axis=1) & np.isfinite(priors)
@@ -472,17 +467,16 @@ def common_fields(
     names: Iterable[str],
     probed: Probe,
     table: EncodedRows,
-    own: Mapping[str, np.ndarray] | None,
 ) -> dict[str, Any]:
     """Return the fields of a `BridgeModel` that a program gives; refuse what is no sum over rows.
 
     ``names`` have its constrained values in order; ``probed`` is the program on a few rows of the
-    encoded ``table``. ``own`` is the framework's starting point.
+    encoded ``table``.
     """
     check_row_by_row(probed)
     few, pairs = probed.few, probed.values
     named = tuple(k for k in names if k in pairs and np.array_equal(*pairs[k], equal_nan=True))
-    start = chosen_start(probed, program.evaluate, table, own)
+    start = chosen_start(probed, program.evaluate, table)
 
     def values(params: Params) -> dict[str, Array]:
         found = program.values(params, as_arrays(few))

@@ -146,7 +146,7 @@ def _assembled(program: Program, table: EncodedRows, whole: Facts | None) -> Num
     few = table.take(probe_indices(table.n_rows, PROBES[-1]))
     own = program.prior_means(shapes, as_arrays(few))
     probed = probe(program.evaluate, shapes, table, own)
-    fields = common_fields(program, facts, probed, table, own)
+    fields = common_fields(program, facts, probed, table)
     dims = axes(facts, program.plate)
     made = NumPyroModel(
         name=getattr(program.model, "__name__", type(program.model).__name__),

@@ -166,9 +166,8 @@ def bridge(model: pm.Model) -> PyMCModel:
     encoded = EncodedRows(table, DataColumns(layout.rows, types))
     program = Program(model, layout)
     shapes = _latent_shapes(model, layout, encoded)
-    own = _own_start(model)
-    probed = _probed(program, shapes, encoded, own)
-    fields = common_fields(program, program.named, probed, encoded, own)
+    probed = _probed(program, shapes, encoded, _own_start(model))
+    fields = common_fields(program, program.named, probed, encoded)
     return PyMCModel(
         name=model.name,
         axes=_axes(model, fields["named"]),
