@@ -1,5 +1,7 @@
 """Weights that leave the site a precision without negative eigenvalues."""
 
+from dataclasses import replace
+
 import jax
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from decoct.constructions.base import Selection, uniform_selection
 from decoct.constructions.iterated_hilbert.expansion import expand_table
 from decoct.constructions.iterated_hilbert.proper_weights import INSIDE, proper_weights
 from decoct.constructions.iterated_hilbert.tangent_problem import SplitTangent
-from decoct.models import LogisticRegression
+from decoct.models import LogisticRegression, PoissonRegression
 from decoct.models.site import GaussianSite
 from decoct.passes.potentials import Curvature
 from tests.constructions.contract import problem_of
@@ -30,15 +32,19 @@ def rows():
 
 @pytest.fixture(scope="module")
 def tangent_problem(rows):
+    return round_with_a_site(LogisticRegression(prior_scale=3.0), rows, SIZES)
+
+
+def round_with_a_site(model, rows, sizes):
     """The problem of a round whose draws are of the site alone."""
-    model = LogisticRegression(prior_scale=3.0)
-    problem = problem_of(model, rows, *SIZES)
-    everything = uniform_selection(jax.random.key(0), problem, N)
+    problem = problem_of(model, rows, *sizes)
+    everything = uniform_selection(jax.random.key(0), problem, problem.n_rows)
     expanded = expand_table(problem, everything, None, jax.random.key(0))
     nothing = everything.pool.some(slice(0, 0))
-    site = expanded.site(Curvature(0.0, np.zeros(D), np.zeros((D, D))))
+    d = problem.dim
+    site = expanded.site(Curvature(0.0, np.zeros(d), np.zeros((d, d))))
     alone = Selection(nothing.indices, np.zeros(0), nothing.rows, site)
-    z = problem.draw(jax.random.key(1), alone, 600).flat[:600]
+    z = problem.draw(jax.random.key(1), alone, 800).flat[:800]
     totals = problem.potentials.totals(z)
     tangent = SplitTangent.of(problem, z, totals, everything.pool, alone, expanded=expanded)
     return problem, expanded, tangent
@@ -72,6 +78,19 @@ def test_the_weights_of_a_coreset_do_not(tangent_problem):
         assert least_eigenvalue(problem, expanded, found) > -1e-6
         values = np.linalg.eigvalsh(found.site.precision)
         assert values[0] >= -1e-12 * values[-1]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_exchanges_find_rows_for_the_constraints(seed):
+    """Ten rows carry three parameters to 1e-8 nats; new weights for them lose most of that."""
+    rng = np.random.default_rng(seed)
+    x = np.column_stack([rng.normal(size=(N, 2)), np.ones(N)])
+    rate = np.log1p(np.exp(x @ np.array([0.5, -0.3, 3.0])))
+    _, _, tangent = round_with_a_site(PoissonRegression(), {"x": x, "y": rng.poisson(rate)}, [10])
+    fits = tangent.pursue(10, sizes=(10,), exchanges=20)
+    weighed_again = replace(fits, exchanges=0).with_site(fits.path[10]).predicted_kl
+    assert weighed_again > 10 * tangent.judge(fits.path[10])
+    assert fits.with_site(fits.path[10]).predicted_kl < weighed_again / 5
 
 
 def test_the_site_of_a_build_is_a_gaussian_at_every_size(rows):

@@ -106,6 +106,11 @@ class ExpandedTable(NamedTuple):
     sample: RowSample | None = None
     draws: Float[np.ndarray, "n D"] | None = None
 
+    @property
+    def factor(self) -> Float[np.ndarray, "d d"]:
+        """L with LLᵀ = Λ⁻¹."""
+        return np.linalg.inv(np.linalg.cholesky(self.precision)).T
+
     def quadratic(self, draws: Float[np.ndarray, "S d"]) -> Float[np.ndarray, " S"]:
         """Return Σ_n q_n at draws of φ."""
         return self.sums.at(draws - self.at.centre)

@@ -54,7 +54,7 @@ def proper_weights(
     bends, most = np.zeros((0, len(weights))), np.zeros(0)
     for _ in range(MOST_CUTS):
         precision = precision_of(weights)
-        directions = _improper_directions(precision, factor)
+        directions = improper_directions(precision, factor)
         if not len(directions):
             break
         of_rows = along(directions)
@@ -69,7 +69,7 @@ def proper_weights(
     return weights
 
 
-def _improper_directions(
+def improper_directions(
     precision: Float[np.ndarray, "d d"], factor: Float[np.ndarray, "d d"]
 ) -> Float[np.ndarray, "k d"]:
     """Return eigenvectors of A, in units of the posterior, with a negative eigenvalue."""

@@ -20,7 +20,11 @@ from jaxtyping import Float
 
 from decoct.constructions.base import Problem, Selection, SizedSelection, equal_weight_rows
 from decoct.constructions.iterated_hilbert.expansion import ExpandedTable
-from decoct.constructions.iterated_hilbert.proper_weights import proper_weights
+from decoct.constructions.iterated_hilbert.proper_weights import (
+    INSIDE,
+    improper_directions,
+    proper_weights,
+)
 from decoct.passes.pools import Pool
 from decoct.runtime.resources import few_threads
 from decoct.samplers.laplace import find_mode, gaussian_at
@@ -31,6 +35,13 @@ from decoct.stats.tangent import Tangent, tangent
 
 REFUTED = 4.0
 """Times what is expected that a KL from few draws must be before a prediction counts as wrong."""
+
+CONSTRAINED_EXCHANGES = 3
+"""Times that exchanges choose rows again for the constraints that the last ones violate."""
+
+CURVATURE = 0.1
+"""Part of the norm of all remainders that a constraint weighs as an equation: it has to be all but
+kept, and what is left of the remainders, far smaller, still counts."""
 
 FLAT = 1e-12
 """½Var in nats of the totals at the draws below which the data say nothing there."""
@@ -176,7 +187,7 @@ class SplitTangent:
         path = orthogonal_pursuit(
             vectors, target, longest, sizes=sizes, stop=stop, exchanges=exchanges
         )
-        return PathFit(self, path, {m: self.judge(one) for m, one in path.items()})
+        return PathFit(self, path, {m: self.judge(one) for m, one in path.items()}, exchanges)
 
 
 def _split(
@@ -208,11 +219,15 @@ def _remainders(
 
 @dataclass(frozen=True)
 class PathFit:
-    """Weights on the pool, and predicted KL in nats, at every size of one pursuit."""
+    """Weights on the pool, and predicted KL in nats, at every size of one pursuit.
+
+    ``exchanges`` is how many sweeps refine a solution at most.
+    """
 
     tangent: SplitTangent
     path: dict[int, SparseWeights]
     predicted_kl: dict[int, float]
+    exchanges: int
 
     def best(self, most: float = np.inf) -> SizedSelection:
         """Return the solution of at most ``most`` rows that is predicted to be nearest."""
@@ -232,14 +247,46 @@ class PathFit:
         """Return the solution of one size alone, refined by exchanges."""
         fit, size = self.tangent.fit, max(m for m in self.path if m <= size)
         found = refine(fit.vectors, fit.target, self.path[size], exchanges)
-        return PathFit(self.tangent, {size: found}, {size: self.tangent.judge(found)})
+        return PathFit(self.tangent, {size: found}, {size: self.tangent.judge(found)}, exchanges)
 
     def alone(self) -> SizedSelection:
         """Return the site of all rows, without any row."""
         return self.with_site(SparseWeights(np.zeros(0, dtype=np.int64), np.zeros(0), np.inf))
 
     def with_site(self, solution: SparseWeights) -> SizedSelection:
-        """Complete weighted rows by the site of all others, and judge both together."""
+        """Complete weighted rows by the site of all others, and judge both together.
+
+        Where the rows take more curvature than there is, those found by exchanges with the
+        constraints of `proper_weights` as equations beside those of the draws may be nearer.
+        """
+        found, (vectors, target) = [self._completed(solution)], self.tangent.fit
+        for _ in range(CONSTRAINED_EXCHANGES if self.exchanges and len(solution.indices) else 0):
+            bends, most = self._violated(solution)
+            if not len(most):
+                break
+            unit = CURVATURE * np.linalg.norm(self.tangent.fit.target) / most
+            vectors = np.concatenate([vectors, unit * bends], axis=1)
+            target = np.concatenate([target, unit * most])
+            solution = replace(solution, residual_norm=np.inf)  # that of other equations
+            solution = refine(vectors, target, solution, self.exchanges)
+            found.append(self._completed(solution))
+        return min(found, key=nats)
+
+    def _violated(
+        self, solution: SparseWeights
+    ) -> tuple[Float[np.ndarray, "P k"], Float[np.ndarray, " k"]]:
+        """Return vᵀH_nv of the pool, and what they may add up to, where the rows take more."""
+        tangent, expanded = self.tangent, self.tangent.expanded
+        assert expanded is not None
+        potentials, rows = tangent.problem.potentials, tangent.pool.some(solution.indices).rows
+        of_rows = potentials.expand_rows(rows, solution.weights, expanded.at).hessian
+        precision = of_rows - expanded.sums.hessian
+        directions = improper_directions(precision, expanded.factor)
+        most = -np.einsum("kd,de,ke->k", directions, expanded.sums.hessian, directions)
+        directions, most = directions[most > 0.0], most[most > 0.0]
+        return -potentials.bends(tangent.pool.rows, expanded.at, directions), (1.0 - INSIDE) * most
+
+    def _completed(self, solution: SparseWeights) -> SizedSelection:
         tangent, expanded = self.tangent, self.tangent.expanded
         assert expanded is not None
         potentials, at = tangent.problem.potentials, expanded.at
@@ -253,10 +300,11 @@ class PathFit:
             return -potentials.bends(rows, at, directions)
 
         if len(places):
-            factor = np.linalg.inv(np.linalg.cholesky(expanded.precision)).T
             vectors, target = tangent.fit.vectors[places], tangent.fit.target
             with few_threads(vectors.nbytes):
-                weights = proper_weights(vectors, target, weights, precision_of, along, factor)
+                weights = proper_weights(
+                    vectors, target, weights, precision_of, along, expanded.factor
+                )
         of_rows = potentials.expand_rows(rows, weights, at)
         share = expanded.largest_factor(of_rows)
         site, weights = expanded.site(of_rows.scaled(share)), share * weights
