@@ -39,6 +39,9 @@ REFUTED = 4.0
 CONSTRAINED_EXCHANGES = 3
 """Times that exchanges choose rows again for the constraints that the last ones violate."""
 
+CONSTRAINTS_COST = 1.1
+"""Times the KL without the constraints at which other rows are not looked for."""
+
 CURVATURE = 0.1
 """Part of the norm of all remainders that a constraint weighs as an equation: it has to be all but
 kept, and what is left of the remainders, far smaller, still counts."""
@@ -256,11 +259,15 @@ class PathFit:
     def with_site(self, solution: SparseWeights) -> SizedSelection:
         """Complete weighted rows by the site of all others, and judge both together.
 
-        Where the rows take more curvature than there is, those found by exchanges with the
-        constraints of `proper_weights` as equations beside those of the draws may be nearer.
+        Where the rows take more curvature than there is, and less weight costs much, those found by
+        exchanges with the constraints of `proper_weights` as equations beside those of the draws
+        may be nearer.
         """
         found, (vectors, target) = [self._completed(solution)], self.tangent.fit
-        for _ in range(CONSTRAINED_EXCHANGES if self.exchanges and len(solution.indices) else 0):
+        acceptable = CONSTRAINTS_COST * self.tangent.judge(solution)
+        for _ in range(CONSTRAINED_EXCHANGES if self.exchanges else 0):
+            if min(map(nats, found)) <= acceptable:
+                break
             bends, most = self._violated(solution)
             if not len(most):
                 break
