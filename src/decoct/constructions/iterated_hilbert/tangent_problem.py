@@ -40,7 +40,7 @@ CONSTRAINED_EXCHANGES = 3
 """Times that exchanges choose rows again for the constraints that the last ones violate."""
 
 CONSTRAINTS_COST = 1.1
-"""Times the KL without the constraints at which other rows are not looked for."""
+"""Times the KL without the constraints up to which the rows stay."""
 
 CURVATURE = 0.1
 """Part of the norm of all remainders that a constraint weighs as an equation: it has to be all but
