@@ -181,7 +181,7 @@ def test_a_certificate_at_hand_makes_no_pass():
 
 def test_doubts_are_passed_on():
     check = decoct.check(coreset(), LOGISTIC, draws())
-    z = draws()["unconstrained_posterior"]["z"].to_numpy()[:1, :120]
+    z = draws()["unconstrained_posterior"]["z"].to_numpy()[:1, :60]
     found = decoct.log_evidence(coreset(), LOGISTIC, z)
     assert found.verdict.startswith("doubtful")
     with pytest.raises(RequestError, match="not the ones that were checked"):

@@ -103,7 +103,7 @@ def test_there_and_back_the_volume_and_the_likelihood_parameters(degree, to_like
     np.testing.assert_allclose(volume, np.linalg.slogdet(np.asarray(slope))[1], rtol=1e-10)
 
 
-def test_nested_groups_are_centred_by_what_the_data_say_of_each_alone():
+def test_nested_groups_are_centred_by_what_the_data_say_with_others_fixed_and_not():
     """Var(u | y) of 4 areas of 3 schools of 50 rows, by conditioning on all rows."""
     school = np.repeat(np.arange(12), 50)
     design = np.concatenate([np.eye(4)[school // 3], np.eye(12)[school]], axis=1)
@@ -115,6 +115,8 @@ def test_nested_groups_are_centred_by_what_the_data_say_of_each_alone():
     blocks = Blocks.of(find_blocks(known != 0.0), 16)
     assert blocks.members.size
     pooling = _pooling(known, blocks, np.arange(16), scale[None])
-    np.testing.assert_allclose(pooling, 1.0 - variance / scale**2, rtol=1e-6)
-    assert pooling[0] < 0.2  # though 150 rows see the area, and 50 a school
+    others_fixed = 1.0 / (np.append(np.full(4, 150.0), np.full(12, 50.0)) + scale**-2)
+    mean = 0.5 * (variance + others_fixed)
+    np.testing.assert_allclose(pooling, 1.0 - mean / scale**2, rtol=1e-6)
+    assert pooling[0] < 0.5  # though 150 rows see the area, and 50 a school
     assert pooling[-1] > 0.9

@@ -197,15 +197,6 @@ class ArrowFactor(eqx.Module):
         above = _multiply(self.inside, inside) + self.lean.product(rest).reshape(inside.shape)
         return self.blocks.join(above, rest)
 
-    def widened(self, v: Float[np.ndarray, "S D"], wide: float) -> ArrowFactor:
-        """Return a factor in which coordinates outside blocks vary by 1, if by more than ``wide``.
-
-        ``v`` is L⁻¹ x of draws.
-        """
-        spread = v[:, self.blocks.rest].std(axis=0)
-        root = self.root * np.where(spread > wide, spread, 1.0)
-        return ArrowFactor(self.blocks, self.inside, self.lean, root)
-
     def solve(self, x: Float[np.ndarray, "S D"]) -> Float[np.ndarray, "S D"]:
         """Return L⁻¹ x of several vectors."""
         blocks = self.blocks

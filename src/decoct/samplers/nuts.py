@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 FITS = 0.1
 """KL in nats from the Laplace approximation, in whose units a full mass matrix is not needed."""
 
+TARGET, TARGET_WITH_EFFECTS = 0.8, 0.9
+"""Acceptance aimed at by default, without and with scales of effects."""
+
 STEPS_A_PARAMETER = 10
 """Warm-up steps a parameter from which on a full mass matrix is adapted by default.
 
@@ -68,7 +71,8 @@ class NUTS(Sampler):
     warmup
         Adaptation steps per chain, thrown away; at most 50 where a site gives units that fit.
     target_acceptance
-        Mean acceptance probability aimed at.
+        Mean acceptance probability aimed at. None: 0.9 with a site in likelihood parameters, as
+        scales of effects bend the posterior, else 0.8.
     dense_mass
         Adapt a full mass matrix (True) or a diagonal one (False). None: a full one where the
         warm-up has 10 steps a parameter. Models with likelihood parameters never adapt a full
@@ -92,16 +96,15 @@ class NUTS(Sampler):
 
     chains: int = 4
     warmup: int = 500
-    target_acceptance: float = 0.8
+    target_acceptance: float | None = None
     dense_mass: bool | None = None
 
     def __post_init__(self) -> None:
         checked_whole("chains", self.chains, 1)
         checked_whole("warmup", self.warmup, 1)
-        if not (is_finite(self.target_acceptance) and 0.0 < self.target_acceptance < 1.0):
-            raise RequestError(
-                f"target_acceptance is {self.target_acceptance!r}; it must lie between 0 and 1."
-            )
+        target = self.target_acceptance
+        if target is not None and not (is_finite(target) and 0.0 < target < 1.0):
+            raise RequestError(f"target_acceptance is {target!r}; it must lie between 0 and 1.")
 
     def draw(self, key: jax.Array, density: WeightedDensity, n: int) -> Draws:
         return self.sample(key, density, -(-n // self.chains))
@@ -209,7 +212,7 @@ class NUTS(Sampler):
         from decoct.samplers.nuts_program import begin
 
         step_size = STEP * starts.shape[1] ** -0.25 if fits else None
-        target = np.asarray(self.target_acceptance)
+        target = self._target(space)
         states, adapted = begin(space, starts, target, not is_dense, step_size)
         states, adapted, (v, _) = self._run(key, space, states, adapted, stages, is_dense)
         return states, adapted.finished(), v
@@ -227,7 +230,7 @@ class NUTS(Sampler):
         """Return states, what was adapted, and positions and statistics of all steps."""
         from decoct.samplers.nuts_program import NOTHING, STEPS_A_CALL, group_chains, run
 
-        target = np.asarray(self.target_acceptance)  # not a constant, to compile once for all
+        target = self._target(space)
         blocks, steps = [], int((stages[:, 0] != NOTHING).sum())
         groups = group_chains(self.chains)
         ends = [_part((states, adapted), group) for group in groups]
@@ -251,6 +254,14 @@ class NUTS(Sampler):
                 blocks.append(_joined([one[2] for one in found], 0))
                 tick(min(STEPS_A_CALL, steps - first))
         return *_joined(ends, 0), jax.tree.map(lambda a: a[:, :steps], _joined(blocks, 1))
+
+    def _target(self, space: WeightedDensity | Units) -> np.ndarray:
+        """Return the acceptance aimed at, not as a constant, to compile once for all."""
+        from decoct.samplers.units import Units
+
+        has_effects = isinstance(space, Units) and space.centring is not None
+        default = TARGET_WITH_EFFECTS if has_effects else TARGET
+        return np.asarray(self.target_acceptance or default)
 
     def _is_dense(self, dim: int) -> bool:
         if self.dense_mass is None:

@@ -29,8 +29,8 @@ from decoct.samplers.centring import Centring, affine_at
 SCALE_EVALUATIONS, SCALE_DECREMENT = 20, 0.1
 """Most evaluations of the search for scales, and where it ends: twice the nats to the maximum."""
 
-POINTS, WIDE = 16, 1.5
-"""Draws at which a precision is averaged, and the sd of draws in its units that counts as wide."""
+POINTS = 16
+"""Draws at which a precision is averaged."""
 
 ROUNDED_DEGREE = 0.05
 """Degrees so near to 0 or 1 are rounded."""
@@ -124,8 +124,7 @@ def units_at(
 ) -> tuple[Units, Float[np.ndarray, "n D"]]:
     """Return units learnt from some draws, and the draws in them.
 
-    The precision is the mean over `POINTS` of them. Scales of effects may vary by far more than
-    it says, with long tails: those units are widened. Degrees of centring near 0 and 1 are rounded,
+    The precision is the mean over `POINTS` of them. Degrees of centring near 0 and 1 are rounded,
     so that φ is entries of x.
     """
     assert density.site is not None
@@ -148,9 +147,8 @@ def units_at(
     if not has_blocks:
         blocks, of_site = (Blocks.of(members[:, :0], dim) for dim in (density.dim, site.dim))
         precision, _ = _precision_at(log_density, some, blocks)
-    centre, factor = x.mean(axis=0), precision.factor()
-    factor = factor.widened(factor.solve(x - centre), WIDE)
     bare = replace(density, site=None, draws=None)
+    centre, factor = x.mean(axis=0), precision.factor()
     units = Units(bare, centre, factor, centring, degree, ArrowSite.of(site, of_site))
     return units, units.units_of(x)
 
@@ -163,13 +161,16 @@ def _pooling(
 ) -> Float[np.ndarray, " m"]:
     """Return 1 − var(u)/b²: 0 where the data say nothing of an effect, 1 where they determine it.
 
-    var(u) is that of a Gaussian with precision K + diag(1/b²), b at its geometric mean, with all
-    other effects integrated out: effects of crossed and nested groups depend on the same data.
+    var(u) is that of a Gaussian with precision K + diag(1/b²), b at its geometric mean. With all
+    other effects fixed it says how far log π bends along log b; with them integrated out, how wide
+    the funnel is, for effects of crossed and nested groups depend on the same data. This is the
+    mean of both.
     """
     prior = np.exp(-2.0 * np.log(np.abs(scale)).mean(axis=0))
     precision = known + SAME * np.diag(known).max(initial=0.0) * np.eye(len(known))
     precision[entries, entries] += prior
-    variances = Arrow.of(precision, blocks).inverse_diagonal()[entries]
+    integrated = Arrow.of(precision, blocks).inverse_diagonal()[entries]
+    variances = 0.5 * (1.0 / precision[entries, entries] + integrated)
     return np.clip(1.0 - variances * prior, 0.0, 1.0)
 
 
