@@ -88,7 +88,7 @@ def test_pymc_samples_the_coreset_to_the_full_posterior(own_draws, coreset, brid
 
 def exact_means(coreset):
     """Return E_w[beta] by importance sampling from the Laplace approximation of π_w."""
-    gaussian = decoct.laplace(coreset.model, coreset.rows, coreset.weights)
+    gaussian = coreset.laplace()
     z = gaussian.sample(np.random.default_rng(0), 20_000)
     with jax.enable_x64(True), jax.numpy_rank_promotion("allow"):
         ratios = np.asarray(jax.jit(jax.vmap(coreset.log_density))(z)) - gaussian.log_density(z)

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 FITS = 0.1
 """KL in nats from the Laplace approximation, in whose units a full mass matrix is not needed."""
 
-TARGET, TARGET_WITH_EFFECTS = 0.8, 0.9
-"""Acceptance aimed at by default, without and with scales of effects."""
+TARGET, MULTILEVEL_TARGET = 0.8, 0.9
+"""Acceptance aimed at by default, without and with a site in likelihood parameters."""
 
 STEPS_A_PARAMETER = 10
 """Warm-up steps a parameter from which on a full mass matrix is adapted by default.
@@ -259,8 +259,8 @@ class NUTS(Sampler):
         """Return the acceptance aimed at, not as a constant, to compile once for all."""
         from decoct.samplers.units import Units
 
-        has_effects = isinstance(space, Units) and space.centring is not None
-        default = TARGET_WITH_EFFECTS if has_effects else TARGET
+        is_multilevel = isinstance(space, Units) and space.centring is not None
+        default = MULTILEVEL_TARGET if is_multilevel else TARGET
         return np.asarray(self.target_acceptance or default)
 
     def _is_dense(self, dim: int) -> bool:

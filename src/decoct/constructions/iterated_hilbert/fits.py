@@ -268,7 +268,8 @@ class Fits:
             return len(solution.indices) >= least and tangent.judge(solution) <= GOOD_REFERENCE
 
         exchanges = exchanges if final else min(1, exchanges)
-        return tangent.pursue(longest, sizes=sizes, stop=long_enough, exchanges=exchanges)
+        fits = tangent.pursue(longest, sizes=sizes, stop=long_enough, exchanges=exchanges)
+        return fits if final else replace(fits, exchanges=0)
 
     def _without_rows(self, expanded: ExpandedTable) -> IteratedHilbertState:
         """Take the reference, whose KL its own draws give, if its expansion is the last one."""
@@ -341,6 +342,9 @@ class Fits:
             alone = fits.alone()
             if nats(alone) <= goal:
                 return alone, True
+        if nats(best) > goal >= min(fits.predicted_kl.values(), default=np.inf):
+            # the site's precision is in the way, to which exchanges adapt the rows
+            best = replace(fits, exchanges=self.method.exchanges).best()
         reached = nats(best) <= goal
         if reached:
             best = smallest(fits, goal, best, self.method.exchanges)

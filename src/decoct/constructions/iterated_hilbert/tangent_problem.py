@@ -28,6 +28,7 @@ from decoct.constructions.iterated_hilbert.proper_weights import (
 from decoct.passes.pools import Pool
 from decoct.runtime.resources import few_threads
 from decoct.samplers.laplace import find_mode, gaussian_at
+from decoct.solvers.active_set import row_norms
 from decoct.solvers.nnls import SparseWeights
 from decoct.solvers.orthogonal_pursuit import orthogonal_pursuit, refine
 from decoct.stats.divergences import Gaussian, kl_from_log_ratios, kl_gaussian
@@ -268,11 +269,11 @@ class PathFit:
         for _ in range(CONSTRAINED_EXCHANGES if self.exchanges else 0):
             if min(map(nats, found)) <= acceptable:
                 break
-            bends, most = self._violated(solution)
+            directions, most = self._violated(solution)
             if not len(most):
                 break
             unit = CURVATURE * np.linalg.norm(self.tangent.fit.target) / most
-            vectors = np.concatenate([vectors, unit * bends], axis=1)
+            vectors = np.concatenate([vectors, unit * self._bends(directions)], axis=1)
             target = np.concatenate([target, unit * most])
             solution = replace(solution, residual_norm=np.inf)  # that of other equations
             solution = refine(vectors, target, solution, self.exchanges)
@@ -281,8 +282,8 @@ class PathFit:
 
     def _violated(
         self, solution: SparseWeights
-    ) -> tuple[Float[np.ndarray, "P k"], Float[np.ndarray, " k"]]:
-        """Return vᵀH_nv of the pool, and what they may add up to, where the rows take more."""
+    ) -> tuple[Float[np.ndarray, "k d"], Float[np.ndarray, " k"]]:
+        """Return directions v in which the rows take more curvature than they may, and how much."""
         tangent, expanded = self.tangent, self.tangent.expanded
         assert expanded is not None
         potentials, rows = tangent.problem.potentials, tangent.pool.some(solution.indices).rows
@@ -290,8 +291,17 @@ class PathFit:
         precision = of_rows - expanded.sums.hessian
         directions = improper_directions(precision, expanded.factor)
         most = -np.einsum("kd,de,ke->k", directions, expanded.sums.hessian, directions)
-        directions, most = directions[most > 0.0], most[most > 0.0]
-        return -potentials.bends(tangent.pool.rows, expanded.at, directions), (1.0 - INSIDE) * most
+        return directions[most > 0.0], (1.0 - INSIDE) * most[most > 0.0]
+
+    def _bends(self, directions: Float[np.ndarray, "k d"]) -> Float[np.ndarray, "P k"]:
+        """Return vᵀH_nv of the pool; 0 for rows without a remainder, which have no place."""
+        tangent, expanded = self.tangent, self.tangent.expanded
+        assert expanded is not None
+        potentials = tangent.problem.potentials
+        bends = -potentials.bends(tangent.pool.rows, expanded.at, directions)
+        least = np.finfo(float).eps * np.linalg.norm(tangent.fit.target)
+        bends[row_norms(tangent.fit.vectors) <= least] = 0.0
+        return bends
 
     def _completed(self, solution: SparseWeights) -> SizedSelection:
         tangent, expanded = self.tangent, self.tangent.expanded
