@@ -41,8 +41,9 @@ parameters the matrix is all but singular, and every trajectory runs into the de
 SHORT_RUNS = (100, 50, 50)
 """Steps of the runs that learn the units of a multilevel posterior."""
 
-LEARNT = 25
-"""Draws of each chain that units are learnt from, in the second half of a run."""
+LEARNT, FEW_POINTS = 25, 16
+"""Draws of each chain that units are learnt from, in the second half of a run, and at how many of
+all of them a precision is averaged before the last run."""
 
 IN_UNITS = 50
 """Most warm-up steps in units that fit, where only the step size is adapted."""
@@ -179,7 +180,7 @@ class NUTS(Sampler):
         """Return units learnt from short runs, and where these ended."""
         from decoct.samplers.centring import Centring
         from decoct.samplers.nuts_program import STEP_SIZES, plan_stages, repeat_stage
-        from decoct.samplers.units import start_of, units_at
+        from decoct.samplers.units import POINTS, start_of, units_at
 
         centring = Centring.of(density.model, density.space, density.start)
         if density.draws is not None:
@@ -187,7 +188,7 @@ class NUTS(Sampler):
             return units, v[np.arange(self.chains) % len(v)]
         # as many draws every time, for one program
         z = np.tile(start_of(density, centring), (self.chains * LEARNT, 1))
-        units, v = units_at(density, centring, z)
+        units, v = units_at(density, centring, z, 1)
         v = v[:1] + 0.1 * host_rng(key).standard_normal((self.chains, density.dim))
         for short, steps in enumerate(SHORT_RUNS):
             run_key = jax.random.fold_in(key, short + 1)
@@ -195,7 +196,8 @@ class NUTS(Sampler):
             _, _, found = self._adapt(run_key, units, v, stages, False, True)
             last = np.linspace(steps // 2, steps - 1, LEARNT).astype(np.int64)
             z = units.parameters_of(found[:, last]).reshape(-1, density.dim)
-            units, v = units_at(density, centring, z)
+            points = POINTS if short == len(SHORT_RUNS) - 1 else FEW_POINTS
+            units, v = units_at(density, centring, z, points)
             v = v[LEARNT - 1 :: LEARNT]
         return units, v
 

@@ -29,8 +29,8 @@ from decoct.samplers.centring import Centring, affine_at
 SCALE_EVALUATIONS, SCALE_DECREMENT = 20, 0.1
 """Most evaluations of the search for scales, and where it ends: twice the nats to the maximum."""
 
-POINTS = 16
-"""Draws at which a precision is averaged."""
+POINTS = 64
+"""Most draws at which a precision is averaged: along scales it has a heavy tail."""
 
 ROUNDED_DEGREE = 0.05
 """Degrees so near to 0 or 1 are rounded."""
@@ -120,11 +120,14 @@ def start_of(density: WeightedDensity, centring: Centring) -> Float[np.ndarray, 
 
 @float64
 def units_at(
-    density: WeightedDensity, centring: Centring, z: Float[np.ndarray, "n D"]
+    density: WeightedDensity,
+    centring: Centring,
+    z: Float[np.ndarray, "n D"],
+    points: int = POINTS,
 ) -> tuple[Units, Float[np.ndarray, "n D"]]:
     """Return units learnt from some draws, and the draws in them.
 
-    The precision is the mean over `POINTS` of them. Degrees of centring near 0 and 1 are rounded,
+    The precision is the mean over ``points`` of them. Degrees of centring near 0 and 1 are rounded,
     so that φ is entries of x.
     """
     assert density.site is not None
@@ -142,7 +145,7 @@ def units_at(
     blocks = Blocks.of(np.append(places, density.dim)[members], density.dim)
     # one program, whether there are draws nearby or not
     log_density = _Centred(replace(density, draws=None), centring, degree)
-    some = x[np.linspace(0, len(x) - 1, min(POINTS, len(x))).astype(np.int64)]
+    some = x[np.linspace(0, len(x) - 1, min(points, len(x))).astype(np.int64)]
     precision, has_blocks = _precision_at(log_density, some, blocks)
     if not has_blocks:
         blocks, of_site = (Blocks.of(members[:, :0], dim) for dim in (density.dim, site.dim))
@@ -226,7 +229,8 @@ def _precision_at(
     others[np.arange(r), blocks.rest] = 1.0
     within = _within(blocks, np.ones(n)), _within(blocks, signs)
     directions = jnp.asarray(np.concatenate([*within, others]))
-    products = _mean_products(log_density, blocks, jnp.asarray(x), directions)
+    padded = jnp.asarray(np.resize(x, (POINTS, dim)))  # for one program
+    products = _mean_products(log_density, blocks, padded, np.asarray(len(x)), directions)
     inside, rest = (-np.asarray(part) for part in products)
     columns, signed, coupling = np.split(inside, [b, 2 * b])
     off = np.abs(signed * signs - columns)
@@ -264,16 +268,20 @@ def _at_rest(log_density: _Centred, x, rest, y):
 
 @compiled_quickly
 def _mean_products(
-    log_density: _Centred, blocks: Blocks, x: Float[Array, "n D"], directions: Float[Array, "k D"]
+    log_density: _Centred,
+    blocks: Blocks,
+    x: Float[Array, "n D"],
+    count: Int[Any, ""],
+    directions: Float[Array, "k D"],
 ) -> tuple[Float[Array, "k b blocks"], Float[Array, "k r"]]:
-    """Return the mean over points of the Hessian of log π times directions, in blocks."""
+    """Return the mean over the first points of the Hessian of log π times directions, in blocks."""
 
-    def at_point(total, one):
-        _, along = jax.linearize(jax.grad(log_density), one)
-        return total + jax.vmap(along)(directions), None
+    def add_point(i, total):
+        _, along = jax.linearize(jax.grad(log_density), x[i])
+        return total + jax.vmap(along)(directions)
 
-    total, _ = jax.lax.scan(at_point, jnp.zeros_like(directions), x)
-    return blocks.split(total / len(x))
+    total = jax.lax.fori_loop(0, count, add_point, jnp.zeros_like(directions))
+    return blocks.split(total / count)
 
 
 @compiled_quickly
