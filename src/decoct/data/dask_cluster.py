@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Generator, Sequence
 from concurrent.futures import CancelledError
@@ -225,6 +226,8 @@ class Cluster:
 
 
 def _connect(given: Any) -> Client:
+    # an unclosed client, collected while another one opens, would wait for it forever
+    gc.collect()
     for _ in range(ATTEMPTS - 1):
         try:
             return Client(given, set_as_default=False, timeout=PATIENCE)
