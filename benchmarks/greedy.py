@@ -22,7 +22,7 @@ from benchmarks import data
 from benchmarks.tables import RESULTS, write_csv
 from decoct.constructions import Hilbert
 from decoct.solvers import GIGA, Budget, FrankWolfe, OrthogonalPursuit, Solver
-from decoct.solvers.active_set import UnitVectors
+from decoct.solvers.nnls import UnitVectors
 
 BLOCK = 8192
 

@@ -33,7 +33,6 @@ CHECKED = (
     "passes.potentials",
     "stats.chains",
     "stats.divergences",
-    "stats.tangent",
     "samplers",
     "theory.alignment",
     "theory.bounds",

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import decoct
-from decoct.constructions.registry import entries
+from decoct.constructions.base import entries
 from decoct.errors import BadValueError, PotentialError
 from decoct.samplers import NUTS, Exact, Laplace, WeightedDensity
 from tests.problems import LINEAR, LOGISTIC, MODEL, SIZE, D, N, coreset, draws

@@ -31,7 +31,7 @@ from decoct.constructions import Hilbert, Sensitivity, Uniform
 from decoct.models import GaussianMean
 from decoct.plots.style import COLOURS, GREY, figure, style_axes
 from decoct.solvers import GIGA, Budget, FrankWolfe, ImportanceSampling, OrthogonalPursuit, Solver
-from decoct.solvers.active_set import UnitVectors
+from decoct.solvers.nnls import UnitVectors
 from experiments import common
 
 N, DIM = 1000, 2

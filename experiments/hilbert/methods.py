@@ -28,8 +28,8 @@ from decoct.constructions import Hilbert, Sensitivity, Uniform
 from decoct.constructions.base import Construction
 from decoct.coreset import Coreset
 from decoct.solvers import GIGA, FrankWolfe, ImportanceSampling, OrthogonalPursuit
-from decoct.solvers.active_set import UnitVectors
 from decoct.solvers.base import Budget, Path, Solver
+from decoct.solvers.nnls import UnitVectors
 from experiments import common
 from experiments.hilbert.sets import LOGISTIC, DataSet
 

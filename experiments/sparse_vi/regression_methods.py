@@ -23,12 +23,12 @@ from decoct.constructions.sparse_vi.sparse_vi import SparseVIState
 from decoct.constructions.sparse_vi.weight_updates import Gradient
 from decoct.data import encoded
 from decoct.passes.potentials import Potentials
+from decoct.report import Status
 from decoct.samplers import Laplace
 from decoct.solvers import GIGA
-from decoct.solvers.active_set import UnitVectors
 from decoct.solvers.base import Budget, Solver
 from decoct.solvers.base import Path as SolverPath
-from decoct.status import Status
+from decoct.solvers.nnls import UnitVectors
 from experiments import common
 from experiments.sparse_vi.regression_problems import Regression, Weights, load, realistic
 

@@ -5,8 +5,9 @@ Names are loaded when first used, so that ``decoct --help`` does not wait for JA
 
 from typing import TYPE_CHECKING
 
-from decoct._version import __version__
-from decoct.runtime.lazy import lazy_names
+from decoct.runtime import lazy_names
+
+__version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from decoct import constructions, mixture, models, plots, samplers, solvers, stats, theory
@@ -34,9 +35,9 @@ if TYPE_CHECKING:
     from decoct.loading import load
     from decoct.models.functions import Model
     from decoct.plots.page import write_report
+    from decoct.report import Status
     from decoct.samplers import laplace
     from decoct.stats import kl_gaussian
-    from decoct.status import Status
     from decoct.streams import StreamingCoreset
     from decoct.streams.merge import merge
     from decoct.theory import hilbert_bounds
@@ -104,7 +105,7 @@ __getattr__, __dir__ = lazy_names(
         "RequestError": "errors",
         "RowsError": "errors",
         "ShortBuildWarning": "errors",
-        "Status": "status",
+        "Status": "report",
         "StreamingCoreset": "streams",
         "build": "building.driver",
         "check": "certificates.certificate",

@@ -6,8 +6,7 @@ import numpy as np
 
 from decoct.coreset import Coreset
 from decoct.models.site import GaussianSite
-from decoct.report import Report
-from decoct.status import Status
+from decoct.report import Report, Status
 
 RNG = np.random.default_rng(0)
 N, J, K = 60, 6, 4

@@ -15,8 +15,8 @@ import decoct
 from decoct.bridges.numpyro import from_numpyro
 from decoct.bridges.numpyro_trace import WeightedModel
 from decoct.passes.potentials import Potentials
+from decoct.report import Status
 from decoct.samplers.base import WeightedDensity, log_densities
-from decoct.status import Status
 from tests.bridges.numpyro_zoo import ZOO, logistic, logistic_rows, varying_intercepts
 
 each_model = pytest.mark.parametrize("name", list(ZOO))

@@ -12,8 +12,7 @@ import pytest
 
 import decoct
 from decoct.building.checkpoint import read_checkpoint
-from decoct.building.driver import run
-from decoct.building.request import Request
+from decoct.building.driver import Request, run
 from decoct.constructions import IteratedHilbert, Uniform
 from decoct.errors import DecoctError, RequestError
 from decoct.runtime.progress import ProgressBar
@@ -266,7 +265,7 @@ def test_without_a_checkpoint_the_table_is_not_walked_to_know_it_again(rows, tmp
     def dying(*_):
         raise Killed
 
-    monkeypatch.setattr("decoct.building.request.table_fingerprint", dying)
+    monkeypatch.setattr("decoct.building.driver.table_fingerprint", dying)
     assert decoct.build(MODEL, rows, size=5, method=Uniform()).size <= 5
     with pytest.raises(Killed):
         decoct.build(MODEL, rows, size=5, method=Uniform(), checkpoint=tmp_path / "saved")

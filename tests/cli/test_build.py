@@ -86,7 +86,7 @@ def test_no_row_is_a_size_too(decoct, data, tmp_path):
 def test_a_build_that_falls_short_is_written_and_exits_1(decoct, data, tmp_path, monkeypatch):
     """One round from a small pilot cannot tell whether its draws have settled."""
     hasty = IteratedHilbert(site=False, max_rounds=1, pilot=60)
-    monkeypatch.setattr("decoct.constructions.registry.make_construction", lambda _: hasty)
+    monkeypatch.setattr("decoct.constructions.base.make_construction", lambda _: hasty)
     output = tmp_path / "c.parquet"
     result = decoct(
         "build", data / "flights.csv", "--formula", "late ~ temp + C(origin)",

@@ -102,7 +102,7 @@ def test_check_samples_by_itself_and_exits_1_on_a_coreset_too_small(
         package.Coreset, "sample", lambda self, **_: sample(self, 250, sampler=Laplace())
     )
     alone = IteratedHilbert(site=False)
-    monkeypatch.setattr("decoct.constructions.registry.make_construction", lambda _: alone)
+    monkeypatch.setattr("decoct.constructions.base.make_construction", lambda _: alone)
     small = tmp_path / "small.parquet"
     built = decoct(
         "build", data / "flights.csv", "--formula", "late ~ temp + C(origin)",

@@ -11,10 +11,10 @@ from decoct.constructions import IteratedHilbert, Uniform
 from decoct.data import encoded
 from decoct.errors import RequestError, ShortBuildWarning
 from decoct.models import GaussianMean, LinearRegression, LogisticRegression
+from decoct.report import Status
 from decoct.samplers import WeightedDensity
 from decoct.samplers.exact import exact_posterior
 from decoct.samplers.laplace import find_mode, gaussian_at
-from decoct.status import Status
 from tests.constructions.contract import ConstructionContract, logistic_rows  # noqa: F401
 
 

@@ -18,7 +18,7 @@ from decoct.constructions.iterated_hilbert.expansion import expand_table, site_a
 from decoct.constructions.iterated_hilbert.fits import Fits, IteratedHilbertState
 from decoct.constructions.iterated_hilbert.tangent_problem import EvaluatedDraws, SplitTangent
 from decoct.models import LogisticRegression
-from decoct.status import Status
+from decoct.report import Status
 from tests.constructions.contract import problem_of
 
 N, D, S = 300, 6, 200

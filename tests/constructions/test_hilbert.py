@@ -12,7 +12,7 @@ from decoct.constructions.hilbert import weighting
 from decoct.constructions.hilbert.norms import ExactGaussian, Scores
 from decoct.errors import ModelError, RequestError
 from decoct.models import GaussianMean, LogisticRegression
-from decoct.passes.embeddings import as_embedding
+from decoct.passes.chunk_sums import as_embedding
 from decoct.runtime.precision import float64
 from decoct.samplers import NUTS, Laplace, Pathfinder
 from decoct.samplers.exact import exact_posterior

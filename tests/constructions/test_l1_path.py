@@ -19,7 +19,7 @@ from decoct.models import GaussianMean, LinearRegression, LogisticRegression
 from decoct.passes import potentials
 from decoct.samplers import Laplace
 from decoct.samplers.exact import exact_posterior
-from decoct.stats.tangent import Tangent
+from decoct.stats.divergences import Tangent
 from tests.constructions.contract import (  # noqa: F401
     ConstructionContract,
     logistic_rows,

@@ -9,8 +9,7 @@ import pytest
 
 import decoct
 from decoct.building.checkpoint import read_checkpoint
-from decoct.building.driver import resume
-from decoct.building.request import Request
+from decoct.building.driver import Request, resume
 from decoct.constructions import IteratedHilbert
 from decoct.constructions.base import Problem, uniform_selection
 from decoct.constructions.iterated_hilbert import settings, subsampled_pass

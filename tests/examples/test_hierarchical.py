@@ -14,10 +14,9 @@ from scipy.stats import multivariate_normal
 import decoct
 from decoct.constructions import IteratedHilbert, Uniform
 from decoct.passes.potentials import Potentials
-from decoct.report import Report
+from decoct.report import Report, Status
 from decoct.samplers import NUTS, Laplace
 from decoct.stats.verdict import grade_of
-from decoct.status import Status
 from examples.hierarchical import chem97, common, election88, radon
 
 pytestmark = pytest.mark.data

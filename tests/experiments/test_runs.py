@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from decoct.mixture import VonMisesFisherMixture
-from decoct.solvers.active_set import UnitVectors
 from decoct.solvers.base import Budget
+from decoct.solvers.nnls import UnitVectors
 from experiments import common
 from experiments.hilbert import figure_5, methods, pictures, runs, sets
 

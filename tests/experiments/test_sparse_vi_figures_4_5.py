@@ -8,8 +8,8 @@ import decoct
 from decoct.constructions import SparseVI
 from decoct.samplers import Laplace
 from decoct.solvers import GIGA
-from decoct.solvers.active_set import UnitVectors
 from decoct.solvers.base import Budget
+from decoct.solvers.nnls import UnitVectors
 from decoct.stats import Gaussian
 from experiments import common
 from experiments.sparse_vi import (

@@ -12,8 +12,7 @@ import decoct
 from decoct.building.checkpoint import read_checkpoint, reserve, write_checkpoint
 from decoct.cli import main
 from decoct.errors import RequestError
-from decoct.report import Report
-from decoct.status import Status
+from decoct.report import Report, Status
 from tests.faults.conftest import COMMAND, build_words, fill
 
 NO_ROOM = r"could not be written \(No space left on device\); the older file is"

@@ -23,7 +23,7 @@ from decoct.constructions.sampling.lightweight import theorem_3_1
 from decoct.errors import CoresetFileError, DecoctError, RequestError, RowsError
 from decoct.mixture import DPGaussianMixture
 from decoct.mixture.coreset_fit import draw_weighted_rows
-from decoct.status import Status
+from decoct.report import Status
 
 ATTRIBUTES = (
     "weights_",

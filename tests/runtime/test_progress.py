@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 import decoct
-from decoct.data.progress_rows import counted_rows, watched
+from decoct.data.tables import counted_rows, watched
 from decoct.runtime import progress, progress_columns
 
 

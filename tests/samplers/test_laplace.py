@@ -13,10 +13,10 @@ from decoct.data import encoded
 from decoct.errors import ModelError
 from decoct.models.conjugate import AbstractConjugate
 from decoct.models.formula.model import from_formula
-from decoct.passes.newton import ModeStatus, maximise
 from decoct.passes.potentials import Curvature
 from decoct.samplers import Exact, Laplace, WeightedDensity
 from decoct.samplers.base import log_densities
+from decoct.samplers.laplace import ModeStatus, maximise
 
 N = 40
 

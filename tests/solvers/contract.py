@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from decoct.solvers.active_set import UnitVectors
 from decoct.solvers.base import Budget
+from decoct.solvers.nnls import UnitVectors
 from tests.picks import Picks
 
 KINDS = ("plain", "scales", "duplicates", "logistic", "zeros", "low rank")

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from decoct.solvers import Budget, FrankWolfe, OrthogonalPursuit, Solver, SparseWeights
-from decoct.solvers.active_set import UnitVectors
 from decoct.solvers.base import Combination, collect
+from decoct.solvers.nnls import UnitVectors
 from tests.picks import Picks
 from tests.solvers.contract import ByTargetContract, SinglePrecisionContract, rows_of
 

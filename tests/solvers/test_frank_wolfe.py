@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.optimize import nnls as scipy_nnls
 
 from decoct.solvers import FrankWolfe
-from decoct.solvers.active_set import UnitVectors
+from decoct.solvers.nnls import UnitVectors
 from tests.solvers.contract import (
     DescentContract,
     IterativeContract,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from decoct.solvers import Budget, ImportanceSampling
-from decoct.solvers.active_set import UnitVectors
+from decoct.solvers.nnls import UnitVectors
 from tests.solvers.contract import SinglePrecisionContract, rows_of
 
 REPEATS = 4000

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from decoct.solvers import Budget, IterativeThresholding
-from decoct.solvers.active_set import UnitVectors
+from decoct.solvers.nnls import UnitVectors
 from tests.picks import Picks
 from tests.solvers.contract import ByTargetContract, SinglePrecisionContract, rows_of
 

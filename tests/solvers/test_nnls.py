@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy.optimize import nnls as scipy_nnls
 
-from decoct.solvers.nnls import nnls
+from decoct.solvers.nnls import UnitVectors, nnls
+from decoct.solvers.orthogonal_pursuit import orthogonal_pursuit
 from tests.solvers.contract import KINDS, rows_of
 
 
@@ -150,3 +151,15 @@ def test_the_number_of_iterations_is_a_budget():
 def test_bad_input_names_what_is_bad(vectors, target, message):
     with pytest.raises(ValueError, match=message):
         nnls(vectors, target)
+
+
+def test_rows_below_the_rounding_of_the_target_are_not_used():
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(6, 40))
+    vectors[4] *= 1e-150
+    vectors[5] = 0.0
+    target = vectors[0] + 1e151 * vectors[4]
+    problem = UnitVectors.scaled(vectors, target)
+    np.testing.assert_array_equal(problem.usable, [True] * 4 + [False] * 2)
+    path = orthogonal_pursuit(vectors, target, 4)
+    assert all(solution.weights.max() < 1e15 for solution in path.values())

@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import nnls as scipy_nnls
 
-from decoct.solvers.active_set import ActiveSet, UnitVectors
 from decoct.solvers.exchange import _SwapTable, exchange
-from decoct.solvers.nnls import nnls
+from decoct.solvers.nnls import ActiveSet, UnitVectors, nnls
 from decoct.solvers.orthogonal_pursuit import orthogonal_pursuit, refine
 
 KINDS = ("plain", "positive", "low rank", "duplicates", "zeros", "scales")

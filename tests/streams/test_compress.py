@@ -14,11 +14,10 @@ from decoct.errors import ModelError
 from decoct.models import GaussianMean, LogisticRegression
 from decoct.models.site import GaussianSite
 from decoct.passes.potentials import Potentials
-from decoct.report import Report
+from decoct.report import Report, Status
 from decoct.samplers import Exact, Laplace
 from decoct.samplers.base import Draws, WeightedDensity
 from decoct.samplers.laplace import find_mode, gaussian_at
-from decoct.status import Status
 from decoct.streams.compress import Reweighted, compress
 
 N, D = 400, 3

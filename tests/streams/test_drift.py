@@ -6,10 +6,9 @@ import pytest
 
 from decoct.coreset import Coreset
 from decoct.models import GaussianMean
-from decoct.report import Report
+from decoct.report import Report, Status
 from decoct.samplers.base import Draws
 from decoct.stats import Gaussian
-from decoct.status import Status
 from decoct.streams.drift import MOST_DRAWS, distance, moments, with_drift
 
 

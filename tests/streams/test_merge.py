@@ -13,7 +13,7 @@ from decoct.data import encoded
 from decoct.errors import RequestError, RowsError
 from decoct.models import GaussianMean, LogisticRegression
 from decoct.models.base import AbstractModel
-from decoct.passes.embeddings import as_embedding
+from decoct.passes.chunk_sums import as_embedding
 from decoct.passes.potentials import Potentials
 from decoct.samplers import Laplace
 from decoct.samplers.laplace import find_mode, gaussian_at

@@ -32,12 +32,17 @@ from decoct.bridges.per_row_latents import PER_ROW, check_latents
 from decoct.data.base import Columns, Rows
 from decoct.data.encoded import EncodedRows, encoded
 from decoct.errors import ModelError, RequestError
-from decoct.models.base import AbstractModel, EncodedColumns, Params, RawRows
+from decoct.models.base import (
+    AbstractModel,
+    EncodedColumns,
+    Params,
+    RawRows,
+    column,
+    numeric_columns,
+)
 from decoct.models.index_bounds import check_indices
-from decoct.models.noise_scale import NoiseScale
-from decoct.models.parameters import ParameterSpace
+from decoct.models.parameters import NoiseScale, ParameterSpace
 from decoct.models.site import GaussianSite
-from decoct.models.validation import column, numeric_columns
 from decoct.runtime.precision import float64
 
 PROBES = (3, 5)

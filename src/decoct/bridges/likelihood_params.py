@@ -39,7 +39,7 @@ from decoct.bridges.traced_program import (
 )
 from decoct.errors import ModelError
 from decoct.models.base import Params
-from decoct.models.noise_scale import NoiseScale
+from decoct.models.parameters import NoiseScale
 from decoct.passes.expansions import TRACED
 
 MOVES = frozenset(

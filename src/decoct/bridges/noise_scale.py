@@ -25,8 +25,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from decoct.models.base import Params
-from decoct.models.noise_scale import NoiseScale
-from decoct.models.parameters import ParameterSpace
+from decoct.models.parameters import NoiseScale, ParameterSpace
 from decoct.passes.predictors import Predictors
 from decoct.passes.traced_predictors import trace_predictors
 

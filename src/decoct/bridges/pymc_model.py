@@ -33,8 +33,7 @@ from decoct.coreset import Coreset
 from decoct.data.encoded import EncodedRows
 from decoct.data.tables import rows as as_rows
 from decoct.errors import BadValueError, ModelError, RequestError
-from decoct.models.base import EncodedColumns, RawRows
-from decoct.models.validation import row_number
+from decoct.models.base import EncodedColumns, RawRows, row_number
 from decoct.runtime.precision import float64
 
 FLAT = (type(pm.Flat.rv_op), type(pm.HalfFlat.rv_op))

@@ -21,12 +21,11 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from decoct.building.driver import path
-from decoct.building.request import checked_sizes
+from decoct.building.driver import checked_sizes, path
 from decoct.certificates.certificate import log_ratios_at
 from decoct.constructions import Construction, IteratedHilbert, Uniform
+from decoct.constructions.base import entries
 from decoct.constructions.hilbert.weighting import FullLaplace
-from decoct.constructions.registry import entries
 from decoct.coreset import Coreset
 from decoct.data.base import Rows
 from decoct.data.encoded import encoded

@@ -23,7 +23,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from decoct.building.request import Request
+from decoct.building.driver import Request
 from decoct.constructions.base import Construction, PlannedFits, Problem, plan_of, uniform_selection
 from decoct.data.arrays import ArrayRows
 from decoct.data.base import DEFAULT_CHUNK, Chunk, Rows

@@ -7,7 +7,7 @@ from typing import Any
 from decoct.coreset import Coreset
 from decoct.data.base import Rows
 from decoct.data.encoded import EncodedRows, encoded
-from decoct.data.progress_rows import counted_rows
+from decoct.data.tables import counted_rows
 from decoct.data.tables import rows as as_rows
 from decoct.data.verified_rows import KnownRows, VerifiedRows
 from decoct.errors import CoresetFileError

@@ -89,12 +89,11 @@ def build(
     from dataclasses import replace
     from functools import partial
 
-    from decoct.building.driver import run
-    from decoct.building.request import Request
+    from decoct.building.driver import Request, run
     from decoct.constructions import IteratedHilbert
-    from decoct.constructions.registry import make_construction
+    from decoct.constructions.base import make_construction
     from decoct.coreset import Coreset
-    from decoct.data.progress_rows import counted_rows
+    from decoct.data.tables import counted_rows
     from decoct.models.formula.model import from_formula
     from decoct.runtime.progress import ProgressBar
 

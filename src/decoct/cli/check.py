@@ -44,7 +44,7 @@ def check(
     """
     import decoct
     from decoct.cli.posterior_file import read_posterior
-    from decoct.data.progress_rows import traffic
+    from decoct.data.tables import traffic
 
     coreset = decoct.load(file)
     draws = posterior and read_posterior(posterior)

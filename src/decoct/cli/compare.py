@@ -60,7 +60,7 @@ def compare(
     files = opt.require_folder(output, ("compared.csv", "compared.png")) if output else []
 
     import decoct
-    from decoct.data.progress_rows import traffic
+    from decoct.data.tables import traffic
     from decoct.models.formula.model import from_formula
 
     with opt.interruption("nothing was written"), opt.opened(table, dask) as rows:

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from decoct.constructions.base import Construction, Problem, Selection, SizedSelection, StepInfo
-from decoct.runtime.lazy import lazy_names
+from decoct.runtime import lazy_names
 
 if TYPE_CHECKING:
     from decoct.constructions.hilbert.hilbert import Hilbert

@@ -2,13 +2,22 @@
 
 A construction never sees the table or the sampler directly: `Problem` bundles the potentials
 (model × rows), the sampler of π_w and what was asked for. The driver owns the loop.
+
+A construction registers its name where it is defined, for the command line and for comparisons:
+
+    register("sparse-vi", lambda: SparseVI(subsample=2000), compared_as="SparseVI")
+
+Its module is found in this package; no list names it.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import importlib
+import pkgutil
 import typing
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import UnionType
 from typing import Annotated, Any, NamedTuple, Protocol, TypeVar, Union, runtime_checkable
@@ -22,9 +31,9 @@ from decoct.errors import RequestError
 from decoct.models.site import GaussianSite
 from decoct.passes.pools import Pool
 from decoct.passes.potentials import Potentials
+from decoct.report import Status
 from decoct.runtime.randomness import uniform_sample
 from decoct.samplers.base import Draws, Sampler, WeightedDensity
-from decoct.status import Status
 
 NEARBY_DRAWS = 100
 """Draws of a nearby posterior that a sampler may learn from."""
@@ -425,3 +434,54 @@ def no_weight(potentials: Potentials) -> Selection:
     """Return one row without weight: the prior, with the shapes of the table."""
     one = np.zeros(1, dtype=np.int64)
     return Selection(one, np.zeros(1), potentials.rows.take(one))
+
+
+PACKAGE = "decoct.constructions"
+
+
+class Entry(NamedTuple):
+    """A construction with the options that its name stands for.
+
+    Attributes
+    ----------
+    make
+        Returns it.
+    compared_as
+        Its name in `decoct.compare`, or None if it is not compared unless asked for.
+    """
+
+    make: Callable[[], Construction]
+    compared_as: str | None
+
+
+_ENTRIES: dict[str, Entry] = {}
+
+
+def register(
+    name: str, make: Callable[[], Construction], *, compared_as: str | None = None
+) -> None:
+    """Offer a construction on the command line (``--method name``), and for comparisons."""
+    _ENTRIES[name] = Entry(make, compared_as)
+
+
+def entries() -> dict[str, Entry]:
+    """Return all registered constructions, by name in alphabetical order."""
+    package = importlib.import_module(PACKAGE)
+    for module in pkgutil.walk_packages(package.__path__, f"{PACKAGE}."):
+        importlib.import_module(module.name)
+    return dict(sorted(_ENTRIES.items()))
+
+
+def make_construction(name: str) -> Construction:
+    """Return the construction of that name.
+
+    Raises
+    ------
+    RequestError
+        There is none; the message lists those there are.
+    """
+    # what is loaded already, such as the default, needs no search
+    known = _ENTRIES if name in _ENTRIES else entries()
+    if name not in known:
+        raise RequestError(f"There is no method '{name}'; choose one of {', '.join(known)}.")
+    return known[name].make()

@@ -6,7 +6,7 @@ from decoct.data.arrays import ArrayRows
 from decoct.data.base import Chunk, Rows
 from decoct.data.encoded import encoded
 from decoct.data.tables import rows
-from decoct.runtime.lazy import lazy_names
+from decoct.runtime import lazy_names
 
 if TYPE_CHECKING:
     from decoct.data.arrow import ArrowRows

@@ -1,12 +1,15 @@
-"""Files or a data set, opened: their parts and their common columns."""
+"""Which files a path, a folder, a pattern or a URL means; their parts and common columns."""
 
 from __future__ import annotations
 
+import glob
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import pairwise, takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -14,9 +17,11 @@ import pyarrow.fs as fs
 
 from decoct.data.arrow_columns import unwrap_type
 from decoct.data.arrow_parts import PAGE_BUFFER, CsvPart, IpcPart, ParquetPart, Part, ScannedPart
-from decoct.data.discovery import PARQUET, find_files
 from decoct.data.file_faults import explain_errors
 from decoct.errors import RowsError
+
+PARQUET = (".parquet", ".pq")
+CSV = (".csv", ".csv.gz")
 
 _READERS = 16
 """Threads that open files; behind a URL each of them mostly waits."""
@@ -124,3 +129,220 @@ def _widen(one: pa.Field, two: pa.Field, first: str, path: str) -> pa.Field:
             "write it with one type."
         ) from error
     return merged.field(0)
+
+
+class FoundFiles(NamedTuple):
+    """The sorted paths that a source means, and the folder that was searched, if there was one.
+
+    ``filesystem`` is that of fsspec; None for local files.
+    """
+
+    files: list[str]
+    base: str | None
+    filesystem: Any = None
+
+
+def is_remote(source: object) -> bool:
+    """Whether a source is a URL such as ``s3://bucket/folder``, or a list with one in it."""
+    if isinstance(source, (list, tuple)):
+        return any(is_remote(entry) for entry in source)
+    return isinstance(source, str) and "://" in source
+
+
+def find_files(source: str | Path | Sequence[str | Path]) -> FoundFiles:
+    """Return the data files of a path, a folder, a pattern, a URL, or a list of these.
+
+    URLs mean Parquet files alone, all of one protocol. Refused are paths without data files, files
+    of two kinds, and URLs that cannot be listed or whose protocol needs a package.
+    """
+    if is_remote(source):
+        return _find_remote(source)
+    if isinstance(source, (str, Path)):
+        files, base = _expand(str(source))
+    else:
+        files, base = [file for entry in source for file in _expand(str(entry))[0]], None
+        if not files:
+            raise RowsError("The list of files is empty; name at least one.")
+    files = sorted(files)
+    _check_local(files)
+    if len({file.lower().endswith(PARQUET) for file in files}) > 1:
+        raise RowsError(f"{source} mixes Parquet and CSV files; name those of one kind.")
+    return FoundFiles(files, base)
+
+
+def _find_remote(source: str | Path | Sequence[str | Path]) -> FoundFiles:
+    urls = [str(url) for url in ([source] if isinstance(source, (str, Path)) else source)]
+    protocols = {url.partition("://")[0] if is_remote(url) else "" for url in urls}
+    if len(protocols) > 1:
+        raise RowsError(
+            "The list of files mixes URLs of different protocols, or URLs and local paths; name "
+            "files in one place."
+        )
+    found = [_expand_url(url) for url in urls]
+    files = sorted(file for one in found for file in one.files)
+    _check_distinct(files)
+    return FoundFiles(files, found[0].base if len(found) == 1 else None, found[0].filesystem)
+
+
+def _expand_url(url: str) -> FoundFiles:
+    filesystem, path = _open_url(url)
+    try:
+        filesystem.invalidate_cache()
+        if _is_pattern(path, "*["):  # not "?", which begins a query
+            found = _match_remote(filesystem, path)
+            base = "/".join(takewhile(lambda piece: not _is_pattern(piece, "*["), path.split("/")))
+        elif filesystem.isdir(path):
+            found, base = filesystem.find(path), path
+        else:
+            found, base = [path] if filesystem.exists(path) else [], None
+    except Exception as error:
+        raise RowsError(
+            f"{url} could not be listed ({type(error).__name__}: {error}); check the address and "
+            "your credentials."
+        ) from error
+    files = [file for file in found if base is None or not _is_note(file, base)]
+    if not files:
+        raise RowsError(f"There is no file at {url}; check the address.")
+    files = [file for file in files if file.lower().endswith(PARQUET)]
+    if not files:
+        raise RowsError(
+            f"{url} has no Parquet files ({', '.join(PARQUET)}); tables behind a URL are Parquet, "
+            "so convert it or copy it to a local disk."
+        )
+    return FoundFiles(files, base, filesystem)
+
+
+def _match_remote(filesystem: Any, pattern: str) -> list[str]:
+    found: set[str] = set()
+    for match, info in filesystem.glob(pattern, detail=True).items():
+        if info["type"] != "directory":
+            found.add(match)
+        elif "**" not in pattern:
+            found.update(filesystem.find(match))
+    return list(found)
+
+
+def _open_url(url: str) -> tuple[Any, str]:
+    """Return the file system of a URL and the path on it."""
+    protocol = url.partition("://")[0]
+    try:
+        from fsspec.core import url_to_fs
+    except ImportError as error:
+        raise RowsError(
+            f"Reading {protocol}:// needs the package fsspec: pip install fsspec."
+        ) from error
+    try:
+        return url_to_fs(url)
+    except ImportError as error:
+        raise RowsError(
+            f"Reading {protocol}:// needs a package that is not installed: {error}."
+        ) from error
+    except ValueError as error:
+        raise RowsError(
+            f"{url} cannot be read: {error}; local paths are written without '://'."
+        ) from error
+
+
+def _is_note(file: str, folder: str) -> bool:
+    """Whether a file, or a folder above it, is a marker such as ``_SUCCESS``."""
+    inside = file.strip("/").removeprefix(folder.strip("/")).strip("/")
+    return any(_is_hidden(piece) for piece in inside.split("/"))
+
+
+def _check_distinct(files: Sequence[str]) -> None:
+    for one, two in pairwise(files):
+        if one == two:
+            raise RowsError(f"{one} is listed twice: its rows would count double.")
+
+
+def _check_local(files: Sequence[str]) -> None:
+    """Refuse names that are not UTF-8, broken links, and two names of one file."""
+    names: dict[tuple[int, int | str], str] = {}
+    for file in files:
+        try:
+            file.encode()
+        except UnicodeEncodeError as error:
+            name = os.fsencode(file).decode(errors="replace")
+            raise RowsError(f"The name of {name} is not UTF-8; rename the file.") from error
+    _check_distinct(files)
+    for file in files:
+        if not os.path.exists(file):
+            raise RowsError(f"{file} is a link that leads to no file; fix or remove it.")
+        found = os.stat(file)
+        other = names.setdefault((found.st_dev, found.st_ino or os.path.realpath(file)), file)
+        if other != file:
+            raise RowsError(f"{file} is {other} by another name: its rows would count double.")
+
+
+def _expand(text: str) -> tuple[list[str], str | None]:
+    if not text:
+        raise RowsError("The path is empty; name a file, a folder or a pattern.")
+    try:
+        path = Path(text).expanduser()
+        path.exists()
+    except (OSError, RuntimeError) as error:
+        raise RowsError(f"{text!r} cannot be a path here ({error}); check it.") from error
+    if path.is_dir():
+        return _list_folder(path), str(path)
+    if path.exists():
+        if not _is_data(text):
+            raise RowsError(
+                f"The name of {text} ends neither in {', '.join(PARQUET)} (Parquet) nor in "
+                f"{', '.join(CSV)} (CSV); convert or rename it."
+            )
+        return [str(path)], None
+    if _is_pattern(text):
+        return _match(path)
+    raise RowsError(f"There is no file or folder {text} (from {Path.cwd()}); check the path.")
+
+
+def _list_folder(folder: Path) -> list[str]:
+    files: list[str] = []
+    seen: set[str] = set()
+    for place, folders, names in os.walk(folder, onerror=_refuse, followlinks=True):
+        # links may lead in circles
+        new = os.path.realpath(place) not in seen
+        seen.add(os.path.realpath(place))
+        # writers leave markers such as _SUCCESS and folders such as .tmp
+        folders[:] = [name for name in folders if new and not _is_hidden(name)]
+        found = [name for name in names if new and _is_data(name) and not _is_hidden(name)]
+        files += [os.path.join(place, name) for name in found]
+    if not files:
+        raise RowsError(f"The folder {folder} has no data files ({', '.join(PARQUET + CSV)}).")
+    return files
+
+
+def _refuse(error: OSError) -> None:
+    # what cannot be listed may contain rows: without them it would be another table
+    raise RowsError(
+        f"The folder {error.filename} cannot be listed ({error.strerror}); ask for permission."
+    )
+
+
+def _match(pattern: Path) -> tuple[list[str], str]:
+    files: dict[tuple[str, str], str] = {}
+    # short paths first: links may lead in circles, along which "**" finds every file again
+    for match in sorted(glob.glob(str(pattern), recursive=True), key=len):
+        if Path(match).is_dir():
+            found = [] if "**" in pattern.parts else _list_folder(Path(match))
+        else:
+            found = [match] if _is_data(match) else []
+        for file in found:
+            folder, name = os.path.split(file)
+            files.setdefault((os.path.realpath(folder), name), file)
+    if not files:
+        raise RowsError(f"No data file matches {pattern}; check the pattern.")
+    base = Path(*takewhile(lambda piece: not _is_pattern(piece), pattern.parts))
+    return list(files.values()), str(base)
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith((".", "_"))
+
+
+def _is_pattern(text: str, signs: str = "*?[") -> bool:
+    return any(sign in text for sign in signs)
+
+
+def _is_data(name: str) -> bool:
+    return name.lower().endswith(PARQUET + CSV)

@@ -15,7 +15,7 @@ from decoct.coreset import Coreset
 from decoct.errors import RequestError
 from decoct.models.base import AbstractModel, Params, forwarded
 from decoct.models.fingerprint import find_difference, fingerprint
-from decoct.models.noise_scale import NoiseScale
+from decoct.models.parameters import NoiseScale
 from decoct.runtime.precision import float64
 
 

@@ -6,7 +6,7 @@ estimator.
 
 from typing import TYPE_CHECKING
 
-from decoct.runtime.lazy import lazy_names
+from decoct.runtime import lazy_names
 
 if TYPE_CHECKING:
     from decoct.mixture.building import build, estimate, path

@@ -50,11 +50,10 @@ from decoct.mixture.initialization import merge_equal_rows
 from decoct.mixture.normal_wishart import NormalWishart
 from decoct.mixture.posterior import draw_parameters
 from decoct.models.base import AbstractModel, Params, RawRows
-from decoct.report import Report, described
+from decoct.report import Report, Status, described
 from decoct.runtime.checks import checked_whole
 from decoct.runtime.randomness import host_rng
 from decoct.samplers.base import Sampler, WeightedDensity
-from decoct.status import Status
 
 PRIORS = (
     "weight_concentration_prior_",

@@ -16,7 +16,7 @@ from sklearn.utils.validation import _check_sample_weight, check_array
 
 from decoct.errors import BadValueError, RequestError, RowsError
 from decoct.mixture.stick_breaking import FiniteDirichlet, StickBreaking
-from decoct.models.validation import row_number
+from decoct.models.base import row_number
 
 WEIGHT_PRIORS = {
     "dirichlet_process": StickBreaking,

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from decoct.models.base import AbstractModel
-from decoct.runtime.lazy import lazy_names
+from decoct.runtime import lazy_names
 
 if TYPE_CHECKING:
     from decoct.models.formula.model import FormulaModel, from_formula

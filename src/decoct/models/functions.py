@@ -15,9 +15,16 @@ from jaxtyping import Array, Float
 from decoct.data.base import Rows
 from decoct.data.encoded import encoded
 from decoct.errors import DecoctError, ModelError, RowsError
-from decoct.models.base import AbstractModel, EncodedColumns, Params, PerDraw, PerRow, RawRows
+from decoct.models.base import (
+    AbstractModel,
+    EncodedColumns,
+    Params,
+    PerDraw,
+    PerRow,
+    RawRows,
+    numeric_columns,
+)
 from decoct.models.index_bounds import check_indices, has_indices
-from decoct.models.validation import numeric_columns
 
 
 class Model(AbstractModel):

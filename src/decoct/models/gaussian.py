@@ -15,9 +15,8 @@ from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Array, Float
 
 from decoct.errors import ModelError, RowsError
-from decoct.models.base import EncodedColumns, Params, PerRow, RawRows
+from decoct.models.base import EncodedColumns, Params, PerRow, RawRows, numeric
 from decoct.models.conjugate import AbstractConjugate, MeanAndCov, gaussian_from_information
-from decoct.models.validation import numeric
 from decoct.stats.divergences import HALF_LOG_2PI
 
 

@@ -17,8 +17,16 @@ from jaxtyping import Array, Bool, Float
 
 from decoct.data.base import Chunk, Rows
 from decoct.errors import BadValueError, ModelError, RowsError
-from decoct.models.base import AbstractModel, EncodedColumns, Params, PerRow, RawRows
-from decoct.models.validation import column, numeric, row_number
+from decoct.models.base import (
+    AbstractModel,
+    EncodedColumns,
+    Params,
+    PerRow,
+    RawRows,
+    column,
+    numeric,
+    row_number,
+)
 from decoct.stats.divergences import HALF_LOG_2PI
 
 REMEMBERED = 4

@@ -16,9 +16,8 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
-from decoct.passes.newton import Curvature
 from decoct.passes.pools import Pool
-from decoct.passes.potentials import PassResult, Potentials
+from decoct.passes.potentials import Curvature, PassResult, Potentials
 
 
 def subsampled_totals(

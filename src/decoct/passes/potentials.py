@@ -27,8 +27,7 @@ from decoct.errors import PotentialError
 from decoct.models.base import AbstractModel, is_of_functions
 from decoct.models.parameters import ParameterSpace
 from decoct.passes import chunk_sums, expansions, model_checks
-from decoct.passes.chunk_sums import BLOCK, LEAST_PADDED
-from decoct.passes.embeddings import Embedding, as_embedding
+from decoct.passes.chunk_sums import BLOCK, LEAST_PADDED, Embedding, as_embedding
 from decoct.passes.expansions import Expansion, to_second_order
 from decoct.passes.pools import EMPTY_POOL, Pool, Reservoir, merge_pools
 from decoct.runtime.precision import compiled_quickly, float64

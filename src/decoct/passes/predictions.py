@@ -26,7 +26,7 @@ from jaxtyping import Array, Float
 
 from decoct.data.base import Chunk, Columns, name_files
 from decoct.data.encoded import EncodedRows, encoded
-from decoct.data.progress_rows import counted_rows
+from decoct.data.tables import counted_rows
 from decoct.data.tables import rows as as_rows
 from decoct.errors import BadValueError, ModelError, RequestError, RowsError
 from decoct.models.base import AbstractModel, EncodedColumns, Params, RawRows

@@ -11,13 +11,13 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import astuple
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
-from decoct._version import __version__
 from decoct.certificates.certificate import Certificate
 from decoct.certificates.certificate import check as certify
 from decoct.coreset import Coreset
@@ -304,7 +304,7 @@ def _list_provenance(report: Report) -> dict[str, str]:
         "asked for": f"size {report.size_asked}" if by_size else f"KL {report.kl_asked} nats",
         "seed": str(report.seed),
         **{f"seconds, {phase}": f"{value:,.2f}" for phase, value in report.seconds.items()},
-        "decoct": __version__,
+        "decoct": version("decoct"),
     }
 
 

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 import jax
 
 from decoct.errors import ModelError
-from decoct.models.conjugate import AbstractConjugate
 from decoct.samplers.base import Draws, Sampler, WeightedDensity
-from decoct.samplers.exact import Exact
 from decoct.samplers.laplace import Laplace
 from decoct.stats.chains import USABLE_KHAT
 
@@ -60,7 +58,9 @@ def _without_nuts(key: jax.Array, density: WeightedDensity, n: int) -> Draws | N
     """Return exact draws, or those of Laplace where it fits."""
     model = density.model
     try:
-        if isinstance(model, AbstractConjugate) and model.is_conjugate:
+        if getattr(model, "is_conjugate", False):
+            from decoct.samplers.exact import Exact  # here, for few models are
+
             return Exact().draw(key, density, n)
         draws = Laplace(resample=True).draw(key, density, n)
     except ModelError:

@@ -29,9 +29,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from decoct.passes.newton import Mode, decrement_of
 from decoct.samplers.base import WeightedDensity
-from decoct.samplers.laplace import find_mode, prior_curvature
+from decoct.samplers.laplace import Mode, decrement_of, find_mode, prior_curvature
 from decoct.stats.divergences import Gaussian
 
 MOST_PARAMETERS = 50

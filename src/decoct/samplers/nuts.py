@@ -13,13 +13,12 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from decoct.errors import ModelError, RequestError
-from decoct.passes.newton import Mode
 from decoct.runtime.checks import checked_whole, is_finite
 from decoct.runtime.precision import float64
 from decoct.runtime.randomness import host_rng
 from decoct.runtime.resources import cores, default_device
 from decoct.samplers.base import Draws, Sampler, WeightedDensity
-from decoct.samplers.laplace import JUDGED_AT, Laplace, find_mode, gaussian_at
+from decoct.samplers.laplace import JUDGED_AT, Laplace, Mode, find_mode, gaussian_at
 from decoct.stats.chains import GOOD_KHAT, convergence
 
 if TYPE_CHECKING:

@@ -19,12 +19,12 @@ from jaxtyping import Array, Float, Int
 from scipy.sparse import csr_array
 
 from decoct.passes.expansions import Expansion, expand_chunk, to_second_order
-from decoct.passes.newton import maximise
 from decoct.passes.potentials import Curvature
 from decoct.runtime.precision import compiled_quickly, float64
 from decoct.samplers.arrow import Arrow, ArrowFactor, ArrowSite, Blocks, find_blocks
 from decoct.samplers.base import WeightedDensity
 from decoct.samplers.centring import Centring, affine_at
+from decoct.samplers.laplace import maximise
 
 SCALE_EVALUATIONS, SCALE_DECREMENT = 20, 0.1
 """Most evaluations of the search for scales, and where it ends: twice the nats to the maximum."""

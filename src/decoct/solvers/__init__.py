@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from decoct.runtime.lazy import lazy_names
+from decoct.runtime import lazy_names
 from decoct.solvers.base import Budget, Path, Solver
 from decoct.solvers.nnls import SparseWeights, nnls
 from decoct.solvers.orthogonal_pursuit import OrthogonalPursuit, orthogonal_pursuit

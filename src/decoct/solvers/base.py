@@ -18,8 +18,7 @@ from jaxtyping import Float, Int
 from decoct.errors import RequestError
 from decoct.runtime import progress
 from decoct.runtime.checks import checked_whole
-from decoct.solvers.active_set import UnitVectors
-from decoct.solvers.nnls import SparseWeights
+from decoct.solvers.nnls import SparseWeights, UnitVectors
 
 STALLED = 1e-15
 """Residual, relative to the target, below which there is nothing left to fit."""

@@ -19,8 +19,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
-from decoct.solvers.active_set import ActiveSet, UnitVectors
-from decoct.solvers.nnls import fill
+from decoct.solvers.nnls import ActiveSet, UnitVectors, fill
 
 IMPROVES = 3e-4
 """Relative fall of the squared residual below which a swap is not worth its product."""

@@ -30,9 +30,8 @@ from typing import Literal, get_args
 import numpy as np
 
 from decoct.errors import RequestError
-from decoct.solvers.active_set import ActiveSet, UnitVectors
 from decoct.solvers.base import STALLED, Budget, Combination, Path, Solver, collect, line_search
-from decoct.solvers.nnls import SparseWeights, fill
+from decoct.solvers.nnls import ActiveSet, SparseWeights, UnitVectors, fill
 
 Variant = Literal["vanilla", "away", "pairwise", "fully_corrective"]
 VARIANTS = get_args(Variant)
@@ -58,7 +57,7 @@ class FrankWolfe(Solver):
     --------
     >>> import numpy as np
     >>> from decoct.solvers import Budget, FrankWolfe
-    >>> from decoct.solvers.active_set import UnitVectors
+    >>> from decoct.solvers.nnls import UnitVectors
     >>> problem = UnitVectors.scaled(np.eye(3), np.array([1.0, 2.0, 3.0]))
     >>> path = FrankWolfe().solve(problem, Budget((2,)), np.random.default_rng(0))
     >>> len(path[2].indices) <= 2

@@ -21,9 +21,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from decoct.solvers.active_set import UnitVectors
 from decoct.solvers.base import STALLED, Budget, Combination, Path, Solver, collect
-from decoct.solvers.nnls import SparseWeights
+from decoct.solvers.nnls import SparseWeights, UnitVectors
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class GIGA(Solver):
     --------
     >>> import numpy as np
     >>> from decoct.solvers import GIGA, Budget
-    >>> from decoct.solvers.active_set import UnitVectors
+    >>> from decoct.solvers.nnls import UnitVectors
     >>> problem = UnitVectors.scaled(np.eye(3), np.array([1.0, 2.0, 3.0]))
     >>> path = GIGA().solve(problem, Budget((2,)), np.random.default_rng(0))
     >>> len(path[2].indices) <= 2

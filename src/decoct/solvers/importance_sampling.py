@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from decoct.solvers.active_set import UnitVectors
 from decoct.solvers.base import Budget, Path, Solver
-from decoct.solvers.nnls import SparseWeights
+from decoct.solvers.nnls import SparseWeights, UnitVectors
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,7 @@ class ImportanceSampling(Solver):
     --------
     >>> import numpy as np
     >>> from decoct.solvers import Budget, ImportanceSampling
-    >>> from decoct.solvers.active_set import UnitVectors
+    >>> from decoct.solvers.nnls import UnitVectors
     >>> problem = UnitVectors.scaled(np.eye(3), np.array([1.0, 2.0, 3.0]))
     >>> path = ImportanceSampling().solve(problem, Budget((2,)), np.random.default_rng(0))
     >>> len(path[2].indices) <= 2

@@ -24,9 +24,8 @@ from jaxtyping import Float, Int
 from decoct.errors import RequestError
 from decoct.runtime import progress
 from decoct.runtime.checks import checked_whole
-from decoct.solvers.active_set import UnitVectors
 from decoct.solvers.base import Budget, Path, Solver, line_search
-from decoct.solvers.nnls import SparseWeights
+from decoct.solvers.nnls import SparseWeights, UnitVectors
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class IterativeThresholding(Solver):
     --------
     >>> import numpy as np
     >>> from decoct.solvers import Budget, IterativeThresholding
-    >>> from decoct.solvers.active_set import UnitVectors
+    >>> from decoct.solvers.nnls import UnitVectors
     >>> problem = UnitVectors.scaled(np.eye(3), np.array([1.0, 2.0, 3.0]))
     >>> path = IterativeThresholding().solve(problem, Budget((2,)), np.random.default_rng(0))
     >>> len(path[2].indices) <= 2

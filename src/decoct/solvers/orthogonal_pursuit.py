@@ -16,10 +16,9 @@ from jaxtyping import Float
 from decoct.errors import RequestError
 from decoct.runtime import progress
 from decoct.runtime.resources import few_threads
-from decoct.solvers.active_set import ActiveSet, UnitVectors
 from decoct.solvers.base import Budget, Path, Solver
 from decoct.solvers.exchange import exchange
-from decoct.solvers.nnls import SparseWeights, best_row
+from decoct.solvers.nnls import ActiveSet, SparseWeights, UnitVectors, best_row
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class OrthogonalPursuit(Solver):
     --------
     >>> import numpy as np
     >>> from decoct.solvers import Budget, OrthogonalPursuit
-    >>> from decoct.solvers.active_set import UnitVectors
+    >>> from decoct.solvers.nnls import UnitVectors
     >>> problem = UnitVectors.scaled(np.eye(3), np.array([1.0, 2.0, 3.0]))
     >>> path = OrthogonalPursuit().solve(problem, Budget((2,)), np.random.default_rng(0))
     >>> len(path[2].indices) <= 2

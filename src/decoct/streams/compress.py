@@ -23,13 +23,12 @@ from decoct.constructions.iterated_hilbert.iterated_hilbert import IteratedHilbe
 from decoct.coreset import Coreset
 from decoct.data.arrays import ArrayRows
 from decoct.models.base import AbstractModel, Params, RawRows
-from decoct.models.noise_scale import NoiseScale
-from decoct.models.parameters import ParameterSpace
+from decoct.models.parameters import NoiseScale, ParameterSpace
 from decoct.models.site import GaussianSite
 from decoct.passes.potentials import Potentials
+from decoct.report import Status
 from decoct.runtime import progress
 from decoct.samplers.base import Sampler, WeightedDensity
-from decoct.status import Status
 
 
 class Reweighted(AbstractModel):

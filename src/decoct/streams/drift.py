@@ -13,10 +13,10 @@ import numpy as np
 from jaxtyping import Float
 
 from decoct.coreset import Coreset
+from decoct.report import Status
 from decoct.runtime import progress
 from decoct.samplers.base import Sampler
 from decoct.stats.divergences import Gaussian
-from decoct.status import Status
 
 DRIFTED = 5.0
 """Posterior sd, by `distance`, above which no KL is predicted."""

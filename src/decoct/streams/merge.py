@@ -22,13 +22,12 @@ from decoct.data.arrays import ArrayRows
 from decoct.errors import ModelError, RequestError
 from decoct.models.base import AbstractModel, is_of_functions
 from decoct.models.fingerprint import find_difference, fingerprint
-from decoct.report import Report
+from decoct.report import Report, Status
 from decoct.runtime.checks import checked_whole
 from decoct.runtime.progress import ProgressBar
 from decoct.runtime.randomness import checked_seed
 from decoct.samplers.automatic import Automatic
 from decoct.samplers.base import Sampler, require_sampler
-from decoct.status import Status
 from decoct.streams.compress import compress, sum_of_known, sum_of_sites, worst
 from decoct.streams.drift import with_drift
 

@@ -30,7 +30,7 @@ from decoct.models.fingerprint import find_difference
 from decoct.models.regression import few_values
 from decoct.models.site import GaussianSite
 from decoct.passes.potentials import Potentials
-from decoct.report import Report, described
+from decoct.report import Report, Status, described
 from decoct.runtime import progress
 from decoct.runtime.checks import checked_whole
 from decoct.runtime.files import require_writable
@@ -39,7 +39,6 @@ from decoct.runtime.randomness import checked_seed
 from decoct.runtime.resources import use_compilation_cache
 from decoct.samplers.automatic import Automatic
 from decoct.samplers.base import Sampler, require_sampler
-from decoct.status import Status
 from decoct.streams.compress import compress, some
 from decoct.streams.drift import with_drift
 from decoct.streams.merge import unite

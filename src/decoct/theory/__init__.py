@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from decoct.runtime.lazy import lazy_names
+from decoct.runtime import lazy_names
 
 if TYPE_CHECKING:
     from decoct.theory.alignment import Geometry, geometry

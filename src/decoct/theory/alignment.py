@@ -18,7 +18,7 @@ from jaxtyping import Float
 from scipy.spatial import ConvexHull, QhullError
 
 from decoct.errors import RequestError
-from decoct.solvers.active_set import UnitVectors
+from decoct.solvers.nnls import UnitVectors
 
 MAX_PAIRS = 20_000
 """Directions between which every distance is computed for η̄; of more, an upper bound is given."""

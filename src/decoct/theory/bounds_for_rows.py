@@ -17,10 +17,10 @@ from decoct.models.base import AbstractModel
 from decoct.passes.potentials import Potentials
 from decoct.runtime.randomness import host_rng
 from decoct.samplers.automatic import Automatic
-from decoct.solvers.active_set import UnitVectors
 from decoct.solvers.base import Budget
 from decoct.solvers.frank_wolfe import FrankWolfe
 from decoct.solvers.importance_sampling import ImportanceSampling
+from decoct.solvers.nnls import UnitVectors
 from decoct.theory.alignment import geometry
 from decoct.theory.bounds import BoundsTable, bounds_report
 

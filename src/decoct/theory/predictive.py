@@ -17,10 +17,10 @@ from decoct.data.encoded import encoded
 from decoct.data.tables import rows as as_rows
 from decoct.errors import ModelError
 from decoct.models.base import AbstractModel
-from decoct.passes.newton import maximise
 from decoct.passes.potentials import Curvature, Potentials
 from decoct.runtime.precision import float64
 from decoct.samplers.datatree import unconstrained
+from decoct.samplers.laplace import maximise
 
 RIDGES = 10.0 ** -np.arange(1.0, 21.0)
 """Ridges tried, in units of the curvature at the model's init."""

@@ -28,24 +28,24 @@ from decoct.constructions.base import (
     SizedSelection,
     StepInfo,
     equal_weight_rows,
+    register,
 )
 from decoct.constructions.hilbert.norms import ExactGaussian, Scores
 from decoct.constructions.hilbert.weighting import FullLaplace, Given, Weighting, as_weighting
-from decoct.constructions.registry import register
 from decoct.errors import RequestError
-from decoct.passes.embeddings import Embedding, as_embedding
+from decoct.passes.chunk_sums import Embedding, as_embedding
 from decoct.passes.pools import Pool
 from decoct.runtime import progress
 from decoct.runtime.checks import check_whole
 from decoct.runtime.precision import float64
 from decoct.runtime.randomness import host_rng
-from decoct.solvers.active_set import UnitVectors
 from decoct.solvers.base import Budget, Path, Solver
 from decoct.solvers.frank_wolfe import FrankWolfe
 from decoct.solvers.giga import GIGA
 from decoct.solvers.importance_sampling import ImportanceSampling
+from decoct.solvers.nnls import UnitVectors
 from decoct.solvers.orthogonal_pursuit import OrthogonalPursuit
-from decoct.stats.tangent import tangent
+from decoct.stats.divergences import tangent
 
 POOL_BYTES = 2**31
 """Most memory the pool's vectors may take unless ``pool`` says otherwise."""

@@ -18,18 +18,17 @@ from dataclasses import dataclass
 
 import jax
 
-from decoct.constructions.base import Chosen, OneStep, Plan, Problem, StepInfo
+from decoct.constructions.base import Chosen, OneStep, Plan, Problem, StepInfo, register
 from decoct.constructions.hilbert.hilbert import HELD_OUT, judge
 from decoct.constructions.hilbert.norms import Moments
 from decoct.constructions.hilbert.weighting import FullLaplace
-from decoct.constructions.registry import register
 from decoct.errors import RequestError
 from decoct.runtime import progress
 from decoct.runtime.checks import check_whole
 from decoct.runtime.precision import float64
 from decoct.runtime.randomness import host_rng
-from decoct.solvers.active_set import UnitVectors
 from decoct.solvers.base import Budget
+from decoct.solvers.nnls import UnitVectors
 from decoct.solvers.orthogonal_pursuit import OrthogonalPursuit
 
 

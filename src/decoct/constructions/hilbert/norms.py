@@ -32,7 +32,7 @@ from decoct.errors import ModelError
 from decoct.models.base import AbstractModel
 from decoct.models.gaussian import GaussianMean
 from decoct.models.parameters import ParameterSpace
-from decoct.passes.embeddings import Embedding
+from decoct.passes.chunk_sums import Embedding
 from decoct.stats.divergences import Gaussian
 
 

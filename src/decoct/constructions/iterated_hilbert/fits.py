@@ -31,9 +31,9 @@ from decoct.constructions.iterated_hilbert.tangent_problem import (
     quadratic_size,
     smallest,
 )
+from decoct.report import Status
 from decoct.solvers.nnls import SparseWeights
 from decoct.stats.divergences import kl_from_log_ratios
-from decoct.status import Status
 
 KL_CONVERGED, KL_A_PARAMETER = 0.02, 5e-4
 """KL(π_ref‖π) in nats, and nats a parameter, below which the draws count as draws from π."""

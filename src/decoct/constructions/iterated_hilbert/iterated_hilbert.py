@@ -38,6 +38,7 @@ from decoct.constructions.base import (
     SizedSelection,
     StepInfo,
     equal_weight_rows,
+    register,
     uniform_selection,
 )
 from decoct.constructions.iterated_hilbert.expansion import (
@@ -58,13 +59,12 @@ from decoct.constructions.iterated_hilbert.settings import (
     Settings,
 )
 from decoct.constructions.iterated_hilbert.tangent_problem import SplitTangent
-from decoct.constructions.registry import register
 from decoct.errors import RequestError
 from decoct.passes.chunk_sums import NORM_DRAWS
 from decoct.passes.pools import merge_pools
 from decoct.passes.potentials import PassResult
+from decoct.report import Status
 from decoct.runtime.randomness import host_rng
-from decoct.status import Status
 
 SITE_MATRICES = 10
 """Matrices of d × d numbers in memory at once while a table is expanded."""

@@ -27,13 +27,13 @@ from decoct.constructions.iterated_hilbert.expansion import (
     site_alone,
 )
 from decoct.passes.expansions import Expansion, to_second_order
-from decoct.passes.newton import maximise
 from decoct.passes.potentials import Curvature
 from decoct.runtime.precision import compiled_quickly, float64
 from decoct.runtime.randomness import host_rng
 from decoct.samplers.arrow import factor_of
 from decoct.samplers.base import WeightedDensity
 from decoct.samplers.centring import Centring, Placed
+from decoct.samplers.laplace import maximise
 from decoct.samplers.units import from_parameters
 from decoct.stats.divergences import Gaussian
 

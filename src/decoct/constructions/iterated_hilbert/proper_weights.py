@@ -58,7 +58,7 @@ def proper_weights(
         if not len(directions):
             break
         of_rows = along(directions)
-        left = np.einsum("kd,de,ke->k", directions, precision, directions)
+        left = ((directions @ precision) * directions).sum(axis=1)
         whole = left + weights @ of_rows
         possible = whole > 0.0  # else all rows together bend the other way there
         if not possible.any():

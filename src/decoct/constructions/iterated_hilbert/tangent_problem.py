@@ -2,7 +2,7 @@
 
 A pass supplies draws θ_s, totals Σ_n f_n(θ_s) and a pool of candidate rows. Four fifths of the
 draws fit, min_{w ≥ 0} ‖b − Σ w_n g_n‖²; the rest judge, ½Var(b − Σ w_n g_n) ≈ KL in nats
-(`decoct.stats.tangent`).
+(`decoct.stats.divergences`).
 
 With an expansion of the table the vectors are remainders f_n − q_n in place of potentials, so that
 the rows fit what a quadratic cannot, and a solution is completed by the site Σ q_n − Σ w_m q_m.
@@ -28,11 +28,9 @@ from decoct.constructions.iterated_hilbert.proper_weights import (
 from decoct.passes.pools import Pool
 from decoct.runtime.resources import few_threads
 from decoct.samplers.laplace import find_mode, gaussian_at
-from decoct.solvers.active_set import row_norms
-from decoct.solvers.nnls import SparseWeights
+from decoct.solvers.nnls import SparseWeights, row_norms
 from decoct.solvers.orthogonal_pursuit import orthogonal_pursuit, refine
-from decoct.stats.divergences import Gaussian, kl_from_log_ratios, kl_gaussian
-from decoct.stats.tangent import Tangent, tangent
+from decoct.stats.divergences import Gaussian, Tangent, kl_from_log_ratios, kl_gaussian, tangent
 
 REFUTED = 4.0
 """Times what is expected that a KL from few draws must be before a prediction counts as wrong."""
@@ -290,7 +288,7 @@ class PathFit:
         of_rows = potentials.expand_rows(rows, solution.weights, expanded.at).hessian
         precision = of_rows - expanded.sums.hessian
         directions = improper_directions(precision, expanded.factor)
-        most = -np.einsum("kd,de,ke->k", directions, expanded.sums.hessian, directions)
+        most = -((directions @ expanded.sums.hessian) * directions).sum(axis=1)
         return directions[most > 0.0], (1.0 - INSIDE) * most[most > 0.0]
 
     def _bends(self, directions: Float[np.ndarray, "k d"]) -> Float[np.ndarray, "P k"]:

@@ -39,7 +39,7 @@ from decoct.constructions.sampling.weighted_sampling import (
 from decoct.data.base import Chunk, Columns, Rows
 from decoct.data.tables import rows as as_rows
 from decoct.errors import RequestError, RowsError
-from decoct.models.validation import numeric
+from decoct.models.base import numeric
 from decoct.runtime.checks import check_whole, checked_whole
 
 NEAR_UNIFORM = 0.98

@@ -33,8 +33,7 @@ from jaxtyping import Float, Int
 from scipy.cluster.vq import kmeans
 from scipy.linalg import solve_triangular
 
-from decoct.constructions.base import Chosen, OneStep, Plan, Problem
-from decoct.constructions.registry import register
+from decoct.constructions.base import Chosen, OneStep, Plan, Problem, register
 from decoct.constructions.sampling.weighted_sampling import (
     CHUNK,
     Spread,

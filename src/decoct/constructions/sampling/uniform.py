@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 import jax
 
-from decoct.constructions.base import Chosen, OneStep, Plan, Problem
-from decoct.constructions.registry import register
+from decoct.constructions.base import Chosen, OneStep, Plan, Problem, register
 from decoct.constructions.sampling.weighted_sampling import drawn, select_rows
 from decoct.runtime.randomness import host_rng
 

@@ -26,7 +26,7 @@ from decoct.constructions.sparse_vi.manifold.resampled_gradient import FreshDraw
 from decoct.errors import RequestError
 from decoct.runtime.checks import checked_whole, is_positive
 from decoct.runtime.precision import float64
-from decoct.stats.tangent import Tangent
+from decoct.stats.divergences import Tangent
 
 FIRST_DECAY, SECOND_DECAY = 0.9, 0.999
 """β₁, β₂ of Adam."""

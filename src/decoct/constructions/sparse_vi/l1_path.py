@@ -38,10 +38,10 @@ from decoct.constructions.sparse_vi.options import ManifoldConstruction
 from decoct.constructions.sparse_vi.weight_updates import Quadratic, WeightUpdate
 from decoct.errors import RequestError
 from decoct.passes.pools import Pool
+from decoct.report import Status
 from decoct.runtime.checks import check_whole, is_finite, is_positive
 from decoct.runtime.randomness import uniform_sample
-from decoct.solvers.active_set import row_norms
-from decoct.status import Status
+from decoct.solvers.nnls import row_norms
 
 
 class L1PathState(NamedTuple):

@@ -31,9 +31,8 @@ from decoct.constructions.sparse_vi.manifold import Manifold
 from decoct.constructions.sparse_vi.manifold.base import some_rows
 from decoct.constructions.sparse_vi.weight_updates import TRUSTED, try_step
 from decoct.passes.pools import Pool
-from decoct.solvers.active_set import ActiveSet, UnitVectors
-from decoct.solvers.nnls import SparseWeights, fill
-from decoct.stats.tangent import Tangent
+from decoct.solvers.nnls import ActiveSet, SparseWeights, UnitVectors, fill
+from decoct.stats.divergences import Tangent
 
 MIN_GAIN = 1e-2
 """Gain of a step, relative to the penalty λ Σu, below which the steps end."""

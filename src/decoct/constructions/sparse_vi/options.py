@@ -17,8 +17,8 @@ from decoct.constructions.sparse_vi.manifold import (
 )
 from decoct.constructions.sparse_vi.weight_updates import Quadratic
 from decoct.errors import RequestError
+from decoct.report import Status
 from decoct.runtime.checks import check_whole
-from decoct.status import Status
 
 
 class ManifoldConstruction(Construction):

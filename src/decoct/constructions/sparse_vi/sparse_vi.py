@@ -31,15 +31,15 @@ from decoct.constructions.base import (
     StepInfo,
     equal_weight_rows,
     no_weight,
+    register,
 )
-from decoct.constructions.registry import register
 from decoct.constructions.sparse_vi.manifold import LocalView, Manifold, Origin
 from decoct.constructions.sparse_vi.manifold.base import has_row, pruned
 from decoct.constructions.sparse_vi.options import ManifoldConstruction
 from decoct.constructions.sparse_vi.weight_updates import Quadratic, WeightUpdate, least_missed
 from decoct.passes.pools import Pool
+from decoct.report import Status
 from decoct.runtime.checks import check_whole
-from decoct.status import Status
 
 
 class SparseVIState(NamedTuple):

@@ -30,9 +30,8 @@ from decoct.constructions.sparse_vi.gradient_update import Gradient, basis_of, s
 from decoct.constructions.sparse_vi.manifold import LocalView, Manifold
 from decoct.errors import ModelError, RequestError, SamplerError
 from decoct.runtime.checks import checked_whole, is_positive
-from decoct.solvers.active_set import ActiveSet, UnitVectors
-from decoct.solvers.nnls import SparseWeights, fill
-from decoct.stats.tangent import Tangent
+from decoct.solvers.nnls import ActiveSet, SparseWeights, UnitVectors, fill
+from decoct.stats.divergences import Tangent
 
 __all__ = ["Gradient", "Quadratic", "WeightUpdate", "least_missed"]
 

@@ -25,8 +25,7 @@ from scipy.special import logsumexp
 from decoct.data.base import Rows
 from decoct.errors import ModelError, RowsError
 from decoct.mixture.vmf.von_mises_fisher import check_directions, log_normaliser
-from decoct.models.base import AbstractModel, EncodedColumns, Params, RawRows
-from decoct.models.validation import numeric
+from decoct.models.base import AbstractModel, EncodedColumns, Params, RawRows, numeric
 from decoct.runtime.checks import is_whole
 from decoct.stats.divergences import HALF_LOG_2PI
 

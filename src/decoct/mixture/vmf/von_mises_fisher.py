@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 from scipy.special import gammaln, ive, logsumexp
 
 from decoct.errors import BadValueError, ModelError
-from decoct.models.validation import row_number
+from decoct.models.base import row_number
 from decoct.runtime.checks import is_positive
 
 UNIT = 1e-6

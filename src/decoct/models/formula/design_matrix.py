@@ -21,8 +21,8 @@ from formulaic.utils.cast import as_columns
 
 from decoct.data.base import columns_length
 from decoct.errors import BadValueError, ModelError, RowsError
+from decoct.models.base import row_number
 from decoct.models.formula.expression import Expression, compile_expression, raw_column
-from decoct.models.validation import row_number
 
 State = dict[str, dict[str, Any]]
 """Call of a stateful function -> what formulaic remembers of it."""

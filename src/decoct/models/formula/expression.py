@@ -15,7 +15,7 @@ from formulaic.utils.layered_mapping import LayeredMapping
 from formulaic.utils.stateful_transforms import stateful_eval
 
 from decoct.errors import BadValueError, ModelError, RowsError
-from decoct.models.validation import column, numeric, row_number
+from decoct.models.base import column, numeric, row_number
 
 ELEMENTWISE = ("I", "exp", "exp2", "exp10", "log", "log2", "log10")
 STATEFUL = ("center", "scale", "standardize", "bs", "cr", "cs", "cc", "poly")

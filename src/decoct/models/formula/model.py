@@ -17,8 +17,8 @@ from jaxtyping import Array, Float
 
 from decoct.data.base import Rows
 from decoct.data.encoded import encoded
-from decoct.data.progress_rows import watched
 from decoct.data.tables import rows as as_rows
+from decoct.data.tables import watched
 from decoct.errors import CoresetFileError, DecoctError, ModelError, RequestError
 from decoct.models.base import EncodedColumns, PerRow, RawRows, forwarded
 from decoct.models.conjugate import AbstractConjugate, MeanAndCov, Statistics

@@ -24,7 +24,7 @@ from decoct.constructions.base import Problem, Selection, no_weight
 from decoct.data.base import Columns
 from decoct.errors import RequestError
 from decoct.passes.pools import Pool
-from decoct.stats.tangent import Tangent
+from decoct.stats.divergences import Tangent
 
 WHOLE_BYTES = 2**30
 """Most memory that all rows may take, with what is kept of each."""

@@ -24,7 +24,7 @@ from scipy.linalg import eigh
 
 from decoct.constructions.base import Problem, Selection
 from decoct.constructions.sparse_vi.manifold.base import LocalView, Manifold, take_all_rows
-from decoct.stats.tangent import Tangent
+from decoct.stats.divergences import Tangent
 
 
 @dataclass(frozen=True)

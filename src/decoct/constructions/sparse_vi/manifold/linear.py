@@ -35,7 +35,7 @@ from scipy.linalg.lapack import get_lapack_funcs
 from decoct.constructions.base import Problem, Selection
 from decoct.constructions.sparse_vi.manifold.base import LocalView, Manifold, take_all_rows
 from decoct.errors import ModelError
-from decoct.stats.tangent import Tangent
+from decoct.stats.divergences import Tangent
 
 
 @dataclass(frozen=True)

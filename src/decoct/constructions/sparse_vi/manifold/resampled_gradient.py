@@ -24,13 +24,12 @@ from jaxtyping import Array, Bool, Float
 from decoct.models.base import AbstractModel
 from decoct.models.conjugate import AbstractConjugate
 from decoct.models.parameters import ParameterSpace
-from decoct.passes.newton import ROUNDED_DECREMENT, SINGULAR
 from decoct.passes.potentials import chunk_rows
 from decoct.runtime.precision import float64
 from decoct.samplers.automatic import Automatic
 from decoct.samplers.base import WeightedDensity
 from decoct.samplers.exact import Exact
-from decoct.samplers.laplace import Laplace, ascend
+from decoct.samplers.laplace import ROUNDED_DECREMENT, SINGULAR, Laplace, ascend
 
 
 class Fresh(NamedTuple):

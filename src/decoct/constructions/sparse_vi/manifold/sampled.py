@@ -38,7 +38,7 @@ from decoct.passes.control_variates import subsampled_totals
 from decoct.passes.pools import Pool
 from decoct.runtime import progress
 from decoct.runtime.randomness import host_rng
-from decoct.stats.tangent import Tangent
+from decoct.stats.divergences import Tangent
 
 
 @dataclass
