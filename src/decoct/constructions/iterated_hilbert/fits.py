@@ -45,6 +45,9 @@ TOLERABLE, TOLERABLE_A_PARAMETER = 1e-5, 2e-6
 """½Var in nats of totals from a sample of rows above which all rows are evaluated; nats a parameter
 for multilevel models, where each row that is kept corrects about one effect."""
 
+OUT_OF_REACH = 10.0
+"""Predicted KL, in multiples of the one asked for, from which on more draws will not reach it."""
+
 NEGLIGIBLE = 1e-5
 """KL in nats of a multilevel model's site at which rows are not worth their draws."""
 
@@ -149,7 +152,7 @@ class Fits:
         outcome = Status.RUNNING
         if not tangent.is_informative:
             outcome = Status.UNKNOWN
-        elif tangent.reference_kl <= max(KL_CONVERGED, KL_A_PARAMETER * problem.dim):
+        elif self._is_converged:
             outcome = Status.DONE
         elif self._rounds_on_all_rows >= self.method.max_rounds:
             outcome = Status.MAX_ROUNDS_REACHED
@@ -201,9 +204,10 @@ class Fits:
         outcome = Status.RUNNING
         limited = not reached and tangent.reference_kl <= max(KL_CONVERGED, kl)
         stalled = not reached and effort == 1.0 and not limited and self._has_stalled
+        hopeless = not reached and self._is_converged and nats(best) > OUT_OF_REACH * kl
         if not tangent.is_informative:
             outcome, best = Status.UNKNOWN, SizedSelection(best.selection, None)
-        elif stalled or (limited and effort >= 4.0):
+        elif stalled or hopeless or (limited and effort >= 4.0):
             outcome = Status.SHORT_SIZE
         elif limited:
             effort *= 2.0
@@ -228,6 +232,12 @@ class Fits:
         if kl is None:
             return tangent.is_informative and bool(tangent.reference_kl <= NEGLIGIBLE)
         return tangent.is_informative and bool(tangent.reference_kl_upper <= kl)
+
+    @property
+    def _is_converged(self) -> bool:
+        """Whether the draws count as draws from π."""
+        nearby = max(KL_CONVERGED, KL_A_PARAMETER * self.problem.dim)
+        return bool(self.tangent.reference_kl <= nearby)
 
     @property
     def _has_stalled(self) -> bool:
