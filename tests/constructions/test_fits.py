@@ -111,19 +111,3 @@ def test_a_kl_build_ends_where_its_rows_come_no_nearer(given, before, outcome):
     assert found.selection.size <= 5
     if outcome is Status.SHORT_SIZE:
         assert 1e-9 < found.predicted_kl <= 0.5  # this round's measured it at most
-
-
-@pytest.mark.parametrize(("share", "outcome"), [(0.02, Status.SHORT_SIZE), (0.5, Status.RUNNING)])
-def test_a_kl_build_takes_more_draws_only_where_they_may_reach_it(given, share, outcome):
-    problem, pool, expanded, alone, (now, _) = given
-    totals = problem.potentials.totals(now)
-    tangent = SplitTangent.of(problem, now, totals, pool, alone, expanded=expanded)
-    tangent = replace(tangent, reference_kl=0.01, reference_kl_upper=0.5)
-    nearest = tangent.pursue(5).best()
-    kl = share * nearest.predicted_kl
-    problem = replace(problem, kl=kl, sizes=(5,))
-    tangent = replace(tangent, problem=problem)
-    state = IteratedHilbertState(0, alone, 0.01, (), 1.0, Status.RUNNING.name, expanded=expanded)
-    after = Fits(IteratedHilbert(), state, tangent).kl(jax.random.key(3), kl)
-    assert Status[after.outcome] is outcome
-    assert after.effort == (2.0 if outcome is Status.RUNNING else 1.0)

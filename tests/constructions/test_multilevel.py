@@ -143,3 +143,12 @@ def test_group_numbers_outside_their_array_are_refused():
     rows = {**BINARY, "g": np.where(np.arange(N) == 17, G, GROUP)}
     with pytest.raises(decoct.RowsError, match="outside an array in row 17, "):
         decoct.build(made(logistic, "centred"), rows, size=0)
+
+
+def test_a_kl_that_few_rows_do_not_reach_ends_a_build_after_one_round():
+    method = decoct.constructions.IteratedHilbert(max_size=2)
+    coreset = decoct.build(made(logistic, "standardised"), BINARY, kl=1e-6, method=method)
+    assert coreset.report.status is decoct.Status.SHORT_SIZE
+    (only,) = coreset.report.rounds
+    assert coreset.report.predicted_kl > 1e-5
+    assert only["predicted_kl"] > 1e-5

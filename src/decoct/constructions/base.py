@@ -436,9 +436,6 @@ def no_weight(potentials: Potentials) -> Selection:
     return Selection(one, np.zeros(1), potentials.rows.take(one))
 
 
-PACKAGE = "decoct.constructions"
-
-
 class Entry(NamedTuple):
     """A construction with the options that its name stands for.
 
@@ -466,8 +463,8 @@ def register(
 
 def entries() -> dict[str, Entry]:
     """Return all registered constructions, by name in alphabetical order."""
-    package = importlib.import_module(PACKAGE)
-    for module in pkgutil.walk_packages(package.__path__, f"{PACKAGE}."):
+    package = importlib.import_module("decoct.constructions")
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
         importlib.import_module(module.name)
     return dict(sorted(_ENTRIES.items()))
 

@@ -1,4 +1,7 @@
-"""Which files a path, a folder, a pattern or a URL means; their parts and common columns."""
+"""Files or a data set, opened: their parts and common columns.
+
+And which files a path, a folder, a pattern or a URL means.
+"""
 
 from __future__ import annotations
 

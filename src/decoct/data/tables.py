@@ -1,4 +1,4 @@
-"""`rows`: every kind of table as `Rows`."""
+"""`rows`: every kind of table as `Rows`; and rows whose passes show progress."""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 π_w(θ) ∝ exp(Σ_n w_n f_n(θ)) π₀(θ), with f_n the potential (log-likelihood) of row n
 (Campbell & Beronov 2019, Eq. 1-2). A model has hyper-parameters only: never data, never a key.
+
+Checks of raw columns that several models share are here too; each failure names column and row.
 """
 
 from __future__ import annotations

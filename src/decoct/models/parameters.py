@@ -1,4 +1,7 @@
-"""Parameters as one flat vector: z in R^d, and back to the pytree the model works with."""
+"""Parameters as one flat vector, and likelihood parameters in units of the noise.
+
+The vector is z in R^d; a model works with a pytree.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +67,7 @@ class ParameterSpace(eqx.Module):
 
 @dataclass(frozen=True)
 class NoiseScale:
-    """Which likelihood parameters are in units of the noise.
+    """Which likelihood parameters are in units of the noise σ = exp(c t).
 
     Attributes
     ----------

@@ -1,1 +1,1 @@
-"""Passes over the data: potentials, pools, control variates, modes."""
+"""Passes over the data: potentials, pools, control variates."""

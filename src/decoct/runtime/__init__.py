@@ -1,4 +1,7 @@
-"""The machine: precision, threads, caches, files, locks, progress; names loaded when used."""
+"""The machine: precision, threads, caches, files, locks, progress.
+
+`lazy_names` is for packages whose names are imported when they are first used (PEP 562).
+"""
 
 from __future__ import annotations
 

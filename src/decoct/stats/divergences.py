@@ -1,4 +1,7 @@
-"""Divergences in nats: between Gaussians in closed form, and between π_w and π from draws."""
+"""Divergences in nats: between Gaussians in closed form, and between π_w and π from draws.
+
+A `Tangent` has rows as vectors in which the second is, to second order, half a squared distance.
+"""
 
 from __future__ import annotations
 

@@ -46,7 +46,8 @@ TOLERABLE, TOLERABLE_A_PARAMETER = 1e-5, 2e-6
 for multilevel models, where each row that is kept corrects about one effect."""
 
 OUT_OF_REACH = 10.0
-"""Predicted KL, in multiples of the one asked for, from which on more draws will not reach it."""
+"""Multiples of the KL asked for at which a build of a multilevel model ends short: a row corrects
+about one group, and neither more draws nor another round makes up for that."""
 
 NEGLIGIBLE = 1e-5
 """KL in nats of a multilevel model's site at which rows are not worth their draws."""
@@ -204,7 +205,9 @@ class Fits:
         outcome = Status.RUNNING
         limited = not reached and tangent.reference_kl <= max(KL_CONVERGED, kl)
         stalled = not reached and effort == 1.0 and not limited and self._has_stalled
-        hopeless = not reached and self._is_converged and nats(best) > OUT_OF_REACH * kl
+        is_distant = not reached and nats(best) > OUT_OF_REACH * kl
+        multilevel = self.problem.potentials.has_likelihood_params
+        hopeless = multilevel and is_distant and self._is_converged
         if not tangent.is_informative:
             outcome, best = Status.UNKNOWN, SizedSelection(best.selection, None)
         elif stalled or hopeless or (limited and effort >= 4.0):
