@@ -21,8 +21,9 @@ FITTED_A_PARAMETER, CHEAP = 64, 100_000_000
 """Fewest draws a parameter with a site, up to 2,000: remainders have more directions than that. So
 many draws in any case as make this many potentials, up to 2,000."""
 
-FITTED_A_ROW, MOST_FITTED = 30, 3000
-"""Fewest draws a row of a size that is asked for with a site, and up to how many."""
+FITTED_A_ROW, DIRECTIONS, MOST_FITTED = 30, 400, 3000
+"""Fewest draws a row of a size that is asked for with a site, up to so many a parameter (remainders
+of few parameters have few directions) and up to so many in all."""
 
 ROWS = 20_480
 """Rows of the subsample, if the pool is not large."""
@@ -122,7 +123,7 @@ class Settings(Construction):
             least = max(least, FITTED_A_PARAMETER * problem.dim, CHEAP // problem.n_rows)
         usual = min(2000, max(least, 6 * size))
         if self.site and problem.kl is None:
-            usual = max(usual, min(MOST_FITTED, FITTED_A_ROW * size))
+            usual = max(usual, min(MOST_FITTED, FITTED_A_ROW * size, DIRECTIONS * problem.dim))
         S = int(effort * (self.draws or usual))
         return S, int(effort * (self.pool or max(2000, 10 * size)))
 
