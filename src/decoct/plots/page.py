@@ -11,6 +11,7 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import astuple
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -293,8 +294,6 @@ def _list_kept_rows(coreset: Coreset) -> tuple[list[str], list[list[str]]]:
 
 
 def _list_provenance(report: Report) -> dict[str, str]:
-    import decoct
-
     options = {f"its {name}": value for name, value in report.method.items() if name != "name"}
     by_size = report.kl_asked is None
     return {
@@ -305,7 +304,7 @@ def _list_provenance(report: Report) -> dict[str, str]:
         "asked for": f"size {report.size_asked}" if by_size else f"KL {report.kl_asked} nats",
         "seed": str(report.seed),
         **{f"seconds, {phase}": f"{value:,.2f}" for phase, value in report.seconds.items()},
-        "decoct": decoct.__version__,
+        "decoct": version("decoct"),
     }
 
 
