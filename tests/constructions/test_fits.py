@@ -6,13 +6,12 @@ import jax
 import numpy as np
 import pytest
 
+from decoct.building.packing import pack_state, unpack_state
 from decoct.constructions import IteratedHilbert
 from decoct.constructions.base import (
     Selection,
     SizedSelection,
-    pack_state,
     uniform_selection,
-    unpack_state,
 )
 from decoct.constructions.iterated_hilbert.expansion import expand_table, site_alone
 from decoct.constructions.iterated_hilbert.fits import Fits, IteratedHilbertState

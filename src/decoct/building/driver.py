@@ -18,7 +18,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from decoct.constructions.base import Construction, Problem, pack_state, plan_of, unpack_state
+from decoct.constructions.base import Construction, Problem, plan_of
 from decoct.constructions.iterated_hilbert.iterated_hilbert import IteratedHilbert
 from decoct.coreset import Coreset
 from decoct.data.base import Rows, name_files
@@ -330,6 +330,7 @@ def run(
         def write() -> None:
             if checkpoint is not None:
                 from decoct.building.checkpoint import write_checkpoint
+                from decoct.building.packing import pack_state
 
                 counts, packed = asdict(problem.potentials.counts), pack_state(method, state)
                 content = {"request": asked, "state": packed, "infos": rounds, "counts": counts}
@@ -339,6 +340,7 @@ def run(
         begin("preparing", source.n_rows)
         if checkpoint is not None and Path(checkpoint).exists():
             from decoct.building.checkpoint import read_build
+            from decoct.building.packing import unpack_state
 
             found = read_build(checkpoint, asked)
             problem.potentials.counts = Counts(**found["counts"])

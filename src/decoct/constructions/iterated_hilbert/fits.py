@@ -205,12 +205,11 @@ class Fits:
         outcome = Status.RUNNING
         limited = not reached and tangent.reference_kl <= max(KL_CONVERGED, kl)
         stalled = not reached and effort == 1.0 and not limited and self._has_stalled
-        is_distant = not reached and nats(best) > OUT_OF_REACH * kl
         multilevel = self.problem.potentials.has_likelihood_params
-        hopeless = multilevel and is_distant and self._is_converged
+        is_beyond = multilevel and self._is_converged and nats(best) > OUT_OF_REACH * kl
         if not tangent.is_informative:
             outcome, best = Status.UNKNOWN, SizedSelection(best.selection, None)
-        elif stalled or hopeless or (limited and effort >= 4.0):
+        elif stalled or is_beyond or (limited and effort >= 4.0):
             outcome = Status.SHORT_SIZE
         elif limited:
             effort *= 2.0
