@@ -15,8 +15,8 @@ from packaging.utils import canonicalize_name
 import decoct
 from decoct import bridges
 from decoct.bridges.bambi import BAMBI, from_bambi
-from decoct.bridges.base import require
 from decoct.bridges.numpyro import NUMPYRO, from_numpyro
+from decoct.bridges.packages import require
 from decoct.bridges.pymc import PYMC, from_pymc
 
 CALLS = {

@@ -18,6 +18,7 @@ from decoct.constructions.iterated_hilbert.fits import Fits, IteratedHilbertStat
 from decoct.constructions.iterated_hilbert.tangent_problem import EvaluatedDraws, SplitTangent
 from decoct.models import LogisticRegression
 from decoct.report import Status
+from decoct.stats.divergences import kl_from_log_ratios
 from tests.constructions.contract import problem_of
 
 N, D, S = 300, 6, 200
@@ -110,3 +111,29 @@ def test_a_kl_build_ends_where_its_rows_come_no_nearer(given, before, outcome):
     assert found.selection.size <= 5
     if outcome is Status.SHORT_SIZE:
         assert 1e-9 < found.predicted_kl <= 0.5  # this round's measured it at most
+
+
+def test_weighted_draws_of_the_reference_give_the_kl_of_other_rows(given):
+    """Against draws of their own, to four Monte Carlo errors, and not without the weights."""
+    problem, pool, expanded, alone, _ = given
+    draws = problem.draw(jax.random.key(4), alone, 20_000).flat
+    totals = problem.potentials.totals(draws)
+    tangent = SplitTangent.of(problem, draws, totals, pool, alone, expanded=expanded)
+    state = IteratedHilbertState(1, alone, np.inf, (), 1.0, Status.RUNNING.name)
+    fits, kept = Fits(IteratedHilbert(), state, tangent), pool.some([3, 50, 70])
+
+    def of_weight(weight):
+        return Selection(kept.indices, np.full(3, weight), kept.rows, alone.site)
+
+    def kl_at(draws):
+        left = problem.potentials.totals(draws) - problem.log_likelihood(of_weight(8.0), draws)
+        return kl_from_log_ratios(left)
+
+    own, unweighted = (
+        kl_at(problem.draw(jax.random.key(5), of_weight(8.0), 20_000).flat),
+        kl_at(draws),
+    )
+    error = own.reverse_se * np.sqrt(1.0 + 2.0 * 5.0)  # a fifth of the draws, unequal weights
+    assert fits._kl_by_weights(of_weight(8.0)) == pytest.approx(own.reverse, abs=4.0 * error)
+    assert abs(unweighted.reverse - own.reverse) > 4.0 * error
+    assert fits._kl_by_weights(of_weight(1e3)) is None

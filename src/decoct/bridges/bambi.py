@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from decoct.bridges.base import Package, fitting, require
+from decoct.bridges.packages import Package, fitting, require
 from decoct.bridges.pymc import PYMC
 from decoct.errors import RequestError
 

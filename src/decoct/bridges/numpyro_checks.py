@@ -6,10 +6,10 @@ on all rows (if in memory) with the model on a few.
 
 from __future__ import annotations
 
-from decoct.bridges.base import PROBES, probe_indices, refuse_size
 from decoct.bridges.numpyro_sites import CONSTANTS, Facts, SiteFacts, facts_of
 from decoct.bridges.numpyro_trace import Program
 from decoct.bridges.per_row_latents import PER_ROW
+from decoct.bridges.probing import PROBES, probe_indices, refuse_size
 from decoct.data.base import Rows
 from decoct.errors import ModelError
 

@@ -16,21 +16,12 @@ from decoct.bridges.arguments import (
     positional,
     split_rows,
 )
-from decoct.bridges.base import (
-    PROBES,
-    BridgeModel,
-    InputColumns,
-    Original,
-    SiteDensity,
-    as_arrays,
-    common_fields,
-    probe,
-    probe_indices,
-)
+from decoct.bridges.base import BridgeModel, InputColumns, Original, SiteDensity
 from decoct.bridges.numpyro_checks import axes, examine, plate_size
 from decoct.bridges.numpyro_sites import Facts, facts_of
 from decoct.bridges.numpyro_trace import Program, WeightedModel
 from decoct.bridges.per_row_latents import check_latents
+from decoct.bridges.probing import PROBES, as_arrays, common_fields, probe, probe_indices
 from decoct.coreset import Coreset
 from decoct.data.arrays import ArrayRows
 from decoct.data.encoded import EncodedRows

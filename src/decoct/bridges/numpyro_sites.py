@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 from numpyro.distributions import biject_to
 
-from decoct.bridges.base import as_arrays, quoted
 from decoct.bridges.numpyro_trace import Program, Site, is_latent
+from decoct.bridges.probing import as_arrays, quoted
 from decoct.errors import ModelError
 
 CONSTANTS = "decoct.from_numpyro(model, rows, name=value)"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from decoct.bridges.base import Package, fitting, require
+from decoct.bridges.packages import Package, fitting, require
 from decoct.errors import RequestError
 
 if TYPE_CHECKING:

@@ -37,7 +37,7 @@ from pytensor.scalar.math import softplus
 from pytensor.tensor.basic import ARange, cast, constant
 
 from decoct.bridges.arguments import described_constant
-from decoct.bridges.base import quoted
+from decoct.bridges.probing import quoted
 from decoct.bridges.pymc_layout import Layout
 from decoct.bridges.rewrites import PackageForm, rewrite
 from decoct.errors import ModelError

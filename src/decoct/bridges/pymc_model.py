@@ -12,11 +12,10 @@ import numpy as np
 import pymc as pm
 from jaxtyping import Float
 
-from decoct.bridges.base import (
+from decoct.bridges.base import BridgeModel, InputColumns, Original
+from decoct.bridges.per_row_latents import PER_ROW
+from decoct.bridges.probing import (
     PROBES,
-    BridgeModel,
-    InputColumns,
-    Original,
     Probe,
     common_fields,
     probe,
@@ -24,7 +23,6 @@ from decoct.bridges.base import (
     quoted,
     refuse_size,
 )
-from decoct.bridges.per_row_latents import PER_ROW
 from decoct.bridges.pymc_graph import Program, constants_of_length, latent_shapes
 from decoct.bridges.pymc_layout import Layout, layout_of
 from decoct.bridges.pymc_site import make_site

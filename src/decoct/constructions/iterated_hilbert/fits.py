@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
+from scipy.special import logsumexp
 
 from decoct.constructions.base import Problem, Selection, SizedSelection
 from decoct.constructions.iterated_hilbert.expansion import ExpandedTable, site_alone
@@ -33,6 +34,7 @@ from decoct.constructions.iterated_hilbert.tangent_problem import (
 )
 from decoct.report import Status
 from decoct.solvers.nnls import SparseWeights
+from decoct.stats.chains import GOOD_KHAT, smoothed_log_weights
 from decoct.stats.divergences import kl_from_log_ratios
 
 KL_CONVERGED, KL_A_PARAMETER = 0.02, 5e-4
@@ -332,8 +334,12 @@ class Fits:
         """Return KL(π_w‖π) at draws of π_w; None where chains disagree."""
         problem, draws = self.problem, self.tangent.draws
         evaluated = min(CERTIFYING_DRAWS, len(draws))
-        # chains of scales are slow to mix
-        n = len(draws) if problem.potentials.has_likelihood_params else evaluated
+        n = evaluated
+        if problem.potentials.has_likelihood_params:
+            # chains of scales are slow to mix
+            n, kl = len(draws), self._kl_by_weights(selection)
+            if kl is not None:
+                return kl
         padded_as = max(problem.size, self.state.reference.size)
         drawn = problem.draw(key, selection, n, draws.mean(axis=0), padded_as, draws)
         if drawn.info.get("rhat", 1.0) > MAX_RHAT:
@@ -343,6 +349,23 @@ class Fits:
         if error > tolerable_error(problem):
             totals = problem.potentials.totals(z)
         return kl_from_log_ratios(totals - problem.log_likelihood(selection, z)).reverse
+
+    def _kl_by_weights(self, selection: Selection) -> float | None:
+        """Return KL(π_w‖π) at the held-out draws of the reference, with importance weights.
+
+        With v_s ∝ π_w(θ_s)/π_ref(θ_s), Σ v_s = 1, and D = log π − log π_w up to a constant, it is
+        log Σ v_s e^D_s − Σ v_s D_s. None where π_ref does not cover π_w.
+        """
+        problem, tangent = self.problem, self.tangent
+        z, totals = (part[tangent.held_out_draws] for part in (tangent.draws, tangent.totals))
+        of_selection = problem.log_likelihood(selection, z)
+        of_reference = problem.log_likelihood(self.state.reference, z)
+        log_weights, khat = smoothed_log_weights(of_selection - of_reference)
+        if khat > GOOD_KHAT:
+            return None
+        left = totals - of_selection
+        left -= left.mean()
+        return float(logsumexp(log_weights + left) - np.exp(log_weights) @ left)
 
     def _smallest_for(self, tangent: SplitTangent, goal: float) -> tuple[SizedSelection, bool]:
         """Return the smallest selection predicted to reach a KL, or the nearest and False."""

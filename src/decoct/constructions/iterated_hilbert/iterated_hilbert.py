@@ -91,7 +91,8 @@ class IteratedHilbert(Settings):
     draws
         S, draws per round (four fifths to fit, one fifth to predict the KL); default
         min(2000, max(1000, 6 M)), and 500 in place of 1000 from a million rows on; with a
-        site, at least min(2000, max(64 d, 10⁸/N)), and min(3000, 30 M, 400 d) for a size.
+        site, at least min(2000, max(64 d, 10⁸/N)), and, but for multilevel models,
+        min(3000, 30 M, 400 d) for a size.
     pool
         P, candidate rows per round; default max(2000, 10 M).
     pilot

@@ -23,7 +23,8 @@ many draws in any case as make this many potentials, up to 2,000."""
 
 FITTED_A_ROW, DIRECTIONS, MOST_FITTED = 30, 400, 3000
 """Fewest draws a row of a size that is asked for with a site, up to so many a parameter (remainders
-of few parameters have few directions) and up to so many in all."""
+of few parameters have few directions) and up to so many in all; not of multilevel models, whose
+draws take long."""
 
 ROWS = 20_480
 """Rows of the subsample, if the pool is not large."""
@@ -122,7 +123,7 @@ class Settings(Construction):
         if self.site:
             least = max(least, FITTED_A_PARAMETER * problem.dim, CHEAP // problem.n_rows)
         usual = min(2000, max(least, 6 * size))
-        if self.site and problem.kl is None:
+        if self.site and problem.kl is None and not problem.potentials.has_likelihood_params:
             usual = max(usual, min(MOST_FITTED, FITTED_A_ROW * size, DIRECTIONS * problem.dim))
         S = int(effort * (self.draws or usual))
         return S, int(effort * (self.pool or max(2000, 10 * size)))
