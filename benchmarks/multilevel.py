@@ -142,7 +142,7 @@ def measure(name: str, is_full: bool) -> dict[str, Any]:
         "shift": shift["shift"],
         "shift_error": shift["its error"],
         "sd_off": abs(ratio["ratio"] - 1.0),
-        "sd_error": ratio["its error"] / np.sqrt(2.0),
+        "sd_error": ratio["ratio's error"],
     }
 
 

@@ -138,6 +138,7 @@ def compared(small: Draws, full: Draws, names: Sequence[str]) -> list[dict[str, 
                     "shift": abs(c.mean() - f.mean()) / f.std(),
                     "its error": np.sqrt(both),
                     "ratio": c.std() / f.std(),
+                    "ratio's error": np.hypot(_error_of_sd(c), _error_of_sd(f)),
                 }
             )
     return lines
@@ -153,6 +154,12 @@ def biases(check: decoct.Certificate, small: Draws, names: Sequence[str]) -> np.
         flat = values.reshape(len(weights), -1)
         found.append(np.abs(weights @ flat - flat.mean(axis=0)) / flat.std(axis=0))
     return np.concatenate(found)
+
+
+def _error_of_sd(values: np.ndarray) -> float:
+    """Return the relative Monte Carlo error of an sd, from the squares: scales have long tails."""
+    squares = np.square(values - values.mean())
+    return 0.5 * squares.std() / squares.mean() / np.sqrt(_ess(squares))
 
 
 def _ess(values: np.ndarray) -> float:

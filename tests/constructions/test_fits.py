@@ -117,10 +117,10 @@ def test_weighted_draws_of_the_reference_give_the_kl_of_other_rows(given):
     """Against draws of their own, to four Monte Carlo errors, and not without the weights."""
     problem, pool, expanded, alone, _ = given
     draws = problem.draw(jax.random.key(4), alone, 20_000).flat
-    totals = problem.potentials.totals(draws)
-    tangent = SplitTangent.of(problem, draws, totals, pool, alone, expanded=expanded)
+    fresh = EvaluatedDraws(draws, problem.potentials.totals(draws))
+    tangent = SplitTangent.of(problem, *fresh, pool, alone, expanded=expanded)
     state = IteratedHilbertState(1, alone, np.inf, (), 1.0, Status.RUNNING.name)
-    fits, kept = Fits(IteratedHilbert(), state, tangent), pool.some([3, 50, 70])
+    fits, kept = Fits(IteratedHilbert(), state, tangent, fresh), pool.some([3, 50, 70])
 
     def of_weight(weight):
         return Selection(kept.indices, np.full(3, weight), kept.rows, alone.site)
@@ -133,7 +133,7 @@ def test_weighted_draws_of_the_reference_give_the_kl_of_other_rows(given):
         kl_at(problem.draw(jax.random.key(5), of_weight(8.0), 20_000).flat),
         kl_at(draws),
     )
-    error = own.reverse_se * np.sqrt(1.0 + 2.0 * 5.0)  # a fifth of the draws, unequal weights
+    error = own.reverse_se * np.sqrt(1.0 + 2.0)  # as many draws, of unequal weights
     assert fits._kl_by_weights(of_weight(8.0)) == pytest.approx(own.reverse, abs=4.0 * error)
     assert abs(unweighted.reverse - own.reverse) > 4.0 * error
     assert fits._kl_by_weights(of_weight(1e3)) is None

@@ -84,16 +84,29 @@ def test_no_row_is_needed_where_the_likelihood_is_quadratic(form):
     assert coreset.report.predicted_kl < 1e-9
 
 
-def test_no_more_draws_are_made_than_say_that_the_site_is_enough(monkeypatch):
+@pytest.fixture
+def made_draws(monkeypatch):
+    """How many draws NUTS makes, each time."""
+    made, draw = [], decoct.samplers.NUTS.draw
+
+    def counting(self, key, density, n):
+        made.append(n)
+        return draw(self, key, density, n)
+
+    monkeypatch.setattr(decoct.samplers.NUTS, "draw", counting)
+    return made
+
+
+def test_rows_are_measured_without_draws_of_their_own(made_draws):
+    coreset = decoct.build(made(logistic, "centred"), BINARY, size=10)
+    (only,) = coreset.report.rounds
+    assert coreset.report.status is decoct.Status.DONE
+    assert made_draws[-2:] == [CERTIFYING_DRAWS, only["draws"]]
+
+
+def test_no_more_draws_are_made_than_say_that_the_site_is_enough(made_draws, monkeypatch):
     """500, unless their chains disagree, as all do here at the second build."""
-    made_draws = []
-
-    class Counting(decoct.samplers.NUTS):
-        def draw(self, key, density, n):
-            made_draws.append(n)
-            return super().draw(key, density, n)
-
-    options = {"size": 0, "sampler": Counting()}
+    options = {"size": 0, "sampler": decoct.samplers.NUTS()}
     coreset = decoct.build(made(normal, "centred"), NORMAL, **options)
     assert made_draws[-1] == CERTIFYING_DRAWS == coreset.report.rounds[-1]["draws"]
     monkeypatch.setattr(tangent_problem, "MAX_RHAT", 0.0)

@@ -2,7 +2,8 @@
 
 Every fit is judged by ½Var(b − Σ w_n g_n) ≈ KL in nats at held-out draws. What is reported is
 checked at draws of the coreset itself: with a site KL(π_w‖π) is measured there, and rows alone are
-compared with the reference.
+compared with the reference. Multilevel models, whose draws take long, have draws of the reference
+that no fit has seen weighted in place of new ones, where they cover π_w.
 """
 
 from __future__ import annotations
@@ -113,11 +114,15 @@ class IteratedHilbertState(NamedTuple):
 
 @dataclass(frozen=True)
 class Fits:
-    """The fits of one round, each of which ends in the next state."""
+    """The fits of one round, each of which ends in the next state.
+
+    ``fresh`` are draws of the reference beside those of the tangent, if there are any.
+    """
 
     method: Settings
     state: IteratedHilbertState
     tangent: SplitTangent
+    fresh: EvaluatedDraws | None = None
 
     @property
     def problem(self) -> Problem:
@@ -331,7 +336,7 @@ class Fits:
     def _certified(
         self, key: jax.Array, expanded: ExpandedTable, selection: Selection
     ) -> float | None:
-        """Return KL(π_w‖π) at draws of π_w; None where chains disagree."""
+        """Return KL(π_w‖π) at draws of π_w, or at weighted ones; None where chains disagree."""
         problem, draws = self.problem, self.tangent.draws
         evaluated = min(CERTIFYING_DRAWS, len(draws))
         n = evaluated
@@ -351,13 +356,14 @@ class Fits:
         return kl_from_log_ratios(totals - problem.log_likelihood(selection, z)).reverse
 
     def _kl_by_weights(self, selection: Selection) -> float | None:
-        """Return KL(π_w‖π) at the held-out draws of the reference, with importance weights.
+        """Return KL(π_w‖π) at fresh draws of the reference, with importance weights.
 
         With v_s ∝ π_w(θ_s)/π_ref(θ_s), Σ v_s = 1, and D = log π − log π_w up to a constant, it is
-        log Σ v_s e^D_s − Σ v_s D_s. None where π_ref does not cover π_w.
+        log Σ v_s e^D_s − Σ v_s D_s. None without such draws, or where π_ref does not cover π_w.
         """
-        problem, tangent = self.problem, self.tangent
-        z, totals = (part[tangent.held_out_draws] for part in (tangent.draws, tangent.totals))
+        if self.fresh is None:
+            return None
+        problem, (z, totals) = self.problem, self.fresh
         of_selection = problem.log_likelihood(selection, z)
         of_reference = problem.log_likelihood(self.state.reference, z)
         log_weights, khat = smoothed_log_weights(of_selection - of_reference)
@@ -365,7 +371,8 @@ class Fits:
             return None
         left = totals - of_selection
         left -= left.mean()
-        return float(logsumexp(log_weights + left) - np.exp(log_weights) @ left)
+        kl = float(logsumexp(log_weights + left) - np.exp(log_weights) @ left)
+        return max(0.0, kl)  # only rounding takes it below
 
     def _smallest_for(self, tangent: SplitTangent, goal: float) -> tuple[SizedSelection, bool]:
         """Return the smallest selection predicted to reach a KL, or the nearest and False."""

@@ -58,7 +58,7 @@ from decoct.constructions.iterated_hilbert.settings import (
     FEWEST_CHECKED,
     Settings,
 )
-from decoct.constructions.iterated_hilbert.tangent_problem import SplitTangent
+from decoct.constructions.iterated_hilbert.tangent_problem import EvaluatedDraws, SplitTangent
 from decoct.errors import RequestError
 from decoct.passes.chunk_sums import NORM_DRAWS
 from decoct.passes.pools import merge_pools
@@ -144,15 +144,17 @@ class IteratedHilbert(Settings):
         # the site of a multilevel model may be enough, and chains take long
         is_first = state.expanded is not None and not state.round
         few = is_first and problem.potentials.has_likelihood_params
-        collected = self._collect(key, problem, state, few)
+        collected, fresh = self._collect(key, problem, state, few), None
         if few and not Fits(self, *collected[:2]).is_reference_enough:
             _, tangent, *_ = collected
             if problem.size or not tangent.is_informative:
-                collected = self._collect(key, problem, state)
+                if tangent.is_informative:
+                    fresh = EvaluatedDraws(tangent.draws, tangent.totals)
+                collected = self._collect(jax.random.fold_in(key, 6), problem, state)
         state, tangent, result, sampler = collected
         if result.exact_draws == len(tangent.draws):
             state = state._replace(subsample=None, is_checked=False)
-        n_seen, fits = problem.n_rows, Fits(self, state, tangent)
+        n_seen, fits = problem.n_rows, Fits(self, state, tangent, fresh)
         if result.exact_draws == 0 and state.subsample is not None and state.expanded is None:
             n_seen = state.subsample.size
             after, last = fits.reference(result.is_corrected)

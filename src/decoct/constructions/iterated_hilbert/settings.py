@@ -54,7 +54,7 @@ EARLIER_ROUNDS = 3
 """Rounds before this one whose draws are fitted too."""
 
 CERTIFYING_DRAWS = 500
-"""Draws of a coreset with a site at which its KL is measured."""
+"""Draws of a coreset with a site at which its KL is measured; see `Fits`."""
 
 
 @dataclass(frozen=True)

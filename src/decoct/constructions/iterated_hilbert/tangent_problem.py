@@ -168,11 +168,6 @@ class SplitTangent:
     def fitted_draws(self) -> int:
         return self.fit.vectors.shape[1]
 
-    @property
-    def held_out_draws(self) -> slice:
-        """Places of the draws that judge."""
-        return slice(_fitted(len(self.draws)), None)
-
     def judge(self, solution: SparseWeights) -> float:
         """Return the predicted KL in nats at the held-out draws."""
         return self.held_out.predicted_kl(solution.indices, solution.weights) + self.error
@@ -330,7 +325,7 @@ class PathFit:
         site, weights = expanded.site(of_rows.scaled(share)), share * weights
         places, weights = places[weights > 0.0], weights[weights > 0.0]
         kept = tangent.pool.some(places)
-        rest = tangent.held_out_draws
+        rest = slice(_fitted(len(tangent.draws)), None)
         phi = potentials.to_likelihood(tangent.draws[rest])
         left = tangent.totals[rest] - site.log_density(phi)
         left = left - weights @ tangent.potentials[places, rest]
