@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from decoct.models.base import AbstractModel
 from decoct.models.parameters import ParameterSpace
@@ -151,6 +151,16 @@ def find_predictors(
         return model.log_likelihood(space.unflatten(phi), rows)
 
     return trace_predictors(potentials, jnp.zeros(space.dim), dict(rows))
+
+
+@compiled_quickly
+def picked_by(
+    model: AbstractModel, space: ParameterSpace, _: None, rows: Mapping[str, Array]
+) -> Int[Array, "n K"]:
+    """Return `Predictors.picked` of rows."""
+    found = find_predictors(model, space, rows)
+    assert found is not None
+    return jnp.broadcast_to(found.picked, (len(found.dense), found.shape.picked))
 
 
 @float64

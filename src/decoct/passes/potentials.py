@@ -372,6 +372,11 @@ class Potentials:
         return self._of_rows(expansions.quadratics_at, rows, len(delta) * at.points, at, delta)
 
     @float64
+    def picks(self, rows: Columns) -> Int[np.ndarray, "n K"]:
+        """Return the places in φ of the effects that each of a few encoded rows picks."""
+        return self._of_rows(expansions.picked_by, rows, 1, None)
+
+    @float64
     def bends(
         self, rows: Columns, at: Expansion, directions: Float[np.ndarray, "k d"]
     ) -> Float[np.ndarray, "n k"]:

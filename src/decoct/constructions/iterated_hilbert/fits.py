@@ -3,7 +3,8 @@
 Every fit is judged by ½Var(b − Σ w_n g_n) ≈ KL in nats at held-out draws. What is reported is
 checked at draws of the coreset itself: with a site KL(π_w‖π) is measured there, and rows alone are
 compared with the reference. Multilevel models, whose draws take long, have draws of the reference
-that no fit has seen weighted in place of new ones, where they cover π_w.
+that no fit has seen weighted in place of new ones, where they cover π_w. Their groups are fitted
+one by one where one fit of all rows does not reach a KL (`by_group`).
 """
 
 from __future__ import annotations
@@ -48,9 +49,11 @@ TOLERABLE, TOLERABLE_A_PARAMETER = 1e-5, 2e-6
 """½Var in nats of totals from a sample of rows above which all rows are evaluated; nats a parameter
 for multilevel models, where each row that is kept corrects about one effect."""
 
-OUT_OF_REACH = 10.0
-"""Multiples of the KL asked for at which a build of a multilevel model ends short: a row corrects
-about one group, and neither more draws nor another round makes up for that."""
+LARGEST_BY_GROUP = 3000
+"""Most rows a ``kl`` build of a multilevel model keeps unless ``max_size`` says otherwise."""
+
+DRAWS_A_ROW = 8
+"""Fitted draws a row that one fit of all groups of a multilevel model needs; see `by_group`."""
 
 NEGLIGIBLE = 1e-5
 """KL in nats of a multilevel model's site at which rows are not worth their draws."""
@@ -213,7 +216,8 @@ class Fits:
         limited = not reached and tangent.reference_kl <= max(KL_CONVERGED, kl)
         stalled = not reached and effort == 1.0 and not limited and self._has_stalled
         multilevel = self.problem.potentials.has_likelihood_params
-        is_beyond = multilevel and self._is_converged and nats(best) > OUT_OF_REACH * kl
+        # a row corrects about one group: neither more draws nor another round makes up for it
+        is_beyond = multilevel and self._is_converged and not reached
         if not tangent.is_informative:
             outcome, best = Status.UNKNOWN, SizedSelection(best.selection, None)
         elif stalled or is_beyond or (limited and effort >= 4.0):
@@ -376,9 +380,11 @@ class Fits:
 
     def _smallest_for(self, tangent: SplitTangent, goal: float) -> tuple[SizedSelection, bool]:
         """Return the smallest selection predicted to reach a KL, or the nearest and False."""
-        fits = tangent.pursue(
-            self.problem.size, stop=lambda solution: tangent.judge(solution) <= goal
-        )
+        longest, shape = self.problem.size, self.problem.potentials.predictors
+        grouped = tangent.expanded is not None and shape is not None and shape.picked > 0
+        if grouped:
+            longest = min(longest, max(1, tangent.fitted_draws // DRAWS_A_ROW))
+        fits = tangent.pursue(longest, stop=lambda solution: tangent.judge(solution) <= goal)
         best = fits.best()
         if tangent.expanded is not None:
             alone = fits.alone()
@@ -387,10 +393,14 @@ class Fits:
         if nats(best) > goal >= min(fits.predicted_kl.values(), default=np.inf):
             # the site's precision is in the way, to which exchanges adapt the rows
             best = replace(fits, exchanges=self.method.exchanges).best()
-        reached = nats(best) <= goal
-        if reached:
-            best = smallest(fits, goal, best, self.method.exchanges)
-        return best, reached
+        if nats(best) <= goal:
+            return smallest(fits, goal, best, self.method.exchanges), True
+        if grouped:
+            from decoct.constructions.iterated_hilbert.by_group import FitByGroup
+
+            most = self.method.max_size or LARGEST_BY_GROUP
+            best = min(best, FitByGroup.of(tangent).smallest(goal, most), key=nats)
+        return best, nats(best) <= goal
 
 
 def tolerable_error(problem: Problem) -> float:

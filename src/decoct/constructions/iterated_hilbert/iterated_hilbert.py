@@ -106,7 +106,8 @@ class IteratedHilbert(Settings):
         Restarts run only above this predicted KL, in nats. Above the default ½Var no longer ranks
         solutions as KL does. A lower value can halve the KL; every solution takes one more pursuit.
     max_size
-        Largest size a ``kl`` build may use; default min(N, 1000).
+        Largest size a ``kl`` build may use; default min(N, 1000), and 3,000 for a multilevel
+        model, whose groups get rows one after the other.
 
     Raises
     ------

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from decoct.constructions.base import Problem, Selection, SizedSelection, equal_weight_rows
 from decoct.constructions.iterated_hilbert.expansion import ExpandedTable
@@ -140,7 +140,7 @@ class SplitTangent:
             fit,
             held_out,
             kl.reverse,
-            kl.reverse + 2.0 * kl.reverse_se,
+            float(kl.reverse + 2.0 * kl.reverse_se),
             totals,
             values,
             error,
@@ -278,6 +278,12 @@ class PathFit:
             found.append(self._completed(solution))
         return min(found, key=nats)
 
+    def equations(
+        self, places: Int[np.ndarray, " m"]
+    ) -> tuple[Float[np.ndarray, "m S"], Float[np.ndarray, " S"]]:
+        """Return vectors of these rows of the pool, and what they should add up to."""
+        return self.tangent.fit.vectors[places], self.tangent.fit.target
+
     def _violated(
         self, solution: SparseWeights
     ) -> tuple[Float[np.ndarray, "k d"], Float[np.ndarray, " k"]]:
@@ -315,7 +321,7 @@ class PathFit:
             return -potentials.bends(rows, at, directions)
 
         if len(places):
-            vectors, target = tangent.fit.vectors[places], tangent.fit.target
+            vectors, target = self.equations(places)
             with few_threads(vectors.nbytes):
                 weights = proper_weights(
                     vectors, target, weights, precision_of, along, expanded.factor

@@ -1,0 +1,92 @@
+"""Rows chosen group by group: many small groups with counts, which one fit of all rows mixes up."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import decoct
+from decoct.constructions.iterated_hilbert import by_group, fits
+from decoct.solvers import nnls
+
+N, G = 6000, 150
+
+
+def log_likelihood(p, r):
+    eta = p["a"] + p["u"][r["g"]]
+    return r["y"] * eta - jnp.exp(eta)
+
+
+def log_prior(p):
+    scale = jnp.exp(p["s"])
+    of_effects = -0.5 * ((p["u"] / scale) ** 2).sum() - G * p["s"]
+    return of_effects - 0.5 * p["a"] ** 2 - 0.5 * scale**2 + p["s"]
+
+
+@pytest.fixture(scope="module")
+def made():
+    rng = np.random.default_rng(0)
+    group = rng.integers(G, size=N)
+    rate = np.exp(-1.0 + 0.5 * rng.normal(size=G))
+    rows = {"g": group, "y": rng.poisson(rate[group]).astype(float)}
+    model = decoct.Model(
+        log_likelihood,
+        log_prior,
+        {"a": np.zeros(()), "s": np.zeros(()), "u": np.zeros(G)},
+        likelihood_params=lambda p: {"a": p["a"], "u": p["u"]},
+    )
+    found, of = [], by_group.FitByGroup.of
+    patch = pytest.MonkeyPatch()
+    patch.setattr(fits, "DRAWS_A_ROW", 100)  # one fit of all rows has at most 16
+    patch.setattr(by_group.FitByGroup, "of", lambda split: found.append(of(split)) or found[-1])
+    coreset = decoct.build(model, rows, kl=0.01, seed=0)
+    patch.undo()
+    return rows, coreset, found[0]
+
+
+def test_a_kl_is_certified_with_about_a_row_a_group(made):
+    rows, coreset, _ = made
+    assert coreset.report.status is decoct.Status.REACHED
+    assert coreset.size <= 2 * G
+    draws = coreset.sample(draws=500, chains=4, seed=1)
+    assert decoct.check(coreset, rows, draws).kl <= 0.01
+
+
+def test_totals_of_the_groups_add_up_to_those_of_the_table(made):
+    fit = made[2]
+    split, n = fit.tangent, fit.totals.shape[1]
+    phi = split.problem.potentials.to_likelihood(split.draws[:n])
+    left = split.totals[:n] - split.expanded.quadratic(phi)
+    expected = (left - left.mean()) / np.sqrt(n - 1)
+    np.testing.assert_allclose(fit.totals.sum(axis=0), expected, atol=1e-9)
+
+
+def test_each_group_is_its_own_least_squares(made):
+    fit = made[2]
+    whole = fit.solution(len(fit.steps))
+    for group in np.unique(fit.groups[whole.indices])[:20]:
+        own = fit.groups[whole.indices] == group
+        rows = np.flatnonzero(fit.groups == group)
+        found = nnls(fit.vectors[rows], fit.totals[group])
+        left = fit.totals[group] - whole.weights[own] @ fit.vectors[whole.indices[own]]
+        assert np.linalg.norm(left) <= found.residual_norm * (1 + 1e-6) + 1e-9
+    vectors, target = fit.equations(whole.indices)
+    np.testing.assert_allclose(np.linalg.solve(vectors.T, target), whole.weights, rtol=1e-5)
+
+
+def test_groups_with_the_most_to_gain_come_first(made):
+    fit = made[2]
+    left = [fit.solution(n).residual_norm for n in range(1, len(fit.steps) + 1)]
+    sizes = [step.size for step in fit.steps]
+    assert (np.diff(left) < 0.0).all()
+    assert (np.diff(sizes) > 0).all()
+    rates = -np.diff(np.square(left)) / np.diff(sizes)
+    assert (np.diff(rates) <= 1e-12).all()
+
+
+def test_a_fit_of_all_rows_to_as_many_draws_is_farther_away(made):
+    fit = made[2]
+    n = next(i for i, step in enumerate(fit.steps) if step.size >= G // 2)
+    chosen = fit.solution(n + 1)
+    together = fit.tangent.pursue(len(chosen.indices), draws=slice(0, by_group.DRAWS))
+    apart = fit.tangent.judge(chosen)
+    assert apart < together.predicted_kl[max(together.predicted_kl)]
