@@ -1,11 +1,14 @@
 """Rows chosen group by group: many small groups with counts, which one fit of all rows mixes up."""
 
+from dataclasses import replace
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import decoct
 from decoct.constructions.iterated_hilbert import by_group, fits
+from decoct.passes.row_samples import RowSample, SampledRows
 from decoct.solvers import nnls
 
 N, G = 6000, 150
@@ -89,4 +92,17 @@ def test_a_fit_of_all_rows_to_as_many_draws_is_farther_away(made):
     chosen = fit.solution(n + 1)
     together = fit.tangent.pursue(len(chosen.indices), draws=slice(0, by_group.DRAWS))
     apart = fit.tangent.judge(chosen)
-    assert apart < together.predicted_kl[max(together.predicted_kl)]
+    assert apart < min(together.predicted_kl.values())
+
+
+def test_a_sample_of_rows_stands_for_the_table(made):
+    rows, _, fit = made
+    halves = []
+    for first in (0, 1):
+        some = slice(first, None, 2)
+        kept = {name: np.asarray(column)[some] for name, column in rows.items()}
+        numbers = np.arange(N)[some]
+        halves.append(SampledRows(numbers, kept, np.full(len(numbers), 2.0)))
+    expanded = fit.tangent.expanded._replace(sample=RowSample(*halves))
+    again = by_group.FitByGroup.of(replace(fit.tangent, expanded=expanded))
+    np.testing.assert_allclose(again.totals, fit.totals, atol=1e-9)

@@ -92,7 +92,7 @@ class Problem:
         Supplies draws from π_w.
     sizes
         Sizes asked for, ascending; the last one is *the* size. In ``kl`` mode the largest size
-        allowed.
+        allowed, unless many groups are fitted one by one.
     kl
         KL(π_w‖π) to reach in nats, or None.
 

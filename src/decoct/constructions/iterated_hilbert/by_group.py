@@ -65,7 +65,7 @@ class FitByGroup(PathFit):
     vectors : (P, S)
         Remainders of the pool at the draws, centred, in nats; see `Tangent`.
     totals : (G, S)
-        Their sums over all rows of each group.
+        Their sums over all rows of each group, from a sample of rows where the table has one.
     groups : (P,)
         The group of each row of the pool.
     steps
@@ -85,7 +85,8 @@ class FitByGroup(PathFit):
         potentials, at = problem.potentials, expanded.at
         picks = potentials.picks(split.pool.rows)
         slot = int(np.argmax([len(np.unique(places)) for places in picks.T]))
-        draws = split.draws[: min(DRAWS, split.fitted_draws)]
+        fitted = len(split.draws) - split.held_out.vectors.shape[1]
+        draws = split.draws[: min(DRAWS, fitted)]
         n = len(draws)
         totals = np.zeros((problem.likelihood_dim, n))
         for rows, weights in _all_rows(split):
@@ -153,6 +154,7 @@ def _all_rows(split: SplitTangent) -> Iterator[tuple[Columns, Float[np.ndarray, 
         with closing(split.problem.potentials.rows.chunks(ROWS_AT_ONCE)) as chunks:
             for chunk in chunks:
                 yield chunk.columns, np.ones(chunk.n_rows)
+        split.problem.potentials.counts.passes += 1
         return
     for half in sample:
         for begin in range(0, len(half.indices), ROWS_AT_ONCE):

@@ -50,10 +50,15 @@ TOLERABLE, TOLERABLE_A_PARAMETER = 1e-5, 2e-6
 for multilevel models, where each row that is kept corrects about one effect."""
 
 LARGEST_BY_GROUP = 3000
-"""Most rows a ``kl`` build of a multilevel model keeps unless ``max_size`` says otherwise."""
+"""Most rows a ``kl`` build keeps of many groups unless ``max_size`` says otherwise."""
+
+OUT_OF_REACH = 10.0
+"""Multiples of the KL asked for at which a build of a multilevel model ends short: a row corrects
+about one group, and neither more draws nor another round makes up for that. Where each group has a
+fit of its own, a build ends short at any KL above its goal."""
 
 DRAWS_A_ROW = 8
-"""Fitted draws a row that one fit of all groups of a multilevel model needs; see `by_group`."""
+"""Fitted draws a row that one fit of many groups needs; see `by_group`."""
 
 NEGLIGIBLE = 1e-5
 """KL in nats of a multilevel model's site at which rows are not worth their draws."""
@@ -216,8 +221,8 @@ class Fits:
         limited = not reached and tangent.reference_kl <= max(KL_CONVERGED, kl)
         stalled = not reached and effort == 1.0 and not limited and self._has_stalled
         multilevel = self.problem.potentials.has_likelihood_params
-        # a row corrects about one group: neither more draws nor another round makes up for it
-        is_beyond = multilevel and self._is_converged and not reached
+        far = goal if self._has_many_groups else OUT_OF_REACH * kl
+        is_beyond = multilevel and self._is_converged and nats(best) > far
         if not tangent.is_informative:
             outcome, best = Status.UNKNOWN, SizedSelection(best.selection, None)
         elif stalled or is_beyond or (limited and effort >= 4.0):
@@ -251,6 +256,21 @@ class Fits:
         """Whether the draws count as draws from π."""
         nearby = max(KL_CONVERGED, KL_A_PARAMETER * self.problem.dim)
         return bool(self.tangent.reference_kl <= nearby)
+
+    @property
+    def _tellable(self) -> int:
+        """How many rows of different groups one fit can tell apart."""
+        return max(1, self.tangent.fitted_draws // DRAWS_A_ROW)
+
+    @property
+    def _has_many_groups(self) -> bool:
+        """Whether rows of a multilevel model have more groups than one fit tells apart."""
+        potentials = self.problem.potentials
+        shape = potentials.predictors
+        if not potentials.has_likelihood_params or shape is None:
+            return False
+        picks = potentials.picks(self.tangent.pool.rows) if shape.picked else np.zeros((0, 0))
+        return any(len(np.unique(slot)) > self._tellable for slot in picks.T)
 
     @property
     def _has_stalled(self) -> bool:
@@ -319,7 +339,8 @@ class Fits:
     ) -> SizedSelection:
         """Return the coreset of one size with the KL that is known of it."""
         state, tangent, method = self.state, self.tangent, self.method
-        fits = [one for one in self.measured if state.round and one.selection.size <= size]
+        most = size if self.problem.kl is None else np.inf
+        fits = [one for one in self.measured if state.round and one.selection.size <= most]
         if outcome is Status.UNKNOWN:
             return SizedSelection(found.selection, None)
         if found.predicted_kl is None:
@@ -380,10 +401,9 @@ class Fits:
 
     def _smallest_for(self, tangent: SplitTangent, goal: float) -> tuple[SizedSelection, bool]:
         """Return the smallest selection predicted to reach a KL, or the nearest and False."""
-        longest, shape = self.problem.size, self.problem.potentials.predictors
-        grouped = tangent.expanded is not None and shape is not None and shape.picked > 0
-        if grouped:
-            longest = min(longest, max(1, tangent.fitted_draws // DRAWS_A_ROW))
+        longest, grouped = self.problem.size, False
+        if tangent.expanded is not None and self._has_many_groups:
+            longest, grouped = min(longest, self._tellable), True
         fits = tangent.pursue(longest, stop=lambda solution: tangent.judge(solution) <= goal)
         best = fits.best()
         if tangent.expanded is not None:

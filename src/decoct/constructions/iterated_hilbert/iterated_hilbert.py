@@ -107,7 +107,7 @@ class IteratedHilbert(Settings):
         solutions as KL does. A lower value can halve the KL; every solution takes one more pursuit.
     max_size
         Largest size a ``kl`` build may use; default min(N, 1000), and 3,000 for a multilevel
-        model, whose groups get rows one after the other.
+        model of some hundred groups or more, which get up to eight rows each.
 
     Raises
     ------
