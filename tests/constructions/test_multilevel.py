@@ -109,7 +109,7 @@ def test_no_more_draws_are_made_than_say_that_the_site_is_enough(made_draws, mon
     options = {"size": 0, "sampler": decoct.samplers.NUTS()}
     coreset = decoct.build(made(normal, "centred"), NORMAL, **options)
     assert made_draws[-1] == CERTIFYING_DRAWS == coreset.report.rounds[-1]["draws"]
-    monkeypatch.setattr(tangent_problem, "MAX_RHAT", 0.0)
+    monkeypatch.setattr(tangent_problem, "USABLE_RHAT", 0.0)
     with pytest.warns(decoct.ShortBuildWarning):
         coreset = decoct.build(made(normal, "centred"), NORMAL, **options)
     assert coreset.report.status is decoct.Status.UNKNOWN

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import jax
+import numpy as np
 
 from decoct.errors import ModelError
 from decoct.samplers.base import Draws, Sampler, WeightedDensity
 from decoct.samplers.laplace import Laplace
-from decoct.stats.chains import USABLE_KHAT
+from decoct.stats.chains import USABLE_KHAT, USABLE_RHAT
 
 if TYPE_CHECKING:
     from decoct.samplers.nuts import NUTS
@@ -18,13 +19,21 @@ if TYPE_CHECKING:
 MISFIT = 1.0
 """KL(q‖π_w) in nats above which draws of q do not stand for draws of π_w."""
 
+LONGER = 8
+"""Times as long as the first run, warm-up included, is the second of chains that disagree."""
+
+HOPEFUL_RHAT = (1.0 + LONGER * (USABLE_RHAT**2 - 1.0)) ** 0.5
+"""R-hat up to which a longer run may do: R-hat² − 1 falls as the draws grow in number."""
+
 
 @dataclass(frozen=True)
 class Automatic(Sampler):
     """Exact, else Laplace q while its k-hat is at most 0.7 and KL(q‖π_w) at most 1 nat, else NUTS.
 
     Draws of q are resampled in proportion to π_w/q where that KL is above 0.02 nats. Models with
-    likelihood parameters use NUTS at once: the mode of their posterior says little about it.
+    likelihood parameters use NUTS at once: the mode of their posterior says little about it. NUTS
+    chains with an R-hat between 1.1 and 1.63 are run again, 8 times as long, and every 8th draw is
+    kept.
 
     Attributes
     ----------
@@ -51,7 +60,18 @@ class Automatic(Sampler):
         # here, for most builds need none
         from decoct.samplers.nuts import NUTS
 
-        return (self.nuts or NUTS(warmup=300)).draw(key, density, n)
+        nuts = self.nuts or NUTS(warmup=300)
+        draws = nuts.draw(key, density, n)
+        if not USABLE_RHAT < draws.info["rhat"] <= HOPEFUL_RHAT:
+            return draws
+        longer = replace(nuts, warmup=LONGER * nuts.warmup)
+        return _thinned(longer.draw(jax.random.fold_in(key, LONGER), density, LONGER * n))
+
+
+def _thinned(draws: Draws) -> Draws:
+    """Return every 8th draw of each chain, and its statistics."""
+    info = {name: one[:, ::LONGER] if np.ndim(one) else one for name, one in draws.info.items()}
+    return Draws(draws.z[:, ::LONGER].copy(), draws.sampler, info)
 
 
 def _without_nuts(key: jax.Array, density: WeightedDensity, n: int) -> Draws | None:

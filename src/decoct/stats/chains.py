@@ -11,8 +11,8 @@ from scipy.special import logsumexp
 GOOD_KHAT, USABLE_KHAT = 0.5, 0.7
 """k-hat below which importance weights are good, and usable at all (Vehtari et al. 2024)."""
 
-MIXED_RHAT = 1.05
-"""R-hat up to which chains are taken to have mixed."""
+MIXED_RHAT, USABLE_RHAT = 1.05, 1.1
+"""R-hat up to which chains are taken to have mixed, and to be usable in a build at all."""
 
 NEGLIGIBLE = 1e-2
 """Spread of log ratios, in nats, below which weights count as equal: k-hat, which has no scale,

@@ -24,7 +24,6 @@ from decoct.constructions.iterated_hilbert.settings import (
     Settings,
 )
 from decoct.constructions.iterated_hilbert.tangent_problem import (
-    MAX_RHAT,
     EvaluatedDraws,
     PathFit,
     SplitTangent,
@@ -36,7 +35,7 @@ from decoct.constructions.iterated_hilbert.tangent_problem import (
 )
 from decoct.report import Status
 from decoct.solvers.nnls import SparseWeights
-from decoct.stats.chains import GOOD_KHAT, smoothed_log_weights
+from decoct.stats.chains import GOOD_KHAT, USABLE_RHAT, smoothed_log_weights
 from decoct.stats.divergences import kl_from_log_ratios
 
 KL_CONVERGED, KL_A_PARAMETER = 0.02, 5e-4
@@ -372,7 +371,7 @@ class Fits:
                 return kl
         padded_as = max(problem.size, self.state.reference.size)
         drawn = problem.draw(key, selection, n, draws.mean(axis=0), padded_as, draws)
-        if drawn.info.get("rhat", 1.0) > MAX_RHAT:
+        if drawn.info.get("rhat", 1.0) > USABLE_RHAT:
             return None
         z = drawn.flat[:n][:: n // evaluated]
         totals, error = expanded.totals(problem.potentials, z)

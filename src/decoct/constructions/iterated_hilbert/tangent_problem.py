@@ -30,6 +30,7 @@ from decoct.runtime.resources import few_threads
 from decoct.samplers.laplace import find_mode, gaussian_at
 from decoct.solvers.nnls import SparseWeights, row_norms
 from decoct.solvers.orthogonal_pursuit import orthogonal_pursuit, refine
+from decoct.stats.chains import USABLE_RHAT
 from decoct.stats.divergences import Gaussian, Tangent, kl_from_log_ratios, kl_gaussian, tangent
 
 REFUTED = 4.0
@@ -47,9 +48,6 @@ kept, and what is left of the remainders, far smaller, still counts."""
 
 FLAT = 1e-12
 """½Var in nats of the totals at the draws below which the data say nothing there."""
-
-MAX_RHAT = 1.1
-"""R-hat of the draws of a round above which nothing is predicted from them."""
 
 
 class EvaluatedDraws(NamedTuple):
@@ -162,7 +160,7 @@ class SplitTangent:
         disagree either.
         """
         varies = 0.5 * float(np.var(self.totals)) > FLAT
-        return varies and not self.rhat > MAX_RHAT
+        return varies and not self.rhat > USABLE_RHAT
 
     @property
     def fitted_draws(self) -> int:
@@ -364,7 +362,7 @@ def checked_at_its_draws(
     problem, n, start = tangent.problem, len(tangent.draws), tangent.draws.mean(axis=0)
     padded_as = max(found.selection.size, reference.size)
     draws = problem.draw(key, found.selection, n, start, padded_as)
-    if draws.info.get("rhat", 1.0) > MAX_RHAT:
+    if draws.info.get("rhat", 1.0) > USABLE_RHAT:
         return None
     at = draws.flat[:n]
     log_ratios = problem.log_likelihood(reference, at) - problem.log_likelihood(found.selection, at)
