@@ -245,12 +245,13 @@ def test_a_constant_as_long_as_the_table_has_a_dimension_of_its_own():
     assert from_pymc(model).inputs == ("y",)
 
 
-def test_a_group_number_outside_its_array_names_the_row(bridges):
+@pytest.mark.parametrize("number", [8, -1])
+def test_a_group_number_outside_its_array_names_the_row(bridges, number):
     """Trap: JAX clamps an index beyond the end, and drops its derivative."""
     _, bridge = bridges["hierarchical"]
     bridge.check(bridge.rows)
     rows = {name: np.array(values) for name, values in all_rows(bridge).items()}
-    rows["where"][23] = 8
+    rows["where"][23] = number
     with pytest.raises(decoct.RowsError, match=r"outside an array in row 23, "):
         bridge.check(decoct.rows(rows))
 

@@ -106,3 +106,19 @@ def test_a_sample_of_rows_stands_for_the_table(made):
     expanded = fit.tangent.expanded._replace(sample=RowSample(*halves))
     again = by_group.FitByGroup.of(replace(fit.tangent, expanded=expanded))
     np.testing.assert_allclose(again.totals, fit.totals, atol=1e-9)
+
+
+def test_a_build_with_a_size_keeps_the_better_of_both_fits(made, monkeypatch):
+    rows, coreset, _ = made
+    found = {}
+    for draws_a_row in (1, 100):  # with 1, one fit of all rows is all
+        monkeypatch.setattr(fits, "DRAWS_A_ROW", draws_a_row)
+        built = decoct.build(coreset.model, rows, size=60, seed=0)
+        found[draws_a_row] = built.report.predicted_kl
+    assert found[100] < found[1]
+
+
+def test_groups_are_nested_or_crossed():
+    first, second = np.divmod(np.arange(40), 10)
+    assert fits.are_nested(np.column_stack([first, 4 + second + 10 * first]))
+    assert not fits.are_nested(np.column_stack([first, 4 + second]))

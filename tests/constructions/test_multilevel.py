@@ -152,8 +152,9 @@ def test_effects_that_are_not_there_leave_their_scale_near_zero(form):
     assert np.quantile(np.exp(draws["posterior"]["s"]), 0.05) < 0.05
 
 
-def test_group_numbers_outside_their_array_are_refused():
-    rows = {**BINARY, "g": np.where(np.arange(N) == 17, G, GROUP)}
+@pytest.mark.parametrize("number", [G, -1])
+def test_group_numbers_outside_their_array_are_refused(number):
+    rows = {**BINARY, "g": np.where(np.arange(N) == 17, number, GROUP)}
     with pytest.raises(decoct.RowsError, match="outside an array in row 17, "):
         decoct.build(made(logistic, "centred"), rows, size=0)
 

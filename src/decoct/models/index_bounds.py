@@ -1,9 +1,10 @@
 """Group numbers outside their array: an error with the row, where JAX reports none.
 
 JAX silently clamps an index beyond the end of an array to its last entry, and drops its
-derivative: group numbers that start at 1 give a wrong posterior without an error. One
-evaluation of every row with JAX's index checks finds them. Numbers that are right, but different in
-every row, make a latent value per row (`bridges.per_row_latents`).
+derivative: group numbers that start at 1 give a wrong posterior without an error. So does −1, the
+code of a missing value in pandas, which counts from the end. One evaluation of every row with JAX's
+index checks finds both. Numbers that are right, but different in every row, make a latent value per
+row (`bridges.per_row_latents`).
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def check_indices(model: AbstractModel, params: Params, rows: EncodedRows) -> No
         raise BadValueError(
             "An index of the model is outside an array",
             row,
-            f", where JAX would use its last entry: {says}. Number J groups from 0 to J − 1.",
+            f", where JAX would use another entry: {says}. Number J groups from 0 to J − 1.",
         )
 
 
@@ -86,11 +87,28 @@ def _checked(model: AbstractModel, params: Params, rows: Mapping[str, Any]) -> A
 
     def run() -> None:
         values = dict(known)
+        made_by: dict[Any, Any] = {}
         for eqn in of_rows:
             inputs = [_value(atom, values) for atom in eqn.invars]
-            values |= dict(zip(eqn.outvars, compute_equation(eqn, inputs), strict=True))
+            found = inputs[1:2] if _wraps(eqn, made_by) else compute_equation(eqn, inputs)
+            values |= dict(zip(eqn.outvars, found, strict=True))
+            made_by |= dict.fromkeys(eqn.outvars, eqn)
 
     return checkify.checkify(run, errors=checkify.index_checks)()[0]
+
+
+def _wraps(eqn: Any, made_by: Mapping[Any, Any]) -> bool:
+    """Return whether an operation is that of i + n where i < 0, else i, on whole numbers i."""
+    if eqn.primitive.name != "select_n" or isinstance(eqn.invars[0], Literal):
+        return False
+    is_negative, index = made_by.get(eqn.invars[0]), eqn.invars[1]
+    return (
+        is_negative is not None
+        and is_negative.primitive.name == "lt"
+        and is_negative.invars[0] is index
+        and jnp.issubdtype(index.aval.dtype, jnp.integer)
+        and getattr(is_negative.invars[1], "val", None) == 0
+    )
 
 
 def _split(

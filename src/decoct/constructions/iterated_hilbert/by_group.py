@@ -124,6 +124,12 @@ class FitByGroup(PathFit):
         vectors[np.concatenate(order)] = block_diag(*blocks)
         return vectors, np.concatenate(target)
 
+    def best(self, most: float = np.inf) -> SizedSelection:
+        """Return the longest selection of at most ``most`` rows, or the site alone if better."""
+        steps = sum(step.size <= most for step in self.steps)
+        found = [self.alone()] + ([self.with_site(self.solution(steps))] if steps else [])
+        return min(found, key=nats)
+
     def smallest(self, goal: float, most: int) -> SizedSelection:
         """Return the first selection on the path predicted to reach a KL, or the nearest."""
         steps = sum(step.size <= most for step in self.steps)

@@ -10,10 +10,11 @@ one by one where one fit of all rows does not reach a KL (`by_group`).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import numpy as np
+from jaxtyping import Int
 from scipy.special import logsumexp
 
 from decoct.constructions.base import Problem, Selection, SizedSelection
@@ -37,6 +38,9 @@ from decoct.report import Status
 from decoct.solvers.nnls import SparseWeights
 from decoct.stats.chains import GOOD_KHAT, USABLE_RHAT, smoothed_log_weights
 from decoct.stats.divergences import kl_from_log_ratios
+
+if TYPE_CHECKING:
+    from decoct.constructions.iterated_hilbert.by_group import FitByGroup
 
 KL_CONVERGED, KL_A_PARAMETER = 0.02, 5e-4
 """KL(π_ref‖π) in nats, and nats a parameter, below which the draws count as draws from π."""
@@ -180,14 +184,16 @@ class Fits:
         # Earlier rounds only have to supply the next reference.
         sizes = problem.sizes if final else (problem.size,)
         fits = self._extend_path(tangent, sizes, final)
-        chosen = tuple(fits.best(size) for size in problem.sizes)
+        found = [tuple(fits.best(size) for size in problem.sizes)]
         if not final:
-            return self._after(fits.best().selection, chosen, outcome)
+            return self._after(fits.best().selection, found[0], outcome)
         if tangent.expanded is not None and problem.size >= quadratic_size(problem):
-            chosen = self._best_of_both(chosen)
+            found = [self._best_of_both(found[0])]
+        elif tangent.expanded is not None and problem.size and self._has_many_nested_groups:
+            found.append(tuple(map(self._fit_by_group().best, problem.sizes)))
         chosen = tuple(
-            self._judged(key, one, size, outcome)
-            for one, size in zip(chosen, problem.sizes, strict=True)
+            min((self._judged(key, one, size, outcome) for one in some), key=nats)
+            for size, *some in zip(problem.sizes, *found, strict=True)
         )
         is_above = max(map(nats, chosen)) > self.method.restart_above
         if state.expanded is not None and is_above and problem.size and not multilevel:
@@ -262,14 +268,22 @@ class Fits:
         return max(1, self.tangent.fitted_draws // DRAWS_A_ROW)
 
     @property
-    def _has_many_groups(self) -> bool:
-        """Whether rows of a multilevel model have more groups than one fit tells apart."""
+    def _picks(self) -> Int[np.ndarray, "P K"]:
+        """The groups of each row of the pool, none but in multilevel models."""
         potentials = self.problem.potentials
-        shape = potentials.predictors
-        if not potentials.has_likelihood_params or shape is None:
-            return False
-        picks = potentials.picks(self.tangent.pool.rows) if shape.picked else np.zeros((0, 0))
-        return any(len(np.unique(slot)) > self._tellable for slot in picks.T)
+        shape = potentials.predictors if potentials.has_likelihood_params else None
+        if shape is None or not shape.picked:
+            return np.zeros((0, 0), dtype=np.int64)
+        return potentials.picks(self.tangent.pool.rows)
+
+    @property
+    def _has_many_groups(self) -> bool:
+        """Whether rows have more groups than one fit tells apart."""
+        return any(len(np.unique(slot)) > self._tellable for slot in self._picks.T)
+
+    @property
+    def _has_many_nested_groups(self) -> bool:
+        return self._has_many_groups and are_nested(self._picks)
 
     @property
     def _has_stalled(self) -> bool:
@@ -312,6 +326,11 @@ class Fits:
         exchanges = exchanges if final else min(1, exchanges)
         fits = tangent.pursue(longest, sizes=sizes, stop=long_enough, exchanges=exchanges)
         return fits if final else replace(fits, exchanges=0)
+
+    def _fit_by_group(self) -> FitByGroup:
+        from decoct.constructions.iterated_hilbert.by_group import FitByGroup  # few builds need it
+
+        return FitByGroup.of(self.tangent)
 
     def _without_rows(self, expanded: ExpandedTable) -> IteratedHilbertState:
         """Take the reference, whose KL its own draws give, if its expansion is the last one."""
@@ -415,11 +434,14 @@ class Fits:
         if nats(best) <= goal:
             return smallest(fits, goal, best, self.method.exchanges), True
         if grouped:
-            from decoct.constructions.iterated_hilbert.by_group import FitByGroup
-
             most = self.method.max_size or LARGEST_BY_GROUP
-            best = min(best, FitByGroup.of(tangent).smallest(goal, most), key=nats)
+            best = min(best, self._fit_by_group().smallest(goal, most), key=nats)
         return best, nats(best) <= goal
+
+
+def are_nested(picks: Int[np.ndarray, "P K"]) -> bool:
+    """Return whether the finest group of a row says of which others it is."""
+    return len(np.unique(picks, axis=0)) == max(len(np.unique(slot)) for slot in picks.T)
 
 
 def tolerable_error(problem: Problem) -> float:
