@@ -66,8 +66,16 @@ def write_coreset(
     }
     text = json.dumps(whole, default=_plain, allow_nan=True).encode()
     table = pa.table(columns)
-    table = table.replace_schema_metadata({KEY: text, DIGEST: _digest(text, table)})
-    write_atomically(target, lambda temporary: pq.write_table(table, temporary))
+
+    table = table.replace_schema_metadata({DIGEST: _digest(text, table)})
+
+    def write(temporary: str) -> None:
+        # beside Arrow's schema, not in it: what is in the schema is stored twice
+        with pq.ParquetWriter(temporary, table.schema) as writer:
+            writer.write_table(table)
+            writer.add_key_value_metadata({KEY: text})
+
+    write_atomically(target, write)
 
 
 def read_coreset(path: str | os.PathLike[str]) -> StoredCoreset:
@@ -128,20 +136,19 @@ def _read(path: Path) -> tuple[pa.Table, bytes]:
         # not read_table: it adds a column for a folder named key=value
         with pq.ParquetFile(path) as file:
             _check_size(file.metadata, path)
-            table = file.read()
+            table, stored = file.read(), file.metadata.metadata or {}
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # of a column's name
         raise CoresetFileError(
             f"{path} is not a readable Parquet file ({type(error).__name__}): it is truncated, "
             "damaged, of another kind, or not yours to read."
         ) from error
-    metadata = (table.schema.metadata or {}).get(KEY)
-    if metadata is None:
+    metadata, digest = stored.get(KEY), stored.get(DIGEST)
+    if metadata is None and digest is None:
         raise CoresetFileError(
             f"{path} is a Parquet file but not a coreset; build one with decoct.build or "
             "'decoct build'."
         )
-    found = _digest(metadata, table)
-    if (table.schema.metadata or {}).get(DIGEST, found) != found:
+    if metadata is None or (digest is not None and digest != _digest(metadata, table)):
         raise CoresetFileError(
             f"{path} is not as it was saved: it is damaged, or another program has changed it. "
             "Restore a copy, or build the coreset again."
