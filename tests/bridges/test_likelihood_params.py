@@ -323,6 +323,17 @@ def test_group_numbers_out_of_range_are_refused():
         bridge.check(bridge.rows)
 
 
+def test_group_numbers_below_0_that_a_model_computes_are_meant():
+    """As those of the group before, or of none where that is masked."""
+
+    def model(g, y=None):
+        a, own = normal("a", J), jnp.where(g < 0, 0, g)
+        observe(dist.Normal(jnp.where(g < 0, 0.0, a[own] - a[own - 1]), 1.0), y, len(g))
+
+    bridge = from_numpyro(model, {"g": np.where(np.arange(N) == 23, -1, G), "y": Y})
+    bridge.check(bridge.rows)
+
+
 def test_a_latent_per_row_is_refused():
     def model(g, y=None):
         observe(dist.Normal((scale("tau") * normal("z", N))[g], 1.0), y, len(g))

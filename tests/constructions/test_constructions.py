@@ -6,7 +6,6 @@ import warnings
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.optimize import nnls
 
 import decoct
 from decoct.constructions import IteratedHilbert, Uniform
@@ -138,25 +137,26 @@ def test_hard_tables_work(case, site):
     assert decoct.kl_gaussian(gaussian_of(coreset), full) < 0.01
 
 
-def separable(seed, dim):
+def separable(dim):
     """Separable labels: under a wide prior π is the prior in a cone, where every margin is > 0."""
-    x = np.random.default_rng(seed).normal(size=(400, dim))
+    x = np.random.default_rng(1).normal(size=(400, dim))
     rows = {"x": x, "y": (x[:, 0] > 0.0).astype(int)}
     return rows, np.where(x[:, :1] > 0.0, x, -x)
 
 
-def have_cone_of_all(margins, kept):
-    """By Farkas' lemma: every margin is a sum of those kept, with weights ≥ 0."""
-    edges = margins[kept].T
-    return all(nnls(edges, one)[1] < 1e-9 for one in margins)
+def count_in_cones(margins, kept):
+    """Return how many directions are in the cone of the rows that are kept, and in that of all."""
+    directions = np.random.default_rng(1).normal(size=(4_000_000, margins.shape[1]))
+    inside = directions[(directions @ margins[kept].T > 0.0).all(axis=1)]
+    return len(inside), int((inside @ margins.T > 0.0).all(axis=1).sum())
 
 
 @BOTH
 def test_flat_potentials_are_no_small_kl(site):
     """Over draws of π every log-likelihood is all but 0, and says little of rows that bound π."""
-    rows, margins = separable(1, 3)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ShortBuildWarning)
+    rows, margins = separable(3)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", ShortBuildWarning)
         coreset = decoct.build(
             LogisticRegression(prior_scale=1e6),
             rows,
@@ -165,18 +165,22 @@ def test_flat_potentials_are_no_small_kl(site):
             method=IteratedHilbert(site=site),
         )
     kl = coreset.report.predicted_kl
-    assert (kl is None) == (coreset.report.status is Status.UNKNOWN)
-    assert kl is None or kl > 1e-3 or have_cone_of_all(margins, coreset.indices)
+    is_unknown = coreset.report.status is Status.UNKNOWN
+    assert any("do not tell how close" in str(one.message) for one in said) == is_unknown
+    assert (kl is None) == is_unknown
+    if kl is not None and kl < 1.0:
+        kept, whole = count_in_cones(margins, coreset.indices)
+        assert 20 < whole <= kept < 1.2 * whole
     assert coreset.weights.max(initial=0.0) < 1e15
 
 
-@pytest.mark.parametrize("dim", [1, 2])
-def test_rows_that_bound_the_parameters_as_all_do_have_no_kl(dim):
-    rows, margins = separable(1, dim)
+def test_rows_that_bound_the_parameters_as_all_do_have_no_kl():
+    rows, margins = separable(2)
     coreset = decoct.build(LogisticRegression(prior_scale=1e6), rows, size=30)
     assert coreset.report.status is Status.DONE
     assert coreset.report.predicted_kl < 1e-9
-    assert have_cone_of_all(margins, coreset.indices)
+    kept, whole = count_in_cones(margins, coreset.indices)
+    assert 20 < whole == kept
 
 
 @BOTH

@@ -1,10 +1,11 @@
 """Group numbers outside their array: an error with the row, where JAX reports none.
 
 JAX silently clamps an index beyond the end of an array to its last entry, and drops its
-derivative: group numbers that start at 1 give a wrong posterior without an error. So does −1, the
-code of a missing value in pandas, which counts from the end. One evaluation of every row with JAX's
-index checks finds both. Numbers that are right, but different in every row, make a latent value per
-row (`bridges.per_row_latents`).
+derivative: group numbers that start at 1 give a wrong posterior without an error. So does a column
+with −1, the code of a missing value in pandas, which counts from the end. One evaluation of every
+row with JAX's index checks finds both; a −1 that the model computes (y − 1), or that a nested
+program such as `jnp.take` uses, is taken as meant. Numbers that are right, but different in
+every row, make a latent value per row (`bridges.per_row_latents`).
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ from decoct.errors import BadValueError
 from decoct.models.base import AbstractModel, Params
 from decoct.runtime.equations import compute_equation
 
+SAME_NUMBERS = frozenset({"convert_element_type", "broadcast_in_dim", "reshape", "squeeze"})
+"""Operations that leave the numbers of a column as they are."""
+
 IndexProblem = tuple[int, str]
 """The first row whose evaluation indexes beyond an array, and what JAX says about it."""
 
@@ -45,7 +49,8 @@ def check_indices(model: AbstractModel, params: Params, rows: EncodedRows) -> No
         raise BadValueError(
             "An index of the model is outside an array",
             row,
-            f", where JAX would use another entry: {says}. Number J groups from 0 to J − 1.",
+            f", where JAX would use another entry: {says}. Number J groups from 0 to J − 1; "
+            "where rows without a group are masked, index with jnp.maximum(g, 0).",
         )
 
 
@@ -98,16 +103,21 @@ def _checked(model: AbstractModel, params: Params, rows: Mapping[str, Any]) -> A
 
 
 def _wraps(eqn: Any, made_by: Mapping[Any, Any]) -> bool:
-    """Return whether an operation is that of i + n where i < 0, else i, on whole numbers i."""
-    if eqn.primitive.name != "select_n" or isinstance(eqn.invars[0], Literal):
+    """Return whether an operation is i + n where i < 0, else i, of a column i of whole numbers."""
+    if eqn.primitive.name != "select_n" or any(isinstance(atom, Literal) for atom in eqn.invars):
         return False
-    is_negative, index = made_by.get(eqn.invars[0]), eqn.invars[1]
+    which, index, wrapped = eqn.invars
+    makers = [made_by[atom] for atom in (which, wrapped) if atom in made_by]
+    if [maker.primitive.name for maker in makers] != ["lt", "add"]:
+        return False
+    column = index
+    while column in made_by and made_by[column].primitive.name in SAME_NUMBERS:
+        column = made_by[column].invars[0]
     return (
-        is_negative is not None
-        and is_negative.primitive.name == "lt"
-        and is_negative.invars[0] is index
+        column not in made_by
         and jnp.issubdtype(index.aval.dtype, jnp.integer)
-        and getattr(is_negative.invars[1], "val", None) == 0
+        and all(maker.invars[0] is index for maker in makers)
+        and getattr(makers[0].invars[1], "val", None) == 0
     )
 
 

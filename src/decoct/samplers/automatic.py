@@ -20,7 +20,10 @@ MISFIT = 1.0
 """KL(q‖π_w) in nats above which draws of q do not stand for draws of π_w."""
 
 LONGER = 8
-"""Times as long as the first run, warm-up included, is the second of chains that disagree."""
+"""Times as long as the first run is the second of chains that disagree."""
+
+FEWEST = 125
+"""Draws a chain from which on a longer run is made: R-hat of fewer is above 1.1 by chance."""
 
 HOPEFUL_RHAT = (1.0 + LONGER * (USABLE_RHAT**2 - 1.0)) ** 0.5
 """R-hat up to which a longer run may do: R-hat² − 1 falls as the draws grow in number."""
@@ -32,8 +35,8 @@ class Automatic(Sampler):
 
     Draws of q are resampled in proportion to π_w/q where that KL is above 0.02 nats. Models with
     likelihood parameters use NUTS at once: the mode of their posterior says little about it. NUTS
-    chains with an R-hat between 1.1 and 1.63 are run again, 8 times as long, and every 8th draw is
-    kept.
+    chains of at least 125 draws with an R-hat between 1.1 and 1.63 are run again, 8 times as long,
+    and every 8th draw is kept.
 
     Attributes
     ----------
@@ -62,7 +65,8 @@ class Automatic(Sampler):
 
         nuts = self.nuts or NUTS(warmup=300)
         draws = nuts.draw(key, density, n)
-        if not USABLE_RHAT < draws.info["rhat"] <= HOPEFUL_RHAT:
+        disagree = USABLE_RHAT < draws.info["rhat"] <= HOPEFUL_RHAT
+        if not disagree or draws.z.shape[1] < FEWEST:
             return draws
         longer = replace(nuts, warmup=LONGER * nuts.warmup)
         return _thinned(longer.draw(jax.random.fold_in(key, LONGER), density, LONGER * n))

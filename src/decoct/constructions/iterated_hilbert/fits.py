@@ -184,16 +184,23 @@ class Fits:
         # Earlier rounds only have to supply the next reference.
         sizes = problem.sizes if final else (problem.size,)
         fits = self._extend_path(tangent, sizes, final)
-        found = [tuple(fits.best(size) for size in problem.sizes)]
+        chosen = tuple(fits.best(size) for size in problem.sizes)
         if not final:
-            return self._after(fits.best().selection, found[0], outcome)
+            return self._after(fits.best().selection, chosen, outcome)
         if tangent.expanded is not None and problem.size >= quadratic_size(problem):
-            found = [self._best_of_both(found[0])]
-        elif tangent.expanded is not None and problem.size and self._has_many_nested_groups:
-            found.append(tuple(map(self._fit_by_group().best, problem.sizes)))
+            chosen = self._best_of_both(chosen)
+        found = [(one,) for one in chosen]
+        is_by_group = tangent.expanded is not None and outcome is not Status.UNKNOWN
+        if is_by_group and problem.size and self._has_many_nested_groups:
+            grouped = map(self._fit_by_group().best, problem.sizes)
+            # what one fit of all rows leaves seems smaller than it is
+            found = [
+                (one,) if nats(one) <= nats(joint) else (joint, one)
+                for joint, one in zip(chosen, grouped, strict=True)
+            ]
         chosen = tuple(
             min((self._judged(key, one, size, outcome) for one in some), key=nats)
-            for size, *some in zip(problem.sizes, *found, strict=True)
+            for some, size in zip(found, problem.sizes, strict=True)
         )
         is_above = max(map(nats, chosen)) > self.method.restart_above
         if state.expanded is not None and is_above and problem.size and not multilevel:
