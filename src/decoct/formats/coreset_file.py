@@ -66,7 +66,6 @@ def write_coreset(
     }
     text = json.dumps(whole, default=_plain, allow_nan=True).encode()
     table = pa.table(columns)
-
     table = table.replace_schema_metadata({DIGEST: _digest(text, table)})
 
     def write(temporary: str) -> None:

@@ -3,8 +3,9 @@
 Every fit is judged by ½Var(b − Σ w_n g_n) ≈ KL in nats at held-out draws. What is reported is
 checked at draws of the coreset itself: with a site KL(π_w‖π) is measured there, and rows alone are
 compared with the reference. Multilevel models, whose draws take long, have draws of the reference
-that no fit has seen weighted in place of new ones, where they cover π_w. Their groups are fitted
-one by one where one fit of all rows does not reach a KL (`by_group`).
+that no fit has seen weighted in place of new ones, where they cover π_w. Many groups are fitted one
+by one where one fit of all rows does not reach a KL, and beside it where they are nested and a size
+is asked for (`by_group`).
 """
 
 from __future__ import annotations
