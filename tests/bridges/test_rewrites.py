@@ -184,3 +184,22 @@ def test_a_rate_is_zero_where_its_logarithm_is_minus_infinity():
 
     found = rewrite(rates)(jnp.array([-800.0, -jnp.inf, -jnp.inf]), jnp.array([3, 0, 2]))
     np.testing.assert_array_equal(found, [-2400.0, 0.0, -np.inf])
+
+
+def test_checks_that_always_hold_are_left_out():
+    """XLA would add up as many constants as there are rows and draws while it compiles."""
+
+    def always(eta):
+        rate, p = jnp.exp(eta), jax.nn.sigmoid(eta)
+        holds = jnp.all(rate >= 0.0) & jnp.all(p >= 0.0) & jnp.all(p <= 1.0)
+        return jnp.where(holds, -rate, -jnp.inf)
+
+    def sometimes(eta):
+        return jnp.where(jnp.all(eta >= 0.0), -eta, -jnp.inf)
+
+    eta = jnp.array([-3.0, 0.5])
+    assert "reduce_and" in str(jax.make_jaxpr(always)(eta))
+    assert "reduce_and" not in str(jax.make_jaxpr(rewrite(always))(eta))
+    np.testing.assert_array_equal(rewrite(always)(eta), always(eta))
+    np.testing.assert_array_equal(rewrite(sometimes)(eta), [-np.inf, -np.inf])
+    np.testing.assert_array_equal(rewrite(sometimes)(-eta[:1]), [-3.0])

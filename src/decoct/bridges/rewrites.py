@@ -5,7 +5,7 @@ A function is traced and then computed operation by operation; some operations a
     log(exp(x))                 x              a Poisson rate comes as exp(x)
     xlogy(a, exp(x))            a x            0 where a = 0
     exp(x) = 0                  x = −∞         also where exp(x) is 0 in float64
-    0 ≤ σ(x), σ(x) ≤ 1          true           PyMC checks it at every draw
+    0 ≤ eˣ, 0 ≤ σ(x) ≤ 1        true           PyMC checks it at every row and draw
     (A v[:, None])[:, 0]        A v            PyTensor multiplies matrices alone
     a v[i], a one number        (a v)[i]       so that τ z, not τ and z, is what rows depend on
     a package's log σ(x)        log σ(x)       as `decoct.models.logistic` computes it
@@ -137,10 +137,14 @@ def _replace(eqn: Any, inputs: list[_Term]) -> _Term | None:
             return _Term(_multiply(first.value, inputs[1].inputs[0].value))
         case "eq" if _is_real_exp(first) and _is_constant(inputs[1], 0.0):
             return _Term(first.inputs[0].value == -jnp.inf)
-        case "ge" | "le" as name if first.name == "logistic" and _is_constant(
-            inputs[1], {"ge": 0.0, "le": 1.0}[name]
+        case "ge" if (first.name == "logistic" or _is_real_exp(first)) and _is_constant(
+            inputs[1], 0.0
         ):
-            return _Term(jnp.ones(np.shape(first.value), bool))
+            return _make_true(np.shape(first.value))
+        case "le" if first.name == "logistic" and _is_constant(inputs[1], 1.0):
+            return _make_true(np.shape(first.value))
+        case "reduce_and" if _is_constant(first, True):  # XLA would add them up as it compiles
+            return _make_true(np.shape(eqn.outvars[0].aval))
         case "mul":
             return _scale_source(*inputs) or _scale_source(*inputs[::-1])
         case "reshape" | "squeeze" if first.name == "dot_general":
@@ -165,6 +169,10 @@ def _is_constant(term: _Term, wanted: Any) -> bool:
     while term.name in ("broadcast_in_dim", "convert_element_type"):
         term = term.inputs[0]
     return _is_number(term) and bool(np.all(np.asarray(term.value) == wanted))
+
+
+def _make_true(shape: tuple[int, ...]) -> _Term:
+    return _Term(jnp.ones(shape, bool), "broadcast_in_dim", inputs=(_Term(np.True_),))
 
 
 def _find_source(eqn: Any) -> str:

@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from scipy.sparse import csr_array
 
+from decoct.models.site import GaussianSite
 from decoct.passes.expansions import Expansion, expand_chunk, to_second_order
 from decoct.passes.potentials import Curvature
 from decoct.runtime.precision import compiled_quickly, float64
@@ -84,15 +85,20 @@ class Units(eqx.Module):
 
 
 class _Centred(eqx.Module):
-    """log π as a function of x, in which effects are centred to some degree."""
+    """log π as a function of x, in which effects are centred to some degree.
+
+    A site that the density does not have is evaluated apart from it.
+    """
 
     density: WeightedDensity
     centring: Centring
     degree: Float[Any, " d"]
+    site: ArrowSite | None = None
 
     def __call__(self, x: Float[Array, " D"]) -> Float[Array, ""]:
-        z, volume, _ = self.centring.to_parameters(x, self.degree)
-        return self.density.log_density(z) + volume
+        z, volume, phi = self.centring.to_parameters(x, self.degree)
+        total = self.density.log_density(z) + volume
+        return total if self.site is None else total + self.site.log_density(phi)
 
 
 @float64
@@ -144,15 +150,16 @@ def units_at(
     places = effects.places if centring.selection is None else centring.selection
     blocks = Blocks.of(np.append(places, density.dim)[members], density.dim)
     # one program, whether there are draws nearby or not
-    log_density = _Centred(replace(density, draws=None), centring, degree)
+    bare, of_blocks = replace(density, site=None, draws=None), ArrowSite.of(site, of_site)
+    log_density = _Centred(bare, centring, degree, of_blocks)
     some = x[np.linspace(0, len(x) - 1, min(points, len(x))).astype(np.int64)]
-    precision, has_blocks = _precision_at(log_density, some, blocks)
+    precision, has_blocks = _precision_at(log_density, site, some, blocks)
     if not has_blocks:
         blocks, of_site = (Blocks.of(members[:, :0], dim) for dim in (density.dim, site.dim))
-        precision, _ = _precision_at(log_density, some, blocks)
-    bare = replace(density, site=None, draws=None)
+        log_density = replace(log_density, site=ArrowSite.of(site, of_site))
+        precision, _ = _precision_at(log_density, site, some, blocks)
     centre, factor = x.mean(axis=0), precision.factor()
-    units = Units(bare, centre, factor, centring, degree, ArrowSite.of(site, of_site))
+    units = Units(bare, centre, factor, centring, degree, log_density.site)
     return units, units.units_of(x)
 
 
@@ -210,19 +217,18 @@ def _within(blocks: Blocks, values: Float[np.ndarray, " n"]) -> Float[np.ndarray
 
 
 def _precision_at(
-    log_density: _Centred, x: Float[np.ndarray, "n D"], blocks: Blocks
+    log_density: _Centred, site: GaussianSite, x: Float[np.ndarray, "n D"], blocks: Blocks
 ) -> tuple[Arrow, bool]:
     """Return the mean of −∇²log π over some points x, and whether these blocks hold all of it.
 
     A site in entries of x adds its precision as it is. What is between blocks would show in the
     product with a random sign for each.
     """
-    density, dim = log_density.density, x.shape[1]
-    assert density.site is not None
+    dim = x.shape[1]
     is_centred = (log_density.degree == log_density.centring.everywhere).all()
     entries = log_density.centring.exact if is_centred else None
     if entries is not None:
-        log_density = replace(log_density, density=replace(density, site=None))
+        log_density = replace(log_density, site=None)
     # products for each place in a block, with one and with signs, and for each other coordinate
     (b, n), r = blocks.members.shape, len(blocks.rest)
     signs, others = np.random.default_rng(0).choice([-1.0, 1.0], n), np.zeros((r, dim))
@@ -240,7 +246,7 @@ def _precision_at(
     if entries is None:
         return found, has_blocks
     of_site = np.zeros((dim, dim))
-    of_site[np.ix_(entries, entries)] = density.site.precision
+    of_site[np.ix_(entries, entries)] = site.precision
     return found + Arrow.of(of_site, blocks), has_blocks
 
 
