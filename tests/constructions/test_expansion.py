@@ -319,15 +319,21 @@ def test_a_site_larger_than_memory_is_refused_with_its_size(monkeypatch):
 
 
 def test_a_site_is_a_gaussian_and_keeps_the_zeros_of_its_precision():
-    """Effects 0 and 1 meet in coefficient 2 alone; the data bend upwards along effect 0."""
-    precision = np.array([[-0.1, 0.0, 0.3], [0.0, 2.0, 0.5], [0.3, 0.5, 4.0]])
-    none = np.zeros(3)
-    sums = Curvature(0.0, none, -precision)
-    expanded = ExpandedTable(Expansion.taylor(none), sums, precision)
-    site = expanded.site(Curvature(0.0, none, np.zeros((3, 3)))).precision
-    assert site[0, 1] == site[1, 0] == 0.0
+    """Effects, in units of the noise, meet in its scale alone; the data bend upwards along five."""
+    rng, m = np.random.default_rng(0), 300
+    bends = np.where(np.arange(m) < 5, -0.1 - 0.2 * rng.random(m), np.exp(rng.normal(3.0, 1.0, m)))
+    mean = 12.0 + 0.5 * rng.normal(size=m)
+    precision = np.diag([*bends, np.abs(bends) @ (mean**2 + 2.0)])
+    precision[:m, m] = precision[m, :m] = -bends * mean
+    none = np.zeros(m + 1)
+    posterior = precision + np.diag([*np.ones(m), 0.0])
+    expanded = ExpandedTable(Expansion.taylor(none), Curvature(0.0, none, -precision), posterior)
+    site = expanded.site(Curvature(0.0, none, np.zeros_like(precision))).precision
+    assert not site[precision == 0.0].any()
     assert np.linalg.eigvalsh(site)[0] >= -1e-12
-    values, basis = np.linalg.eigh(precision)
+    # about as near as the nearest of all, in units of the posterior
+    scaled = expanded.factor.T @ precision @ expanded.factor
+    values, basis = np.linalg.eigh(scaled)
     nearest = (basis * np.maximum(values, 0.0)) @ basis.T
-    assert abs(nearest[0, 1]) > 1e-3
-    assert np.linalg.norm(site - precision) < 2.0 * np.linalg.norm(nearest - precision)
+    changed = np.linalg.norm(expanded.factor.T @ site @ expanded.factor - scaled)
+    assert changed < 1.1 * np.linalg.norm(nearest - scaled)

@@ -127,16 +127,19 @@ class ExpandedTable(NamedTuple):
     def site(self, rows: Curvature) -> GaussianSite:
         """Return the site Σ_n q_n − Σ_m w_m q_m; ``rows`` is the latter.
 
-        Negative eigenvalues of its precision are set to 0, for a site is a Gaussian.
+        Negative eigenvalues of its precision are set to 0, for a site is a Gaussian: those in units
+        of the posterior, about which little is then changed.
         """
         precision = rows.hessian - self.sums.hessian
         precision = 0.5 * (precision + precision.T)
         if not is_proper(precision):
-            values, basis = np.linalg.eigh(precision)
+            scale = np.sqrt(np.diag(self.precision))
+            values, basis = np.linalg.eigh(precision / np.outer(scale, scale))
             proper = (basis * np.maximum(values, 0.0)) @ basis.T
             # zeros stay, for samplers are quick by them: diag(|E| 1) − E is ⪰ 0 for any E
             filled = np.where(precision == 0.0, proper, 0.0)
-            precision = proper - filled + np.diag(np.abs(filled).sum(axis=1))
+            proper += np.diag(np.abs(filled).sum(axis=1)) - filled
+            precision = proper * np.outer(scale, scale)
         return GaussianSite(
             np.asarray(self.at.centre),
             self.sums.gradient - rows.gradient,
