@@ -72,8 +72,48 @@ def test_each_group_is_its_own_least_squares(made):
         found = nnls(fit.vectors[rows], fit.totals[group])
         left = fit.totals[group] - whole.weights[own] @ fit.vectors[whole.indices[own]]
         assert np.linalg.norm(left) <= found.residual_norm * (1 + 1e-6) + 1e-9
-    vectors, target = fit.equations(whole.indices)
+    vectors, target = fit.equations(whole)
     np.testing.assert_allclose(np.linalg.solve(vectors.T, target), whole.weights, rtol=1e-5)
+    own, groups = fit.vectors[whole.indices], fit.groups[whole.indices]
+    apart = np.where(groups[:, None] == groups, own @ own.T, 0.0)
+    np.testing.assert_allclose(vectors @ vectors.T, apart, atol=1e-12)
+
+
+def curvature_taken(fit, solution):
+    """The part of every group's curvature that a solution's rows have."""
+    potentials, expanded = fit.tangent.problem.potentials, fit.tangent.expanded
+    rows = fit.tangent.pool.some(solution.indices).rows
+    of_rows = potentials.expand_rows(rows, solution.weights, expanded.at).hessian
+    return np.diag(of_rows) / np.diag(expanded.sums.hessian)
+
+
+def test_rows_of_a_bounded_fit_leave_curvature_to_the_site(made):
+    """One row with the weight of all has all curvature of a group whose rows are alike."""
+    fit, bounded = made[2], made[2].bounded
+    whole, other = fit.solution(len(fit.steps)), bounded.solution(len(bounded.steps))
+    taken = [curvature_taken(one, found) for one, found in ((fit, whole), (bounded, other))]
+    groups = np.unique(fit.groups[whole.indices])
+    np.testing.assert_allclose(taken[0][groups], 1.0, rtol=1e-6)
+    np.testing.assert_allclose(taken[1][groups], by_group.MOST_CURVATURE, atol=0.1)
+    assert whole.residual_norm < other.residual_norm < 0.5 * np.linalg.norm(fit.totals)
+    left = fit.totals.copy()
+    np.add.at(left, fit.groups[other.indices], -other.weights[:, None] * fit.vectors[other.indices])
+    assert np.linalg.norm(left) == pytest.approx(other.residual_norm)
+
+
+def test_the_bounded_fit_is_tried_where_the_site_costs_much(made, monkeypatch):
+    fit = replace(made[2])
+    free, bounded, with_site = fit.best(), fit.bounded.best(), type(fit).with_site
+    assert free.predicted_kl < bounded.predicted_kl
+
+    def costly(self, solution):
+        found = with_site(self, solution)
+        return found if self.is_bounded else found._replace(predicted_kl=100.0)
+
+    monkeypatch.setattr(type(fit), "with_site", costly)
+    assert fit.best().predicted_kl == bounded.predicted_kl
+    goal = 1.01 * bounded.predicted_kl
+    assert fit.smallest(goal, N).predicted_kl <= goal
 
 
 def test_groups_with_the_most_to_gain_come_first(made):

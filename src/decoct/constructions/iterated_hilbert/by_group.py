@@ -9,7 +9,8 @@ One fit of all rows estimates these correlations from S draws, with errors of ab
 what is left of a group among a thousand others. Here each group has a fit of its own, by orthogonal
 pursuit on a few hundred draws. Groups get rows in the order of the nats that a row takes off.
 Ensemble Kalman filters leave out correlations known to be small for the same reason (localisation:
-Houtekamer & Mitchell 2001).
+Houtekamer & Mitchell 2001). Where the site's precision ⪰ 0 then costs much, rows are chosen again
+that leave the site some of the curvature of every group.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import heapq
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +28,7 @@ from scipy.linalg import block_diag
 
 from decoct.constructions.base import SizedSelection
 from decoct.constructions.iterated_hilbert.tangent_problem import (
+    CONSTRAINTS_COST,
     PathFit,
     SplitTangent,
     nats,
@@ -43,6 +46,10 @@ MOST_ROWS = 8
 
 ROWS_AT_ONCE = 4096
 """Rows whose remainders are in memory at once."""
+
+MOST_CURVATURE = 0.8
+"""Part of a group's curvature that its rows may take where the site's precision is in the way: the
+rest bounds what the site can have between the group and the coefficients."""
 
 LONGER = 1.2
 """Factor on the size where the site's precision keeps a selection from the KL it would have."""
@@ -70,12 +77,15 @@ class FitByGroup(PathFit):
         The group of each row of the pool.
     steps
         The path.
+    is_bounded
+        Whether the rows of a group take `MOST_CURVATURE` of its curvature at most.
     """
 
     vectors: Float[np.ndarray, "P S"]
     totals: Float[np.ndarray, "G S"]
     groups: Int[np.ndarray, " P"]
     steps: tuple[Step, ...]
+    is_bounded: bool = False
 
     @classmethod
     def of(cls, split: SplitTangent) -> FitByGroup:
@@ -95,7 +105,8 @@ class FitByGroup(PathFit):
         vectors = split.potentials[:, :n] - potentials.quadratics(split.pool.rows, at, draws)
         vectors, groups = _centred(vectors), picks[:, slot]
         totals = _centred(totals)
-        steps = tuple(_steps(vectors, totals, groups))
+        unbounded = np.zeros(len(groups)), np.full(len(totals), np.inf)
+        steps = tuple(_steps(vectors, totals, groups, *unbounded))
         return cls(split, {}, {}, 0, vectors, totals, groups, steps)
 
     def solution(self, n_steps: int) -> SparseWeights:
@@ -109,26 +120,48 @@ class FitByGroup(PathFit):
         order = np.argsort(places)
         return SparseWeights(places[order], weights[order], float(np.linalg.norm(left)))
 
+    @cached_property
+    def bounded(self) -> FitByGroup:
+        """The path on which the rows of a group leave some of its curvature to the site."""
+        split = self.tangent
+        assert split.expanded is not None
+        along = np.zeros((1, split.problem.likelihood_dim))
+        along[0, np.unique(self.groups)] = 1.0  # a row is in one group
+        bends = -split.problem.potentials.bends(split.pool.rows, split.expanded.at, along)[:, 0]
+        most = -MOST_CURVATURE * np.diag(split.expanded.sums.hessian)
+        steps = _steps(self.vectors, self.totals, self.groups, bends, most)
+        return replace(self, steps=tuple(steps), is_bounded=True)
+
     def equations(
-        self, places: Int[np.ndarray, " m"]
+        self, solution: SparseWeights
     ) -> tuple[Float[np.ndarray, "m m"], Float[np.ndarray, " m"]]:
-        """Return the problems of all groups as one, with other groups uncorrelated."""
-        groups, order, blocks, target = self.groups[places], [], [], []
+        """Return the problems of all groups as one, with other groups uncorrelated.
+
+        The weights given, for which some groups had a bound, solve them.
+        """
+        groups, order, blocks = self.groups[solution.indices], [], []
         for group in np.unique(groups):
             own = np.flatnonzero(groups == group)
-            q, r = np.linalg.qr(self.vectors[places[own]].T)
             order.append(own)
-            blocks.append(r.T)
-            target.append(q.T @ self.totals[group])
-        vectors = np.empty((len(places), len(places)))
+            blocks.append(np.linalg.qr(self.vectors[solution.indices[own]].T).R.T)
+        vectors = np.empty((len(groups), len(groups)))
         vectors[np.concatenate(order)] = block_diag(*blocks)
-        return vectors, np.concatenate(target)
+        return vectors, solution.weights @ vectors
 
     def best(self, most: float = np.inf) -> SizedSelection:
         """Return the longest selection of at most ``most`` rows, or the site alone if better."""
-        steps = sum(step.size <= most for step in self.steps)
-        found = [self.alone()] + ([self.with_site(self.solution(steps))] if steps else [])
+        found, steps = [self.alone()], sum(step.size <= most for step in self.steps)
+        if steps:
+            solution = self.solution(steps)
+            found.append(self.with_site(solution))
+            if self._has_lost(found[-1], solution):
+                found.append(self.bounded.best(most))
         return min(found, key=nats)
+
+    def _has_lost(self, found: SizedSelection, solution: SparseWeights) -> bool:
+        """Return whether the site costs much, and other rows may cost less."""
+        acceptable = CONSTRAINTS_COST * self.tangent.judge(solution)
+        return not self.is_bounded and nats(found) > acceptable
 
     def smallest(self, goal: float, most: int) -> SizedSelection:
         """Return the first selection on the path predicted to reach a KL, or the nearest."""
@@ -142,7 +175,11 @@ class FitByGroup(PathFit):
             reached = self.tangent.judge(self.solution(middle)) <= goal
             low, high = (low, middle) if reached else (middle, high)
         while True:
-            best = min(best, self.with_site(self.solution(high)), key=nats)
+            solution = self.solution(high)
+            found = self.with_site(solution)
+            best = min(best, found, key=nats)
+            if nats(best) > goal and self._has_lost(found, solution):
+                return min(best, self.bounded.smallest(goal, most), key=nats)
             if nats(best) <= goal or high == steps:
                 return best
             high = min(steps, int(LONGER * high) + 1)
@@ -169,9 +206,16 @@ def _all_rows(split: SplitTangent) -> Iterator[tuple[Columns, Float[np.ndarray, 
 
 
 def _steps(
-    vectors: Float[np.ndarray, "P S"], totals: Float[np.ndarray, "G S"], groups: np.ndarray
+    vectors: Float[np.ndarray, "P S"],
+    totals: Float[np.ndarray, "G S"],
+    groups: Int[np.ndarray, " P"],
+    bends: Float[np.ndarray, " P"],
+    most: Float[np.ndarray, " G"],
 ) -> Iterator[Step]:
-    """Fit every group, and yield the steps with the most nats a row first."""
+    """Fit every group, and yield the steps with the most nats a row first.
+
+    ``bends`` are the curvatures of rows along their group, of which they take ``most`` at most.
+    """
     paths: dict[int, list[SparseWeights]] = {}
     heap: list[tuple[float, int, int]] = []
 
@@ -187,8 +231,7 @@ def _steps(
 
     for group in np.unique(groups):
         rows = np.flatnonzero(groups == group)
-        problem = UnitVectors.scaled(vectors[rows], totals[group])
-        found = pursue(problem, MOST_ROWS)
+        found = _pursued(vectors[rows], totals[group], bends[rows], most[group])
         fits = [replace(found[m], indices=rows[found[m].indices]) for m in sorted(found)]
         nothing = SparseWeights(rows[:0], np.zeros(0), float(np.linalg.norm(totals[group])))
         paths[int(group)] = [nothing, *fits]
@@ -199,3 +242,26 @@ def _steps(
         taken[group] = len(paths[group][at].indices)
         yield Step(group, paths[group][at], sum(taken.values()))
         push(group, at)
+
+
+def _pursued(
+    vectors: Float[np.ndarray, "n S"],
+    total: Float[np.ndarray, " S"],
+    bends: Float[np.ndarray, " n"],
+    most: float,
+) -> dict[int, SparseWeights]:
+    """Return the solutions of one group; where they take too much curvature, others."""
+    found = pursue(UnitVectors.scaled(vectors, total), MOST_ROWS)
+    excessive = [m for m, one in found.items() if one.weights @ bends[one.indices] > most > 0.0]
+    if not excessive:
+        return found
+    # an equation as heavy as all others
+    unit = float(np.linalg.norm(total)) / most
+    vectors, total = np.column_stack([vectors, unit * bends]), np.append(total, unit * most)
+    again = pursue(UnitVectors.scaled(vectors, total), MOST_ROWS)
+    for m in excessive:
+        del found[m]
+        if m in again:
+            left = (total - again[m].weights @ vectors[again[m].indices])[:-1]
+            found[m] = replace(again[m], residual_norm=float(np.linalg.norm(left)))
+    return found

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from decoct.constructions.base import Problem, Selection, SizedSelection, equal_weight_rows
 from decoct.constructions.iterated_hilbert.expansion import ExpandedTable
@@ -277,10 +277,10 @@ class PathFit:
         return min(found, key=nats)
 
     def equations(
-        self, places: Int[np.ndarray, " m"]
+        self, solution: SparseWeights
     ) -> tuple[Float[np.ndarray, "m S"], Float[np.ndarray, " S"]]:
-        """Return vectors of these rows of the pool, and what they should add up to."""
-        return self.tangent.fit.vectors[places], self.tangent.fit.target
+        """Return vectors of a solution's rows, and what they should add up to."""
+        return self.tangent.fit.vectors[solution.indices], self.tangent.fit.target
 
     def _violated(
         self, solution: SparseWeights
@@ -319,7 +319,7 @@ class PathFit:
             return -potentials.bends(rows, at, directions)
 
         if len(places):
-            vectors, target = self.equations(places)
+            vectors, target = self.equations(solution)
             with few_threads(vectors.nbytes):
                 weights = proper_weights(
                     vectors, target, weights, precision_of, along, expanded.factor
