@@ -231,7 +231,7 @@ def _steps(
 
     for group in np.unique(groups):
         rows = np.flatnonzero(groups == group)
-        found = _pursued(vectors[rows], totals[group], bends[rows], most[group])
+        found = _pursued(vectors[rows], totals[group], bends[rows], float(most[group]))
         fits = [replace(found[m], indices=rows[found[m].indices]) for m in sorted(found)]
         nothing = SparseWeights(rows[:0], np.zeros(0), float(np.linalg.norm(totals[group])))
         paths[int(group)] = [nothing, *fits]
