@@ -318,6 +318,15 @@ def test_a_site_larger_than_memory_is_refused_with_its_size(monkeypatch):
         decoct.build(LogisticRegression(), rows, size=5)
 
 
+def test_a_site_is_flat_where_data_bend_upwards_more_than_the_posterior_is_narrow():
+    """Of likelihood parameters, "Λ" has a negative diagonal there."""
+    none, upwards = np.zeros(2), np.diag([1.0, -2.0])
+    at = Expansion.over(none, 2.0 * np.eye(2), np.zeros((1, 2)))
+    expanded = ExpandedTable(at, Curvature(0.0, none, upwards), 0.25 * np.eye(2) - upwards)
+    site = expanded.site(Curvature(0.0, none, np.zeros((2, 2))))
+    np.testing.assert_allclose(site.precision, np.diag([0.0, 2.0]), atol=1e-12)
+
+
 def test_a_site_is_a_gaussian_and_keeps_the_zeros_of_its_precision():
     """Effects, in units of the noise, meet in its scale alone; the data bend upwards along five."""
     rng, m = np.random.default_rng(0), 300
@@ -327,7 +336,9 @@ def test_a_site_is_a_gaussian_and_keeps_the_zeros_of_its_precision():
     precision[:m, m] = precision[m, :m] = -bends * mean
     none = np.zeros(m + 1)
     posterior = precision + np.diag([*np.ones(m), 0.0])
-    expanded = ExpandedTable(Expansion.taylor(none), Curvature(0.0, none, -precision), posterior)
+    root = np.linalg.cholesky(np.linalg.inv(posterior))
+    at = Expansion.over(none, root, np.zeros((1, m + 1)))
+    expanded = ExpandedTable(at, Curvature(0.0, none, -precision), posterior)
     site = expanded.site(Curvature(0.0, none, np.zeros_like(precision))).precision
     assert not site[precision == 0.0].any()
     assert np.linalg.eigvalsh(site)[0] >= -1e-12

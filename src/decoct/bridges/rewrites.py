@@ -143,7 +143,8 @@ def _replace(eqn: Any, inputs: list[_Term]) -> _Term | None:
             return _make_true(np.shape(first.value))
         case "le" if first.name == "logistic" and _is_constant(inputs[1], 1.0):
             return _make_true(np.shape(first.value))
-        case "reduce_and" if _is_constant(first, True):  # XLA would add them up as it compiles
+        case "reduce_and" if eqn.outvars[0].aval.dtype == bool and _is_constant(first, True):
+            # XLA would add them up as it compiles
             return _make_true(np.shape(eqn.outvars[0].aval))
         case "mul":
             return _scale_source(*inputs) or _scale_source(*inputs[::-1])

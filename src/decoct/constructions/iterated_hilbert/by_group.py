@@ -9,8 +9,8 @@ One fit of all rows estimates these correlations from S draws, with errors of ab
 what is left of a group among a thousand others. Here each group has a fit of its own, by orthogonal
 pursuit on a few hundred draws. Groups get rows in the order of the nats that a row takes off.
 Ensemble Kalman filters leave out correlations known to be small for the same reason (localisation:
-Houtekamer & Mitchell 2001). Where the site's precision ⪰ 0 then costs much, rows are chosen again
-that leave the site some of the curvature of every group.
+Houtekamer & Mitchell 2001). Where the site's precision ⪰ 0 then costs much, groups whose rows take
+most of their curvature get others, which leave some of it to the site.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from scipy.linalg import block_diag
 
 from decoct.constructions.base import SizedSelection
 from decoct.constructions.iterated_hilbert.tangent_problem import (
-    CONSTRAINTS_COST,
     PathFit,
     SplitTangent,
     nats,
@@ -47,12 +46,15 @@ MOST_ROWS = 8
 ROWS_AT_ONCE = 4096
 """Rows whose remainders are in memory at once."""
 
-MOST_CURVATURE = 0.8
-"""Part of a group's curvature that its rows may take where the site's precision is in the way: the
-rest bounds what the site can have between the group and the coefficients."""
-
 LONGER = 1.2
 """Factor on the size where the site's precision keeps a selection from the KL it would have."""
+
+LOST = 1.5
+"""Times the KL it would have from which on a longer selection does not make up for that."""
+
+MOST_CURVATURE = 0.8
+"""About the part of its curvature that a group's rows may take then. The rest bounds what the site
+can have between the group and the coefficients."""
 
 
 class Step(NamedTuple):
@@ -78,7 +80,7 @@ class FitByGroup(PathFit):
     steps
         The path.
     is_bounded
-        Whether the rows of a group take `MOST_CURVATURE` of its curvature at most.
+        Whether the rows of a group take about `MOST_CURVATURE` of its curvature at most.
     """
 
     vectors: Float[np.ndarray, "P S"]
@@ -126,8 +128,10 @@ class FitByGroup(PathFit):
         split = self.tangent
         assert split.expanded is not None
         along = np.zeros((1, split.problem.likelihood_dim))
-        along[0, np.unique(self.groups)] = 1.0  # a row is in one group
-        bends = -split.problem.potentials.bends(split.pool.rows, split.expanded.at, along)[:, 0]
+        along[0, self.groups] = 1.0
+        picks = split.problem.potentials.picks(split.pool.rows)
+        is_in_one = np.isin(picks, self.groups).sum(axis=1) == 1
+        bends = np.where(is_in_one, self._bends(along)[:, 0], 0.0)
         most = -MOST_CURVATURE * np.diag(split.expanded.sums.hessian)
         steps = _steps(self.vectors, self.totals, self.groups, bends, most)
         return replace(self, steps=tuple(steps), is_bounded=True)
@@ -160,11 +164,10 @@ class FitByGroup(PathFit):
 
     def _has_lost(self, found: SizedSelection, solution: SparseWeights) -> bool:
         """Return whether the site costs much, and other rows may cost less."""
-        acceptable = CONSTRAINTS_COST * self.tangent.judge(solution)
-        return not self.is_bounded and nats(found) > acceptable
+        return not self.is_bounded and nats(found) > LOST * self.tangent.judge(solution)
 
     def smallest(self, goal: float, most: int) -> SizedSelection:
-        """Return the first selection on the path predicted to reach a KL, or the nearest."""
+        """Return the first selection tried that is predicted to reach a KL, or the nearest."""
         steps = sum(step.size <= most for step in self.steps)
         best = self.alone()
         if not steps or nats(best) <= goal:
@@ -214,7 +217,7 @@ def _steps(
 ) -> Iterator[Step]:
     """Fit every group, and yield the steps with the most nats a row first.
 
-    ``bends`` are the curvatures of rows along their group, of which they take ``most`` at most.
+    ``bends`` are the curvatures of rows along their group, of which they take about ``most``.
     """
     paths: dict[int, list[SparseWeights]] = {}
     heap: list[tuple[float, int, int]] = []
@@ -259,9 +262,8 @@ def _pursued(
     unit = float(np.linalg.norm(total)) / most
     vectors, total = np.column_stack([vectors, unit * bends]), np.append(total, unit * most)
     again = pursue(UnitVectors.scaled(vectors, total), MOST_ROWS)
-    for m in excessive:
-        del found[m]
-        if m in again:
-            left = (total - again[m].weights @ vectors[again[m].indices])[:-1]
-            found[m] = replace(again[m], residual_norm=float(np.linalg.norm(left)))
-    return found
+    kept = {m: one for m, one in found.items() if m not in excessive}
+    for m, one in again.items():
+        left = (total - one.weights @ vectors[one.indices])[:-1]
+        kept.setdefault(m, replace(one, residual_norm=float(np.linalg.norm(left))))
+    return kept

@@ -127,13 +127,14 @@ class ExpandedTable(NamedTuple):
     def site(self, rows: Curvature) -> GaussianSite:
         """Return the site Σ_n q_n − Σ_m w_m q_m; ``rows`` is the latter.
 
-        Negative eigenvalues of its precision are set to 0, for a site is a Gaussian: those in units
-        of the posterior, about which little is then changed.
+        Negative eigenvalues of its precision are set to 0, for a site is a Gaussian. They are those
+        in units of about the width of the posterior, so that little changes where it is narrow.
         """
         precision = rows.hessian - self.sums.hessian
         precision = 0.5 * (precision + precision.T)
         if not is_proper(precision):
-            scale = np.sqrt(np.diag(self.precision))
+            widths = np.diag(np.asarray(self.at.covariance))
+            scale = np.sqrt(1.0 / widths + np.abs(np.diag(self.sums.hessian)))
             values, basis = np.linalg.eigh(precision / np.outer(scale, scale))
             proper = (basis * np.maximum(values, 0.0)) @ basis.T
             # zeros stay, for samplers are quick by them: diag(|E| 1) − E is ⪰ 0 for any E
