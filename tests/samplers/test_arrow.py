@@ -3,6 +3,8 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
 
 import decoct
@@ -12,7 +14,7 @@ from decoct.samplers.arrow import Arrow, ArrowSite, Blocks, Coupling, factor_of,
 from decoct.samplers.base import WeightedDensity
 from decoct.samplers.centring import Centring
 from decoct.samplers.nuts import NUTS
-from decoct.samplers.units import units_at
+from decoct.samplers.units import start_of, units_at
 
 D, MEMBERS = 8, np.array([[1, 2, 5], [4, 6, 8]])
 
@@ -87,7 +89,7 @@ def test_a_coupling_with_few_entries_in_most_columns():
     matrix = np.concatenate([rng.normal(size=(60, 2)), np.zeros((60, 30))], axis=1)
     matrix[np.arange(60), 2 + np.arange(60) % 29] = rng.normal(size=60)
     coupling = Coupling.of(matrix)
-    assert (coupling.dense.shape, coupling.values.shape) == ((60, 2), (60, 1))
+    assert (coupling.dense.shape, coupling.values.shape) == ((60, 2), (60,))
     np.testing.assert_array_equal(coupling.to_array(), matrix)
     x, v = rng.normal(size=32), rng.normal(size=60)
     with jax.enable_x64(True):
@@ -98,6 +100,24 @@ def test_a_coupling_with_few_entries_in_most_columns():
 
 
 G, N = 6, 200
+
+
+def of_noise():
+    """Effects a + exp(s) z of few rows each, and noise of unknown scale."""
+    rng = np.random.default_rng(4)
+    group = np.arange(N) % (4 * G)
+    columns = {"group": group, "y": rng.normal(size=4 * G)[group] + rng.normal(size=N)}
+
+    def model(group, y):
+        a, s = (numpyro.sample(name, dist.Normal(0.0, 1.0)) for name in "as")
+        sigma = numpyro.sample("sigma", dist.HalfNormal(1.0))
+        with numpyro.plate("groups", 4 * G):
+            z = numpyro.sample("z", dist.Normal(0.0, 1.0))
+        with numpyro.plate("rows", N):
+            numpyro.sample("y", dist.Normal(a + jnp.exp(s) * z[group], sigma), obs=y)
+
+    bridge = decoct.from_numpyro(model, columns, plate="rows")
+    return bridge, density_of(bridge, bridge.rows)
 
 
 def multilevel(is_correlated):
@@ -117,9 +137,13 @@ def multilevel(is_correlated):
     model = decoct.Model(
         log_likelihood, log_prior, start, likelihood_params=lambda p: {"a": p["a"], "u": p["u"]}
     )
-    coreset = decoct.build(model, rows, size=0, method=decoct.constructions.IteratedHilbert())
-    density = WeightedDensity.of(model, coreset.rows, coreset.weights, site=coreset.site)
-    return model, density
+    return model, density_of(model, rows)
+
+
+def density_of(model, rows):
+    method = decoct.constructions.IteratedHilbert()
+    coreset = decoct.build(model, rows, size=0, method=method)
+    return WeightedDensity.of(model, coreset.rows, coreset.weights, site=coreset.site)
 
 
 def test_nuts_aims_higher_with_likelihood_parameters():
@@ -136,21 +160,28 @@ def test_nuts_aims_higher_with_likelihood_parameters():
     assert rates["asked"] < 0.82
 
 
-@pytest.mark.parametrize("is_correlated", [False, True])
-def test_units_make_the_mean_precision_one(is_correlated):
-    model, density = multilevel(is_correlated)
-    space = ParameterSpace.of(model.init({}))
-    with jax.enable_x64(True):
+@pytest.mark.parametrize("kind", ["alone", "correlated", "of noise"])
+def test_units_make_the_mean_precision_one(kind):
+    with jax.numpy_rank_promotion("allow"):  # NumPyro's distributions promote
+        model, density = of_noise() if kind == "of noise" else multilevel(kind == "correlated")
+        space = ParameterSpace.of(model.init({}))
+    with jax.enable_x64(True), jax.numpy_rank_promotion("allow"):
         centring = Centring.of(model, space, density.start)
-        z = density.start + 0.3 * np.random.default_rng(5).normal(size=(3, space.dim))
+        start = start_of(density, centring) if kind == "of noise" else density.start
+        z = start + 0.3 * np.random.default_rng(5).normal(size=(3, space.dim))
         units, v = units_at(density, centring, z)
         # effects whose prior binds them to each other are not alone
-        assert units.factor.blocks.members.size == (0 if is_correlated else G)
+        n_alone = {"alone": G, "correlated": 0, "of noise": 4 * G}[kind]
+        assert units.factor.blocks.members.size == n_alone
+        if kind == "of noise":  # effects in between those of the model and those of the data
+            degrees = units.density.degree[centring.effects.entries]
+            assert ((degrees > 0.0) & (degrees < 1.0)).all()
         np.testing.assert_allclose(units.parameters_of(v), z, rtol=1e-9)
-        differences = [
-            units.log_density(jnp.asarray(one)) - density.log_density(jnp.asarray(there))
-            for one, there in zip(v, z, strict=True)
-        ]
+        differences = []
+        for one, there in zip(jnp.asarray(v), jnp.asarray(z), strict=True):
+            x = units.centre + units.factor.product(one)
+            volume = centring.to_parameters(x, units.density.degree).volume
+            differences.append(units.log_density(one) - density.log_density(there) - volume)
         assert np.ptp(differences) < 1e-9
         hessians = jax.vmap(jax.hessian(units.log_density))(jnp.asarray(v))
     np.testing.assert_allclose(-np.asarray(hessians).mean(0), np.eye(space.dim), atol=1e-7)

@@ -136,5 +136,5 @@ def test_a_stream_of_another_format_is_not_called_damaged(rows, tmp_path, monkey
     with monkeypatch.context() as patch:
         patch.setattr("decoct.streams.streaming.FORMAT", 1)
         fed(StreamingCoreset(LogisticRegression(), 20, **SMALL), cut(rows, 900)).save(path)
-    with pytest.raises(RequestError, match="has format 1 and this decoct reads 6; use the decoct"):
+    with pytest.raises(RequestError, match="has format 1 and this decoct reads 7; use the decoct"):
         StreamingCoreset.load(path, LogisticRegression(), **GIVEN)

@@ -21,8 +21,8 @@ from decoct.data.base import Columns
 from decoct.errors import CoresetFileError
 from decoct.runtime.files import require_writable, write_atomically
 
-FORMAT = 2
-"""Format of files with a site, which older versions must refuse; files without one have 1."""
+FORMAT = 3
+"""Format of files with a site, which other versions must refuse; files without one have 1."""
 
 KEY = b"decoct"
 DIGEST = b"decoct_sha256"
@@ -33,6 +33,9 @@ OURS = ("_row", "_weight")
 
 MOST_ROWS, MOST_BYTES = 5_000_000, 4 << 30
 """Rows, and bytes of decoded pages, above which a file is no coreset."""
+
+MOST_METADATA = 1 << 30
+"""Bytes of metadata to read; pyarrow's own limit is 100 MB, a site of 4,300 parameters."""
 
 
 class StoredCoreset(NamedTuple):
@@ -82,10 +85,10 @@ def read_coreset(path: str | os.PathLike[str]) -> StoredCoreset:
     table, metadata = _read(Path(path))
     with naming_damage(path):
         description = json.loads(metadata)
-        if description["format"] > FORMAT:
+        if description["format"] not in (1, FORMAT):
             raise CoresetFileError(
-                f"{path} has format {description['format']}; this decoct reads up to {FORMAT}: "
-                "upgrade decoct."
+                f"{path} has format {description['format']}, and this decoct reads 1 and {FORMAT}; "
+                "use the decoct that saved it."
             )
         stored = description.get("stored", {})
         rows = {
@@ -133,7 +136,7 @@ def _read(path: Path) -> tuple[pa.Table, bytes]:
         raise CoresetFileError(f"There is no file {path}.")
     try:
         # not read_table: it adds a column for a folder named key=value
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(path, thrift_string_size_limit=MOST_METADATA) as file:
             _check_size(file.metadata, path)
             table, stored = file.read(), file.metadata.metadata or {}
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # of a column's name

@@ -5,13 +5,16 @@ on both. With few other coordinates x_r beside the blocks,
 
     P = [[D, F], [Fᵀ, G]],    D block-diagonal, n blocks of b,  F (n b, r),  G (r, r),
 
-a product takes n b² + 2 n b r + r² multiplications. With S = G − FᵀD⁻¹F = K Kᵀ and D = R⁻ᵀR⁻¹,
+a product takes n b² + 2 n b r + r² multiplications. Of two kinds of crossed groups, as students and
+lecturers, one is D and the other G, which is such a matrix again: fewer still. With
+S = G − FᵀD⁻¹F = K Kᵀ and D = R⁻ᵀR⁻¹,
 
     x_b = R v_b − D⁻¹F x_r,    x_r = K⁻ᵀ v_r,    gives vᵀv = xᵀP x.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import equinox as eqx
@@ -27,6 +30,12 @@ LEAST = 1e-3
 
 BLOCK_SIZES = (1, 2, 4, 8, 16, 32)
 """Sizes that blocks may have at most."""
+
+SAME = 1e-9
+"""Relative difference that counts as rounding."""
+
+PANELS, PANELLED = 4, 256
+"""Panels of a triangular matrix, and its least size: of zeros below them, 3/8 are not read."""
 
 FULL = 0.2
 """Part of a column, or of a row, that makes it full: single numbers take longer to gather."""
@@ -57,6 +66,21 @@ class Blocks(eqx.Module):
         order = np.argsort(everything, kind="stable")[:dim]
         return cls(members, rest, order)
 
+    def and_alone(self, places: Int[np.ndarray, " m"]) -> Blocks:
+        """Return these blocks, and one for each of some places that are in none."""
+        alone = np.full((len(self.members), len(places)), len(self.order))
+        alone[0] = places
+        return Blocks.of(np.concatenate([self.members, alone], axis=1), len(self.order))
+
+    def hold(self, matrix: Float[np.ndarray, "D D"]) -> bool:
+        """Whether a matrix is 0 between blocks."""
+        of_block = np.full(len(self.order) + 1, -1)
+        of_block[self.members] = np.arange(self.members.shape[1])
+        scale = np.sqrt(np.abs(np.diag(matrix)))
+        i, j = np.nonzero(np.abs(matrix) > SAME * scale[:, None] * scale)
+        one, other = of_block[i], of_block[j]
+        return bool(((one == other) | (one < 0) | (other < 0)).all())
+
     def split(self, x: Float[Array, "... D"]) -> tuple[Float[Array, "... b n"], Any]:
         """Return the coordinates in blocks, and the others."""
         extended = jnp.concatenate([x, jnp.zeros((*x.shape[:-1], 1))], axis=-1)
@@ -76,45 +100,46 @@ class Coupling(eqx.Module):
     ----------
     full : (f,)
         Places of the full columns, which ``dense`` holds.
-    values, columns : (m, k)
-        What each row has in the other columns, filled up with zeros, and where.
+    values, rows, columns : (k,)
+        What the other columns hold, row by row, and where.
     width
         r.
     """
 
     full: Int[Any, " f"]
     dense: Float[Any, "m f"]
-    values: Float[Any, "m k"]
-    columns: Int[Any, "m k"]
+    values: Float[Any, " k"]
+    rows: Int[Any, " k"]
+    columns: Int[Any, " k"]
     width: int = eqx.field(static=True)
 
     @classmethod
     def of(cls, matrix: Float[np.ndarray, "m r"]) -> Coupling:
         is_set = matrix != 0.0
         is_full = is_set.sum(axis=0) > FULL * len(matrix)
-        k = int(is_set[:, ~is_full].sum(axis=1).max(initial=0))
-        if k >= FULL * (~is_full).sum():
-            is_full[:], k = True, 0
-        others = np.where(is_full, 0.0, matrix)
-        columns = np.argsort(others == 0.0, axis=1, kind="stable")[:, :k]
-        values = np.take_along_axis(others, columns, axis=1)
-        return cls(np.flatnonzero(is_full), matrix[:, is_full], values, columns, matrix.shape[1])
+        if is_set[:, ~is_full].sum() >= FULL * is_set[:, ~is_full].size:
+            is_full[:] = True
+        rows, columns = np.nonzero(is_set & ~is_full)
+        parts = matrix[:, is_full], matrix[rows, columns], rows, columns
+        return cls(np.flatnonzero(is_full), *parts, matrix.shape[1])
 
     def to_array(self) -> Float[np.ndarray, "m r"]:
         """Return F."""
         matrix = np.zeros((len(self.dense), self.width))
-        matrix[np.arange(len(matrix))[:, None], self.columns] = self.values
+        matrix[self.rows, self.columns] = self.values
         matrix[:, self.full] = self.dense
         return matrix
 
     def product(self, x: Float[Array, " r"]) -> Float[Array, " m"]:
         """Return F x; pure JAX."""
-        return self.dense @ x[self.full] + (self.values * x[self.columns]).sum(axis=1)
+        few = self.values * x[self.columns]
+        found = self.dense @ x[self.full]
+        return found.at[self.rows].add(few, indices_are_sorted=True)
 
     def transposed_product(self, v: Float[Array, " m"]) -> Float[Array, " r"]:
         """Return Fᵀ v; pure JAX."""
         whole = jnp.zeros(self.width).at[self.full].set(v @ self.dense)
-        return whole.at[self.columns].add(self.values * v[:, None])
+        return whole.at[self.columns].add(self.values * v[self.rows])
 
 
 class Arrow(eqx.Module):
@@ -134,13 +159,16 @@ class Arrow(eqx.Module):
         diagonal = extended[members[:, None], members[None]]
         return cls(blocks, diagonal, columns[members.ravel()], columns[rest])
 
-    def __add__(self, other: Arrow) -> Arrow:
-        return Arrow(
-            self.blocks,
-            self.diagonal + other.diagonal,
-            self.coupling + other.coupling,
-            self.dense + other.dense,
-        )
+    def to_array(self) -> Float[np.ndarray, "D D"]:
+        """Return P."""
+        members, rest = self.blocks.members, self.blocks.rest
+        dim, inside = len(self.blocks.order), members.ravel()
+        matrix = np.zeros((dim + 1, dim + 1))
+        matrix[members[:, None], members[None]] = self.diagonal
+        matrix[inside[:, None], rest] = self.coupling
+        matrix[rest[:, None], inside] = self.coupling.T
+        matrix[rest[:, None], rest] = self.dense
+        return matrix[:dim, :dim]
 
     def factor(self) -> ArrowFactor:
         """Return L with LLᵀ = P⁻¹, directions of no precision given a little."""
@@ -148,7 +176,8 @@ class Arrow(eqx.Module):
         lean = -self._flat(inside @ (inside.transpose(0, 2, 1) @ self._coupling))
         left = self.dense + self.coupling.T @ lean
         root = factor_of(0.5 * (left + left.T))
-        return ArrowFactor(self.blocks, inside.transpose(1, 2, 0), Coupling.of(lean), root)
+        parts = inside.transpose(1, 2, 0), Coupling.of(lean), Triangle.of(root)
+        return ArrowFactor(self.blocks, *parts)
 
     def inverse_diagonal(self) -> Float[np.ndarray, " D"]:
         """Return the diagonal of P⁻¹."""
@@ -175,25 +204,47 @@ class Arrow(eqx.Module):
         return coupling.swapaxes(0, 1).reshape(self.coupling.shape)
 
 
+class Triangle(eqx.Module):
+    """An upper triangular matrix, as panels of rows without the zeros before them."""
+
+    panels: tuple[Float[Any, "_ _"], ...]
+
+    @classmethod
+    def of(cls, matrix: Float[np.ndarray, "r r"]) -> Triangle:
+        r = len(matrix)
+        edges = np.linspace(0, r, PANELS + 1 if r >= PANELLED else 2).astype(np.int64)
+        return cls(tuple(matrix[a:b, a:] for a, b in pairwise(edges)))
+
+    def to_array(self) -> Float[np.ndarray, "r r"]:
+        """Return the matrix."""
+        r = self.panels[0].shape[1]
+        return np.concatenate([np.pad(p, ((0, 0), (r - p.shape[1], 0))) for p in self.panels])
+
+    def product(self, x: Float[Array, " r"]) -> Float[Array, " r"]:
+        """Return this times x; pure JAX."""
+        return jnp.concatenate([panel @ x[len(x) - panel.shape[1] :] for panel in self.panels])
+
+
 class ArrowFactor(eqx.Module):
     """L with LLᵀ = P⁻¹: R (b, b, n), −D⁻¹F (b n, r) and K⁻ᵀ."""
 
     blocks: Blocks
     inside: Float[Any, "b b n"]
     lean: Coupling
-    root: Float[Any, "r r"]
+    root: Triangle
 
     @classmethod
     def of_root(cls, root: Float[np.ndarray, "D D"]) -> ArrowFactor:
         """Return a factor that is given as a matrix."""
         dim = len(root)
         blocks = Blocks.of(np.zeros((1, 0), dtype=np.int64), dim)
-        return cls(blocks, np.zeros((1, 1, 0)), Coupling.of(np.zeros((0, dim))), root)
+        lean = Coupling.of(np.zeros((0, dim)))
+        return cls(blocks, np.zeros((1, 1, 0)), lean, Triangle((root,)))
 
     def product(self, v: Float[Array, " D"]) -> Float[Array, " D"]:
         """Return L v; pure JAX."""
         inside, rest = self.blocks.split(v)
-        rest = self.root @ rest
+        rest = self.root.product(rest)
         above = _multiply(self.inside, inside) + self.lean.product(rest).reshape(inside.shape)
         return self.blocks.join(above, rest)
 
@@ -204,8 +255,32 @@ class ArrowFactor(eqx.Module):
         above = inside - (rest @ self.lean.to_array().T).reshape(inside.shape)
         matrices = np.asarray(self.inside).transpose(2, 0, 1)
         above = np.linalg.solve(matrices, above.swapaxes(1, 2)[..., None])[..., 0].swapaxes(1, 2)
-        below = np.linalg.solve(np.asarray(self.root), rest.T).T
+        below = np.linalg.solve(self.root.to_array(), rest.T).T
         return np.concatenate([above.reshape(len(x), -1), below], axis=1)[:, blocks.order]
+
+
+class ArrowProduct(eqx.Module):
+    """Products with such a matrix: D (b, b, n), F (b n, r) and G, which may be another."""
+
+    blocks: Blocks
+    diagonal: Float[Any, "b b n"]
+    coupling: Coupling
+    dense: Float[Any, "r r"] | ArrowProduct
+
+    @classmethod
+    def of(cls, precision: Arrow) -> ArrowProduct:
+        dense: Any = precision.dense
+        members = find_blocks(dense != 0.0)
+        if _cost(members, len(dense)) < 0.5 * dense.size:
+            dense = cls.of(Arrow.of(dense, Blocks.of(members, len(dense))))
+        coupling = Coupling.of(precision.coupling)
+        return cls(precision.blocks, precision.diagonal, coupling, dense)
+
+    def __matmul__(self, x: Float[Array, " d"]) -> Float[Array, " d"]:
+        inside, rest = self.blocks.split(x)
+        above = _multiply(self.diagonal, inside) + self.coupling.product(rest).reshape(inside.shape)
+        below = self.coupling.transposed_product(inside.ravel()) + self.dense @ rest
+        return self.blocks.join(above, below)
 
 
 class ArrowSite(eqx.Module):
@@ -214,40 +289,28 @@ class ArrowSite(eqx.Module):
     centre: Float[Any, " d"]
     linear: Float[Any, " d"]
     constant: Float[Any, ""]
-    blocks: Blocks
-    diagonal: Float[Any, "b b n"]
-    coupling: Coupling
-    dense: Float[Any, "r r"]
+    precision: ArrowProduct
 
     @classmethod
     def of(cls, site: GaussianSite, blocks: Blocks) -> ArrowSite:
-        precision = Arrow.of(site.precision, blocks)
-        coupling = Coupling.of(precision.coupling)
-        parts = blocks, precision.diagonal, coupling, precision.dense
-        return cls(site.centre, site.linear, site.constant, *parts)
+        precision = ArrowProduct.of(Arrow.of(site.precision, blocks))
+        return cls(site.centre, site.linear, site.constant, precision)
 
     def log_density(self, z: Float[Array, " d"]) -> Float[Array, ""]:
         delta = z - self.centre
-        return self.constant + delta @ self.linear + _quadratic(delta, self)
-
-    def product(self, x: Float[Array, " d"]) -> Float[Array, " d"]:
-        """Return P x; pure JAX."""
-        inside, rest = self.blocks.split(x)
-        above = _multiply(self.diagonal, inside) + self.coupling.product(rest).reshape(inside.shape)
-        below = self.coupling.transposed_product(inside.ravel()) + self.dense @ rest
-        return self.blocks.join(above, below)
+        return self.constant + delta @ self.linear + _quadratic(delta, self.precision)
 
 
 @jax.custom_jvp
-def _quadratic(delta: Float[Array, " d"], site: ArrowSite) -> Float[Array, ""]:
+def _quadratic(delta: Float[Array, " d"], precision: ArrowProduct) -> Float[Array, ""]:
     """Return −½ δᵀPδ. Its gradient takes no product of its own."""
-    return -0.5 * delta @ site.product(delta)
+    return -0.5 * delta @ (precision @ delta)
 
 
 @_quadratic.defjvp
 def _(primals, tangents):
-    delta, site = primals
-    gradient = -site.product(delta)
+    delta, precision = primals
+    gradient = -(precision @ delta)
     return 0.5 * delta @ gradient, tangents[0] @ gradient
 
 
@@ -262,18 +325,35 @@ def find_blocks(adjacent: Bool[np.ndarray, "d d"]) -> Int[np.ndarray, "b n"]:
     Coordinates with few neighbours come first; one that would bind too many stays outside. Of
     several sizes the one is taken at which a product costs least.
     """
-    found = [_blocks_of(adjacent, most) for most in BLOCK_SIZES]
-    costs = []
-    for members in found:
-        inside, rest = members.size, len(adjacent) - (members < len(adjacent)).sum()
-        costs.append(inside * len(members) + 2 * inside * rest + rest**2)
-    return found[int(np.argmin(costs))]
+    order = _order_by_neighbours(adjacent)
+    found = [_blocks_of(adjacent, most, order) for most in BLOCK_SIZES]
+    return min(found, key=lambda members: _cost(members, len(adjacent)))
 
 
-def _blocks_of(adjacent: Bool[np.ndarray, "d d"], most: int) -> Int[np.ndarray, "b n"]:
+def _order_by_neighbours(adjacent: Bool[np.ndarray, "d d"]) -> Int[np.ndarray, " d"]:
+    """Return the places, that with most neighbours last, then that with most without it, etc."""
+    edges = adjacent & ~np.eye(len(adjacent), dtype=bool)
+    left, last = edges.sum(axis=1), []
+    while left.max(initial=0) > 0:
+        place = int(left.argmax())
+        left -= edges[place]
+        left[place] = -len(left)
+        last.append(place)
+    return np.append(np.setdiff1d(np.arange(len(left)), last), last[::-1]).astype(np.int64)
+
+
+def _cost(members: Int[np.ndarray, "b n"], d: int) -> int:
+    """Return the multiplications of a product with a matrix of such blocks."""
+    inside, rest = members.size, d - int((members < d).sum())
+    return inside * len(members) + 2 * inside * rest + rest**2
+
+
+def _blocks_of(
+    adjacent: Bool[np.ndarray, "d d"], most: int, order: Int[np.ndarray, " d"]
+) -> Int[np.ndarray, "b n"]:
     d = len(adjacent)
     block_of, blocks = np.full(d, -1), {}
-    for place in np.argsort(adjacent.sum(axis=1), kind="stable"):
+    for place in order:
         near = np.unique(block_of[adjacent[place]])
         near = near[near >= 0]
         joined = [int(place), *(one for number in near for one in blocks[number])]

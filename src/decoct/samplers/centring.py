@@ -104,7 +104,7 @@ class Centring(eqx.Module):
             inside = np.flatnonzero(moves)
             if len(inside) == 1 and np.ptp(slopes[:, entry, inside[0]]) == 0.0:
                 known[entry] = inside[0]
-        effects = _find_effects(slopes, (bends == 0.0).all(axis=(0, 2)), list(known))
+        effects = _find_effects(slopes, (bends == 0.0).all(axis=(0, 1)), list(known))
         sources = np.full(phi.shape[1], -1)
         if len(effects.places):
             found = affine_at(cls._with(model, space, effects, sources), jnp.asarray(points))
@@ -173,11 +173,6 @@ class Centring(eqx.Module):
     def entries(self, z: Float[Array, " D"]) -> Float[Array, " d"]:
         """Return φ(θ) in its own units, flat; pure JAX."""
         return _flat_effects(self.model, self.space, z)
-
-    @property
-    def exact(self) -> Int[np.ndarray, " d"] | None:
-        """`selection` where φ is in its own units, so that it is x[selection]; else None."""
-        return self.selection if self.model.noise_scale is None else None
 
     def to_parameters(self, x: Float[Array, " D"], degree: Float[Any, " d"]) -> Placed:
         """Return θ, log |dθ/dx| and φ; pure JAX."""
@@ -263,18 +258,22 @@ def _flat_effects(model: AbstractModel, space: ParameterSpace, z: Float[Array, "
 def _derivatives(model: AbstractModel, space: ParameterSpace, points: Float[Array, "n D"]):
     """Return φ at several points, and its first and second derivatives in each parameter alone."""
     entries = partial(_flat_effects, model, space)
+    return jax.lax.map(lambda z: (entries(z), *derivatives_along(entries, z)), points)
 
-    def at(z):
-        def along(direction):
-            def slope(z):
-                return jax.jvp(entries, (z,), (direction,))[1]
 
-            return jax.jvp(slope, (z,), (direction,))
+def derivatives_along(
+    entries: Callable[[Any], Any], z: Float[Array, " D"]
+) -> tuple[Float[Array, "d D"], Float[Array, "d D"]]:
+    """Return first and second derivatives in each coordinate alone; pure JAX."""
 
-        slopes, bends = jax.vmap(along)(jnp.eye(len(z)))
-        return entries(z), slopes.T, bends
+    def along(direction):
+        def slope(z):
+            return jax.jvp(entries, (z,), (direction,))[1]
 
-    return jax.lax.map(at, points)
+        return jax.jvp(slope, (z,), (direction,))
+
+    slopes, bends = jax.vmap(along)(jnp.eye(len(z)))
+    return slopes.T, bends.T
 
 
 @compiled_quickly

@@ -177,9 +177,10 @@ class NUTS(Sampler):
         self, key: jax.Array, density: WeightedDensity
     ) -> tuple[Units, Float[np.ndarray, "chains D"]]:
         """Return units learnt from short runs, and where these ended."""
+        from decoct.samplers.centred_density import POINTS
         from decoct.samplers.centring import Centring
         from decoct.samplers.nuts_program import STEP_SIZES, plan_stages, repeat_stage
-        from decoct.samplers.units import POINTS, start_of, units_at
+        from decoct.samplers.units import start_of, units_at
 
         centring = Centring.of(density.model, density.space, density.start)
         if density.draws is not None:
@@ -260,7 +261,7 @@ class NUTS(Sampler):
         """Return the acceptance aimed at, not as a constant, to compile once for all."""
         from decoct.samplers.units import Units
 
-        is_multilevel = isinstance(space, Units) and space.centring is not None
+        is_multilevel = isinstance(space, Units) and space.is_centred
         default = MULTILEVEL_TARGET if is_multilevel else TARGET
         return np.asarray(self.target_acceptance or default)
 

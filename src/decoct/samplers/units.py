@@ -18,60 +18,42 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from scipy.sparse import csr_array
 
-from decoct.models.site import GaussianSite
 from decoct.passes.expansions import Expansion, expand_chunk, to_second_order
 from decoct.passes.potentials import Curvature
 from decoct.runtime.precision import compiled_quickly, float64
-from decoct.samplers.arrow import Arrow, ArrowFactor, ArrowSite, Blocks, find_blocks
+from decoct.samplers.arrow import SAME, Arrow, ArrowFactor, ArrowSite, Blocks, find_blocks
 from decoct.samplers.base import WeightedDensity
+from decoct.samplers.centred_density import POINTS, CentredDensity, mean_precision
 from decoct.samplers.centring import Centring, affine_at
 from decoct.samplers.laplace import maximise
 
 SCALE_EVALUATIONS, SCALE_DECREMENT = 20, 0.1
 """Most evaluations of the search for scales, and where it ends: twice the nats to the maximum."""
 
-POINTS = 64
-"""Most draws at which a precision is averaged: along scales it has a heavy tail."""
-
 ROUNDED_DEGREE = 0.05
 """Degrees so near to 0 or 1 are rounded."""
 
-SAME = 1e-9
-"""Relative difference that counts as rounding."""
-
 
 class Units(eqx.Module):
-    """A density of v, where x = centre + factor v holds parameters with effects centred.
+    """A density of v, where x = centre + factor v is θ, or θ with effects centred."""
 
-    Attributes
-    ----------
-    centring, degree
-        The map from x to θ and the degree of centring; None where x is θ.
-    site
-        The site, where it is evaluated apart from the density.
-    """
-
-    density: WeightedDensity
+    density: WeightedDensity | CentredDensity
     centre: Float[Any, " D"]
     factor: ArrowFactor
-    centring: Centring | None = None
-    degree: Float[Any, " d"] | None = None
-    site: ArrowSite | None = None
 
     def log_density(self, v: Float[Array, " D"]) -> Float[Array, ""]:
         """Return log π of v; pure JAX."""
-        x = self.centre + self.factor.product(v)
-        if self.centring is None or self.degree is None or self.site is None:
-            return self.density.log_density(x)
-        z, volume, phi = self.centring.to_parameters(x, self.degree)
-        return self.density.log_density(z) + volume + self.site.log_density(phi)
+        return self.density.log_density(self.centre + self.factor.product(v))
 
     def to_parameters(self, v: Float[Array, " D"]) -> Float[Array, " D"]:
         """Return θ; pure JAX."""
         x = self.centre + self.factor.product(v)
-        if self.centring is None or self.degree is None:
-            return x
-        return self.centring.to_parameters(x, self.degree).z
+        return self.density.to_parameters(x) if isinstance(self.density, CentredDensity) else x
+
+    @property
+    def is_centred(self) -> bool:
+        """Whether x has effects centred."""
+        return isinstance(self.density, CentredDensity)
 
     @float64
     def parameters_of(self, v: Float[np.ndarray, "... D"]) -> Float[np.ndarray, "... D"]:
@@ -82,23 +64,6 @@ class Units(eqx.Module):
     def units_of(self, x: Float[np.ndarray, "n D"]) -> Float[np.ndarray, "n D"]:
         """Return v of points x."""
         return self.factor.solve(x - np.asarray(self.centre))
-
-
-class _Centred(eqx.Module):
-    """log π as a function of x, in which effects are centred to some degree.
-
-    A site that the density does not have is evaluated apart from it.
-    """
-
-    density: WeightedDensity
-    centring: Centring
-    degree: Float[Any, " d"]
-    site: ArrowSite | None = None
-
-    def __call__(self, x: Float[Array, " D"]) -> Float[Array, ""]:
-        z, volume, phi = self.centring.to_parameters(x, self.degree)
-        total = self.density.log_density(z) + volume
-        return total if self.site is None else total + self.site.log_density(phi)
 
 
 @float64
@@ -114,10 +79,10 @@ def start_of(density: WeightedDensity, centring: Centring) -> Float[np.ndarray, 
     x = np.array(from_parameters(centring, jnp.asarray(density.start)[None], everywhere)[0])
     x[selection] = np.asarray(_undo(centring, jnp.asarray(site.centre)))
     rest = np.setdiff1d(np.arange(len(x)), selection)
-    log_density = _Centred(density, centring, everywhere)
+    centred = CentredDensity(density, centring, everywhere)
 
     def evaluate(y: np.ndarray) -> Curvature:
-        return Curvature.of(_at_rest(log_density, jnp.asarray(x), rest, jnp.asarray(y)))
+        return Curvature.of(_at_rest(centred, jnp.asarray(x), rest, jnp.asarray(y)))
 
     if len(rest):
         x[rest] = maximise(evaluate, x[rest], SCALE_EVALUATIONS, SCALE_DECREMENT).z
@@ -151,15 +116,10 @@ def units_at(
     blocks = Blocks.of(np.append(places, density.dim)[members], density.dim)
     # one program, whether there are draws nearby or not
     bare, of_blocks = replace(density, site=None, draws=None), ArrowSite.of(site, of_site)
-    log_density = _Centred(bare, centring, degree, of_blocks)
+    log_density = CentredDensity(bare, centring, degree, of_blocks)
     some = x[np.linspace(0, len(x) - 1, min(points, len(x))).astype(np.int64)]
-    precision, has_blocks = _precision_at(log_density, site, some, blocks)
-    if not has_blocks:
-        blocks, of_site = (Blocks.of(members[:, :0], dim) for dim in (density.dim, site.dim))
-        log_density = replace(log_density, site=ArrowSite.of(site, of_site))
-        precision, _ = _precision_at(log_density, site, some, blocks)
-    centre, factor = x.mean(axis=0), precision.factor()
-    units = Units(bare, centre, factor, centring, degree, log_density.site)
+    factor = mean_precision(log_density, site, some, blocks).factor()
+    units = Units(log_density, x.mean(axis=0), factor)
     return units, units.units_of(x)
 
 
@@ -208,48 +168,6 @@ def _likelihood_precision(
     return density.site.precision - np.asarray(hessian)
 
 
-def _within(blocks: Blocks, values: Float[np.ndarray, " n"]) -> Float[np.ndarray, "b D"]:
-    """Return a vector for each place in a block: a value for each block there, and 0 elsewhere."""
-    b = len(blocks.members)
-    found = np.zeros((b, len(blocks.order) + 1))
-    found[np.arange(b)[:, None], blocks.members] = values
-    return found[:, :-1]
-
-
-def _precision_at(
-    log_density: _Centred, site: GaussianSite, x: Float[np.ndarray, "n D"], blocks: Blocks
-) -> tuple[Arrow, bool]:
-    """Return the mean of −∇²log π over some points x, and whether these blocks hold all of it.
-
-    A site in entries of x adds its precision as it is. What is between blocks would show in the
-    product with a random sign for each.
-    """
-    dim = x.shape[1]
-    is_centred = (log_density.degree == log_density.centring.everywhere).all()
-    entries = log_density.centring.exact if is_centred else None
-    if entries is not None:
-        log_density = replace(log_density, site=None)
-    # products for each place in a block, with one and with signs, and for each other coordinate
-    (b, n), r = blocks.members.shape, len(blocks.rest)
-    signs, others = np.random.default_rng(0).choice([-1.0, 1.0], n), np.zeros((r, dim))
-    others[np.arange(r), blocks.rest] = 1.0
-    within = _within(blocks, np.ones(n)), _within(blocks, signs)
-    directions = jnp.asarray(np.concatenate([*within, others]))
-    padded = jnp.asarray(np.resize(x, (POINTS, dim)))  # for one program
-    products = _mean_products(log_density, blocks, padded, np.asarray(len(x)), directions)
-    inside, rest = (-np.asarray(part) for part in products)
-    columns, signed, coupling = np.split(inside, [b, 2 * b])
-    off = np.abs(signed * signs - columns)
-    has_blocks = bool((off <= SAME * np.abs(columns).max(initial=0.0)).all())
-    diagonal, dense = 0.5 * (columns + columns.swapaxes(0, 1)), rest[2 * b :]
-    found = Arrow(blocks, diagonal, coupling.reshape(r, n * b).T, 0.5 * (dense + dense.T))
-    if entries is None:
-        return found, has_blocks
-    of_site = np.zeros((dim, dim))
-    of_site[np.ix_(entries, entries)] = site.precision
-    return found + Arrow.of(of_site, blocks), has_blocks
-
-
 @compiled_quickly
 def _undo(centring: Centring, phi: Float[Array, " d"]) -> Float[Array, " d"]:
     return centring.undo(phi)
@@ -267,27 +185,9 @@ def _mean_likelihood(centring: Centring, z: Float[Array, "n D"]) -> Float[Array,
 
 
 @compiled_quickly
-def _at_rest(log_density: _Centred, x, rest, y):
+def _at_rest(centred: CentredDensity, x, rest, y):
     """Return value, gradient and Hessian of log π in some entries of x."""
-    return to_second_order(lambda y: log_density(x.at[rest].set(y)), y)
-
-
-@compiled_quickly
-def _mean_products(
-    log_density: _Centred,
-    blocks: Blocks,
-    x: Float[Array, "n D"],
-    count: Int[Any, ""],
-    directions: Float[Array, "k D"],
-) -> tuple[Float[Array, "k b blocks"], Float[Array, "k r"]]:
-    """Return the mean over the first points of the Hessian of log π times directions, in blocks."""
-
-    def add_point(i, total):
-        _, along = jax.linearize(jax.grad(log_density), x[i])
-        return total + jax.vmap(along)(directions)
-
-    total = jax.lax.fori_loop(0, count, add_point, jnp.zeros_like(directions))
-    return blocks.split(total / count)
+    return to_second_order(lambda y: centred.log_density(x.at[rest].set(y)), y)
 
 
 @compiled_quickly

@@ -43,7 +43,7 @@ from decoct.streams.compress import compress, some
 from decoct.streams.drift import with_drift
 from decoct.streams.merge import unite
 
-FORMAT = 6
+FORMAT = 7
 OPTIONS = ("size", "seed", "buffer", "keep")
 
 
