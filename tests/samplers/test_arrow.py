@@ -10,6 +10,7 @@ import pytest
 import decoct
 from decoct.models.parameters import ParameterSpace
 from decoct.models.site import GaussianSite
+from decoct.samplers import centred_density
 from decoct.samplers.arrow import Arrow, ArrowSite, Blocks, Coupling, factor_of, find_blocks
 from decoct.samplers.base import WeightedDensity
 from decoct.samplers.centring import Centring
@@ -123,17 +124,20 @@ def of_noise():
 def multilevel(is_correlated):
     rng = np.random.default_rng(4)
     rows = {"g": rng.integers(G, size=N), "y": (rng.random(N) < 0.3).astype(float)}
+    rows["x"] = rng.normal(size=N)
+    of_coefficients = np.linalg.inv(0.05 * np.array([[1.0, 0.95], [0.95, 1.0]]))
 
     def log_likelihood(p, r):
-        eta = p["a"] + p["u"][r["g"]]
+        eta = p["a"][0] + p["a"][1] * r["x"] + p["u"][r["g"]]
         return r["y"] * eta - jnp.logaddexp(0.0, eta)
 
     def log_prior(p):
         steps = jnp.diff(p["u"]) if is_correlated else p["u"]
         of_effects = -0.5 * (steps**2).sum() * jnp.exp(-2.0 * p["s"]) - G * p["s"]
-        return -0.5 * (p["a"] ** 2 + p["s"] ** 2) + of_effects - 0.5 * p["u"][0] ** 2
+        of_others = p["a"] @ of_coefficients @ p["a"] + p["s"] ** 2 + p["u"][0] ** 2
+        return of_effects - 0.5 * of_others
 
-    start = {"a": np.zeros(()), "s": np.zeros(()), "u": np.zeros(G)}
+    start = {"a": np.zeros(2), "s": np.zeros(()), "u": np.zeros(G)}
     model = decoct.Model(
         log_likelihood, log_prior, start, likelihood_params=lambda p: {"a": p["a"], "u": p["u"]}
     )
@@ -160,8 +164,11 @@ def test_nuts_aims_higher_with_likelihood_parameters():
     assert rates["asked"] < 0.82
 
 
+@pytest.mark.parametrize("most", [0, 100])
 @pytest.mark.parametrize("kind", ["alone", "correlated", "of noise"])
-def test_units_make_the_mean_precision_one(kind):
+def test_units_make_the_mean_precision_one(kind, most, monkeypatch):
+    """With the site's part of the precision apart, and not."""
+    monkeypatch.setattr(centred_density, "FEW_PRODUCTS", most)
     with jax.numpy_rank_promotion("allow"):  # NumPyro's distributions promote
         model, density = of_noise() if kind == "of noise" else multilevel(kind == "correlated")
         space = ParameterSpace.of(model.init({}))

@@ -105,9 +105,11 @@ class GaussianSite(eqx.Module):
             The numbers are not those of a Gaussian.
         """
         centre, linear = (_decoded(spec[name]) for name in ("centre", "linear"))
-        compressed = base64.b64decode(spec["precision"], validate=True)
-        lower = np.frombuffer(zlib.decompress(compressed), dtype="<f8")
         d, constant = len(centre), float(spec["constant"])
+        compressed = base64.b64decode(spec["precision"], validate=True)
+        # no more numbers than belong there, whatever the file has
+        lower = zlib.decompressobj().decompress(compressed, 8 * d * d + 8)
+        lower = np.frombuffer(lower, dtype="<f8")
         numbers = np.concatenate([centre, linear, lower, [constant]])
         if (len(linear), len(lower)) == (d, d * d) and np.isfinite(numbers).all():
             lower = lower.reshape(d, d)

@@ -35,7 +35,7 @@ SAME = 1e-9
 """Relative difference that counts as rounding."""
 
 PANELS, PANELLED = 4, 256
-"""Panels of a triangular matrix, and its least size: of zeros below them, 3/8 are not read."""
+"""Panels of a triangular matrix, and its least size: 3/8 of the matrix, zeros, is not read."""
 
 FULL = 0.2
 """Part of a column, or of a row, that makes it full: single numbers take longer to gather."""
@@ -205,7 +205,10 @@ class Arrow(eqx.Module):
 
 
 class Triangle(eqx.Module):
-    """An upper triangular matrix, as panels of rows without the zeros before them."""
+    """An upper triangular matrix, as panels of rows without the zeros before them.
+
+    With one panel it may be any matrix.
+    """
 
     panels: tuple[Float[Any, "_ _"], ...]
 
@@ -323,14 +326,15 @@ def find_blocks(adjacent: Bool[np.ndarray, "d d"]) -> Int[np.ndarray, "b n"]:
     """Return places in blocks with no neighbours in other blocks, filled up with d.
 
     Coordinates with few neighbours come first; one that would bind too many stays outside. Of
-    several sizes the one is taken at which a product costs least.
+    several sizes and two orders those are taken at which a product costs least.
     """
-    order = _order_by_neighbours(adjacent)
-    found = [_blocks_of(adjacent, most, order) for most in BLOCK_SIZES]
+    fewest_first = np.argsort(adjacent.sum(axis=1), kind="stable")
+    orders = fewest_first, _most_last(adjacent)
+    found = [_blocks_of(adjacent, most, order) for order in orders for most in BLOCK_SIZES]
     return min(found, key=lambda members: _cost(members, len(adjacent)))
 
 
-def _order_by_neighbours(adjacent: Bool[np.ndarray, "d d"]) -> Int[np.ndarray, " d"]:
+def _most_last(adjacent: Bool[np.ndarray, "d d"]) -> Int[np.ndarray, " d"]:
     """Return the places, that with most neighbours last, then that with most without it, etc."""
     edges = adjacent & ~np.eye(len(adjacent), dtype=bool)
     left, last = edges.sum(axis=1), []

@@ -1,8 +1,8 @@
 """log π of parameters x with effects centred, and its mean precision over draws.
 
 With few coordinates beside blocks of effects, the Hessian of log π is had from its products with
-the members of all blocks at once. The site's part needs less: two coordinates that each enter one
-entry of φ, linearly, have s_k s_l P_kl between them, s = ∂φ/∂x.
+the members of all blocks at once. With many, the site's part needs less: two coordinates that each
+enter one entry of φ, linearly, have s_k s_l P_kl between them, s = ∂φ/∂x.
 """
 
 from __future__ import annotations
@@ -24,6 +24,12 @@ from decoct.samplers.centring import Centring, derivatives_along
 
 POINTS = 64
 """Most draws at which a precision is averaged: along scales it has a heavy tail."""
+
+FEW_PRODUCTS = 100
+"""Products up to which the site's part is not apart: it takes two more programs."""
+
+SLOPES = 3
+"""Points at which derivatives of φ are taken: at one alone some may be 0 by chance."""
 
 PADDED = 16
 """Products with a site are taken of a multiple of so many directions, for few programs."""
@@ -65,17 +71,19 @@ def mean_precision(
 ) -> Arrow:
     """Return the mean of −∇²log π over some points x, in blocks if these hold all of it."""
     points = jnp.asarray(np.resize(x, (POINTS, x.shape[1]))), np.asarray(len(x))  # for one program
-    none = Blocks.of(blocks.members[:, :0], x.shape[1])
+    tried = [blocks, Blocks.of(blocks.members[:, :0], x.shape[1])]
     of_site, alone = _site_precision(log_density, site, points, blocks)
     if of_site is not None:
         log_density = replace(log_density, site=None)
-    # the prior binds few effects to each other
-    tried = [blocks.and_alone(np.setdiff1d(alone, blocks.members)), blocks, none]
+        alone = np.setdiff1d(alone, blocks.members)
+        if len(alone) and not np.any(log_density.density.shares):
+            # the prior binds few effects to each other, and there are no rows that do
+            tried.insert(0, blocks.and_alone(alone))
     found = next(filter(None, (_by_products(log_density, points, one) for one in tried)))
     if of_site is None:
         return found
     total = of_site + found.to_array()
-    return Arrow.of(total, blocks if blocks.hold(total) else none)
+    return Arrow.of(total, blocks if blocks.hold(total) else tried[-1])
 
 
 def _within(blocks: Blocks, values: Float[np.ndarray, " n"]) -> Float[np.ndarray, "b D"]:
@@ -91,20 +99,20 @@ def _by_products(
 ) -> Arrow | None:
     """Return the mean of −∇²log π over the first points, or None if blocks do not hold all of it.
 
-    What is between blocks would show in the product with a random sign for each.
+    What is between blocks would show in the product with a random number for each.
     """
-    # products for each place in a block, with one and with signs, and for each other coordinate
+    # products for each place in a block, with 1 and with numbers, and for each other coordinate
     (b, n), r = blocks.members.shape, len(blocks.rest)
     others = np.zeros((r, len(blocks.order)))
     others[np.arange(r), blocks.rest] = 1.0
-    signs = np.random.default_rng(0).choice([-1.0, 1.0], n)
-    within = _within(blocks, np.ones(n)), _within(blocks, signs)
+    numbers = np.random.default_rng(0).uniform(1.0, 2.0, n)
+    within = _within(blocks, np.ones(n)), _within(blocks, numbers)
     directions = jnp.asarray(np.concatenate([*within, others]))
     products = _mean_products(log_density, blocks, *points, directions)
     inside, rest = (-np.asarray(part) for part in products)
-    columns, signed, coupling = np.split(inside, [b, 2 * b])
-    off = np.abs(signed * signs - columns)
-    if (off > SAME * np.abs(columns).max(initial=0.0)).any():
+    columns, numbered, coupling = np.split(inside, [b, 2 * b])
+    off = np.abs(numbered - numbers * columns)
+    if (off > SAME * np.abs(columns).max(axis=0, initial=0.0)).any():
         return None
     diagonal, dense = 0.5 * (columns + columns.swapaxes(0, 1)), rest[2 * b :]
     return Arrow(blocks, diagonal, coupling.reshape(r, n * b).T, 0.5 * (dense + dense.T))
@@ -118,17 +126,20 @@ def _site_precision(
 ) -> tuple[Float[np.ndarray, "D D"] | None, Int[np.ndarray, " k"]]:
     """Return the site's part of the mean, and coordinates that each enter one entry of φ, linearly.
 
-    The others that φ depends on, such as scales and σ, take a product each. Where these are more
-    than products for `blocks` are, there is no part of its own.
+    The others that φ depends on, such as scales and σ, take a product each. Where `blocks` take few
+    products, or no more than these, there is no part of its own.
     """
-    dim = points[0].shape[1]
-    slopes, bends = map(np.abs, map(np.asarray, _slopes_and_bends(log_density, points[0][0])))
+    dim, most = points[0].shape[1], 2 * len(blocks.members) + len(blocks.rest)
+    if most <= FEW_PRODUCTS:
+        return None, np.zeros(0, dtype=np.int64)
+    noise = 0.5 * np.random.default_rng(0).standard_normal((SLOPES, dim))
+    slopes, bends = map(np.asarray, _slopes_and_bends(log_density, points[0][0] + noise))
     floor = SAME * slopes.max(axis=1, initial=0.0)[:, None]
     entries, is_felt = slopes.argmax(axis=0), slopes > floor
     alone = np.flatnonzero((is_felt.sum(axis=0) == 1) & (bends <= floor).all(axis=0))
     alone = alone[np.unique(entries[alone], return_index=True)[1]]  # one for each entry
     others = np.setdiff1d(np.flatnonzero((is_felt | (bends > floor)).any(axis=0)), alone)
-    if len(others) >= 2 * len(blocks.members) + len(blocks.rest):
+    if len(others) >= most:
         return None, alone[:0]
     directions = np.zeros((-(-len(others) // PADDED) * PADDED, dim))
     directions[np.arange(len(others)), others] = 1.0
@@ -164,9 +175,15 @@ def _mean_products(
 
 
 @compiled_quickly
-def _slopes_and_bends(log_density: CentredDensity, x: Float[Array, " D"]):
-    """Return first and second derivatives of φ in each coordinate of x alone."""
-    return derivatives_along(log_density.likelihood, x)
+def _slopes_and_bends(log_density: CentredDensity, x: Float[Array, "n D"]):
+    """Return the largest first and second derivatives of φ in each coordinate of x alone."""
+
+    def largest(so_far, x):
+        found = derivatives_along(log_density.likelihood, x)
+        return jax.tree.map(lambda a, b: jnp.maximum(a, jnp.abs(b)), so_far, found), None
+
+    none = jnp.zeros((len(log_density.degree), x.shape[1]))
+    return jax.lax.scan(largest, (none, none), x)[0]
 
 
 @compiled_quickly
