@@ -152,6 +152,32 @@ def test_effects_that_are_not_there_leave_their_scale_near_zero(form):
     assert np.quantile(np.exp(draws["posterior"]["s"]), 0.05) < 0.05
 
 
+def log_evidence_of_scale(s, rows):
+    """Return log p(s, y) but for a constant, with a, b and z ~ N(0, I) integrated out."""
+    design = np.column_stack([np.ones(N), X, np.exp(s) * np.eye(G)[GROUP]])
+    precision = np.eye(2 + G) + design.T @ design
+    mean = np.linalg.solve(precision, design.T @ rows["y"])
+    log_determinant = np.linalg.slogdet(precision)[1]
+    return 0.5 * (mean @ precision @ mean - log_determinant) + prior_of_scale(s)
+
+
+def test_a_scale_near_zero_is_sampled_as_quadrature_has_it():
+    """Of effects that the data inform where it is large, and do not where it is near 0."""
+    noise = np.random.default_rng(1).normal(size=N)
+    rows = {**NORMAL, "y": 0.7 * X - 0.5 + 0.03 * EFFECTS[GROUP] + noise}
+    coreset = decoct.build(made(normal, "standardised"), rows, size=0, seed=0)
+    draws = coreset.sample(draws=1000, chains=4, seed=0)
+    assert not draws["sample_stats"]["diverging"].any()
+    s = np.linspace(-12.0, 2.0, 1401)
+    log_density = np.array([log_evidence_of_scale(at, rows) for at in s])
+    density = np.exp(log_density - log_density.max())
+    below = np.cumsum(density) / density.sum()
+    # uniform, if the draws have the density; 4,000 draws of s are some 1,400 independent ones
+    levels = np.interp(draws["posterior"]["s"].values.ravel(), s, below)
+    np.testing.assert_allclose(levels.mean(), 0.5, atol=4.0 / np.sqrt(12.0 * 1400.0))
+    np.testing.assert_allclose((levels < 0.1).mean(), 0.1, atol=4.0 * np.sqrt(0.09 / 1400.0))
+
+
 @pytest.mark.parametrize("number", [G, -1])
 def test_group_numbers_outside_their_array_are_refused(number):
     rows = {**BINARY, "g": np.where(np.arange(N) == 17, number, GROUP)}

@@ -181,13 +181,12 @@ def test_units_make_the_mean_precision_one(kind, most, monkeypatch):
         n_alone = {"alone": G, "correlated": 0, "of noise": 4 * G}[kind]
         assert units.factor.blocks.members.size == n_alone
         if kind == "of noise":  # effects in between those of the model and those of the data
-            degrees = units.density.degree[centring.effects.entries]
-            assert ((degrees > 0.0) & (degrees < 1.0)).all()
+            assert (units.density.known.precision[centring.effects.entries] > 0.0).all()
         np.testing.assert_allclose(units.parameters_of(v), z, rtol=1e-9)
         differences = []
         for one, there in zip(jnp.asarray(v), jnp.asarray(z), strict=True):
             x = units.centre + units.factor.product(one)
-            volume = centring.to_parameters(x, units.density.degree).volume
+            volume = centring.to_parameters(x, units.density.known).volume
             differences.append(units.log_density(one) - density.log_density(there) - volume)
         assert np.ptp(differences) < 1e-9
         hessians = jax.vmap(jax.hessian(units.log_density))(jnp.asarray(v))

@@ -9,8 +9,8 @@ import decoct
 from decoct.models.parameters import ParameterSpace
 from decoct.samplers import centring as centring_module
 from decoct.samplers.arrow import Blocks, find_blocks
-from decoct.samplers.centring import Centring
-from decoct.samplers.units import _pooling
+from decoct.samplers.centring import Centring, Information
+from decoct.samplers.units import _effect_precision
 
 G = 5
 START = {"b": np.zeros(2), "s": np.zeros(()), "z": np.zeros(G)}
@@ -85,22 +85,30 @@ def test_what_is_no_affine_function_of_one_parameter_is_left(to_likelihood):
 
 
 @pytest.mark.parametrize("to_likelihood", [standardised, walk])
-@pytest.mark.parametrize("degree", [np.ones(G), np.array([1.0, 0.0, 0.3, 0.5, 0.0])])
-def test_there_and_back_the_volume_and_the_likelihood_parameters(degree, to_likelihood):
+@pytest.mark.parametrize("is_known", [False, True])
+def test_there_and_back_the_volume_and_the_likelihood_parameters(is_known, to_likelihood):
     centring, space = made(to_likelihood)
-    of_entries = np.append([0.0, 0.0], degree)
+    precision, linear = np.zeros(2 + G), np.zeros(2 + G)
+    precision[2:], linear[2:] = [1e8, 0.0, 0.3, 5.0, 40.0], [-1e8, 0.0, 0.0, 2.0, 7.0]
+    known = Information(precision, linear) if is_known else None
     with jax.enable_x64(True):
         z = jnp.asarray(np.random.default_rng(0).normal(size=space.dim))
-        x = centring.from_parameters(z, of_entries)
-        back, volume, phi = centring.to_parameters(x, of_entries)
-        slope = jax.jacobian(lambda x: centring.to_parameters(x, of_entries).z)(x)
-        expected = centring.likelihood(z)
-    effects = expected[2:]
+        x = centring.from_parameters(z, known)
+        back, volume, phi = centring.to_parameters(x, known)
+        slope = jax.jacobian(lambda x: centring.to_parameters(x, known).z)(x)
+        expected = np.asarray(centring.likelihood(z))
+        shift, scale = map(np.asarray, centring.affine(z))
     np.testing.assert_allclose(phi, expected, rtol=1e-12)
-    np.testing.assert_allclose(back, z, rtol=1e-12)
-    np.testing.assert_allclose(x[3:][degree == 1.0], effects[degree == 1.0], rtol=1e-12)
-    np.testing.assert_allclose(x[3:][degree == 0.0], z[3:][degree == 0.0], rtol=1e-12)
+    np.testing.assert_allclose(back, z, rtol=1e-11)
     np.testing.assert_allclose(volume, np.linalg.slogdet(np.asarray(slope))[1], rtol=1e-10)
+    if not is_known:
+        np.testing.assert_allclose(x[centring.selection], expected, rtol=1e-12)
+        return
+    # u given a, b and the data, N(mean, variance), in standard deviations
+    variance = 1.0 / (precision + 1.0 / scale**2)
+    mean = variance * (linear + shift / scale**2)
+    standardised_effects = (expected - mean) / np.sqrt(variance)
+    np.testing.assert_allclose(x[centring.selection][2:], standardised_effects[2:], rtol=1e-7)
 
 
 def test_nested_groups_are_centred_by_what_the_data_say_with_others_fixed_and_not():
@@ -114,10 +122,10 @@ def test_nested_groups_are_centred_by_what_the_data_say_with_others_fixed_and_no
     known = design.T @ design
     blocks = Blocks.of(find_blocks(known != 0.0), 16)
     assert blocks.members.size
-    pooling = _pooling(known, blocks, np.arange(16), scale[None])
+    found = _effect_precision(known, blocks, np.arange(16), scale[None])
     others_fixed = 1.0 / (np.append(np.full(4, 150.0), np.full(12, 50.0)) + scale**-2)
     mean = 0.5 * (variance + others_fixed)
-    np.testing.assert_allclose(pooling, 1.0 - mean / scale**2, rtol=1e-6)
+    np.testing.assert_allclose(found, 1.0 / mean - scale**-2, rtol=1e-6)
     # alone the data say little of an area, though 150 rows see it, and 50 a school
     assert 1.0 - variance[0] / scale[0] ** 2 < 0.2
-    assert pooling[-1] > 0.9
+    assert found[0] < 30.0

@@ -8,7 +8,7 @@ import pytest
 import decoct
 from decoct.errors import RequestError
 from decoct.models import LinearRegression
-from decoct.samplers import NUTS, WeightedDensity
+from decoct.samplers import NUTS, WeightedDensity, nuts_program
 from decoct.samplers.exact import exact_posterior
 from decoct.stats.chains import convergence
 
@@ -75,6 +75,29 @@ def test_with_a_site_that_fits_a_short_warm_up_is_enough():
     # fifty steps are all that is taken
     again = NUTS(chains=4, warmup=50).sample(jax.random.key(0), coreset.density, 1000)
     np.testing.assert_array_equal(drawn.z, again.z)
+
+
+def test_trees_do_not_go_round_in_circles():
+    """With 15 steps a period, the ends of a tree of 16 points are at the same place."""
+    rows = {"x": np.zeros((1, 100))}
+    model, n = decoct.models.GaussianMean(np.eye(100)), nuts_program.STEPS_A_CALL
+    density = WeightedDensity.of(model, rows, np.zeros(1))  # the prior, N(0, I)
+    resonant = 2.0 * np.pi / 15.0
+    with jax.enable_x64(True):
+        starts = np.random.default_rng(0).normal(size=(4, 100))
+        states, adapted = nuts_program.begin(density, starts, np.asarray(0.8), True, resonant)
+        keys = jax.random.key_data(jax.random.split(jax.random.key(0), 4)), "threefry2x32"
+        stages, steps = nuts_program.repeat_stage(nuts_program.SAMPLING, n), []
+        for one in (adapted, adapted.pooled()):
+            kept = nuts_program.run(density, keys, states, one, stages, np.asarray(0.8), True)[2]
+            steps.append(np.asarray(kept[1]["n_steps"]).mean())
+    assert steps[0] > 50.0
+    assert steps[1] <= 15.0
+
+
+@pytest.mark.parametrize("step_size", [0.055, 0.3, 0.38, 0.45, 1.2, 3.0])
+def test_other_step_sizes_stay(step_size):
+    assert nuts_program.shorten_resonant(step_size) == step_size
 
 
 def test_statistics_are_one_per_draw(drawn):

@@ -20,7 +20,7 @@ from decoct.models.site import GaussianSite
 from decoct.runtime.precision import compiled_quickly
 from decoct.samplers.arrow import SAME, Arrow, ArrowSite, Blocks
 from decoct.samplers.base import WeightedDensity
-from decoct.samplers.centring import Centring, derivatives_along
+from decoct.samplers.centring import Centring, Information, derivatives_along
 
 POINTS = 64
 """Most draws at which a precision is averaged: along scales it has a heavy tail."""
@@ -36,19 +36,19 @@ PADDED = 16
 
 
 class CentredDensity(eqx.Module):
-    """log π as a function of x, in which effects are centred to some degree.
+    """log π as a function of x, in which effects are centred as far as the data inform them.
 
     A site that the density does not have is evaluated apart from it.
     """
 
     density: WeightedDensity
     centring: Centring
-    degree: Float[Any, " d"]
+    known: Information | None
     site: ArrowSite | None = None
 
     def log_density(self, x: Float[Array, " D"]) -> Float[Array, ""]:
         """Return log π of x; pure JAX."""
-        z, volume, phi = self.centring.to_parameters(x, self.degree)
+        z, volume, phi = self.centring.to_parameters(x, self.known)
         total = self.density.log_density(z) + volume
         return total if self.site is None else total + self.site.log_density(phi)
 
@@ -59,11 +59,11 @@ class CentredDensity(eqx.Module):
 
     def likelihood(self, x: Float[Array, " D"]) -> Float[Array, " d"]:
         """Return φ, flat; pure JAX."""
-        return self.centring.to_parameters(x, self.degree).phi
+        return self.centring.to_parameters(x, self.known).phi
 
     def to_parameters(self, x: Float[Array, " D"]) -> Float[Array, " D"]:
         """Return θ; pure JAX."""
-        return self.centring.to_parameters(x, self.degree).z
+        return self.centring.to_parameters(x, self.known).z
 
 
 def mean_precision(
@@ -182,7 +182,7 @@ def _slopes_and_bends(log_density: CentredDensity, x: Float[Array, "n D"]):
         found = derivatives_along(log_density.likelihood, x)
         return jax.tree.map(lambda a, b: jnp.maximum(a, jnp.abs(b)), so_far, found), None
 
-    none = jnp.zeros((len(log_density.degree), x.shape[1]))
+    none = jnp.zeros((len(log_density.centring.sources), x.shape[1]))
     return jax.lax.scan(largest, (none, none), x)[0]
 
 

@@ -2,15 +2,18 @@
 
 Multilevel models are often written with z_j ~ N(0, 1) and u_j = a + b z_j, b the scale of the
 effects. Where data inform u_j, the posterior of (z_j, log b) is a curved ridge; where they do not,
-that of (u_j, log b) is a funnel. So x has, in place of z_j, an interpolation by a degree λ_j,
+that of (u_j, log b) is a funnel. Both meet in one posterior where a scale may be near 0. So x has,
+in place of z_j, what is N(0, 1) given a and b if the log-likelihood is r_j u_j − ½ K_j u_j² + c:
 
-    x_j = λ_j a + b^λ_j z_j,    log π(x) = log π(z) − Σ_j λ_j log|b|:
+    x_j = s z_j − b (r_j − K_j a) / s,    s = √(1 + b² K_j),    log π(x) = log π(z) − Σ_j log s.
 
-z_j at λ_j = 0 and u_j at 1 (Gorinova, Moore & Hoffman 2020, Eq. 4). Effects are found from the map
-θ → φ alone, φ in its own units: entries of φ that are affine functions of one parameter. The others
-that a and b depend on are no effects, or effects of an earlier level: a random walk has a level for
-each step, effects with a correlation matrix one for each row of its Cholesky factor, and most
-others have one.
+Near b = 0 that is z_j, and for large b it is √K_j (u_j − r_j/K_j). Degrees between z_j and u_j that
+do not depend on b (Gorinova, Moore & Hoffman 2020) suit one scale alone.
+
+Effects are found from the map θ → φ alone, φ in its own units: entries of φ that are affine
+functions of one parameter. The others that a and b depend on are no effects, or effects of an
+earlier level: a random walk has a level for each step, effects with a correlation matrix one for
+each row of its Cholesky factor, and most others have one.
 """
 
 from __future__ import annotations
@@ -55,6 +58,13 @@ class Effects(NamedTuple):
         return Effects(self.places[wanted], self.entries[wanted], self.levels[:, wanted])
 
 
+class Information(NamedTuple):
+    """K and r of what the data say of each entry u of φ alone, r u − ½ K u²; K is 0 if nothing."""
+
+    precision: Float[Any, " d"]
+    linear: Float[Any, " d"]
+
+
 class _Levels(NamedTuple):
     """Which entries of φ are in which level, and which places in θ."""
 
@@ -80,8 +90,7 @@ class Centring(eqx.Module):
     targets
         Entry of φ of each effect's place in θ; else −1.
     selection
-        `sources`, where they give all of φ and differ: with all effects centred, φ, in its own
-        units, is x[selection]. Else None.
+        `sources`, where they give all of φ and differ, else None.
     """
 
     model: AbstractModel
@@ -132,11 +141,6 @@ class Centring(eqx.Module):
         selection = sources if are_apart else None
         return cls(model, space, effects, sources, targets, levels, selection)
 
-    @property
-    def everywhere(self) -> Float[Any, " d"]:
-        """Degrees at which x holds all effects."""
-        return 1.0 * self.levels.entries.any(axis=0)
-
     def affine(self, z: Float[Array, " D"]) -> tuple[Float[Array, " d"], Float[Array, " d"]]:
         """Return a and b of u = a + b z, which depend on the other parameters.
 
@@ -174,29 +178,29 @@ class Centring(eqx.Module):
         """Return φ(θ) in its own units, flat; pure JAX."""
         return _flat_effects(self.model, self.space, z)
 
-    def to_parameters(self, x: Float[Array, " D"], degree: Float[Any, " d"]) -> Placed:
-        """Return θ, log |dθ/dx| and φ; pure JAX."""
+    def to_parameters(self, x: Float[Array, " D"], known: Information | None) -> Placed:
+        """Return θ, log |dθ/dx| and φ; pure JAX. ``known`` None: x holds the effects u."""
         entries = x[self.sources]
 
         def add_level(total, level):
             z, volume, phi = total
             shift, scale = self._affine_in(level, z)
-            power, size = _powers(scale, degree)
-            inside = (entries - degree * shift) / power
+            spread, move = _standardisation(shift, scale, known)
+            inside = (entries + move) / spread
             z = jnp.where(level.places, inside[self.targets], z)
             phi = jnp.where(level.entries, shift + scale * inside, phi)
-            return Placed(z, volume - (degree * size).sum(), phi), None
+            return Placed(z, volume - jnp.log(jnp.abs(spread)) @ level.entries, phi), None
 
         found = self._over_levels(add_level, Placed(x, jnp.zeros(()), entries))
         phi = self.likelihood(found.z) if self.selection is None else self.standardise(found.phi)
         return found._replace(phi=phi)
 
     def from_parameters(
-        self, z: Float[Array, " D"], degree: Float[Any, " d"]
+        self, z: Float[Array, " D"], known: Information | None
     ) -> Float[Array, " D"]:
         """Return x; pure JAX."""
-        shift, scale = self.affine(z)
-        inside = degree * shift + _powers(scale, degree)[0] * z[self.sources]
+        spread, move = _standardisation(*self.affine(z), known)
+        inside = spread * z[self.sources] - move
         return jnp.where(self.targets >= 0, inside[self.targets], z)
 
     def _affine_in(self, level: _Levels, z: Float[Array, " D"]):
@@ -212,12 +216,14 @@ class Centring(eqx.Module):
         return jax.lax.scan(add_level, start, self.levels, unroll=min(count, MOST_UNROLLED))[0]
 
 
-def _powers(
-    scale: Float[Array, " d"], degree: Float[Any, " d"]
+def _standardisation(
+    shift: Float[Array, " d"], scale: Float[Array, " d"], known: Information | None
 ) -> tuple[Float[Array, " d"], Float[Array, " d"]]:
-    """Return b to the power λ, of the sign of b, and log |b|."""
-    size = jnp.log(jnp.abs(scale))
-    return jnp.sign(scale) * jnp.exp(degree * size), size
+    """Return s and t of x = s z − t."""
+    if known is None:
+        return scale, -shift
+    spread = jnp.sqrt(1.0 + scale**2 * known.precision)
+    return spread, scale * (known.linear - known.precision * shift) / spread
 
 
 def _find_effects(

@@ -24,14 +24,11 @@ from decoct.runtime.precision import compiled_quickly, float64
 from decoct.samplers.arrow import SAME, Arrow, ArrowFactor, ArrowSite, Blocks, find_blocks
 from decoct.samplers.base import WeightedDensity
 from decoct.samplers.centred_density import POINTS, CentredDensity, mean_precision
-from decoct.samplers.centring import Centring, affine_at
+from decoct.samplers.centring import Centring, Information, affine_at
 from decoct.samplers.laplace import maximise
 
 SCALE_EVALUATIONS, SCALE_DECREMENT = 20, 0.1
 """Most evaluations of the search for scales, and where it ends: twice the nats to the maximum."""
-
-ROUNDED_DEGREE = 0.05
-"""Degrees so near to 0 or 1 are rounded."""
 
 
 class Units(eqx.Module):
@@ -75,18 +72,17 @@ def start_of(density: WeightedDensity, centring: Centring) -> Float[np.ndarray, 
     site, selection = density.site, centring.selection
     if site is None or selection is None:
         return np.asarray(density.start)
-    everywhere = centring.everywhere
-    x = np.array(from_parameters(centring, jnp.asarray(density.start)[None], everywhere)[0])
+    x = np.array(from_parameters(centring, jnp.asarray(density.start)[None], None)[0])
     x[selection] = np.asarray(_undo(centring, jnp.asarray(site.centre)))
     rest = np.setdiff1d(np.arange(len(x)), selection)
-    centred = CentredDensity(density, centring, everywhere)
+    centred = CentredDensity(density, centring, None)
 
     def evaluate(y: np.ndarray) -> Curvature:
         return Curvature.of(_at_rest(centred, jnp.asarray(x), rest, jnp.asarray(y)))
 
     if len(rest):
         x[rest] = maximise(evaluate, x[rest], SCALE_EVALUATIONS, SCALE_DECREMENT).z
-    return np.asarray(to_parameters(centring, jnp.asarray(x)[None], everywhere)[0])
+    return np.asarray(to_parameters(centring, jnp.asarray(x)[None], None)[0])
 
 
 @float64
@@ -98,74 +94,69 @@ def units_at(
 ) -> tuple[Units, Float[np.ndarray, "n D"]]:
     """Return units learnt from some draws, and the draws in them.
 
-    The precision is the mean over ``points`` of them. Degrees of centring near 0 and 1 are rounded,
-    so that φ is entries of x.
+    The precision is the mean over ``points`` of them.
     """
     assert density.site is not None
     effects, site = centring.effects, density.site
-    known = _known_precision(density, centring, z)
+    mean = np.asarray(_mean_entries(centring, jnp.asarray(z)))
+    score, precision = _likelihood_at(density, centring, mean)
     scale = np.asarray(affine_at(centring, jnp.asarray(z))[1])[:, effects.entries]
-    entries = effects.entries if centring.selection is None else np.arange(len(known))
-    members = find_blocks((known != 0.0)[np.ix_(entries, entries)])
+    entries = effects.entries if centring.selection is None else np.arange(site.dim)
+    members = find_blocks((precision != 0.0)[np.ix_(entries, entries)])
     of_site = Blocks.of(np.append(entries, site.dim)[members], site.dim)
-    pooling, degree = _pooling(known, of_site, effects.entries, scale), np.zeros(site.dim)
-    rounded = np.abs(pooling - 0.5) > 0.5 - ROUNDED_DEGREE
-    degree[effects.entries] = np.where(rounded, np.round(pooling), pooling)
-    x = np.asarray(from_parameters(centring, jnp.asarray(z), degree))
+    of_effects = _effect_precision(precision, of_site, effects.entries, scale)
+    known = Information(np.zeros(site.dim), np.zeros(site.dim))
+    known.precision[effects.entries] = of_effects
+    known.linear[effects.entries] = of_effects * mean[effects.entries] + score[effects.entries]
+    x = np.asarray(from_parameters(centring, jnp.asarray(z), known))
     places = effects.places if centring.selection is None else centring.selection
     blocks = Blocks.of(np.append(places, density.dim)[members], density.dim)
     # one program, whether there are draws nearby or not
     bare, of_blocks = replace(density, site=None, draws=None), ArrowSite.of(site, of_site)
-    log_density = CentredDensity(bare, centring, degree, of_blocks)
+    log_density = CentredDensity(bare, centring, known, of_blocks)
     some = x[np.linspace(0, len(x) - 1, min(points, len(x))).astype(np.int64)]
     factor = mean_precision(log_density, site, some, blocks).factor()
     units = Units(log_density, x.mean(axis=0), factor)
     return units, units.units_of(x)
 
 
-def _pooling(
-    known: Float[np.ndarray, "d d"],
+def _effect_precision(
+    precision: Float[np.ndarray, "d d"],
     blocks: Blocks,
     entries: Int[np.ndarray, " m"],
     scale: Float[np.ndarray, "n m"],
 ) -> Float[np.ndarray, " m"]:
-    """Return 1 − var(u)/b²: 0 where the data say nothing of an effect, 1 where they determine it.
+    """Return 1/var(u) − 1/b² of each effect: 0 where the data say nothing of it.
 
-    var(u) is that of a Gaussian with precision K + diag(1/b²), b at its geometric mean. With all
+    var(u) is that of a Gaussian with precision P + diag(1/b²), b at its geometric mean. With all
     other effects fixed it says how far log π bends along log b; with them integrated out, how wide
     the funnel is, for effects of crossed and nested groups depend on the same data. This is the
     mean of both.
     """
     prior = np.exp(-2.0 * np.log(np.abs(scale)).mean(axis=0))
-    precision = known + SAME * np.diag(known).max(initial=0.0) * np.eye(len(known))
-    precision[entries, entries] += prior
-    integrated = Arrow.of(precision, blocks).inverse_diagonal()[entries]
-    variances = 0.5 * (1.0 / precision[entries, entries] + integrated)
-    return np.clip(1.0 - variances * prior, 0.0, 1.0)
+    total = precision + SAME * np.diag(precision).max(initial=0.0) * np.eye(len(precision))
+    total[entries, entries] += prior
+    integrated = Arrow.of(total, blocks).inverse_diagonal()[entries]
+    variances = 0.5 * (1.0 / total[entries, entries] + integrated)
+    return np.maximum(1.0 / variances - prior, 0.0)
 
 
-def _known_precision(
-    density: WeightedDensity, centring: Centring, z: Float[np.ndarray, "n D"]
-) -> Float[np.ndarray, "d d"]:
-    """Return the precision that site and rows give φ, in its own units at the mean of draws."""
-    known = _likelihood_precision(density, centring, z)
-    if density.model.noise_scale is None:
-        return known
-    slopes = csr_array(_slopes_of(centring, jnp.asarray(z)))
-    return slopes.T @ (slopes.T @ known).T
-
-
-def _likelihood_precision(
-    density: WeightedDensity, centring: Centring, z: Float[np.ndarray, "n D"]
-) -> Float[np.ndarray, "d d"]:
-    """Return the precision of the site, and of the rows at the mean of φ."""
+def _likelihood_at(
+    density: WeightedDensity, centring: Centring, entries: Float[np.ndarray, " d"]
+) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, "d d"]]:
+    """Return gradient and precision of site and rows, in φ in its own units."""
     assert density.site is not None
-    if not density.rows:
-        return density.site.precision
-    space = centring.likelihood_space
-    at = Expansion.taylor(np.asarray(_mean_likelihood(centring, jnp.asarray(z))))
-    hessian = expand_chunk(density.model, space, at, density.rows, density.shares)[2]
-    return density.site.precision - np.asarray(hessian)
+    phi = np.asarray(_standardise(centring, jnp.asarray(entries)))
+    site = density.site.moved_to(phi)
+    gradient, precision = site.linear, site.precision
+    if density.rows:
+        space, at = centring.likelihood_space, Expansion.taylor(phi)
+        of_rows = expand_chunk(density.model, space, at, density.rows, density.shares)
+        gradient, precision = gradient + np.asarray(of_rows[1]), precision - np.asarray(of_rows[2])
+    if density.model.noise_scale is None:
+        return gradient, precision
+    slopes = csr_array(_slopes_of(centring, jnp.asarray(entries)))
+    return slopes.T @ gradient, slopes.T @ (slopes.T @ precision).T
 
 
 @compiled_quickly
@@ -174,14 +165,19 @@ def _undo(centring: Centring, phi: Float[Array, " d"]) -> Float[Array, " d"]:
 
 
 @compiled_quickly
-def _slopes_of(centring: Centring, z: Float[Array, "n D"]) -> Float[Array, "d d"]:
-    """Return the derivatives of φ in φ in its own units, at the mean of the latter."""
-    return jax.jacfwd(centring.standardise)(jax.vmap(centring.entries)(z).mean(axis=0))
+def _standardise(centring: Centring, entries: Float[Array, " d"]) -> Float[Array, " d"]:
+    return centring.standardise(entries)
 
 
 @compiled_quickly
-def _mean_likelihood(centring: Centring, z: Float[Array, "n D"]) -> Float[Array, " d"]:
-    return jax.vmap(centring.likelihood)(z).mean(axis=0)
+def _slopes_of(centring: Centring, entries: Float[Array, " d"]) -> Float[Array, "d d"]:
+    """Return the derivatives of φ in φ in its own units."""
+    return jax.jacfwd(centring.standardise)(entries)
+
+
+@compiled_quickly
+def _mean_entries(centring: Centring, z: Float[Array, "n D"]) -> Float[Array, " d"]:
+    return jax.vmap(centring.entries)(z).mean(axis=0)
 
 
 @compiled_quickly
@@ -191,15 +187,15 @@ def _at_rest(centred: CentredDensity, x, rest, y):
 
 
 @compiled_quickly
-def from_parameters(centring: Centring, z: Float[Array, "n D"], degree) -> Float[Array, "n D"]:
+def from_parameters(centring: Centring, z: Float[Array, "n D"], known) -> Float[Array, "n D"]:
     """Return x of several points θ."""
-    return jax.vmap(lambda one: centring.from_parameters(one, degree))(z)
+    return jax.vmap(lambda one: centring.from_parameters(one, known))(z)
 
 
 @compiled_quickly
-def to_parameters(centring: Centring, x: Float[Array, "n D"], degree) -> Float[Array, "n D"]:
+def to_parameters(centring: Centring, x: Float[Array, "n D"], known) -> Float[Array, "n D"]:
     """Return θ of several points x."""
-    return jax.vmap(lambda one: centring.to_parameters(one, degree).z)(x)
+    return jax.vmap(lambda one: centring.to_parameters(one, known).z)(x)
 
 
 @compiled_quickly

@@ -87,7 +87,7 @@ def _find_start(problem: Problem) -> tuple[np.ndarray, Gaussian]:
     start = space.flatten(potentials.initial)
     centring = Centring.of(model, space, start)
     prior, selection = problem.density(no_weight(potentials)), centring.selection
-    y = np.array(from_parameters(centring, jnp.asarray(start)[None], centring.everywhere)[0])
+    y = np.array(from_parameters(centring, jnp.asarray(start)[None], None)[0])
     if selection is not None:
         y[selection] = potentials.to_likelihood(start[None])[0]
     free = np.unique(_slopes_at(centring, y).nonzero()[1])
@@ -135,10 +135,10 @@ def _placed(centring: Centring, y: Float[Array, " D"]) -> Placed:
     """
     selection = centring.selection
     if selection is None:
-        return centring.to_parameters(y, centring.everywhere)
+        return centring.to_parameters(y, None)
     phi = y[selection]
     x = y.at[selection].set(centring.undo(phi))
-    return centring.to_parameters(x, centring.everywhere)._replace(phi=phi)
+    return centring.to_parameters(x, None)._replace(phi=phi)
 
 
 @compiled_quickly
