@@ -1,7 +1,6 @@
 """Multilevel models: a site in likelihood parameters, whatever the prior does with scales."""
 
 import functools
-import warnings
 
 import jax.numpy as jnp
 import numpy as np
@@ -144,9 +143,7 @@ def test_effects_that_are_not_there_leave_their_scale_near_zero(form):
     chance = 1.0 / (1.0 + np.exp(0.5 - 0.7 * X))
     rows = {**BINARY, "y": (np.random.default_rng(1).random(N) < chance).astype(float)}
     coreset = decoct.build(made(logistic, form), rows, size=10, seed=0)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "(?s).*transitions diverged|.*not mixed")
-        draws = coreset.sample(draws=500, chains=4, seed=1)
+    draws = coreset.sample(draws=500, chains=4, seed=1)
     assert decoct.check(coreset, rows, draws).kl < 0.05
     # the density of the scale is bounded at 0, and τ cannot be told from 0
     assert np.quantile(np.exp(draws["posterior"]["s"]), 0.05) < 0.05
@@ -161,11 +158,12 @@ def log_evidence_of_scale(s, rows):
     return 0.5 * (mean @ precision @ mean - log_determinant) + prior_of_scale(s)
 
 
-def test_a_scale_near_zero_is_sampled_as_quadrature_has_it():
+@pytest.mark.parametrize("form", ["centred", "standardised"])
+def test_a_scale_near_zero_is_sampled_as_quadrature_has_it(form):
     """Of effects that the data inform where it is large, and do not where it is near 0."""
     noise = np.random.default_rng(1).normal(size=N)
     rows = {**NORMAL, "y": 0.7 * X - 0.5 + 0.03 * EFFECTS[GROUP] + noise}
-    coreset = decoct.build(made(normal, "standardised"), rows, size=0, seed=0)
+    coreset = decoct.build(made(normal, form), rows, size=0, seed=0)
     draws = coreset.sample(draws=1000, chains=4, seed=0)
     assert not draws["sample_stats"]["diverging"].any()
     s = np.linspace(-12.0, 2.0, 1401)

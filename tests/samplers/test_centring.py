@@ -16,12 +16,12 @@ G = 5
 START = {"b": np.zeros(2), "s": np.zeros(()), "z": np.zeros(G)}
 
 
-def made(to_likelihood):
+def made(to_likelihood, log_prior=lambda p: 0.0, start=START):
     model = decoct.Model(
-        lambda p, r: jnp.zeros(len(r["y"])), lambda p: 0.0, START, likelihood_params=to_likelihood
+        lambda p, r: jnp.zeros(len(r["y"])), log_prior, start, likelihood_params=to_likelihood
     )
-    space = ParameterSpace.of(START)
-    return Centring.of(model, space, space.flatten(START)), space
+    space = ParameterSpace.of(start)
+    return Centring.of(model, space, space.flatten(start)), space
 
 
 def standardised(p):
@@ -109,6 +109,81 @@ def test_there_and_back_the_volume_and_the_likelihood_parameters(is_known, to_li
     mean = variance * (linear + shift / scale**2)
     standardised_effects = (expected - mean) / np.sqrt(variance)
     np.testing.assert_allclose(x[centring.selection][2:], standardised_effects[2:], rtol=1e-7)
+
+
+def normal(values, mean, log_scale):
+    return (-0.5 * jnp.exp(-2.0 * log_scale) * (values - mean) ** 2 - log_scale).sum()
+
+
+def prior_of_coefficients(p):
+    return -0.5 * (p["b"] ** 2).sum() - 0.5 * p["s"] ** 2
+
+
+def effects_as_they_are(p):
+    return prior_of_coefficients(p) + normal(p["z"], p["b"][0], p["s"])
+
+
+def walk_of_effects(p):
+    return prior_of_coefficients(p) + normal(p["z"], jnp.pad(p["z"][:-1], (1, 0)), p["s"])
+
+
+def effects_in_pairs(p):
+    return prior_of_coefficients(p) + normal(p["z"][1:], p["z"][0], p["s"]) - p["z"][0] ** 2
+
+
+def long_tails(p):
+    return prior_of_coefficients(p) - jnp.log1p(((p["z"] - p["b"][0]) / jnp.exp(p["s"])) ** 2).sum()
+
+
+@pytest.mark.parametrize(
+    ("log_prior", "found"),
+    [
+        (effects_as_they_are, [3, 4, 5, 6, 7]),
+        (effects_in_pairs, [4, 5, 6, 7]),  # schools, given their area
+        (walk_of_effects, [3, 7]),  # its ends
+        (long_tails, []),
+        (prior_of_coefficients, []),
+    ],
+)
+def test_parameters_with_a_normal_prior_of_unknown_scale_are_found(log_prior, found):
+    centring, _ = made(plain, log_prior)
+    np.testing.assert_array_equal(centring.centred.places, found)
+    np.testing.assert_array_equal(centring.selection[centring.centred.entries], found)
+
+
+def test_of_a_prior_that_standardised_effects_enter_nothing_is_found():
+    start = {**START, "w": np.zeros(())}
+
+    def log_prior(p):
+        return prior_of_coefficients(p) + normal(p["w"], p["z"][0], p["s"])
+
+    centring, _ = made(lambda p: {**standardised(p), "w": p["w"]}, log_prior, start)
+    assert len(centring.effects.places) == G
+    assert not len(centring.centred.places)
+
+
+def test_effects_that_are_parameters_there_and_back_and_their_volume():
+    centring, space = made(plain, effects_as_they_are)
+    precision, linear = np.zeros(2 + G), np.zeros(2 + G)
+    precision[2:], linear[2:] = [1e8, 0.0, 0.3, 5.0, 40.0], [-1e8, 0.0, 0.0, 2.0, 7.0]
+    known = Information(precision, linear)
+    with jax.enable_x64(True):
+        z = jnp.asarray(np.random.default_rng(0).normal(size=space.dim))
+        x = centring.from_parameters(z, known)
+        back, volume, phi = centring.to_parameters(x, known)
+        slope = jax.jacobian(lambda x: centring.to_parameters(x, known).z)(x)
+        scales = centring.scales(z)
+        untouched = centring.from_parameters(z, None)
+    z = np.asarray(z)
+    scale = np.exp(z[2])
+    np.testing.assert_allclose(scales, np.full(G, scale), rtol=1e-12)
+    np.testing.assert_allclose(back, z, rtol=1e-12)
+    np.testing.assert_allclose(phi, z[centring.selection], rtol=1e-12)
+    np.testing.assert_allclose(volume, np.linalg.slogdet(np.asarray(slope))[1], rtol=1e-10)
+    np.testing.assert_array_equal(untouched, z)
+    variance = 1.0 / (precision[2:] + 1.0 / scale**2)
+    mean = variance * (linear[2:] + z[0] / scale**2)
+    np.testing.assert_allclose(np.asarray(x)[3:], (z[3:] - mean) / np.sqrt(variance), rtol=1e-7)
 
 
 def test_nested_groups_are_centred_by_what_the_data_say_with_others_fixed_and_not():

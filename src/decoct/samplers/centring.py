@@ -8,17 +8,22 @@ in place of z_j, what is N(0, 1) given a and b if the log-likelihood is r_j u_j 
     x_j = s z_j − b (r_j − K_j a) / s,    s = √(1 + b² K_j),    log π(x) = log π(z) − Σ_j log s.
 
 Near b = 0 that is z_j, and for large b it is √K_j (u_j − r_j/K_j). Degrees between z_j and u_j that
-do not depend on b (Gorinova, Moore & Hoffman 2020) suit one scale alone.
+do not depend on b (Gorinova, Moore & Hoffman 2020) suit one scale alone. Others write the effects
+u_j themselves, with a prior log N(u_j; a, b²). With q = 1/b² and g = a/b², minus its second
+derivative and its first at u_j = 0, the same x is
 
-Effects are found from the map θ → φ alone, φ in its own units: entries of φ that are affine
-functions of one parameter. The others that a and b depend on are no effects, or effects of an
-earlier level: a random walk has a level for each step, effects with a correlation matrix one for
+    x_j = √(q + K_j) (u_j − (g + r_j)/(q + K_j)).
+
+Standardised effects are found from the map θ → φ alone, φ in its own units: entries of φ that are
+affine functions of one parameter. The others that a and b depend on are no effects, or effects of
+an earlier level: a random walk has a level for each step, effects with a correlation matrix one for
 each row of its Cholesky factor, and most others have one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -58,6 +63,13 @@ class Effects(NamedTuple):
         return Effects(self.places[wanted], self.entries[wanted], self.levels[:, wanted])
 
 
+class Centred(NamedTuple):
+    """Places in θ of effects u that are parameters, and the entries of φ that they are."""
+
+    places: Int[np.ndarray, " k"]
+    entries: Int[np.ndarray, " k"]
+
+
 class Information(NamedTuple):
     """K and r of what the data say of each entry u of φ alone, r u − ½ K u²; K is 0 if nothing."""
 
@@ -91,6 +103,8 @@ class Centring(eqx.Module):
         Entry of φ of each effect's place in θ; else −1.
     selection
         `sources`, where they give all of φ and differ, else None.
+    centred
+        Effects that are parameters, none of which the prior of another depends on.
     """
 
     model: AbstractModel
@@ -100,6 +114,7 @@ class Centring(eqx.Module):
     targets: Int[np.ndarray, " D"]
     levels: _Levels
     selection: Int[np.ndarray, " d"] | None
+    centred: Centred
 
     @classmethod
     @float64
@@ -125,7 +140,13 @@ class Centring(eqx.Module):
         for entry, place in known.items():
             if (np.abs(phi[:, entry] - points[:, place]) <= SAME_VALUE).all():
                 sources[entry] = place
-        return cls._with(model, space, effects, sources)
+        found = cls._with(model, space, effects, sources)
+        entries = np.flatnonzero(found.targets[sources] < 0)
+        if found.selection is None or not len(entries):
+            return found
+        is_normal = _has_normal_prior(model, space, points, sources[entries], effects.places)
+        entries = entries[is_normal]
+        return replace(found, centred=Centred(sources[entries], entries))
 
     @classmethod
     def _with(
@@ -138,8 +159,19 @@ class Centring(eqx.Module):
         levels = _Levels(*(np.zeros((len(of_effects), n), bool) for n in (len(known), space.dim)))
         levels.entries[:, entries] = levels.places[:, places] = of_effects
         are_apart = len(np.unique(sources)) == len(sources) and (sources >= 0).all()
-        selection = sources if are_apart else None
-        return cls(model, space, effects, sources, targets, levels, selection)
+        selection, none = sources if are_apart else None, np.zeros(0, dtype=np.int64)
+        centred = Centred(none, none)
+        return cls(model, space, effects, sources, targets, levels, selection, centred)
+
+    @property
+    def standardised(self) -> Int[np.ndarray, " n"]:
+        """Entries of φ that x has standardised."""
+        return np.concatenate([self.effects.entries, self.centred.entries])
+
+    def scales(self, z: Float[Array, " D"]) -> Float[Array, " n"]:
+        """Return |b| of each of these effects; pure JAX."""
+        of_effects = jnp.abs(self.affine(z)[1][self.effects.entries])
+        return jnp.concatenate([of_effects, self._prior_of_centred(z)[0] ** -0.5])
 
     def affine(self, z: Float[Array, " D"]) -> tuple[Float[Array, " d"], Float[Array, " d"]]:
         """Return a and b of u = a + b z, which depend on the other parameters.
@@ -180,6 +212,7 @@ class Centring(eqx.Module):
 
     def to_parameters(self, x: Float[Array, " D"], known: Information | None) -> Placed:
         """Return θ, log |dθ/dx| and φ; pure JAX. ``known`` None: x holds the effects u."""
+        x, volume = self._undo_centred(x, known)
         entries = x[self.sources]
 
         def add_level(total, level):
@@ -191,7 +224,7 @@ class Centring(eqx.Module):
             phi = jnp.where(level.entries, shift + scale * inside, phi)
             return Placed(z, volume - jnp.log(jnp.abs(spread)) @ level.entries, phi), None
 
-        found = self._over_levels(add_level, Placed(x, jnp.zeros(()), entries))
+        found = self._over_levels(add_level, Placed(x, volume, entries))
         phi = self.likelihood(found.z) if self.selection is None else self.standardise(found.phi)
         return found._replace(phi=phi)
 
@@ -201,7 +234,44 @@ class Centring(eqx.Module):
         """Return x; pure JAX."""
         spread, move = _standardisation(*self.affine(z), known)
         inside = spread * z[self.sources] - move
-        return jnp.where(self.targets >= 0, inside[self.targets], z)
+        x = jnp.where(self.targets >= 0, inside[self.targets], z)
+        if known is None or not len(self.centred.places):
+            return x
+        mean, precision = self._given_the_rest(z, known)
+        values = jnp.sqrt(precision) * (z[self.centred.places] - mean)
+        return x.at[self.centred.places].set(values)
+
+    def _undo_centred(
+        self, x: Float[Array, " D"], known: Information | None
+    ) -> tuple[Float[Array, " D"], Float[Array, ""]]:
+        """Return x with effects u in place of what they are standardised, and log |du/dx|."""
+        if known is None or not len(self.centred.places):
+            return x, jnp.zeros(())
+        mean, precision = self._given_the_rest(x, known)
+        values = mean + x[self.centred.places] / jnp.sqrt(precision)
+        return x.at[self.centred.places].set(values), -0.5 * jnp.log(precision).sum()
+
+    def _given_the_rest(
+        self, z: Float[Array, " D"], known: Information
+    ) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
+        """Return mean and precision of effects that are parameters, given data and the others."""
+        precision, linear = self._prior_of_centred(z)
+        precision += known.precision[self.centred.entries]
+        return (linear + known.linear[self.centred.entries]) / precision, precision
+
+    def _prior_of_centred(
+        self, z: Float[Array, " D"]
+    ) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
+        """Return q and g of effects that are parameters."""
+
+        def slope_at(value):
+            there = z.at[self.centred.places].set(value)
+            slope = jax.grad(lambda z: self.model.log_prior(self.space.unflatten(z)))(there)
+            return slope[self.centred.places]
+
+        # the derivative is linear, and two values of it are less to compile than its own derivative
+        linear, after = jax.vmap(slope_at)(jnp.arange(2.0))
+        return linear - after, linear
 
     def _affine_in(self, level: _Levels, z: Float[Array, " D"]):
         """Return a and b of the effects of one level; of others, 0 and 1."""
@@ -260,6 +330,58 @@ def _flat_effects(model: AbstractModel, space: ParameterSpace, z: Float[Array, "
     return space.ravel(model.to_effects(space.unflatten(z)))
 
 
+def _has_normal_prior(
+    model: AbstractModel,
+    space: ParameterSpace,
+    points: Float[np.ndarray, "n D"],
+    places: Int[np.ndarray, " k"],
+    effects: Int[np.ndarray, " m"],
+) -> Bool[np.ndarray, " k"]:
+    """Return which parameters are normal given the others, with a scale that depends on these.
+
+    No two of them depend on each other, or on standardised effects.
+    """
+    others = points.copy()
+    changed = np.concatenate([places, effects])
+    others[:, changed] = np.roll(points[:, changed], 1, axis=0)
+    both = jnp.asarray(np.concatenate([points, others]))
+    bends, couplings = map(np.asarray, _bends_of_prior(model, space, both, places))
+    here, there = np.split(bends, 2)
+    size = np.abs(bends).max(axis=0)
+    found = (bends < 0.0).all(axis=0) & (np.ptp(here, axis=0) > SAME_VALUE * size)
+    found &= (np.abs(here - there) <= SAME_VALUE * size).all(axis=0)
+    is_coupled = couplings > SAME_VALUE * size[:, None]
+    found &= ~is_coupled[:, effects].any(axis=1)
+    neighbours = is_coupled[:, places]
+    neighbours |= neighbours.T
+    np.fill_diagonal(neighbours, False)
+    # of groups within groups the smaller, and of a chain its ends
+    found &= (neighbours & found).sum(axis=1) <= 1
+    for place in np.flatnonzero(found):
+        found[place] = not (neighbours[place] & found).any()
+    return found
+
+
+@compiled_quickly
+def _bends_of_prior(
+    model: AbstractModel, space: ParameterSpace, points: Float[Array, "n D"], places: Any
+):
+    """Return second derivatives of the log prior in some parameters, at each of several points.
+
+    Then, the largest in each of them and any other.
+    """
+    directions = jnp.eye(points.shape[1])[places]
+    slope = jax.grad(lambda z: model.log_prior(space.unflatten(z)))
+
+    def at(largest, z):
+        _, product = jax.linearize(slope, z)
+        found = jax.vmap(product)(directions)
+        return jnp.maximum(largest, jnp.abs(found)), found[jnp.arange(len(places)), places]
+
+    largest, bends = jax.lax.scan(at, jnp.zeros_like(directions), points)
+    return bends, largest
+
+
 @compiled_quickly
 def _derivatives(model: AbstractModel, space: ParameterSpace, points: Float[Array, "n D"]):
     """Return φ at several points, and its first and second derivatives in each parameter alone."""
@@ -286,3 +408,9 @@ def derivatives_along(
 def affine_at(centring: Centring, points: Float[Array, "n D"]):
     """Return a and b of u = a + b z at several points θ."""
     return jax.vmap(centring.affine)(points)
+
+
+@compiled_quickly
+def scales_at(centring: Centring, points: Float[Array, "n D"]):
+    """Return |b| of all effects that are standardised, at several points θ."""
+    return jax.vmap(centring.scales)(points)

@@ -24,7 +24,7 @@ from decoct.runtime.precision import compiled_quickly, float64
 from decoct.samplers.arrow import SAME, Arrow, ArrowFactor, ArrowSite, Blocks, find_blocks
 from decoct.samplers.base import WeightedDensity
 from decoct.samplers.centred_density import POINTS, CentredDensity, mean_precision
-from decoct.samplers.centring import Centring, Information, affine_at
+from decoct.samplers.centring import Centring, Information, scales_at
 from decoct.samplers.laplace import maximise
 
 SCALE_EVALUATIONS, SCALE_DECREMENT = 20, 0.1
@@ -100,14 +100,15 @@ def units_at(
     effects, site = centring.effects, density.site
     mean = np.asarray(_mean_entries(centring, jnp.asarray(z)))
     score, precision = _likelihood_at(density, centring, mean)
-    scale = np.asarray(affine_at(centring, jnp.asarray(z))[1])[:, effects.entries]
+    standardised = centring.standardised
+    scale = np.asarray(scales_at(centring, jnp.asarray(z)))
     entries = effects.entries if centring.selection is None else np.arange(site.dim)
     members = find_blocks((precision != 0.0)[np.ix_(entries, entries)])
     of_site = Blocks.of(np.append(entries, site.dim)[members], site.dim)
-    of_effects = _effect_precision(precision, of_site, effects.entries, scale)
+    of_effects = _effect_precision(precision, of_site, standardised, scale)
     known = Information(np.zeros(site.dim), np.zeros(site.dim))
-    known.precision[effects.entries] = of_effects
-    known.linear[effects.entries] = of_effects * mean[effects.entries] + score[effects.entries]
+    known.precision[standardised] = of_effects
+    known.linear[standardised] = of_effects * mean[standardised] + score[standardised]
     x = np.asarray(from_parameters(centring, jnp.asarray(z), known))
     places = effects.places if centring.selection is None else centring.selection
     blocks = Blocks.of(np.append(places, density.dim)[members], density.dim)
@@ -133,7 +134,7 @@ def _effect_precision(
     the funnel is, for effects of crossed and nested groups depend on the same data. This is the
     mean of both.
     """
-    prior = np.exp(-2.0 * np.log(np.abs(scale)).mean(axis=0))
+    prior = np.exp(-2.0 * np.log(scale).mean(axis=0))
     total = precision + SAME * np.diag(precision).max(initial=0.0) * np.eye(len(precision))
     total[entries, entries] += prior
     integrated = Arrow.of(total, blocks).inverse_diagonal()[entries]
