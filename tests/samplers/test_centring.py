@@ -151,6 +151,55 @@ def test_parameters_with_a_normal_prior_of_unknown_scale_are_found(log_prior, fo
     np.testing.assert_array_equal(centring.selection[centring.centred.entries], found)
 
 
+def bounded(p):
+    size = (p["z"] - p["b"][0]) * jnp.exp(-p["s"])
+    log_density = jnp.where(p["z"] > 0.5, -0.5 * size**2 - p["s"], -jnp.inf)
+    return prior_of_coefficients(p) + log_density.sum()
+
+
+def long_tails_far_away(p):
+    size = jnp.abs(p["z"] - 300.0) * jnp.exp(-p["s"])
+    return prior_of_coefficients(p) - jnp.where(size < 20.0, 0.5 * size**2, 20.0 * size).sum()
+
+
+def of_a_norm(p):
+    return prior_of_coefficients(p) - 0.5 * jnp.linalg.norm(p["z"] / jnp.exp(p["s"])) ** 2
+
+
+@pytest.mark.parametrize("log_prior", [bounded, long_tails_far_away, of_a_norm])
+def test_what_is_normal_nearby_alone_is_left(log_prior):
+    """There, but not at 0, where the derivative is infinite, or that of tails."""
+    start = {**START, "z": np.full(G, 300.0)}
+    centring, _ = made(plain, log_prior, start)
+    assert not len(centring.centred.places)
+
+
+def test_standardised_effects_around_one_that_is_a_parameter():
+    """Schools around their area, whose own prior has a scale."""
+    start = {**START, "area": np.zeros(()), "t": np.zeros(())}
+
+    def effects(p):
+        return {"b": p["b"], "area": p["area"], "u": p["area"] + jnp.exp(p["s"]) * p["z"]}
+
+    def log_prior(p):
+        of_schools = -0.5 * (p["z"] ** 2).sum() - 0.5 * p["t"] ** 2
+        return prior_of_coefficients(p) + of_schools + normal(p["area"], p["b"][0], p["t"])
+
+    centring, space = made(effects, log_prior, start)
+    assert len(centring.effects.places) == G
+    assert len(centring.centred.places) == 1
+    known = Information(np.full(3 + G, 2.0), np.arange(3.0 + G))
+    with jax.enable_x64(True):
+        z = jnp.asarray(np.random.default_rng(0).normal(size=space.dim))
+        x = centring.from_parameters(z, known)
+        back, volume, phi = centring.to_parameters(x, known)
+        slope = jax.jacobian(lambda x: centring.to_parameters(x, known).z)(x)
+        expected = centring.likelihood(z)
+    np.testing.assert_allclose(back, z, rtol=1e-12)
+    np.testing.assert_allclose(phi, expected, rtol=1e-12)
+    np.testing.assert_allclose(volume, np.linalg.slogdet(np.asarray(slope))[1], rtol=1e-10)
+
+
 def test_of_a_prior_that_standardised_effects_enter_nothing_is_found():
     start = {**START, "w": np.zeros(())}
 

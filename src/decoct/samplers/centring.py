@@ -41,6 +41,9 @@ from decoct.runtime.precision import compiled_quickly, float64
 SAME_VALUE = 1e-9
 """Relative error that counts as rounding."""
 
+SAME_SLOPE = 1e-6
+"""The same, of differences between slopes."""
+
 MOST_LEVELS = 32
 """Most levels: each costs two evaluations of φ at every step of a sampler."""
 
@@ -144,9 +147,7 @@ class Centring(eqx.Module):
         entries = np.flatnonzero(found.targets[sources] < 0)
         if found.selection is None or not len(entries):
             return found
-        is_normal = _has_normal_prior(model, space, points, sources[entries], effects.places)
-        entries = entries[is_normal]
-        return replace(found, centred=Centred(sources[entries], entries))
+        return replace(found, centred=_find_centred(found, points, entries))
 
     @classmethod
     def _with(
@@ -330,22 +331,20 @@ def _flat_effects(model: AbstractModel, space: ParameterSpace, z: Float[Array, "
     return space.ravel(model.to_effects(space.unflatten(z)))
 
 
-def _has_normal_prior(
-    model: AbstractModel,
-    space: ParameterSpace,
-    points: Float[np.ndarray, "n D"],
-    places: Int[np.ndarray, " k"],
-    effects: Int[np.ndarray, " m"],
-) -> Bool[np.ndarray, " k"]:
+def _find_centred(
+    centring: Centring, points: Float[np.ndarray, "n D"], entries: Int[np.ndarray, " k"]
+) -> Centred:
     """Return which parameters are normal given the others, with a scale that depends on these.
 
     No two of them depend on each other, or on standardised effects.
     """
+    places, effects = centring.sources[entries], centring.effects.places
     others = points.copy()
     changed = np.concatenate([places, effects])
     others[:, changed] = np.roll(points[:, changed], 1, axis=0)
     both = jnp.asarray(np.concatenate([points, others]))
-    bends, couplings = map(np.asarray, _bends_of_prior(model, space, both, places))
+    derivatives = _derivatives_of_prior(centring.model, centring.space, both, places)
+    slopes, bends, couplings = map(np.asarray, derivatives)
     here, there = np.split(bends, 2)
     size = np.abs(bends).max(axis=0)
     found = (bends < 0.0).all(axis=0) & (np.ptp(here, axis=0) > SAME_VALUE * size)
@@ -359,27 +358,45 @@ def _has_normal_prior(
     found &= (neighbours & found).sum(axis=1) <= 1
     for place in np.flatnonzero(found):
         found[place] = not (neighbours[place] & found).any()
-    return found
+    kept = Centred(places[found], entries[found])
+    if not found.any():
+        return kept
+    # what is normal nearby may have a bound elsewhere
+    parts = _prior_at(replace(centring, centred=kept), both)
+    precision, linear = map(np.asarray, parts)
+    size = np.abs(linear) + np.abs(precision * both[:, kept.places])
+    is_same = np.abs(precision + bends[:, found]) <= SAME_SLOPE * np.abs(precision)
+    expected = linear - precision * both[:, kept.places]
+    is_same &= np.abs(slopes[:, found] - expected) <= SAME_SLOPE * size
+    is_same = is_same.all(axis=0)
+    return Centred(kept.places[is_same], kept.entries[is_same])
 
 
 @compiled_quickly
-def _bends_of_prior(
+def _derivatives_of_prior(
     model: AbstractModel, space: ParameterSpace, points: Float[Array, "n D"], places: Any
 ):
-    """Return second derivatives of the log prior in some parameters, at each of several points.
+    """Return first and second derivatives of the log prior in some parameters, at several points.
 
-    Then, the largest in each of them and any other.
+    Then, the largest second ones in each of them and any other parameter.
     """
     directions = jnp.eye(points.shape[1])[places]
     slope = jax.grad(lambda z: model.log_prior(space.unflatten(z)))
 
     def at(largest, z):
-        _, product = jax.linearize(slope, z)
+        slopes, product = jax.linearize(slope, z)
         found = jax.vmap(product)(directions)
-        return jnp.maximum(largest, jnp.abs(found)), found[jnp.arange(len(places)), places]
+        bends = found[jnp.arange(len(places)), places]
+        return jnp.maximum(largest, jnp.abs(found)), (slopes[places], bends)
 
-    largest, bends = jax.lax.scan(at, jnp.zeros_like(directions), points)
-    return bends, largest
+    largest, (slopes, bends) = jax.lax.scan(at, jnp.zeros_like(directions), points)
+    return slopes, bends, largest
+
+
+@compiled_quickly
+def _prior_at(centring: Centring, points: Float[Array, "n D"]):
+    """Return q and g of effects that are parameters, at several points θ."""
+    return jax.vmap(centring._prior_of_centred)(points)
 
 
 @compiled_quickly

@@ -61,7 +61,7 @@ class NUTS(Sampler):
     model's init where there is none; the mass matrix and step size are adapted in warm-up, as by
     Stan. With a site the parameters are measured in units of that approximation, and where it fits
     only the step size is adapted. With a site in likelihood parameters the units come from short
-    runs, and effects that the data inform are sampled as they are, not standardised
+    runs, and effects are standardised given their scale and the site
     (`decoct.samplers.units`). The draws are of the model's own parameters.
 
     Attributes
