@@ -31,8 +31,9 @@ PREAMBLE = """\
 # Where decoct stands
 
 decoct and its peers on the same posteriors and machine: `python -m benchmarks.peers`
-([CSV](../benchmarks/results/peers.csv)). Evaluations compare exactly, seconds roughly: rows were
-measured in separate runs. `python -m benchmarks.pages` makes this page.
+([CSV](../benchmarks/results/peers.csv)). Evaluations compare exactly, seconds
+roughly. decoct's rows for the horseshoe and the poll are newer, from a machine half as fast.
+`python -m benchmarks.pages` makes this page.
 
 ![error of means against evaluations, one panel a posterior](images/compared.png)
 
@@ -56,8 +57,7 @@ models, chains start from decoct's draws and move in their coordinates. Its mean
 are within 0.018 sd of posteriordb's, which has another prior for the wells. Some draws for the
 horseshoe and the poll diverged; `python -m benchmarks.peers.truth` counts them. "≤" marks what is
 within the truth's error (for the KL, with that of the draws), "?" a level below twice that error. A
-figure is of one seed. decoct's on the horseshoe and the poll are of the newest sampler, on a
-machine half as fast; those on the other posteriors are of an older one.
+figure is of one seed.
 
 **Settings.** Samplers have one chain and their own settings. SGLD, HMCECS and Laplace start from
 the mode and a Hessian there, both counted. SGLD moves in coordinates of the Laplace approximation.
