@@ -181,7 +181,10 @@ def test_units_make_the_mean_precision_one(kind, most, monkeypatch):
         n_alone = {"alone": G, "correlated": 0, "of noise": 4 * G}[kind]
         assert units.factor.blocks.members.size == n_alone
         if kind == "of noise":  # effects in between those of the model and those of the data
-            assert (units.density.known.precision[centring.effects.entries] > 0.0).all()
+            precision = units.density.known.precision[centring.standardised]
+            scale = np.exp(np.log(jax.vmap(centring.scales)(jnp.asarray(z))).mean(axis=0))
+            share = precision / (precision + scale**-2.0)
+            assert ((share > 0.05) & (share < 0.95)).all()
         np.testing.assert_allclose(units.parameters_of(v), z, rtol=1e-9)
         differences = []
         for one, there in zip(jnp.asarray(v), jnp.asarray(z), strict=True):

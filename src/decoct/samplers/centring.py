@@ -134,7 +134,7 @@ class Centring(eqx.Module):
         effects = _find_effects(slopes, (bends == 0.0).all(axis=(0, 1)), list(known))
         sources = np.full(phi.shape[1], -1)
         if len(effects.places):
-            found = affine_at(cls._with(model, space, effects, sources), jnp.asarray(points))
+            found = _affine_at(cls._with(model, space, effects, sources), jnp.asarray(points))
             shift, scale = (np.asarray(part)[:, effects.entries] for part in found)
             expected = shift + scale * points[:, effects.places]
             size = np.abs(phi[:, effects.entries]) + np.abs(shift) + 1e-300
@@ -236,7 +236,7 @@ class Centring(eqx.Module):
         spread, move = _standardisation(*self.affine(z), known)
         inside = spread * z[self.sources] - move
         x = jnp.where(self.targets >= 0, inside[self.targets], z)
-        if known is None or not len(self.centred.places):
+        if known is None:
             return x
         mean, precision = self._given_the_rest(z, known)
         values = jnp.sqrt(precision) * (z[self.centred.places] - mean)
@@ -246,7 +246,7 @@ class Centring(eqx.Module):
         self, x: Float[Array, " D"], known: Information | None
     ) -> tuple[Float[Array, " D"], Float[Array, ""]]:
         """Return x with effects u in place of what they are standardised, and log |du/dx|."""
-        if known is None or not len(self.centred.places):
+        if known is None:
             return x, jnp.zeros(())
         mean, precision = self._given_the_rest(x, known)
         values = mean + x[self.centred.places] / jnp.sqrt(precision)
@@ -264,6 +264,8 @@ class Centring(eqx.Module):
         self, z: Float[Array, " D"]
     ) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
         """Return q and g of effects that are parameters."""
+        if not len(self.centred.places):
+            return jnp.zeros(0), jnp.zeros(0)
 
         def slope_at(value):
             there = z.at[self.centred.places].set(value)
@@ -422,7 +424,7 @@ def derivatives_along(
 
 
 @compiled_quickly
-def affine_at(centring: Centring, points: Float[Array, "n D"]):
+def _affine_at(centring: Centring, points: Float[Array, "n D"]):
     """Return a and b of u = a + b z at several points θ."""
     return jax.vmap(centring.affine)(points)
 
