@@ -83,7 +83,7 @@ def test_a_public_name_has_a_summary_and_an_example(name):
 @pytest.mark.parametrize("kind", [decoct.Coreset, decoct.Certificate, decoct.StreamingCoreset])
 def test_a_method_that_users_call_has_an_example(kind):
     for name, method in inspect.getmembers(kind, inspect.isroutine):
-        if not name.startswith("_") and name != "to_dict":
+        if not name.startswith("_") and name not in ("density", "to_dict"):
             assert "\nExamples\n---" in documentation(method), name
 
 

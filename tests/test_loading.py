@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import decoct
+from decoct.constructions import Uniform
 from decoct.data.arrays import ArrayRows
 from decoct.errors import CoresetFileError
 from decoct.loading import KINDS, model_from_dict
@@ -83,7 +84,7 @@ def test_unknown_kinds_are_refused():
 def test_a_custom_model_cannot_come_from_a_file(tmp_path):
     model = Model(lambda p, r: -((r["x"] - p) ** 2), lambda p: 0.0, np.zeros(()))
     rows = {"x": np.arange(9.0)}
-    decoct.build(model, rows, size=3, method=decoct.constructions.Uniform()).save(tmp_path / "c")
+    decoct.build(model, rows, size=3, method=Uniform()).save(tmp_path / "c")
     with pytest.raises(CoresetFileError, match=r"model of your own functions \(Model\)"):
         decoct.load(tmp_path / "c")
 
@@ -91,9 +92,14 @@ def test_a_custom_model_cannot_come_from_a_file(tmp_path):
 @pytest.mark.parametrize(
     "change", [{"prior_scale": -1.0}, {"prior_scale": "x"}, {"link": "log"}, {"intercept": {}}]
 )
-def test_damaged_descriptions_are_refused(change):
-    with pytest.raises(CoresetFileError, match="description of a logistic_regression"):
-        model_from_dict({**LogisticRegression().to_dict(), **change})
+def test_damaged_descriptions_are_refused(change, tmp_path, monkeypatch):
+    damaged = {**LogisticRegression().to_dict(), **change}
+    monkeypatch.setattr(LogisticRegression, "to_dict", lambda self: damaged)
+    rows = {"x": np.arange(9.0), "y": np.arange(9) % 2}
+    coreset = decoct.build(LogisticRegression(), rows, size=3, method=Uniform())
+    coreset.save(tmp_path / "c")
+    with pytest.raises(CoresetFileError, match="c is a damaged coreset file"):
+        decoct.load(tmp_path / "c")
 
 
 def test_importing_allocates_nothing_on_a_device():

@@ -18,7 +18,6 @@ import numpy as np
 import decoct
 from decoct.constructions import Hilbert, IteratedHilbert, SparseVI, Uniform
 from decoct.constructions.base import Construction, Problem, Selection, SizedSelection, StepInfo
-from decoct.constructions.sparse_vi.manifold import manifold_of
 from decoct.constructions.sparse_vi.sparse_vi import SparseVIState
 from decoct.constructions.sparse_vi.weight_updates import Gradient
 from decoct.data import encoded
@@ -159,7 +158,8 @@ def compiled(name: str, method: str, sizes: tuple[int, ...]) -> None:
     model = regression.model
     potentials = Potentials(model, encoded(decoct.rows(regression.rows), model))
     problem = Problem(potentials, Laplace(), (max(sizes),))
-    manifold, key = manifold_of(problem, PROJECTION, reuse=False), jax.random.key(999)
+    algorithm, key = SparseVI(draws=PROJECTION, reuse=False), jax.random.key(999)
+    manifold = algorithm.make_manifold(problem, None, None)
     for m in range(1, max(sizes) + 1, 16):
         kept = np.arange(m)
         weights = np.full(m, problem.n_rows / m)

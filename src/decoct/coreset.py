@@ -83,13 +83,9 @@ class Coreset:
         """M, the number of rows kept."""
         return len(self.indices)
 
-    @property
+    @cached_property
     def density(self) -> WeightedDensity:
         """π_w as a density over flat unconstrained parameters."""
-        return self._density
-
-    @cached_property
-    def _density(self) -> WeightedDensity:
         encoded = self.model.encode(self.rows, self.indices)
         return WeightedDensity.of(self.model, encoded, self.weights, site=self.site)
 

@@ -115,15 +115,7 @@ def _check_same_model(coreset: Coreset, description: dict[str, Any], path: objec
 
 
 def model_from_dict(spec: Mapping[str, Any]) -> AbstractModel:
-    """Rebuild a model from its ``to_dict()``, straight from JSON.
-
-    Raises
-    ------
-    CoresetFileError
-        The kind is unknown, or the hyper-parameters do not fit it.
-    ModelError
-        A formula holds an expression that it may not have.
-    """
+    """Rebuild a model from its ``to_dict()``, straight from JSON."""
     return _class_of(spec).from_dict(spec)
 
 

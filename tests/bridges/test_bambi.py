@@ -10,7 +10,7 @@ import pytest
 
 import decoct
 from decoct.bridges.bambi import from_bambi
-from decoct.bridges.bambi_data import parameters_of
+from decoct.bridges.bambi_model import parameters_of
 from decoct.constructions import Uniform
 from decoct.passes.potentials import Potentials
 from decoct.samplers import Laplace

@@ -12,7 +12,7 @@ import pytest
 
 import decoct
 from decoct.bridges.pymc import from_pymc
-from decoct.bridges.pymc_weighted import WEIGHTS, weighted_model
+from decoct.bridges.pymc_site import WEIGHTS, weighted_model
 from decoct.passes.potentials import Potentials
 from decoct.samplers.base import WeightedDensity, log_densities
 from tests.bridges.pymc_import import pm, quiet

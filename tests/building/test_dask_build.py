@@ -33,7 +33,7 @@ import decoct
 import decoct.building.checkpoint
 from decoct.certificates import row_estimate
 from decoct.cli import main
-from decoct.cli.posterior_file import write_posterior
+from decoct.cli.output import write_posterior
 from decoct.constructions import (
     Hilbert,
     IteratedHilbert,

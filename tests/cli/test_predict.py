@@ -29,7 +29,7 @@ def new(data, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def wanted(late, new, posterior):
-    from decoct.cli.posterior_file import read_posterior
+    from decoct.cli.output import read_posterior
 
     coreset = package.load(late)
     draws = read_posterior(posterior)

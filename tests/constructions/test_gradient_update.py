@@ -8,8 +8,8 @@ import pytest
 import decoct
 from decoct.constructions import SparseVI
 from decoct.constructions.sparse_vi.gradient_update import FreshDraws, OptimizerState, stepped
-from decoct.constructions.sparse_vi.manifold import SampledManifold
 from decoct.constructions.sparse_vi.manifold import resampled_gradient as fresh_draws
+from decoct.constructions.sparse_vi.manifold.sampled import SampledManifold
 from decoct.constructions.sparse_vi.weight_updates import Gradient
 from decoct.errors import ModelError
 from decoct.models import GaussianMean, LogisticRegression, PoissonRegression

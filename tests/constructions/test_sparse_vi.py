@@ -11,14 +11,11 @@ import decoct
 from decoct.constructions import L1Path, SparseVI
 from decoct.constructions.base import Selection
 from decoct.constructions.sparse_vi import weight_updates
-from decoct.constructions.sparse_vi.manifold import (
-    GaussianManifold,
-    LinearManifold,
-    SampledManifold,
-    base,
-    manifold_of,
-    require_proper_prior,
-)
+from decoct.constructions.sparse_vi.manifold import base
+from decoct.constructions.sparse_vi.manifold.gaussian import GaussianManifold
+from decoct.constructions.sparse_vi.manifold.linear import LinearManifold
+from decoct.constructions.sparse_vi.manifold.sampled import SampledManifold
+from decoct.constructions.sparse_vi.options import require_proper_prior
 from decoct.constructions.sparse_vi.weight_updates import Gradient, Quadratic
 from decoct.data.encoded import EncodedRows
 from decoct.errors import ModelError, RequestError, SamplerError
@@ -322,7 +319,7 @@ def test_given_candidates_are_what_there_is_to_choose_from():
     ],
 )
 def test_closed_forms_are_taken_where_there_are_any(case, exact, kind):
-    manifold = manifold_of(problem_of(*case), 50, exact=exact)
+    manifold = SparseVI(draws=50, exact=exact).make_manifold(problem_of(*case), None, None)
     assert type(manifold) is kind
     assert manifold.warm_started(None) is manifold
 

@@ -494,25 +494,6 @@ def test_failures_are_values():
     assert guarded(operator.truediv, failed, 1) is failed
 
 
-def test_workers_import_what_a_pass_needs_before_one_comes():
-    def known() -> bool:
-        import sys
-
-        return "decoct.passes.potentials" in sys.modules
-
-    def waiting(dask_scheduler) -> int:
-        return len(dask_scheduler.tasks)
-
-    with local_client(as_default=False) as other:
-        assert not any(other.run(known).values())
-        table = rows({"x": da.zeros((10, 2), chunks=(5, 2))}, dask=other)
-        until = time.monotonic() + 300
-        while not all(other.run(known).values()) or other.run_on_scheduler(waiting):
-            assert time.monotonic() < until
-            time.sleep(0.1)
-        assert table.traffic.passes == 0
-
-
 @pytest.mark.parametrize("statistics", [True, False])
 @pytest.mark.parametrize("late", [False, True])
 def test_a_file_of_missing_values_alone_is_of_no_type(tmp_path, client, statistics, late):

@@ -250,5 +250,5 @@ def test_other_models_are_refused():
     "options", [{"warmup": -1}, {"thin": 0}, {"steps": 2, "thin": 5}, {"chains": 0}]
 )
 def test_impossible_counts_are_refused(options):
-    with pytest.raises(RequestError, match="Gibbs needs"):
+    with pytest.raises(RequestError, match="must be a whole number"):
         Gibbs(**options)

@@ -16,6 +16,7 @@ from formulaic import Formula
 
 from decoct.data import ArrayRows, Rows, rows
 from decoct.errors import CoresetFileError, DecoctError, ModelError, RequestError, RowsError
+from decoct.formats.coreset_file import naming_damage
 from decoct.models.formula.design_matrix import Design
 from decoct.models.formula.fit import fit_design
 from decoct.models.formula.model import FormulaModel, from_formula
@@ -505,9 +506,9 @@ class TestFormulaModel:
     @pytest.mark.parametrize("lost", ["design", "base"])
     def test_a_mutilated_file(self, lost, in_memory):
         spec = from_formula("y ~ temp", in_memory).to_dict()
-        with pytest.raises(CoresetFileError):
+        with pytest.raises(CoresetFileError), naming_damage("c"):
             FormulaModel.from_dict({k: v for k, v in spec.items() if k != lost})
-        with pytest.raises(CoresetFileError):
+        with pytest.raises(CoresetFileError), naming_damage("c"):
             FormulaModel.from_dict({**spec, lost: {"kind": "gaussian_mean"}})
 
 

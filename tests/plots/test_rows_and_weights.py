@@ -131,7 +131,7 @@ def test_a_model_without_a_response_has_one_colour():
         ({"x": "temp", "y": "port"}, "Column 'port' is not one number per row"),
         ({"x": "temp", "y": "rain"}, "no column 'rain'"),
         ({"response": "rain"}, "no column 'rain'"),
-        ({"sample": 0}, "sample is 0"),
+        ({"sample": 0}, "sample must be a whole number"),
     ],
 )
 def test_bad_input_is_told_in_a_sentence(table, coreset, options, sentence):

@@ -6,11 +6,12 @@ import re
 
 import numpy as np
 import pytest
+import rich.progress  # before Console is replaced
 from rich.console import Console
 
 import decoct
 from decoct.data.tables import counted_rows, watched
-from decoct.runtime import progress, progress_columns
+from decoct.runtime import progress
 
 
 @pytest.fixture
@@ -19,7 +20,7 @@ def screen(monkeypatch):
     monkeypatch.setattr(progress, "PATIENCE", -1.0)
     file = io.StringIO()
     monkeypatch.setattr(
-        progress_columns, "Console", lambda **_: Console(file=file, force_terminal=True, width=100)
+        rich.console, "Console", lambda **_: Console(file=file, force_terminal=True, width=100)
     )
 
     def look(bar):

@@ -9,9 +9,14 @@ import decoct
 from decoct.errors import ModelError, RequestError
 from decoct.models import GaussianMean, LinearRegression, LogisticRegression
 from decoct.passes.potentials import Potentials
+from decoct.runtime.precision import float64
 from decoct.stats import Gaussian, kl_gaussian
-from decoct.theory.closed_form_metric import exact_metric
-from decoct.theory.hilbert_constant import HilbertBound, hilbert_bound, largest_ratio
+from decoct.theory.hilbert_constant import (
+    ConjugateFamily,
+    HilbertBound,
+    hilbert_bound,
+    largest_ratio,
+)
 from decoct.theory.information_geometry import (
     Metric,
     hilbert_objective,
@@ -37,6 +42,12 @@ def coreset_weights(seed=0, kept=5):
     weights = np.zeros(N)
     weights[rng.choice(N, kept, replace=False)] = N / kept * rng.gamma(3.0, 1.0 / 3.0, kept)
     return weights
+
+
+@float64
+def exact_metric(model, rows, at):
+    family = ConjugateFamily.of(model, rows)
+    return family.metric(family.at(at))
 
 
 def written_out(kind, model, rows, posterior):

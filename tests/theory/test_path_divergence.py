@@ -10,12 +10,11 @@ from scipy.special import log_expit, logsumexp
 from scipy.stats import beta, kstest, uniform
 
 import decoct
-from decoct.errors import RequestError
+from decoct.errors import CoresetFileError, RequestError
 from decoct.models import GaussianMean, LinearRegression, LogisticRegression
 from decoct.samplers import Draws, Exact, Laplace
 from decoct.samplers.base import log_densities
 from decoct.stats import kl_gaussian
-from decoct.theory.closed_form_metric import exact_metric
 from decoct.theory.hilbert_constant import hilbert_bound, hilbert_bound_from_draws
 from decoct.theory.information_geometry import hilbert_objective
 from decoct.theory.path_divergence import (
@@ -26,6 +25,7 @@ from decoct.theory.path_divergence import (
     path_divergences,
     path_times,
 )
+from tests.theory.test_information_geometry import exact_metric
 
 N, D = 30, 3
 KINDS = ("reverse", "forward", "symmetrised")
@@ -232,9 +232,9 @@ def test_a_coreset_is_its_weights():
     options = {"key": jax.random.key(0), "points": 4, "draws": 10}
     found = coreset_path_divergences(coreset, rows, **options)
     assert found.reverse == path_divergences(model, rows, weights, **options).reverse
-    with pytest.raises(RequestError, match="30 rows and this table has 12"):
+    with pytest.raises(CoresetFileError, match="30 rows and this table has 12"):
         coreset_path_divergences(coreset, {"x": rows["x"][:12]}, **options)
-    with pytest.raises(RequestError, match="column 'x' differs"):
+    with pytest.raises(CoresetFileError, match="column 'x' differs"):
         coreset_path_divergences(coreset, {"x": rows["x"][::-1]}, **options)
 
 
@@ -306,7 +306,7 @@ def test_requests_that_make_no_sense_are_refused():
         path_divergences(model, rows, coreset_weights(), key=key, points=5)
     with pytest.raises(RequestError, match="points is 2"):
         path_divergences(model, rows, coreset_weights(), key=key, points=2)
-    with pytest.raises(RequestError, match="draws is 1"):
+    with pytest.raises(RequestError, match="draws must be a whole number, at least 2"):
         path_divergences(model, rows, coreset_weights(), key=key, draws=1)
     with pytest.raises(RequestError, match=r"shape \(4,\); there are 30 rows"):
         path_divergences(model, rows, np.ones(4), key=key)

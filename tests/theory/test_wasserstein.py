@@ -106,7 +106,7 @@ def test_what_is_no_pair_of_samples_is_refused(first, second, sentence):
 
 
 def test_no_draws_at_all_are_refused():
-    with pytest.raises(RequestError, match="max_draws is 0"):
+    with pytest.raises(RequestError, match="max_draws must be a whole number"):
         wasserstein(CLOUD, OTHER, max_draws=0)
 
 

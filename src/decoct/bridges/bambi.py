@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from decoct.bridges.bambi_model import BambiModel
 
-BAMBI = Package("bambi", "bambi", oldest="0.17", below="0.22")
+BAMBI = Package("bambi", "bambi", "bambi>=0.17,<0.22")
 """Each minor release of Bambi may change the PyMC graph that the bridge reads."""
 
 

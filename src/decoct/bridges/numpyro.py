@@ -14,7 +14,7 @@ from decoct.errors import RequestError
 if TYPE_CHECKING:
     from decoct.bridges.numpyro_model import NumPyroModel
 
-NUMPYRO = Package("numpyro", "numpyro", oldest="0.21")
+NUMPYRO = Package("numpyro", "numpyro", "numpyro>=0.21")
 """Older releases import names that JAX has removed."""
 
 

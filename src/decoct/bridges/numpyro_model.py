@@ -17,8 +17,7 @@ from decoct.bridges.arguments import (
     split_rows,
 )
 from decoct.bridges.base import BridgeModel, InputColumns, Original, SiteDensity
-from decoct.bridges.numpyro_checks import axes, examine, plate_size
-from decoct.bridges.numpyro_sites import Facts, facts_of
+from decoct.bridges.numpyro_checks import Facts, axes, examine, facts_of, plate_size
 from decoct.bridges.numpyro_trace import Program, WeightedModel
 from decoct.bridges.per_row_latents import check_latents
 from decoct.bridges.probing import PROBES, as_arrays, common_fields, probe, probe_indices

@@ -172,15 +172,6 @@ class Program:
     """A NumPyro model with its constant arguments; rows come with every call.
 
     Equal if of the same function and the same constants, so that compiled functions are shared.
-
-    Attributes
-    ----------
-    model
-        The user's function, or a handler around it.
-    plate
-        The plate over the rows.
-    constants
-        Arguments that are the same for every number of rows, as the user gave them.
     """
 
     model: Callable[..., Any]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
+
+from packaging.requirements import Requirement
 
 from decoct.errors import RequestError
 
@@ -17,29 +18,14 @@ MISFITS = (ImportError, AttributeError, TypeError)
 
 @dataclass(frozen=True)
 class Package:
-    """An optional package, and the releases of it that a bridge works with.
+    """An optional package by its import name, the extra that brings it, and the releases that work.
 
-    Attributes
-    ----------
-    name
-        Its import name, also its name on the package index.
-    extra
-        The extra of decoct that brings it.
-    oldest
-        Oldest release that works.
-    below
-        First release that does not, if one is known.
+    ``releases`` is as pip writes it: ``pymc>=5.28,<7``.
     """
 
     name: str
     extra: str
-    oldest: str
-    below: str = ""
-
-    @property
-    def releases(self) -> str:
-        """What works, as pip writes it: ``pymc>=5.28,<7``."""
-        return f"{self.name}>={self.oldest}" + (f",<{self.below}" if self.below else "")
+    releases: str
 
     @property
     def install(self) -> str:
@@ -52,8 +38,7 @@ def require(package: Package) -> ModuleType:
     with fitting(package):
         module = importlib.import_module(package.name)
     version = module.__version__
-    is_old = _numbers(version) < _numbers(package.oldest)
-    if is_old or (package.below and _numbers(version) >= _numbers(package.below)):
+    if not Requirement(package.releases).specifier.contains(version, prereleases=True):
         raise RequestError(
             f"{package.name} {version} is installed; decoct works with {package.releases}. "
             f"Install such a release with: {package.install}."
@@ -77,8 +62,3 @@ def fitting(package: Package) -> Iterator[None]:
             f"({type(error).__name__}: {error}); decoct works with {package.releases}. Install "
             f"versions that fit with: {package.install}."
         ) from error
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    """Return the numbers in a version: (0, 18, 1) of ``0.18.dev1``."""
-    return tuple(map(int, re.findall(r"\d+", version)))

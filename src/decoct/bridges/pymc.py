@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from decoct.bridges.pymc_model import PyMCModel
 
-PYMC = Package("pymc", "pymc", oldest="5.28", below="7")
+PYMC = Package("pymc", "pymc", "pymc>=5.28,<7")
 """Another major release of PyMC may change the graphs that the bridge reads."""
 
 

@@ -25,8 +25,7 @@ from decoct.bridges.probing import (
 )
 from decoct.bridges.pymc_graph import Program, constants_of_length, latent_shapes
 from decoct.bridges.pymc_layout import Layout, layout_of
-from decoct.bridges.pymc_site import make_site
-from decoct.bridges.pymc_weighted import weighted_model
+from decoct.bridges.pymc_site import make_site, weighted_model
 from decoct.coreset import Coreset
 from decoct.data.encoded import EncodedRows
 from decoct.data.tables import rows as as_rows

@@ -31,8 +31,8 @@ from jax.core import Tracer
 from jax.extend.core import ClosedJaxpr, Literal, primitives
 from jaxtyping import Array
 
+from decoct.models.index_bounds import compute_equation
 from decoct.models.logistic import log_sigmoid
-from decoct.runtime.equations import compute_equation
 
 LOG_SIGMOID = "log_sigmoid"
 """Stands for the primitive of a term ``log_sigmoid(argument) + addend``."""

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from decoct.bridges.rewrites import rewrite
 from decoct.models.base import Params
-from decoct.runtime.equations import compute_equation
+from decoct.models.index_bounds import compute_equation
 
 Potentials = Callable[[Params, Mapping[str, Any]], Float[Array, " n"]]
 """A pure JAX function of parameters and rows: one number per row."""

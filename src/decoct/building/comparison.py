@@ -33,9 +33,10 @@ from decoct.data.tables import rows as as_rows
 from decoct.errors import DecoctError, RequestError, RowsError
 from decoct.models.base import AbstractModel, require_model
 from decoct.passes.potentials import Potentials
-from decoct.runtime.checks import is_whole
+from decoct.runtime.checks import checked_whole
 from decoct.runtime.progress import ProgressBar, begin
 from decoct.runtime.randomness import host_rng
+from decoct.runtime.text import text_table
 from decoct.samplers.automatic import Automatic
 from decoct.samplers.base import Sampler
 from decoct.stats.divergences import Gaussian
@@ -132,13 +133,7 @@ class Comparison:
 
     def __repr__(self) -> str:
         heads = ("method", "rows", "KL, nats", "k-hat", "ESS", "seconds", "likelihoods")
-        cells = [heads, *(_cells(line) for line in self.lines)]
-        widths = [max(len(line[i]) for line in cells if len(line) > 2) for i in range(len(heads))]
-        written = []
-        for first, *rest in cells:  # a note, alone, may be wider than its column
-            right = (cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=False))
-            written.append("  ".join([first.ljust(widths[0]), *right]))
-        return "\n".join(written)
+        return text_table([heads, *map(_cells, self.lines)], "<>>>>>>")
 
 
 def _cells(line: Line) -> tuple[str, ...]:
@@ -212,8 +207,7 @@ def compare(
     ['uniform', 'IteratedHilbert', 'Laplace + PSIS']
     """
     require_model(model)
-    if not is_whole(draws, least=2):
-        raise RequestError(f"draws is {draws!r}; a KL needs a whole number of at least 2.")
+    checked_whole("draws", draws, 2)
     wanted = standard_methods() if methods is None else dict(methods)
     if not any(isinstance(method, Uniform) for method in wanted.values()):
         wanted = {"uniform": Uniform(), **wanted}

@@ -26,12 +26,16 @@ from jaxtyping import Float, Int
 
 from decoct.certificates.mode_probe import ModeProbe, ModeSearch
 from decoct.certificates.row_estimate import estimate_totals, is_cheaper
-from decoct.certificates.table import table_of, verified
 from decoct.coreset import Coreset, require_coreset
 from decoct.data.base import Rows
-from decoct.errors import PotentialError, RequestError
+from decoct.data.encoded import EncodedRows, encoded
+from decoct.data.tables import counted_rows
+from decoct.data.tables import rows as as_rows
+from decoct.data.verified_rows import VerifiedRows, require_same
+from decoct.errors import CoresetFileError, PotentialError, RequestError
 from decoct.passes.potentials import Potentials
-from decoct.runtime.progress import ProgressBar
+from decoct.runtime.checks import checked_whole
+from decoct.runtime.progress import ProgressBar, begin
 from decoct.runtime.randomness import checked_seed
 from decoct.runtime.resources import keep_buffers, use_compilation_cache
 from decoct.samplers.datatree import unconstrained
@@ -363,8 +367,7 @@ def check(
     >>> decoct.check(coreset, rows, coreset.sample(draws=250)).ok
     True
     """
-    if max_draws < 2:
-        raise RequestError(f"max_draws is {max_draws}; a certificate needs at least 2.")
+    checked_whole("max_draws", max_draws, 2)
     use_compilation_cache()
     keep_buffers()
     require_coreset(coreset)
@@ -418,6 +421,34 @@ def check(
         sampled_rows=sampled_rows,
         fingerprint=fingerprint_of(coreset, given),
     )
+
+
+def table_of(coreset: Coreset, rows: Rows | Any, progress: bool | None) -> Rows:
+    """Return the raw rows of a table that has as many as the coreset was built from."""
+    source = as_rows(rows)
+    source = source.raw if isinstance(source, EncodedRows) else source
+    with ProgressBar(progress):
+        counted_rows(source)
+    if source.n_rows != coreset.n_rows:
+        raise CoresetFileError(
+            f"The coreset was built from {coreset.n_rows} rows and this table has "
+            f"{source.n_rows}; give the table it came from."
+        )
+    return source
+
+
+def require_same_table(coreset: Coreset, rows: Rows | Any) -> Rows:
+    """Return the raw rows of the table a coreset was built from; refuse one with other rows."""
+    source = table_of(coreset, rows, None)
+    require_same(dict(coreset.rows), source.take(coreset.indices, tuple(coreset.rows)))
+    return source
+
+
+def verified(coreset: Coreset, source: Rows, label: str) -> Potentials:
+    """Return potentials whose passes refuse a table with other rows where the kept ones were."""
+    known = VerifiedRows(source, coreset.indices, dict(coreset.rows))
+    begin(label, source.n_rows)
+    return Potentials(coreset.model, encoded(known, coreset.model))
 
 
 def fingerprint_of(coreset: Coreset, z: Float[np.ndarray, "chains S d"]) -> str:

@@ -43,28 +43,14 @@ TOLERANCE = 0.1
 
 
 class EstimatedTotals(NamedTuple):
-    """Σ_n f_n at the draws from a sample of rows.
+    """Σ_n f_n at the draws from a sample of rows."""
 
-    Attributes
-    ----------
-    totals : (S,)
-        The estimates, exact on average over a few draws.
-    remainders, at_few : (k, S), (k,)
-        r_n of the sampled rows, centred over the draws, and their means over the few draws.
-    weights : (k,)
-        1/π_n.
-    apart
-        ½Var of the error of the estimates, over the few draws.
-    rows
-        Rows in the sample.
-    """
-
-    totals: Float[np.ndarray, " S"]
-    remainders: Float[np.ndarray, "k S"]
-    at_few: Float[np.ndarray, " k"]
-    weights: Float[np.ndarray, " k"]
-    apart: float
-    rows: int
+    totals: Float[np.ndarray, " S"]  # the estimates, exact on average over a few draws
+    remainders: Float[np.ndarray, "k S"]  # r_n of the sampled rows, centred over the draws
+    at_few: Float[np.ndarray, " k"]  # means of the remainders over the few draws
+    weights: Float[np.ndarray, " k"]  # 1/π_n
+    apart: float  # ½Var of the error of the estimates, over the few draws
+    rows: int  # in the sample
 
     def judged(self, log_ratios: Float[np.ndarray, "chains S"]) -> Judgement | None:
         """Judge log ratios that these totals went into, their error included.

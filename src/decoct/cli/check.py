@@ -43,11 +43,10 @@ def check(
         Evaluate all rows at all draws.
     """
     import decoct
-    from decoct.cli.posterior_file import read_posterior
     from decoct.data.tables import traffic
 
     coreset = decoct.load(file)
-    draws = posterior and read_posterior(posterior)
+    draws = posterior and out.read_posterior(posterior)
     with opt.opened(table, dask) as rows:
         result = decoct.check(coreset, rows, draws, exact=exact or None)
     moved = traffic(rows)

@@ -8,12 +8,20 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from decoct.errors import DecoctError
+from decoct.errors import DecoctError, RequestError
+from decoct.runtime.files import write_atomically
+from decoct.runtime.text import text_table
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 DONE, SHORT, BAD_INPUT, BROKEN, INTERRUPTED, TERMINATED = 0, 1, 2, 70, 130, 143
 """Exit codes; see `decoct.cli`."""
+
+ENGINE = "h5netcdf"
 
 
 class UsageError(DecoctError):
@@ -50,10 +58,7 @@ def put_json(content: Mapping[str, Any]) -> None:
 
 def put_table(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
     """Write a table to stdout: the first column to the left, the others to the right."""
-    widths = [max(map(len, column)) for column in zip(headings, *lines, strict=True)]
-    for first, *rest in (headings, *lines):
-        cells = (cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True))
-        put("  ".join([first.ljust(widths[0]), *cells]))
+    put(text_table([headings, *lines], "<" + ">" * (len(headings) - 1)))
 
 
 def travelled(traffic: Mapping[str, int] | None) -> list[str]:
@@ -63,6 +68,27 @@ def travelled(traffic: Mapping[str, int] | None) -> list[str]:
     sent, received = (f"{traffic[way] / 1e6:.3g} MB" for way in ("sent", "received"))
     moved = f"{traffic['rows_moved']:,} rows moved between workers"
     return [f"Cluster: {sent} sent, {received} received, {moved}"]
+
+
+def write_posterior(draws: xr.DataTree, path: Path) -> None:
+    """Write the draws, completely or not at all."""
+    # in memory first: HDF5 crashes the process when the disk is full
+    content: Any = draws.to_netcdf(engine=ENGINE)
+    write_atomically(path, lambda temporary: Path(temporary).write_bytes(content))
+
+
+def read_posterior(path: Path) -> xr.DataTree:
+    """Read draws that `write_posterior` wrote."""
+    import xarray as xr
+
+    if not path.is_file():
+        raise RequestError(f"There is no file {path}; write one with 'decoct sample'.")
+    try:
+        with xr.open_datatree(path, engine=ENGINE) as opened:
+            return opened.load()
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise RequestError(f"{path} is not a readable netCDF file of draws ({reason}).") from error
 
 
 LONGEST = 1000

@@ -10,7 +10,6 @@ from decoct.runtime.files import write_atomically
 
 if TYPE_CHECKING:
     from decoct.coreset import Coreset
-    from decoct.data.base import Rows
 
 NAMES: tuple[str, ...] = ("kept_rows", "kl_against_size", "intervals")
 
@@ -45,11 +44,12 @@ def plot(
 
     import decoct
     from decoct import plots
+    from decoct.certificates.certificate import require_same_table
 
     coreset = decoct.load(file)
     with opt.interruption("not all pictures were written"):
         with opt.opened(table, dask) as rows:
-            _require_same_table(coreset, rows)
+            require_same_table(coreset, rows)
             pictures: dict[str, Any] = {}
             if coreset.size:
                 pictures["kept_rows"] = plots.kept_rows(coreset, rows)
@@ -64,14 +64,6 @@ def plot(
     else:
         out.put("\n".join(str(files[name]) for name in pictures))
     return out.DONE
-
-
-def _require_same_table(coreset: Coreset, rows: Rows) -> None:
-    from decoct.certificates.table import table_of
-    from decoct.data.verified_rows import require_same
-
-    found = table_of(coreset, rows, None).take(coreset.indices, tuple(coreset.rows))
-    require_same(dict(coreset.rows), found)
 
 
 def _curve(coreset: Coreset, rows: Any) -> tuple[list[int], list[float]]:

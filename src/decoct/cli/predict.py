@@ -71,13 +71,12 @@ def predict(
         opt.require_output(output, file)
 
     import decoct
-    from decoct.cli.posterior_file import read_posterior
     from decoct.runtime.progress import ProgressBar
 
     coreset = decoct.load(file)
     what_is_left = "nothing was written" if output else "the lines so far are complete"
     with opt.interruption(what_is_left), opt.opened(table, None) as rows:
-        given = posterior and read_posterior(posterior)
+        given = posterior and out.read_posterior(posterior)
         draws = coreset.sample(draws=250, seed=seed) if given is None else given
         with ProgressBar():
             chunks = coreset.predict_chunks(rows, draws, kind=kind, quantiles=quantiles, seed=seed)

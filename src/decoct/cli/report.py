@@ -51,10 +51,9 @@ def report(
     opt.require_output(output, file)
 
     import decoct
-    from decoct.cli.posterior_file import read_posterior
 
     coreset = decoct.load(file)
-    draws = posterior and read_posterior(posterior)
+    draws = posterior and out.read_posterior(posterior)
     with (
         opt.interruption("nothing was written"),
         opt.opened(table, dask) if table else nullcontext() as rows,

@@ -59,7 +59,6 @@ def sample(
     opt.require_output(output, file)
 
     import decoct
-    from decoct.cli.posterior_file import write_posterior
     from decoct.samplers.summary import add_unscaled, parameters
 
     coreset = decoct.load(file)
@@ -68,7 +67,7 @@ def sample(
         unscaled = add_unscaled(drawn, coreset.model)
         lines = parameters(drawn)
         warnings = find_warnings(drawn, lines)
-        write_posterior(drawn, output)
+        out.write_posterior(drawn, output)
     diverged = count_divergences(drawn)
     if json:
         out.put_json(

@@ -220,51 +220,23 @@ class StepInfo(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """Predicted cost of a construction: least and most.
+    """Predicted cost of a construction: least and most."""
 
-    Attributes
-    ----------
-    passes
-        Passes over all rows.
-    evaluations
-        Potentials, f_n(θ) counted one by one.
-    array_bytes
-        Its largest arrays, all in memory at once.
-    fits
-        Work besides the passes; None where it is small or not known.
-    """
-
-    passes: tuple[int, int]
-    evaluations: tuple[float, float]
-    array_bytes: int
-    fits: PlannedFits | None = None
+    passes: tuple[int, int]  # over all rows
+    evaluations: tuple[float, float]  # potentials, f_n(θ) counted one by one
+    array_bytes: int  # its largest arrays, all in memory at once
+    fits: PlannedFits | None = None  # work besides the passes; None where it is small or not known
 
 
 class PlannedFits(NamedTuple):
-    """Predicted work of a construction that solves on a pool of rows.
+    """Predicted work of a construction that solves on a pool of rows."""
 
-    Attributes
-    ----------
-    passes
-        Passes over all rows.
-    evaluations
-        Potentials evaluated in them.
-    reference
-        Rows of the first posterior that is drawn from.
-    draws
-        Draws of each posterior.
-    shape
-        Rows and draws of the pool's matrix.
-    products
-        Times that the matrix is multiplied by a vector, or as much work.
-    """
-
-    passes: float
-    evaluations: float
-    reference: int
-    draws: int
-    shape: tuple[int, int]
-    products: float
+    passes: float  # over all rows
+    evaluations: float  # potentials evaluated in them
+    reference: int  # rows of the first posterior that is drawn from
+    draws: int  # of each posterior
+    shape: tuple[int, int]  # rows and draws of the pool's matrix
+    products: float  # times that the matrix is multiplied by a vector, or as much work
 
 
 @runtime_checkable
@@ -378,18 +350,10 @@ def no_weight(potentials: Potentials) -> Selection:
 
 
 class Entry(NamedTuple):
-    """A construction with the options that its name stands for.
-
-    Attributes
-    ----------
-    make
-        Returns it.
-    compared_as
-        Its name in `decoct.compare`, or None if it is not compared unless asked for.
-    """
+    """A construction with the options that its name stands for."""
 
     make: Callable[[], Construction]
-    compared_as: str | None
+    compared_as: str | None  # in `decoct.compare`; None if it is not compared unless asked for
 
 
 _ENTRIES: dict[str, Entry] = {}
@@ -411,13 +375,7 @@ def entries() -> dict[str, Entry]:
 
 
 def make_construction(name: str) -> Construction:
-    """Return the construction of that name.
-
-    Raises
-    ------
-    RequestError
-        There is none; the message lists those there are.
-    """
+    """Return the construction of that name."""
     # what is loaded already, such as the default, needs no search
     known = _ENTRIES if name in _ENTRIES else entries()
     if name not in known:

@@ -227,22 +227,14 @@ def _match_remote(filesystem: Any, pattern: str) -> list[str]:
 
 def _open_url(url: str) -> tuple[Any, str]:
     """Return the file system of a URL and the path on it."""
-    protocol = url.partition("://")[0]
     try:
         from fsspec.core import url_to_fs
-    except ImportError as error:
-        raise RowsError(
-            f"Reading {protocol}:// needs the package fsspec: pip install fsspec."
-        ) from error
-    try:
+
         return url_to_fs(url)
-    except ImportError as error:
+    except (ImportError, ValueError) as error:
         raise RowsError(
-            f"Reading {protocol}:// needs a package that is not installed: {error}."
-        ) from error
-    except ValueError as error:
-        raise RowsError(
-            f"{url} cannot be read: {error}; local paths are written without '://'."
+            f"{url} cannot be read ({error}); pip install fsspec and the package of its protocol. "
+            "Local paths are written without '://'."
         ) from error
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import dask.config
 from distributed import Client, Future, as_completed, default_client
 
-from decoct.data.dask_tasks import Failed, count_bytes, get_ready
+from decoct.data.dask_tasks import Failed, count_bytes
 from decoct.errors import RequestError, RowsError
 
 PATIENCE = 10
@@ -89,15 +89,6 @@ class Cluster:
     def n_threads(self) -> int:
         """Threads of all workers, at least 1."""
         return max(1, sum(self.client.nthreads().values()))
-
-    def warm_up(self) -> None:
-        """Have every worker import what passes need, without waiting for it.
-
-        Errors are ignored here; the first pass raises them.
-        """
-        for address in self.client.nthreads():
-            future = self.client.submit(get_ready, workers=[address], pure=False)
-            future.add_done_callback(Future.release)
 
     def start(self, tasks: Sequence[Any]) -> list[Future]:
         """Start delayed tasks, whose results `collect` returns, or which `drop` cancels."""

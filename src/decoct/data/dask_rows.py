@@ -88,9 +88,8 @@ class DaskRows(Rows):
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        self._cluster = cluster = source.cluster
+        self._cluster = source.cluster
         self._views: dict[tuple[str, ...], View] = {}
-        cluster.warm_up()
 
     @classmethod
     def of_collection(cls, collection: Any, cluster: Cluster) -> DaskRows:

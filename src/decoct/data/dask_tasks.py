@@ -7,7 +7,6 @@ chunk therefore has the shape and the bits it has in one process, and so has its
 from __future__ import annotations
 
 import functools
-import importlib
 import pickle
 import traceback
 import uuid
@@ -81,15 +80,6 @@ def _unpack_once(packed: bytes) -> Any:
     use_compilation_cache()
     keep_buffers()
     return unpack(packed)
-
-
-def get_ready() -> None:
-    """Import and start what a pass needs, before one comes."""
-    for name in ("decoct.passes.potentials", "decoct.models"):  # whose functions passes run
-        importlib.import_module(name)
-    use_compilation_cache()
-    keep_buffers()
-    jax.devices()
 
 
 def count_bytes(result: Any) -> int:

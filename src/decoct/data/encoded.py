@@ -43,19 +43,7 @@ class EncodedRows:
     """Rows seen through a model's ``encode``.
 
     Rows in memory are encoded once and kept; any others are encoded chunk by chunk, where
-    they are, on every pass.
-
-    Attributes
-    ----------
-    raw
-        The table as the user gave it.
-
-    Raises
-    ------
-    RowsError
-        The table lacks a column of the model, or the model refuses a value.
-    ModelError
-        ``encode`` returned no columns, or not one entry per row.
+    they are, on every pass. ``raw`` is the table as the user gave it.
     """
 
     def __init__(self, raw: Rows, model: Encoder) -> None:

@@ -4,40 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from decoct.data.base import Chunk, Columns, Rows, RowsProxy
-from decoct.errors import CoresetFileError, DecoctError
-
-
-class KnownRows(NamedTuple):
-    """Some rows of a table: their global numbers, ascending, and their raw columns."""
-
-    indices: np.ndarray
-    columns: Columns
-
-    @classmethod
-    def of(cls, indices: np.ndarray, columns: Columns) -> KnownRows:
-        """Return known rows, given in any order."""
-        order = np.argsort(indices, kind="stable")
-        return cls(
-            np.asarray(indices)[order], {k: np.asarray(v)[order] for k, v in columns.items()}
-        )
+from decoct.errors import CoresetFileError
 
 
 class VerifiedRows(RowsProxy):
-    """The same rows; `map_reduce` refuses the first chunk whose rows are not the known ones."""
+    """The same rows; `map_reduce` refuses the first chunk whose rows are not the known ones.
 
-    def __init__(self, rows: Rows, known: KnownRows) -> None:
+    ``indices`` are global numbers of known rows, ascending, and ``columns`` their raw columns.
+    """
+
+    def __init__(self, rows: Rows, indices: np.ndarray, columns: Columns) -> None:
         super().__init__(rows)
-        self._known = known
+        self._known = indices, columns
 
     def map_reduce(
         self, fn: Callable[..., Any], reduce: Callable[..., Any], *broadcast: object, **options: Any
     ) -> Any:
-        return self._rows.map_reduce(_Verified(fn), reduce, self._known, *broadcast, **options)
+        return self._rows.map_reduce(_Verified(fn), reduce, *self._known, *broadcast, **options)
 
 
 @dataclass(frozen=True)
@@ -46,18 +34,18 @@ class _Verified:
 
     fn: Callable[..., Any]
 
-    def __call__(self, chunk: Chunk, known: KnownRows, *broadcast: object) -> Any:
-        first, last = np.searchsorted(known.indices, [chunk.start, chunk.start + chunk.n_rows])
+    def __call__(
+        self, chunk: Chunk, indices: np.ndarray, columns: Columns, *broadcast: object
+    ) -> Any:
+        first, last = np.searchsorted(indices, [chunk.start, chunk.start + chunk.n_rows])
         if last > first:
-            places = known.indices[first:last] - chunk.start
+            places = indices[first:last] - chunk.start
             found = {name: column[places] for name, column in chunk.columns.items()}
-            require_same({k: v[first:last] for k, v in known.columns.items() if k in found}, found)
+            require_same({k: v[first:last] for k, v in columns.items() if k in found}, found)
         return self.fn(chunk, *broadcast)
 
 
-def require_same(
-    kept: Columns, found: Columns, error: type[DecoctError] = CoresetFileError
-) -> None:
+def require_same(kept: Columns, found: Columns) -> None:
     """Refuse rows of a table, ``found``, that differ from those that a coreset kept of its own."""
     for name, column in kept.items():
         have, want = np.asarray(found[name]), np.asarray(column)
@@ -66,7 +54,7 @@ def require_same(
         else:
             same = have.shape == want.shape and bool((have == want).all())
         if not same:
-            raise error(
+            raise CoresetFileError(
                 f"This is not the table the coreset was built from: column '{name}' differs in "
                 "the kept rows."
             )

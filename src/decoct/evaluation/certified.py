@@ -8,8 +8,13 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float
 
-from decoct.certificates.certificate import CORRECTED, Certificate, check, fingerprint_of
-from decoct.certificates.table import table_of
+from decoct.certificates.certificate import (
+    CORRECTED,
+    Certificate,
+    check,
+    fingerprint_of,
+    table_of,
+)
 from decoct.coreset import Coreset, require_coreset
 from decoct.errors import RequestError
 from decoct.samplers.datatree import unconstrained

@@ -26,8 +26,7 @@ import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, Int
 
-from decoct.certificates.certificate import Certificate, log_ratios_at
-from decoct.certificates.table import table_of, verified
+from decoct.certificates.certificate import Certificate, log_ratios_at, table_of, verified
 from decoct.coreset import Coreset, require_coreset
 from decoct.data.base import Rows
 from decoct.data.encoded import encoded

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from decoct.runtime.text import text_table
+
 SENSITIVE = 0.05
 """Sensitivity to power scaling from which ArviZ calls a prior informative."""
 
@@ -156,11 +158,7 @@ class PriorSensitivity:
         of = f"by the certificate {self.verdict}" if self.verdict else "of the coreset, uncertified"
         heads = ("prior", "k-hat", "ESS", "KL, nats", "largest shift, sd", "sd ratio", "")
         lines = [heads, *map(_cells, self.priors)] if self.priors else []
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        table = [
-            "  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip()
-            for line in lines
-        ]
+        table = [line.rstrip() for line in text_table(lines, "<" * len(heads)).splitlines()]
         by_prior = self.power_scaling["prior"].to_numpy()
         most = self.power_scaling.index[by_prior.argmax()]
         scaling = (

@@ -2,7 +2,8 @@
 
 The model: z_n ~ π, x_n ~ N(μ_{z_n}, Λ_{z_n}⁻¹), Normal-Wishart priors (`normal_wishart`), π from
 stick-breaking or a Dirichlet (`stick_breaking`). A row of weight γ_n counts γ_n times. With
-q(π) Π_t q(μ_t, Λ_t) Π_n q(z_n) and r_nt = q(z_n = t) the bound on the log evidence is
+q(π) Π_t q(μ_t, Λ_t) Π_n q(z_n), r_nt = q(z_n = t) and KL_t = KL(q(μ_t, Λ_t)‖p(μ_t, Λ_t)) the bound
+on the log evidence is
 
     L(r, q) = Σ_n γ_n Σ_t r_nt (ℓ_nt − ln r_nt) − KL(q(π)‖p(π)) − Σ_t KL_t,                      (1)
     ℓ_nt = E ln π_t + E ln N(x_n; μ_t, Λ_t⁻¹),                                       (2), (N4), (S3)
@@ -20,7 +21,7 @@ before (5),
 
     L = Σ_n γ_n e_n − Σ_nt γ_n r_nt ℓ_nt + (ln Z of q(π)) + Σ_t (ln Z of q(μ_t, Λ_t)),          (6)
 
-where ln Z is that of posterior over prior: (N8), and Σ_t N_t E ln π_t − KL(q(π)‖p(π)).
+where ln Z is that of posterior over prior: (N6), and Σ_t N_t E ln π_t − KL(q(π)‖p(π)).
 
 Several iterations are one compiled call, as a pass over few rows takes less time than a call. A
 call ends early where the bound stands still, where features are no longer exact enough (7), and
@@ -57,7 +58,6 @@ from decoct.mixture.normal_wishart import (
     NormalWishart,
     Statistics,
     compute_expected,
-    divergence,
     expected_log_likelihood,
     log_evidence,
     update_components,
@@ -110,25 +110,12 @@ class Priors(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """A fixed point, or where the iterations ended.
+    """A fixed point, or where the iterations ended."""
 
-    Attributes
-    ----------
-    mixture
-        In the user's coordinates.
-    bounds
-        (1) after every iteration, in nats.
-    converged
-        The last iteration raised the bound by less than the tolerance.
-    fall
-        Fall of the bound, beyond rounding, in a rejected iteration that ended the fit, in nats;
-        0 otherwise.
-    """
-
-    mixture: Mixture
-    bounds: list[float]
-    converged: bool
-    fall: float = 0.0
+    mixture: Mixture  # in the user's coordinates
+    bounds: list[float]  # (1) after every iteration, in nats
+    converged: bool  # the last iteration raised the bound by less than the tolerance
+    fall: float = 0.0  # nats, beyond rounding, in a rejected iteration that ended the fit
 
 
 class _Known(NamedTuple):
@@ -201,30 +188,13 @@ def ascend(
     bound: float = -np.inf,
     on_iteration: Callable[[int, float, float], None] | None = None,
 ) -> Fit:
-    """Raise the evidence bound from ``start``.
+    """Raise the evidence bound from ``start``, which is in the user's coordinates like the priors.
 
-    An iteration after which the computed bound is lower by more than rounding is not taken, and
-    ends the fit: float64 cannot hold a covariance that is needed.
-
-    Parameters
-    ----------
-    table
-        The rows.
-    priors, start
-        In the user's coordinates.
-    tolerance
-        Stop when an iteration raises the bound by less than this many nats.
-    max_iterations
-        Most iterations; 0 returns the start.
-    bound
-        The bound at the start, perhaps of other rows, where it is known.
-    on_iteration
-        Called after each iteration with its number, the bound and how much it rose.
-
-    Raises
-    ------
-    ModelError
-        The bound is not a number: a component's scatter is not positive definite in float64.
+    Iterations end when one raises the bound by less than ``tolerance`` nats; one after which it is
+    lower by more than rounding is not taken, as float64 cannot hold a covariance that is needed.
+    ``bound`` is the one at the start, perhaps of other rows, where it is known. ``on_iteration``
+    gets the number of each iteration, the bound and its rise. A bound that is not a number, of a
+    scatter that is not positive definite in float64, is an error.
     """
     moved, known = _prepare(table.centre, *_to_arrays((priors, start)))
     reach = LARGEST_REACH if table.x.shape[1] <= LARGEST_FEATURES else -np.inf
@@ -259,22 +229,6 @@ def ascend(
         exact = end == ESCAPED or not known.reach <= reach
     mixture = jax.device_get(known.mixture).moved(table.centre)
     return Fit(mixture, bounds, end == CONVERGED, fall)
-
-
-@float64
-def evidence_bound(table: Table, priors: Priors, mixture: Mixture) -> float:
-    """Return (1) at any q with the best r, Σ_n γ_n e_n − KL(q(π)‖p(π)) − Σ_t KL_t, in nats.
-
-    Priors and q, which may be that of another fit, are in the user's coordinates.
-    """
-    return float(_compute_bound(table, *_prepare(table.centre, *_to_arrays((priors, mixture)))))
-
-
-@eqx.filter_jit
-def _compute_bound(table: Table, priors: Priors, known: _Known) -> Float[Array, ""]:
-    evidence, _ = sum_rows(table, known.components, known.log_shares, exact=True)
-    away = divergence(priors.components, known.mixture.components, known.components).sum()
-    return evidence - away - priors.weights.divergence(known.mixture.shares)
 
 
 @eqx.filter_jit

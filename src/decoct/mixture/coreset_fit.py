@@ -20,6 +20,7 @@ import hashlib
 import json
 import time
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, ClassVar, cast
 
 import jax
@@ -79,7 +80,7 @@ class MixtureCoreset(Coreset):
     (1, 10, 2, 2)
     """
 
-    @property
+    @cached_property
     def density(self) -> WeightedDensity:
         """Raise an error: see ``model.score_samples`` for the log density of rows."""
         raise RequestError(
@@ -145,9 +146,7 @@ class FittedOnCoresets:
     def draw_posterior(self: Any, draws: int, chains: int, seed: int) -> xr.DataTree:
         """Return independent draws of the variational posterior, as `Coreset.sample` gives them.
 
-        The group ``posterior`` has ``weights`` (component), ``means`` (component, feature) and
-        ``covariances`` (component, feature, other_feature), after the axes chain and draw, which
-        only shape the answer.
+        The axes chain and draw only shape the answer.
         """
         from arviz_base import from_dict
 
@@ -165,13 +164,7 @@ class FittedOnCoresets:
         return tree
 
     def to_dict(self: Any) -> dict[str, Any]:
-        """Return the parameters and a digest of the fit, ready for JSON.
-
-        Raises
-        ------
-        CoresetFileError
-            ``random_state`` is a generator, which a file cannot hold.
-        """
+        """Return the parameters and a digest of the fit, ready for JSON."""
         parameters = {name: _to_plain(value) for name, value in self.get_params().items()}
         try:
             json.dumps(parameters)

@@ -10,13 +10,12 @@ rows of component t,
     W_t⁻¹ = W₀⁻¹ + S_t + (β₀N_t/β_t)(x̄_t − m₀)(x̄_t − m₀)ᵀ,                                    (N2)
     E ln|Λ_t| = Σ_{d=1..D} ψ((ν_t + 1 − d)/2) + D ln 2 + ln|W_t|,                               (N3)
     E ln N(x; μ_t, Λ_t⁻¹) = ½E ln|Λ_t| − (D/2) ln 2π − D/(2β_t) − ½‖U_t(x − m_t)‖²,             (N4)
-    KL_t = ½[D ln(β_t/β₀) + Dβ₀/β_t − D + β₀‖U_t(m_t − m₀)‖²]
-           + ln B_t − ln B₀ + ½(ν_t − ν₀)E ln|Λ_t| − ½ν_t D + ½ν_t tr(W₀⁻¹W_t),                 (N5)
-    ln B = −½ν ln|W| − ½νD ln 2 − ¼D(D−1) ln π − Σ_d lnΓ((ν + 1 − d)/2),                        (N6)
+    ln B = −½ν ln|W| − ½νD ln 2 − ¼D(D−1) ln π − Σ_d lnΓ((ν + 1 − d)/2),                        (N5)
     Σ_n γ_n r_nt E ln N(x_n; μ_t, Λ_t⁻¹) − KL_t
-      = ½D ln(β₀/β_t) + ln B₀ − ln B_t − ½(ν_t − ν₀)D ln 2π   at (N1, N2).                      (N8)
+      = ½D ln(β₀/β_t) + ln B₀ − ln B_t − ½(ν_t − ν₀)D ln 2π   at (N1, N2).                      (N6)
 
-The predictive density of a component is Student's t with ν_t + 1 − D degrees of freedom,
+with KL_t = KL(q(μ_t, Λ_t)‖p(μ_t, Λ_t)). The predictive density of a component is Student's t with
+ν_t + 1 − D degrees of freedom,
 
     E p(x) = St(x; m_t, (ν_t + 1 − D)β_t/(1 + β_t) W_t, ν_t + 1 − D).                           (N7)
 
@@ -57,7 +56,6 @@ class Expected(NamedTuple):
 
     mean: Float[Any, "T D"]  # m
     whiten: Float[Any, "T D D"]  # U, lower triangular; UᵀU = νW
-    log_det: Float[Any, " T"]  # E ln|Λ|
     offset: Float[Any, " T"]  # (N4) at x = m
 
 
@@ -88,7 +86,7 @@ def compute_expected(posterior: NormalWishart) -> Expected:
     log_det = log_det - 2.0 * _half_log_det(posterior.chol)
     offset = 0.5 * (log_det - D * np.log(2.0 * np.pi) - D / posterior.mean_precision)
     whiten = jnp.sqrt(posterior.dof)[:, None, None] * inverse
-    return Expected(posterior.mean, whiten, log_det, offset)
+    return Expected(posterior.mean, whiten, offset)
 
 
 def expected_log_likelihood(components: Expected, statistics: Statistics) -> Float[Array, " T"]:
@@ -99,29 +97,8 @@ def expected_log_likelihood(components: Expected, statistics: Statistics) -> Flo
     return statistics.counts * components.offset - 0.5 * squares
 
 
-def divergence(
-    prior: NormalWishart, posterior: NormalWishart, components: Expected
-) -> Float[Array, " T"]:
-    """Return KL(q(μ_t, Λ_t)‖p(μ_t, Λ_t)) of every component (N5)."""
-    D = posterior.mean.shape[-1]
-    beta, dof = posterior.mean_precision, posterior.dof
-    away = jnp.einsum("tij,tj->ti", components.whiten, posterior.mean - prior.mean[None, :])
-    ratio = prior.mean_precision / beta
-    normal = 0.5 * (
-        D * (ratio - 1.0 - jnp.log(ratio)) + prior.mean_precision * jnp.square(away).sum(axis=1)
-    )
-    # ν tr(W₀⁻¹W) = ‖U L₀‖²
-    trace = jnp.square(components.whiten @ prior.chol).sum(axis=(1, 2))
-    wishart = (
-        _log_normaliser(posterior)
-        - _log_normaliser(prior)
-        + 0.5 * ((dof - prior.dof) * components.log_det - dof * D + trace)
-    )
-    return normal + wishart
-
-
 def log_evidence(prior: NormalWishart, posterior: NormalWishart) -> Float[Array, " T"]:
-    """Return what a component adds to the bound when its posterior is the best one (N8)."""
+    """Return what a component adds to the bound when its posterior is the best one (N6)."""
     D = posterior.mean.shape[-1]
     normal = jnp.log(prior.mean_precision / posterior.mean_precision)
     normal = normal - (posterior.dof - prior.dof) * np.log(2.0 * np.pi)
@@ -165,7 +142,7 @@ def _half_log_det(chol: Float[Array, "*T D D"]) -> Float[Array, " *T"]:
 
 
 def _log_normaliser(q: NormalWishart) -> Float[Array, " *T"]:
-    """Return ln B (N6)."""
+    """Return ln B (N5)."""
     D = q.mean.shape[-1]
     return (
         q.dof * _half_log_det(q.chol)

@@ -53,13 +53,6 @@ class StickBreaking(eqx.Module):
         last = jnp.zeros(shares.shape[1] - len(log_v))
         return jnp.concatenate([log_v, last]) + before[: shares.shape[1]]
 
-    def divergence(self, shares: Shares) -> Float[Array, ""]:
-        """Return KL(q(π)‖p(π)) (S4)."""
-        a, b = self._free(shares)
-        log_v, log_rest = self._compute_log_sticks(shares)
-        gained = (a - 1.0) @ log_v + (b - self.concentration) @ log_rest
-        return gained - self.log_evidence(shares)
-
     def log_evidence(self, shares: Shares) -> Float[Array, ""]:
         """Return Σ_t N_t E ln π_t − KL(q(π)‖p(π)), for the best q(π) given N_t."""
         a, b = self._free(shares)
@@ -103,10 +96,6 @@ class FiniteDirichlet(eqx.Module):
 
     def expected_log(self, shares: Shares) -> Float[Array, " T"]:
         return digamma(shares[0]) - digamma(shares[0].sum())
-
-    def divergence(self, shares: Shares) -> Float[Array, ""]:
-        gained = (shares[0] - self.concentration) @ self.expected_log(shares)
-        return gained - self.log_evidence(shares)
 
     def log_evidence(self, shares: Shares) -> Float[Array, ""]:
         c, alpha = shares[0], self.concentration

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from decoct.data.base import Rows, checked_columns
-from decoct.errors import BadValueError, CoresetFileError, ModelError, RequestError, RowsError
+from decoct.errors import BadValueError, RequestError, RowsError
 from decoct.models.parameters import NoiseScale
 
 Params = Any
@@ -218,32 +218,21 @@ class AbstractModel(eqx.Module):
 
     @classmethod
     def from_dict(cls, spec: Mapping[str, Any]) -> AbstractModel:
-        """Rebuild a model from its ``to_dict()``.
-
-        Raises
-        ------
-        CoresetFileError
-            The hyper-parameters do not fit.
-        """
-        try:
-            return cls(**{name: value for name, value in spec.items() if name != "kind"})
-        except (TypeError, ModelError) as error:
-            raise CoresetFileError(
-                f"The file's description of a {spec['kind']} model cannot be used: {error}"
-            ) from error
+        """Rebuild a model from its ``to_dict()``."""
+        return cls(**{name: value for name, value in spec.items() if name != "kind"})
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready description with every hyper-parameter, for the coreset file."""
         return {"kind": "custom", "name": type(self).__name__}
 
 
-def forwarded(inner: str, name: str) -> Any:
+def forwarded(inner: str, name: str, kind: type = AbstractModel) -> Any:
     """Return a method that calls the one of this name of the model in the field ``inner``."""
 
     def method(self: Any, *args: Any, **options: Any) -> Any:
         return getattr(getattr(self, inner), name)(*args, **options)
 
-    method.__doc__ = getattr(AbstractModel, name).__doc__
+    method.__doc__ = getattr(kind, name).__doc__
     return method
 
 

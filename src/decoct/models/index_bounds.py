@@ -11,7 +11,7 @@ every row, make a latent value per row (`bridges.per_row_latents`).
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,6 @@ from decoct.data.base import DEFAULT_CHUNK, Chunk, Columns
 from decoct.data.encoded import EncodedRows
 from decoct.errors import BadValueError
 from decoct.models.base import AbstractModel, Params
-from decoct.runtime.equations import compute_equation
 
 SAME_NUMBERS = frozenset({"convert_element_type", "broadcast_in_dim", "reshape", "squeeze"})
 """Operations that leave the numbers of a column as they are."""
@@ -142,6 +141,13 @@ def _split(
             of_rows.append(eqn)
     columns = zip(jaxpr.invars[len(leaves) :], jax.tree.leaves(rows), strict=True)
     return known | dict(columns), of_rows
+
+
+def compute_equation(eqn: Any, inputs: Sequence[Any]) -> list[Any]:
+    """Return what one operation of a traced program gives for other inputs."""
+    with eqn.ctx.manager:
+        values = eqn.primitive.bind(*inputs, **eqn.primitive.get_bind_params(eqn.params))
+    return list(values) if eqn.primitive.multiple_results else [values]
 
 
 def _value(atom: Any, values: Mapping[Any, Any]) -> Any:

@@ -79,19 +79,7 @@ def normal_log_density(
 class AbstractRegression(AbstractModel):
     """Rows ``{"x": (N, D) or (N,), "y": (N,)}`` and coefficients β ~ N(0, diag(s²)).
 
-    Parameters
-    ----------
-    prior_scale
-        s, the prior standard deviation of the coefficients: a number, or one per coefficient (the
-        intercept's last).
-    intercept
-        Add a column of ones behind the others. Its coefficient comes last and has the same kind
-        of prior. Nothing is added by default.
-
-    Raises
-    ------
-    ModelError
-        A scale is not positive and finite, or ``intercept`` not a truth value.
+    s is ``prior_scale``; with ``intercept`` the last coefficient is that of a column of ones.
     """
 
     prior_scale: np.ndarray = eqx.field(

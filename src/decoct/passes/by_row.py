@@ -15,14 +15,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from decoct.data.base import Chunk
-from decoct.passes.chunk_sums import (
-    BLOCK,
-    LEAST_PADDED,
-    ChunkFunction,
-    Embedding,
-    pad,
-    require_finite,
-)
+from decoct.passes.chunk_sums import LEAST_PADDED, ChunkFunction, Embedding, pad, require_finite
+from decoct.passes.expansions import BLOCK
 
 CACHED = 1 << 17
 """Potentials that a kernel takes at once: with them transposed they stay in the cache."""

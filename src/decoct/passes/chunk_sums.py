@@ -31,14 +31,16 @@ from decoct.data.base import Chunk
 from decoct.errors import ModelError, PotentialError
 from decoct.models.base import AbstractModel
 from decoct.models.parameters import ParameterSpace
-from decoct.passes.expansions import Expansion, expand_chunk, quadratics_of, sums_and_variances
+from decoct.passes.expansions import (
+    Expansion,
+    expand_chunk,
+    quadratics_of,
+    sums_and_variances,
+    to_blocks,
+)
 from decoct.passes.pools import Reservoir, row_exponentials
 from decoct.runtime.precision import compiled_quickly, float64
 from decoct.stats.summation import Sum
-
-BLOCK = 4096
-"""Rows that a kernel takes at once: of more, XLA's sums over draws miss the caches at every step,
-of fewer it does not vectorise them. 64 draws of 32,768 rows: 2 and 4.6 times as fast."""
 
 ODDS = "odds of a row"
 """Name of the column that a sampled row carries its odds in."""
@@ -187,7 +189,7 @@ class SampleOf(ChunkFunction):
             rows, mask = pad(chunk, self.size)
             draws = at.draws[:0] if self.has_predictors else at.draws  # one program for all counts
             model, space, totals = self.model, self.space, np.zeros(0)
-            sums, variances = expand_and_measure(model, space, expansion, rows, mask, draws)
+            sums, variances = sums_and_variances(model, space, expansion, rows, mask, draws)
             if at.size:
                 totals = np.asarray(chunk_totals(model, space, at, rows, mask))
             require_finite(model, space, chunk, at, totals)
@@ -273,7 +275,7 @@ def chunk_totals(model, space, at: Embedding, rows, mask) -> Float[Array, " S"]:
         rows, mask = block
         return (at.evaluate(model, space, rows) * mask[None, :]).sum(axis=1)
 
-    return jax.lax.map(totals, _to_blocks((rows, mask))).sum(axis=0)
+    return jax.lax.map(totals, to_blocks((rows, mask))).sum(axis=0)
 
 
 @eqx.filter_jit
@@ -293,20 +295,7 @@ def _chunk_squares(
             values = values - values.mean(axis=0, keepdims=True)
         return jnp.square(values).sum(axis=0)
 
-    return jax.lax.map(squares, _to_blocks(rows)).reshape(-1)
-
-
-@eqx.filter_jit
-def expand_and_measure(model, space, at: Expansion, rows, weights, draws):
-    """Return Σ w_n q_n and Var r_n of every row; nodes are shared by the two."""
-    return sums_and_variances(model, space, at, rows, weights, draws, _to_blocks)
-
-
-def _to_blocks(columns: Any) -> Any:
-    """Return columns of n rows as (blocks, rows of a block, ...)."""
-    n = len(jax.tree.leaves(columns)[0])
-    size = BLOCK if n % BLOCK == 0 else n
-    return jax.tree.map(lambda column: column.reshape(n // size, size, *column.shape[1:]), columns)
+    return jax.lax.map(squares, to_blocks(rows)).reshape(-1)
 
 
 @compiled_quickly

@@ -1,12 +1,7 @@
 """Model × rows at draws of θ: the only code that passes over the data.
 
-For draws θ_1..θ_S of a weighting distribution, row n has the tangent vector
-
-    g_n = (f_n(θ_s) − (1/S) Σ_t f_n(θ_t))_s ∈ R^S
-
-(centred over the draws: potentials are defined up to a constant; Campbell & Beronov 2019, §2).
-One pass gives the totals Σ_n f_n(θ_s), the norms ‖g_n‖ and a pool of candidate rows; the N×S
-matrix is never stored.
+One pass gives the totals Σ_n f_n(θ_s) at the draws, the norms ‖g_n‖ of the rows' vectors there
+(`passes.chunk_sums`) and a pool of candidate rows; the N×S matrix is never stored.
 """
 
 from __future__ import annotations
@@ -27,8 +22,8 @@ from decoct.errors import PotentialError
 from decoct.models.base import AbstractModel, is_of_functions
 from decoct.models.parameters import ParameterSpace
 from decoct.passes import chunk_sums, expansions, model_checks
-from decoct.passes.chunk_sums import BLOCK, LEAST_PADDED, Embedding, as_embedding
-from decoct.passes.expansions import Expansion, to_second_order
+from decoct.passes.chunk_sums import LEAST_PADDED, Embedding, as_embedding
+from decoct.passes.expansions import BLOCK, Expansion, to_second_order
 from decoct.passes.pools import EMPTY_POOL, Pool, Reservoir, merge_pools
 from decoct.runtime.precision import compiled_quickly, float64
 from decoct.runtime.progress import count_rows_of
@@ -63,6 +58,11 @@ class Curvature(NamedTuple):
         bent = ((delta @ self.hessian) * delta).sum(axis=1)
         return self.value + delta @ self.gradient + 0.5 * bent
 
+    def moved(self, delta: Float[np.ndarray, " d"]) -> Curvature:
+        """Return those of the same quadratic at another point, δ away."""
+        value = self.value + self.gradient @ delta + 0.5 * delta @ self.hessian @ delta
+        return Curvature(float(value), self.gradient + self.hessian @ delta, self.hessian)
+
     def scaled(self, factor: float) -> Curvature:
         """Return those of a multiple of the sum."""
         return Curvature.of(factor * part for part in self)
@@ -73,30 +73,14 @@ class Curvature(NamedTuple):
 
 
 class PassResult(NamedTuple):
-    """Result of a pass over the data, exact or estimated from a subsample.
+    """Result of a pass over the data, exact or estimated from a subsample."""
 
-    Attributes
-    ----------
-    totals : (S,)
-        Σ_n f_n(θ_s) over all N rows; an estimate is centred over the draws.
-    pool
-        Candidate rows; none where none were asked for.
-    error
-        ½Var in nats of the error of the totals; 0 where they are exact.
-    exact_draws
-        Draws at which all rows were evaluated.
-    is_corrected
-        Whether control variates made the estimate better.
-    norm_sum
-        Σ_n ‖g_n‖ of an exact pass, from the first `NORM_DRAWS` draws.
-    """
-
-    totals: Float[np.ndarray, " S"]
-    pool: Pool = EMPTY_POOL
-    error: float = 0.0
-    exact_draws: int = 0
-    is_corrected: bool = True
-    norm_sum: float = np.nan
+    totals: Float[np.ndarray, " S"]  # Σ_n f_n(θ_s) over all N rows, centred if they are estimated
+    pool: Pool = EMPTY_POOL  # candidate rows; none where none were asked for
+    error: float = 0.0  # ½Var in nats of the error of the totals; 0 where they are exact
+    exact_draws: int = 0  # draws at which all rows were evaluated
+    is_corrected: bool = True  # whether control variates made the estimate better
+    norm_sum: float = np.nan  # Σ_n ‖g_n‖ of an exact pass, from the first `NORM_DRAWS` draws
 
 
 @dataclass
@@ -109,22 +93,12 @@ class Counts:
 
 @dataclass
 class Potentials:
-    """The potentials f_n(θ) of a model over rows, wherever the rows live.
-
-    Parameters
-    ----------
-    model
-        The model; its `encode` has been applied to ``rows`` already.
-    rows
-        Encoded rows.
-    numbers : (N,)
-        Row numbers for errors, for rows taken from another table; None for their places.
-    """
+    """The potentials f_n(θ) of a model over rows, wherever the rows live."""
 
     model: AbstractModel
-    rows: Rows
+    rows: Rows  # encoded by the model already
     counts: Counts = field(default_factory=Counts)
-    numbers: Int[np.ndarray, " N"] | None = None
+    numbers: Int[np.ndarray, " N"] | None = None  # of the rows in errors; None: their places
 
     def __post_init__(self) -> None:
         examples = self.rows.take(np.arange(min(model_checks.EXAMPLES, self.n_rows)))
@@ -206,16 +180,14 @@ class Potentials:
         key: jax.Array,
         expansion: Expansion | None = None,
     ) -> PassResult:
-        """Return exact totals, norms and a pool of ``pool_size`` candidate rows.
+        """Return exact totals, Σ_n ‖g_n‖ and a pool of ``pool_size`` candidate rows.
 
-        The pool is half drawn with probability proportional to ‖g_n‖², half uniformly, without
-        replacement, by two reservoirs (Efraimidis & Spirakis 2006): half the places go to the
-        smallest E_n/‖g_n‖², half to the smallest E'_n, with E, E' standard exponential numbers
-        that depend on the key and the global row number alone, never on the chunking.
-
-        ‖g_n‖² is S times the posterior variance of f_n, for smooth potentials the statistical
-        leverage of the row, so that the pool has rows for a coefficient that only few inform.
-        With an ``expansion`` the norms are those of the remainders f_n − q_n.
+        Half of its places go to the smallest E_n/‖g_n‖², half to the smallest E'_n, with E, E'
+        standard exponential numbers of the key and the global row number alone: to rows drawn
+        without replacement by ‖g_n‖², and uniformly (Efraimidis & Spirakis 2006). ‖g_n‖² is S times
+        the posterior variance of f_n, for smooth potentials the statistical leverage of the row, so
+        that the pool has rows for a coefficient that only few inform. With an ``expansion`` the
+        norms are those of the remainders f_n − q_n.
         """
         places = self.n_rows if pool_size >= self.n_rows else max(1, pool_size // 2)
         fn = chunk_sums.PassOf(*self._likelihood, places)
@@ -266,7 +238,7 @@ class Potentials:
         size = self._chunk_size(len(few), self._sampling_cost(at, len(few)))
         columns, mask = chunk_sums.pad(Chunk(0, rows), size, whole=True)
         few = jnp.asarray(self.to_likelihood(few))
-        found = chunk_sums.expand_and_measure(*self._likelihood, at, columns, mask, few)
+        found = expansions.sums_and_variances(*self._likelihood, at, columns, mask, few)
         self.counts.evaluations += n * self._expansion_cost(at)
         return np.sqrt(np.asarray(found[1])[:n])
 

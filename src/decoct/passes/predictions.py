@@ -76,19 +76,8 @@ class Predictive:
     def chunks(self, source: Any, known: RawRows) -> Generator[pd.DataFrame, None, None]:
         """Yield the predictions of consecutive rows, the row numbers in the index.
 
-        Parameters
-        ----------
-        source
-            New rows: anything `decoct.rows` takes.
-        known : column -> (M, ...)
-            Raw rows that the model was fitted to, for their names and shapes; M may be 0.
-
-        Raises
-        ------
-        RequestError
-            The model cannot predict, or not of this kind.
-        RowsError
-            A column is missing or of another width than in ``known``; a value is bad.
+        ``source`` is anything that `decoct.rows` takes; ``known`` are raw rows that the model was
+        fitted to, or none, for their names and shapes.
         """
         self._try_out(self.model.encode(known))
         rows = as_rows(source)

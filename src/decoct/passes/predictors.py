@@ -35,32 +35,16 @@ class PredictorShape(NamedTuple):
 class Predictors:
     """η_n = o_n + D_n φ[shared] + E_n φ[picked_n] of some rows, and ℓ_n.
 
-    Attributes
-    ----------
-    dim
-        d, the length of φ.
-    shared : (p,)
-        Places in φ of the parameters that all rows share; None for all of φ, in order.
-    dense : (n, k, p)
-        D_n.
-    picked : (n, K)
-        Places in φ of the row's own.
-    sparse : (n, k, K)
-        E_n.
-    offset : (n, k)
-        o_n.
-    potentials
-        From η, (n, k), to ℓ_n(η_n), (n,). Predictors that are the same for all rows come first, and
-        may not differ between rows.
+    Predictors that are the same for all rows come first, and may not differ between rows.
     """
 
-    dim: int
-    shared: Int[Array, " p"] | None
-    dense: Float[Array, "n k p"]
-    picked: Int[Array, "n K"]
-    sparse: Float[Array, "n k K"]
-    offset: Float[Array, "n k"]
-    potentials: Any
+    dim: int  # d, the length of φ
+    shared: Int[Array, " p"] | None  # places in φ that all rows share; None for all of φ, in order
+    dense: Float[Array, "n k p"]  # D_n
+    picked: Int[Array, "n K"]  # places in φ of the row's own
+    sparse: Float[Array, "n k K"]  # E_n
+    offset: Float[Array, "n k"]  # o_n
+    potentials: Any  # from η, (n, k), to ℓ_n(η_n), (n,)
 
     @property
     def shape(self) -> PredictorShape:

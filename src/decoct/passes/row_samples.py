@@ -79,13 +79,8 @@ def sample_rows(
 ) -> tuple[Curvature, RowSample, Float[np.ndarray, " S"]]:
     """Return Σ_n q_n, two samples of ``size`` rows, and exact Σ_n f_n at the draws, in one pass.
 
-    Parameters
-    ----------
-    few
-        Encoded rows that the scale m of the odds is estimated from.
-    draws : (S, d)
-        Where to evaluate all rows. Models without a linear predictor need some for s_n; elsewhere
-        there may be none.
+    The scale m of the odds is estimated from ``few`` encoded rows. Models without a linear
+    predictor need some draws for s_n; elsewhere there may be none.
     """
     deviations = potentials.remainder_deviations(few, at, draws)
     # rounding where all remainders vanish: then every row has the same odds

@@ -20,8 +20,8 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal, primitives
 from jaxtyping import Array, Float
 
+from decoct.models.index_bounds import compute_equation
 from decoct.passes.predictors import Predictors
-from decoct.runtime.equations import compute_equation
 
 MOST_PREDICTORS = 6
 """k above which potentials are differentiated in φ as a whole."""

@@ -5,10 +5,9 @@ inline``, the last line of a notebook's cell.
 """
 
 from decoct.plots.forest import intervals
-from decoct.plots.groups import kept_by_group
 from decoct.plots.kl_curve import comparison, kl_against_size
 from decoct.plots.page import report_page
-from decoct.plots.rows_and_weights import kept_rows, kept_weights
+from decoct.plots.rows_and_weights import kept_by_group, kept_rows, kept_weights
 
 __all__ = [
     "comparison",

@@ -92,8 +92,6 @@ class ProgressBar:
         if not self.show or time.monotonic() - self._started <= PATIENCE:
             return
         if self._progress is None:
-            from decoct.runtime.progress_columns import make_progress
-
             self._progress = make_progress()
             self._progress.start()
         for task in self._progress.task_ids:
@@ -105,3 +103,27 @@ class ProgressBar:
         self._task = self._progress.add_task(
             label, total=total, completed=self._done, unit=self._unit
         )
+
+
+def make_progress() -> Any:
+    """Return an empty bar of `rich`, which is loaded when one is shown, on standard error."""
+    from rich import progress
+    from rich.console import Console
+    from rich.filesize import pick_unit_and_suffix
+    from rich.text import Text
+
+    class Pace(progress.ProgressColumn):
+        """Per cent of the pass and units per second; "working" between passes."""
+
+        def render(self, task: progress.Task) -> Text:
+            if task.total is None:
+                return Text("working")
+            speed = task.speed or 0.0
+            size, prefix = pick_unit_and_suffix(int(speed), ["", "k", "M", "G"], 1000)
+            rate = f"{speed / size:.1f} {prefix}{task.fields['unit']}/s"
+            return Text(f"{task.percentage:>3.0f}% {rate}")
+
+    description, bar = progress.TextColumn("{task.description}"), progress.BarColumn()
+    times = progress.TimeElapsedColumn(), progress.TimeRemainingColumn()
+    console = Console(stderr=True)
+    return progress.Progress(description, bar, Pace(), *times, console=console, transient=True)

@@ -23,6 +23,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from decoct.errors import ModelError, RequestError
+from decoct.runtime.checks import check_whole
 from decoct.runtime.precision import float64
 from decoct.runtime.randomness import host_rng
 from decoct.samplers.base import Draws, Sampler, WeightedDensity, log_densities
@@ -83,11 +84,7 @@ class Metropolis(Sampler):
     chains: int = 1
 
     def __post_init__(self) -> None:
-        if self.warmup < 0 or self.thin < 1 or self.steps < self.thin or self.chains < 1:
-            raise RequestError(
-                "Metropolis needs warmup >= 0, thin >= 1, steps >= thin and chains >= 1; got "
-                f"{self.warmup}, {self.thin}, {self.steps} and {self.chains}."
-            )
+        check_whole(self, warmup=0, thin=1, steps=self.thin, chains=1)
         if not 0.0 < self.target_acceptance < 1.0:
             raise RequestError(
                 f"target_acceptance is {self.target_acceptance}; it must lie between 0 and 1."

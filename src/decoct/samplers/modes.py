@@ -53,24 +53,12 @@ SAME = 1.0
 
 
 class Modes(NamedTuple):
-    """Maxima of log π_w, and how the search for them went.
+    """Maxima of log π_w, and how the search for them went."""
 
-    Attributes
-    ----------
-    z : (k, d)
-        The maxima.
-    log_volume : (k,)
-        −½ log det H_k.
-    draws : (k,)
-        How many draws are nearer to it than to any other.
-    searches
-        Overdispersed starts whose search ended at a maximum.
-    """
-
-    z: Float[np.ndarray, "k d"]
-    log_volume: Float[np.ndarray, " k"]
-    draws: Int[np.ndarray, " k"]
-    searches: int
+    z: Float[np.ndarray, "k d"]  # the maxima
+    log_volume: Float[np.ndarray, " k"]  # −½ log det H_k
+    draws: Int[np.ndarray, " k"]  # how many are nearer to it than to any other
+    searches: int  # overdispersed starts whose search ended at a maximum
 
     def shares(self, log_density: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
         """Return m_k / Σ m_j from log π at the maxima; 0 where that is not finite."""

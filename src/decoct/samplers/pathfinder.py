@@ -9,7 +9,7 @@ own: a poor path then wastes candidates but does not distort the weights.
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -18,7 +18,8 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import logsumexp
 
-from decoct.errors import ModelError, RequestError
+from decoct.errors import ModelError
+from decoct.runtime.checks import check_whole
 from decoct.runtime.precision import compiled_quickly, float64
 from decoct.runtime.randomness import host_rng
 from decoct.samplers.base import Draws, Sampler, WeightedDensity, log_densities
@@ -76,11 +77,7 @@ class Pathfinder(Sampler):
     oversampling: int = 10
 
     def __post_init__(self) -> None:
-        if min(astuple(self)) < 1:
-            raise RequestError(
-                "Pathfinder needs paths, max_iterations, history, elbo_draws and oversampling of "
-                f"at least 1; got {', '.join(map(str, astuple(self)))}."
-            )
+        check_whole(self, paths=1, max_iterations=1, history=1, elbo_draws=1, oversampling=1)
 
     @float64
     def draw(self, key: jax.Array, density: WeightedDensity, n: int) -> Draws:

@@ -57,11 +57,9 @@ def log_likelihood(
 ) -> xr.DataTree:
     """Return draws with a group ``log_likelihood``: ``rows`` (chain, draw, row), in nats.
 
-    Notes
-    -----
-    Rows are the kept ones if each equals one of them: any of them, in any order, repeated or not.
-    Where no column has fractions (rows of labels and counts, which recur in the table), they must
-    not occur more often than among the kept ones. The full table is always accepted.
+    Refused are rows that each equal a kept one, in any order, repeated or not. Where no column has
+    fractions (labels and counts, which recur in the table), they are accepted if one occurs more
+    often than among the kept ones. The full table is always accepted.
     """
     if rows is None:
         raise RequestError(f"There are no rows given: {REASON} {INSTEAD}")

@@ -112,14 +112,12 @@ class Combination:
     def __init__(self, problem: UnitVectors) -> None:
         self.problem = problem
         self.sum = np.zeros(len(problem.target))
-        self._arrived: list[int] = []
         self._alpha = np.zeros(len(problem.vectors))
 
     @property
     def rows(self) -> Int[np.ndarray, " m"]:
-        """Rows with α > 0, in order of arrival."""
-        arrived = np.array(self._arrived, dtype=np.int64)
-        return arrived[self._alpha[arrived] > 0.0]
+        """Rows with α > 0, ascending."""
+        return np.flatnonzero(self._alpha > 0.0)
 
     @property
     def size(self) -> int:
@@ -137,7 +135,7 @@ class Combination:
         return float(self._alpha[row])
 
     def result(self) -> SparseWeights:
-        rows = np.sort(self.rows)
+        rows = self.rows
         return SparseWeights(rows, self._alpha[rows] / self.problem.norms[rows], self.loss)
 
     def scale(self, factor: float) -> None:
@@ -146,7 +144,5 @@ class Combination:
 
     def add(self, row: int, amount: float) -> None:
         """Add ``amount`` of a unit row."""
-        if self._alpha[row] == 0.0 and row not in self._arrived:
-            self._arrived.append(row)
         self._alpha[row] += amount
         self.sum = self.sum + amount * self.problem.unit(row)

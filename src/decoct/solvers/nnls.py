@@ -35,24 +35,15 @@ NORM_BLOCK = 8192
 class UnitVectors:
     """Rows scaled to unit norm, with the target b they should add up to.
 
-    Attributes
-    ----------
-    vectors : (n, S)
-        Unit rows, in double or (large pools) single precision; a zero row stays zero.
-    norms : (n,)
-        The norms taken out.
-    usable : (n,)
-        Rows longer than the rounding of the target. A shorter one could only enter with a weight
-        above 1e15, too large wherever else its potential is not flat.
-    sum_of_norms
-        σ = Σ_n ‖g_n‖ over *all* rows, of which these may be a part.
+    Rows shorter than the rounding of the target are not usable. They could only enter with a weight
+    above 1e15, too large wherever else their potentials are not flat.
     """
 
-    vectors: Float[np.ndarray, "n S"]
-    norms: Float[np.ndarray, " n"]
+    vectors: Float[np.ndarray, "n S"]  # double or (large pools) single; a zero row stays zero
+    norms: Float[np.ndarray, " n"]  # those taken out
     target: Float[np.ndarray, " S"]
     usable: np.ndarray
-    sum_of_norms: float
+    sum_of_norms: float  # σ = Σ_n ‖g_n‖ over *all* rows, of which these may be a part
 
     @classmethod
     def scaled(

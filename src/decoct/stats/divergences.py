@@ -207,17 +207,10 @@ class Tangent(NamedTuple):
 
     when π̂ is near π_w (Campbell & Beronov 2019, §4: the local metric of KL; Hilbert coresets,
     Eq. 4).
-
-    Attributes
-    ----------
-    vectors : (P, S)
-        g_n/√S of a pool of rows.
-    target : (S,)
-        b/√S.
     """
 
-    vectors: Float[np.ndarray, "P S"]
-    target: Float[np.ndarray, " S"]
+    vectors: Float[np.ndarray, "P S"]  # g_n/√S of a pool of rows
+    target: Float[np.ndarray, " S"]  # b/√S
 
     def predicted_kl(self, positions: np.ndarray, weights: Float[np.ndarray, " m"]) -> float:
         """Return ½‖target − Σ w_n vectors_n‖² in nats."""

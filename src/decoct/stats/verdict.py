@@ -53,25 +53,12 @@ class Grade(enum.Enum):
 
 
 class Judgement(NamedTuple):
-    """Result of judging log ratios.
+    """Result of judging log ratios."""
 
-    Attributes
-    ----------
-    kl
-        Both divergences. Where k-hat refuses them, the interval has no upper end and the forward
-        divergence is NaN.
-    khat
-        Pareto k-hat of the ratios.
-    ess
-        Draws that the weights leave.
-    log_weights : (chains, S)
-        Normalised and Pareto-smoothed.
-    """
-
-    kl: EstimatedKL
-    khat: float
-    ess: float
-    log_weights: Float[np.ndarray, "chains S"]
+    kl: EstimatedKL  # without an upper end, the forward one NaN, where k-hat refuses it
+    khat: float  # Pareto k-hat of the ratios
+    ess: float  # draws that the weights leave
+    log_weights: Float[np.ndarray, "chains S"]  # normalised and Pareto-smoothed
 
 
 def is_known(kl: float, khat: float) -> bool:

@@ -22,7 +22,7 @@ from decoct.constructions.base import Construction, Problem, Selection
 from decoct.constructions.iterated_hilbert.iterated_hilbert import IteratedHilbert
 from decoct.coreset import Coreset
 from decoct.data.arrays import ArrayRows
-from decoct.models.base import AbstractModel, Params, RawRows
+from decoct.models.base import AbstractModel, Params, RawRows, forwarded
 from decoct.models.parameters import NoiseScale, ParameterSpace
 from decoct.models.site import GaussianSite
 from decoct.passes.potentials import Potentials
@@ -48,11 +48,8 @@ class Reweighted(AbstractModel):
     def log_likelihood(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
         return rows[self.weight] * self.inner.log_likelihood(params, self.unweighted(rows))
 
-    def to_likelihood_params(self, params: Params) -> Params:
-        return self.inner.to_likelihood_params(params)
-
-    def to_effects(self, params: Params) -> Params:
-        return self.inner.to_effects(params)
+    to_likelihood_params = forwarded("inner", "to_likelihood_params")
+    to_effects = forwarded("inner", "to_effects")
 
     @property
     def noise_scale(self) -> NoiseScale | None:

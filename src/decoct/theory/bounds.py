@@ -19,6 +19,7 @@ import numpy as np
 from scipy.special import lambertw
 
 from decoct.errors import RequestError
+from decoct.runtime.text import text_table
 from decoct.theory.alignment import Geometry
 
 SERIES = 0.1
@@ -504,13 +505,7 @@ class BoundsTable:
         for row in self.rows:
             achieved = "" if row.achieved is None else f"{row.achieved:.4g}"
             cells.append((str(row.size), row.method, row.name, f"{row.bound:.4g}", achieved))
-        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        lines = [
-            f"{M:>{widths[0]}}  {method:<{widths[1]}}  {name:<{widths[2]}}  "
-            f"{bound:>{widths[3]}}  {achieved:>{widths[4]}}"
-            for M, method, name, bound, achieved in cells
-        ]
-        return "\n".join([f"{self.geometry}; δ = {self.delta:g}", *lines])
+        return f"{self.geometry}; δ = {self.delta:g}\n{text_table(cells, '><<>>')}"
 
 
 def bounds_report(

@@ -13,9 +13,8 @@ over the N rows. The tangent of the path from w straight to v is v − w, with �
 so the row most correlated with the residual is the one whose path leads closest to π.
 
 G is a factor A with G = AAᵀ here, never an N × N matrix: potentials at draws, centred, or in closed
-form (`closed_form_metric`). The variation of the metric along the path to π bounds the error of a
-Hilbert coreset (`hilbert_constant`); its average along the path is the symmetrised KL
-(`path_divergence`).
+form. The variation of the metric along the path to π bounds the error of a Hilbert coreset
+(`hilbert_constant`); its average along the path is the symmetrised KL (`path_divergence`).
 """
 
 from __future__ import annotations

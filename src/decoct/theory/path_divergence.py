@@ -31,15 +31,16 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
+from decoct.certificates.certificate import require_same_table
 from decoct.coreset import Coreset
 from decoct.data.arrays import ArrayRows
 from decoct.data.base import Columns, Rows
 from decoct.data.encoded import encoded
 from decoct.data.tables import rows as as_rows
-from decoct.data.verified_rows import require_same
 from decoct.errors import RequestError
 from decoct.models.base import AbstractModel
 from decoct.passes.potentials import Potentials
+from decoct.runtime.checks import checked_whole
 from decoct.runtime.precision import float64
 from decoct.runtime.randomness import host_rng
 from decoct.samplers.automatic import Automatic
@@ -309,8 +310,8 @@ def coreset_path_divergences(
 
     Raises
     ------
-    RequestError
-        The table lacks the coreset's rows.
+    CoresetFileError
+        The table is not the one the coreset was built from.
 
     Examples
     --------
@@ -322,15 +323,8 @@ def coreset_path_divergences(
     >>> bool(found.reverse >= 0.0)
     True
     """
-    table = encoded(as_rows(rows), coreset.model)
-    if coreset.n_rows != table.n_rows:
-        raise RequestError(
-            f"The coreset was built from {coreset.n_rows} rows and this table has {table.n_rows}; "
-            "pass the table that it was built from."
-        )
-    kept = coreset.model.encode(coreset.rows, coreset.indices)
-    require_same(kept, table.take(coreset.indices), RequestError)
-    weights = np.zeros(table.n_rows)
+    table = require_same_table(coreset, rows)
+    weights = np.zeros(coreset.n_rows)
     weights[coreset.indices] = coreset.weights
     path = PosteriorPath.of(coreset.model, table, weights, sampler)
     return _estimate_all(path, key, points, draws)
@@ -408,8 +402,7 @@ class PosteriorPath:
         self, kind: Kind, key: jax.Array, points: int, draws: int
     ) -> Iterator[tuple[float, Draws]]:
         """Yield each time and draws of π_γ(t)."""
-        if draws < 2:
-            raise RequestError(f"draws is {draws}; a variance needs at least 2 at each point.")
+        checked_whole("draws", draws, 2)
         time_key, draw_key = jax.random.split(key)
         for i, t in enumerate(path_times(kind, points, host_rng(time_key))):
             weights = (1.0 - t) * self.weights + t

@@ -141,15 +141,10 @@ def _find_ridge_mode(
     start: Float[np.ndarray, " d"],
 ) -> Float[np.ndarray, " d"]:
     def evaluate(z: np.ndarray) -> Curvature:
-        try:
-            data, offset = potentials.curvature(z), z - centre
-        except ModelError:  # a step too far, say an overflow: Newton's method takes a shorter one
-            return Curvature(-np.inf, np.zeros_like(z), np.diag(-ridge))
-        return Curvature(
-            data.value - 0.5 * float(ridge @ offset**2),
-            data.gradient - ridge * offset,
-            data.hessian - np.diag(ridge),
-        )
+        offset = z - centre
+        penalty = Curvature(-0.5 * float(ridge @ offset**2), -ridge * offset, -np.diag(ridge))
+        # where a step overflows, Newton's method takes a shorter one
+        return potentials.curvature(z, strict=False).plus(penalty)
 
     mode = maximise(evaluate, start, tolerance=1e-12 * potentials.n_rows)
     if not mode.status.ok:

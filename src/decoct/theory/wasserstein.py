@@ -12,6 +12,7 @@ from jaxtyping import Float
 from scipy.spatial.distance import cdist
 
 from decoct.errors import RequestError
+from decoct.runtime.checks import checked_whole
 
 MAX_PIVOTS = 10_000_000
 """Network simplex pivots at most; 2,000 against 2,000 draws take about a hundredth of that."""
@@ -55,8 +56,7 @@ def wasserstein(
     >>> round(wasserstein(cloud, cloud + [3.0, 4.0]), 6)
     5.0
     """
-    if max_draws < 1:
-        raise RequestError(f"max_draws is {max_draws}; it must be at least 1.")
+    checked_whole("max_draws", max_draws, 1)
     x, y = _sample(first, "first"), _sample(second, "second")
     if x.shape[1] != y.shape[1]:
         raise RequestError(

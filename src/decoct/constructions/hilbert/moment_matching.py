@@ -1,6 +1,6 @@
 """MomentMatching: weighted rows with the first two derivatives of the whole table at the mode.
 
-Near the mode θ* a potential is a quadratic, K = d(d + 3)/2 numbers v_n (`embeddings.Moments`), and
+Near the mode θ* a potential is a quadratic, K = d(d + 3)/2 numbers v_n (`norms.Moments`), and
 
     KL(π_w‖π) ≈ ½ ‖Σ v_n − Σ w_n v_n‖²,
 

@@ -67,27 +67,13 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class FitByGroup(PathFit):
-    """The path on which one group after the other gets rows.
+    """The path on which one group after the other gets rows."""
 
-    Attributes
-    ----------
-    vectors : (P, S)
-        Remainders of the pool at the draws, centred, in nats; see `Tangent`.
-    totals : (G, S)
-        Their sums over all rows of each group, from a sample of rows where the table has one.
-    groups : (P,)
-        The group of each row of the pool.
-    steps
-        The path.
-    is_bounded
-        Whether the rows of a group take about `MOST_CURVATURE` of its curvature at most.
-    """
-
-    vectors: Float[np.ndarray, "P S"]
-    totals: Float[np.ndarray, "G S"]
-    groups: Int[np.ndarray, " P"]
+    vectors: Float[np.ndarray, "P S"]  # remainders of the pool, centred, in nats; see `Tangent`
+    totals: Float[np.ndarray, "G S"]  # their sums over all rows of each group, or a sample of them
+    groups: Int[np.ndarray, " P"]  # of the rows of the pool
     steps: tuple[Step, ...]
-    is_bounded: bool = False
+    is_bounded: bool = False  # whether a group's rows take about `MOST_CURVATURE` at most
 
     @classmethod
     def of(cls, split: SplitTangent) -> FitByGroup:

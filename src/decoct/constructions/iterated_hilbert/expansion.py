@@ -85,26 +85,15 @@ NOT_FINITE = "second derivatives of the log-likelihood are not finite"
 class ExpandedTable(NamedTuple):
     """Σ_n q_n over all rows.
 
-    Attributes
-    ----------
-    at
-        Where, and over which Gaussian.
-    sums
-        Constant, gradient and Hessian of Σ_n q_n.
-    precision : (d, d)
-        Λ, that of the posterior: minus the Hessian of Σ_n q_n + log π₀; of likelihood parameters,
-        whose prior is anything, minus the Hessian of Σ_n q_n + ½ Σ_i φ_i²/C_ii.
-    sample
-        Rows of a large table, drawn by remainder, that totals are estimated from.
-    draws : (n, D)
-        Draws of θ that the Gaussian of likelihood parameters has its moments from.
+    Λ is minus the Hessian of Σ_n q_n + log π₀; of likelihood parameters, whose prior is anything,
+    minus that of Σ_n q_n − ½ Σ_i φ_i²/C_ii.
     """
 
-    at: Expansion
-    sums: Curvature
-    precision: Float[np.ndarray, "d d"]
-    sample: RowSample | None = None
-    draws: Float[np.ndarray, "n D"] | None = None
+    at: Expansion  # where, and over which Gaussian
+    sums: Curvature  # constant, gradient and Hessian of Σ_n q_n
+    precision: Float[np.ndarray, "d d"]  # Λ, that of the posterior
+    sample: RowSample | None = None  # of a large table, drawn by remainder, for its totals
+    draws: Float[np.ndarray, "n D"] | None = None  # of θ, for the moments of likelihood parameters
 
     @property
     def factor(self) -> Float[np.ndarray, "d d"]:
@@ -198,12 +187,8 @@ def expand_table(
     """Expand all rows about the Gaussian nearest to the posterior.
 
     The search begins at the posterior mode of the weighted rows ``pilot``. On a large table it uses
-    a uniform subsample ``seen``, and draws ``sampled_rows`` rows by remainder, twice.
-
-    Raises
-    ------
-    NoExpansionError
-        No Gaussian is near: the posterior has no strict maximum, or derivatives are not finite.
+    a uniform subsample ``seen``, and draws ``sampled_rows`` rows by remainder, twice. A
+    `NoExpansionError` says that no Gaussian is near.
     """
     mode = find_mode(problem.density(pilot))
     if not mode.status.ok:
@@ -228,10 +213,11 @@ def expand_table(
         known: ExpandedTable, estimate: Callable[[Expansion], Curvature]
     ) -> ExpandedTable:
         """Continue the search from an expansion of all rows."""
-        there, sampled = np.asarray(known.at.centre), estimate(known.at)
+        there = np.asarray(known.at.centre)
+        change = known.sums.plus(estimate(known.at).scaled(-1.0))
 
         def corrected(at: Expansion) -> Curvature:
-            return _difference(known.sums, sampled, estimate(at), np.asarray(at.centre) - there)
+            return change.moved(np.asarray(at.centre) - there).plus(estimate(at))
 
         return search.run(corrected, search.over(there, known.precision))
 
@@ -338,18 +324,6 @@ def site_alone(problem: Problem, expanded: ExpandedTable) -> Selection:
     d, none = problem.likelihood_dim, np.zeros(0, dtype=np.int64)
     site = expanded.site(Curvature(0.0, np.zeros(d), np.zeros((d, d))))
     return Selection(none, np.zeros(0), problem.potentials.rows.take(none), site)
-
-
-def _difference(
-    known: Curvature, sampled: Curvature, there: Curvature, delta: Float[np.ndarray, " d"]
-) -> Curvature:
-    """Return the expansion δ away: the known one, plus what a subsample says changes."""
-    change = known.hessian - sampled.hessian
-    slope = known.gradient - sampled.gradient
-    value = known.value - sampled.value + slope @ delta + 0.5 * delta @ change @ delta
-    return Curvature(
-        float(value + there.value), slope + change @ delta + there.gradient, change + there.hessian
-    )
 
 
 class _Search:

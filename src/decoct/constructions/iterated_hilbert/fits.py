@@ -74,54 +74,22 @@ GOOD_REFERENCE = 0.005
 
 
 class IteratedHilbertState(NamedTuple):
-    """What the next round needs.
+    """What the next round needs."""
 
-    Attributes
-    ----------
-    round
-        Rounds done.
-    reference
-        Weighted rows whose posterior supplies the next draws.
-    reference_kl
-        KL(π_ref‖π) of the *last* round's reference, from its pass.
-    chosen
-        One per requested size, known after the last round.
-    effort
-        Factor on draws and pool, doubled when they limit a ``kl`` build.
-    outcome
-        `Status` by name.
-    subsample
-        What the next round estimates totals from; None once rounds pass over all rows at all draws.
-    subsampled_rounds
-        Rounds done with it alone.
-    is_checked
-        Whether the next round passes over all rows too, at a few draws.
-    expanded
-        The expansion that the site carries; None before it is known, and without a site.
-    rows_only
-        Why there is no site; empty where there is one.
-    with_site
-        Coresets with a site whose predicted KL was too large.
-    measured
-        References so far, and their KL from the draws of a round.
-    earlier
-        Draws of the last of them that have rows, which the next round fits too.
-    """
-
-    round: int
-    reference: Selection
-    reference_kl: float
-    chosen: tuple[SizedSelection, ...]
-    effort: float
-    outcome: str
-    subsample: Selection | None = None
-    subsampled_rounds: int = 0
-    is_checked: bool = False
-    expanded: ExpandedTable | None = None
-    rows_only: str = ""
-    with_site: tuple[SizedSelection, ...] = ()
-    measured: tuple[SizedSelection, ...] = ()
-    earlier: tuple[EvaluatedDraws, ...] = ()
+    round: int  # rounds done
+    reference: Selection  # weighted rows whose posterior supplies the next draws
+    reference_kl: float  # KL(π_ref‖π) of the *last* round's reference, from its pass
+    chosen: tuple[SizedSelection, ...]  # one per requested size, known after the last round
+    effort: float  # factor on draws and pool, doubled when they limit a ``kl`` build
+    outcome: str  # `Status` by name
+    subsample: Selection | None = None  # to estimate totals from; None once all rows give them
+    subsampled_rounds: int = 0  # done with it alone
+    is_checked: bool = False  # whether the next round passes over all rows too, at a few draws
+    expanded: ExpandedTable | None = None  # what the site carries, once that is known
+    rows_only: str = ""  # why there is no site; empty where there is one
+    with_site: tuple[SizedSelection, ...] = ()  # those with a site, of too large a predicted KL
+    measured: tuple[SizedSelection, ...] = ()  # references so far, their KL from a round's draws
+    earlier: tuple[EvaluatedDraws, ...] = ()  # of the last of them with rows, fitted next too
 
 
 @dataclass(frozen=True)

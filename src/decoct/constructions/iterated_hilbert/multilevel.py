@@ -123,11 +123,6 @@ def _slopes_at(centring: Centring, y: Float[np.ndarray, " D"]) -> Any:
     return csr_array((np.ones(len(places[0])), places), (len(places[0]), len(y)))
 
 
-@compiled_quickly
-def _place(centring: Centring, y: Float[Array, " D"]) -> Placed:
-    return _placed(centring, y)
-
-
 def _placed(centring: Centring, y: Float[Array, " D"]) -> Placed:
     """Return θ and φ at y: x with all effects centred, and φ in place of φ in its own units.
 
@@ -139,6 +134,9 @@ def _placed(centring: Centring, y: Float[Array, " D"]) -> Placed:
     phi = y[selection]
     x = y.at[selection].set(centring.undo(phi))
     return centring.to_parameters(x, None)._replace(phi=phi)
+
+
+_place = compiled_quickly(_placed)
 
 
 @compiled_quickly

@@ -89,8 +89,15 @@ class Settings(Construction):
         """Return the size of the subsample, or None where no round uses one."""
         if not self.subsample_first or self.max_rounds <= 2:
             return None
-        size = subsample_size(problem, *self.effort_for(problem), self.site)
-        return None if size is None or size < self.pilot_size(problem) else size
+        n_draws, pool_size = self.effort_for(problem)
+        size = max(ROWS, 4 * pool_size)
+        if self.site:
+            # the table is expanded, and totals come from rows drawn by remainder
+            size = max(size, PER_PARAMETER * problem.dim)
+            worth = problem.n_rows >= MIN_RATIO_WITH_SITE * size
+        else:
+            worth = problem.n_rows >= MIN_RATIO * size and 4 * problem.dim <= n_draws
+        return size if worth and size >= self.pilot_size(problem) else None
 
     def pilot_size(self, problem: Problem) -> int:
         """Return how many rows the uniform pilot has."""
@@ -98,7 +105,36 @@ class Settings(Construction):
 
     def plan(self, problem: Problem) -> Plan:
         """Return what a build costs; with a site the most includes a build of rows alone."""
-        return _plan(self, problem)
+        rows = _rows_only_plan(self, problem)
+        if not self.site:
+            return rows
+        n, (S, P) = problem.n_rows, _effort(self, problem)
+        if not problem.size:
+            S, P = min(S, CERTIFYING_DRAWS), 1
+        d, sampled, passes = problem.dim, self.subsample_size_for(problem), 2
+        has_predictor = problem.potentials.has_predictors
+        expansion = problem.potentials.expansion_cost(POINTS)
+        judged = CERTIFYING_DRAWS * len(problem.sizes)
+        pool = S * (P + 2 * problem.size) * (2 if has_predictor else 1 + POINTS)
+        if sampled is None:
+            usual = n * (USUAL_EXPANSIONS * expansion + S + judged) + pool
+            least, most_passes = float(n * (expansion + S) + pool), MOST_EVALUATIONS
+        else:
+            if not has_predictor:
+                expansion += EXACT_DRAWS * (1 + POINTS)
+            all_rows = n * (2 * USUAL_GRADIENTS + expansion)
+            usual = all_rows + 2 * sampled * (S + judged + expansion) + pool
+            least = float(all_rows + sampled * S)
+            # where a sample is not enough, all rows are searched, and evaluated in every round
+            most_passes, judged = MOST_PASSES + MOST_EVALUATIONS + 1, judged + S
+        most = rows.evaluations[1] + n * (most_passes * expansion + self.max_rounds * judged)
+        most += (1 + self.most_rounds(problem) * EARLIER_ROUNDS) * pool
+        assert rows.fits is not None
+        fits = rows.fits._replace(passes=passes + 3, evaluations=float(usual))
+        array_bytes = rows.array_bytes + 4 * 8 * d * d + (1 + EARLIER_ROUNDS) * 8 * S * P
+        evaluations = min(least, rows.evaluations[0]), float(most)
+        passes = min(passes, rows.passes[0]), most_passes + 2 * rows.passes[1]
+        return Plan(passes, evaluations, array_bytes, fits)
 
     @staticmethod
     def planned_size(problem: Problem, so_far: int | None = None) -> int:
@@ -134,52 +170,6 @@ class Settings(Construction):
         if problem.potentials.has_likelihood_params:
             return max(rows, ROWS_A_PARAMETER * problem.likelihood_dim)
         return rows
-
-
-def subsample_size(problem: Problem, n_draws: int, pool_size: int, with_site: bool) -> int | None:
-    """Return the size of the subsample, or None where passes over all rows are as cheap.
-
-    ``with_site`` the table is expanded, and totals come from rows drawn by remainder.
-    """
-    size = max(ROWS, 4 * pool_size)
-    if with_site:
-        size = max(size, PER_PARAMETER * problem.dim)
-        return size if problem.n_rows >= MIN_RATIO_WITH_SITE * size else None
-    worth = problem.n_rows >= MIN_RATIO * size and 4 * problem.dim <= n_draws
-    return size if worth else None
-
-
-def _plan(method: Settings, problem: Problem) -> Plan:
-    rows = _rows_only_plan(method, problem)
-    if not method.site:
-        return rows
-    n, (S, P) = problem.n_rows, _effort(method, problem)
-    if not problem.size:
-        S, P = min(S, CERTIFYING_DRAWS), 1
-    d, sampled, passes = problem.dim, method.subsample_size_for(problem), 2
-    has_predictor = problem.potentials.has_predictors
-    expansion = problem.potentials.expansion_cost(POINTS)
-    judged = CERTIFYING_DRAWS * len(problem.sizes)
-    pool = S * (P + 2 * problem.size) * (2 if has_predictor else 1 + POINTS)
-    if sampled is None:
-        usual = n * (USUAL_EXPANSIONS * expansion + S + judged) + pool
-        least, most_passes = float(n * (expansion + S) + pool), MOST_EVALUATIONS
-    else:
-        if not has_predictor:
-            expansion += EXACT_DRAWS * (1 + POINTS)
-        all_rows = n * (2 * USUAL_GRADIENTS + expansion)
-        usual = all_rows + 2 * sampled * (S + judged + expansion) + pool
-        least = float(all_rows + sampled * S)
-        # where a sample is not enough, all rows are searched, and evaluated in every round
-        most_passes, judged = MOST_PASSES + MOST_EVALUATIONS + 1, judged + S
-    most = rows.evaluations[1] + n * (most_passes * expansion + method.max_rounds * judged)
-    most += (1 + method.most_rounds(problem) * EARLIER_ROUNDS) * pool
-    assert rows.fits is not None
-    fits = rows.fits._replace(passes=passes + 3, evaluations=float(usual))
-    array_bytes = rows.array_bytes + 4 * 8 * d * d + (1 + EARLIER_ROUNDS) * 8 * S * P
-    evaluations = min(least, rows.evaluations[0]), float(most)
-    passes = min(passes, rows.passes[0]), most_passes + 2 * rows.passes[1]
-    return Plan(passes, evaluations, array_bytes, fits)
 
 
 def _rows_only_plan(method: Settings, problem: Problem) -> Plan:

@@ -2,12 +2,8 @@
 
 A round of a construction needs the target b = Σ_n g_n at its draws and a pool of candidate rows.
 Early rounds only have to find the neighbourhood of π, for which a uniform subsample U serves:
-
-    b ≈ q(θ) + (N/|U|) Σ_U (f_n − q_n)(θ)
-
-with q_n the second-order expansion of f_n at the mean of the draws, summed over all rows at
-1 + 2 d potentials a row in place of S (`control_variates`). The pool is drawn from U by the odds
-that a full pass would use (`subsample_pass`).
+`passes.control_variates` estimates b from it, and the pool is drawn from it by the odds that a full
+pass would use (`subsample_pass`).
 
 A later round may use the same estimate of b with one pass over all rows at a few of the draws
 (`checked_pass`). That pass fills the pool from all rows and measures the error of the estimate:

@@ -59,42 +59,20 @@ class EvaluatedDraws(NamedTuple):
 
 @dataclass(frozen=True)
 class SplitTangent:
-    """The pool in the tangent space, at draws for fitting and held-out draws.
-
-    Attributes
-    ----------
-    draws : (S, d)
-        θ_s, in random order.
-    fit, held_out
-        Pool vectors and target at the draws that fit, those of earlier rounds among them, and at
-        those that judge.
-    reference_kl, reference_kl_upper
-        KL in nats from the posterior the draws are of to the full one, and with two Monte Carlo
-        standard errors added.
-    error
-        Nats that errors of the totals may add to the KL of what is fitted.
-    rhat
-        R-hat of the draws, NaN where they are independent.
-    totals : (S,)
-        Σ_n f_n at the draws.
-    potentials : (P, S)
-        f_n of the pool at the draws.
-    expanded
-        The expansion of the table whose remainders are fitted; None fits the potentials.
-    """
+    """The pool in the tangent space, at draws for fitting and held-out draws."""
 
     problem: Problem
-    draws: Float[np.ndarray, "S d"]
+    draws: Float[np.ndarray, "S d"]  # θ_s, in random order
     pool: Pool
-    fit: Tangent
-    held_out: Tangent
-    reference_kl: float
-    reference_kl_upper: float
-    totals: Float[np.ndarray, " S"]
-    potentials: Float[np.ndarray, "P S"]
-    error: float = 0.0
-    rhat: float = np.nan
-    expanded: ExpandedTable | None = None
+    fit: Tangent  # of the pool at the draws that fit, those of earlier rounds among them
+    held_out: Tangent  # at those that judge
+    reference_kl: float  # KL in nats from the posterior that the draws are of to the full one
+    reference_kl_upper: float  # the same, two Monte Carlo standard errors added
+    totals: Float[np.ndarray, " S"]  # Σ_n f_n at the draws
+    potentials: Float[np.ndarray, "P S"]  # f_n of the pool at the draws
+    error: float = 0.0  # nats that errors of the totals may add to the KL of what is fitted
+    rhat: float = np.nan  # of the draws; NaN where they are independent
+    expanded: ExpandedTable | None = None  # whose remainders are fitted; None fits the potentials
 
     @classmethod
     def of(

@@ -18,6 +18,7 @@ normalised entropy −Σq_n ln q_n/ln N: at 1 the draws are uniform; the paper c
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -104,7 +105,8 @@ class LightweightCoreset(OneStep):
     ) -> tuple[list[Selection], dict[str, Any]]:
         """Draw rows by q, in two passes, for the mean and the spread, and for the draws."""
         how, M = {"size": CHUNK, "columns": self.columns}, sizes[-1]
-        spread = rows.map_reduce(_spread_of, _together, **how)
+        with np.errstate(over="ignore", invalid="ignore"):
+            spread = rows.map_reduce(_spread_of, operator.add, **how)
         if not np.isfinite(spread.squares):
             raise RowsError(
                 "The squared distances to the mean overflow; rescale the columns, for example in "
@@ -227,18 +229,9 @@ def _points(chunk: Chunk) -> Float[np.ndarray, "n D"]:
     return np.ascontiguousarray(together)
 
 
-_unheeded = np.errstate(over="ignore", invalid="ignore")
-"""Overflows are allowed here; `LightweightCoreset` checks the sum."""
-
-
-@_unheeded
+@np.errstate(over="ignore", invalid="ignore")  # on workers too
 def _spread_of(chunk: Chunk) -> Spread:
     return Spread.of(_points(chunk))
-
-
-@_unheeded
-def _together(one: Spread, two: Spread) -> Spread:
-    return one + two
 
 
 def _compute_odds(chunk: Chunk, spread: Spread) -> Float[np.ndarray, " n"]:

@@ -1,13 +1,8 @@
 """Projected stochastic gradients (Campbell & Beronov 2019, Algorithm 1, lines 10-15).
 
-With the vectors g_n and target b of a view of the manifold, whose inner products are covariances
-under π_w,
-
-    D = −G(b − Gᵀw),    w ← max(0, w − γ_t D),    γ_t = rate/(1 + t)                   (Eq. 9, 13)
-
-on the support, or on (α, β) ≥ 0 with w = βw₀ + α1_n for a single update (Eq. 85-89). Where every
-step has draws of its own and can (`manifold.fresh_draws`), the steps are one compiled loop: the
-same steps, at a twentieth of the price for a few hundred rows.
+`weight_updates` has their equations; here γ_t = rate/(1 + t). Where every step has draws of its own
+and can (`manifold.resampled_gradient`), the steps are one compiled loop: the same steps, at a
+twentieth of the price for a few hundred rows.
 """
 
 from __future__ import annotations
@@ -21,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from decoct.constructions.sparse_vi.manifold import LocalView, Manifold
+from decoct.constructions.sparse_vi.manifold.base import LocalView, Manifold
 from decoct.constructions.sparse_vi.manifold.resampled_gradient import FreshDraws, normals_of
 from decoct.errors import RequestError
 from decoct.runtime.checks import checked_whole, is_positive

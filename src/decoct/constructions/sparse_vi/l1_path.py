@@ -32,8 +32,7 @@ from decoct.constructions.base import (
 )
 from decoct.constructions.sparse_vi.l1_search import DESCENT, Bounds, Stage
 from decoct.constructions.sparse_vi.l1_steps import CandidateSet, by_expansions, by_gradients
-from decoct.constructions.sparse_vi.manifold import LocalView, has_closed_form
-from decoct.constructions.sparse_vi.manifold.base import pruned, require_room
+from decoct.constructions.sparse_vi.manifold.base import LocalView, pruned, require_room
 from decoct.constructions.sparse_vi.options import ManifoldConstruction
 from decoct.constructions.sparse_vi.weight_updates import Quadratic, WeightUpdate
 from decoct.errors import RequestError
@@ -183,7 +182,7 @@ class L1Path(ManifoldConstruction):
     ) -> tuple[L1PathState, StepInfo]:
         """Evaluate f̃ and λ_max at the prior."""
         candidates = np.arange(problem.n_rows)
-        if self.subsample is not None and not (self.exact and has_closed_form(problem)):
+        if self.subsample is not None and not self.has_closed_form(problem):
             candidates = uniform_sample(jax.random.fold_in(key, 1), len(candidates), self.subsample)
         nothing = np.zeros(len(candidates))
         state = state._replace(candidates=candidates, scales=nothing)
@@ -208,7 +207,7 @@ class L1Path(ManifoldConstruction):
         candidates = state.candidates
         few = candidates if len(candidates) < problem.n_rows else None
         manifold = self.make_manifold(problem, None, few)
-        if self.exact and has_closed_form(problem):
+        if self.has_closed_form(problem):
             require_room(
                 4 * problem.n_rows * problem.dim * (problem.dim + 3),
                 f"The closed form of {problem.n_rows} rows in {problem.dim} dimensions",

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from decoct.constructions.base import Selection
-from decoct.constructions.sparse_vi.manifold import Origin
+from decoct.constructions.sparse_vi.manifold.base import Origin
 
 DESCENT = 4.0
 """λ is divided by this, then by its square, fourth power, … to the 2⁵th at most, as long as there

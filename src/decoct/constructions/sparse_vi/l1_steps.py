@@ -1,6 +1,5 @@
-"""Steps down the KL with an ℓ1 penalty on the weights (Campbell & Beronov 2019, Appendix D.3).
+"""Steps to the minimiser of Eq. 95, see `l1_path` (Campbell & Beronov 2019, Appendix D.3).
 
-    w* = argmin_{w ≥ 0} KL(π_w‖π) + λ Σ_n f̃_n w_n                                     (Eq. 95)
     w ← prox_{γ_t λ}(w − γ_t ∇KL(π_w‖π)),  prox_λ(x)_n = max(x_n − λ f̃_n, 0)            (Eq. 96)
 
 In place of the steps of Eq. 96, `by_expansions` minimises a quadratic expansion. Around w,
@@ -27,8 +26,7 @@ from jaxtyping import Float, Int
 
 from decoct.constructions.base import Selection
 from decoct.constructions.sparse_vi.gradient_update import slope_of
-from decoct.constructions.sparse_vi.manifold import Manifold
-from decoct.constructions.sparse_vi.manifold.base import some_rows
+from decoct.constructions.sparse_vi.manifold.base import Manifold, some_rows
 from decoct.constructions.sparse_vi.weight_updates import TRUSTED, try_step
 from decoct.passes.pools import Pool
 from decoct.solvers.nnls import ActiveSet, SparseWeights, UnitVectors, fill

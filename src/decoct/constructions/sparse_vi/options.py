@@ -5,20 +5,27 @@ from __future__ import annotations
 import abc
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
 from decoct.constructions.base import Construction, Plan, Problem
-from decoct.constructions.sparse_vi.manifold import (
-    Manifold,
-    has_closed_form,
-    manifold_of,
-    require_proper_prior,
-)
+from decoct.constructions.sparse_vi.manifold.base import Manifold
+from decoct.constructions.sparse_vi.manifold.gaussian import GaussianManifold
+from decoct.constructions.sparse_vi.manifold.linear import LinearManifold
+from decoct.constructions.sparse_vi.manifold.sampled import SampledManifold
 from decoct.constructions.sparse_vi.weight_updates import Quadratic
-from decoct.errors import RequestError
+from decoct.errors import ModelError, RequestError
+from decoct.models.gaussian import GaussianMean
+from decoct.models.linear import LinearRegression
+from decoct.passes.potentials import Potentials
 from decoct.report import Status
 from decoct.runtime.checks import check_whole
+from decoct.runtime.precision import float64
+
+DISTANCE = 1e9
+"""Distance from the start at which the prior must have fallen."""
 
 
 class ManifoldConstruction(Construction):
@@ -47,12 +54,18 @@ class ManifoldConstruction(Construction):
     def require_start(self, problem: Problem) -> None:
         """Refuse an improper prior, and third-order terms in closed form."""
         third_order = isinstance(self.update, Quadratic) and self.update.third_order
-        if third_order and self.exact and has_closed_form(problem):
+        if third_order and self.has_closed_form(problem):
             raise RequestError("third_order=True needs draws; set exact=False on the construction.")
         require_proper_prior(problem.potentials, type(self).__name__)
 
     def status(self, problem: Problem, state: Any) -> Status:
         return Status[state.outcome]
+
+    def has_closed_form(self, problem: Problem) -> bool:
+        """Whether covariances are in closed form: ``exact``, and every π_w a known Gaussian."""
+        model = problem.potentials.model
+        conjugate = isinstance(model, LinearRegression) and model.is_conjugate
+        return self.exact and (conjugate or isinstance(model, GaussianMean))
 
     @abc.abstractmethod
     def count_draws(self, problem: Problem) -> int:
@@ -61,11 +74,16 @@ class ManifoldConstruction(Construction):
     def make_manifold(
         self, problem: Problem, subsample: int | None, candidates: Int[np.ndarray, " C"] | None
     ) -> Manifold:
-        """Return the manifold, with rows to choose from that are drawn at every view, or fixed."""
-        return manifold_of(
+        """Return the manifold, with rows to choose from that are drawn at every view, or fixed.
+
+        Closed forms choose among all rows.
+        """
+        if self.has_closed_form(problem):
+            is_mean = isinstance(problem.potentials.model, GaussianMean)
+            return GaussianManifold(problem) if is_mean else LinearManifold(problem)
+        return SampledManifold(
             problem,
             self.count_draws(problem),
-            exact=self.exact,
             subsample=subsample,
             subsample_totals=self.subsample_totals,
             reuse=self.reuse,
@@ -91,3 +109,51 @@ class ManifoldConstruction(Construction):
         else:
             passes = 0
         return Plan((passes, most * passes), (a_set, most * a_set), 24 * draws * seen)
+
+
+def require_proper_prior(potentials: Potentials, name: str) -> None:
+    """Refuse a prior that does not fall fast enough along some direction.
+
+    Along the axes, the eigenvectors of its curvature and, up to 40 parameters, the diagonals of
+    all pairs, a proper density must fall faster than 1/r; in directions in which all parameters
+    grow, faster than r^−d, whether its tails are round or a product.
+    """
+    start = potentials.space.flatten(potentials.initial)
+    dim = len(start)
+    here = float(potentials.log_prior(start[None])[0])
+    unit = np.eye(dim)
+    first, second = np.triu_indices(dim if dim <= 40 else 0, 1)
+    pairs = np.concatenate([unit[first] + unit[second], unit[first] - unit[second]])
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(15, dim))
+    generic = np.concatenate([np.ones((1, dim)), signs]) / np.sqrt(dim)
+    curved = _find_curvature_axes(potentials, start)
+    axes = np.concatenate([unit, curved, pairs / np.sqrt(2.0), generic])
+    dims = np.concatenate([np.ones(len(axes) - len(generic)), np.full(len(generic), dim)])
+    there = potentials.log_prior(start + DISTANCE * np.concatenate([axes, -axes]))
+    # NaN, as of 0/0 where a scale has become 0, says nothing either way
+    flat = there - here >= -np.log(DISTANCE) * np.concatenate([dims, dims])
+    if not flat.any():
+        return
+    worst = int(np.argmax(flat))
+    axis = worst % len(axes)
+    along = f"parameter {axis}"
+    if axis >= len(start):
+        along = f"the direction {np.array2string(axes[axis], precision=2, threshold=8)}"
+    raise ModelError(
+        f"The prior does not fall along {along}: its log density is {here:.4g} at the start and "
+        f"{there[worst]:.4g} at a distance of {DISTANCE:g}. {name} starts from the prior, which "
+        "must be proper; give a proper prior, or use IteratedHilbert, which starts from a "
+        "subsample."
+    )
+
+
+@float64
+def _find_curvature_axes(potentials: Potentials, start: np.ndarray) -> Float[np.ndarray, "d d"]:
+    """Return the eigenvectors of the prior's Hessian at the start, one a row."""
+    model, space = potentials.model, potentials.space
+    hessian = np.asarray(
+        jax.hessian(lambda z: model.log_prior(space.unflatten(z)))(jnp.asarray(start))
+    )
+    if not np.isfinite(hessian).all():
+        return np.eye(len(start))
+    return np.linalg.eigh(0.5 * (hessian + hessian.T))[1].T

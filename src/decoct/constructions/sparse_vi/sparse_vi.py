@@ -33,8 +33,13 @@ from decoct.constructions.base import (
     no_weight,
     register,
 )
-from decoct.constructions.sparse_vi.manifold import LocalView, Manifold, Origin
-from decoct.constructions.sparse_vi.manifold.base import has_row, pruned
+from decoct.constructions.sparse_vi.manifold.base import (
+    LocalView,
+    Manifold,
+    Origin,
+    has_row,
+    pruned,
+)
 from decoct.constructions.sparse_vi.options import ManifoldConstruction
 from decoct.constructions.sparse_vi.weight_updates import Quadratic, WeightUpdate, least_missed
 from decoct.passes.pools import Pool

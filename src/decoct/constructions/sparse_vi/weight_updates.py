@@ -27,7 +27,7 @@ import numpy as np
 from jaxtyping import Float
 
 from decoct.constructions.sparse_vi.gradient_update import Gradient, basis_of, slope_of
-from decoct.constructions.sparse_vi.manifold import LocalView, Manifold
+from decoct.constructions.sparse_vi.manifold.base import LocalView, Manifold
 from decoct.errors import ModelError, RequestError, SamplerError
 from decoct.runtime.checks import checked_whole, is_positive
 from decoct.solvers.nnls import ActiveSet, SparseWeights, UnitVectors, fill

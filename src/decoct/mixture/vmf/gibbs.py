@@ -23,10 +23,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from decoct.errors import ModelError, RequestError
+from decoct.errors import ModelError
 from decoct.mixture.vmf.vmf_fit import directions_of, independent_conditionals, vmf_em
 from decoct.mixture.vmf.vmf_mixture import VonMisesFisherMixture
 from decoct.mixture.vmf.von_mises_fisher import vmf_draws
+from decoct.runtime.checks import check_whole
 from decoct.runtime.precision import float64
 from decoct.runtime.randomness import host_rng
 from decoct.samplers.base import Draws, Sampler, WeightedDensity
@@ -83,11 +84,7 @@ class Gibbs(Sampler):
     chains: int = 1
 
     def __post_init__(self) -> None:
-        if self.warmup < 0 or self.thin < 1 or self.steps < self.thin or self.chains < 1:
-            raise RequestError(
-                "Gibbs needs warmup >= 0, thin >= 1, steps >= thin and chains >= 1; got "
-                f"{self.warmup}, {self.thin}, {self.steps} and {self.chains}."
-            )
+        check_whole(self, warmup=0, thin=1, steps=self.thin, chains=1)
 
     def draw(self, key: jax.Array, density: WeightedDensity, n: int) -> Draws:
         return self.sample(key, density, -(-n // self.chains))

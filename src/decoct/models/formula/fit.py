@@ -96,16 +96,12 @@ def _parse(formula: str, columns: Sequence[str]) -> tuple[FormulaicTerm, list[Fo
 def _count_products(tree: Any, n_columns: int) -> float:
     """Return how many products of columns formulaic goes through to multiply a formula out."""
     counts: dict[int, float] = {}
-    waiting = [tree]
-    while waiting:  # not recursive: a sum of a thousand terms is a thousand deep
-        node = waiting[-1]
-        inner = node.args if isinstance(node, ASTNode) else ()
-        unknown = [one for one in inner if id(one) not in counts]
-        if unknown:
-            waiting.extend(unknown)
-            continue
-        waiting.pop()
-        counts[id(node)] = _products_at(node, [counts[id(one)] for one in inner], n_columns)
+    nodes = [tree]
+    for node in nodes:  # not recursive: a sum of a thousand terms is a thousand deep
+        nodes.extend(getattr(node, "args", ()))
+    for node in reversed(nodes):
+        inner = [counts[id(one)] for one in getattr(node, "args", ())]
+        counts[id(node)] = _products_at(node, inner, n_columns)
     return counts[id(tree)]
 
 

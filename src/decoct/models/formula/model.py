@@ -19,9 +19,9 @@ from decoct.data.base import Rows
 from decoct.data.encoded import encoded
 from decoct.data.tables import rows as as_rows
 from decoct.data.tables import watched
-from decoct.errors import CoresetFileError, DecoctError, ModelError, RequestError
-from decoct.models.base import EncodedColumns, PerRow, RawRows, forwarded
-from decoct.models.conjugate import AbstractConjugate, MeanAndCov, Statistics
+from decoct.errors import ModelError, RequestError
+from decoct.models.base import EncodedColumns, RawRows, forwarded
+from decoct.models.conjugate import AbstractConjugate
 from decoct.models.formula.design_matrix import Design
 from decoct.models.formula.expression import reason
 from decoct.models.formula.fit import fit_design
@@ -77,21 +77,12 @@ class FormulaModel(AbstractConjugate):
 
         Raises
         ------
-        CoresetFileError
-            The description is not one of a formula model.
         ModelError
             It has an expression that a formula may not have.
         """
         bases: dict[str, Any] = {family.kind: family for family in FAMILIES.values()}
-        try:
-            family, design = bases[spec["base"]["kind"]], Design.from_dict(spec["design"])
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-            if isinstance(error, DecoctError):
-                raise
-            raise CoresetFileError(
-                f"The file's description of a formula cannot be used: {reason(error)}."
-            ) from error
-        return cls(design, family.from_dict(spec["base"]))
+        base = bases[spec["base"]["kind"]].from_dict(spec["base"])
+        return cls(Design.from_dict(spec["design"]), base)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -146,13 +137,8 @@ class FormulaModel(AbstractConjugate):
     def is_conjugate(self) -> bool:
         return isinstance(self.base, AbstractConjugate) and self.base.is_conjugate
 
-    def sufficient(self, rows: Mapping[str, Array], weights: PerRow) -> Statistics:
-        base: Any = self.base
-        return base.sufficient(rows, weights)
-
-    def exact_posterior(self, stats: Statistics) -> MeanAndCov:
-        base: Any = self.base
-        return base.exact_posterior(stats)
+    sufficient = forwarded("base", "sufficient", AbstractConjugate)
+    exact_posterior = forwarded("base", "exact_posterior", AbstractConjugate)
 
     def unscaled(self, beta: Float[Array, "*draws d"]) -> Float[Array, "*draws d"]:
         """Return coefficients for the columns as they were before the standardisation.

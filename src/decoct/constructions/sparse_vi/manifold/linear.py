@@ -47,17 +47,6 @@ class LinearView(LocalView):
     offset: Float[np.ndarray, " d"]
     cov: Float[np.ndarray, "d d"]
 
-    @property
-    def mean(self) -> Float[np.ndarray, " d"]:
-        """Return μ_w."""
-        manifold = self.manifold
-        return manifold.centre + solve_triangular(manifold.factor.T, self.offset)
-
-    @property
-    def root(self) -> Float[np.ndarray, "d d"]:
-        """Return a matrix A with AAᵀ = Σ_w."""
-        return solve_triangular(self.manifold.factor.T, cholesky(self.cov, lower=True))
-
     def covariances(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
         x, u, nu = self._directions(slice(None))
         squares = np.einsum("nd,nd->n", x, u)
@@ -78,8 +67,10 @@ class LinearView(LocalView):
 
     def full_tangent(self) -> Tangent:
         """Return σ⁻²(ν_nβ_n, β_nβ_nᵀ/√2) of every row, β_n = Aᵀx_n and AAᵀ = Σ_w, and their sum."""
-        x, y = self.manifold.rows["x"], self.manifold.rows["y"]
-        beta, nu = x @ self.root, y - x @ self.mean
+        x, y, upper = self.manifold.rows["x"], self.manifold.rows["y"], self.manifold.factor.T
+        mean = self.manifold.centre + solve_triangular(upper, self.offset)
+        root = solve_triangular(upper, cholesky(self.cov, lower=True))
+        beta, nu = x @ root, y - x @ mean
         first, second = np.triu_indices(beta.shape[1])
         twice = np.where(first == second, np.sqrt(0.5), 1.0)  # a product off the diagonal is twice
         vectors = np.hstack([nu[:, None] * beta, twice * beta[:, first] * beta[:, second]])
