@@ -343,8 +343,9 @@ def test_a_site_is_a_gaussian_and_keeps_the_zeros_of_its_precision():
     assert not site[precision == 0.0].any()
     assert np.linalg.eigvalsh(site)[0] >= -1e-12
     # about as near as the nearest of all, in units of the posterior
-    scaled = expanded.factor.T @ precision @ expanded.factor
+    factor = np.linalg.inv(np.linalg.cholesky(posterior)).T
+    scaled = factor.T @ precision @ factor
     values, basis = np.linalg.eigh(scaled)
     nearest = (basis * np.maximum(values, 0.0)) @ basis.T
-    changed = np.linalg.norm(expanded.factor.T @ site @ expanded.factor - scaled)
+    changed = np.linalg.norm(factor.T @ site @ factor - scaled)
     assert changed < 1.1 * np.linalg.norm(nearest - scaled)

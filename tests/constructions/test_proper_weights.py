@@ -10,7 +10,11 @@ import decoct
 from decoct.constructions import IteratedHilbert
 from decoct.constructions.base import Selection, uniform_selection
 from decoct.constructions.iterated_hilbert.expansion import expand_table
-from decoct.constructions.iterated_hilbert.proper_weights import INSIDE, proper_weights
+from decoct.constructions.iterated_hilbert.proper_weights import (
+    INSIDE,
+    WholeCurvature,
+    proper_weights,
+)
 from decoct.constructions.iterated_hilbert.tangent_problem import SplitTangent
 from decoct.models import LogisticRegression, PoissonRegression
 from decoct.models.site import GaussianSite
@@ -109,14 +113,15 @@ def one_dimension(curvatures, whole, vectors, target):
     curvatures = np.asarray(curvatures, dtype=float)
     free = np.linalg.lstsq(np.asarray(vectors).T, np.asarray(target), rcond=None)[0]
 
-    def precision_of(weights):
-        return np.array([[whole - weights @ curvatures]])
+    def curvature_of(weights):
+        return np.array([[weights @ curvatures]])
 
     def along(directions):
         return curvatures[:, None] * directions[:, 0] ** 2
 
-    weights = proper_weights(vectors, target, free, precision_of, along, np.eye(1))
-    return free, weights, precision_of(weights)[0, 0]
+    of_all = WholeCurvature(np.array([[whole]]), np.eye(1))
+    weights = proper_weights(vectors, target, free, curvature_of, along, of_all)
+    return free, weights, whole - curvature_of(weights)[0, 0]
 
 
 def test_weights_that_leave_enough_are_those_of_least_squares():
@@ -145,3 +150,24 @@ def test_no_cut_is_made_where_all_rows_together_bend_the_other_way():
     """Not log-concave there: no weights leave a positive precision, and those given stay."""
     free, weights, _ = one_dimension([1.0, 1.0], -4.0, np.eye(2, 4), np.array([2.0, 3.0, 0, 0]))
     np.testing.assert_array_equal(weights, free)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_rows_of_few_parameters_are_limited_in_those_alone(seed):
+    """As many directions as there are negative eigenvalues; in a flat one of H there is none."""
+    rng = np.random.default_rng(seed)
+    d, few = 40, 8
+    root = rng.normal(size=(d, 2 * d))
+    root[-1] = 0.0
+    whole = root @ root.T
+    row = rng.normal(size=(few, few))
+    places = rng.choice(d - 1, few, replace=False)
+    of_rows = np.zeros((d, d))
+    of_rows[np.ix_(places, places)] = 20.0 * row @ row.T
+    curvature = WholeCurvature(whole, whole + np.eye(d))
+    directions = curvature.improper_directions(of_rows)
+    negative = np.linalg.eigvalsh(whole - of_rows)
+    assert 0 < len(directions) == (negative < -1e-6).sum()
+    values = np.linalg.eigvalsh(directions @ (whole - of_rows) @ directions.T)
+    assert (values < 0.0).all()
+    assert len(curvature.improper_directions(of_rows / 20.0 / d)) == 0

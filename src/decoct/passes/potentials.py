@@ -6,9 +6,11 @@ One pass gives the totals Σ_n f_n(θ_s) at the draws, the norms ‖g_n‖ of th
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any, NamedTuple
 
 import jax
@@ -362,15 +364,15 @@ class Potentials:
         self, kernel: Any, rows: Columns, weights: np.ndarray, cost: int, at: Any, none: Any
     ) -> list[Any]:
         """Return what a kernel adds up over a few weighted rows; ``none`` is that of no row."""
-        size, total = chunk_rows(cost), chunk_sums.Partial.of(none)
+        size, parts = chunk_rows(cost), []
         for piece in _pieces(rows, size):
             padded, mask = chunk_sums.pad(piece, size)
             part = np.zeros(len(mask))
             part[: piece.n_rows] = weights[piece.start :][: piece.n_rows]
             sums = kernel(*self._likelihood, at, padded, jax.device_put(part))
-            total = total + chunk_sums.Partial.of(sums)
+            parts.append(chunk_sums.Partial.of(sums))
         self.counts.evaluations += columns_length(rows) * cost
-        return total.rounded()
+        return reduce(operator.add, parts or [chunk_sums.Partial.of(none)]).rounded()
 
     def _of_rows(
         self, kernel: Any, rows: Columns, cost: int, at: Any, *points: np.ndarray

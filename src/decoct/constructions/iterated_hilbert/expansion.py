@@ -76,9 +76,6 @@ SMALLEST = 1e-10
 ZERO_EIGENVALUE = 1e-12
 """Eigenvalue of a site's precision, in those units, that counts as 0 where it is negative."""
 
-HALVINGS = 30
-"""Width of the interval at which the search for the largest factor of weights ends."""
-
 NOT_FINITE = "second derivatives of the log-likelihood are not finite"
 
 
@@ -94,11 +91,6 @@ class ExpandedTable(NamedTuple):
     precision: Float[np.ndarray, "d d"]  # Λ, that of the posterior
     sample: RowSample | None = None  # of a large table, drawn by remainder, for its totals
     draws: Float[np.ndarray, "n D"] | None = None  # of θ, for the moments of likelihood parameters
-
-    @property
-    def factor(self) -> Float[np.ndarray, "d d"]:
-        """L with LLᵀ = Λ⁻¹."""
-        return np.linalg.inv(np.linalg.cholesky(self.precision)).T
 
     def quadratic(self, draws: Float[np.ndarray, "S d"]) -> Float[np.ndarray, " S"]:
         """Return Σ_n q_n at draws of φ."""
@@ -136,24 +128,6 @@ class ExpandedTable(NamedTuple):
             0.5 * (precision + precision.T),
             float(self.sums.value - rows.value),
         )
-
-    def largest_factor(self, rows: Curvature) -> float:
-        """Return the largest t ≤ 1 for which t Σ_m w_m q_m leaves a precision ⪰ 0.
-
-        1 where there is none, for the precision of all rows has a negative eigenvalue.
-        """
-
-        def fits(t: float) -> bool:
-            precision = t * rows.hessian - self.sums.hessian
-            return is_proper(0.5 * (precision + precision.T))
-
-        if fits(1.0) or not fits(0.0):
-            return 1.0
-        low, high = 0.0, 1.0
-        for _ in range(HALVINGS):
-            middle = 0.5 * (low + high)
-            low, high = (middle, high) if fits(middle) else (low, middle)
-        return low
 
 
 def is_proper(precision: Float[np.ndarray, "d d"]) -> bool:

@@ -10,16 +10,23 @@ every eigenvector v of A (in units of the posterior's precision) with a negative
 constraint Σ w_m vᵀH_mv ≤ (1 − ε) vᵀHv, until there is none. Least squares with linear inequalities
 is a search for the shortest vector that keeps them, which is non-negative least squares in the
 constraints (Lawson & Hanson 1974, ch. 23, algorithm LDP).
+
+Rows of few groups have curvature B = Σ w_m H_m in few parameters S alone. With K = (H + εΛ)⁻¹, Λ
+the posterior's precision, A + εΛ is ⪰ 0 where the eigenvalues of K_SS B_SS are at most 1; in the
+others' eigenvectors v ∝ K_·S B_SS v_S, with B v = λ (H + εΛ) v, it is not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from jaxtyping import Float
 from scipy.linalg import eigh
 
+from decoct.constructions.iterated_hilbert.expansion import is_proper
 from decoct.solvers.nnls import nnls
 
 MOST_CUTS = 15
@@ -32,20 +39,96 @@ ZERO_CURVATURE = 1e-7
 INSIDE = 1e-3
 """ε, the part of the curvature along a cut that is left to the site."""
 
+HALVINGS = 30
+"""Steps of the search for the largest factor of weights."""
+
+FEW = 0.25
+"""Share of the parameters up to which the parameters of the rows are treated apart."""
+
+
+@dataclass(frozen=True)
+class WholeCurvature:
+    """The curvature H of all rows, and the posterior's precision Λ."""
+
+    hessian: Float[np.ndarray, "d d"]
+    precision: Float[np.ndarray, "d d"]
+
+    def improper_directions(self, of_rows: Float[np.ndarray, "d d"]) -> Float[np.ndarray, "k d"]:
+        """Return directions v with vᵀ(H − B)v < 0: none where H − B is ⪰ 0, rounding apart."""
+        found = self._shares(of_rows)
+        if found is not None:
+            shares, directions = found
+            return directions[shares > 1.0]
+        scaled = self._factor.T @ (self.hessian - of_rows) @ self._factor
+        try:  # far cheaper than eigenvectors
+            np.linalg.cholesky(scaled + ZERO_CURVATURE * np.eye(len(scaled)))
+        except np.linalg.LinAlgError:
+            negative = eigh(scaled, subset_by_value=(-np.inf, -ZERO_CURVATURE))[1]
+            return (self._factor @ negative).T
+        return np.zeros((0, len(scaled)))
+
+    def largest_factor(self, of_rows: Float[np.ndarray, "d d"]) -> float:
+        """Return the largest t ≤ 1 for which H − tB is ⪰ 0.
+
+        1 where there is none, for H has a negative eigenvalue.
+        """
+        found = self._shares(of_rows)
+        if found is not None:
+            most = found[0].max(initial=0.0)
+            return 1.0 if most <= 1.0 else (1.0 - INSIDE) / most
+
+        def fits(t: float) -> bool:
+            precision = self.hessian - t * of_rows
+            return is_proper(0.5 * (precision + precision.T))
+
+        if fits(1.0) or not fits(0.0):
+            return 1.0
+        low, high = 0.0, 1.0
+        for _ in range(HALVINGS):
+            middle = 0.5 * (low + high)
+            low, high = (middle, high) if fits(middle) else (low, middle)
+        return low
+
+    def _shares(
+        self, of_rows: Float[np.ndarray, "d d"]
+    ) -> tuple[Float[np.ndarray, " s"], Float[np.ndarray, "s d"]] | None:
+        """Return λ and v with B v = λ (H + εΛ) v; None where rows have curvature in many places."""
+        places = np.flatnonzero(of_rows.any(axis=1))
+        if len(places) > FEW * len(of_rows) or self._inverse is None:
+            return None
+        inside = of_rows[np.ix_(places, places)]
+        root = np.linalg.cholesky(self._inverse[np.ix_(places, places)])
+        shares, vectors = np.linalg.eigh(root.T @ inside @ root)
+        return shares, (self._inverse[:, places] @ (inside @ root @ vectors)).T
+
+    @cached_property
+    def _factor(self) -> Float[np.ndarray, "d d"]:
+        """L with LLᵀ = Λ⁻¹."""
+        return np.linalg.inv(np.linalg.cholesky(self.precision)).T
+
+    @cached_property
+    def _inverse(self) -> Float[np.ndarray, "d d"] | None:
+        """(H + εΛ)⁻¹; None where that is not ≻ 0."""
+        try:
+            half = np.linalg.inv(np.linalg.cholesky(self.hessian + ZERO_CURVATURE * self.precision))
+        except np.linalg.LinAlgError:
+            return None
+        return half.T @ half
+
 
 def proper_weights(
     vectors: Float[np.ndarray, "m S"],
     target: Float[np.ndarray, " S"],
     weights: Float[np.ndarray, " m"],
-    precision_of: Callable[[np.ndarray], np.ndarray],
+    curvature_of: Callable[[np.ndarray], np.ndarray],
     along: Callable[[np.ndarray], np.ndarray],
-    factor: Float[np.ndarray, "d d"],
+    whole: WholeCurvature,
 ) -> Float[np.ndarray, " m"]:
     """Return weights near those of least squares that leave the site a precision ⪰ 0.
 
     The vectors and the target are remainders at the draws, of the rows and of all rows.
-    ``precision_of`` goes from weights to A, ``along`` from directions (k, d) to vᵀH_mv, (m, k), and
-    ``factor`` is L with LLᵀ the posterior covariance.
+    ``curvature_of`` goes from weights to Σ w_m H_m, ``along`` from directions (k, d) to vᵀH_mv,
+    (m, k).
     """
     # unit vectors, and no more of the draws than they span
     norms = np.linalg.norm(vectors, axis=1)
@@ -53,32 +136,17 @@ def proper_weights(
     free, inverse = q.T @ target, np.linalg.inv(r)
     bends, most = np.zeros((0, len(weights))), np.zeros(0)
     for _ in range(MOST_CUTS):
-        precision = precision_of(weights)
-        directions = improper_directions(precision, factor)
+        directions = whole.improper_directions(curvature_of(weights))
         if not len(directions):
             break
-        of_rows = along(directions)
-        left = ((directions @ precision) * directions).sum(axis=1)
-        whole = left + weights @ of_rows
-        possible = whole > 0.0  # else all rows together bend the other way there
+        room = ((directions @ whole.hessian) * directions).sum(axis=1)
+        possible = room > 0.0  # else all rows together bend the other way there
         if not possible.any():
             break
-        bends = np.concatenate([bends, of_rows[:, possible].T / norms])
-        most = np.concatenate([most, (1.0 - INSIDE) * whole[possible]])
+        bends = np.concatenate([bends, along(directions)[:, possible].T / norms])
+        most = np.concatenate([most, (1.0 - INSIDE) * room[possible]])
         weights = _constrained(inverse, free, bends, most) / norms
     return weights
-
-
-def improper_directions(
-    precision: Float[np.ndarray, "d d"], factor: Float[np.ndarray, "d d"]
-) -> Float[np.ndarray, "k d"]:
-    """Return eigenvectors of A, in units of the posterior, with a negative eigenvalue."""
-    scaled = factor.T @ precision @ factor
-    try:  # far cheaper than eigenvectors
-        np.linalg.cholesky(scaled + ZERO_CURVATURE * np.eye(len(scaled)))
-    except np.linalg.LinAlgError:
-        return (factor @ eigh(scaled, subset_by_value=(-np.inf, -ZERO_CURVATURE))[1]).T
-    return np.zeros((0, len(scaled)))
 
 
 def _constrained(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import jax
@@ -22,7 +23,7 @@ from decoct.constructions.base import Problem, Selection, SizedSelection, equal_
 from decoct.constructions.iterated_hilbert.expansion import ExpandedTable
 from decoct.constructions.iterated_hilbert.proper_weights import (
     INSIDE,
-    improper_directions,
+    WholeCurvature,
     proper_weights,
 )
 from decoct.passes.pools import Pool
@@ -139,6 +140,12 @@ class SplitTangent:
         """
         varies = 0.5 * float(np.var(self.totals)) > FLAT
         return varies and not self.rhat > USABLE_RHAT
+
+    @cached_property
+    def whole_curvature(self) -> WholeCurvature:
+        """That of all rows, where they are expanded."""
+        assert self.expanded is not None
+        return WholeCurvature(-self.expanded.sums.hessian, self.expanded.precision)
 
     @property
     def fitted_draws(self) -> int:
@@ -267,9 +274,8 @@ class PathFit:
         tangent, expanded = self.tangent, self.tangent.expanded
         assert expanded is not None
         potentials, rows = tangent.problem.potentials, tangent.pool.some(solution.indices).rows
-        of_rows = potentials.expand_rows(rows, solution.weights, expanded.at).hessian
-        precision = of_rows - expanded.sums.hessian
-        directions = improper_directions(precision, expanded.factor)
+        of_rows = potentials.expand_rows(rows, solution.weights, expanded.at)
+        directions = tangent.whole_curvature.improper_directions(-of_rows.hessian)
         most = -((directions @ expanded.sums.hessian) * directions).sum(axis=1)
         return directions[most > 0.0], (1.0 - INSIDE) * most[most > 0.0]
 
@@ -290,8 +296,8 @@ class PathFit:
         places, weights = solution.indices, solution.weights
         rows = tangent.pool.some(places).rows
 
-        def precision_of(weights: np.ndarray) -> np.ndarray:
-            return potentials.expand_rows(rows, weights, at).hessian - expanded.sums.hessian
+        def curvature_of(weights: np.ndarray) -> np.ndarray:
+            return -potentials.expand_rows(rows, weights, at).hessian
 
         def along(directions: np.ndarray) -> np.ndarray:
             return -potentials.bends(rows, at, directions)
@@ -300,10 +306,10 @@ class PathFit:
             vectors, target = self.equations(solution)
             with few_threads(vectors.nbytes):
                 weights = proper_weights(
-                    vectors, target, weights, precision_of, along, expanded.factor
+                    vectors, target, weights, curvature_of, along, tangent.whole_curvature
                 )
         of_rows = potentials.expand_rows(rows, weights, at)
-        share = expanded.largest_factor(of_rows)
+        share = tangent.whole_curvature.largest_factor(-of_rows.hessian)
         site, weights = expanded.site(of_rows.scaled(share)), share * weights
         places, weights = places[weights > 0.0], weights[weights > 0.0]
         kept = tangent.pool.some(places)
