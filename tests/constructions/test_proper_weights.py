@@ -171,3 +171,22 @@ def test_rows_of_few_parameters_are_limited_in_those_alone(seed):
     values = np.linalg.eigvalsh(directions @ (whole - of_rows) @ directions.T)
     assert (values < 0.0).all()
     assert len(curvature.improper_directions(of_rows / 20.0 / d)) == 0
+    share = curvature.largest_factor(of_rows)
+    least = np.linalg.eigvalsh(whole - (1.0 - 2.0 * INSIDE) * share * of_rows)[0]
+    assert least > -1e-9 > np.linalg.eigvalsh(whole - (1.0 + 2.0 * INSIDE) * share * of_rows)[0]
+
+
+def test_no_row_takes_too_much():
+    curvature = WholeCurvature(np.eye(8), np.eye(8))
+    assert len(curvature.improper_directions(np.zeros((8, 8)))) == 0
+    assert curvature.largest_factor(np.zeros((8, 8))) == 1.0
+
+
+def test_an_inverse_that_is_rounding_is_not_used():
+    """The covariate is constant in each group: the prior alone tells slope and groups apart."""
+    rng = np.random.default_rng(0)
+    group = rng.integers(8, size=200)
+    x = np.column_stack([np.ones(200), rng.normal(size=8)[group], np.eye(8)[group]])
+    whole = x.T @ x
+    assert WholeCurvature(whole, whole + np.eye(10) / 300.0**2)._inverse is None
+    assert WholeCurvature(whole, whole + np.eye(10))._inverse is not None

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
 
+from decoct.errors import ModelError
 from decoct.models import GaussianMean, LinearRegression
 from decoct.models.conjugate import AbstractConjugate
 from decoct.runtime.precision import float64
@@ -114,8 +115,14 @@ def test_statistics_add_up(model):
     assert_same(jax.tree.map(jnp.add, *halves), statistics(model, WEIGHTS))
 
 
+@float64
 def test_unknown_noise_is_not_conjugate():
     model = LinearRegression()
     assert isinstance(model, AbstractConjugate)
     assert not model.is_conjugate
     assert all(known.is_conjugate for known in MODELS)
+    rows = jax.tree.map(jnp.asarray, model.encode(ROWS))
+    with pytest.raises(ModelError, match="set noise_scale"):
+        model.sufficient(rows, jnp.ones(25))
+    with pytest.raises(ModelError, match="set noise_scale"):
+        model.exact_posterior({"gram": jnp.eye(3), "moment": jnp.ones(3)})

@@ -18,6 +18,9 @@ from decoct.errors import RequestError
 LATE = 15
 """Minutes behind schedule from which an arrival counts as late."""
 
+FEWEST_FLIGHTS = 5000
+"""A smaller part of the table has too few flights of the rare carriers."""
+
 WEATHER = ("temp", "dewp", "humid", "wind_speed", "precip", "pressure", "visib")
 
 FORMULA = (
@@ -51,6 +54,8 @@ def load_flights(rows: int | None = None, seed: int = 0) -> pd.DataFrame:
     miles), ``hour`` (scheduled, local), ``day`` of the year, ``distance`` in miles, ``origin`` and
     ``carrier``. A random part of so many ``rows`` stays in the order of the table.
     """
+    if rows is not None and rows < FEWEST_FLIGHTS:
+        raise RequestError(f"rows is {rows}; the demonstration needs at least {FEWEST_FLIGHTS}.")
     folder = _find_data()
     key = ["origin", "time_hour"]
     flown = pd.read_csv(
@@ -67,6 +72,10 @@ def load_flights(rows: int | None = None, seed: int = 0) -> pd.DataFrame:
     names = ["late", *WEATHER, "hour", "day", "distance", "origin", "carrier"]
     table = pd.DataFrame(table, columns=names)
     if rows is not None:
+        if rows > len(table):
+            raise RequestError(
+                f"rows is {rows} but there are {len(table)} complete flights; ask for at most that."
+            )
         chosen = np.random.default_rng(seed).permutation(len(table))[:rows]
         table = table.iloc[np.sort(chosen)]
     return table.reset_index(drop=True)

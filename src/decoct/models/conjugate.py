@@ -39,7 +39,7 @@ class AbstractConjugate(AbstractModel):
         """Return the weighted sums over *encoded* rows that the posterior needs; pure JAX.
 
         Additive: the statistics of two chunks add up, leaf by leaf, to those of both, and a row of
-        weight 2 counts as two rows.
+        weight 2 counts as two rows. Raises `ModelError` where the model is not conjugate.
         """
 
     @abc.abstractmethod
@@ -47,7 +47,7 @@ class AbstractConjugate(AbstractModel):
         """Return mean and covariance of π_w over the flat parameters; pure JAX.
 
         ``stats`` is the sum of `sufficient` over all rows; the order of the parameters is that of
-        `jax.flatten_util.ravel_pytree`.
+        `jax.flatten_util.ravel_pytree`. Raises `ModelError` where the model is not conjugate.
         """
 
 

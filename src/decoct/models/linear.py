@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from decoct.errors import ModelError
 from decoct.models.base import EncodedColumns, Params, PerDraw, PerRow, RawRows
 from decoct.models.conjugate import AbstractConjugate, MeanAndCov, gaussian_from_information
 from decoct.models.regression import AbstractRegression, normal_log_density, positive
@@ -73,7 +74,7 @@ class LinearRegression(AbstractRegression, AbstractConjugate):
         return rows["x"] if self.is_conjugate else None
 
     def log_likelihood_at(self, predictor: PerRow, rows: Mapping[str, Array]) -> PerRow:
-        noise: Any = self.noise_scale
+        noise = self._known_noise()
         return -0.5 * ((rows["y"] - predictor) / noise) ** 2 - jnp.log(noise) - HALF_LOG_2PI
 
     def simulate(
@@ -98,6 +99,7 @@ class LinearRegression(AbstractRegression, AbstractConjugate):
 
     def sufficient(self, rows: Mapping[str, Array], weights: PerRow) -> dict[str, Array]:
         """Return ``{"gram": Σ_n w_n x_n x_nᵀ, "moment": Σ_n w_n y_n x_n}``."""
+        self._known_noise()
         weighted = weights[:, None] * rows["x"]
         return {"gram": weighted.T @ rows["x"], "moment": rows["y"] @ weighted}
 
@@ -106,10 +108,17 @@ class LinearRegression(AbstractRegression, AbstractConjugate):
 
         Σ_w⁻¹ = diag(s⁻²) + σ⁻² Σ_n w_n x_n x_nᵀ and μ_w = Σ_w σ⁻² Σ_n w_n y_n x_n.
         """
-        noise: Any = self.noise_scale
-        precision = 1.0 / jnp.square(noise)
+        precision = 1.0 / jnp.square(self._known_noise())
         dim = stats["moment"].shape[0]
         prior = jnp.diag(jnp.broadcast_to(1.0 / self.prior_scale**2, (dim,)))
         return gaussian_from_information(
             prior + precision * stats["gram"], precision * stats["moment"]
         )
+
+    def _known_noise(self) -> np.ndarray | Array:
+        if self.noise_scale is None:
+            raise ModelError(
+                "With unknown noise a linear regression has no exact Gaussian posterior; "
+                "set noise_scale, or use another sampler."
+            )
+        return self.noise_scale

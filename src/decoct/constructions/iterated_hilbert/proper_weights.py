@@ -42,6 +42,9 @@ INSIDE = 1e-3
 HALVINGS = 30
 """Steps of the search for the largest factor of weights."""
 
+LARGEST_CONDITION = 1e12
+"""Largest product of a diagonal entry of H + εΛ and of its inverse: beyond, that is rounding."""
+
 FEW = 0.25
 """Share of the parameters up to which the parameters of the rows are treated apart."""
 
@@ -108,12 +111,15 @@ class WholeCurvature:
 
     @cached_property
     def _inverse(self) -> Float[np.ndarray, "d d"] | None:
-        """(H + εΛ)⁻¹; None where that is not ≻ 0."""
+        """(H + εΛ)⁻¹; None where that is not ≻ 0, or too inaccurate."""
+        matrix = self.hessian + ZERO_CURVATURE * self.precision
         try:
-            half = np.linalg.inv(np.linalg.cholesky(self.hessian + ZERO_CURVATURE * self.precision))
+            half = np.linalg.inv(np.linalg.cholesky(matrix))
         except np.linalg.LinAlgError:
             return None
-        return half.T @ half
+        inverse = half.T @ half
+        condition = (np.diag(inverse) * np.diag(matrix)).max()
+        return inverse if condition < LARGEST_CONDITION else None
 
 
 def proper_weights(
