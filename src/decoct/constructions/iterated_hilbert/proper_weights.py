@@ -12,8 +12,8 @@ is a search for the shortest vector that keeps them, which is non-negative least
 constraints (Lawson & Hanson 1974, ch. 23, algorithm LDP).
 
 Rows of few groups have curvature B = Σ w_m H_m in few parameters S alone. With K = (H + εΛ)⁻¹, Λ
-the posterior's precision, A + εΛ is ⪰ 0 where the eigenvalues of K_SS B_SS are at most 1; in the
-others' eigenvectors v ∝ K_·S B_SS v_S, with B v = λ (H + εΛ) v, it is not.
+the posterior's precision, A + εΛ is ⪰ 0 if no eigenvalue λ of K_SS B_SS is above 1. One above 1 has
+the direction v ∝ K_·S B_SS v_S, with B v = λ (H + εΛ) v, along which A + εΛ is negative.
 """
 
 from __future__ import annotations
