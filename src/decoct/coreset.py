@@ -23,6 +23,7 @@ from decoct.report import Report
 from decoct.runtime.checks import checked_whole
 from decoct.runtime.precision import float64
 from decoct.runtime.progress import ProgressBar
+from decoct.runtime.randomness import checked_seed
 from decoct.runtime.resources import use_compilation_cache
 from decoct.samplers.base import Draws, Sampler, WeightedDensity
 from decoct.stats.chains import MIXED_RHAT, USABLE_KHAT
@@ -53,6 +54,9 @@ class Coreset:
         Method, seed, status, cost.
     site
         The quadratic that stands for all other rows; None where the rows stand alone.
+    start : (d,)
+        Unconstrained parameters near the mode of the coreset posterior, where samplers start; None
+        starts at the centre of the site, or where the model does.
 
     Examples
     --------
@@ -71,6 +75,7 @@ class Coreset:
     model: AbstractModel
     report: Report
     site: GaussianSite | None = None
+    start: Float[np.ndarray, " d"] | None = None
 
     def __post_init__(self) -> None:
         for name in ("indices", "weights"):
@@ -87,7 +92,8 @@ class Coreset:
     def density(self) -> WeightedDensity:
         """π_w as a density over flat unconstrained parameters."""
         encoded = self.model.encode(self.rows, self.indices)
-        return WeightedDensity.of(self.model, encoded, self.weights, site=self.site)
+        known = {"site": self.site, "start": self.start}
+        return WeightedDensity.of(self.model, encoded, self.weights, **known)
 
     @property
     def dim(self) -> int:
@@ -186,7 +192,7 @@ class Coreset:
         Raises
         ------
         RequestError
-            draws, chains or warmup is not a whole number of at least 1.
+            draws, chains or warmup is not a whole number of at least 1, or seed not a whole number.
         ModelError
             The sampler met densities that are not finite.
 
@@ -213,7 +219,7 @@ class Coreset:
 
         use_compilation_cache()
         sampler = NUTS(warmup=warmup) if sampler is None else sampler
-        drawn = self._drawn(jax.random.key(seed), sampler, draws, chains, progress)
+        drawn = self._drawn(jax.random.key(checked_seed(seed)), sampler, draws, chains, progress)
         _warn_of_problems(drawn)
         tree = to_datatree(self.model, self.density.space, self.rows, drawn)
         tree.attrs[MARK] = self.fingerprint
@@ -416,7 +422,7 @@ class Coreset:
         Returns
         -------
         dict
-            Model, report, number of rows, and the site if there is one.
+            Model, report, number of rows, and site and start if there are any.
 
         Examples
         --------
@@ -435,6 +441,8 @@ class Coreset:
         }
         if self.site is not None:
             description["site"] = self.site.to_dict()
+        if self.start is not None:
+            description["start"] = self.start.tolist()
         if is_of_functions(model):
             from decoct.models.fingerprint import fingerprint
 

@@ -7,6 +7,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from decoct.coreset import Coreset
 from decoct.errors import CoresetFileError, DecoctError, RequestError
 from decoct.formats.coreset_file import naming_damage, read_coreset
@@ -76,7 +78,7 @@ def load(path: str | os.PathLike[str], model: AbstractModel | None = None) -> Co
             )
         if model is None and "fitted" in stored.description:
             return _class_of(spec)(stored)
-        site = stored.description.get("site")
+        site, start = (stored.description.get(name) for name in ("site", "start"))
         known = model_from_dict(spec) if model is None else model
         coreset = Coreset(
             stored.indices,
@@ -86,6 +88,7 @@ def load(path: str | os.PathLike[str], model: AbstractModel | None = None) -> Co
             known,
             Report.from_dict(stored.description["report"]),
             GaussianSite.from_dict(site) if site else None,
+            None if start is None else np.array(start, dtype=np.float64),
         )
     if model is not None:
         _check_same_model(coreset, stored.description, path)

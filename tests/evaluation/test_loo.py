@@ -312,8 +312,9 @@ def test_draws_of_a_coreset_that_is_far_are_refused(as_array):
 def test_rows_that_were_not_checked_are_refused():
     kept = np.isin(np.arange(N), coreset().indices)
     flipped = {**LOGISTIC, "y": np.where(kept, LOGISTIC["y"], 1 - LOGISTIC["y"])}
-    with pytest.raises(RequestError, match="not those that the certificate was made with"):
-        decoct.loo(coreset(), flipped, draws(), check=certificate())
+    for some in ({}, {"observations": 50}):
+        with pytest.raises(RequestError, match="not those that the certificate was made with"):
+            decoct.loo(coreset(), flipped, draws(), check=certificate(), **some)
 
 
 def test_certificates_that_do_not_fit():

@@ -266,6 +266,7 @@ def improper(params):
         ([lambda p: p["means"].sum()], "'prior 1' fails: KeyError: 'means'. A log prior takes"),
         ({"other": GaussianMean(np.eye(3))}, "'other' is a GaussianMean that is another model"),
         ({"other": MODEL}, "'other' is a LogisticRegression that is another model"),
+        ({"other": GaussianMean(2.0 * np.eye(2))}, "its log-likelihood of the rows is"),
     ],
 )
 def test_bad_priors_are_refused(priors, sentence):

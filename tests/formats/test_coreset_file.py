@@ -3,6 +3,7 @@
 import base64
 import json
 import zlib
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -100,10 +101,11 @@ def test_a_model_of_ones_own_has_to_be_given_again(tmp_path):
     assert float(loaded.log_density(np.ones(1))) == float(coreset.log_density(np.ones(1)))
 
 
-def test_a_model_with_another_likelihood_is_refused_and_one_with_another_prior_is_not(tmp_path):
+@pytest.mark.parametrize("size", [0, 4])
+def test_another_likelihood_is_refused_and_another_prior_is_not(size, tmp_path):
     path = tmp_path / "one.parquet"
-    rows_alone = IteratedHilbert(site=False)
-    decoct.build(custom(), {"y": table()["y"]}, size=4, method=rows_alone).save(path)
+    method = IteratedHilbert(site=size == 0)
+    decoct.build(custom(), {"y": table()["y"]}, size=size, method=method).save(path)
     with pytest.raises(CoresetFileError, match=r"likelihood is not the one .* is -.*, not -"):
         decoct.load(path, model=custom(scale=1.001))
     with pytest.raises(CoresetFileError, match="has 2 parameters, not 1"):
@@ -319,6 +321,22 @@ def test_a_site_comes_back_to_the_last_bit(tmp_path):
     assert loaded.size == 0
     for name in ("centre", "linear", "precision", "constant"):
         np.testing.assert_array_equal(getattr(loaded.site, name), getattr(coreset.site, name))
+
+
+def test_samplers_of_rows_alone_start_where_these_were_chosen(tmp_path):
+    """Rows of long tails have a mode each; a build knows which is that of all rows."""
+    cauchy = decoct.Model(
+        lambda p, r: -jnp.log1p((r["y"] - p["mu"]) ** 2), lambda p: 0.0, {"mu": 0.0}
+    )
+    rows = {"y": 20.0 + np.random.default_rng(0).standard_cauchy(300)}
+    built = decoct.build(cauchy, rows, size=3, method=IteratedHilbert(site=False))
+    assert built.start == pytest.approx([20.0], abs=1.0)
+    two = {"weights": np.full(2, 50.0), "rows": {"y": np.array([0.0, 20.0])}}
+    two = replace(built, indices=np.arange(2), **two)
+    two.save(tmp_path / "two.parquet")
+    for coreset in (two, decoct.load(tmp_path / "two.parquet", model=cauchy)):
+        assert coreset.laplace().mean == pytest.approx([20.0], abs=0.1)
+    assert replace(two, start=None).laplace().mean == pytest.approx([0.0], abs=0.1)
 
 
 def test_the_description_is_stored_once(saved):

@@ -49,6 +49,22 @@ def test_the_likelihood_the_prior_and_the_number_of_parameters_count():
     assert find_difference(known, normal(start=1.0), ROWS) is None
 
 
+def test_without_rows_the_likelihood_counts_at_made_up_ones():
+    """Where it is finite: here it is not at the row of zeros."""
+
+    def gamma(shape):
+        return decoct.Model(
+            lambda params, rows: shape * jnp.log(rows["y"]) - rows["y"] * params["mu"],
+            lambda params: -0.5 * params["mu"] ** 2,
+            {"mu": 0.0},
+        )
+
+    none = {name: column[:0] for name, column in ROWS.items()}
+    known = fingerprint(gamma(2.0), none)
+    assert find_difference(known, gamma(2.0), none) is None
+    assert "log-likelihood" in find_difference(known, gamma(2.1), none)
+
+
 @pytest.mark.parametrize("wrap", [lambda f: f, jax.jit, jax.checkpoint])
 def test_constants_count_as_far_as_the_rows_show_them(wrap):
     values = np.linspace(0.0, 1.0, 50)

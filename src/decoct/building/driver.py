@@ -380,10 +380,11 @@ def run(
         )
         coresets = []
         for (selection, kl), columns in zip(chosen, kept, strict=True):
-            numbers, weights, _, site = selection
+            numbers, weights, _, site, start = selection
             numbers = numbers.astype(np.int64)
             its = replace(report, status=status.judged(kl), predicted_kl=kl)
-            coresets.append(Coreset(numbers, weights, columns, source.n_rows, model, its, site))
+            given = (numbers, weights, columns, source.n_rows, model, its, site, start)
+            coresets.append(Coreset(*given))
         if save is not None:
             save(coresets[-1])
         if checkpoint is not None:

@@ -50,6 +50,9 @@ class Selection(NamedTuple):
         The encoded rows.
     site
         The quadratic that stands for all other rows; None where the rows stand for themselves.
+    start : (d,)
+        A point near the mode of π_w, for samplers that search for it; None starts at the centre of
+        the site, or where the model does.
 
     Examples
     --------
@@ -63,6 +66,7 @@ class Selection(NamedTuple):
     weights: Float[np.ndarray, " m"]
     rows: Columns
     site: GaussianSite | None = None
+    start: Float[np.ndarray, " d"] | None = None
 
     @property
     def size(self) -> int:
@@ -136,10 +140,8 @@ class Problem:
 
     def density(self, selection: Selection, padded_as: int = 0) -> WeightedDensity:
         """Return π_w for these weighted rows, padded as if there were at least ``padded_as``."""
-        model = self.potentials.model
-        return WeightedDensity.of(
-            model, selection.rows, selection.weights, padded_as, selection.site
-        )
+        _, weights, rows, site, start = selection
+        return WeightedDensity.of(self.potentials.model, rows, weights, padded_as, site, start)
 
     def log_likelihood(
         self, selection: Selection, at: Float[np.ndarray, "S d"]

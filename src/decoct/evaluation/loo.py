@@ -105,9 +105,9 @@ def loo(
         them are used; those of a coreset posterior that is far from it are refused.
     observations
         None: every row, N × S potentials. A whole number m ≥ 2: the elpd is estimated from m rows
-        drawn uniformly and the log-likelihoods of all rows at the mean of the draws, N + m × S
-        potentials; this needs ``check``, or corrected draws. The same seed draws the same rows, so
-        that models can be compared.
+        drawn uniformly and the log-likelihoods of all rows at the mean of the draws and at one of
+        them, by which the table is known, 2N + m × S potentials; this needs ``check``, or corrected
+        draws. The same seed draws the same rows, so that models can be compared.
     reff
         Effective draws by draws. None computes it as ArviZ does: the mean over the parameters; 1
         for a single chain.
@@ -174,6 +174,7 @@ def loo(
     use_compilation_cache()
     keep_buffers()
     require_coreset(coreset)
+    seed = checked_seed(seed)
     dim = coreset.dim  # refuses a coreset without a density, such as a mixture's
     source = _whole_table(coreset, rows, progress)
     if observations is not None and not (
@@ -209,11 +210,8 @@ def loo(
         if observations is None:
             totals, found = _from_all(potentials, statistic, flat)
             log_ratios = log_ratios_at(coreset, potentials, z, totals)
-            if check is not None and np.std(log_ratios - check.log_ratios) > OTHER:
-                raise RequestError(
-                    "These rows are not those that the certificate was made with; check the draws "
-                    "again, with this table."
-                )
+            if check is not None:
+                _require_same_table(log_ratios, check)
             if not is_certified:
                 judged = judge(log_ratios)
                 if grade_of(judged.kl.reverse, judged.khat) is Grade.REFUSED:
@@ -221,8 +219,10 @@ def loo(
                         f"{UNUSABLE} Build a larger coreset; decoct.check says how far."
                     )
         else:
-            places = uniform_sample(jax.random.key(checked_seed(seed)), source.n_rows, observations)
-            found = _from_sample(potentials, statistic, flat, places)
+            places = uniform_sample(jax.random.key(seed), source.n_rows, observations)
+            totals, found = _from_sample(potentials, statistic, flat, places)
+            if check is not None:
+                _require_same_table(log_ratios_at(coreset, potentials, z[:1, :1], totals), check)
     return _as_elpd_data(found, len(flat), source.n_rows, is_approximate=check is not None)
 
 
@@ -254,10 +254,10 @@ class _LeftOut(RowStatistic):
         return *leave_one_out(LogRatios(*ratios), self.shift, self.tail), lpd
 
 
-class _AtOne(RowStatistic):
-    """The potential at the only draw there is."""
+class _AtFirst(RowStatistic):
+    """The potential at the first draw."""
 
-    def measure(self, potentials: Float[Array, "1 n"]) -> Any:
+    def measure(self, potentials: Float[Array, "S n"]) -> Any:
         return (potentials[0],)
 
 
@@ -291,6 +291,17 @@ def _used_draws(
     return z[:, check.picked], [one[:, check.picked] for one in variables]
 
 
+def _require_same_table(log_ratios: Float[np.ndarray, "chains S"], check: Certificate) -> None:
+    """Refuse rows whose D_s, at all draws or at the first ones, is not that of the certificate."""
+    chains, S = log_ratios.shape
+    known = check.log_ratios[:chains, :S] + check.mean_log_ratio
+    if np.sqrt(np.mean(np.square(log_ratios - known))) > OTHER:
+        raise RequestError(
+            "These rows are not those that the certificate was made with; check the draws again, "
+            "with this table."
+        )
+
+
 def _from_all(
     potentials: Potentials, statistic: _LeftOut, flat: Float[np.ndarray, "S d"]
 ) -> tuple[Float[np.ndarray, " S"], dict[str, Any]]:
@@ -310,11 +321,14 @@ def _from_sample(
     statistic: _LeftOut,
     flat: Float[np.ndarray, "S d"],
     places: Int[np.ndarray, " m"],
-) -> dict[str, Any]:
-    """Return leave-one-out from the rows at some places, by the difference estimator."""
+) -> tuple[Float[np.ndarray, " 1"], dict[str, Any]]:
+    """Return Σ_n f_n at the first draw, and leave-one-out from the rows at some places.
+
+    By the difference estimator.
+    """
     N, m = potentials.n_rows, len(places)
     centre = np.exp(statistic.log_weights) @ flat
-    _, cheap = potentials.by_row(centre[None], _AtOne())
+    totals, cheap = potentials.by_row(np.stack([centre, flat[0]]), _AtFirst())
     sample = Pool(places, potentials.rows.take(places))
     _, elpd, khat, lpd = potentials.restricted(sample).by_row(flat, statistic)
     errors = elpd - cheap[places]
@@ -325,7 +339,7 @@ def _from_sample(
     spread = squares - ((N * errors.mean()) ** 2 - variance) / N
     pointwise = np.full((3, N), np.nan)
     pointwise[:, places] = elpd, khat, lpd - elpd
-    return {
+    return totals[1:], {
         "elpd": cheap.sum() + N * errors.mean(),
         "se": np.sqrt(max(spread, 0.0)),
         "elpd_i": pointwise[0],

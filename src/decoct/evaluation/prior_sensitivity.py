@@ -50,6 +50,7 @@ from decoct.models.fingerprint import find_difference, fingerprint
 from decoct.models.parameters import NoiseScale
 from decoct.passes.model_checks import log_priors
 from decoct.runtime.precision import float64
+from decoct.runtime.randomness import checked_seed
 from decoct.samplers.base import Draws, log_densities
 from decoct.samplers.datatree import to_datatree, unconstrained
 from decoct.samplers.summary import scalars
@@ -118,6 +119,7 @@ def prior_sensitivity(
     True
     """
     checked_draws(coreset, draws)
+    seed = checked_seed(seed)
     models = alternatives(coreset, {} if priors is None else priors)
     if check is not None or rows is not None:
         check = certificate_of(coreset, rows, draws, check, seed, progress)

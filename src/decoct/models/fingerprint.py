@@ -5,7 +5,10 @@ Two models count as the same if at two points θ_k of unconstrained space
 
     Σ_m c_m f_m(θ_k),   c_m = 1 + ½ cos m,   log π₀(θ_k),   and   Σ_i c_i φ_i(θ_k)
 
-agree to `TOLERANCE`, with m over some rows: the first ones of a table, or those of a coreset.
+agree to `TOLERANCE`, with m over some rows: the first ones of a table, or those of a coreset. For a
+coreset of no rows there are three made-up ones, of zeros, of ones and of halves; values that are
+not finite there do not count.
+
 Constants are compared through their effect on these rows. Values do not depend on the JAX release.
 """
 
@@ -71,17 +74,27 @@ def find_difference(
 def _values(
     model: AbstractModel, rows: Mapping[str, np.ndarray], points: np.ndarray
 ) -> dict[str, list[float]]:
-    space = ParameterSpace.of(model.init(rows))
-    columns = jax.device_put(dict(rows))
+    space, is_made_up = ParameterSpace.of(model.init(rows)), not columns_length(rows)
+    columns = jax.device_put(_made_up(rows) if is_made_up else dict(rows))
     found: dict[str, list[float]] = {name: [] for name in NAMES}
     for z in points:
         params = space.unflatten(jnp.asarray(z))
-        potentials = model.potentials(params, columns) if columns_length(rows) else np.zeros(0)
+        potentials = np.asarray(model.potentials(params, columns))
+        if is_made_up:
+            potentials = np.where(np.isfinite(potentials), potentials, 0.0)
         phi = space.ravel(model.to_likelihood_params(params))
         found["log_likelihood"].append(_weighted_sum(potentials))
         found["log_prior"].append(float(model.log_prior(params)))
         found["likelihood_params"].append(_weighted_sum(phi))
     return found
+
+
+def _made_up(columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return three rows of these columns' types and shapes."""
+    values = np.array([0.0, 1.0, 0.5])
+    shapes = {name: column.shape[1:] for name, column in columns.items()}
+    rows = {name: np.multiply.outer(values, np.ones(shape)) for name, shape in shapes.items()}
+    return {name: row.astype(columns[name].dtype) for name, row in rows.items()}
 
 
 def _weighted_sum(values: Float[np.ndarray | Array, " n"]) -> float:

@@ -38,7 +38,8 @@ class WeightedDensity(eqx.Module):
     shares
         The same weights, the first one shared by the padding; all zero only without any row.
     start : (d,)
-        The model's starting point; with a site in its own parameters the site's centre.
+        Where searches for the mode start: a point near it, where one is known; else the centre of a
+        site in the model's own parameters, or the model's starting point.
     site
         s, the quadratic that stands for all other rows, if there is one.
     draws : (n, D)
@@ -72,6 +73,7 @@ class WeightedDensity(eqx.Module):
         weights: Float[np.ndarray, " m"],
         padded_as: int = 0,
         site: GaussianSite | None = None,
+        start: Float[np.ndarray, " d"] | None = None,
     ) -> WeightedDensity:
         """Build the density from encoded rows; weight-0 rows are left out, as if absent.
 
@@ -85,7 +87,7 @@ class WeightedDensity(eqx.Module):
         weights = np.asarray(weights, dtype=np.float64)
         initial = model.init(rows)
         space = ParameterSpace.of(initial)
-        start = space.flatten(initial)
+        near_mode, start = start, space.flatten(initial)
         if site is not None:
             phi = model.to_likelihood_params(initial)
             if site.dim != ParameterSpace.of(phi).dim:
@@ -95,6 +97,7 @@ class WeightedDensity(eqx.Module):
                 )
             if phi is initial:
                 start = site.centre
+        start = start if near_mode is None else near_mode
         if not columns_length(rows):
             none = jnp.zeros(0)
             return cls(model, space, {}, none, none, start, site)

@@ -226,7 +226,7 @@ class PathFit:
             return min(found, key=nats)
         if nearest is None:
             return SizedSelection(equal_weight_rows(problem, pool, problem.size), None)
-        return SizedSelection(_selection(pool, self.path[nearest]), judged[nearest])
+        return SizedSelection(_selection(self.tangent, self.path[nearest]), judged[nearest])
 
     def refined(self, size: int, exchanges: int) -> PathFit:
         """Return the solution of one size alone, refined by exchanges."""
@@ -395,7 +395,7 @@ def best_of_restarts(
         path = tangent.pursue(size, sizes=(size,), exchanges=exchanges, draws=half).path
         if not path:
             continue
-        attempt = _selection(tangent.pool, path[max(path)])
+        attempt = _selection(tangent, path[max(path)])
         kl = _gaussian_kl(tangent.problem, attempt, target)
         if kl < best_kl:
             best, best_kl = attempt, kl
@@ -408,5 +408,7 @@ def _gaussian_kl(problem: Problem, selection: Selection, target: Gaussian) -> fl
     return kl_gaussian(gaussian_at(mode), target) if mode.status.ok else np.inf
 
 
-def _selection(pool: Pool, solution: SparseWeights) -> Selection:
-    return Selection.of(pool.some(solution.indices), solution.weights)
+def _selection(tangent: SplitTangent, solution: SparseWeights) -> Selection:
+    """Return rows alone. Their posterior may have other modes than that near the draws."""
+    chosen = Selection.of(tangent.pool.some(solution.indices), solution.weights)
+    return chosen._replace(start=tangent.draws.mean(axis=0))
