@@ -12,11 +12,13 @@ import decoct
 from decoct.constructions import IteratedHilbert
 from decoct.constructions.base import uniform_selection
 from decoct.constructions.iterated_hilbert.expansion import (
+    NOT_FINITE,
     ExpandedTable,
     NoExpansionError,
     expand_table,
     expanded_at,
 )
+from decoct.constructions.iterated_hilbert.fits import INACCURATE_SITE, ROWS_ARE_NEARER
 from decoct.data import encoded
 from decoct.errors import RequestError, ShortBuildWarning
 from decoct.models import GaussianMean, LinearRegression, LogisticRegression, PoissonRegression
@@ -223,6 +225,32 @@ def test_a_build_without_an_expansion_keeps_rows_alone():
     coreset = decoct.build(model, rows, size=10, method=SITE)
     assert coreset.site is None
     assert 1 <= coreset.size <= 10
+    assert coreset.report.no_site == "the posterior has several modes, and a Gaussian has one"
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_report_says_why_a_step_of_the_likelihood_has_no_site():
+    """No second derivative tells of it."""
+    rows = {"y": np.random.default_rng(0).normal(size=200)}
+    step = decoct.Model(
+        lambda params, rows: jnp.where(rows["y"] > params["a"], -0.1, -0.3),
+        lambda params: -0.5 * params["a"] ** 2,
+        {"a": 0.0},
+    )
+    coreset = decoct.build(step, rows, size=10)
+    assert coreset.site is None
+    assert coreset.report.no_site == INACCURATE_SITE
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_report_says_that_rows_alone_are_nearer():
+    """With more rows than a quadratic has numbers both are exact, but for rounding."""
+    rng = np.random.default_rng(0)
+    rows = {"x": rng.normal(size=(2000, 3)), "y": rng.integers(0, 2, 2000)}
+    for seed in range(3):
+        coreset = decoct.build(LogisticRegression(), rows, size=60, seed=seed)
+        expected = ROWS_ARE_NEARER if coreset.site is None else None
+        assert coreset.report.no_site == expected
 
 
 def bent_at_one_row():
@@ -238,14 +266,16 @@ def bent_at_one_row():
     return decoct.Model(f, lambda params: -0.5 * params["a"] ** 2, {"a": 0.0}), rows
 
 
-def test_second_derivatives_that_are_not_finite_leave_rows_alone():
+@pytest.mark.parametrize("seed", [0, 1])  # a pilot with that row, and one without
+def test_second_derivatives_that_are_not_finite_leave_rows_alone(seed):
     model, rows = bent_at_one_row()
     at = Expansion.over(np.array([0.2]), np.zeros((1, 1)), np.zeros((1, 1)))
     with pytest.raises(NoExpansionError, match="not finite"):
         expanded_at(problem_of(model, rows, 10), at)
-    coreset = decoct.build(model, rows, size=5, seed=1, method=SITE)  # a pilot without that row
+    coreset = decoct.build(model, rows, size=5, seed=seed, method=SITE)
     assert coreset.site is None
-    assert coreset.report.status.ok
+    assert coreset.report.no_site == f"{NOT_FINITE} in row 1234"
+    assert seed == 0 or coreset.report.status.ok
 
 
 def rare_levels(n):

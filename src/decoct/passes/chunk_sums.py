@@ -33,6 +33,7 @@ from decoct.models.base import AbstractModel
 from decoct.models.parameters import ParameterSpace
 from decoct.passes.expansions import (
     Expansion,
+    bends_along,
     expand_chunk,
     quadratics_of,
     sums_and_variances,
@@ -224,6 +225,18 @@ class ExpansionOf(ChunkFunction):
             if self.strict:
                 require_finite(self.model, self.space, chunk, at, parts[0])
             return Partial.of(parts)
+
+
+@dataclass(frozen=True)
+class NotFiniteOf(ChunkFunction):
+    """Chunk -> the number of its first row of which Σ_ij ∂²f_n/∂φ_i∂φ_j is not finite, if any."""
+
+    def __call__(self, chunk: Chunk, at: Values, expansion: Expansion) -> tuple[int, ...]:
+        with jax.enable_x64(True):
+            rows, _ = pad(chunk, self.size)
+            bends = bends_along(self.model, self.space, expansion, rows, jnp.ones_like(at.draws))
+            bad = np.flatnonzero(~np.isfinite(np.asarray(bends)[: chunk.n_rows, 0]))
+        return tuple((chunk.start + bad[:1]).tolist())
 
 
 @dataclass(frozen=True)

@@ -328,6 +328,13 @@ class Potentials:
         return Curvature.of(self._pass_over(fn, centre, at, evaluations=cost).rounded())
 
     @float64
+    def row_not_finite(self, at: Expansion) -> int | None:
+        """Return the first row whose second derivatives there are not finite, in one pass."""
+        fn = chunk_sums.NotFiniteOf(*self._likelihood)
+        centre = as_embedding(np.asarray(at.centre)[None])
+        return min(self._pass_over(fn, centre, at, evaluations=at.points), default=None)
+
+    @float64
     def expand_rows(
         self, rows: Columns, weights: Float[np.ndarray, " n"], at: Expansion
     ) -> Curvature:

@@ -148,7 +148,16 @@ def _relative(precision: Float[np.ndarray, "d d"]) -> Float[np.ndarray, "d d"]:
 
 
 class NoExpansionError(Exception):
-    """Why there is no site, for the report."""
+    """Why there is no site, for the report; and where second derivatives may not be finite."""
+
+    def __init__(self, reason: str, at: Expansion | None = None) -> None:
+        super().__init__(reason)
+        self.at = at
+
+    def reason(self, potentials: Potentials) -> str:
+        """Return why there is no site, with the first row whose derivatives are not finite."""
+        row = None if self.at is None else potentials.row_not_finite(self.at)
+        return str(self) if row is None else f"{NOT_FINITE} in row {row}"
 
 
 def expand_table(
@@ -166,7 +175,8 @@ def expand_table(
     """
     mode = find_mode(problem.density(pilot))
     if not mode.status.ok:
-        raise NoExpansionError(f"no mode was found on a sample of rows: {mode.status.value}")
+        reason = f"no mode was found on a sample of rows: {mode.status.value}"
+        raise NoExpansionError(reason, Expansion.taylor(mode.z))
     potentials, rng = problem.potentials, host_rng(key)
     directions = directions_of(potentials, rng)
     if not potentials.is_regression:
@@ -288,7 +298,7 @@ def expanded_at(
         search = _Search(problem, np.zeros((1, problem.dim)))
         return search.evaluated(sums, at)._replace(sample=sample)
     if not np.isfinite(np.append(sums.hessian, sums.gradient)).all():
-        raise NoExpansionError(NOT_FINITE)
+        raise NoExpansionError(NOT_FINITE, at)
     precision = np.diag(1.0 / np.diag(np.asarray(at.covariance))) - sums.hessian
     return ExpandedTable(at, sums, 0.5 * (precision + precision.T), sample, draws)
 
@@ -297,7 +307,8 @@ def site_alone(problem: Problem, expanded: ExpandedTable) -> Selection:
     """Return the site of all rows, without any row."""
     d, none = problem.likelihood_dim, np.zeros(0, dtype=np.int64)
     site = expanded.site(Curvature(0.0, np.zeros(d), np.zeros((d, d))))
-    return Selection(none, np.zeros(0), problem.potentials.rows.take(none), site)
+    start = None if expanded.draws is None else expanded.draws.mean(axis=0)
+    return Selection(none, np.zeros(0), problem.potentials.rows.take(none), site, start)
 
 
 class _Search:
@@ -312,7 +323,7 @@ class _Search:
         precision = -(sums.hessian + prior.hessian)
         precision = 0.5 * (precision + precision.T)
         if not all(np.isfinite(part).all() for part in (precision, sums.gradient, sums.value)):
-            raise NoExpansionError(NOT_FINITE)
+            raise NoExpansionError(NOT_FINITE, at)
         if np.linalg.eigvalsh(_relative(precision))[0] < SMALLEST:
             raise NoExpansionError("the log posterior is flat or not concave where it is largest")
         return ExpandedTable(at, sums, precision)

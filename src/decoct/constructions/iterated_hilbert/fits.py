@@ -69,6 +69,8 @@ NEGLIGIBLE = 1e-5
 
 INACCURATE_SITE = "the predicted KL of the coreset with a site is too large"
 
+ROWS_ARE_NEARER = "rows alone are predicted to be nearer, or to need fewer rows"
+
 GOOD_REFERENCE = 0.005
 """Predicted KL in nats at which the path is long enough to be the next reference."""
 

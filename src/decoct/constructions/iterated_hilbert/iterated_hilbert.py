@@ -49,6 +49,7 @@ from decoct.constructions.iterated_hilbert.expansion import (
     site_alone,
 )
 from decoct.constructions.iterated_hilbert.fits import (
+    ROWS_ARE_NEARER,
     Fits,
     IteratedHilbertState,
     tolerable_error,
@@ -175,8 +176,8 @@ class IteratedHilbert(Settings):
             "rows": last.selection.size,
             "predicted_kl": last.predicted_kl,
         }
-        if self.site and state.rows_only and last.selection.site is None:
-            numbers["no_site"] = state.rows_only
+        if self.site and last.selection.site is None:
+            numbers["no_site"] = state.rows_only or ROWS_ARE_NEARER
         if state.subsample is not None and (result.exact_draws or state.expanded is not None):
             numbers["totals_error"] = result.error
         message = f"{last.selection.size} rows"
@@ -276,7 +277,7 @@ class IteratedHilbert(Settings):
             else:
                 expanded = expand_table(problem, state.reference, state.subsample, key, sampled)
         except NoExpansionError as error:
-            return state._replace(rows_only=str(error))
+            return state._replace(rows_only=error.reason(problem.potentials))
         return state._replace(expanded=expanded, reference=site_alone(problem, expanded))
 
     def _expanded_again(

@@ -317,7 +317,8 @@ class PathFit:
         phi = potentials.to_likelihood(tangent.draws[rest])
         left = tangent.totals[rest] - site.log_density(phi)
         left = left - weights @ tangent.potentials[places, rest]
-        selection = Selection(kept.indices, weights, kept.rows, site)
+        start = tangent.draws.mean(axis=0) if potentials.has_likelihood_params else None
+        selection = Selection(kept.indices, weights, kept.rows, site, start)
         return SizedSelection(selection, 0.5 * float(np.var(left, ddof=1)) + tangent.error)
 
 
