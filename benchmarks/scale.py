@@ -20,7 +20,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.scale_parts import DRAWS, WARMUP, write_rows
+from benchmarks.scale_parts import CHAINS, DRAWS, WARMUP, write_rows
 from benchmarks.tables import RESULTS, in_process, write_csv
 
 WARM_ROWS = 1_000_000
@@ -63,6 +63,8 @@ def measured(
             line |= {"full_s": seconds, "full_steps": steps, "full": "extrapolated"}
         if "full_s" in line:
             line["ratio"] = line["full_s"] / line["coreset_s"]
+            line["full_gradients"] = line["full_steps"] * (WARMUP + DRAWS) * CHAINS
+            line["ratio_by_evaluations"] = line["full_gradients"] / line["evaluations"]
         lines.append({key: value for key, value in line.items() if key not in LEFT_OUT})
         print(f"N = {n:,}: {line['coreset_s']:.1f} s, KL {line['kl']:.2g}", flush=True)
     return lines

@@ -30,10 +30,10 @@ SHOWN = ("mean_rms", "sd_rms", "w1_worst", "kl")
 PREAMBLE = """\
 # Where decoct stands
 
-decoct and its peers on the same posteriors and machine: `python -m benchmarks.peers`
-([CSV](../benchmarks/results/peers.csv)). Evaluations compare exactly, seconds
-roughly. decoct's rows for the horseshoe and the poll are newer, from a machine half as fast.
-`python -m benchmarks.pages` makes this page.
+decoct and its peers on the same posteriors: `python -m benchmarks.peers`
+([CSV](../benchmarks/results/peers.csv)). decoct's rows are newer than those of its peers, and beside
+a truth made again. Evaluations compare exactly, seconds roughly: for the horseshoe and the poll,
+decoct's are of a machine half as fast. `python -m benchmarks.pages` makes this page.
 
 ![error of means against evaluations, one panel a posterior](images/compared.png)
 
@@ -63,8 +63,8 @@ figure is of one seed.
 the mode and a Hessian there, both counted. SGLD moves in coordinates of the Laplace approximation.
 ADVI and DAIS use minibatches and Adam with falling steps, and start where NUTS does, or at the
 mode, with Laplace's median sd. Quasi-Newton coresets and Coreset MCMC are our own, with their
-authors' settings. decoct's NUTS draws from them, from uniform rows and from PASS-GLM's
-quadratic. Step sizes of SGLD, ADVI and DAIS, dampings, PASS-GLM's radius and numbers of rows,
+authors' steps; rows are drawn uniformly, and slices have the widths of the Laplace approximation.
+decoct's NUTS draws from them, from uniform rows and from PASS-GLM's quadratic. Step sizes of SGLD, ADVI and DAIS, dampings, PASS-GLM's radius and numbers of rows,
 decoct's too, are tried on small grids, and an oracle takes the best; all else of decoct is its
 default. After a budget over the time limit a method has no more, not even of more rows. On the
 flights a subsample without a rare carrier errs, and no first step of a quasi-Newton coreset passes

@@ -1,6 +1,7 @@
 """Multilevel models: a site in likelihood parameters, whatever the prior does with scales."""
 
 import functools
+from dataclasses import replace
 
 import jax.numpy as jnp
 import numpy as np
@@ -125,6 +126,22 @@ def test_few_rows_carry_a_logistic_model(form):
     check = decoct.check(coreset, BINARY, draws)
     assert check.kl + 2.0 * check.kl_se < 0.02
     assert check.ok
+
+
+def test_samplers_start_where_the_draws_of_the_build_were():
+    """A site in φ = a² says nothing of the sign of a, and chains do not cross zero."""
+    squared = decoct.Model(
+        lambda p, r: -0.5 * (r["y"] - p["m"]) ** 2,
+        lambda p: -0.5 * ((p["a"] - 3.0) / 10.0) ** 2,
+        {"a": 1.0},
+        likelihood_params=lambda p: {"m": p["a"] ** 2},
+    )
+    rows = {"y": 9.0 + np.random.default_rng(0).normal(size=400)}
+    coreset = decoct.build(squared, rows, size=0)
+    assert coreset.start == pytest.approx([3.0], abs=0.05)
+    for start in (coreset.start, -coreset.start):
+        draws = replace(coreset, start=start).sample(draws=100, seed=1)
+        assert draws["posterior"]["a"].mean().item() == pytest.approx(start.item(), abs=0.05)
 
 
 def test_both_forms_have_the_same_posterior():
