@@ -31,9 +31,9 @@ PREAMBLE = """\
 # Where decoct stands
 
 decoct and its peers on the same posteriors: `python -m benchmarks.peers`
-([CSV](../benchmarks/results/peers.csv)). decoct's rows are newer than those of its peers, and beside
-a truth made again. Evaluations compare exactly, seconds roughly: for the horseshoe and the poll,
-decoct's are of a machine half as fast. `python -m benchmarks.pages` makes this page.
+([CSV](../benchmarks/results/peers.csv)). decoct's rows are newer, with the truth made again.
+Evaluations compare exactly, seconds roughly: those of decoct's horseshoe and poll are of a slower
+machine. `python -m benchmarks.pages` makes this page.
 
 ![error of means against evaluations, one panel a posterior](images/compared.png)
 
@@ -63,12 +63,12 @@ figure is of one seed.
 the mode and a Hessian there, both counted. SGLD moves in coordinates of the Laplace approximation.
 ADVI and DAIS use minibatches and Adam with falling steps, and start where NUTS does, or at the
 mode, with Laplace's median sd. Quasi-Newton coresets and Coreset MCMC are our own, with their
-authors' steps; rows are drawn uniformly, and slices have the widths of the Laplace approximation.
-decoct's NUTS draws from them, from uniform rows and from PASS-GLM's quadratic. Step sizes of SGLD, ADVI and DAIS, dampings, PASS-GLM's radius and numbers of rows,
-decoct's too, are tried on small grids, and an oracle takes the best; all else of decoct is its
-default. After a budget over the time limit a method has no more, not even of more rows. On the
-flights a subsample without a rare carrier errs, and no first step of a quasi-Newton coreset passes
-its test: weights stay uniform.
+authors' steps and uniform subsamples. decoct's NUTS draws from them, from uniform rows and from
+PASS-GLM's quadratic. Step sizes of SGLD, ADVI and DAIS, dampings, PASS-GLM's radius and numbers of
+rows, decoct's too, are tried on small grids, and an oracle takes the best; all else of decoct is
+its default. After a budget over the time limit a method has no more. On the flights a subsample
+without a rare carrier errs, and no step of a quasi-Newton coreset passes its test: weights stay
+uniform.
 """
 
 UNSEEN = """\
