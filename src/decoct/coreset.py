@@ -55,8 +55,8 @@ class Coreset:
     site
         The quadratic that stands for all other rows; None where the rows stand alone.
     start : (d,)
-        Unconstrained parameters near the mode of the coreset posterior, where samplers start; None
-        starts at the centre of the site, or where the model does.
+        Unconstrained parameters of large density, where samplers start; None starts at the centre
+        of the site, or where the model does.
 
     Examples
     --------

@@ -248,9 +248,9 @@ def test_a_report_says_that_rows_alone_are_nearer():
     rng = np.random.default_rng(0)
     rows = {"x": rng.normal(size=(2000, 3)), "y": rng.integers(0, 2, 2000)}
     for seed in range(3):
-        coreset = decoct.build(LogisticRegression(), rows, size=60, seed=seed)
-        expected = ROWS_ARE_NEARER if coreset.site is None else None
-        assert coreset.report.no_site == expected
+        for coreset in decoct.path(LogisticRegression(), rows, sizes=[3, 60], seed=seed):
+            expected = ROWS_ARE_NEARER if coreset.site is None else None
+            assert coreset.report.no_site == expected
 
 
 def bent_at_one_row():

@@ -15,7 +15,7 @@ import pytest
 import decoct
 from decoct import models
 from decoct.constructions import IteratedHilbert, Uniform
-from decoct.errors import CoresetFileError, RequestError
+from decoct.errors import CoresetFileError, ModelError, RequestError
 from decoct.formats import coreset_file
 from decoct.models.formula.model import from_formula
 from decoct.models.site import GaussianSite
@@ -337,6 +337,8 @@ def test_samplers_of_rows_alone_start_where_these_were_chosen(tmp_path):
     for coreset in (two, decoct.load(tmp_path / "two.parquet", model=cauchy)):
         assert coreset.laplace().mean == pytest.approx([20.0], abs=0.1)
     assert replace(two, start=None).laplace().mean == pytest.approx([0.0], abs=0.1)
+    with pytest.raises(ModelError, match="start has 2 parameters and the model has 1"):
+        replace(two, start=np.zeros(2)).laplace()
 
 
 def test_the_description_is_stored_once(saved):

@@ -185,7 +185,7 @@ def test_a_nan_on_the_way_is_an_error_that_says_where(beyond):
 
 def test_a_start_where_nothing_is_finite_is_an_error():
     for beyond in (np.nan, np.inf):
-        with pytest.raises(ModelError, match="at the model's init"):
+        with pytest.raises(ModelError, match="at its start"):
             ON_A_LINE.sample(KEY, on_a_line(normal, edge=-np.inf, beyond=beyond), 10)
     with pytest.raises(ModelError, match="init where it is finite"):
         ON_A_LINE.sample(KEY, on_a_line(normal, edge=-np.inf, beyond=-np.inf), 10)

@@ -51,8 +51,8 @@ class Selection(NamedTuple):
     site
         The quadratic that stands for all other rows; None where the rows stand for themselves.
     start : (d,)
-        A point near the mode of π_w, for samplers that search for it; None starts at the centre of
-        the site, or where the model does.
+        A point of large density, where samplers start; None starts at the centre of the site, or
+        where the model does.
 
     Examples
     --------
@@ -82,6 +82,12 @@ class Selection(NamedTuple):
     def of(cls, pool: Pool, weights: Float[np.ndarray, " m"]) -> Selection:
         """Return the rows of a pool with these weights, and no site."""
         return cls(pool.indices, weights, pool.rows)
+
+
+def central_draw(draws: Float[np.ndarray, "S d"]) -> Float[np.ndarray, " d"]:
+    """Return the draw nearest to the mean, in standard deviations; the mean may be impossible."""
+    off, scale = draws - draws.mean(axis=0), draws.std(axis=0)
+    return draws[np.square(off / np.where(scale > 0.0, scale, 1.0)).sum(axis=1).argmin()]
 
 
 @dataclass(frozen=True)

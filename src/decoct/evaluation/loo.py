@@ -295,7 +295,9 @@ def _require_same_table(log_ratios: Float[np.ndarray, "chains S"], check: Certif
     """Refuse rows whose D_s, at all draws or at the first ones, is not that of the certificate."""
     chains, S = log_ratios.shape
     known = check.log_ratios[:chains, :S] + check.mean_log_ratio
-    if np.sqrt(np.mean(np.square(log_ratios - known))) > OTHER:
+    # ½Var of the errors of a sample of rows is at most a tenth of the KL
+    error = np.sqrt(0.2 * check.kl) if check.sampling_se else 0.0
+    if np.sqrt(np.mean(np.square(log_ratios - known))) > OTHER + 4.0 * error:
         raise RequestError(
             "These rows are not those that the certificate was made with; check the draws again, "
             "with this table."

@@ -63,6 +63,8 @@ def find_difference(
         return f"it has {dim} parameters, not {points.shape[1]}"
     for name, found in _values(model, rows, points).items():
         expected = known.get(name, found)
+        if name == "log_likelihood" and not columns_length(rows) and not any(expected):
+            continue  # of a file that was saved before rows were made up
         if not np.allclose(found, expected, rtol=TOLERANCE, atol=1e-2 * TOLERANCE, equal_nan=True):
             return (
                 f"at two points its {NAMES[name]} is {found[0]:.10g} and {found[1]:.10g}, "

@@ -38,8 +38,8 @@ class WeightedDensity(eqx.Module):
     shares
         The same weights, the first one shared by the padding; all zero only without any row.
     start : (d,)
-        Where searches for the mode start: a point near it, where one is known; else the centre of a
-        site in the model's own parameters, or the model's starting point.
+        Where samplers start: a point of large density, where one is known; else the centre of a
+        site in the model's own parameters, or the model's init.
     site
         s, the quadratic that stands for all other rows, if there is one.
     draws : (n, D)
@@ -82,12 +82,17 @@ class WeightedDensity(eqx.Module):
         Raises
         ------
         ModelError
-            The site has another number of parameters than the model.
+            The site or the start has another number of parameters than the model.
         """
         weights = np.asarray(weights, dtype=np.float64)
         initial = model.init(rows)
         space = ParameterSpace.of(initial)
-        near_mode, start = start, space.flatten(initial)
+        known, start = start, space.flatten(initial)
+        if known is not None and known.shape != start.shape:
+            raise ModelError(
+                f"The start has {len(known)} parameters and the model has {len(start)}; they do "
+                "not belong together."
+            )
         if site is not None:
             phi = model.to_likelihood_params(initial)
             if site.dim != ParameterSpace.of(phi).dim:
@@ -97,7 +102,7 @@ class WeightedDensity(eqx.Module):
                 )
             if phi is initial:
                 start = site.centre
-        start = start if near_mode is None else near_mode
+        start = start if known is None else known
         if not columns_length(rows):
             none = jnp.zeros(0)
             return cls(model, space, {}, none, none, start, site)

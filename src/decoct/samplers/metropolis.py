@@ -45,7 +45,7 @@ class Metropolis(Sampler):
     """Random-walk Metropolis-Hastings with an isotropic proposal, all chains at once.
 
     Chains start from draws of the Laplace approximation, spread twice as wide, or around the
-    model's init where there is none. All chains share one step size s; it is adapted while they
+    density's start where there is none. All chains share one step size s; it is adapted while they
     warm up and frozen thereafter.
 
     Attributes
@@ -180,7 +180,7 @@ class Metropolis(Sampler):
         noise = host_rng(key).standard_normal((self.chains, density.dim))
         at_init = log_densities(density, density.start[None])[0]
         if np.isnan(at_init) or at_init == np.inf:
-            raise ModelError(f"The log density is {at_init} at the model's init; fix the model.")
+            raise ModelError(f"The log density is {at_init} at its start; fix the model.")
         mode = find_mode(density)
         if mode.status.ok:
             precision = -mode.curvature.hessian

@@ -80,7 +80,7 @@ class WeightedProblem(Problem):
         model: Any = self.potentials.model
         weights = selection.weights * selection.rows[model.weight]
         rows, site = model.unweighted(selection.rows), sum_of_sites([model.site, selection.site])
-        return WeightedDensity.of(model.inner, rows, weights, padded_as, site)
+        return WeightedDensity.of(model.inner, rows, weights, padded_as, site, selection.start)
 
 
 def compress(

@@ -146,6 +146,7 @@ def unite(parts: Sequence[Coreset]) -> Coreset:
         parts[0].model,
         report,
         sum_of_sites([part.site for part in parts]),
+        next((part.start for part in parts if part.start is not None), None),
     )
 
 
@@ -174,7 +175,7 @@ def _difference(first: Coreset, other: Coreset) -> str | None:
     if one != two:
         return f"{two} instead of {one}"
     some = first if first.size else other
-    if not some.size or not is_of_functions(first.model.to_dict()):
+    if not is_of_functions(first.model.to_dict()):
         return None
     rows, others = (c.model.encode(some.rows, some.indices) for c in (first, other))
     return find_difference(fingerprint(first.model, rows), other.model, others)

@@ -33,7 +33,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from decoct.constructions.base import Problem, Selection
+from decoct.constructions.base import Problem, Selection, central_draw
 from decoct.models.site import GaussianSite
 from decoct.passes.expansions import Expansion, antithetic
 from decoct.passes.potentials import Curvature, Potentials
@@ -307,7 +307,7 @@ def site_alone(problem: Problem, expanded: ExpandedTable) -> Selection:
     """Return the site of all rows, without any row."""
     d, none = problem.likelihood_dim, np.zeros(0, dtype=np.int64)
     site = expanded.site(Curvature(0.0, np.zeros(d), np.zeros((d, d))))
-    start = None if expanded.draws is None else expanded.draws.mean(axis=0)
+    start = None if expanded.draws is None else central_draw(expanded.draws)
     return Selection(none, np.zeros(0), problem.potentials.rows.take(none), site, start)
 
 

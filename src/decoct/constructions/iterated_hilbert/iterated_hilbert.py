@@ -160,11 +160,13 @@ class IteratedHilbert(Settings):
         if result.exact_draws == 0 and state.subsample is not None and state.expanded is None:
             n_seen = state.subsample.size
             after, last = fits.reference(result.is_corrected)
+            chosen = (last,)
         else:
             fit_key = jax.random.fold_in(key, 3)
             kl = problem.kl
             after = fits.sizes(fit_key) if kl is None else fits.kl(fit_key, kl)
-            last = (after.chosen or after.with_site)[-1]
+            chosen = after.chosen or after.with_site
+            last = chosen[-1]
         numbers = {
             "rows_seen": n_seen,
             "sampler": sampler,
@@ -176,7 +178,7 @@ class IteratedHilbert(Settings):
             "rows": last.selection.size,
             "predicted_kl": last.predicted_kl,
         }
-        if self.site and last.selection.site is None:
+        if self.site and any(one.selection.site is None for one in chosen):
             numbers["no_site"] = state.rows_only or ROWS_ARE_NEARER
         if state.subsample is not None and (result.exact_draws or state.expanded is not None):
             numbers["totals_error"] = result.error

@@ -19,7 +19,13 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from decoct.constructions.base import Problem, Selection, SizedSelection, equal_weight_rows
+from decoct.constructions.base import (
+    Problem,
+    Selection,
+    SizedSelection,
+    central_draw,
+    equal_weight_rows,
+)
 from decoct.constructions.iterated_hilbert.expansion import ExpandedTable
 from decoct.constructions.iterated_hilbert.proper_weights import (
     INSIDE,
@@ -317,7 +323,7 @@ class PathFit:
         phi = potentials.to_likelihood(tangent.draws[rest])
         left = tangent.totals[rest] - site.log_density(phi)
         left = left - weights @ tangent.potentials[places, rest]
-        start = tangent.draws.mean(axis=0) if potentials.has_likelihood_params else None
+        start = central_draw(tangent.draws) if potentials.has_likelihood_params else None
         selection = Selection(kept.indices, weights, kept.rows, site, start)
         return SizedSelection(selection, 0.5 * float(np.var(left, ddof=1)) + tangent.error)
 
@@ -412,4 +418,4 @@ def _gaussian_kl(problem: Problem, selection: Selection, target: Gaussian) -> fl
 def _selection(tangent: SplitTangent, solution: SparseWeights) -> Selection:
     """Return rows alone. Their posterior may have other modes than that near the draws."""
     chosen = Selection.of(tangent.pool.some(solution.indices), solution.weights)
-    return chosen._replace(start=tangent.draws.mean(axis=0))
+    return chosen._replace(start=central_draw(tangent.draws))
