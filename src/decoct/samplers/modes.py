@@ -4,8 +4,9 @@ Newton's method maximises log π_w from a few of the draws θ_s, and from overdi
 
     mean θ + c (θ_s − mean θ),  c = 2 … 2000,    and    draws of N(z₀ + P⁻¹ ∇log π₀(z₀), P⁻¹),
 
-with P = −∇² log π₀ at the model's init z₀ (the prior itself where it is Gaussian; left out where P
-is not positive definite). With H_k = −∇² log π_w(z_k), two maxima z_j, z_k are one mode where
+with P = −∇² log π₀ at z₀, where samplers start (the prior itself where it is Gaussian; left out
+where P is not positive definite). With H_k = −∇² log π_w(z_k), two maxima z_j, z_k are one mode
+where
 
     (z_j − z_k)ᵀ H_j (z_j − z_k) < 1,
 
