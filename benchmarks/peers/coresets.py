@@ -1,6 +1,7 @@
 """Weighted rows: uniform, quasi-Newton coresets, Coreset MCMC, and decoct.
 
-All but the last start from M rows drawn uniformly, and decoct's NUTS draws from what they end with.
+All but the last start from M rows drawn uniformly (Coreset MCMC by class, as its authors do), and
+decoct's NUTS draws from what they end with.
 With g_n the potentials of row n at S draws of π_w, centred over the draws, G those of the coreset
 and b the sum of all, the gradient of KL(π_w‖π) in w is −G (b − Gᵀw)/(S − 1).
 """
@@ -26,8 +27,11 @@ NEWTON_DRAWS, NEWTON_STEPS, NEWTON_TRIALS, NEWTON_SHRINK = 500, 20, 10, 1.5
 """Of quasi-Newton coresets: draws an iteration, most iterations, and of the first step how often it
 is tried, by what it is divided for the next trial."""
 
-CHAINS_OF_WEIGHTS, HOT_START, DIRECTIONS = 2, 500, 3
-"""Of Coreset MCMC: chains, iterations before weights move, slice moves an iteration."""
+CHAINS_OF_WEIGHTS, DIRECTIONS = 2, 3
+"""Of Coreset MCMC: chains, slice moves an iteration."""
+
+HOT_EVERY, HOT_MOST, HOT_DRIFT = 30, 10_000, 0.5
+"""Of its hot start: iterations between tests, most iterations, the drift at which it ends."""
 
 
 def uniform_rows(problem: Problem, size: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -37,9 +41,27 @@ def uniform_rows(problem: Problem, size: int, seed: int) -> tuple[np.ndarray, np
     return chosen, np.full(size, problem.n_rows / size)
 
 
-def run_weighed(problem: Problem, budget: tuple[float, ...], seed: int, weigh: Any) -> Found:
-    """Draw from M uniform rows, M the first of the budget, after a method has weighed them."""
-    chosen, start = uniform_rows(problem, int(budget[0]), seed)
+def rows_by_class(problem: Problem, size: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return as many rows with y = 1 as with y = 0, weighted to the sizes of the classes.
+
+    Uniform rows where y is not binary.
+    """
+    if not problem.posterior.is_logistic:
+        return uniform_rows(problem, size, seed)
+    generator, chosen, weights = np.random.default_rng(seed), [], []
+    for value in (0, 1):
+        members = np.flatnonzero(problem.rows["y"] == value)
+        chosen.append(generator.permutation(members)[: size // 2])
+        weights.append(np.full(len(chosen[-1]), len(members) / len(chosen[-1])))
+    order = np.argsort(np.concatenate(chosen))
+    return np.concatenate(chosen)[order], np.concatenate(weights)[order]
+
+
+def run_weighed(
+    problem: Problem, budget: tuple[float, ...], seed: int, weigh: Any, choose: Any = uniform_rows
+) -> Found:
+    """Draw from M random rows, M the first of the budget, after a method has weighed them."""
+    chosen, start = choose(problem, int(budget[0]), seed)
     weights, used = weigh(problem, chosen, start, *budget[1:], seed)
     found = draw_weighted(problem, chosen, weights, seed)
     return found._replace(evaluations=found.evaluations + used)
@@ -123,7 +145,8 @@ def weigh_coreset_mcmc(
     Two chains of hit-and-run slice moves on π_w, each iteration followed by a step of the weights
     along the gradient from these two draws and M rows of the table, by their Eq. for "Hot DoG" with
     first step r. Directions are those of the Laplace approximation of the first weights, which
-    costs M rows alone. A hot start of fixed length comes first. Returns weights and evaluations.
+    costs M rows alone. Chains are warm before weights move (`is_hot`). Returns weights and
+    evaluations.
     """
     encoded = problem.bridge.encode({k: v[chosen] for k, v in problem.rows.items()}, chosen)
     mode = find_mode(WeightedDensity.of(problem.bridge, encoded, start))
@@ -136,12 +159,25 @@ def weigh_coreset_mcmc(
     def log_density(z, weights):
         return problem.log_prior(z) + weights @ problem.row_log_likelihoods(z, kept)
 
-    def move(key, z, weights):
+    def move_one(key, z, weights):
         keys = jax.random.split(key, DIRECTIONS)
         z, counts = jax.lax.scan(
             lambda z, key: slice_move(key, z, factor, lambda z: log_density(z, weights)), z, keys
         )
         return z, counts.sum()
+
+    def move(key, z, weights):
+        keys = jax.random.split(key, CHAINS_OF_WEIGHTS)
+        z, counts = jax.vmap(move_one, in_axes=(0, 0, None))(keys, z, weights)
+        return z, counts.sum()
+
+    @jax.jit
+    def warm(z, keys):
+        def once(z, key):
+            z, count = move(key, z, start)
+            return z, (jax.vmap(lambda z: log_density(z, start))(z), count)
+
+        return jax.lax.scan(once, z, keys)
 
     def gradient(key, z, weights):
         picked = jax.random.randint(key, (len(chosen),), 0, problem.n_rows)
@@ -155,8 +191,7 @@ def weigh_coreset_mcmc(
         z, weights, m, v, reach, cost = carry
         t, key = step
         move_key, batch_key = jax.random.split(key)
-        keys = jax.random.split(move_key, CHAINS_OF_WEIGHTS)
-        z, counts = jax.vmap(move, in_axes=(0, 0, None))(keys, z, weights)
+        z, count = move(move_key, z, weights)
         d = gradient(batch_key, z, weights)
         b1, b2 = 0.9, 0.999
         m, v = b1 * m + (1 - b1) * d, b2 * v + (1 - b2) * d**2
@@ -164,22 +199,36 @@ def weigh_coreset_mcmc(
         so_far = jnp.where(t == 1, first, reach / (1 - b1**t))
         slope = m / (1 - b1**t) / (jnp.sqrt(t * v / (1 - b2**t)) + 1e-8)
         moved = jnp.maximum(0.0, weights - so_far * slope)
-        # weights rest until the chains are hot
-        state = [
-            jnp.where(t > 0, new, old)
-            for new, old in zip((moved, m, v, reach), carry[1:5], strict=True)
-        ]
-        return (z, *state, cost + counts.sum()), None
+        return (z, moved, m, v, reach, cost + count), None
 
+    hot_key, key = jax.random.split(jax.random.key(seed))
+    z, cost = jnp.tile(jnp.asarray(mode.z), (CHAINS_OF_WEIGHTS, 1)), jnp.zeros((), dtype=int)
+    trace = np.empty((0, CHAINS_OF_WEIGHTS))
+    while len(trace) < HOT_MOST and not (len(trace) >= 3 * problem.dim and is_hot(trace)):
+        hot_key, use = jax.random.split(hot_key)
+        z, (values, counts) = warm(z, jax.random.split(use, HOT_EVERY))
+        trace, cost = np.concatenate([trace, values]), cost + counts.sum()
     zeros = jnp.zeros(len(chosen))
-    begin = jnp.tile(jnp.asarray(mode.z), (CHAINS_OF_WEIGHTS, 1))
-    carry = (begin, jnp.asarray(start), zeros, zeros, zeros, jnp.zeros((), dtype=int))
-    times = jnp.maximum(jnp.arange(iterations + HOT_START) - HOT_START + 1.0, 0.0)
-    keys = jax.random.split(jax.random.key(seed), len(times))
     run = jax.jit(lambda carry, steps: jax.lax.scan(iterate, carry, steps)[0])
-    _, weights, *_, moves = run(carry, (times, keys))
-    steps = CHAINS_OF_WEIGHTS * 2 * len(chosen) * iterations
-    return np.asarray(weights), steps + float(moves) * len(chosen)
+    steps = jnp.arange(1.0, iterations + 1.0), jax.random.split(key, iterations)
+    _, weights, *_, moves = run((z, jnp.asarray(start), zeros, zeros, zeros, cost), steps)
+    used = CHAINS_OF_WEIGHTS * 2 * len(chosen) * iterations
+    return np.asarray(weights), used + float(moves) * len(chosen)
+
+
+def is_hot(trace: np.ndarray) -> bool:
+    """Return whether chains have left where they began (Chen et al. 2024).
+
+    ``trace`` (T, K) is the log density along K chains. Its first third is left out. The drift of a
+    chain is the difference of the means of the two halves of the rest, over the larger sd of a half
+    about its own straight line; chains are hot if the median drift is at most 1/2.
+    """
+    half = len(trace) // 3
+    halves = [trace[-2 * half : -half], trace[-half:]]
+    time = np.column_stack([np.ones(half), np.arange(half)])
+    rests = [part - time @ np.linalg.lstsq(time, part)[0] for part in halves]
+    gap = np.abs(halves[0].mean(axis=0) - halves[1].mean(axis=0))
+    return bool(np.median(gap / np.max([rest.std(axis=0) for rest in rests], axis=0)) <= HOT_DRIFT)
 
 
 def slice_move(key, z, factor, log_density):
@@ -251,7 +300,7 @@ METHODS = {
     ),
     "coreset_mcmc": Method(
         lambda problem: [(s, t, FIRST) for s in _sizes(problem)[:2] for t in ITERATIONS],
-        partial(run_weighed, weigh=weigh_coreset_mcmc),
+        partial(run_weighed, weigh=weigh_coreset_mcmc, choose=rows_by_class),
     ),
     "decoct": Method(lambda problem: [(0,), (10,), (100,)], run_decoct),
     "decoct_rows": Method(lambda problem: [(30,), (100,), (300,)], partial(run_decoct, site=False)),
