@@ -626,3 +626,24 @@ def _warn_of_problems(draws: Draws) -> None:
             f"R-hat is {rhat:.3f}: the chains have not mixed; take more draws and warm-up.",
             stacklevel=3,
         )
+
+
+def described_by(
+    description: Mapping[str, Any],
+    indices: Int[np.ndarray, " M"],
+    weights: Float[np.ndarray, " M"],
+    rows: Mapping[str, np.ndarray],
+    model: AbstractModel,
+) -> Coreset:
+    """Return the coreset of some rows and of what `Coreset.description` returned."""
+    site, start = description.get("site"), description.get("start")
+    return Coreset(
+        indices,
+        weights,
+        rows,
+        int(description["n_rows"]),
+        model,
+        Report.from_dict(description["report"]),
+        GaussianSite.from_dict(site) if site else None,
+        None if start is None else np.array(start, dtype=np.float64),
+    )

@@ -7,15 +7,11 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
-from decoct.coreset import Coreset
+from decoct.coreset import Coreset, described_by
 from decoct.errors import CoresetFileError, DecoctError, RequestError
 from decoct.formats.coreset_file import naming_damage, read_coreset
 from decoct.models.base import AbstractModel, is_of_functions
 from decoct.models.fingerprint import find_difference
-from decoct.models.site import GaussianSite
-from decoct.report import Report
 
 KINDS = {
     "dp_gaussian_mixture": ("mixture.building", "coreset_from_file"),
@@ -78,18 +74,7 @@ def load(path: str | os.PathLike[str], model: AbstractModel | None = None) -> Co
             )
         if model is None and "fitted" in stored.description:
             return _class_of(spec)(stored)
-        site, start = (stored.description.get(name) for name in ("site", "start"))
-        known = model_from_dict(spec) if model is None else model
-        coreset = Coreset(
-            stored.indices,
-            stored.weights,
-            stored.rows,
-            int(stored.description["n_rows"]),
-            known,
-            Report.from_dict(stored.description["report"]),
-            GaussianSite.from_dict(site) if site else None,
-            None if start is None else np.array(start, dtype=np.float64),
-        )
+        coreset = described_by(*stored, model_from_dict(spec) if model is None else model)
     if model is not None:
         _check_same_model(coreset, stored.description, path)
     return coreset

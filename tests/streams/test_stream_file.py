@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 import decoct
+from decoct.constructions import IteratedHilbert
 from decoct.errors import RequestError
 from decoct.models import LogisticRegression
 from decoct.models.formula.model import from_formula
@@ -38,6 +39,18 @@ def test_it_goes_on_as_if_it_had_never_stopped(rows, tmp_path, before):
     fed(again, batches[before:])
     assert_same(again.coreset, whole.coreset)
     assert again.rows_in_memory == whole.rows_in_memory
+
+
+def test_where_samplers_start_is_saved(rows, tmp_path):
+    alone = {**SMALL, "method": IteratedHilbert(site=False, draws=150, pool=150)}
+    stream = fed(StreamingCoreset(LogisticRegression(), 40, **alone), cut(rows, 700))
+    stream.save(tmp_path / "stream.npz")
+    given = {name: alone[name] for name in GIVEN}
+    again = StreamingCoreset.load(tmp_path / "stream.npz", LogisticRegression(), **given)
+    for one in (stream.coreset, again.coreset):
+        assert one.site is None
+        assert (np.abs(one.start - one.laplace().mean) < 4.0 * one.laplace().sd).all()
+    np.testing.assert_array_equal(stream.coreset.start, again.coreset.start)
 
 
 def test_a_stream_without_rows_is_saved(rows, tmp_path):

@@ -116,7 +116,8 @@ def compress(
         predicted_kl=predicted,
     )
     kept = some(given, chosen.indices, sum_of_sites([given.site, chosen.site]))
-    return replace(kept, weights=chosen.weights * kept.weights, report=report)
+    weights = chosen.weights * kept.weights
+    return replace(kept, weights=weights, report=report, start=chosen.start)
 
 
 def some(coreset: Coreset, which: Any, site: GaussianSite | None) -> Coreset:

@@ -19,7 +19,7 @@ import numpy as np
 from decoct.building.checkpoint import read_checkpoint, write_checkpoint
 from decoct.constructions.base import Construction
 from decoct.constructions.iterated_hilbert.iterated_hilbert import IteratedHilbert
-from decoct.coreset import Coreset
+from decoct.coreset import Coreset, described_by
 from decoct.data.arrays import ArrayRows
 from decoct.data.base import Chunk, Columns, checked_columns, columns_length
 from decoct.data.encoded import encoded
@@ -28,7 +28,6 @@ from decoct.errors import RequestError, RowsError
 from decoct.models.base import AbstractModel, require_model
 from decoct.models.fingerprint import find_difference
 from decoct.models.regression import few_values
-from decoct.models.site import GaussianSite
 from decoct.passes.potentials import Potentials
 from decoct.report import Report, Status, described
 from decoct.runtime import progress
@@ -268,13 +267,10 @@ class StreamingCoreset:
                 )
         stream._n_waiting, stream._values = packed["n_waiting"], packed["values"]
         if parts := packed["stored"]:
-            rows = {name: parts[name] for name in ("indices", "weights", "rows", "n_rows")}
-            site = GaussianSite.from_dict(parts["site"]) if "site" in parts else None
-            report = Report.from_dict(parts["report"])
-            stream._stored = stored = Coreset(**rows, model=model, report=report, site=site)
+            kept = parts["indices"], parts["weights"], parts["rows"]
+            stream._stored = stored = described_by(parts, *kept, model)
             columns = model.encode(stored.rows, stored.indices)
-            differs = "values" in parts and find_difference(parts["values"], model, columns)
-            if differs:
+            if "values" in parts and (differs := find_difference(parts["values"], model, columns)):
                 raise RequestError(f"The stream in {path} has another model: {differs}.")
         return stream
 
