@@ -462,6 +462,28 @@ CERTIFICATES = Page(
     ],
 )
 
+QUESTIONS = Page(
+    "questions",
+    "Questions after a fit",
+    ["python -m benchmarks.questions"],
+    "Logistic regression, ten coefficients, Parquet files, ten rows and a site, 1,000 draws. Every "
+    "question has a process of its own, with the certificate it needs. Passes are rows read over "
+    "N.",
+    [
+        Table(
+            RESULTS + "questions.csv",
+            [
+                ("N", "n", "count"),
+                ("question", "question", "text"),
+                ("seconds", "seconds", "2"),
+                ("passes", "passes", "3"),
+                ("peak GB", "peak_gb", "2"),
+            ],
+            "**Seconds, with compiling, and memory**, on two cores of an AMD EPYC:",
+        )
+    ],
+)
+
 STREAMS = Page(
     "streams",
     "Streams",
@@ -696,6 +718,7 @@ PAGES = (
     SCALE,
     MULTILEVEL,
     CERTIFICATES,
+    QUESTIONS,
     CONSTRUCTIONS,
     STREAMS,
     BRIDGES,
