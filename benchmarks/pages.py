@@ -316,7 +316,7 @@ COST = Page(
                 ("CPU s", "cpu_s", "2"),
                 ("elapsed s", "elapsed_s", "2"),
             ],
-            "**Starting**, median of seven processes:",
+            "**Starting**, median of seven processes; and the whole of `decoct demo`, once each:",
         ),
     ],
     "cost.png",
