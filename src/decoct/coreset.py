@@ -228,7 +228,7 @@ class Coreset:
     @property
     def fingerprint(self) -> str:
         """A digest of row numbers, weights and site, by which draws are known."""
-        site = () if self.site is None else dataclasses.astuple(self.site)
+        site = jax.tree.leaves(self.site)
         parts = (np.asarray(self.indices, dtype=np.int64), self.weights, *site)
         return hashlib.sha256(b"".join(np.asarray(one).tobytes() for one in parts)).hexdigest()
 

@@ -128,6 +128,18 @@ def test_few_rows_carry_a_logistic_model(form):
     assert check.ok
 
 
+@pytest.mark.parametrize("form", ["centred", "standardised"])
+def test_terms_of_third_order_carry_the_skewness_of_groups(form):
+    """Without a row, beside the same site without them."""
+    coreset = built(logistic, form, 0)
+    draws = coreset.sample(draws=500, chains=4, seed=1, warmup=300)
+    bare = replace(coreset, site=coreset.site.quadratic())
+    z = draws["unconstrained_posterior"]["z"].to_numpy().reshape(-1, coreset.dim)
+    check, of_bare = decoct.check(coreset, BINARY, z), decoct.check(bare, BINARY, z)
+    assert len(coreset.site.third_order.effects) == G
+    assert check.kl < 0.5 * of_bare.kl
+
+
 def test_samplers_start_where_the_draws_of_the_build_were():
     """A site in φ = a² says nothing of the sign of a, and chains do not cross zero."""
     squared = decoct.Model(

@@ -18,7 +18,7 @@ from decoct.constructions import IteratedHilbert, Uniform
 from decoct.errors import CoresetFileError, ModelError, RequestError
 from decoct.formats import coreset_file
 from decoct.models.formula.model import from_formula
-from decoct.models.site import GaussianSite
+from decoct.models.site import GaussianSite, ThirdOrder
 
 
 def table(n=300):
@@ -363,10 +363,32 @@ def test_a_site_of_effects_takes_little_space():
     np.testing.assert_array_equal(GaussianSite.from_dict(site.to_dict()).precision, site.precision)
 
 
+def encoded(*numbers):
+    return base64.b64encode(np.array(numbers, "<f8")).decode()
+
+
+THIRD_ORDER = {"effects": encoded(1.0), "scales": encoded(0.5), "sizes": encoded(0.1)}
+
+
+def test_terms_of_third_order_have_a_format_of_their_own(tmp_path):
+    coreset, _ = with_site()
+    third = ThirdOrder(np.array([1]), np.array([0.5]), np.array([0.1]))
+    replace(coreset, site=replace(coreset.site, third_order=third)).save(tmp_path / "one.parquet")
+    metadata = json.loads(pq.read_metadata(tmp_path / "one.parquet").metadata[b"decoct"])
+    assert metadata["format"] == 4
+    assert metadata["site"] == {**coreset.site.to_dict(), **THIRD_ORDER}
+    found = decoct.load(tmp_path / "one.parquet").site.third_order
+    assert [found.effects, found.scales, found.sizes] == [[1], [0.5], [0.1]]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"centre": "AAAA"}, "damaged"),
+        ({**THIRD_ORDER, "effects": encoded(2.0)}, "no Gaussian has"),
+        ({**THIRD_ORDER, "scales": encoded(0.0)}, "no Gaussian has"),
+        ({**THIRD_ORDER, "sizes": encoded(np.nan)}, "no Gaussian has"),
+        ({**THIRD_ORDER, "sizes": encoded(0.1, 0.1)}, "no Gaussian has"),
         ({"centre": "no base64"}, "damaged"),
         ({"linear": ""}, "no Gaussian has"),
         ({"precision": base64.b64encode(zlib.compress(-np.eye(2))).decode()}, "no Gaussian has"),

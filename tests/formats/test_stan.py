@@ -1,6 +1,7 @@
 """Coresets as Stan data: what is written, and what a weighted Stan program makes of it."""
 
 import json
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +10,7 @@ import pytest
 
 import decoct
 from decoct.constructions import IteratedHilbert, Uniform
+from decoct.models.site import ThirdOrder
 
 stanli = pytest.importorskip("stanli")
 
@@ -209,6 +211,36 @@ def test_a_site_is_one_more_statement(size, file):
             theirs = model.log_prob_grad(z)
             shift.append(theirs[0] - float(value))
             np.testing.assert_allclose(theirs[1], gradient, atol=1e-9)
+    np.testing.assert_allclose(shift, shift[0], atol=1e-9)
+
+
+THIRD_DATA = """
+  int<lower=1> site_terms;
+  array[site_terms] int<lower=1> site_effects;
+  vector[site_terms] site_scales;
+  vector[site_terms] site_sizes;
+}
+parameters"""
+
+THIRD_TARGET = """
+  vector[site_terms] z = (site_precision * (beta - site_centre))[site_effects] ./ site_scales;
+  target += dot_product(site_sizes, z .* (0.19258643921647325 * square(z) ./ (1 + square(z) / 64)
+                                          - 0.5369641243218337));
+}
+"""
+WITH_THIRD = WITH_SITE.replace("\n}\nparameters", THIRD_DATA)[:-3] + THIRD_TARGET
+
+
+def test_terms_of_third_order_are_two_more(file):
+    built = logistic_coreset(size=5, site=True)
+    third = ThirdOrder(np.array([2, 0]), np.array([3.0, 2.0]), np.array([0.2, -0.1]))
+    coreset = replace(built, site=replace(built.site, third_order=third))
+    coreset.to_stan(file, constants={"D": 3, "prior_scale": 2.0})
+    model = program(WITH_THIRD, file)
+    points = np.random.default_rng(1).normal(size=(6, 3))
+    with jax.enable_x64(True):
+        ours = [float(coreset.log_density(z)) for z in points]
+    shift = np.array([model.log_prob_grad(z)[0] for z in points]) - ours
     np.testing.assert_allclose(shift, shift[0], atol=1e-9)
 
 

@@ -1,5 +1,7 @@
 """Matrices with a diagonal block, and units that use them, against dense ones."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +11,7 @@ import pytest
 
 import decoct
 from decoct.models.parameters import ParameterSpace
-from decoct.models.site import GaussianSite
+from decoct.models.site import GaussianSite, ThirdOrder
 from decoct.samplers import centred_density
 from decoct.samplers.arrow import Arrow, ArrowSite, Blocks, Coupling, factor_of, find_blocks
 from decoct.samplers.base import WeightedDensity
@@ -51,9 +53,10 @@ def test_a_direction_of_no_precision_is_given_a_little():
     assert np.linalg.eigvalsh(np.linalg.inv(root @ root.T))[0] == pytest.approx(1e-3, rel=1e-6)
 
 
-def test_a_site_has_the_value_and_derivatives_of_the_dense_one(matrix):
+@pytest.mark.parametrize("third", [None, ThirdOrder(np.arange(3, 6), np.ones(3), np.ones(3))])
+def test_a_site_has_the_value_and_derivatives_of_the_dense_one(matrix, third):
     rng = np.random.default_rng(2)
-    dense = GaussianSite(rng.normal(size=D), rng.normal(size=D), matrix, 0.3)
+    dense = GaussianSite(rng.normal(size=D), rng.normal(size=D), matrix, 0.3, third)
     quick = ArrowSite.of(dense, Blocks.of(MEMBERS, D))
     with jax.enable_x64(True):
         z = jnp.asarray(rng.normal(size=D))
@@ -171,6 +174,8 @@ def test_units_make_the_mean_precision_one(kind, most, monkeypatch):
     monkeypatch.setattr(centred_density, "FEW_PRODUCTS", most)
     with jax.numpy_rank_promotion("allow"):  # NumPyro's distributions promote
         model, density = of_noise() if kind == "of noise" else multilevel(kind == "correlated")
+        assert density.site is not None
+        density = replace(density, site=density.site.quadratic())
         space = ParameterSpace.of(model.init({}))
     with jax.enable_x64(True), jax.numpy_rank_promotion("allow"):
         centring = Centring.of(model, space, density.start)

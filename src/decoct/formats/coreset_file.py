@@ -21,8 +21,8 @@ from decoct.data.base import Columns
 from decoct.errors import CoresetFileError
 from decoct.runtime.files import require_writable, write_atomically
 
-FORMAT = 3
-"""Format of files with a site, which other versions must refuse; files without one have 1."""
+FORMATS = 1, 3, 4
+"""Formats: without a site, with one, and with one that has terms of third order."""
 
 KEY = b"decoct"
 DIGEST = b"decoct_sha256"
@@ -61,7 +61,7 @@ def write_coreset(
     columns["_row"] = pa.array(indices, pa.int64())
     columns["_weight"] = pa.array(weights, pa.float64())
     whole = {
-        "format": FORMAT if "site" in description else 1,
+        "format": FORMATS[("site" in description) + ("sizes" in description.get("site", ()))],
         **description,
         "shapes": {name: list(np.shape(column)[1:]) for name, column in rows.items()},
         "dtypes": {name: column.dtype.str for name, column in rows.items()},
@@ -85,9 +85,9 @@ def read_coreset(path: str | os.PathLike[str]) -> StoredCoreset:
     table, metadata = _read(Path(path))
     with naming_damage(path):
         description = json.loads(metadata)
-        if description["format"] not in (1, FORMAT):
+        if description["format"] not in FORMATS:
             raise CoresetFileError(
-                f"{path} has format {description['format']}, and this decoct reads 1 and {FORMAT}; "
+                f"{path} has format {description['format']}, and this decoct reads 1, 3 and 4; "
                 "use the decoct that saved it."
             )
         stored = description.get("stored", {})

@@ -6,7 +6,8 @@ Stan has no weights on observations. A program gets them by multiplying the log 
 
 so that what is written here is what its data block reads, with ``N`` and ``w``. A coreset's site,
 the quadratic that stands for the rows that are not kept, is ``d``, ``site_centre``, ``site_linear``
-and ``site_precision``. Stan itself is not needed.
+and ``site_precision``, and its terms of third order are ``site_terms``, ``site_effects``,
+``site_scales`` and ``site_sizes``. Stan itself is not needed.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ ROWS, WEIGHTS = "N", "w"
 
 SITE = ("d", "site_centre", "site_linear", "site_precision")
 """Names of what a site is made of."""
+
+THIRD_ORDER = ("site_terms", "site_effects", "site_scales", "site_sizes")
+"""Names of what its terms of third order are made of."""
 
 _IDENTIFIER = re.compile(r"[A-Za-z](?:\w*[A-Za-z0-9]|_?)", re.ASCII)
 
@@ -89,7 +93,19 @@ def write_stan(
     flat: for regressions the coefficients; for multilevel models what the rows depend on, effects
     of groups and not their scales, in units of the noise where it has a scale
     (``coreset.model.likelihood_params`` of bridges has names and shapes). No Jacobian belongs to
-    it.
+    it. If ``coreset.site.third_order`` is not None, the data block has ::
+
+        int<lower=1> site_terms;
+        array[site_terms] int<lower=1> site_effects;
+        vector[site_terms] site_scales;
+        vector[site_terms] site_sizes;
+
+    as well, and the model block::
+
+        vector[site_terms] z = (site_precision * (theta - site_centre))[site_effects]
+                               ./ site_scales;
+        target += dot_product(site_sizes, z .* (0.19258643921647325 * square(z)
+                  ./ (1 + square(z) / 64) - 0.5369641243218337));
 
     Examples
     --------
@@ -112,6 +128,9 @@ def write_stan(
     if site is not None:
         parts = (np.asarray(site.dim), site.centre, site.linear, site.precision)
         entries += zip(SITE, parts, strict=True)
+        if (third := site.third_order) is not None:
+            parts = (np.asarray(len(third.sizes)), third.effects + 1, third.scales, third.sizes)
+            entries += zip(THIRD_ORDER, parts, strict=True)
     for column, name in wanted.items():
         values = _numbers(np.asarray(rows[column]), f"Column '{column}'", column)
         entries.append((name, _from_one(values, column) if column in count_from_one else values))

@@ -4,6 +4,8 @@
 
 The term is that of expectation propagation (Minka 2001): an unnormalised Gaussian factor in place
 of likelihood terms. A coreset with a site has log π_w = log π₀ + s + Σ w_m f_m + constant.
+
+In multilevel models it has a term of third order for each group as well, `ThirdOrder`.
 """
 
 from __future__ import annotations
@@ -15,17 +17,59 @@ from typing import Any
 
 import equinox as eqx
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from decoct.errors import CoresetFileError
 
 REMEDY = "Restore a copy of the file, or build the coreset again."
 
 
+BOUND = 64.0
+"""z² at which a bounded cubic has half the height of z³, as which it grows no more."""
+
+CUBE, SLOPE = 0.19258643921647325, 0.5369641243218337
+"""Those for which E β(z) z = 0 and E β(z) (z³ − 3z) = 1 under N(0, 1), as for (z³ − 3z)/6."""
+
+
+def bounded_cubic(z: Any) -> Any:
+    """Return β(z) = a z³/(1 + z²/64) − b z: (z³ − 3z)/6 nearby, linear far out.
+
+    It is orthogonal to quadratics under N(0, 1). Arrays, JAX tracers and PyTensor's alike.
+    """
+    squared = z * z
+    return z * (CUBE * squared / (1.0 + squared / BOUND) - SLOPE)
+
+
+class ThirdOrder(eqx.Module):
+    """A term of third order for each of k effects of groups: Σ_i γ_i β((A δ)_{j_i}/v_i).
+
+    (A δ)_j/A_jj is the mean linear predictor of the rows of group j, less that at δ = 0, weighted
+    by −f_n''. With s = v/A_jj its standard deviation, γ is s³ times the sum of third derivatives.
+
+    Attributes
+    ----------
+    effects : (k,)
+        j, places in the parameters.
+    scales : (k,)
+        v, standard deviations of (A δ)_j.
+    sizes : (k,)
+        γ, in nats.
+    """
+
+    effects: Int[np.ndarray, " k"]
+    scales: Float[np.ndarray, " k"]
+    sizes: Float[np.ndarray, " k"]
+
+    def of(self, product: Float[Any, "... d"]) -> Float[Any, "..."]:
+        """Return the terms, given A δ."""
+        return (bounded_cubic(product[..., self.effects] / self.scales) * self.sizes).sum(-1)
+
+
 class GaussianSite(eqx.Module):
     """A quadratic in the model's flat unconstrained parameters θ, in nats.
 
-    Sites of parts of a table add: ``site + other`` is the site of both.
+    Sites of parts of a table add: ``site + other`` is the site of both. Terms of third order do not
+    add, and a sum is without them.
 
     Attributes
     ----------
@@ -36,7 +80,9 @@ class GaussianSite(eqx.Module):
     precision : (d, d)
         A, minus the Hessian; symmetric, no eigenvalue below 0.
     constant
-        c, the value of the site at μ.
+        c, the value of the quadratic at μ.
+    third_order
+        Terms of effects of groups, in multilevel models with yes-or-no data or counts; else None.
 
     Examples
     --------
@@ -53,6 +99,7 @@ class GaussianSite(eqx.Module):
     precision: Float[np.ndarray, "d d"]
     # an array: a Python number would be part of the program, which is then compiled again for each
     constant: Float[np.ndarray, ""] = eqx.field(converter=lambda c: np.asarray(c, dtype=np.float64))
+    third_order: ThirdOrder | None = None
 
     @property
     def dim(self) -> int:
@@ -62,15 +109,20 @@ class GaussianSite(eqx.Module):
     def log_density(self, z: Float[Any, "... d"]) -> Float[Any, "..."]:
         """Return s at z, or at each of several; NumPy arrays and JAX tracers alike."""
         delta = z - self.centre
-        return (
-            self.constant + delta @ self.linear - 0.5 * ((delta @ self.precision) * delta).sum(-1)
-        )
+        product = delta @ self.precision
+        total = self.constant + delta @ self.linear - 0.5 * (product * delta).sum(-1)
+        return total if self.third_order is None else total + self.third_order.of(product)
+
+    def quadratic(self) -> GaussianSite:
+        """Return the site without terms of third order."""
+        return GaussianSite(self.centre, self.linear, self.precision, self.constant)
 
     def moved_to(self, centre: Float[np.ndarray, " d"]) -> GaussianSite:
-        """Return the same quadratic, written about another point."""
+        """Return the same quadratic, written about another point, without terms of third order."""
         centre = np.asarray(centre, dtype=np.float64)
         linear = self.linear - self.precision @ (centre - self.centre)
-        return GaussianSite(centre, linear, self.precision, float(self.log_density(centre)))
+        value = float(self.quadratic().log_density(centre))
+        return GaussianSite(centre, linear, self.precision, value)
 
     def __add__(self, other: GaussianSite) -> GaussianSite:
         moved = other.moved_to(self.centre)
@@ -88,12 +140,17 @@ class GaussianSite(eqx.Module):
         of Parquet refuse more than 100 MB of metadata.
         """
         lower = np.tril(self.precision).astype("<f8")
-        return {
+        spec = {
             "centre": _encoded(self.centre),
             "linear": _encoded(self.linear),
             "precision": base64.b64encode(zlib.compress(lower.tobytes(), 1)).decode(),
             "constant": float(self.constant),
         }
+        if self.third_order is not None:
+            third = self.third_order
+            spec |= {"effects": _encoded(third.effects), "scales": _encoded(third.scales)}
+            spec["sizes"] = _encoded(third.sizes)
+        return spec
 
     @classmethod
     def from_dict(cls, spec: Mapping[str, Any]) -> GaussianSite:
@@ -110,13 +167,25 @@ class GaussianSite(eqx.Module):
         # no more numbers than belong there, whatever the file has
         lower = zlib.decompressobj().decompress(compressed, 8 * d * d + 8)
         lower = np.frombuffer(lower, dtype="<f8")
+        third = None
+        if "sizes" in spec:
+            effects, *rest = (_decoded(spec[name]) for name in ("effects", "scales", "sizes"))
+            third = ThirdOrder(effects.astype(np.int64), *rest)
         numbers = np.concatenate([centre, linear, lower, [constant]])
         if (len(linear), len(lower)) == (d, d * d) and np.isfinite(numbers).all():
             lower = lower.reshape(d, d)
             precision = np.tril(lower) + np.tril(lower, -1).T
-            if _is_semidefinite(precision):
-                return cls(centre, linear, precision, constant)
+            if _is_semidefinite(precision) and (third is None or _belongs(third, d)):
+                return cls(centre, linear, precision, constant, third)
         raise CoresetFileError(f"The file's site has numbers that no Gaussian has. {REMEDY}")
+
+
+def _belongs(third: ThirdOrder, d: int) -> bool:
+    """Return whether terms of third order are of d parameters."""
+    numbers = np.concatenate([third.scales, third.sizes])
+    same = len(third.effects) == len(third.scales) == len(third.sizes)
+    inside = ((third.effects >= 0) & (third.effects < d)).all()
+    return bool(same and inside and np.isfinite(numbers).all() and (third.scales > 0.0).all())
 
 
 def _is_semidefinite(precision: Float[np.ndarray, "d d"]) -> bool:

@@ -12,6 +12,9 @@ Where potentials depend on φ through a few linear predictors, f_n(φ) = ℓ_n(o
 (`passes.predictors`), averages are sums over a few nodes of N(o_n + B_n μ, B_n C B_nᵀ), and the
 same nodes give the variance of the remainder r_n = f_n − q_n. For others derivatives are averaged
 over points μ + L e_k, K of them in pairs ±e.
+
+With one predictor and effects of groups, sums of E ∂³ℓ_n over the rows of each group come along:
+what a quadratic lacks of groups of few rows.
 """
 
 from __future__ import annotations
@@ -179,8 +182,13 @@ def predictor_shape(
 
 def sum_expansions(
     model: AbstractModel, space: ParameterSpace, at: Expansion, rows, weights
-) -> tuple[Float[Array, ""], Float[Array, " d"], Float[Array, "d d"]]:
-    """Return Σ w_n q_n over a chunk: constant, gradient and Hessian."""
+) -> tuple[Float[Array, ""], Float[Array, " d"], Float[Array, "d d"], Float[Array, "K _"]]:
+    """Return Σ w_n q_n over a chunk: constant, gradient and Hessian.
+
+    Then Σ w_n E ∂³ℓ_n over the rows that pick each entry of φ, for each of the K places of a row;
+    and in a last column how many rows pick with another coefficient than 1. K is 0 but for models
+    with one predictor and effects.
+    """
     found = find_predictors(model, space, rows)
     if found is not None:
         return _sum_smoothed(found, _smooth(found, at), weights)
@@ -192,7 +200,8 @@ def sum_expansions(
     value, gradient, hessian = (part.mean(axis=0) for part in parts)
     # that of the points, so that a quadratic is its own expansion, constant included
     covariance = at.offsets.T @ at.offsets / at.points
-    return value - 0.5 * (covariance * hessian).sum(), gradient, hessian
+    none = jnp.zeros((0, space.dim + 1))
+    return value - 0.5 * (covariance * hessian).sum(), gradient, hessian, none
 
 
 expand_chunk = compiled_quickly(sum_expansions)
@@ -214,7 +223,7 @@ def sums_and_variances(
     rows,
     weights,
     draws: Float[Array, "S d"],
-) -> tuple[tuple[Array, Array, Array], Float[Array, " n"]]:
+) -> tuple[tuple[Array, Array, Array, Array], Float[Array, " n"]]:
     """Return `sum_expansions`, and Var r_n of every row; nodes are shared by the two.
 
     Under N(μ, C) where there are predictors, else over draws of φ.
@@ -241,7 +250,7 @@ def sums_and_variances(
         return jax.tree.map(jnp.add, total, sums), variance
 
     d = space.dim
-    none = jnp.zeros(()), jnp.zeros(d), jnp.zeros((d, d))
+    none = jnp.zeros(()), jnp.zeros(d), jnp.zeros((d, d)), jnp.zeros((0, d + 1))
     sums, variances = jax.lax.scan(add_block, none, to_blocks((rows, weights)))
     return sums, variances.reshape(-1)
 
@@ -295,21 +304,44 @@ def bends_along(
     return both[0] + both[1]
 
 
+@compiled_quickly
+def thirds_at(
+    model: AbstractModel, space: ParameterSpace, at: Expansion, rows: Mapping[str, Array]
+) -> Float[Array, "n 1"]:
+    """Return E ∂³ℓ_n of rows, with one predictor."""
+    found = find_predictors(model, space, rows)
+    assert found is not None
+    thirds = _smooth(found, at).thirds
+    assert thirds is not None
+    return thirds[:, None]
+
+
 class _Smoothed(NamedTuple):
-    """E ℓ_n − ½ tr(B_n C B_nᵀ E ∇²ℓ_n), E ∇ℓ_n, E ∇²ℓ_n in η, and Var r_n, of every row."""
+    """E ℓ_n − ½ tr(B_n C B_nᵀ E ∇²ℓ_n), E ∇ℓ_n, E ∇²ℓ_n in η, and Var r_n, of every row.
+
+    Then E ∂³ℓ_n, if there is one predictor and effects.
+    """
 
     constant: Float[Array, " n"]
     slopes: Float[Array, "n k"]
     bends: Float[Array, "n k k"]
     variance: Float[Array, " n"]
+    thirds: Float[Array, " n"] | None
 
 
 def _sum_smoothed(
     found: Predictors, smoothed: _Smoothed, weights: Float[Array, " n"]
-) -> tuple[Float[Array, ""], Float[Array, " d"], Float[Array, "d d"]]:
+) -> tuple[Float[Array, ""], Float[Array, " d"], Float[Array, "d d"], Float[Array, "K _"]]:
     gradient = found.gradient(weights[:, None] * smoothed.slopes)
     hessian = found.hessian(weights[:, None, None] * smoothed.bends)
-    return weights @ smoothed.constant, gradient, hessian
+    thirds = jnp.zeros((0, found.dim + 1))
+    if smoothed.thirds is not None:
+        each = range(found.shape.picked)
+        other = (weights[:, None] != 0.0) & (found.sparse[:, 0] != 1.0)
+        of_rows, none = weights * smoothed.thirds, jnp.zeros(found.dim)
+        sums = jnp.stack([none.at[found.picked[:, a]].add(of_rows) for a in each])
+        thirds = jnp.concatenate([sums, other.sum(axis=0)[:, None]], axis=1)
+    return weights @ smoothed.constant, gradient, hessian, thirds
 
 
 def _smooth(found: Predictors, at: Expansion) -> _Smoothed:
@@ -353,7 +385,12 @@ def _smooth(found: Predictors, at: Expansion) -> _Smoothed:
     mean = weights @ left
     variance = weights @ jax.vmap(lambda one: jnp.square(one - mean))(left)
     constant = value - 0.5 * (covariance * bend).sum(axis=(1, 2))
-    return _Smoothed(constant, slope, bend, jnp.maximum(variance, 0.0))
+    third = None
+    if k == 1 and found.shape.picked:
+        # by parts: E ∂³ℓ = E ∂²ℓ ξ/σ, η = o + Bμ + σξ
+        sd = factor[0][0]
+        third = (weights * nodes[:, 0]) @ second[:, :, 0, 0] / jnp.where(sd > 0.0, sd, jnp.inf)
+    return _Smoothed(constant, slope, bend, jnp.maximum(variance, 0.0), third)
 
 
 def _row_factors(covariance: Float[Array, "n k k"]) -> list[list[Float[Array, " n"]]]:

@@ -43,17 +43,21 @@ DIRECTIONS = 8
 
 
 class Curvature(NamedTuple):
-    """Value, gradient and Hessian of Σ w_n f_n at one point."""
+    """Value, gradient and Hessian of Σ w_n f_n at one point.
+
+    Then sums of third derivatives by group, see `expansions.sum_expansions`.
+    """
 
     value: float
     gradient: Float[np.ndarray, " d"]
     hessian: Float[np.ndarray, "d d"]
+    thirds: Float[np.ndarray, "K _"] = np.zeros((0, 1))
 
     @classmethod
     def of(cls, parts: Iterable[Any]) -> Curvature:
-        """Return the three of them as NumPy's, from NumPy or JAX."""
-        value, gradient, hessian = parts
-        return cls(float(value), np.asarray(gradient), np.asarray(hessian))
+        """Return them as NumPy's, from NumPy or JAX."""
+        value, *arrays = parts
+        return cls(float(value), *map(np.asarray, arrays))
 
     def at(self, delta: Float[np.ndarray, "S d"]) -> Float[np.ndarray, " S"]:
         """Return the quadratic with these derivatives, δ away from the point."""
@@ -63,7 +67,8 @@ class Curvature(NamedTuple):
     def moved(self, delta: Float[np.ndarray, " d"]) -> Curvature:
         """Return those of the same quadratic at another point, δ away."""
         value = self.value + self.gradient @ delta + 0.5 * delta @ self.hessian @ delta
-        return Curvature(float(value), self.gradient + self.hessian @ delta, self.hessian)
+        gradient = self.gradient + self.hessian @ delta
+        return self._replace(value=float(value), gradient=gradient)
 
     def scaled(self, factor: float) -> Curvature:
         """Return those of a multiple of the sum."""
@@ -340,7 +345,8 @@ class Potentials:
     ) -> Curvature:
         """Return Σ w_n q_n over a few encoded rows."""
         d, cost = self.likelihood_dim, self._expansion_cost(at)
-        none = 0.0, np.zeros(d), np.zeros((d, d))
+        groups = self.third_slots
+        none = 0.0, np.zeros(d), np.zeros((d, d)), np.zeros((groups, d + 1))
         kernel = expansions.expand_chunk
         return Curvature.of(self._summed(kernel, rows, weights, cost, at, none))
 
@@ -356,6 +362,18 @@ class Potentials:
     def picks(self, rows: Columns) -> Int[np.ndarray, "n K"]:
         """Return the places in φ of the effects that each of a few encoded rows picks."""
         return self._of_rows(expansions.picked_by, rows, 1, None)
+
+    @property
+    def third_slots(self) -> int:
+        """K of the sums of third derivatives by group: 0 where expansions come without."""
+        shape = self.predictors
+        return shape.picked if shape is not None and shape.predictors == 1 else 0
+
+    @float64
+    def thirds(self, rows: Columns, at: Expansion) -> Float[np.ndarray, " n"]:
+        """Return the smoothed third derivatives of a few encoded rows in their predictor."""
+        cost = self._expansion_cost(at)
+        return self._of_rows(expansions.thirds_at, rows, cost, at)[:, 0]
 
     @float64
     def bends(

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from decoct.models.site import GaussianSite
+from decoct.models.site import GaussianSite, ThirdOrder
 
 LEAST = 1e-3
 """Least precision, relative to that of each coordinate, that a direction is taken to have."""
@@ -293,15 +293,23 @@ class ArrowSite(eqx.Module):
     linear: Float[Any, " d"]
     constant: Float[Any, ""]
     precision: ArrowProduct
+    third_order: ThirdOrder | None
 
     @classmethod
     def of(cls, site: GaussianSite, blocks: Blocks) -> ArrowSite:
         precision = ArrowProduct.of(Arrow.of(site.precision, blocks))
-        return cls(site.centre, site.linear, site.constant, precision)
+        return cls(site.centre, site.linear, site.constant, precision, site.third_order)
+
+    def quadratic(self) -> ArrowSite:
+        """Return the site without terms of third order."""
+        return ArrowSite(self.centre, self.linear, self.constant, self.precision, None)
 
     def log_density(self, z: Float[Array, " d"]) -> Float[Array, ""]:
         delta = z - self.centre
-        return self.constant + delta @ self.linear + _quadratic(delta, self.precision)
+        total = self.constant + delta @ self.linear + _quadratic(delta, self.precision)
+        if self.third_order is None:
+            return total
+        return total + self.third_order.of(self.precision @ delta)
 
 
 @jax.custom_jvp

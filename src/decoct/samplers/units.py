@@ -114,10 +114,11 @@ def units_at(
     blocks = Blocks.of(np.append(places, density.dim)[members], density.dim)
     # one program, whether there are draws nearby or not
     bare, of_blocks = replace(density, site=None, draws=None), ArrowSite.of(site, of_site)
-    log_density = CentredDensity(bare, centring, known, of_blocks)
+    # terms of third order would couple groups that the quadratic does not
+    log_density = CentredDensity(bare, centring, known, of_blocks.quadratic())
     some = x[np.linspace(0, len(x) - 1, min(points, len(x))).astype(np.int64)]
     factor = mean_precision(log_density, site, some, blocks).factor()
-    units = Units(log_density, x.mean(axis=0), factor)
+    units = Units(replace(log_density, site=of_blocks), x.mean(axis=0), factor)
     return units, units.units_of(x)
 
 

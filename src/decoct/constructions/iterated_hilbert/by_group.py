@@ -80,17 +80,20 @@ class FitByGroup(PathFit):
         """Fit every group of the finest grouping; the rows of the model pick effects."""
         problem, expanded = split.problem, split.expanded
         assert expanded is not None
-        potentials, at = problem.potentials, expanded.at
+        potentials = problem.potentials
         picks = potentials.picks(split.pool.rows)
         slot = int(np.argmax([len(np.unique(places)) for places in picks.T]))
         fitted = len(split.draws) - split.held_out.vectors.shape[1]
         draws = split.draws[: min(DRAWS, fitted)]
         n = len(draws)
         totals = np.zeros((problem.likelihood_dim, n))
+        basis = expanded.third_basis(potentials.to_likelihood(draws))
         for rows, weights in _all_rows(split):
-            left = potentials.vectors(rows, draws) - potentials.quadratics(rows, at, draws)
+            values = potentials.vectors(rows, draws)
+            left = expanded.remainders(potentials, rows, values, draws, basis)
             np.add.at(totals, potentials.picks(rows)[:, slot], weights[:, None] * left)
-        vectors = split.potentials[:, :n] - potentials.quadratics(split.pool.rows, at, draws)
+        values = split.potentials[:, :n]
+        vectors = expanded.remainders(potentials, split.pool.rows, values, draws, basis)
         vectors, groups = _centred(vectors), picks[:, slot]
         totals = _centred(totals)
         unbounded = np.zeros(len(groups)), np.full(len(totals), np.inf)

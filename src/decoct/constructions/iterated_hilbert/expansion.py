@@ -31,10 +31,11 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from decoct.constructions.base import Problem, Selection, central_draw
-from decoct.models.site import GaussianSite
+from decoct.data.base import Columns
+from decoct.models.site import GaussianSite, ThirdOrder, bounded_cubic
 from decoct.passes.expansions import Expansion, antithetic
 from decoct.passes.potentials import Curvature, Potentials
 from decoct.passes.row_samples import EXACT_DRAWS, SCALE_ROWS, RowSample, sample_rows
@@ -46,6 +47,15 @@ from decoct.stats.divergences import Gaussian, kl_gaussian
 
 POINTS = 16
 """K, points that the derivatives of a model without a linear predictor are averaged over."""
+
+CONCAVE = 0.44
+"""Largest term of third order in nats, or of v²/A_jj: with more the site would not be concave."""
+
+SAME_ROWS = 1.0 - 1e-9
+"""Part of the curvature of two groups that those have in common which have the same rows."""
+
+LEAST_LEFT = 0.1
+"""Part of the curvature of a group that the site must have for a term of third order."""
 
 STEP = 0.05
 """Length of the last step, in posterior standard deviations, at which the search ends."""
@@ -105,6 +115,64 @@ class ExpandedTable(NamedTuple):
         left, error = self.sample.remainders(potentials, self.at, draws)
         return self.quadratic(potentials.to_likelihood(draws)) + left, error
 
+    def thirds(self, some: Curvature) -> Float[np.ndarray, " d"]:
+        """Return Σ_n E ∂³ℓ_n of some rows over those of each group, 0 for other entries of φ."""
+        return some.thirds[self._is_indicator, :-1].sum(axis=0)
+
+    @property
+    def _is_indicator(self) -> Bool[np.ndarray, " K"]:
+        """Whether the places of a row pick effects of groups, not slopes."""
+        return self.sums.thirds[:, -1] == 0.0
+
+    def third_order(
+        self, precision: Float[np.ndarray, "d d"], thirds: Float[np.ndarray, " d"]
+    ) -> ThirdOrder | None:
+        """Return terms of third order of a site with this precision A.
+
+        There is none of a group of which kept rows have most of the curvature, one that has the
+        same rows as another, or one of so few rows that a third order says little.
+        """
+        if not thirds.any():
+            return None
+        whole, own = -self.sums.hessian, np.diag(precision)
+        effects = np.flatnonzero((thirds != 0.0) & (own > LEAST_LEFT * np.diag(whole)))
+        shared, alone = whole[np.ix_(effects, effects)], np.diag(whole)[effects]
+        same = np.triu(shared > SAME_ROWS * np.maximum.outer(alone, alone), 1)
+        effects = effects[~same.any(axis=0)]
+        rows, own = precision[effects], own[effects]
+        scales = np.sqrt(((rows @ np.asarray(self.at.covariance)) * rows).sum(axis=1))
+        sizes = thirds[effects] * (scales / own) ** 3
+        few = np.abs(sizes) <= CONCAVE * np.minimum(1.0, scales**2 / own)
+        return ThirdOrder(effects[few], scales[few], sizes[few]) if few.any() else None
+
+    def third_basis(self, phi: Float[np.ndarray, "S d"]) -> Float[np.ndarray, "S d"] | None:
+        """Return the terms of third order of all rows at draws, a unit of `thirds` each."""
+        thirds = self.thirds(self.sums)
+        terms = self.third_order(-self.sums.hessian, thirds)
+        if terms is None:
+            return None
+        product = -(phi - self.at.centre) @ self.sums.hessian[:, terms.effects]
+        basis = np.zeros((len(phi), len(thirds)))
+        units = terms.sizes / thirds[terms.effects]
+        basis[:, terms.effects] = bounded_cubic(product / terms.scales) * units
+        return basis
+
+    def remainders(
+        self,
+        potentials: Potentials,
+        rows: Columns,
+        values: Float[np.ndarray, "n S"],
+        draws: Float[np.ndarray, "S D"],
+        basis: Float[np.ndarray, "S d"] | None,
+    ) -> Float[np.ndarray, "n S"]:
+        """Return f_n − q_n of some rows, with f_n at draws of θ and a `third_basis` there."""
+        left = values - potentials.quadratics(rows, self.at, draws)
+        if basis is None:
+            return left
+        picks = potentials.picks(rows)[:, self._is_indicator]
+        thirds = potentials.thirds(rows, self.at)
+        return left - thirds[:, None] * sum(basis.T[places] for places in picks.T)
+
     def site(self, rows: Curvature) -> GaussianSite:
         """Return the site Σ_n q_n − Σ_m w_m q_m; ``rows`` is the latter.
 
@@ -122,11 +190,13 @@ class ExpandedTable(NamedTuple):
             filled = np.where(precision == 0.0, proper, 0.0)
             proper += np.diag(np.abs(filled).sum(axis=1)) - filled
             precision = proper * np.outer(scale, scale)
+        precision = 0.5 * (precision + precision.T)
         return GaussianSite(
             np.asarray(self.at.centre),
             self.sums.gradient - rows.gradient,
-            0.5 * (precision + precision.T),
+            precision,
             float(self.sums.value - rows.value),
+            self.third_order(precision, self.thirds(self.sums) - self.thirds(rows)),
         )
 
 
@@ -305,8 +375,8 @@ def expanded_at(
 
 def site_alone(problem: Problem, expanded: ExpandedTable) -> Selection:
     """Return the site of all rows, without any row."""
-    d, none = problem.likelihood_dim, np.zeros(0, dtype=np.int64)
-    site = expanded.site(Curvature(0.0, np.zeros(d), np.zeros((d, d))))
+    none = np.zeros(0, dtype=np.int64)
+    site = expanded.site(expanded.sums.scaled(0.0))
     start = None if expanded.draws is None else central_draw(expanded.draws)
     return Selection(none, np.zeros(0), problem.potentials.rows.take(none), site, start)
 

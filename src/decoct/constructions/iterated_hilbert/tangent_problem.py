@@ -202,10 +202,13 @@ def _remainders(
     values: Float[np.ndarray, "P S"],
     totals: Float[np.ndarray, " S"],
 ) -> tuple[Float[np.ndarray, "P S"], Float[np.ndarray, " S"]]:
-    """Return f_n − q_n of the pool, and their sum over all rows."""
+    """Return f_n − q_n of the pool, less terms of third order, and their sum over all rows."""
     potentials = problem.potentials
-    vectors = values - potentials.quadratics(pool.rows, expanded.at, draws)
-    return vectors, totals - expanded.quadratic(potentials.to_likelihood(draws))
+    phi = potentials.to_likelihood(draws)
+    target, basis = totals - expanded.quadratic(phi), expanded.third_basis(phi)
+    if basis is not None:
+        target -= basis @ expanded.thirds(expanded.sums)
+    return expanded.remainders(potentials, pool.rows, values, draws, basis), target
 
 
 @dataclass(frozen=True)
