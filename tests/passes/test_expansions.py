@@ -110,7 +110,33 @@ def test_third_derivatives_are_summed_by_group():
     expected = -np.bincount(intercept, weights=weights * rate, minlength=d)
     np.testing.assert_allclose(some[found[:, -1] == 0.0, :-1], [expected], rtol=1e-4)
     rows_alone = potentials.thirds(potentials.rows.take(np.arange(N)), at)
-    np.testing.assert_allclose(rows_alone, -rate, rtol=1e-4)
+    np.testing.assert_allclose(rows_alone[:, found[:, -1] == 0.0], -rate[:, None], rtol=1e-4)
+
+
+def test_third_derivatives_of_two_predictors_are_apart():
+    """Of −e^u cosh v, an average of e^(u + v) and e^(u − v), with u and v correlated."""
+    groups = 3
+    rows = {name: RNG.integers(groups, size=N) for name in ("g", "h")}
+
+    def log_likelihood(p, rows):
+        return -jnp.exp(p["u"][rows["g"]]) * jnp.cosh(p["v"][rows["h"]])
+
+    start = {"u": np.zeros(groups), "v": np.zeros(groups)}
+    potentials = potentials_of(decoct.Model(log_likelihood, lambda p: 0.0, start), rows)
+    assert potentials.predictors.predictors == 2
+    d, rng = 2 * groups, np.random.default_rng(2)
+    factor = np.tril(0.1 * rng.normal(size=(d, d))) + 0.2 * np.eye(d)
+    at = Expansion.over(0.3 * rng.normal(size=d), factor, np.zeros((1, d)))
+    u, v = rows["g"], rows["h"] + groups
+    expected = np.zeros((2, d))
+    for sign in (1.0, -1.0):
+        spread = np.square(factor[u] + sign * factor[v]).sum(axis=1)
+        each = -0.5 * np.exp(at.centre[u] + sign * at.centre[v] + 0.5 * spread)
+        expected[0] += np.bincount(u, weights=each, minlength=d)
+        expected[1] += np.bincount(v, weights=sign * each, minlength=d)
+    found = potentials.expand(at).thirds
+    assert (found[:, -1] == 0.0).all()
+    np.testing.assert_allclose(found[:, :-1].sum(axis=0), expected.sum(axis=0), rtol=1e-2)
 
 
 def test_quadratic_potentials_are_their_own_expansion():

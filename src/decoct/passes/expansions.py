@@ -13,8 +13,8 @@ Where potentials depend on φ through a few linear predictors, f_n(φ) = ℓ_n(o
 same nodes give the variance of the remainder r_n = f_n − q_n. For others derivatives are averaged
 over points μ + L e_k, K of them in pairs ±e.
 
-With one predictor and effects of groups, sums of E ∂³ℓ_n over the rows of each group come along:
-what a quadratic lacks of groups of few rows.
+Where rows pick effects of groups, sums of E ∂³ℓ_n over the rows of each group come along: what a
+quadratic lacks of groups of few rows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from decoct.models.base import AbstractModel
 from decoct.models.parameters import ParameterSpace
@@ -186,8 +186,7 @@ def sum_expansions(
     """Return Σ w_n q_n over a chunk: constant, gradient and Hessian.
 
     Then Σ w_n E ∂³ℓ_n over the rows that pick each entry of φ, for each of the K places of a row;
-    and in a last column how many rows pick with another coefficient than 1. K is 0 but for models
-    with one predictor and effects.
+    and in a last column how many rows do not just add it to one predictor.
     """
     found = find_predictors(model, space, rows)
     if found is not None:
@@ -307,26 +306,24 @@ def bends_along(
 @compiled_quickly
 def thirds_at(
     model: AbstractModel, space: ParameterSpace, at: Expansion, rows: Mapping[str, Array]
-) -> Float[Array, "n 1"]:
-    """Return E ∂³ℓ_n of rows, with one predictor."""
+) -> Float[Array, "n K"]:
+    """Return E ∂³ℓ_n of rows in the predictor that each of their K effects is added to."""
     found = find_predictors(model, space, rows)
     assert found is not None
-    thirds = _smooth(found, at).thirds
-    assert thirds is not None
-    return thirds[:, None]
+    return _thirds(found, _smooth(found, at))[0]
 
 
 class _Smoothed(NamedTuple):
     """E ℓ_n − ½ tr(B_n C B_nᵀ E ∇²ℓ_n), E ∇ℓ_n, E ∇²ℓ_n in η, and Var r_n, of every row.
 
-    Then E ∂³ℓ_n, if there is one predictor and effects.
+    Then E ∂³ℓ_n in each predictor, if rows pick effects.
     """
 
     constant: Float[Array, " n"]
     slopes: Float[Array, "n k"]
     bends: Float[Array, "n k k"]
     variance: Float[Array, " n"]
-    thirds: Float[Array, " n"] | None
+    thirds: Float[Array, "n k"] | None
 
 
 def _sum_smoothed(
@@ -335,13 +332,23 @@ def _sum_smoothed(
     gradient = found.gradient(weights[:, None] * smoothed.slopes)
     hessian = found.hessian(weights[:, None, None] * smoothed.bends)
     thirds = jnp.zeros((0, found.dim + 1))
-    if smoothed.thirds is not None:
-        each = range(found.shape.picked)
-        other = (weights[:, None] != 0.0) & (found.sparse[:, 0] != 1.0)
-        of_rows, none = weights * smoothed.thirds, jnp.zeros(found.dim)
-        sums = jnp.stack([none.at[found.picked[:, a]].add(of_rows) for a in each])
-        thirds = jnp.concatenate([sums, other.sum(axis=0)[:, None]], axis=1)
+    if found.shape.picked:
+        of_rows, is_added = _thirds(found, smoothed)
+        other = ((weights[:, None] != 0.0) & ~is_added).sum(axis=0)
+        each, none = enumerate((weights[:, None] * of_rows).T), jnp.zeros(found.dim)
+        sums = jnp.stack([none.at[found.picked[:, a]].add(column) for a, column in each])
+        thirds = jnp.concatenate([sums, other[:, None]], axis=1)
     return weights @ smoothed.constant, gradient, hessian, thirds
+
+
+def _thirds(
+    found: Predictors, smoothed: _Smoothed
+) -> tuple[Float[Array, "n K"], Bool[Array, "n K"]]:
+    """Return third derivatives in the predictors that effects enter, and which are just added."""
+    assert smoothed.thirds is not None
+    is_one, is_none = found.sparse == 1.0, found.sparse == 0.0
+    is_added = (is_one.sum(axis=1) == 1) & (is_one | is_none).all(axis=1)
+    return jnp.einsum("nk,nka->na", smoothed.thirds, is_one), is_added
 
 
 def _smooth(found: Predictors, at: Expansion) -> _Smoothed:
@@ -385,12 +392,18 @@ def _smooth(found: Predictors, at: Expansion) -> _Smoothed:
     mean = weights @ left
     variance = weights @ jax.vmap(lambda one: jnp.square(one - mean))(left)
     constant = value - 0.5 * (covariance * bend).sum(axis=(1, 2))
-    third = None
-    if k == 1 and found.shape.picked:
-        # by parts: E ∂³ℓ = E ∂²ℓ ξ/σ, η = o + Bμ + σξ
-        sd = factor[0][0]
-        third = (weights * nodes[:, 0]) @ second[:, :, 0, 0] / jnp.where(sd > 0.0, sd, jnp.inf)
-    return _Smoothed(constant, slope, bend, jnp.maximum(variance, 0.0), third)
+    thirds = None
+    if found.shape.picked:
+        diagonal = jnp.diagonal(second, axis1=2, axis2=3)
+        # by parts, for g = ∂²ℓ and η = o + Bμ + Lξ: E g ξ = Lᵀ E ∇g
+        moments = jnp.einsum("q,qj,qni->jni", weights, nodes, diagonal)
+        gradients: list[Any] = [None] * k
+        for i in reversed(range(k)):
+            left = moments[i] - sum(factor[j][i][:, None] * gradients[j] for j in range(i + 1, k))
+            pivot = factor[i][i][:, None]
+            gradients[i] = jnp.where(pivot > 0.0, left / jnp.where(pivot > 0.0, pivot, 1.0), 0.0)
+        thirds = jnp.stack([gradients[i][:, i] for i in range(k)], axis=1)
+    return _Smoothed(constant, slope, bend, jnp.maximum(variance, 0.0), thirds)
 
 
 def _row_factors(covariance: Float[Array, "n k k"]) -> list[list[Float[Array, " n"]]]:

@@ -345,7 +345,7 @@ class Potentials:
     ) -> Curvature:
         """Return Σ w_n q_n over a few encoded rows."""
         d, cost = self.likelihood_dim, self._expansion_cost(at)
-        groups = self.third_slots
+        groups = 0 if self.predictors is None else self.predictors.picked
         none = 0.0, np.zeros(d), np.zeros((d, d)), np.zeros((groups, d + 1))
         kernel = expansions.expand_chunk
         return Curvature.of(self._summed(kernel, rows, weights, cost, at, none))
@@ -363,17 +363,10 @@ class Potentials:
         """Return the places in φ of the effects that each of a few encoded rows picks."""
         return self._of_rows(expansions.picked_by, rows, 1, None)
 
-    @property
-    def third_slots(self) -> int:
-        """K of the sums of third derivatives by group: 0 where expansions come without."""
-        shape = self.predictors
-        return shape.picked if shape is not None and shape.predictors == 1 else 0
-
     @float64
-    def thirds(self, rows: Columns, at: Expansion) -> Float[np.ndarray, " n"]:
-        """Return the smoothed third derivatives of a few encoded rows in their predictor."""
-        cost = self._expansion_cost(at)
-        return self._of_rows(expansions.thirds_at, rows, cost, at)[:, 0]
+    def thirds(self, rows: Columns, at: Expansion) -> Float[np.ndarray, "n K"]:
+        """Return the smoothed third derivatives of a few encoded rows, for each effect picked."""
+        return self._of_rows(expansions.thirds_at, rows, self._expansion_cost(at), at)
 
     @float64
     def bends(

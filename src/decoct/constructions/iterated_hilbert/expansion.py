@@ -51,6 +51,9 @@ POINTS = 16
 CONCAVE = 0.44
 """Largest term of third order in nats, or of v²/A_jj: with more the site would not be concave."""
 
+NO_SKEWNESS = 1e-5
+"""Size in nats below which there is no such term: 1e-11 nats of KL, or rounding."""
+
 SAME_ROWS = 1.0 - 1e-9
 """Part of the curvature of two groups that those have in common which have the same rows."""
 
@@ -142,8 +145,9 @@ class ExpandedTable(NamedTuple):
         rows, own = precision[effects], own[effects]
         scales = np.sqrt(((rows @ np.asarray(self.at.covariance)) * rows).sum(axis=1))
         sizes = thirds[effects] * (scales / own) ** 3
-        few = np.abs(sizes) <= CONCAVE * np.minimum(1.0, scales**2 / own)
-        return ThirdOrder(effects[few], scales[few], sizes[few]) if few.any() else None
+        most = CONCAVE * np.minimum(1.0, scales**2 / own)
+        some = (np.abs(sizes) > NO_SKEWNESS) & (np.abs(sizes) <= most)
+        return ThirdOrder(effects[some], scales[some], sizes[some]) if some.any() else None
 
     def third_basis(self, phi: Float[np.ndarray, "S d"]) -> Float[np.ndarray, "S d"] | None:
         """Return the terms of third order of all rows at draws, a unit of `thirds` each."""
@@ -169,9 +173,10 @@ class ExpandedTable(NamedTuple):
         left = values - potentials.quadratics(rows, self.at, draws)
         if basis is None:
             return left
-        picks = potentials.picks(rows)[:, self._is_indicator]
-        thirds = potentials.thirds(rows, self.at)
-        return left - thirds[:, None] * sum(basis.T[places] for places in picks.T)
+        picks, thirds = potentials.picks(rows), potentials.thirds(rows, self.at)
+        for a in np.flatnonzero(self._is_indicator):
+            left -= thirds[:, a, None] * basis.T[picks[:, a]]
+        return left
 
     def site(self, rows: Curvature) -> GaussianSite:
         """Return the site Σ_n q_n − Σ_m w_m q_m; ``rows`` is the latter.
