@@ -352,9 +352,38 @@ def test_a_site_is_flat_where_data_bend_upwards_more_than_the_posterior_is_narro
     """Of likelihood parameters, "Λ" has a negative diagonal there."""
     none, upwards = np.zeros(2), np.diag([1.0, -2.0])
     at = Expansion.over(none, 2.0 * np.eye(2), np.zeros((1, 2)))
-    expanded = ExpandedTable(at, Curvature(0.0, none, upwards), 0.25 * np.eye(2) - upwards)
-    site = expanded.site(Curvature(0.0, none, np.zeros((2, 2))))
+    expanded = ExpandedTable(
+        at, Curvature(0.0, none, upwards, np.zeros((0, 3))), 0.25 * np.eye(2) - upwards
+    )
+    site = expanded.site(expanded.sums.scaled(0.0))
     np.testing.assert_allclose(site.precision, np.diag([0.0, 2.0]), atol=1e-12)
+
+
+def groups_of(thirds, others=(0, 0)):
+    """Two sets of effects: the first has groups 0 and 2, the second 1, of the same rows as 0."""
+    whole = np.array([[4.0, 4.0, 0.0], [4.0, 4.0, 0.0], [0.0, 0.0, 9.0]])
+    sums = np.array([[thirds[0], 0.0, thirds[2], others[0]], [0.0, thirds[1], 0.0, others[1]]])
+    at = Expansion.over(np.zeros(3), 0.3 * np.eye(3), np.zeros((1, 3)))
+    return ExpandedTable(at, Curvature(0.0, np.zeros(3), -whole, sums), whole + np.eye(3))
+
+
+def effects_of(expanded, share=0.0):
+    """Effects of the site's terms of third order, with a share of all curvature kept in rows."""
+    third = expanded.site(expanded.sums.scaled(share)).third_order
+    return [] if third is None else third.effects.tolist()
+
+
+def test_terms_of_third_order_are_of_groups_whose_rows_are_not_counted_yet():
+    assert effects_of(groups_of([0.4, 0.4, 0.9])) == [0, 2]
+    assert effects_of(groups_of([0.4, 0.4, 0.9], others=(5, 0))) == [1]  # 0 and 2 are slopes
+    assert effects_of(groups_of([0.4, 0.4, 90.0])) == [0]  # too skewed
+    assert effects_of(groups_of([0.4, 0.4, 1e-9])) == [0]  # not skewed
+    assert effects_of(groups_of([0.4, 0.4, 0.9])._replace(has_third_order=False)) == []
+    assert effects_of(groups_of([0.4, 0.4, 0.9]), share=0.95) == []  # kept rows have the rest
+    # as of 0 alone: u = δ_0 + δ_1, of sd s = 0.3 √2
+    third = groups_of([0.4, 0.4, 0.9]).site(groups_of([0.4, 0.4, 0.9]).sums.scaled(0.0)).third_order
+    np.testing.assert_allclose(third.scales, [4.0 * 0.3 * np.sqrt(2.0), 9.0 * 0.3])
+    np.testing.assert_allclose(third.sizes, [0.4 * (0.3 * np.sqrt(2.0)) ** 3, 0.9 * 0.3**3])
 
 
 def test_a_site_is_a_gaussian_and_keeps_the_zeros_of_its_precision():
@@ -368,8 +397,8 @@ def test_a_site_is_a_gaussian_and_keeps_the_zeros_of_its_precision():
     posterior = precision + np.diag([*np.ones(m), 0.0])
     root = np.linalg.cholesky(np.linalg.inv(posterior))
     at = Expansion.over(none, root, np.zeros((1, m + 1)))
-    expanded = ExpandedTable(at, Curvature(0.0, none, -precision), posterior)
-    site = expanded.site(Curvature(0.0, none, np.zeros_like(precision))).precision
+    expanded = ExpandedTable(at, Curvature(0.0, none, -precision, np.zeros((0, m + 2))), posterior)
+    site = expanded.site(expanded.sums.scaled(0.0)).precision
     assert not site[precision == 0.0].any()
     assert np.linalg.eigvalsh(site)[0] >= -1e-12
     # about as near as the nearest of all, in units of the posterior

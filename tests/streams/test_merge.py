@@ -14,6 +14,7 @@ from decoct.data import encoded
 from decoct.errors import RequestError, RowsError
 from decoct.models import GaussianMean, LogisticRegression
 from decoct.models.base import AbstractModel
+from decoct.models.site import ThirdOrder
 from decoct.passes.chunk_sums import as_embedding
 from decoct.passes.potentials import Potentials
 from decoct.samplers import Laplace
@@ -55,6 +56,17 @@ def space(table):
         potentials = Potentials(model, encoded(decoct.rows(table), model))
         vectors, target = potentials.all_vectors(as_embedding(draws))
     return draws, vectors, target
+
+
+def test_terms_of_third_order_do_not_add_and_no_kl_is_predicted(table):
+    parts = parts_of(table, IteratedHilbert(site=True), 0)
+    third = ThirdOrder(np.array([1]), np.array([1.0]), np.array([0.1]))
+    skewed = [replace(part, site=replace(part.site, third_order=third)) for part in parts]
+    assert decoct.merge(skewed[:1]).site.third_order is third
+    merged = decoct.merge(skewed)
+    assert merged.report.predicted_kl is None
+    assert merged.site.third_order is None
+    np.testing.assert_array_equal(merged.site.linear, decoct.merge(parts).site.linear)
 
 
 @pytest.mark.parametrize("size", [1, 5, 20, 60])

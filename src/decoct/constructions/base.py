@@ -18,7 +18,7 @@ import pkgutil
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import jax
 import numpy as np
@@ -123,6 +123,9 @@ class Problem:
     sampler: Sampler
     sizes: tuple[int, ...]
     kl: float | None = None
+
+    has_third_order: ClassVar[bool] = True
+    """Whether sites may have terms of third order, which do not add."""
 
     @property
     def size(self) -> int:

@@ -75,6 +75,8 @@ class Reweighted(AbstractModel):
 class WeightedProblem(Problem):
     """A problem on `Reweighted` rows. Samplers get the model itself, which may be conjugate."""
 
+    has_third_order = False
+
     def density(self, selection: Selection, padded_as: int = 0) -> WeightedDensity:
         """Return π_w, with the two weights of each row multiplied and the two sites added."""
         model: Any = self.potentials.model

@@ -62,9 +62,9 @@ def merge(
     -------
     Coreset
         Rows are numbered through all tables. The predicted KL is the sum of the parts' and that
-        of the compression. ``drift`` in the report's last round is the largest distance of the
-        posterior of all parts from that of a part, in sd of the latter: 1 to 3 for parts cut at
-        random.
+        of the compression, or None if sites have terms of third order, which are left out.
+        ``drift`` in the report's last round is the largest distance of the posterior of all parts
+        from that of a part, in sd of the latter: 1 to 3 for parts cut at random.
 
     Warns
     -----
@@ -126,6 +126,8 @@ def unite(parts: Sequence[Coreset]) -> Coreset:
     starts = np.cumsum([0, *(part.n_rows for part in parts[:-1])])
     reports = [part.report for part in parts]
     known = [one.rounds[-1]["drift"] for one in reports if one.rounds and "drift" in one.rounds[-1]]
+    sites = [part.site for part in parts if part.site is not None]
+    is_less = len(sites) > 1 and any(site.third_order is not None for site in sites)
     report = Report(
         method={"name": "merge", "parts": [one.method for one in reports]},
         seed=reports[0].seed,
@@ -136,7 +138,7 @@ def unite(parts: Sequence[Coreset]) -> Coreset:
         passes=sum(one.passes for one in reports),
         evaluations=sum(one.evaluations for one in reports),
         seconds={"parts": sum(time for one in reports for time in one.seconds.values())},
-        predicted_kl=sum_of_known([one.predicted_kl for one in reports]),
+        predicted_kl=None if is_less else sum_of_known([one.predicted_kl for one in reports]),
     )
     return Coreset(
         np.concatenate([p.indices + start for p, start in zip(parts, starts, strict=True)]),
@@ -145,7 +147,7 @@ def unite(parts: Sequence[Coreset]) -> Coreset:
         sum(part.n_rows for part in parts),
         parts[0].model,
         report,
-        sum_of_sites([part.site for part in parts]),
+        sum_of_sites(sites),
         next((part.start for part in parts if part.start is not None), None),
     )
 

@@ -104,6 +104,7 @@ class ExpandedTable(NamedTuple):
     precision: Float[np.ndarray, "d d"]  # Λ, that of the posterior
     sample: RowSample | None = None  # of a large table, drawn by remainder, for its totals
     draws: Float[np.ndarray, "n D"] | None = None  # of θ, for the moments of likelihood parameters
+    has_third_order: bool = True
 
     def quadratic(self, draws: Float[np.ndarray, "S d"]) -> Float[np.ndarray, " S"]:
         """Return Σ_n q_n at draws of φ."""
@@ -125,7 +126,7 @@ class ExpandedTable(NamedTuple):
     @property
     def _is_indicator(self) -> Bool[np.ndarray, " K"]:
         """Whether the places of a row pick effects of groups, not slopes."""
-        return self.sums.thirds[:, -1] == 0.0
+        return self.has_third_order & (self.sums.thirds[:, -1] == 0.0)
 
     def third_order(
         self, precision: Float[np.ndarray, "d d"], thirds: Float[np.ndarray, " d"]
@@ -375,7 +376,8 @@ def expanded_at(
     if not np.isfinite(np.append(sums.hessian, sums.gradient)).all():
         raise NoExpansionError(NOT_FINITE, at)
     precision = np.diag(1.0 / np.diag(np.asarray(at.covariance))) - sums.hessian
-    return ExpandedTable(at, sums, 0.5 * (precision + precision.T), sample, draws)
+    precision = 0.5 * (precision + precision.T)
+    return ExpandedTable(at, sums, precision, sample, draws, problem.has_third_order)
 
 
 def site_alone(problem: Problem, expanded: ExpandedTable) -> Selection:
@@ -401,7 +403,8 @@ class _Search:
             raise NoExpansionError(NOT_FINITE, at)
         if np.linalg.eigvalsh(_relative(precision))[0] < SMALLEST:
             raise NoExpansionError("the log posterior is flat or not concave where it is largest")
-        return ExpandedTable(at, sums, precision)
+        has_third_order = self.problem.has_third_order
+        return ExpandedTable(at, sums, precision, has_third_order=has_third_order)
 
     def run(
         self, evaluate: Callable[[Expansion], Curvature], at: Expansion, shorter: bool = True
