@@ -376,7 +376,6 @@ def effects_of(expanded, share=0.0):
 def test_terms_of_third_order_are_of_groups_whose_rows_are_not_counted_yet():
     assert effects_of(groups_of([0.4, 0.4, 0.9])) == [0, 2]
     assert effects_of(groups_of([0.4, 0.4, 0.9], others=(5, 0))) == [1]  # 0 and 2 are slopes
-    assert effects_of(groups_of([0.4, 0.4, 90.0])) == [0]  # too skewed
     assert effects_of(groups_of([0.4, 0.4, 1e-9])) == [0]  # not skewed
     assert effects_of(groups_of([0.4, 0.4, 0.9])._replace(has_third_order=False)) == []
     assert effects_of(groups_of([0.4, 0.4, 0.9]), share=0.95) == []  # kept rows have the rest
@@ -384,6 +383,15 @@ def test_terms_of_third_order_are_of_groups_whose_rows_are_not_counted_yet():
     third = groups_of([0.4, 0.4, 0.9]).site(groups_of([0.4, 0.4, 0.9]).sums.scaled(0.0)).third_order
     np.testing.assert_allclose(third.scales, [4.0 * 0.3 * np.sqrt(2.0), 9.0 * 0.3])
     np.testing.assert_allclose(third.sizes, [0.4 * (0.3 * np.sqrt(2.0)) ** 3, 0.9 * 0.3**3])
+
+
+@pytest.mark.parametrize("third", [400.0, -400.0])
+def test_with_a_term_of_third_order_the_site_stays_concave(third):
+    expanded = groups_of([0.4, 0.4, third])
+    site = expanded.site(expanded.sums.scaled(0.0))
+    z = np.zeros((2001, 3))
+    z[:, 2] = np.linspace(-10.0, 10.0, len(z))
+    assert np.diff(site.log_density(z), 2).max() < 0.0
 
 
 def test_a_site_is_a_gaussian_and_keeps_the_zeros_of_its_precision():

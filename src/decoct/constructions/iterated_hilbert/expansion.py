@@ -133,8 +133,8 @@ class ExpandedTable(NamedTuple):
     ) -> ThirdOrder | None:
         """Return terms of third order of a site with this precision A.
 
-        There is none of a group of which kept rows have most of the curvature, one that has the
-        same rows as another, or one of so few rows that a third order says little.
+        There is none of a group of which kept rows have most of the curvature, or that has the
+        same rows as another. Sizes are bounded, for the site to be concave.
         """
         if not thirds.any():
             return None
@@ -147,7 +147,7 @@ class ExpandedTable(NamedTuple):
         scales = np.sqrt(((rows @ np.asarray(self.at.covariance)) * rows).sum(axis=1))
         sizes = thirds[effects] * (scales / own) ** 3
         most = CONCAVE * np.minimum(1.0, scales**2 / own)
-        some = (np.abs(sizes) > NO_SKEWNESS) & (np.abs(sizes) <= most)
+        sizes, some = np.clip(sizes, -most, most), np.abs(sizes) > NO_SKEWNESS
         return ThirdOrder(effects[some], scales[some], sizes[some]) if some.any() else None
 
     def third_basis(self, phi: Float[np.ndarray, "S d"]) -> Float[np.ndarray, "S d"] | None:
