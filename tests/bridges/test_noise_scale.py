@@ -118,7 +118,7 @@ def test_gaussian_noise_is_quadratic_in_them_but_for_the_logarithm():
     with jax.enable_x64(True):
         centre, rows = space.flatten(start), columns()
         at = Expansion.taylor(centre)
-        value, gradient, hessian = expand_chunk(model, space, at, rows, jnp.ones(N))
+        value, gradient, hessian, _ = expand_chunk(model, space, at, rows, jnp.ones(N))
         delta = jnp.asarray(RNG.normal(size=space.dim)).at[2].set(0.0)
         (place,) = np.flatnonzero(centre == start["t"])
         omega = start["t"]
