@@ -17,6 +17,7 @@ from decoct.constructions.iterated_hilbert.expansion import expand_table, site_a
 from decoct.constructions.iterated_hilbert.fits import Fits, IteratedHilbertState
 from decoct.constructions.iterated_hilbert.tangent_problem import EvaluatedDraws, SplitTangent
 from decoct.models import LogisticRegression
+from decoct.models.site import ThirdOrder
 from decoct.report import Status
 from decoct.stats.divergences import kl_from_log_ratios
 from tests.constructions.contract import problem_of
@@ -80,8 +81,11 @@ def test_a_better_coreset_that_an_earlier_round_measured_is_kept(given):
     is_known = [one.selection is known for one in after.chosen]
     assert is_known == [False, False, True, True]
     assert after.chosen[-1].predicted_kl == 1e-12
-    method = IteratedHilbert()
-    saved = unpack_state(method, pack_state(method, after))
+    method, third = IteratedHilbert(), ThirdOrder(np.array([1]), np.ones(1), np.full(1, 0.1))
+    skewed = known._replace(site=replace(alone.site, third_order=third))
+    saved = unpack_state(method, pack_state(method, after._replace(reference=skewed)))
+    assert saved.reference.site.third_order.sizes == [0.1]
+    assert saved.expanded.sums.thirds.shape == expanded.sums.thirds.shape
     assert (saved.earlier[-1].draws == now).all()
     assert saved.measured[-1].predicted_kl == after.measured[-1].predicted_kl
 

@@ -82,13 +82,14 @@ def test_smoothed_logistic_is_the_integral():
     np.testing.assert_allclose(found.value, value.sum(), rtol=1e-3)
 
 
-def test_third_derivatives_are_summed_by_group():
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_third_derivatives_are_summed_by_group(sign):
     """Of counts, whose smoothed derivatives are all e^(m + s²/2); slopes are counted apart."""
     groups = 5
     rows = {"x": X[:, 0], "g": RNG.integers(groups, size=N), "y": COUNTS["y"].astype(float)}
 
     def log_likelihood(p, rows):
-        eta = p["u"][rows["g"]] + p["slope"][rows["g"]] * rows["x"]
+        eta = sign * p["u"][rows["g"]] + p["slope"][rows["g"]] * rows["x"]
         return rows["y"] * eta - jnp.exp(eta)
 
     start = {"slope": np.zeros(groups), "u": np.zeros(groups)}
@@ -98,19 +99,19 @@ def test_third_derivatives_are_summed_by_group():
     at = Expansion.over(0.1 * np.arange(d), factor, np.zeros((1, d)))
     slope, intercept = rows["g"], rows["g"] + groups
     spread = factor.diagonal()[intercept] ** 2 + (factor.diagonal()[slope] * X[:, 0]) ** 2
-    eta = at.centre[intercept] + at.centre[slope] * X[:, 0]
+    eta = sign * at.centre[intercept] + at.centre[slope] * X[:, 0]
     rate = np.exp(eta + 0.5 * spread)
     found = potentials.expand(at).thirds
     of_intercepts = found[found[:, -1] == 0.0]
-    expected = -np.bincount(intercept, weights=rate, minlength=d)
+    expected = -sign * np.bincount(intercept, weights=rate, minlength=d)
     np.testing.assert_allclose(of_intercepts, [np.append(expected, 0.0)], rtol=1e-4)
     assert found[found[:, -1] > 0.0, -1] == (X[:, 0] != 1.0).sum()
     weights = RNG.uniform(size=N)
     some = potentials.expand_rows(potentials.rows.take(np.arange(N)), weights, at).thirds
-    expected = -np.bincount(intercept, weights=weights * rate, minlength=d)
+    expected = -sign * np.bincount(intercept, weights=weights * rate, minlength=d)
     np.testing.assert_allclose(some[found[:, -1] == 0.0, :-1], [expected], rtol=1e-4)
     rows_alone = potentials.thirds(potentials.rows.take(np.arange(N)), at)
-    np.testing.assert_allclose(rows_alone[:, found[:, -1] == 0.0], -rate[:, None], rtol=1e-4)
+    np.testing.assert_allclose(rows_alone[:, found[:, -1] == 0.0], -sign * rate[:, None], rtol=1e-4)
 
 
 def test_third_derivatives_of_two_predictors_are_apart():

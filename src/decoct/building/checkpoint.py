@@ -17,7 +17,7 @@ from decoct.models.fingerprint import TOLERANCE
 from decoct.runtime.file_lock import exclusive_lock
 from decoct.runtime.files import remove_parts, require_writable, write_atomically
 
-FORMAT = 4
+FORMAT = 5
 
 
 @contextlib.contextmanager

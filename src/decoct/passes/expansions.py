@@ -186,7 +186,7 @@ def sum_expansions(
     """Return Σ w_n q_n over a chunk: constant, gradient and Hessian.
 
     Then Σ w_n E ∂³ℓ_n over the rows that pick each entry of φ, for each of the K places of a row;
-    and in a last column how many rows do not just add it to one predictor.
+    and in a last column how many rows do not just add it to one predictor, or subtract it.
     """
     found = find_predictors(model, space, rows)
     if found is not None:
@@ -307,7 +307,7 @@ def bends_along(
 def thirds_at(
     model: AbstractModel, space: ParameterSpace, at: Expansion, rows: Mapping[str, Array]
 ) -> Float[Array, "n K"]:
-    """Return E ∂³ℓ_n of rows in the predictor that each of their K effects is added to."""
+    """Return E ∂³ℓ_n of rows in each of the K effects that they add to a predictor."""
     found = find_predictors(model, space, rows)
     assert found is not None
     return _thirds(found, _smooth(found, at))[0]
@@ -344,11 +344,12 @@ def _sum_smoothed(
 def _thirds(
     found: Predictors, smoothed: _Smoothed
 ) -> tuple[Float[Array, "n K"], Bool[Array, "n K"]]:
-    """Return third derivatives in the predictors that effects enter, and which are just added."""
+    """Return third derivatives in effects, and which of them are just added or subtracted."""
     assert smoothed.thirds is not None
-    is_one, is_none = found.sparse == 1.0, found.sparse == 0.0
+    is_one, is_none = jnp.abs(found.sparse) == 1.0, found.sparse == 0.0
     is_added = (is_one.sum(axis=1) == 1) & (is_one | is_none).all(axis=1)
-    return jnp.einsum("nk,nka->na", smoothed.thirds, is_one), is_added
+    signs = jnp.where(is_one, found.sparse, 0.0)
+    return jnp.einsum("nk,nka->na", smoothed.thirds, signs), is_added
 
 
 def _smooth(found: Predictors, at: Expansion) -> _Smoothed:

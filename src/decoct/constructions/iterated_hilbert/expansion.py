@@ -141,7 +141,7 @@ class ExpandedTable(NamedTuple):
         whole, own = -self.sums.hessian, np.diag(precision)
         effects = np.flatnonzero((thirds != 0.0) & (own > LEAST_LEFT * np.diag(whole)))
         shared, alone = whole[np.ix_(effects, effects)], np.diag(whole)[effects]
-        same = np.triu(shared > SAME_ROWS * np.maximum.outer(alone, alone), 1)
+        same = np.triu(np.abs(shared) > SAME_ROWS * np.maximum.outer(alone, alone), 1)
         effects = effects[~same.any(axis=0)]
         rows, own = precision[effects], own[effects]
         scales = np.sqrt(((rows @ np.asarray(self.at.covariance)) * rows).sum(axis=1))
