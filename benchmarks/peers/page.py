@@ -31,10 +31,9 @@ PREAMBLE = """\
 # Where decoct stands
 
 decoct and its peers on the same posteriors: `python -m benchmarks.peers`
-([CSV](../benchmarks/results/peers.csv)). decoct's rows are newer, with the truth made again, but
-from before multilevel sites had terms of third order. Evaluations compare exactly, seconds roughly:
-those of decoct's horseshoe and poll are of a slower machine. `python -m benchmarks.pages` makes
-this page.
+([CSV](../benchmarks/results/peers.csv)). decoct's rows are newer, with new truth, and predate terms
+of third order. Evaluations compare exactly, seconds roughly: decoct's horseshoe and poll ran on a
+slower machine. `python -m benchmarks.pages` makes this page.
 
 ![error of means against evaluations, one panel a posterior](images/compared.png)
 

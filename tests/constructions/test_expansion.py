@@ -360,7 +360,7 @@ def test_a_site_is_flat_where_data_bend_upwards_more_than_the_posterior_is_narro
 
 
 def groups_of(thirds, others=(0, 0)):
-    """Two sets of effects: the first has groups 0 and 2, the second 1, of the same rows as 0."""
+    """Two sets of effects: the first has groups 0 and 2, the second 1, with the rows of 0."""
     whole = np.array([[4.0, 4.0, 0.0], [4.0, 4.0, 0.0], [0.0, 0.0, 9.0]])
     sums = np.array([[thirds[0], 0.0, thirds[2], others[0]], [0.0, thirds[1], 0.0, others[1]]])
     at = Expansion.over(np.zeros(3), 0.3 * np.eye(3), np.zeros((1, 3)))
@@ -370,19 +370,28 @@ def groups_of(thirds, others=(0, 0)):
 def effects_of(expanded, share=0.0):
     """Effects of the site's terms of third order, with a share of all curvature kept in rows."""
     third = expanded.site(expanded.sums.scaled(share)).third_order
-    return [] if third is None else third.effects.tolist()
+    return [] if third is None else third.effects[third.sizes != 0.0].tolist()
 
 
-def test_terms_of_third_order_are_of_groups_whose_rows_are_not_counted_yet():
-    assert effects_of(groups_of([0.4, 0.4, 0.9])) == [0, 2]
+def test_terms_of_third_order_are_of_groups_that_kept_rows_leave():
+    assert effects_of(groups_of([0.4, 0.4, 0.9])) == [0, 1, 2]
     assert effects_of(groups_of([0.4, 0.4, 0.9], others=(5, 0))) == [1]  # 0 and 2 are slopes
-    assert effects_of(groups_of([0.4, 0.4, 1e-9])) == [0]  # not skewed
+    assert effects_of(groups_of([0.4, 0.4, 1e-9])) == [0, 1]  # 2 is not skewed
     assert effects_of(groups_of([0.4, 0.4, 0.9])._replace(has_third_order=False)) == []
     assert effects_of(groups_of([0.4, 0.4, 0.9]), share=0.95) == []  # kept rows have the rest
-    # as of 0 alone: u = δ_0 + δ_1, of sd s = 0.3 √2
-    third = groups_of([0.4, 0.4, 0.9]).site(groups_of([0.4, 0.4, 0.9]).sums.scaled(0.0)).third_order
-    np.testing.assert_allclose(third.scales, [4.0 * 0.3 * np.sqrt(2.0), 9.0 * 0.3])
-    np.testing.assert_allclose(third.sizes, [0.4 * (0.3 * np.sqrt(2.0)) ** 3, 0.9 * 0.3**3])
+
+
+def test_terms_of_groups_with_the_same_rows_are_one_in_halves():
+    """Along δ_0 + δ_1, of sd s = 0.3 √2."""
+    expanded, s = groups_of([0.4, 0.4, 0.9]), 0.3 * np.sqrt(2.0)
+    third = expanded.site(expanded.sums.scaled(0.0)).third_order
+    np.testing.assert_allclose(third.scales, [4.0 * s, 4.0 * s, 9.0 * 0.3])
+    expected = [0.2 * s**3, 0.2 * s**3, 0.9 * 0.3**3]
+    np.testing.assert_allclose(third.sizes, expected, rtol=1e-5)
+    phi = np.random.default_rng(0).normal(scale=0.3, size=(20, 3))
+    basis = expanded.third_basis(phi) @ expanded.thirds(expanded.sums)
+    product = phi @ -expanded.sums.hessian
+    np.testing.assert_allclose(basis, third.of(product), atol=1e-11)
 
 
 @pytest.mark.parametrize("third", [400.0, -400.0])

@@ -223,9 +223,9 @@ THIRD_DATA = """
 parameters"""
 
 THIRD_TARGET = """
-  vector[site_terms] z = (site_precision * (beta - site_centre))[site_effects] ./ site_scales;
-  target += dot_product(site_sizes, z .* (0.19258643921647325 * square(z) ./ (1 + square(z) / 64)
-                                          - 0.5369641243218337));
+  vector[site_terms] site_z = (site_precision * (beta - site_centre))[site_effects] ./ site_scales;
+  target += dot_product(site_sizes, site_z .* (0.19258643921647325 * square(site_z)
+                        ./ (1 + square(site_z) / 64) - 0.5369641243218337));
 }
 """
 WITH_THIRD = WITH_SITE.replace("\n}\nparameters", THIRD_DATA)[:-3] + THIRD_TARGET

@@ -140,6 +140,24 @@ def test_third_derivatives_of_two_predictors_are_apart():
     np.testing.assert_allclose(found[:, :-1].sum(axis=0), expected.sum(axis=0), rtol=1e-2)
 
 
+def test_a_laplace_fit_of_two_sets_of_effects_is_at_the_mode():
+    rows = {name: RNG.integers(3, size=N) for name in ("g", "h")}
+    rows["y"] = RNG.poisson(2.0, size=N).astype(float)
+
+    def log_likelihood(p, rows):
+        eta = p["u"][rows["g"]] + p["v"][rows["h"]]
+        return rows["y"] * eta - jnp.exp(eta)
+
+    start = {"u": np.zeros(3), "v": np.zeros(3)}
+    log_prior = lambda p: -0.5 * ((p["u"] ** 2).sum() + (p["v"] ** 2).sum())  # noqa: E731
+    fit = decoct.laplace(decoct.Model(log_likelihood, log_prior, start), rows)
+    rate = np.exp(fit.mean[rows["g"]] + fit.mean[3:][rows["h"]])
+    both = np.eye(6)[rows["g"]] + np.eye(6)[rows["h"] + 3]
+    np.testing.assert_allclose(both.T @ (rows["y"] - rate), fit.mean, atol=1e-5)
+    precision = (both.T * rate) @ both + np.eye(6)
+    np.testing.assert_allclose(np.linalg.inv(fit.cov), precision, rtol=1e-6, atol=1e-6)
+
+
 def test_quadratic_potentials_are_their_own_expansion():
     """A Gaussian mean, and a linear model with known noise, wherever they are expanded."""
     rng = np.random.default_rng(1)

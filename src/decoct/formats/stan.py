@@ -102,10 +102,10 @@ def write_stan(
 
     as well, and the model block::
 
-        vector[site_terms] z = (site_precision * (theta - site_centre))[site_effects]
-                               ./ site_scales;
-        target += dot_product(site_sizes, z .* (0.19258643921647325 * square(z)
-                  ./ (1 + square(z) / 64) - 0.5369641243218337));
+        vector[site_terms] site_z = (site_precision * (theta - site_centre))[site_effects]
+                                    ./ site_scales;
+        target += dot_product(site_sizes, site_z .* (0.19258643921647325 * square(site_z)
+                  ./ (1 + square(site_z) / 64) - 0.5369641243218337));
 
     Examples
     --------
@@ -192,8 +192,8 @@ def _check_names(names: list[str]) -> None:
         if names.count(name) > 1:
             raise RequestError(
                 f"Two entries would have the name '{name}' in Stan ({ROWS} is the number of kept "
-                f"rows, {WEIGHTS} their weights, and {', '.join(SITE)} the site); rename a column: "
-                f"columns={{'{name}': '{name}_1'}}."
+                f"rows, {WEIGHTS} their weights, and {', '.join(SITE + THIRD_ORDER)} the site); "
+                f"rename a column: columns={{'{name}': '{name}_1'}}."
             )
         if not _IDENTIFIER.fullmatch(name) or name.endswith("__"):
             raise RequestError(

@@ -314,7 +314,7 @@ class Potentials:
     def _in_parameters(self, found: Curvature, z: Float[np.ndarray, " d"]) -> Curvature:
         """Return value, gradient and Hessian in θ of what has these in φ at φ(z)."""
         if not self.has_likelihood_params:
-            return found
+            return Curvature(*found[:3])
         return Curvature.of(compose(self.model, self.space, found, jnp.asarray(z)))
 
     def value_and_gradient(

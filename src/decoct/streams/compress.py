@@ -92,6 +92,9 @@ def compress(
     before, started = replace(given.report, size_asked=size), time.perf_counter()
     if given.size <= size:
         return replace(given, report=before)
+    if given.site is not None and given.site.third_order is not None:  # they do not add
+        given = replace(given, site=given.site.quadratic())
+        before = replace(before, predicted_kl=None)
     encoded = given.model.encode(given.rows, given.indices)
     weight = "_".join(["weight", *encoded])  # longer than any of them
     table = ArrayRows({**encoded, weight: given.weights})

@@ -62,7 +62,7 @@ def merge(
     -------
     Coreset
         Rows are numbered through all tables. The predicted KL is the sum of the parts' and that
-        of the compression, or None if sites have terms of third order, which are left out.
+        of the compression. It is None if sites have terms of third order, which are left out.
         ``drift`` in the report's last round is the largest distance of the posterior of all parts
         from that of a part, in sd of the latter: 1 to 3 for parts cut at random.
 

@@ -31,7 +31,7 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from decoct.constructions.base import Problem, Selection, central_draw
 from decoct.data.base import Columns
@@ -54,11 +54,11 @@ CONCAVE = 0.44
 NO_SKEWNESS = 1e-5
 """Size in nats below which there is no such term: 1e-11 nats of KL, or rounding."""
 
-SAME_ROWS = 1.0 - 1e-9
-"""Part of the curvature of two groups that those have in common which have the same rows."""
-
 LEAST_LEFT = 0.1
 """Part of the curvature of a group that the site must have for a term of third order."""
+
+RIDGE = 1e-6
+"""Added to correlations of terms of third order: groups of the same rows have the same terms."""
 
 STEP = 0.05
 """Length of the last step, in posterior standard deviations, at which the search ends."""
@@ -90,6 +90,22 @@ ZERO_EIGENVALUE = 1e-12
 """Eigenvalue of a site's precision, in those units, that counts as 0 where it is negative."""
 
 NOT_FINITE = "second derivatives of the log-likelihood are not finite"
+
+
+class _Skewed(NamedTuple):
+    """What terms of third order are made of."""
+
+    effects: Int[np.ndarray, " k"]
+    scales: Float[np.ndarray, " k"]  # sd of (Aδ)_j
+    inverse: Float[np.ndarray, "k k"]  # of ρ_ij³
+    cubes: Float[np.ndarray, " k"]  # s_j³
+    most: Float[np.ndarray, " k"]  # nats
+
+    def sizes(self, thirds: Float[np.ndarray, " d"]) -> Float[np.ndarray, " k"]:
+        return self.inverse @ (self.cubes * thirds[self.effects])
+
+    def bounded(self, sizes: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
+        return np.clip(sizes, -self.most, self.most)
 
 
 class ExpandedTable(NamedTuple):
@@ -131,36 +147,52 @@ class ExpandedTable(NamedTuple):
     def third_order(
         self, precision: Float[np.ndarray, "d d"], thirds: Float[np.ndarray, " d"]
     ) -> ThirdOrder | None:
-        """Return terms of third order of a site with this precision A.
+        """Return terms of third order of a site with this precision A, None where nothing is skew.
 
-        There is none of a group of which kept rows have most of the curvature, or that has the
-        same rows as another. Sizes are bounded, for the site to be concave.
+        Terms of groups that share rows, as classes and their schools do, are correlated. With
+        ρ_ij = Cor((Aδ)_i, (Aδ)_j) and s_j the sd of (Aδ)_j/A_jj,
+
+            Σ_j ρ_ij³ γ_j = s_i³ Σ E ∂³ℓ_n    over the rows of group i.
+
+        A group of which kept rows have most of the curvature has γ = 0. Sizes are bounded so that
+        each term alone leaves the site concave.
         """
-        if not thirds.any():
+        found = self._skewed(precision)
+        if found is None:
             return None
-        whole, own = -self.sums.hessian, np.diag(precision)
-        effects = np.flatnonzero((thirds != 0.0) & (own > LEAST_LEFT * np.diag(whole)))
-        shared, alone = whole[np.ix_(effects, effects)], np.diag(whole)[effects]
-        same = np.triu(np.abs(shared) > SAME_ROWS * np.maximum.outer(alone, alone), 1)
-        effects = effects[~same.any(axis=0)]
-        rows, own = precision[effects], own[effects]
-        scales = np.sqrt(((rows @ np.asarray(self.at.covariance)) * rows).sum(axis=1))
-        sizes = thirds[effects] * (scales / own) ** 3
-        most = CONCAVE * np.minimum(1.0, scales**2 / own)
-        sizes, some = np.clip(sizes, -most, most), np.abs(sizes) > NO_SKEWNESS
-        return ThirdOrder(effects[some], scales[some], sizes[some]) if some.any() else None
+        sizes = found.bounded(found.sizes(thirds))
+        sizes[np.abs(sizes) <= NO_SKEWNESS] = 0.0
+        return ThirdOrder(found.effects, found.scales, sizes) if sizes.any() else None
 
     def third_basis(self, phi: Float[np.ndarray, "S d"]) -> Float[np.ndarray, "S d"] | None:
         """Return the terms of third order of all rows at draws, a unit of `thirds` each."""
-        thirds = self.thirds(self.sums)
-        terms = self.third_order(-self.sums.hessian, thirds)
-        if terms is None:
+        found, thirds = self._skewed(-self.sums.hessian), self.thirds(self.sums)
+        if found is None:
             return None
-        product = -(phi - self.at.centre) @ self.sums.hessian[:, terms.effects]
+        product = -(phi - self.at.centre) @ self.sums.hessian[:, found.effects]
+        sizes = found.sizes(thirds)
+        part = found.bounded(sizes) / np.where(sizes == 0.0, 1.0, sizes)
         basis = np.zeros((len(phi), len(thirds)))
-        units = terms.sizes / thirds[terms.effects]
-        basis[:, terms.effects] = bounded_cubic(product / terms.scales) * units
+        terms = bounded_cubic(product / found.scales) * part
+        basis[:, found.effects] = (terms @ found.inverse) * found.cubes
         return basis
+
+    def _skewed(self, precision: Float[np.ndarray, "d d"]) -> _Skewed | None:
+        thirds, covariance = self.thirds(self.sums), np.asarray(self.at.covariance)
+        if not thirds.any() or (np.abs(thirds) * np.diag(covariance) ** 1.5).max() < NO_SKEWNESS:
+            return None
+        # the same effects whatever rows are kept, for one program of the sampler
+        effects = np.flatnonzero(thirds)
+        rows, own = precision[effects], np.diag(precision)[effects]
+        is_left = own > -LEAST_LEFT * np.diag(self.sums.hessian)[effects]
+        among = (rows @ covariance) @ rows.T
+        scales = np.where(is_left, np.sqrt(np.maximum(np.diag(among), 0.0)), 1.0)
+        own = np.where(is_left, own, 1.0)
+        correlations = np.where(np.outer(is_left, is_left), among / np.outer(scales, scales), 0.0)
+        np.fill_diagonal(correlations, 1.0)
+        inverse = np.linalg.inv(correlations**3 + RIDGE * np.eye(len(effects)))
+        most = CONCAVE * np.minimum(1.0, scales**2 / own)
+        return _Skewed(effects, scales, inverse, is_left * (scales / own) ** 3, most)
 
     def remainders(
         self,
