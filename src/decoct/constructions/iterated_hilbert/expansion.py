@@ -137,6 +137,8 @@ class ExpandedTable(NamedTuple):
 
     def thirds(self, some: Curvature) -> Float[np.ndarray, " d"]:
         """Return Σ_n E ∂³ℓ_n of some rows over those of each group, 0 for other entries of φ."""
+        if not self._is_indicator.any():
+            return np.zeros(len(self.sums.gradient))
         return some.thirds[self._is_indicator, :-1].sum(axis=0)
 
     @property
