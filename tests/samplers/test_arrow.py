@@ -157,6 +157,7 @@ def test_nuts_aims_higher_with_likelihood_parameters():
     """Transitions are accepted nine times in ten, not eight; asked for otherwise, as asked."""
     _, density = multilevel(False)
     rates = {}
+    density = replace(density, site=density.site.quadratic())
     for name, sampler in {
         "default": NUTS(chains=2, warmup=200),
         "asked": NUTS(chains=2, warmup=200, target_acceptance=0.6),
