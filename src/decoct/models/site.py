@@ -25,7 +25,7 @@ REMEDY = "Restore a copy of the file, or build the coreset again."
 
 
 BOUND = 64.0
-"""z² at which a bounded cubic has half the height of z³, as which it grows no more."""
+"""z² at which the cubic of a bounded one is halved; far beyond it grows linearly."""
 
 CUBE, SLOPE = 0.19258643921647325, 0.5369641243218337
 """Those for which E β(z) z = 0 and E β(z) (z³ − 3z) = 1 under N(0, 1), as for (z³ − 3z)/6."""

@@ -49,7 +49,7 @@ POINTS = 16
 """K, points that the derivatives of a model without a linear predictor are averaged over."""
 
 CONCAVE = 0.44
-"""Largest term of third order in nats, or of v²/A_jj: with more the site would not be concave."""
+"""Largest γ, in nats and of v²/A_jj, with which the term alone leaves the site concave."""
 
 NO_SKEWNESS = 1e-5
 """Size in nats below which there is no such term: 1e-11 nats of KL, or rounding."""
@@ -204,7 +204,10 @@ class ExpandedTable(NamedTuple):
         draws: Float[np.ndarray, "S D"],
         basis: Float[np.ndarray, "S d"] | None,
     ) -> Float[np.ndarray, "n S"]:
-        """Return f_n − q_n of some rows, with f_n at draws of θ and a `third_basis` there."""
+        """Return f_n − q_n of some rows, less their part of the `third_basis` at these draws of θ.
+
+        ``values`` are f_n there.
+        """
         left = values - potentials.quadratics(rows, self.at, draws)
         if basis is None:
             return left
