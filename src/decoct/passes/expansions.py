@@ -28,7 +28,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from decoct.models.base import AbstractModel
 from decoct.models.parameters import ParameterSpace
@@ -308,9 +308,13 @@ def thirds_at(
     model: AbstractModel, space: ParameterSpace, at: Expansion, rows: Mapping[str, Array]
 ) -> Float[Array, "n K"]:
     """Return E ∂³ℓ_n of rows in each of the K effects that they add to a predictor."""
+    from decoct.passes.third_derivatives import in_effects
+
     found = find_predictors(model, space, rows)
     assert found is not None
-    return _thirds(found, _smooth(found, at))[0]
+    thirds = _smooth(found, at).thirds
+    assert thirds is not None
+    return in_effects(found, thirds)[0]
 
 
 class _Smoothed(NamedTuple):
@@ -332,24 +336,11 @@ def _sum_smoothed(
     gradient = found.gradient(weights[:, None] * smoothed.slopes)
     hessian = found.hessian(weights[:, None, None] * smoothed.bends)
     thirds = jnp.zeros((0, found.dim + 1))
-    if found.shape.picked:
-        of_rows, is_added = _thirds(found, smoothed)
-        other = ((weights[:, None] != 0.0) & ~is_added).sum(axis=0)
-        each, none = enumerate((weights[:, None] * of_rows).T), jnp.zeros(found.dim)
-        sums = jnp.stack([none.at[found.picked[:, a]].add(column) for a, column in each])
-        thirds = jnp.concatenate([sums, other[:, None]], axis=1)
+    if smoothed.thirds is not None:
+        from decoct.passes.third_derivatives import sum_by_group
+
+        thirds = sum_by_group(found, smoothed.thirds, weights)
     return weights @ smoothed.constant, gradient, hessian, thirds
-
-
-def _thirds(
-    found: Predictors, smoothed: _Smoothed
-) -> tuple[Float[Array, "n K"], Bool[Array, "n K"]]:
-    """Return third derivatives in effects, and which of them are just added or subtracted."""
-    assert smoothed.thirds is not None
-    is_one, is_none = jnp.abs(found.sparse) == 1.0, found.sparse == 0.0
-    is_added = (is_one.sum(axis=1) == 1) & (is_one | is_none).all(axis=1)
-    signs = jnp.where(is_one, found.sparse, 0.0)
-    return jnp.einsum("nk,nka->na", smoothed.thirds, signs), is_added
 
 
 def _smooth(found: Predictors, at: Expansion) -> _Smoothed:
@@ -395,15 +386,9 @@ def _smooth(found: Predictors, at: Expansion) -> _Smoothed:
     constant = value - 0.5 * (covariance * bend).sum(axis=(1, 2))
     thirds = None
     if found.shape.picked:
-        diagonal = jnp.diagonal(second, axis1=2, axis2=3)
-        # by parts, for g = ∂²ℓ and η = o + Bμ + Lξ: E g ξ = Lᵀ E ∇g
-        moments = jnp.einsum("q,qj,qni->jni", weights, nodes, diagonal)
-        gradients: list[Any] = [None] * k
-        for i in reversed(range(k)):
-            left = moments[i] - sum(factor[j][i][:, None] * gradients[j] for j in range(i + 1, k))
-            pivot = factor[i][i][:, None]
-            gradients[i] = jnp.where(pivot > 0.0, left / jnp.where(pivot > 0.0, pivot, 1.0), 0.0)
-        thirds = jnp.stack([gradients[i][:, i] for i in range(k)], axis=1)
+        from decoct.passes.third_derivatives import smooth_thirds
+
+        thirds = smooth_thirds(weights, nodes, second, factor)
     return _Smoothed(constant, slope, bend, jnp.maximum(variance, 0.0), thirds)
 
 

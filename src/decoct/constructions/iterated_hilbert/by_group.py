@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -87,14 +87,20 @@ class FitByGroup(PathFit):
         draws = split.draws[: min(DRAWS, fitted)]
         n = len(draws)
         totals = np.zeros((problem.likelihood_dim, n))
-        basis = expanded.third_basis(potentials.to_likelihood(draws))
+        skewed = expanded.groups
+        basis = skewed and skewed.basis(potentials.to_likelihood(draws))
+
+        def remainders(rows: Columns, values: Any) -> Any:
+            left = values - potentials.quadratics(rows, expanded.at, draws)
+            if skewed is None or basis is None:
+                return left
+            return left - skewed.vectors(potentials, rows, basis)
+
         for rows, weights in _all_rows(split):
-            values = potentials.vectors(rows, draws)
-            left = expanded.remainders(potentials, rows, values, draws, basis)
+            left = remainders(rows, potentials.vectors(rows, draws))
             np.add.at(totals, potentials.picks(rows)[:, slot], weights[:, None] * left)
-        values = split.potentials[:, :n]
-        vectors = expanded.remainders(potentials, split.pool.rows, values, draws, basis)
-        vectors, groups = _centred(vectors), picks[:, slot]
+        vectors = _centred(remainders(split.pool.rows, split.potentials[:, :n]))
+        groups = picks[:, slot]
         totals = _centred(totals)
         unbounded = np.zeros(len(groups)), np.full(len(totals), np.inf)
         steps = tuple(_steps(vectors, totals, groups, *unbounded))

@@ -27,15 +27,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 
 from decoct.constructions.base import Problem, Selection, central_draw
-from decoct.data.base import Columns
-from decoct.models.site import GaussianSite, ThirdOrder, bounded_cubic
+from decoct.models.site import GaussianSite
 from decoct.passes.expansions import Expansion, antithetic
 from decoct.passes.potentials import Curvature, Potentials
 from decoct.passes.row_samples import EXACT_DRAWS, SCALE_ROWS, RowSample, sample_rows
@@ -45,20 +44,11 @@ from decoct.samplers.laplace import find_mode, gaussian_at, prior_curvature
 from decoct.samplers.modes import MOST_PARAMETERS, find_modes
 from decoct.stats.divergences import Gaussian, kl_gaussian
 
+if TYPE_CHECKING:
+    from decoct.constructions.iterated_hilbert.third_order import SkewedGroups
+
 POINTS = 16
 """K, points that the derivatives of a model without a linear predictor are averaged over."""
-
-CONCAVE = 0.44
-"""Largest γ, in nats and of v²/A_jj, with which the term alone leaves the site concave."""
-
-NO_SKEWNESS = 1e-5
-"""Size in nats below which there is no such term: 1e-11 nats of KL, or rounding."""
-
-LEAST_LEFT = 0.1
-"""Part of the curvature of a group that the site must have for a term of third order."""
-
-RIDGE = 1e-6
-"""Added to correlations of terms of third order: groups of the same rows have the same terms."""
 
 STEP = 0.05
 """Length of the last step, in posterior standard deviations, at which the search ends."""
@@ -92,22 +82,6 @@ ZERO_EIGENVALUE = 1e-12
 NOT_FINITE = "second derivatives of the log-likelihood are not finite"
 
 
-class _Skewed(NamedTuple):
-    """What terms of third order are made of."""
-
-    effects: Int[np.ndarray, " k"]
-    scales: Float[np.ndarray, " k"]  # sd of (Aδ)_j
-    inverse: Float[np.ndarray, "k k"]  # of ρ_ij³
-    cubes: Float[np.ndarray, " k"]  # s_j³
-    most: Float[np.ndarray, " k"]  # nats
-
-    def sizes(self, thirds: Float[np.ndarray, " d"]) -> Float[np.ndarray, " k"]:
-        return self.inverse @ (self.cubes * thirds[self.effects])
-
-    def bounded(self, sizes: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
-        return np.clip(sizes, -self.most, self.most)
-
-
 class ExpandedTable(NamedTuple):
     """Σ_n q_n over all rows.
 
@@ -135,86 +109,15 @@ class ExpandedTable(NamedTuple):
         left, error = self.sample.remainders(potentials, self.at, draws)
         return self.quadratic(potentials.to_likelihood(draws)) + left, error
 
-    def thirds(self, some: Curvature) -> Float[np.ndarray, " d"]:
-        """Return Σ_n E ∂³ℓ_n of some rows over those of each group, 0 for other entries of φ."""
-        if not self._is_indicator.any():
-            return np.zeros(len(self.sums.gradient))
-        return some.thirds[self._is_indicator, :-1].sum(axis=0)
-
     @property
-    def _is_indicator(self) -> Bool[np.ndarray, " K"]:
-        """Whether the places of a row pick effects of groups, not slopes."""
-        return self.has_third_order & (self.sums.thirds[:, -1] == 0.0)
-
-    def third_order(
-        self, precision: Float[np.ndarray, "d d"], thirds: Float[np.ndarray, " d"]
-    ) -> ThirdOrder | None:
-        """Return terms of third order of a site with this precision A, None where nothing is skew.
-
-        Terms of groups that share rows, as classes and their schools do, are correlated. With
-        ρ_ij = Cor((Aδ)_i, (Aδ)_j) and s_j the sd of (Aδ)_j/A_jj,
-
-            Σ_j ρ_ij³ γ_j = s_i³ Σ E ∂³ℓ_n    over the rows of group i.
-
-        A group of which kept rows have most of the curvature has γ = 0. Sizes are bounded so that
-        each term alone leaves the site concave.
-        """
-        found = self._skewed(precision)
-        if found is None:
+    def groups(self) -> SkewedGroups | None:
+        """The groups that have terms of third order; None where there are none."""
+        if not self.has_third_order or not len(self.sums.thirds):
             return None
-        sizes = found.bounded(found.sizes(thirds))
-        sizes[np.abs(sizes) <= NO_SKEWNESS] = 0.0
-        return ThirdOrder(found.effects, found.scales, sizes) if sizes.any() else None
+        # few builds need it
+        from decoct.constructions.iterated_hilbert.third_order import SkewedGroups
 
-    def third_basis(self, phi: Float[np.ndarray, "S d"]) -> Float[np.ndarray, "S d"] | None:
-        """Return the terms of third order of all rows at draws, a unit of `thirds` each."""
-        found, thirds = self._skewed(-self.sums.hessian), self.thirds(self.sums)
-        if found is None:
-            return None
-        product = -(phi - self.at.centre) @ self.sums.hessian[:, found.effects]
-        sizes = found.sizes(thirds)
-        part = found.bounded(sizes) / np.where(sizes == 0.0, 1.0, sizes)
-        basis = np.zeros((len(phi), len(thirds)))
-        terms = bounded_cubic(product / found.scales) * part
-        basis[:, found.effects] = (terms @ found.inverse) * found.cubes
-        return basis
-
-    def _skewed(self, precision: Float[np.ndarray, "d d"]) -> _Skewed | None:
-        thirds, covariance = self.thirds(self.sums), np.asarray(self.at.covariance)
-        if not thirds.any() or (np.abs(thirds) * np.diag(covariance) ** 1.5).max() < NO_SKEWNESS:
-            return None
-        # the same effects whatever rows are kept, for one program of the sampler
-        effects = np.flatnonzero(thirds)
-        rows, own = precision[effects], np.diag(precision)[effects]
-        is_left = own > -LEAST_LEFT * np.diag(self.sums.hessian)[effects]
-        among = (rows @ covariance) @ rows.T
-        scales = np.where(is_left, np.sqrt(np.maximum(np.diag(among), 0.0)), 1.0)
-        own = np.where(is_left, own, 1.0)
-        correlations = np.where(np.outer(is_left, is_left), among / np.outer(scales, scales), 0.0)
-        np.fill_diagonal(correlations, 1.0)
-        inverse = np.linalg.inv(correlations**3 + RIDGE * np.eye(len(effects)))
-        most = CONCAVE * np.minimum(1.0, scales**2 / own)
-        return _Skewed(effects, scales, inverse, is_left * (scales / own) ** 3, most)
-
-    def remainders(
-        self,
-        potentials: Potentials,
-        rows: Columns,
-        values: Float[np.ndarray, "n S"],
-        draws: Float[np.ndarray, "S D"],
-        basis: Float[np.ndarray, "S d"] | None,
-    ) -> Float[np.ndarray, "n S"]:
-        """Return f_n − q_n of some rows, less their part of the `third_basis` at these draws of θ.
-
-        ``values`` are f_n there.
-        """
-        left = values - potentials.quadratics(rows, self.at, draws)
-        if basis is None:
-            return left
-        picks, thirds = potentials.picks(rows), potentials.thirds(rows, self.at)
-        for a in np.flatnonzero(self._is_indicator):
-            left -= thirds[:, a, None] * basis.T[picks[:, a]]
-        return left
+        return SkewedGroups.of(self.at, self.sums)
 
     def site(self, rows: Curvature) -> GaussianSite:
         """Return the site Σ_n q_n − Σ_m w_m q_m; ``rows`` is the latter.
@@ -234,12 +137,13 @@ class ExpandedTable(NamedTuple):
             proper += np.diag(np.abs(filled).sum(axis=1)) - filled
             precision = proper * np.outer(scale, scale)
         precision = 0.5 * (precision + precision.T)
+        groups = self.groups
         return GaussianSite(
             np.asarray(self.at.centre),
             self.sums.gradient - rows.gradient,
             precision,
             float(self.sums.value - rows.value),
-            self.third_order(precision, self.thirds(self.sums) - self.thirds(rows)),
+            groups and groups.third_order(precision, rows),
         )
 
 

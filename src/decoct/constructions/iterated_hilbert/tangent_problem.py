@@ -205,10 +205,13 @@ def _remainders(
     """Return f_n − q_n of the pool, less terms of third order, and their sum over all rows."""
     potentials = problem.potentials
     phi = potentials.to_likelihood(draws)
-    target, basis = totals - expanded.quadratic(phi), expanded.third_basis(phi)
-    if basis is not None:
-        target -= basis @ expanded.thirds(expanded.sums)
-    return expanded.remainders(potentials, pool.rows, values, draws, basis), target
+    vectors = values - potentials.quadratics(pool.rows, expanded.at, draws)
+    target = totals - expanded.quadratic(phi)
+    if (groups := expanded.groups) is not None:
+        basis = groups.basis(phi)
+        vectors -= groups.vectors(potentials, pool.rows, basis)
+        target -= basis @ groups.thirds(expanded.sums)
+    return vectors, target
 
 
 @dataclass(frozen=True)
