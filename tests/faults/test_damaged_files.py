@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import decoct
-from decoct.building.checkpoint import read_checkpoint, write_checkpoint
+from decoct.building.checkpoint import FORMAT, read_checkpoint, write_checkpoint
 from decoct.cli import main
 from decoct.errors import CoresetFileError, DecoctError, RequestError, RowsError
 
@@ -191,5 +191,6 @@ def test_a_checkpoint_of_another_version(tmp_path, monkeypatch):
     monkeypatch.setattr("decoct.building.checkpoint.FORMAT", 7)
     write_checkpoint(tmp_path / "saved", CONTENT)
     monkeypatch.undo()
-    with pytest.raises(RequestError, match="format 7 and this decoct writes 4; finish it"):
+    sentence = f"format 7 and this decoct writes {FORMAT}; finish it"
+    with pytest.raises(RequestError, match=sentence):
         read_checkpoint(tmp_path / "saved")
