@@ -542,8 +542,8 @@ class Coreset:
         the vector of the unconstrained parameters in decoct's order:
         ``target += dot_product(site_linear, theta - site_centre)
         - 0.5 * quad_form(site_precision, theta - site_centre);``.
-        If ``coreset.site.third_order`` is not None, as in multilevel models, two lines more are
-        needed; see `decoct.formats.stan.write_stan`.
+        If ``coreset.site.third_order`` is not None, two lines more are needed; see
+        `decoct.formats.stan.write_stan`.
 
         Parameters
         ----------

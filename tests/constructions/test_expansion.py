@@ -352,19 +352,17 @@ def test_a_site_is_flat_where_data_bend_upwards_more_than_the_posterior_is_narro
     """Of likelihood parameters, "Λ" has a negative diagonal there."""
     none, upwards = np.zeros(2), np.diag([1.0, -2.0])
     at = Expansion.over(none, 2.0 * np.eye(2), np.zeros((1, 2)))
-    expanded = ExpandedTable(
-        at, Curvature(0.0, none, upwards, np.zeros((0, 3))), 0.25 * np.eye(2) - upwards
-    )
+    expanded = ExpandedTable(at, Curvature(0.0, none, upwards), 0.25 * np.eye(2) - upwards)
     site = expanded.site(expanded.sums.scaled(0.0))
     np.testing.assert_allclose(site.precision, np.diag([0.0, 2.0]), atol=1e-12)
 
 
-def groups_of(thirds, others=(0, 0)):
-    """Two sets of effects: the first has groups 0 and 2, the second 1, with the rows of 0."""
+def groups_of(thirds):
+    """Effects of three groups, the first two of which have the same rows."""
     whole = np.array([[4.0, 4.0, 0.0], [4.0, 4.0, 0.0], [0.0, 0.0, 9.0]])
-    sums = np.array([[thirds[0], 0.0, thirds[2], others[0]], [0.0, thirds[1], 0.0, others[1]]])
+    sums = Curvature(0.0, np.zeros(3), -whole, np.array(thirds))
     at = Expansion.over(np.zeros(3), 0.3 * np.eye(3), np.zeros((1, 3)))
-    return ExpandedTable(at, Curvature(0.0, np.zeros(3), -whole, sums), whole + np.eye(3))
+    return ExpandedTable(at, sums, whole + np.eye(3))
 
 
 def effects_of(expanded, share=0.0):
@@ -375,7 +373,6 @@ def effects_of(expanded, share=0.0):
 
 def test_terms_of_third_order_are_of_groups_that_kept_rows_leave():
     assert effects_of(groups_of([0.4, 0.4, 0.9])) == [0, 1, 2]
-    assert effects_of(groups_of([0.4, 0.4, 0.9], others=(5, 0))) == [1]  # 0 and 2 are slopes
     assert effects_of(groups_of([0.4, 0.4, 1e-9])) == [0, 1]  # 2 is not skewed
     assert effects_of(groups_of([0.4, 0.4, 0.9])._replace(has_third_order=False)) == []
     assert effects_of(groups_of([0.4, 0.4, 0.9]), share=0.95) == []  # kept rows have the rest
@@ -389,7 +386,7 @@ def test_terms_of_groups_with_the_same_rows_are_one_in_halves():
     expected = [0.2 * s**3, 0.2 * s**3, 0.9 * 0.3**3]
     np.testing.assert_allclose(third.sizes, expected, rtol=1e-5)
     phi = np.random.default_rng(0).normal(scale=0.3, size=(20, 3))
-    basis = expanded.groups.basis(phi) @ expanded.groups.thirds(expanded.sums)
+    basis = expanded.skewness.basis(phi) @ expanded.sums.thirds
     product = phi @ -expanded.sums.hessian
     np.testing.assert_allclose(basis, third.of(product), atol=1e-11)
 
@@ -414,7 +411,7 @@ def test_a_site_is_a_gaussian_and_keeps_the_zeros_of_its_precision():
     posterior = precision + np.diag([*np.ones(m), 0.0])
     root = np.linalg.cholesky(np.linalg.inv(posterior))
     at = Expansion.over(none, root, np.zeros((1, m + 1)))
-    expanded = ExpandedTable(at, Curvature(0.0, none, -precision, np.zeros((0, m + 2))), posterior)
+    expanded = ExpandedTable(at, Curvature(0.0, none, -precision), posterior)
     site = expanded.site(expanded.sums.scaled(0.0)).precision
     assert not site[precision == 0.0].any()
     assert np.linalg.eigvalsh(site)[0] >= -1e-12

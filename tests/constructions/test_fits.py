@@ -42,7 +42,8 @@ def given():
 def test_a_fit_adds_up_half_the_variances_of_all_rounds(given):
     problem, pool, expanded, alone, (now, before) = given
     totals = problem.potentials.totals
-    earlier = [EvaluatedDraws(before, totals(before) + 1e3)]  # up to a constant
+    expanded = expanded._replace(has_third_order=False)
+    earlier = (EvaluatedDraws(before, totals(before) + 1e3),)  # up to a constant
     tangent = SplitTangent.of(
         problem, now, totals(now), pool, alone, expanded=expanded, earlier=earlier
     )

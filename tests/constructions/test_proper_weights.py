@@ -44,6 +44,7 @@ def round_with_a_site(model, rows, sizes):
     problem = problem_of(model, rows, *sizes)
     everything = uniform_selection(jax.random.key(0), problem, problem.n_rows)
     expanded = expand_table(problem, everything, None, jax.random.key(0))
+    expanded = expanded._replace(has_third_order=False)  # rows have to do it all
     nothing = everything.pool.some(slice(0, 0))
     d = problem.dim
     site = expanded.site(Curvature(0.0, np.zeros(d), np.zeros((d, d))))

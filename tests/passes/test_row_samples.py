@@ -13,6 +13,7 @@ from decoct.passes import traced_predictors
 from decoct.passes.expansions import Expansion
 from decoct.passes.potentials import Potentials
 from decoct.passes.row_samples import sample_rows
+from decoct.passes.third_order import Skewness
 
 N, D, S, SIZE, KEYS = 500, 3, 24, 40, 300
 MODEL = decoct.models.LogisticRegression()
@@ -56,8 +57,10 @@ def found(ours, at, draws):
     few = ours.rows.take(np.arange(0, N, 7))
     estimates, errors, counts = [], [], []
     for seed in range(KEYS):
-        _, sample, _ = sample_rows(ours, at, SIZE, few, jax.random.key(seed), draws[:0])
-        total, error = sample.remainders(ours, at, draws)
+        sums, sample, _ = sample_rows(ours, at, SIZE, few, jax.random.key(seed), draws[:0])
+        basis = Skewness.of(at, sums).basis(draws)
+        total, error = sample.remainders(ours, at, draws, basis)
+        total += basis @ sums.thirds
         estimates.append(total - total.mean())
         errors.append(error)
         counts.append(sample.first.weights.sum())
@@ -84,7 +87,7 @@ def test_a_table_of_no_more_rows_is_taken_whole(ours, at, draws, exact):
     for size in (N, 2 * N):
         few = ours.rows.take(np.arange(N))
         _, sample, _ = sample_rows(ours, at, size, few, jax.random.key(0), draws[:0])
-        total, error = sample.remainders(ours, at, draws)
+        total, error = sample.remainders(ours, at, draws, np.zeros(draws.shape))
         for half in sample:
             np.testing.assert_array_equal(np.sort(half.indices), np.arange(N))
             np.testing.assert_array_equal(half.weights, 1.0)

@@ -58,15 +58,20 @@ def space(table):
     return draws, vectors, target
 
 
-def test_terms_of_third_order_do_not_add_and_no_kl_is_predicted(table):
+def test_a_sum_of_sites_is_without_terms_of_third_order_which_are_part_of_its_kl(table):
     parts = parts_of(table, IteratedHilbert(site=True), 0)
-    third = ThirdOrder(np.array([1]), np.array([1.0]), np.array([0.1]))
+    parts = [replace(part, site=part.site.quadratic()) for part in parts]
+    third = ThirdOrder(np.array([1]), np.full(1, 10.0), np.array([1.0]))
     skewed = [replace(part, site=replace(part.site, third_order=third)) for part in parts]
     assert decoct.merge(skewed[:1]).site.third_order is third
-    merged = decoct.merge(skewed)
-    assert merged.report.predicted_kl is None
+    merged, plain = decoct.merge(skewed), decoct.merge(parts)
     assert merged.site.third_order is None
-    np.testing.assert_array_equal(merged.site.linear, decoct.merge(parts).site.linear)
+    np.testing.assert_array_equal(merged.site.linear, plain.site.linear)
+    z = merged.sample(draws=1000, chains=2)["unconstrained_posterior"]["z"].to_numpy()
+    moved = [(z.reshape(-1, merged.dim) - one.site.centre) @ one.site.precision for one in parts]
+    lost = 0.5 * np.var(sum(third.of(product) for product in moved))
+    more = merged.report.predicted_kl - plain.report.predicted_kl
+    assert more == pytest.approx(lost, rel=0.25)
 
 
 @pytest.mark.parametrize("size", [1, 5, 20, 60])

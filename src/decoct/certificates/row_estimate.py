@@ -1,8 +1,8 @@
 """Σ_n f_n at the draws of a certificate from a sample of rows, and what its error does to the KL.
 
 With q_n the second-order expansion of f_n about the mean of the draws, smoothed over their
-covariance where the model has a linear predictor (`passes.expansions`), and T = Σ_n q_n from one
-pass over all rows,
+covariance and with terms of third order where the model has a linear predictor
+(`passes.expansions`, `passes.third_order`), and T = Σ_n q_n from one pass over all rows,
 
     Σ_n f_n(θ_s)  ≈  T(θ_s) + ½ Σ_{both samples} r_n(θ_s)/π_n,     r_n = f_n − q_n,
 
@@ -32,6 +32,7 @@ from jaxtyping import Float
 from decoct.passes.expansions import Expansion
 from decoct.passes.potentials import Potentials
 from decoct.passes.row_samples import EXACT_DRAWS, SCALE_ROWS, sample_rows
+from decoct.passes.third_order import Skewness
 from decoct.stats.chains import GOOD_KHAT
 from decoct.stats.verdict import SMALL_KL, USABLE_KL, Judgement, judge
 
@@ -130,8 +131,13 @@ def estimate_totals(
     weights = np.concatenate([half.weights for half in sample])
     everywhere = np.concatenate([draws, few])
     remainders = potentials.vectors(rows, everywhere) - potentials.quadratics(rows, at, everywhere)
-    delta = potentials.to_likelihood(everywhere) - at.centre
-    totals = expanded.at(delta) + 0.5 * weights @ remainders
+    phi = potentials.to_likelihood(everywhere)
+    totals = expanded.at(phi - at.centre)
+    if (skewness := Skewness.of(at, expanded)) is not None:
+        basis = skewness.basis(phi)
+        remainders -= potentials.weighted_thirds(rows, at, basis)
+        totals += basis @ expanded.thirds
+    totals += 0.5 * weights @ remainders
     totals, at_few = np.split(totals, [len(draws)])
     totals += (exact - at_few).mean()
     remainders -= remainders[:, : len(draws)].mean(axis=1, keepdims=True)

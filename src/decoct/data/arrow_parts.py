@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from decoct.data.arrow_columns import is_count, unwrap_type
 from decoct.data.base import DEFAULT_CHUNK
-from decoct.data.file_faults import ChangeGuard, explain_errors, find_changed_column
+from decoct.data.file_faults import ChangeGuard, explain_errors
 from decoct.errors import RowsError
 
 SMALLEST_BATCH = 8192
@@ -107,6 +107,8 @@ class Part(abc.ABC):
                 counts.append(len(batch))
                 holes.update(n for n in names if batch.column(n).null_count)
         except RowsError as error:
+            from decoct.data.file_messages import find_changed_column
+
             # the CSV column that changes its type may not be needed; reading it is an error later
             changed = find_changed_column(error.__cause__, self.schema.names)
             others = [name for name in names if name != changed]

@@ -5,7 +5,7 @@
 The term is that of expectation propagation (Minka 2001): an unnormalised Gaussian factor in place
 of likelihood terms. A coreset with a site has log π_w = log π₀ + s + Σ w_m f_m + constant.
 
-In multilevel models it has a term of third order for each group as well, `ThirdOrder`.
+Where rows depend on linear predictors it has terms of third order as well, `ThirdOrder`.
 """
 
 from __future__ import annotations
@@ -41,10 +41,11 @@ def bounded_cubic(z: Any) -> Any:
 
 
 class ThirdOrder(eqx.Module):
-    """A term of third order for each of k effects of groups: Σ_i γ_i β((A δ)_{j_i}/v_i).
+    """A term of third order for each of k parameters: Σ_i γ_i β((A δ)_{j_i}/v_i).
 
-    (A δ)_j/A_jj is the mean linear predictor of the rows of group j, less that at δ = 0, weighted
-    by −f_n''. With s = v/A_jj its standard deviation, γ is s³ times the sum of third derivatives.
+    Of the effect of a group, (A δ)_j/A_jj is the mean linear predictor of its rows, less that at
+    δ = 0, weighted by −f_n''. With s = v/A_jj its standard deviation, γ is s³ times the sum of
+    third derivatives (`passes.third_order`).
 
     Attributes
     ----------
@@ -82,7 +83,7 @@ class GaussianSite(eqx.Module):
     constant
         c, the value of the quadratic at μ.
     third_order
-        Terms of effects of groups, in multilevel models with yes-or-no data or counts; else None.
+        Terms of parameters along which the likelihood is skewed; None if it is along none.
 
     Examples
     --------

@@ -13,8 +13,7 @@ Where potentials depend on φ through a few linear predictors, f_n(φ) = ℓ_n(o
 same nodes give the variance of the remainder r_n = f_n − q_n. For others derivatives are averaged
 over points μ + L e_k, K of them in pairs ±e.
 
-Where rows pick effects of groups, sums of E ∂³ℓ_n over the rows of each group come along: what a
-quadratic lacks of groups of few rows.
+There Σ E ∂³f_n/∂φ_j³ comes along too: what a quadratic lacks of effects of few rows.
 """
 
 from __future__ import annotations
@@ -182,11 +181,10 @@ def predictor_shape(
 
 def sum_expansions(
     model: AbstractModel, space: ParameterSpace, at: Expansion, rows, weights
-) -> tuple[Float[Array, ""], Float[Array, " d"], Float[Array, "d d"], Float[Array, "K _"]]:
-    """Return Σ w_n q_n over a chunk: constant, gradient and Hessian.
+) -> tuple[Float[Array, ""], Float[Array, " d"], Float[Array, "d d"], Float[Array, " d"]]:
+    """Return Σ w_n q_n over a chunk: constant, gradient and Hessian; then Σ w_n E ∂³f_n/∂φ_j³.
 
-    Then Σ w_n E ∂³ℓ_n over the rows that pick each entry of φ, for each of the K places of a row;
-    and in a last column how many rows do not just add it to one predictor, or subtract it.
+    The last is 0 where there are no predictors.
     """
     found = find_predictors(model, space, rows)
     if found is not None:
@@ -199,7 +197,7 @@ def sum_expansions(
     value, gradient, hessian = (part.mean(axis=0) for part in parts)
     # that of the points, so that a quadratic is its own expansion, constant included
     covariance = at.offsets.T @ at.offsets / at.points
-    none = jnp.zeros((0, space.dim + 1))
+    none = jnp.zeros(space.dim)
     return value - 0.5 * (covariance * hessian).sum(), gradient, hessian, none
 
 
@@ -249,7 +247,7 @@ def sums_and_variances(
         return jax.tree.map(jnp.add, total, sums), variance
 
     d = space.dim
-    none = jnp.zeros(()), jnp.zeros(d), jnp.zeros((d, d)), jnp.zeros((0, d + 1))
+    none = jnp.zeros(()), jnp.zeros(d), jnp.zeros((d, d)), jnp.zeros(d)
     sums, variances = jax.lax.scan(add_block, none, to_blocks((rows, weights)))
     return sums, variances.reshape(-1)
 
@@ -304,42 +302,35 @@ def bends_along(
 
 
 @compiled_quickly
-def thirds_at(
-    model: AbstractModel, space: ParameterSpace, at: Expansion, rows: Mapping[str, Array]
-) -> Float[Array, "n K"]:
-    """Return E ∂³ℓ_n of rows in each of the K effects that they add to a predictor."""
-    from decoct.passes.third_derivatives import in_effects
-
+def weighted_thirds_at(
+    model: AbstractModel,
+    space: ParameterSpace,
+    at: Expansion,
+    rows: Mapping[str, Array],
+    weights: Float[Array, "S d"],
+) -> Float[Array, "n S"]:
+    """Return Σ_j w_sj E ∂³f_n/∂φ_j³ of every row."""
     found = find_predictors(model, space, rows)
     assert found is not None
-    thirds = _smooth(found, at).thirds
-    assert thirds is not None
-    return in_effects(found, thirds)[0]
+    return found.weighted_thirds(_smooth(found, at).thirds, weights)
 
 
 class _Smoothed(NamedTuple):
-    """E ℓ_n − ½ tr(B_n C B_nᵀ E ∇²ℓ_n), E ∇ℓ_n, E ∇²ℓ_n in η, and Var r_n, of every row.
-
-    Then E ∂³ℓ_n in each predictor, if rows pick effects.
-    """
+    """E ℓ_n − ½ tr(B_n C B_nᵀ E ∇²ℓ_n), E ∇ℓ_n, E ∇²ℓ_n in η, Var r_n, E ∇³ℓ_n, of every row."""
 
     constant: Float[Array, " n"]
     slopes: Float[Array, "n k"]
     bends: Float[Array, "n k k"]
     variance: Float[Array, " n"]
-    thirds: Float[Array, "n k"] | None
+    thirds: Float[Array, "n k k k"]
 
 
 def _sum_smoothed(
     found: Predictors, smoothed: _Smoothed, weights: Float[Array, " n"]
-) -> tuple[Float[Array, ""], Float[Array, " d"], Float[Array, "d d"], Float[Array, "K _"]]:
+) -> tuple[Float[Array, ""], Float[Array, " d"], Float[Array, "d d"], Float[Array, " d"]]:
     gradient = found.gradient(weights[:, None] * smoothed.slopes)
     hessian = found.hessian(weights[:, None, None] * smoothed.bends)
-    thirds = jnp.zeros((0, found.dim + 1))
-    if smoothed.thirds is not None:
-        from decoct.passes.third_derivatives import sum_by_group
-
-        thirds = sum_by_group(found, smoothed.thirds, weights)
+    thirds = found.thirds(weights[:, None, None, None] * smoothed.thirds)
     return weights @ smoothed.constant, gradient, hessian, thirds
 
 
@@ -384,12 +375,30 @@ def _smooth(found: Predictors, at: Expansion) -> _Smoothed:
     mean = weights @ left
     variance = weights @ jax.vmap(lambda one: jnp.square(one - mean))(left)
     constant = value - 0.5 * (covariance * bend).sum(axis=(1, 2))
-    thirds = None
-    if found.shape.picked:
-        from decoct.passes.third_derivatives import smooth_thirds
-
-        thirds = smooth_thirds(weights, nodes, second, factor)
+    thirds = _smooth_thirds(weights, nodes, second, factor)
     return _Smoothed(constant, slope, bend, jnp.maximum(variance, 0.0), thirds)
+
+
+def _smooth_thirds(
+    weights: Float[Array, " Q"],
+    nodes: Float[Array, "Q k"],
+    bends: Float[Array, "Q n k k"],
+    factor: list[list[Float[Array, " n"]]],
+) -> Float[Array, "n k k k"]:
+    """Return E ∇³ℓ_n in η, from ∇²ℓ_n at nodes of N(0, LLᵀ); 0 in directions without spread.
+
+    By parts, for g = ∇²ℓ_n at η = o + Bμ + Lξ: E g ξ = Lᵀ E ∇g.
+    """
+    k = nodes.shape[1]
+    moments = jnp.einsum("q,qc,qnab->cnab", weights, nodes, bends)
+    gradients: list[Any] = [None] * k
+    for i in reversed(range(k)):
+        left = moments[i]
+        for j in range(i + 1, k):
+            left = left - factor[j][i][:, None, None] * gradients[j]
+        pivot = factor[i][i][:, None, None]
+        gradients[i] = jnp.where(pivot > 0.0, left / jnp.where(pivot > 0.0, pivot, 1.0), 0.0)
+    return jnp.stack(gradients, axis=3)
 
 
 def _row_factors(covariance: Float[Array, "n k k"]) -> list[list[Float[Array, " n"]]]:

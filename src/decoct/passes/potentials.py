@@ -45,13 +45,13 @@ DIRECTIONS = 8
 class Curvature(NamedTuple):
     """Value, gradient and Hessian of Σ w_n f_n at one point.
 
-    Then sums of third derivatives by group, see `expansions.sum_expansions`.
+    Then Σ w_n ∂³f_n/∂φ_j³, 0 where it is not known.
     """
 
     value: float
     gradient: Float[np.ndarray, " d"]
     hessian: Float[np.ndarray, "d d"]
-    thirds: Float[np.ndarray, "K _"] = np.zeros((0, 1))
+    thirds: Float[np.ndarray, "*d"] = np.zeros(())
 
     @classmethod
     def of(cls, parts: Iterable[Any]) -> Curvature:
@@ -345,8 +345,7 @@ class Potentials:
     ) -> Curvature:
         """Return Σ w_n q_n over a few encoded rows."""
         d, cost = self.likelihood_dim, self._expansion_cost(at)
-        groups = 0 if self.predictors is None else self.predictors.picked
-        none = 0.0, np.zeros(d), np.zeros((d, d)), np.zeros((groups, d + 1))
+        none = 0.0, np.zeros(d), np.zeros((d, d)), np.zeros(d)
         kernel = expansions.expand_chunk
         return Curvature.of(self._summed(kernel, rows, weights, cost, at, none))
 
@@ -364,9 +363,12 @@ class Potentials:
         return self._of_rows(expansions.picked_by, rows, 1, None)
 
     @float64
-    def thirds(self, rows: Columns, at: Expansion) -> Float[np.ndarray, "n K"]:
-        """Return the smoothed third derivatives of a few encoded rows, for each effect picked."""
-        return self._of_rows(expansions.thirds_at, rows, self._expansion_cost(at), at)
+    def weighted_thirds(
+        self, rows: Columns, at: Expansion, weights: Float[np.ndarray, "S d"]
+    ) -> Float[np.ndarray, "n S"]:
+        """Return Σ_j w_sj E ∂³f_n/∂φ_j³ of a few encoded rows."""
+        cost = self._expansion_cost(at) + len(weights)
+        return self._of_rows(expansions.weighted_thirds_at, rows, cost, at, weights)
 
     @float64
     def bends(

@@ -108,6 +108,31 @@ class Predictors:
         total = total.at[:, self.shared].add(across).at[self.shared].add(across.T)
         return total.at[self.shared[:, None], self.shared[None]].add(among)
 
+    def thirds(self, of_rows: Float[Array, "n k k k"]) -> Float[Array, " d"]:
+        """Return Σ_n Σ_abc third_nabc B_naj B_nbj B_ncj, for each parameter j."""
+        shared = _along_each(of_rows, self.dense).sum(axis=0)
+        if self.shared is None:
+            return shared
+        total = jnp.zeros(self.dim).at[self.shared].add(shared)
+        return total.at[self.picked].add(_along_each(of_rows, self.sparse))
+
+    def weighted_thirds(
+        self, of_rows: Float[Array, "n k k k"], weights: Float[Array, "S d"]
+    ) -> Float[Array, "n S"]:
+        """Return the weighted sums over j, of each row, in place of the sums over rows."""
+        shared = weights if self.shared is None else weights[:, self.shared]
+        total = _along_each(of_rows, self.dense) @ shared.T
+        if self.shape.picked:
+            own = _along_each(of_rows, self.sparse)
+            total = total + jnp.einsum("nj,njs->ns", own, weights.T[self.picked])
+        return total
+
     @property
     def _shared(self) -> Int[Array, " p"]:
         return jnp.arange(self.dim) if self.shared is None else self.shared
+
+
+def _along_each(
+    thirds: Float[Array, "n k k k"], columns: Float[Array, "n k p"]
+) -> Float[Array, "n p"]:
+    return jnp.einsum("nabc,nap,nbp,ncp->np", thirds, columns, columns, columns)

@@ -57,14 +57,22 @@ class RowSample(NamedTuple):
         return one.plus(other).scaled(0.5)
 
     def remainders(
-        self, potentials: Potentials, at: Expansion, draws: Float[np.ndarray, "S d"]
+        self,
+        potentials: Potentials,
+        at: Expansion,
+        draws: Float[np.ndarray, "S d"],
+        basis: Float[np.ndarray, "S d"],
     ) -> tuple[Float[np.ndarray, " S"], float]:
-        """Return an estimate of Σ_n (f_n − q_n) + constant at the draws, and its ½Var in nats."""
+        """Return an estimate of Σ_n (f_n − q_n − t_n) + constant, and its ½Var in nats.
+
+        At the draws; t_n is the row's part in the terms of a `Skewness.basis`.
+        """
         sums = []
         for half in self:
             quadratic = potentials.expand_rows(half.rows, half.weights, at)
             totals = potentials.totals_of(half.rows, half.weights, draws)
-            sums.append(totals - quadratic.at(potentials.to_likelihood(draws) - at.centre))
+            delta = potentials.to_likelihood(draws) - at.centre
+            sums.append(totals - quadratic.at(delta) - basis @ quadratic.thirds)
         apart = 0.5 * (sums[0] - sums[1])
         return 0.5 * (sums[0] + sums[1]), 0.5 * float(np.var(apart, ddof=1))
 

@@ -62,7 +62,8 @@ def merge(
     -------
     Coreset
         Rows are numbered through all tables. The predicted KL is the sum of the parts' and that
-        of the compression. It is None if sites have terms of third order, which are left out.
+        of the compression, and what the terms of third order of the parts' sites amount to: a sum
+        of sites is without them.
         ``drift`` in the report's last round is the largest distance of the posterior of all parts
         from that of a part, in sd of the latter: 1 to 3 for parts cut at random.
 
@@ -127,7 +128,6 @@ def unite(parts: Sequence[Coreset]) -> Coreset:
     reports = [part.report for part in parts]
     known = [one.rounds[-1]["drift"] for one in reports if one.rounds and "drift" in one.rounds[-1]]
     sites = [part.site for part in parts if part.site is not None]
-    is_less = len(sites) > 1 and any(site.third_order is not None for site in sites)
     report = Report(
         method={"name": "merge", "parts": [one.method for one in reports]},
         seed=reports[0].seed,
@@ -138,7 +138,7 @@ def unite(parts: Sequence[Coreset]) -> Coreset:
         passes=sum(one.passes for one in reports),
         evaluations=sum(one.evaluations for one in reports),
         seconds={"parts": sum(time for one in reports for time in one.seconds.values())},
-        predicted_kl=None if is_less else sum_of_known([one.predicted_kl for one in reports]),
+        predicted_kl=sum_of_known([one.predicted_kl for one in reports]),
     )
     return Coreset(
         np.concatenate([p.indices + start for p, start in zip(parts, starts, strict=True)]),

@@ -87,14 +87,14 @@ class FitByGroup(PathFit):
         draws = split.draws[: min(DRAWS, fitted)]
         n = len(draws)
         totals = np.zeros((problem.likelihood_dim, n))
-        skewed = expanded.groups
-        basis = skewed and skewed.basis(potentials.to_likelihood(draws))
+        skewness = expanded.skewness
+        basis = skewness and skewness.basis(potentials.to_likelihood(draws))
 
         def remainders(rows: Columns, values: Any) -> Any:
             left = values - potentials.quadratics(rows, expanded.at, draws)
-            if skewed is None or basis is None:
+            if basis is None:
                 return left
-            return left - skewed.vectors(potentials, rows, basis)
+            return left - potentials.weighted_thirds(rows, expanded.at, basis)
 
         for rows, weights in _all_rows(split):
             left = remainders(rows, potentials.vectors(rows, draws))

@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -38,14 +38,11 @@ from decoct.models.site import GaussianSite
 from decoct.passes.expansions import Expansion, antithetic
 from decoct.passes.potentials import Curvature, Potentials
 from decoct.passes.row_samples import EXACT_DRAWS, SCALE_ROWS, RowSample, sample_rows
+from decoct.passes.third_order import Skewness
 from decoct.runtime.randomness import host_rng
 from decoct.samplers.base import log_densities
 from decoct.samplers.laplace import find_mode, gaussian_at, prior_curvature
-from decoct.samplers.modes import MOST_PARAMETERS, find_modes
 from decoct.stats.divergences import Gaussian, kl_gaussian
-
-if TYPE_CHECKING:
-    from decoct.constructions.iterated_hilbert.third_order import SkewedGroups
 
 POINTS = 16
 """K, points that the derivatives of a model without a linear predictor are averaged over."""
@@ -106,18 +103,15 @@ class ExpandedTable(NamedTuple):
         """Return Σ_n f_n at draws of θ, and ½Var in nats of its error: 0 of all rows."""
         if self.sample is None:
             return potentials.totals(draws), 0.0
-        left, error = self.sample.remainders(potentials, self.at, draws)
-        return self.quadratic(potentials.to_likelihood(draws)) + left, error
+        phi, skewness = potentials.to_likelihood(draws), self.skewness
+        basis = np.zeros(phi.shape) if skewness is None else skewness.basis(phi)
+        left, error = self.sample.remainders(potentials, self.at, draws, basis)
+        return self.quadratic(phi) + basis @ self.sums.thirds + left, error
 
     @property
-    def groups(self) -> SkewedGroups | None:
-        """The groups that have terms of third order; None where there are none."""
-        if not self.has_third_order or not len(self.sums.thirds):
-            return None
-        # few builds need it
-        from decoct.constructions.iterated_hilbert.third_order import SkewedGroups
-
-        return SkewedGroups.of(self.at, self.sums)
+    def skewness(self) -> Skewness | None:
+        """What terms of third order are made of; None where there are none."""
+        return Skewness.of(self.at, self.sums) if self.has_third_order else None
 
     def site(self, rows: Curvature) -> GaussianSite:
         """Return the site Σ_n q_n − Σ_m w_m q_m; ``rows`` is the latter.
@@ -137,13 +131,13 @@ class ExpandedTable(NamedTuple):
             proper += np.diag(np.abs(filled).sum(axis=1)) - filled
             precision = proper * np.outer(scale, scale)
         precision = 0.5 * (precision + precision.T)
-        groups = self.groups
+        skewness = self.skewness
         return GaussianSite(
             np.asarray(self.at.centre),
             self.sums.gradient - rows.gradient,
             precision,
             float(self.sums.value - rows.value),
-            groups and groups.third_order(precision, rows),
+            skewness and skewness.third_order(precision, rows),
         )
 
 
@@ -275,6 +269,8 @@ def _require_one_mode(
     problem: Problem, pilot: Selection, near: Gaussian, rng: np.random.Generator
 ) -> None:
     """Refuse a posterior with several modes on a sample of rows."""
+    from decoct.samplers.modes import MOST_PARAMETERS, find_modes  # regressions do without
+
     if problem.dim > MOST_PARAMETERS:
         return
     density = problem.density(pilot)

@@ -158,8 +158,10 @@ class Fits:
         chosen = tuple(fits.best(size) for size in problem.sizes)
         if not final:
             return self._after(fits.best().selection, chosen, outcome)
+        if problem.size and (to_second := tangent.to_second_order()) is not None:
+            chosen = self._best_of_both(chosen, to_second)
         if tangent.expanded is not None and problem.size >= quadratic_size(problem):
-            chosen = self._best_of_both(chosen)
+            chosen = self._best_of_both(chosen, tangent.rows_only())
         found = [(one,) for one in chosen]
         is_by_group = tangent.expanded is not None and outcome is not Status.UNKNOWN
         if is_by_group and problem.size and self._has_many_nested_groups:
@@ -194,6 +196,10 @@ class Fits:
             return self._after(state.reference, (certified,), Status.REACHED)
         goal = kl * 0.5 ** max(1, self._rounds_on_all_rows - 1)
         best, reached = self._smallest_for(tangent, goal)
+        if best.selection.size and (to_second := tangent.to_second_order()) is not None:
+            other, other_reached = self._smallest_for(to_second, goal)
+            if other_reached and (not reached or other.selection.size < best.selection.size):
+                best, reached = other, True
         if tangent.expanded is not None and not (
             reached and best.selection.size < quadratic_size(self.problem)
         ):
@@ -323,12 +329,14 @@ class Fits:
         chosen = (SizedSelection(reference, kl),) * len(self.problem.sizes)
         return self._after(reference, chosen, outcome)
 
-    def _best_of_both(self, chosen: tuple[SizedSelection, ...]) -> tuple[SizedSelection, ...]:
-        """Take rows alone at the sizes where their predicted KL is lower than with a site."""
-        problem = self.problem
-        fits = self._extend_path(self.tangent.rows_only(), problem.sizes, True)
-        alone = [fits.best(size) for size in problem.sizes]
-        return tuple(min(two, key=nats) for two in zip(chosen, alone, strict=True))
+    def _best_of_both(
+        self, chosen: tuple[SizedSelection, ...], other: SplitTangent
+    ) -> tuple[SizedSelection, ...]:
+        """Take fits of another problem at the sizes where their predicted KL is lower."""
+        sizes = self.problem.sizes
+        fits = self._extend_path(other, sizes, True)
+        others = [fits.best(size) for size in sizes]
+        return tuple(min(two, key=nats) for two in zip(chosen, others, strict=True))
 
     def _judged(
         self, key: jax.Array, found: SizedSelection, size: int, outcome: Status

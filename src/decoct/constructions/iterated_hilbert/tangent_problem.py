@@ -80,6 +80,7 @@ class SplitTangent:
     error: float = 0.0  # nats that errors of the totals may add to the KL of what is fitted
     rhat: float = np.nan  # of the draws; NaN where they are independent
     expanded: ExpandedTable | None = None  # whose remainders are fitted; None fits the potentials
+    earlier: tuple[EvaluatedDraws, ...] = ()  # of earlier rounds
 
     @classmethod
     def of(
@@ -92,7 +93,7 @@ class SplitTangent:
         error: float = 0.0,
         rhat: float = np.nan,
         expanded: ExpandedTable | None = None,
-        earlier: Sequence[EvaluatedDraws] = (),
+        earlier: tuple[EvaluatedDraws, ...] = (),
     ) -> SplitTangent:
         """Evaluate the pool, which holds the reference's rows, at the draws.
 
@@ -106,35 +107,49 @@ class SplitTangent:
             phi = problem.potentials.to_likelihood(draws)
             approximate = approximate + reference.site.log_density(phi)
         kl = kl_from_log_ratios(totals - approximate)
-        if expanded is None:
-            fit, held_out = _split(values, totals)
-        else:
-            fit, held_out = _split(*_remainders(problem, pool, expanded, draws, values, totals))
-            parts = [fit]
-            for one in earlier:
-                there = problem.potentials.vectors(pool.rows, one.draws)
-                left = _remainders(problem, pool, expanded, one.draws, there, one.totals)
-                parts.append(tangent(*left))
-            fit = Tangent(*(np.concatenate(part, axis=-1) for part in zip(*parts, strict=True)))
-        return cls(
+        potentials_alone = cls(
             problem,
             draws,
             pool,
-            fit,
-            held_out,
+            *_split(values, totals),
             kl.reverse,
             float(kl.reverse + 2.0 * kl.reverse_se),
             totals,
             values,
             error,
             rhat,
-            expanded,
+            None,
+            earlier,
         )
+        return potentials_alone if expanded is None else potentials_alone.less(expanded)
+
+    def less(self, expanded: ExpandedTable) -> SplitTangent:
+        """Return the problem of what the potentials have beyond an expansion, at the same draws."""
+        problem, pool = self.problem, self.pool
+        left = _remainders(problem, pool, expanded, self.draws, self.potentials, self.totals)
+        fit, held_out = _split(*left)
+        parts = [fit]
+        for one in self.earlier:
+            there = problem.potentials.vectors(pool.rows, one.draws)
+            left = _remainders(problem, pool, expanded, one.draws, there, one.totals)
+            parts.append(tangent(*left))
+        fit = Tangent(*(np.concatenate(part, axis=-1) for part in zip(*parts, strict=True)))
+        return replace(self, fit=fit, held_out=held_out, expanded=expanded)
 
     def rows_only(self) -> SplitTangent:
         """Return the problem of the potentials themselves, at the same draws."""
         fit, held_out = _split(self.potentials, self.totals)
         return replace(self, fit=fit, held_out=held_out, expanded=None)
+
+    def to_second_order(self) -> SplitTangent | None:
+        """Return the problem without terms of third order; None where there are none.
+
+        Many rows of a regression correct more than these terms, and need none.
+        """
+        is_multilevel = self.problem.potentials.has_likelihood_params
+        if self.expanded is None or self.expanded.skewness is None or is_multilevel:
+            return None
+        return self.less(self.expanded._replace(has_third_order=False))
 
     @property
     def is_informative(self) -> bool:
@@ -207,10 +222,10 @@ def _remainders(
     phi = potentials.to_likelihood(draws)
     vectors = values - potentials.quadratics(pool.rows, expanded.at, draws)
     target = totals - expanded.quadratic(phi)
-    if (groups := expanded.groups) is not None:
-        basis = groups.basis(phi)
-        vectors -= groups.vectors(potentials, pool.rows, basis)
-        target -= basis @ groups.thirds(expanded.sums)
+    if (skewness := expanded.skewness) is not None:
+        basis = skewness.basis(phi)
+        vectors -= potentials.weighted_thirds(pool.rows, expanded.at, basis)
+        target -= basis @ expanded.sums.thirds
     return vectors, target
 
 

@@ -1,12 +1,14 @@
-"""Terms of third order of a site: the skewness of the groups of a multilevel model.
+"""Terms of third order: the skewness of the likelihood along each parameter, in a site.
 
-Terms of groups that share rows, as classes and their schools do, are correlated. With
-ρ_ij = Cor((Aδ)_i, (Aδ)_j), A the site's precision, and s_j the sd of (Aδ)_j/A_jj,
+With A the precision of a site and P that of the prior, C = (A + P)⁻¹ and δ ~ N(0, C), let
+u_j = (Aδ)_j/A_jj, the mean linear predictor of the rows with parameter j, s_j its sd and
+ρ_ij = Cor(u_i, u_j). Sizes γ of terms β(u_j/s_j), which are the third Hermite polynomial nearby,
+are those nearest to the third derivatives of the likelihood:
 
-    Σ_j ρ_ij³ γ_j = s_i³ Σ E ∂³ℓ_n    over the rows of group i.
+    Σ_j ρ_ij³ γ_j = s_i³ Σ_n E ∂³f_n/∂φ_i³,
 
-A group of which kept rows have most of the curvature has γ = 0. Sizes γ are bounded so that each
-term alone leaves the site concave.
+if all rows that parameter i belongs to vary together with u_i. A parameter most of whose curvature
+is in kept rows has γ = 0. Sizes are bounded so that each term alone leaves the site concave.
 """
 
 from __future__ import annotations
@@ -14,12 +16,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
-from decoct.data.base import Columns
 from decoct.models.site import ThirdOrder, bounded_cubic
 from decoct.passes.expansions import Expansion
-from decoct.passes.potentials import Curvature, Potentials
+from decoct.passes.potentials import Curvature
 
 CONCAVE = 0.44
 """Largest γ, in nats and of v²/A_jj, with which the term alone leaves the site concave."""
@@ -28,43 +29,39 @@ NO_SKEWNESS = 1e-5
 """Size in nats below which there is no such term: 1e-11 nats of KL, or rounding."""
 
 LEAST_LEFT = 0.1
-"""Part of the curvature of a group that the site must have for a term of third order."""
+"""Part of the curvature of a parameter that the site must have for a term of third order."""
 
 RIDGE = 1e-6
-"""Added to the correlations: groups of the same rows have the same terms."""
+"""Added to the correlations: parameters of the same rows have the same terms."""
 
 
-class SkewedGroups(NamedTuple):
-    """Groups of rows, by the effects that these add, and Σ E ∂³ℓ_n over each."""
+class Skewness(NamedTuple):
+    """Third derivatives of all rows along each parameter, and terms made of them."""
 
     at: Expansion
     sums: Curvature  # of all rows
-    is_indicator: Bool[np.ndarray, " K"]  # places of a row that pick effects of groups, not slopes
 
     @classmethod
-    def of(cls, at: Expansion, sums: Curvature) -> SkewedGroups | None:
-        """Return them; None where all that is skew is rounding."""
-        found = cls(at, sums, sums.thirds[:, -1] == 0.0)
-        largest = np.abs(found.thirds(sums)) * np.diag(np.asarray(at.covariance)) ** 1.5
-        return found if largest.max() >= NO_SKEWNESS else None
-
-    def thirds(self, some: Curvature) -> Float[np.ndarray, " d"]:
-        """Return Σ E ∂³ℓ_n of some rows over those of each group, 0 for other entries of φ."""
-        return some.thirds[self.is_indicator, :-1].sum(axis=0)
+    def of(cls, at: Expansion, sums: Curvature) -> Skewness | None:
+        """Return it; None where it is not known, or rounding."""
+        if at.covariance is None:
+            return None
+        largest = np.abs(sums.thirds) * np.diag(np.asarray(at.covariance)) ** 1.5
+        return cls(at, sums) if largest.max() >= NO_SKEWNESS else None
 
     def third_order(
         self, precision: Float[np.ndarray, "d d"], kept: Curvature
     ) -> ThirdOrder | None:
-        """Return the terms of a site of all rows but the kept ones; None if none is skew."""
+        """Return the terms of a site of all rows but the kept ones; None if none is large."""
         terms = self._terms(precision)
-        sizes = terms.bounded(terms.sizes(self.thirds(self.sums) - self.thirds(kept)))
+        sizes = terms.bounded(terms.sizes(self.sums.thirds - kept.thirds))
         sizes[np.abs(sizes) <= NO_SKEWNESS] = 0.0
         return ThirdOrder(terms.effects, terms.scales, sizes) if sizes.any() else None
 
     def basis(self, phi: Float[np.ndarray, "S d"]) -> Float[np.ndarray, "S d"]:
-        """Return the terms of all rows at draws, a unit of `thirds` each."""
+        """Return what a unit of each third derivative adds to the terms, at draws."""
         terms = self._terms(-self.sums.hessian)
-        sizes = terms.sizes(self.thirds(self.sums))
+        sizes = terms.sizes(self.sums.thirds)
         part = terms.bounded(sizes) / np.where(sizes == 0.0, 1.0, sizes)
         product = (self.at.centre - phi) @ self.sums.hessian[:, terms.effects]
         basis = np.zeros(phi.shape)
@@ -72,18 +69,10 @@ class SkewedGroups(NamedTuple):
         basis[:, terms.effects] = (values @ terms.inverse) * terms.cubes
         return basis
 
-    def vectors(
-        self, potentials: Potentials, rows: Columns, basis: Float[np.ndarray, "S d"]
-    ) -> Float[np.ndarray, "n S"]:
-        """Return the part of each of some rows in the terms of a `basis`."""
-        picks, thirds = potentials.picks(rows), potentials.thirds(rows, self.at)
-        places = np.flatnonzero(self.is_indicator)
-        return np.sum([thirds[:, a, None] * basis.T[picks[:, a]] for a in places], axis=0)
-
     def _terms(self, precision: Float[np.ndarray, "d d"]) -> _Terms:
         """Return what the terms of a site with this precision are made of."""
-        # the same effects whatever rows are kept, for one program of the sampler
-        effects = np.flatnonzero(self.thirds(self.sums))
+        # the same parameters whatever rows are kept, for one program of the sampler
+        effects = np.flatnonzero(self.sums.thirds)
         rows, own = precision[effects], np.diag(precision)[effects]
         is_left = own > -LEAST_LEFT * np.diag(self.sums.hessian)[effects]
         among = (rows @ np.asarray(self.at.covariance)) @ rows.T
