@@ -537,13 +537,8 @@ class Coreset:
         A Stan program uses them after a change of one line: where it has
         ``y ~ normal(mu, sigma);`` it needs
         ``for (n in 1:N) target += w[n] * normal_lpdf(y[n] | mu[n], sigma);``, and
-        ``vector<lower=0>[N] w;`` in its data block. The coreset's site is written as ``d``,
-        ``site_centre``, ``site_linear`` and ``site_precision``, and needs one more line, with theta
-        the vector of the unconstrained parameters in decoct's order:
-        ``target += dot_product(site_linear, theta - site_centre)
-        - 0.5 * quad_form(site_precision, theta - site_centre);``.
-        If ``coreset.site.third_order`` is not None, two lines more are needed; see
-        `decoct.formats.stan.write_stan`.
+        ``vector<lower=0>[N] w;`` in its data block. The coreset's site needs two statements more;
+        `decoct.formats.stan.write_stan` has them.
 
         Parameters
         ----------

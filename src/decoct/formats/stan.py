@@ -5,9 +5,9 @@ Stan has no weights on observations. A program gets them by multiplying the log 
     log π_w(θ) = log π₀(θ) + Σ_n w_n f_n(θ),    target += w[n] * ..._lpdf(y[n] | ...),
 
 so that what is written here is what its data block reads, with ``N`` and ``w``. A coreset's site,
-the quadratic that stands for the rows that are not kept, is ``d``, ``site_centre``, ``site_linear``
-and ``site_precision``, and its terms of third order are ``site_terms``, ``site_effects``,
-``site_scales`` and ``site_sizes``. Stan itself is not needed.
+which stands for the rows that are not kept, is ``d``, ``site_centre``, ``site_linear`` and
+``site_precision``; ``site_terms``, ``site_effects``, ``site_scales`` and ``site_sizes`` are its
+terms of third order. Stan itself is not needed.
 """
 
 from __future__ import annotations
@@ -23,17 +23,15 @@ from typing import Any
 import numpy as np
 
 from decoct.errors import RequestError
-from decoct.models.site import GaussianSite
+from decoct.models.site import GaussianSite, ThirdOrder
 from decoct.runtime.files import require_writable, write_atomically
 
 ROWS, WEIGHTS = "N", "w"
 """Names of the number of kept rows, and of their weights."""
 
 SITE = ("d", "site_centre", "site_linear", "site_precision")
-"""Names of what a site is made of."""
-
-THIRD_ORDER = ("site_terms", "site_effects", "site_scales", "site_sizes")
-"""Names of what its terms of third order are made of."""
+TERMS = ("site_terms", "site_effects", "site_scales", "site_sizes")
+"""Names of what a site is made of, and its terms of third order."""
 
 _IDENTIFIER = re.compile(r"[A-Za-z](?:\w*[A-Za-z0-9]|_?)", re.ASCII)
 
@@ -63,7 +61,7 @@ def write_stan(
         Columns of group numbers counted from 0, as in Python, that the Stan program uses as
         indices: 1 is added. All others are written as they are.
     site
-        The quadratic that stands for all other rows, written without its constant.
+        What stands for all other rows, written without its constant.
 
     Raises
     ------
@@ -83,29 +81,25 @@ def write_stan(
         vector[d] site_centre;
         vector[d] site_linear;
         matrix[d, d] site_precision;
+        int<lower=0> site_terms;  // may be 0
+        array[site_terms] int<lower=1> site_effects;
+        vector[site_terms] site_scales;
+        vector[site_terms] site_sizes;
 
     and the model block, once::
 
+        vector[site_terms] site_z = (site_precision * (theta - site_centre))[site_effects]
+                                    ./ site_scales;
         target += dot_product(site_linear, theta - site_centre)
-                  - 0.5 * quad_form(site_precision, theta - site_centre);
+                  - 0.5 * quad_form(site_precision, theta - site_centre)
+                  + dot_product(site_sizes, site_z .* (0.19258643921647325 * square(site_z)
+                  ./ (1 + square(site_z) / 64) - 0.5369641243218337));
 
     where theta is the vector of the model's likelihood parameters in decoct's order, by name and
     flat: for regressions the coefficients; for multilevel models what the rows depend on, effects
     of groups and not their scales, in units of the noise where it has a scale
     (``coreset.model.likelihood_params`` of bridges has names and shapes). No Jacobian belongs to
-    it. If ``coreset.site.third_order`` is not None, the data block has ::
-
-        int<lower=1> site_terms;
-        array[site_terms] int<lower=1> site_effects;
-        vector[site_terms] site_scales;
-        vector[site_terms] site_sizes;
-
-    as well, and the model block::
-
-        vector[site_terms] site_z = (site_precision * (theta - site_centre))[site_effects]
-                                    ./ site_scales;
-        target += dot_product(site_sizes, site_z .* (0.19258643921647325 * square(site_z)
-                  ./ (1 + square(site_z) / 64) - 0.5369641243218337));
+    it.
 
     Examples
     --------
@@ -128,9 +122,10 @@ def write_stan(
     if site is not None:
         parts = (np.asarray(site.dim), site.centre, site.linear, site.precision)
         entries += zip(SITE, parts, strict=True)
-        if (third := site.third_order) is not None:
-            parts = (np.asarray(len(third.sizes)), third.effects + 1, third.scales, third.sizes)
-            entries += zip(THIRD_ORDER, parts, strict=True)
+        none = ThirdOrder(np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0))
+        terms = none if site.third_order is None else site.third_order
+        parts = (np.asarray(len(terms.sizes)), terms.effects + 1, terms.scales, terms.sizes)
+        entries += zip(TERMS, parts, strict=True)
     for column, name in wanted.items():
         values = _numbers(np.asarray(rows[column]), f"Column '{column}'", column)
         entries.append((name, _from_one(values, column) if column in count_from_one else values))
