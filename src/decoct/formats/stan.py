@@ -187,7 +187,7 @@ def _check_names(names: list[str]) -> None:
         if names.count(name) > 1:
             raise RequestError(
                 f"Two entries would have the name '{name}' in Stan ({ROWS} is the number of kept "
-                f"rows, {WEIGHTS} their weights, and {', '.join(SITE + THIRD_ORDER)} the site); "
+                f"rows, {WEIGHTS} their weights, and {', '.join(SITE + TERMS)} the site); "
                 f"rename a column: columns={{'{name}': '{name}_1'}}."
             )
         if not _IDENTIFIER.fullmatch(name) or name.endswith("__"):
