@@ -12,13 +12,14 @@ from decoct.coreset import Coreset
 from decoct.data import ArrayRows
 from decoct.errors import ModelError
 from decoct.models import GaussianMean, LogisticRegression
+from decoct.models.reweighted import Reweighted
 from decoct.models.site import GaussianSite
 from decoct.passes.potentials import Potentials
 from decoct.report import Report, Status
 from decoct.samplers import Exact, Laplace
 from decoct.samplers.base import Draws, WeightedDensity
 from decoct.samplers.laplace import find_mode, gaussian_at
-from decoct.streams.compress import Reweighted, compress
+from decoct.streams.compress import compress
 
 N, D = 400, 3
 METHOD = IteratedHilbert()

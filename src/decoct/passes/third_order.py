@@ -46,8 +46,14 @@ class Skewness(NamedTuple):
         """Return it; None where it is not known, or rounding."""
         if at.covariance is None:
             return None
-        largest = np.abs(sums.thirds) * np.diag(np.asarray(at.covariance)) ** 1.5
-        return cls(at, sums) if largest.max() >= NO_SKEWNESS else None
+        found = cls(at, sums)
+        return found if len(found.effects) else None
+
+    @property
+    def effects(self) -> Int[np.ndarray, " k"]:
+        """Parameters along which the likelihood is skewed, whatever rows are kept."""
+        largest = np.abs(self.sums.thirds) * np.diag(np.asarray(self.at.covariance)) ** 1.5
+        return np.flatnonzero(largest >= NO_SKEWNESS)
 
     def third_order(
         self, precision: Float[np.ndarray, "d d"], kept: Curvature
@@ -71,8 +77,7 @@ class Skewness(NamedTuple):
 
     def _terms(self, precision: Float[np.ndarray, "d d"]) -> _Terms:
         """Return what the terms of a site with this precision are made of."""
-        # the same parameters whatever rows are kept, for one program of the sampler
-        effects = np.flatnonzero(self.sums.thirds)
+        effects = self.effects
         rows, own = precision[effects], np.diag(precision)[effects]
         is_left = own > -LEAST_LEFT * np.diag(self.sums.hessian)[effects]
         among = (rows @ np.asarray(self.at.covariance)) @ rows.T

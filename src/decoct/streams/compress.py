@@ -8,67 +8,24 @@ the weights v_m w_m and the site s + t: quadratics add exactly, wherever they we
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
 from typing import Any
 
-import equinox as eqx
 import jax
-from jaxtyping import Array, Float
 
 from decoct.constructions.base import Construction, Problem, Selection
 from decoct.constructions.iterated_hilbert.iterated_hilbert import IteratedHilbert
 from decoct.coreset import Coreset
 from decoct.data.arrays import ArrayRows
-from decoct.models.base import AbstractModel, Params, RawRows, forwarded
-from decoct.models.parameters import NoiseScale, ParameterSpace
+from decoct.models.reweighted import Reweighted
 from decoct.models.site import GaussianSite
 from decoct.passes.potentials import Potentials
 from decoct.report import Status
 from decoct.runtime import progress
 from decoct.samplers.base import Sampler, WeightedDensity
-
-
-class Reweighted(AbstractModel):
-    """A model whose rows carry w_n in a column ``weight``, w_n f_n, with the prior π₀ e^s."""
-
-    inner: AbstractModel
-    site: GaussianSite | None
-    weight: str = eqx.field(static=True)
-
-    def unweighted(self, rows: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the columns of the inner model."""
-        return {name: column for name, column in rows.items() if name != self.weight}
-
-    def init(self, rows: RawRows) -> Params:
-        return self.inner.init(self.unweighted(rows))
-
-    def log_likelihood(self, params: Params, rows: Mapping[str, Array]) -> Float[Array, " n"]:
-        return rows[self.weight] * self.inner.log_likelihood(params, self.unweighted(rows))
-
-    to_likelihood_params = forwarded("inner", "to_likelihood_params")
-    to_effects = forwarded("inner", "to_effects")
-
-    @property
-    def noise_scale(self) -> NoiseScale | None:
-        return self.inner.noise_scale
-
-    def log_prior(self, params: Params) -> Float[Array, ""]:
-        prior = self.inner.log_prior(params)
-        if self.site is None:
-            return prior
-        phi = ParameterSpace.ravel(self.to_likelihood_params(params))
-        return prior + self.site.log_density(phi)
-
-    def design_matrix(self, rows: Mapping[str, Array]) -> Float[Array, "n d"] | None:
-        return self.inner.design_matrix(self.unweighted(rows))
-
-    def log_likelihood_at(
-        self, predictor: Float[Array, " n"], rows: Mapping[str, Array]
-    ) -> Float[Array, " n"]:
-        return rows[self.weight] * self.inner.log_likelihood_at(predictor, self.unweighted(rows))
 
 
 @dataclass(frozen=True)
@@ -103,12 +60,10 @@ def compress(
     problem = WeightedProblem(potentials, sampler, (size,))
     if isinstance(method, IteratedHilbert):  # a pilot of all rows, which are few
         method = replace(method, pilot=given.size, subsample_first=False)
-    progress.begin("preparing", given.size)
     state, rounds = method.init(jax.random.fold_in(key, 0), problem), []
     while method.status(problem, state) is Status.RUNNING:
         progress.begin(f"compressing, round {len(rounds) + 1}", given.size)
-        round_key = jax.random.fold_in(key, len(rounds) + 1)
-        state, info = method.step(round_key, problem, state)
+        state, info = method.step(jax.random.fold_in(key, len(rounds) + 1), problem, state)
         rounds.append(info.numbers)
     chosen, lost = method.path(state)[-1]
     predicted = sum_of_known([before.predicted_kl, lost])

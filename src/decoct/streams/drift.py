@@ -19,6 +19,7 @@ from decoct.report import Status
 from decoct.runtime import progress
 from decoct.runtime.precision import float64
 from decoct.samplers.base import Sampler, WeightedDensity
+from decoct.stats.distances import DRAWS_PER_PARAMETER, distance, moments
 from decoct.stats.divergences import Gaussian
 
 DRIFTED = 5.0
@@ -26,9 +27,6 @@ DRIFTED = 5.0
 
 LEAST_DRAWS, MOST_DRAWS = 400, 2000
 """Fewest and most draws that locate a posterior."""
-
-DRAWS_PER_PARAMETER = 20
-"""Draws for the smallest sd along any axis to come out no more than a fifth too small."""
 
 
 def with_drift(
@@ -72,30 +70,6 @@ def _third_order(
 ) -> Float[np.ndarray, " S"]:
     """Return the sum of the parts' terms of third order at draws of their union."""
     phi = np.asarray(to_likelihood(density.model, density.space, jnp.asarray(z)))
-    total = np.zeros(len(z))
-    for site in (part.site for part in parts):
-        if site is not None and site.third_order is not None:
-            total += site.third_order.of((phi - site.centre) @ site.precision)
-    return total
-
-
-def moments(draws: Float[np.ndarray, "S d"]) -> Gaussian:
-    """Return mean and covariance of draws; a diagonal covariance if the draws are too few."""
-    few = len(draws) < DRAWS_PER_PARAMETER * draws.shape[1]
-    cov = np.diag(draws.var(axis=0)) if few else np.atleast_2d(np.cov(draws.T))
-    return Gaussian(draws.mean(axis=0), cov)
-
-
-def distance(place: Gaussian, mean: Float[np.ndarray, " d"]) -> float:
-    """Return the largest distance of a mean, in sd, along any coordinate or principal axis.
-
-    Principal axes are needed for correlations: with two collinear columns each coefficient is
-    uncertain, and their sum is not. Infinite where there is no spread.
-    """
-    moved = mean - place.mean
-    if not (np.isfinite(moved).all() and np.isfinite(place.cov).all() and (place.sd > 0.0).all()):
-        return np.inf
-    scaled = moved / place.sd
-    variances, axes = np.linalg.eigh(place.cov / np.outer(place.sd, place.sd))
-    along = scaled @ axes / np.sqrt(np.maximum(variances, 1e-12))
-    return float(np.abs([scaled, along]).max(initial=0.0))
+    sites = [part.site for part in parts if part.site is not None]
+    terms = (site.log_density(phi) - site.quadratic().log_density(phi) for site in sites)
+    return sum(terms, np.zeros(len(z)))

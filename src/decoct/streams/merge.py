@@ -127,7 +127,6 @@ def unite(parts: Sequence[Coreset]) -> Coreset:
     starts = np.cumsum([0, *(part.n_rows for part in parts[:-1])])
     reports = [part.report for part in parts]
     known = [one.rounds[-1]["drift"] for one in reports if one.rounds and "drift" in one.rounds[-1]]
-    sites = [part.site for part in parts if part.site is not None]
     report = Report(
         method={"name": "merge", "parts": [one.method for one in reports]},
         seed=reports[0].seed,
@@ -147,7 +146,7 @@ def unite(parts: Sequence[Coreset]) -> Coreset:
         sum(part.n_rows for part in parts),
         parts[0].model,
         report,
-        sum_of_sites(sites),
+        sum_of_sites([part.site for part in parts]),
         next((part.start for part in parts if part.start is not None), None),
     )
 

@@ -63,8 +63,7 @@ class StreamingCoreset:
         The same seed and the same rows in the same order give the same coreset, however the rows
         were cut into batches.
     buffer
-        Rows to buffer before they are compressed together. A small buffer saves memory. A large
-        one is more accurate and takes less time.
+        Rows compressed together. Few save memory; many are more accurate and take less time.
     keep
         Most rows that a compression keeps; default ``size`` + min(300, max(50, d(d+3))).
     progress
@@ -84,9 +83,8 @@ class StreamingCoreset:
     Examples
     --------
     >>> import decoct, numpy as np
-    >>> from decoct.streams import StreamingCoreset
     >>> rng = np.random.default_rng(0)
-    >>> stream = StreamingCoreset(decoct.models.GaussianMean(np.eye(2)), size=0)
+    >>> stream = decoct.StreamingCoreset(decoct.models.GaussianMean(np.eye(2)), size=0)
     >>> stream.update({"x": rng.normal(size=(5000, 2))})
     >>> stream.coreset.n_rows, stream.coreset.size  # a Gaussian likelihood is a quadratic
     (5000, 0)
@@ -148,11 +146,9 @@ class StreamingCoreset:
         Examples
         --------
         >>> import decoct, numpy as np
-        >>> from decoct.streams import StreamingCoreset
-        >>> model, rng = decoct.models.GaussianMean(np.eye(2)), np.random.default_rng(0)
-        >>> stream = StreamingCoreset(model, size=0)
+        >>> stream = decoct.StreamingCoreset(decoct.models.GaussianMean(np.eye(2)), size=0)
         >>> for _ in range(3):
-        ...     stream.update({"x": rng.normal(size=(1000, 2))})
+        ...     stream.update({"x": np.ones((1000, 2))})
         >>> stream.coreset.n_rows
         3000
         """
@@ -204,13 +200,9 @@ class StreamingCoreset:
         Examples
         --------
         >>> import decoct, numpy as np
-        >>> from decoct.streams import StreamingCoreset
-        >>> model, rng = decoct.models.GaussianMean(np.eye(2)), np.random.default_rng(0)
-        >>> stream = StreamingCoreset(model, size=0)
-        >>> stream.update({"x": rng.normal(size=(1000, 2))})
+        >>> stream = decoct.StreamingCoreset(decoct.models.GaussianMean(np.eye(2)), size=0)
+        >>> stream.update({"x": np.ones((500, 2))})
         >>> stream.save("stream.npz")
-        >>> StreamingCoreset.load("stream.npz", model).coreset.n_rows
-        1000
         """
         content = {"stream": FORMAT, "model": repr(self.model.to_dict()), "stored": None}
         if (stored := self._stored) is not None:
