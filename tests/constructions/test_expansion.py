@@ -386,7 +386,7 @@ def test_terms_of_groups_with_the_same_rows_are_one_in_halves():
     expected = [0.2 * s**3, 0.2 * s**3, 0.9 * 0.3**3]
     np.testing.assert_allclose(third.sizes, expected, rtol=1e-5)
     phi = np.random.default_rng(0).normal(scale=0.3, size=(20, 3))
-    basis = expanded.skewness.basis(phi) @ expanded.sums.thirds
+    basis = expanded.basis(phi) @ expanded.sums.thirds
     product = phi @ -expanded.sums.hessian
     np.testing.assert_allclose(basis, third.of(product), atol=1e-11)
 

@@ -109,7 +109,9 @@ def test_third_derivatives_are_summed_by_parameter(sign):
     some = potentials.expand_rows(encoded_rows, weights, at).thirds
     np.testing.assert_allclose(some, weights @ of_rows, rtol=1e-4)
     of_parameters = RNG.normal(size=(3, d))
-    rows_alone = potentials.weighted_thirds(encoded_rows, at, of_parameters)
+    z = RNG.normal(size=(3, d))
+    rows_alone = potentials.quadratics(encoded_rows, at, z, of_parameters)
+    rows_alone -= potentials.quadratics(encoded_rows, at, z)
     np.testing.assert_allclose(rows_alone, of_rows @ of_parameters.T, rtol=1e-3, atol=1e-3)
 
 

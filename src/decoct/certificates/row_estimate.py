@@ -130,14 +130,11 @@ def estimate_totals(
     rows = {name: np.concatenate([half.rows[name] for half in sample]) for name in names}
     weights = np.concatenate([half.weights for half in sample])
     everywhere = np.concatenate([draws, few])
-    remainders = potentials.vectors(rows, everywhere) - potentials.quadratics(rows, at, everywhere)
-    phi = potentials.to_likelihood(everywhere)
-    totals = expanded.at(phi - at.centre)
-    if (skewness := Skewness.of(at, expanded)) is not None:
-        basis = skewness.basis(phi)
-        remainders -= potentials.weighted_thirds(rows, at, basis)
-        totals += basis @ expanded.thirds
-    totals += 0.5 * weights @ remainders
+    phi, skewness = potentials.to_likelihood(everywhere), Skewness.of(at, expanded)
+    basis = np.zeros(phi.shape) if skewness is None else skewness.basis(phi)
+    remainders = potentials.vectors(rows, everywhere)
+    remainders -= potentials.quadratics(rows, at, everywhere, basis)
+    totals = expanded.at(phi - at.centre) + basis @ expanded.thirds + 0.5 * weights @ remainders
     totals, at_few = np.split(totals, [len(draws)])
     totals += (exact - at_few).mean()
     remainders -= remainders[:, : len(draws)].mean(axis=1, keepdims=True)

@@ -253,9 +253,18 @@ def sums_and_variances(
 
 
 def quadratics_of(
-    model: AbstractModel, space: ParameterSpace, at: Expansion, rows, delta: Float[Array, "S d"]
+    model: AbstractModel,
+    space: ParameterSpace,
+    at: Expansion,
+    rows,
+    delta: Float[Array, "S d"],
+    basis: Float[Array, "S d"] | None = None,
 ) -> Float[Array, "n S"]:
-    """Return q_n − c_n of every row at μ + δ_s: g_nᵀδ + ½ δᵀH_nδ."""
+    """Return q_n − c_n of every row at μ + δ_s: g_nᵀδ + ½ δᵀH_nδ.
+
+    With a ``basis`` b its terms of third order are added, Σ_j b_sj E ∂³f_n/∂φ_j³; they are 0 where
+    there are no predictors.
+    """
     found = find_predictors(model, space, rows)
     if found is not None:
         smoothed, moved = _smooth(found, at), found.along(delta)
@@ -264,7 +273,7 @@ def quadratics_of(
         for i in range(k):
             bent = 0.5 * sum(smoothed.bends[:, i, j, None] * moved[:, :, j] for j in range(k))
             total = total + moved[:, :, i] * (smoothed.slopes[:, i, None] + bent)
-        return total
+        return total if basis is None else total + found.weighted_thirds(smoothed.thirds, basis)
 
     def potentials(phi):
         return model.log_likelihood(space.unflatten(phi), rows)
@@ -299,20 +308,6 @@ def bends_along(
     """Return vᵀH_nv of every row for each direction v: what δ and −δ have in common."""
     both = [quadratics_of(model, space, at, rows, sign * directions) for sign in (1.0, -1.0)]
     return both[0] + both[1]
-
-
-@compiled_quickly
-def weighted_thirds_at(
-    model: AbstractModel,
-    space: ParameterSpace,
-    at: Expansion,
-    rows: Mapping[str, Array],
-    weights: Float[Array, "S d"],
-) -> Float[Array, "n S"]:
-    """Return Σ_j w_sj E ∂³f_n/∂φ_j³ of every row."""
-    found = find_predictors(model, space, rows)
-    assert found is not None
-    return found.weighted_thirds(_smooth(found, at).thirds, weights)
 
 
 class _Smoothed(NamedTuple):

@@ -351,24 +351,24 @@ class Potentials:
 
     @float64
     def quadratics(
-        self, rows: Columns, at: Expansion, draws: Float[np.ndarray, "S d"]
+        self,
+        rows: Columns,
+        at: Expansion,
+        draws: Float[np.ndarray, "S D"],
+        basis: Float[np.ndarray, "S d"] | None = None,
     ) -> Float[np.ndarray, "n S"]:
-        """Return q_n − c_n of a few encoded rows at the draws."""
+        """Return q_n − c_n of a few encoded rows at the draws.
+
+        With terms of third order that have a ``basis`` (`Skewness.basis`).
+        """
         delta = self.to_likelihood(draws) - at.centre
-        return self._of_rows(expansions.quadratics_at, rows, len(delta) * at.points, at, delta)
+        basis, cost = np.zeros(delta.shape) if basis is None else basis, len(delta) * at.points
+        return self._of_rows(expansions.quadratics_at, rows, cost, at, delta, basis)
 
     @float64
     def picks(self, rows: Columns) -> Int[np.ndarray, "n K"]:
         """Return the places in φ of the effects that each of a few encoded rows picks."""
         return self._of_rows(expansions.picked_by, rows, 1, None)
-
-    @float64
-    def weighted_thirds(
-        self, rows: Columns, at: Expansion, weights: Float[np.ndarray, "S d"]
-    ) -> Float[np.ndarray, "n S"]:
-        """Return Σ_j w_sj E ∂³f_n/∂φ_j³ of a few encoded rows."""
-        cost = self._expansion_cost(at) + len(weights)
-        return self._of_rows(expansions.weighted_thirds_at, rows, cost, at, weights)
 
     @float64
     def bends(

@@ -87,14 +87,10 @@ class FitByGroup(PathFit):
         draws = split.draws[: min(DRAWS, fitted)]
         n = len(draws)
         totals = np.zeros((problem.likelihood_dim, n))
-        skewness = expanded.skewness
-        basis = skewness and skewness.basis(potentials.to_likelihood(draws))
+        basis = expanded.basis(potentials.to_likelihood(draws))
 
         def remainders(rows: Columns, values: Any) -> Any:
-            left = values - potentials.quadratics(rows, expanded.at, draws)
-            if basis is None:
-                return left
-            return left - potentials.weighted_thirds(rows, expanded.at, basis)
+            return values - potentials.quadratics(rows, expanded.at, draws, basis)
 
         for rows, weights in _all_rows(split):
             left = remainders(rows, potentials.vectors(rows, draws))

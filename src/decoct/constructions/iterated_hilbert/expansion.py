@@ -97,14 +97,19 @@ class ExpandedTable(NamedTuple):
         """Return Σ_n q_n at draws of φ."""
         return self.sums.at(draws - self.at.centre)
 
+    def basis(self, draws: Float[np.ndarray, "S d"]) -> Float[np.ndarray, "S d"]:
+        """Return what a unit of each third derivative adds at draws of φ, nothing or a term."""
+        skewness = self.skewness
+        return np.zeros(draws.shape) if skewness is None else skewness.basis(draws)
+
     def totals(
         self, potentials: Potentials, draws: Float[np.ndarray, "S d"]
     ) -> tuple[Float[np.ndarray, " S"], float]:
         """Return Σ_n f_n at draws of θ, and ½Var in nats of its error: 0 of all rows."""
         if self.sample is None:
             return potentials.totals(draws), 0.0
-        phi, skewness = potentials.to_likelihood(draws), self.skewness
-        basis = np.zeros(phi.shape) if skewness is None else skewness.basis(phi)
+        phi = potentials.to_likelihood(draws)
+        basis = self.basis(phi)
         left, error = self.sample.remainders(potentials, self.at, draws, basis)
         return self.quadratic(phi) + basis @ self.sums.thirds + left, error
 

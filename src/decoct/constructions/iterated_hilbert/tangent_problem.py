@@ -220,13 +220,9 @@ def _remainders(
     """Return f_n − q_n of the pool, less terms of third order, and their sum over all rows."""
     potentials = problem.potentials
     phi = potentials.to_likelihood(draws)
-    vectors = values - potentials.quadratics(pool.rows, expanded.at, draws)
-    target = totals - expanded.quadratic(phi)
-    if (skewness := expanded.skewness) is not None:
-        basis = skewness.basis(phi)
-        vectors -= potentials.weighted_thirds(pool.rows, expanded.at, basis)
-        target -= basis @ expanded.sums.thirds
-    return vectors, target
+    basis = expanded.basis(phi)
+    vectors = values - potentials.quadratics(pool.rows, expanded.at, draws, basis)
+    return vectors, totals - expanded.quadratic(phi) - basis @ expanded.sums.thirds
 
 
 @dataclass(frozen=True)
