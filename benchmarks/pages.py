@@ -378,7 +378,7 @@ MULTILEVEL = Page(
     ["DECOCT_DATA=FOLDER python -m benchmarks.multilevel --full"],
     "Effects of groups, the site in likelihood parameters. NUTS on all rows stands beside the "
     "tables where it ends in reasonable time. The crossed groups were measured before sites had "
-    "terms of third order, and the two flights and the poll on a slower day than the rest.",
+    "terms of third order, on a machine about twice as fast.",
     [
         Table(
             RESULTS + "multilevel.csv",

@@ -565,8 +565,8 @@ class Coreset:
         >>> coreset = decoct.build(decoct.models.LogisticRegression(prior_scale=1.0), rows, size=5)
         >>> import json, pathlib
         >>> coreset.to_stan("coreset.json")
-        >>> sorted(json.loads(pathlib.Path("coreset.json").read_text()))
-        ['N', 'd', 'site_centre', 'site_linear', 'site_precision', 'w', 'x', 'y']
+        >>> sorted(json.loads(pathlib.Path("coreset.json").read_text()))[:5]
+        ['N', 'd', 'site_centre', 'site_effects', 'site_linear']
         """
         from decoct.formats.stan import write_stan
 
