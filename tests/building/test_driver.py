@@ -34,7 +34,7 @@ ALONE = IteratedHilbert(site=False)
 def few():
     """Few rows a parameter and wide margins: one round does not do for a site either."""
     rng = np.random.default_rng(0)
-    x = rng.normal(size=(200, 8))
+    x = rng.normal(size=(200, 12))
     return {"x": x, "y": (rng.random(200) < 1.0 / (1.0 + np.exp(-4.0 * x[:, 0]))).astype(int)}
 
 
