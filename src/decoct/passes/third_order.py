@@ -25,6 +25,9 @@ from decoct.passes.potentials import Curvature
 CONCAVE = 0.44
 """Largest γ, in nats and of v²/A_jj, with which the term alone leaves the site concave."""
 
+NEGLIGIBLE = 1e-5
+"""KL in nats, Σ γ²/12, below which a site is without terms: a quadratic is sampled sooner."""
+
 NO_SKEWNESS = 1e-5
 """Size in nats below which there is no such term: 1e-11 nats of KL, or rounding."""
 
@@ -43,17 +46,21 @@ class Skewness(NamedTuple):
 
     @classmethod
     def of(cls, at: Expansion, sums: Curvature) -> Skewness | None:
-        """Return it; None where it is not known, or rounding."""
+        """Return it; None where it is not known, or negligible."""
         if at.covariance is None:
             return None
         found = cls(at, sums)
-        return found if len(found.effects) else None
+        return found if (found.largest**2).sum() / 12.0 >= NEGLIGIBLE else None
+
+    @property
+    def largest(self) -> Float[np.ndarray, " d"]:
+        """About the largest size that the term of each parameter may have."""
+        return np.abs(self.sums.thirds) * np.diag(np.asarray(self.at.covariance)) ** 1.5
 
     @property
     def effects(self) -> Int[np.ndarray, " k"]:
         """Parameters along which the likelihood is skewed, whatever rows are kept."""
-        largest = np.abs(self.sums.thirds) * np.diag(np.asarray(self.at.covariance)) ** 1.5
-        return np.flatnonzero(largest >= NO_SKEWNESS)
+        return np.flatnonzero(self.largest >= NO_SKEWNESS)
 
     def third_order(
         self, precision: Float[np.ndarray, "d d"], kept: Curvature
