@@ -77,7 +77,8 @@ class ConstructionContract:
     @pytest.mark.parametrize("size", [1, 2, 25, N])
     def test_size_range_order_and_sign(self, logistic_rows, size):
         coreset = self.built(logistic_rows, size)
-        assert (coreset.site is None) <= coreset.size <= size
+        # one row may be no better than a site alone
+        assert (coreset.site is None or size > 1) <= coreset.size <= size
         assert coreset.indices.dtype == np.int64
         assert coreset.weights.dtype == np.float64
         assert (np.diff(coreset.indices) > 0).all()

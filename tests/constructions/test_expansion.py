@@ -374,6 +374,7 @@ def effects_of(expanded, share=0.0):
 def test_terms_of_third_order_are_of_groups_that_kept_rows_leave():
     assert effects_of(groups_of([0.4, 0.4, 0.9])) == [0, 1, 2]
     assert effects_of(groups_of([0.4, 0.4, 1e-9])) == [0, 1]  # 2 is not skewed
+    assert effects_of(groups_of([0.02, 0.02, 0.02])) == []  # less than 1e-5 nats
     assert effects_of(groups_of([0.4, 0.4, 0.9])._replace(has_third_order=False)) == []
     assert effects_of(groups_of([0.4, 0.4, 0.9]), share=0.95) == []  # kept rows have the rest
 
