@@ -11,6 +11,7 @@ import copy
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -115,7 +116,7 @@ class BridgeModel(AbstractModel):
 
     def log_prior(self, params: Params) -> Float[Array, ""]:
         """Return the log density of everything else, Jacobians included; pure JAX."""
-        return self.program.log_prior(params, as_arrays(self.template))
+        return _log_prior(self.program, params, as_arrays(self.template))
 
     def constrain(self, params: Params) -> dict[str, Array]:
         """Return latent and deterministic quantities on their natural scale.
@@ -232,3 +233,8 @@ class SiteDensity:
     def __call__(self, params: Params) -> Float[Array, ""]:
         phi = self.model.to_likelihood_params(params)
         return self.site.log_density(ParameterSpace.ravel(phi))
+
+
+@partial(jax.jit, static_argnums=0)  # so that programs which contain it trace it once
+def _log_prior(program: Any, params: Params, rows: Mapping[str, Array]) -> Float[Array, ""]:
+    return program.log_prior(params, rows)

@@ -329,6 +329,7 @@ def _find_effects(
     return Effects(places, entries, levels)
 
 
+@eqx.filter_jit  # so that programs which contain it trace it once
 def _flat_effects(model: AbstractModel, space: ParameterSpace, z: Float[Array, " D"]):
     return space.ravel(model.to_effects(space.unflatten(z)))
 
