@@ -57,7 +57,7 @@ class Predictors:
     def along(self, delta: Float[Array, "S d"]) -> Float[Array, "n S k"]:
         """Return B_n δ_s."""
         shared = delta if self.shared is None else delta[:, self.shared]
-        moved = jnp.einsum("nkp,sp->nsk", self.dense, shared)
+        moved = jnp.moveaxis(self.dense @ shared.T, 1, 2)
         if self.shape.picked:
             moved = moved + jnp.einsum("nkj,njs->nsk", self.sparse, delta.T[self.picked])
         return moved
