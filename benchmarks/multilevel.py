@@ -11,7 +11,6 @@ are kept.
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import resource
 import time
@@ -22,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import decoct
-from benchmarks.tables import RESULTS, in_process, write_csv
+from benchmarks.tables import RESULTS, in_process, read_csv, write_csv
 from decoct.samplers import NUTS
 from examples.hierarchical import chem97, election88, flights, radon
 from examples.hierarchical.common import TARGET, Effort, compared, nuts
@@ -157,8 +156,7 @@ def main() -> None:
     if options.here:
         print(json.dumps(measure(options.cases[0], options.full)))
         return
-    with FILE.open() if FILE.exists() else open(FILE, "w+") as file:
-        lines = {one["case"]: one for one in csv.DictReader(file)}
+    lines = {one["case"]: one for one in read_csv(FILE)}
     for name in options.cases or CASES:
         full = ["--full"] if options.full else []
         lines[name] = in_process("benchmarks.multilevel", name, "--here", *full)

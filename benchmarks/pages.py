@@ -377,9 +377,8 @@ MULTILEVEL = Page(
     "Multilevel models",
     ["DECOCT_DATA=FOLDER python -m benchmarks.multilevel --full"],
     "Effects of groups, the site in likelihood parameters. NUTS on all rows stands beside the "
-    "tables where it ends in reasonable time. Radon, the pupils and the crossed groups were "
-    "measured before sites had terms of third order, which the first two do not need, on a machine "
-    "almost twice as fast.",
+    "tables where it ends in reasonable time. Radon and the pupils were measured on a machine about "
+    "twice as fast, before sites had terms of third order, which they do not need.",
     [
         Table(
             RESULTS + "multilevel.csv",

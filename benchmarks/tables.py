@@ -25,6 +25,14 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
         writer.writerows(rows)
 
 
+def read_csv(path: Path) -> list[dict[str, Any]]:
+    """Return the lines of a file that `write_csv` wrote, or none if there is none."""
+    if not path.exists():
+        return []
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
 def best_of(function: Callable[[], Any], times: int = 3) -> float:
     """Return the shortest of several runs in seconds, after one to warm up."""
     function()
