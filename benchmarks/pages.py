@@ -377,7 +377,7 @@ MULTILEVEL = Page(
     "Multilevel models",
     ["DECOCT_DATA=FOLDER python -m benchmarks.multilevel --full"],
     "Effects of groups, the site in likelihood parameters. NUTS on all rows stands beside the "
-    "tables where it ends in reasonable time. Radon and the pupils were measured on a machine about "
+    "tables where it ends in reasonable time. Radon and the pupils were measured on a machine "
     "twice as fast, before sites had terms of third order, which they do not need.",
     [
         Table(
