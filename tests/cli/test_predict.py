@@ -14,7 +14,7 @@ from tests.cli.test_bad_input import files, require_refusal
 @pytest.fixture(scope="module")
 def posterior(late, tmp_path_factory):
     path = tmp_path_factory.mktemp("posterior") / "posterior.nc"
-    words = ["sample", late, "-o", path, "--draws", 50, "--chains", 2, "--warmup", 200]
+    words = ["sample", late, "-o", path, "--draws", 100, "--chains", 2, "--warmup", 200]
     assert main([str(word) for word in words]) == 0
     return path
 
@@ -69,8 +69,8 @@ def test_without_draws_the_coreset_is_sampled(decoct, late, new, wanted, monkeyp
     result = decoct("predict", late, new)
     assert result.code == 0
     lines = pd.read_csv(io.StringIO(result.out))
-    # the same posterior: within five errors of the mean of 100 correlated draws
-    assert (np.abs(lines["mean"] - wanted()["mean"]) < 1.0 * wanted()["sd"]).all()
+    # the same posterior: within five errors of the mean of 200 correlated draws
+    assert (np.abs(lines["mean"] - wanted()["mean"]) < 0.7 * wanted()["sd"]).all()
 
 
 def test_a_reader_who_has_gone_ends_the_work(decoct, late, new, posterior, monkeypatch):
