@@ -10,6 +10,7 @@ import pytest
 import decoct
 from decoct.constructions.iterated_hilbert import tangent_problem
 from decoct.constructions.iterated_hilbert.settings import CERTIFYING_DRAWS
+from decoct.errors import ModelError
 
 N, G = 4000, 12
 RNG = np.random.default_rng(0)
@@ -154,6 +155,17 @@ def test_samplers_start_where_the_draws_of_the_build_were():
     for start in (coreset.start, -coreset.start):
         draws = replace(coreset, start=start).sample(draws=100, seed=1)
         assert draws["posterior"]["a"].mean().item() == pytest.approx(start.item(), abs=0.05)
+
+
+def test_likelihood_parameters_that_are_not_finite_are_refused():
+    logarithm = decoct.Model(
+        lambda p, r: -0.5 * (r["y"] - p["m"]) ** 2,
+        lambda p: -0.5 * p["a"] ** 2,
+        {"a": 0.0},
+        likelihood_params=lambda p: {"m": jnp.log(p["a"])},
+    )
+    with pytest.raises(ModelError, match="not finite at the model's init"):
+        decoct.build(logarithm, {"y": np.zeros(400)}, size=0)
 
 
 def test_both_forms_have_the_same_posterior():

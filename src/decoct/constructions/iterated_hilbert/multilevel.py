@@ -26,6 +26,7 @@ from decoct.constructions.iterated_hilbert.expansion import (
     expanded_at,
     site_alone,
 )
+from decoct.errors import ModelError
 from decoct.passes.expansions import Expansion, to_second_order
 from decoct.passes.potentials import Curvature
 from decoct.runtime.precision import compiled_quickly, float64
@@ -90,6 +91,11 @@ def _find_start(problem: Problem) -> tuple[np.ndarray, Gaussian]:
     y = np.array(from_parameters(centring, jnp.asarray(start)[None], None)[0])
     if selection is not None:
         y[selection] = potentials.to_likelihood(start[None])[0]
+    if not np.isfinite(_place(centring, jnp.asarray(y)).phi).all():
+        raise ModelError(
+            "The likelihood parameters are not finite at the model's init; start where "
+            "likelihood_params gives finite numbers."
+        )
     free = np.unique(_slopes_at(centring, y).nonzero()[1])
 
     def evaluate(values: np.ndarray) -> Curvature:
