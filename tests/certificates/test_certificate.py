@@ -214,6 +214,12 @@ def test_the_grade_follows_kl_and_k_hat(kl, khat, grade):
     assert grade_of(kl, khat) is grade
 
 
+def test_a_small_kl_that_k_hat_refuses_is_not_called_far(coreset, rows, draws):
+    unknown = replace(decoct.check(coreset, rows, draws), kl=2e-4, khat=0.74)
+    assert "cannot be said from these draws (k-hat is not below 0.7)" in unknown.verdict
+    assert "too far from the full one" in replace(unknown, kl=1.1).verdict
+
+
 def test_every_reader_of_the_verdict_agrees(coreset, rows, draws):
     good = decoct.check(coreset, rows, draws)
     for kl, word, ok in ((0.3, "usable", True), (0.7, "doubtful", False), (1.1, "do not", False)):

@@ -10,7 +10,7 @@ from decoct.errors import RequestError
 from decoct.models import LinearRegression
 from decoct.samplers import NUTS, WeightedDensity, nuts_program
 from decoct.samplers.exact import exact_posterior
-from decoct.stats.chains import convergence
+from decoct.stats.convergence import convergence
 
 SAMPLER = NUTS(chains=4, warmup=200)
 

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from decoct.stats import Gaussian, kl_from_log_ratios, kl_gaussian
-from decoct.stats.chains import ess_of_mean, smoothed_log_weights
+from decoct.stats.chains import smoothed_log_weights
+from decoct.stats.convergence import ess_of_mean
 
 
 def gaussian(seed, d):

@@ -39,8 +39,9 @@ from decoct.runtime.progress import ProgressBar, begin
 from decoct.runtime.randomness import checked_seed
 from decoct.runtime.resources import keep_buffers, use_compilation_cache
 from decoct.samplers.datatree import unconstrained
-from decoct.stats.chains import FEWEST_RATIOS, MIXED_RHAT, convergence
-from decoct.stats.verdict import Grade, Judgement, grade_of, is_known, judge
+from decoct.stats.chains import FEWEST_RATIOS, MIXED_RHAT, USABLE_KHAT
+from decoct.stats.convergence import convergence
+from decoct.stats.verdict import MOST_KL, Grade, Judgement, grade_of, is_known, judge
 
 CORRECTED = "corrected"
 """Attribute of a posterior whose draws are those of the full one."""
@@ -168,6 +169,11 @@ class Certificate:
             reason = " and ".join(self._doubts)
         elif self.log_ratios.size < FEWEST_RATIOS:
             reason = f"fewer than {FEWEST_RATIOS} draws have no tail to judge; take more"
+        elif self.grade is Grade.REFUSED and self.kl <= MOST_KL:
+            reason = (
+                "how far the coreset posterior is from the full one cannot be said from these "
+                f"draws (k-hat is not below {USABLE_KHAT}); keep more rows, or check more draws"
+            )
         return f"{self.grade.value}: {reason}"
 
     @property

@@ -28,7 +28,7 @@ from decoct.runtime.precision import float64
 from decoct.runtime.randomness import host_rng
 from decoct.samplers.base import Draws, Sampler, WeightedDensity, log_densities
 from decoct.samplers.laplace import find_mode
-from decoct.stats.chains import convergence
+from decoct.stats.convergence import convergence
 
 BLOCK_STEPS = 5_000
 """Most steps between two ticks of the progress bar; their random numbers are drawn at once."""

@@ -19,7 +19,7 @@ from decoct.runtime.randomness import host_rng
 from decoct.runtime.resources import cores, default_device
 from decoct.samplers.base import Draws, Sampler, WeightedDensity
 from decoct.samplers.laplace import JUDGED_AT, Laplace, Mode, find_mode, gaussian_at
-from decoct.stats.chains import GOOD_KHAT, convergence
+from decoct.stats.chains import GOOD_KHAT
 
 if TYPE_CHECKING:
     from decoct.samplers.units import Units
@@ -129,6 +129,7 @@ class NUTS(Sampler):
         # here, because importing BlackJAX puts arrays on a device
         from decoct.samplers.nuts_program import SAMPLING, STEP_SIZES, plan_stages, repeat_stage
         from decoct.samplers.units import Units
+        from decoct.stats.convergence import convergence
 
         start_key, warm_key, run_key = jax.random.split(key, 3)
         space, starts, is_dense, fits = self._begin(start_key, density)

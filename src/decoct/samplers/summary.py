@@ -10,7 +10,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float
 
-from decoct.stats.chains import convergence
+from decoct.stats.convergence import convergence
 
 UNSCALED = "beta_unscaled"
 """Variable for coefficients per unit of the table's own columns."""

@@ -1,4 +1,4 @@
-"""Effective sample size, R-hat, and Pareto-smoothed importance sampling on plain arrays."""
+"""Errors of means along chains, and Pareto-smoothed importance sampling on plain arrays."""
 
 from __future__ import annotations
 
@@ -22,19 +22,10 @@ FEWEST_RATIOS = 25
 """Ratios below which there is no tail of five to fit."""
 
 
-def _stats() -> Any:
-    from arviz_stats.base import array_stats  # pyright: ignore[reportPrivateImportUsage]
-
-    return array_stats
-
-
-def ess_of_mean(values: Float[np.ndarray, "chains S"]) -> float:
-    """Return the effective sample size for the mean of a scalar along chains."""
-    return float(np.asarray(_stats().ess(values, chain_axis=0, draw_axis=1, method="mean")))
-
-
 def independent_draws(values: Float[np.ndarray, "chains S"]) -> float:
     """Return min(S, ESS of the mean of a scalar); S for chains of fewer than 8 draws."""
+    from decoct.stats.convergence import ess_of_mean  # a build with Laplace draws does without
+
     estimate = ess_of_mean(values) if values.shape[1] >= 8 else np.inf
     return min(estimate, values.size) if np.isfinite(estimate) else float(values.size)
 
@@ -42,22 +33,6 @@ def independent_draws(values: Float[np.ndarray, "chains S"]) -> float:
 def error_of_mean(values: Float[np.ndarray, "chains S"]) -> float:
     """Return the standard error of the mean of a scalar along chains."""
     return float(values.std(ddof=1) / np.sqrt(independent_draws(values)))
-
-
-def convergence(z: Float[np.ndarray, "chains draws d"]) -> dict[str, float]:
-    """Return the worst rank-normalised R-hat and the smallest bulk ESS over the coordinates.
-
-    The halves of a single chain count as two chains. Both are NaN for chains of fewer than 4 draws,
-    and R-hat is for coordinates that never moved.
-    """
-    if z.shape[1] < 4:
-        return {"rhat": np.nan, "ess": np.nan}
-    half = z.shape[1] // 2
-    chains = z if len(z) > 1 else np.concatenate([z[:, :half], z[:, -half:]])
-    with np.errstate(divide="ignore", invalid="ignore"):
-        rhat = _stats().rhat(chains, chain_axis=0, draw_axis=1) if chains.shape[1] > 3 else np.nan
-        ess = _stats().ess(z, chain_axis=0, draw_axis=1)
-    return {"rhat": float(np.max(rhat)), "ess": float(np.min(ess))}
 
 
 def smoothed_log_weights(

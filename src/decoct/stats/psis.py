@@ -24,7 +24,8 @@ import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
-from decoct.stats.chains import ess_of_mean, fit_pareto, pareto_quantiles
+from decoct.stats.chains import fit_pareto, pareto_quantiles
+from decoct.stats.convergence import ess_of_mean
 
 EQUAL = 1e-8
 """Spread of a row's log ratios, in nats, that is rounding alone: no tail, and k-hat −inf."""

@@ -31,7 +31,7 @@ from decoct.runtime.checks import check_whole
 from decoct.runtime.precision import float64
 from decoct.runtime.randomness import host_rng
 from decoct.samplers.base import Draws, Sampler, WeightedDensity
-from decoct.stats.chains import convergence
+from decoct.stats.convergence import convergence
 
 DRAWS_A_CALL = 500
 """Draws between two ticks of the progress bar."""
