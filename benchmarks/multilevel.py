@@ -5,7 +5,7 @@ process of its own. With ``--full`` NumPyro's NUTS then samples the posterior of
 + 600) steps, both with a target acceptance of 0.9, and population-level parameters are compared:
 the largest shift of a mean in posterior standard deviations, and the largest |sd ratio − 1|, each
 beside its Monte Carlo error there. KL is the certificate's. Lines of cases that are not run again
-are kept.
+are kept. ``--passes`` times an expansion of 1,000,000 rows by the number of groups instead.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ import numpy as np
 
 import decoct
 from benchmarks.tables import RESULTS, in_process, read_csv, write_csv
+from decoct.data import encoded
+from decoct.passes.expansions import Expansion
+from decoct.passes.potentials import Potentials
 from decoct.samplers import NUTS
 from examples.hierarchical import chem97, election88, flights, radon
 from examples.hierarchical.common import TARGET, Effort, compared, nuts
@@ -145,14 +148,32 @@ def measure(name: str, is_full: bool) -> dict[str, Any]:
     }
 
 
+def time_passes() -> None:
+    """Print the seconds of an expansion of all rows, with compilation and without."""
+    for groups in (4, 499, 1000):
+        model, rows, _ = crossed(1_000_000, groups, False)
+        potentials = Potentials(model, encoded(decoct.rows(rows), model))
+        d, seconds = potentials.likelihood_dim, []
+        at = Expansion.over(np.zeros(d), 0.05 * np.eye(d), np.zeros((1, d)))
+        for _ in range(4):
+            started = time.perf_counter()
+            potentials.expand(at)
+            seconds.append(time.perf_counter() - started)
+        print(f"d = {d:,}: {seconds[0]:.2f} s, {min(seconds):.2f} s again")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(map(repr, CASES)))
     parser.add_argument("--full", action="store_true", help="sample the posterior of all rows, too")
+    parser.add_argument("--passes", action="store_true", help="time expansions by groups")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if unknown := set(options.cases) - set(CASES):
         parser.error(f"no such case: {', '.join(sorted(unknown))}")
+    if options.passes:
+        time_passes()
+        return
     if options.here:
         print(json.dumps(measure(options.cases[0], options.full)))
         return

@@ -16,7 +16,7 @@ from decoct.mixture.vmf.gibbs import Gibbs, multinomial
 from decoct.models import LinearRegression
 from decoct.runtime.precision import float64
 from decoct.samplers import WeightedDensity
-from decoct.stats.chains import ess_of_mean
+from decoct.stats.convergence import ess_of_mean
 
 X = sample_vmf(np.random.default_rng(0), np.repeat(np.eye(3), 4, axis=0), 10.0)
 ANGLES = np.array([0.2, 0.9, 2.5, -2.0])

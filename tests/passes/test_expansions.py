@@ -8,7 +8,7 @@ import pytest
 import decoct
 from decoct.data import encoded
 from decoct.passes import traced_predictors
-from decoct.passes.expansions import Expansion, antithetic
+from decoct.passes.expansions import DIRECTIONS, Expansion, antithetic, to_second_order
 from decoct.passes.potentials import Potentials
 
 N, D = 300, 3
@@ -244,3 +244,16 @@ def test_expansions_of_rows_add_up_to_those_of_the_table(kind, monkeypatch):
     np.testing.assert_allclose(values, whole.at(draws - at.centre) - whole.value, rtol=1e-10)
     bends = ours.bends(rows, at, np.eye(D)).sum(axis=0)
     np.testing.assert_allclose(bends, np.diag(whole.hessian), rtol=1e-10)
+
+
+@pytest.mark.parametrize("d", [3, DIRECTIONS, DIRECTIONS + 1, 2 * DIRECTIONS])
+def test_second_derivatives_of_many_parameters(d):
+    def function(z):
+        return jnp.sin(z).sum() * jnp.exp(z[0]) + z[1] * z[-1] ** 3
+
+    with jax.enable_x64(True):
+        z = jnp.asarray(np.random.default_rng(d).normal(size=d))
+        value, gradient, hessian = to_second_order(function, z)
+        expected = function(z), jax.grad(function)(z), jax.hessian(function)(z)
+    for found, wanted in zip((value, gradient, hessian), expected, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)

@@ -35,6 +35,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from decoct.models.base import AbstractModel
 from decoct.models.parameters import ParameterSpace
+from decoct.passes.expansions import DIRECTIONS
 from decoct.passes.potentials import flat_likelihood_params
 from decoct.runtime.precision import compiled_quickly, float64
 
@@ -420,7 +421,7 @@ def derivatives_along(
 
         return jax.jvp(slope, (z,), (direction,))
 
-    slopes, bends = jax.vmap(along)(jnp.eye(len(z)))
+    slopes, bends = jax.lax.map(along, jnp.eye(len(z)), batch_size=DIRECTIONS)
     return slopes.T, bends.T
 
 
