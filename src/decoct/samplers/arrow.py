@@ -37,7 +37,7 @@ SAME = 1e-9
 PANELS, PANELLED = 4, 256
 """Panels of a triangular matrix, and its least size: 3/8 of the matrix, zeros, is not read."""
 
-FULL = 0.2
+FULL = 0.05
 """Part of a column, or of a row, that makes it full: single numbers take longer to gather."""
 
 
@@ -306,10 +306,11 @@ class ArrowSite(eqx.Module):
 
     def log_density(self, z: Float[Array, " d"]) -> Float[Array, ""]:
         delta = z - self.centre
-        total = self.constant + delta @ self.linear + _quadratic(delta, self.precision)
+        total = self.constant + delta @ self.linear
         if self.third_order is None:
-            return total
-        return total + self.third_order.of(self.precision @ delta)
+            return total + _quadratic(delta, self.precision)
+        product = self.precision @ delta
+        return total - 0.5 * delta @ product + self.third_order.of(product)
 
 
 @jax.custom_jvp
