@@ -168,6 +168,21 @@ def test_likelihood_parameters_that_are_not_finite_are_refused():
         decoct.build(logarithm, {"y": np.zeros(400)}, size=0)
 
 
+@pytest.mark.parametrize("is_indexed", [True, False])
+def test_likelihood_parameters_that_depend_on_rows_are_refused(is_indexed):
+    group = np.arange(400) % 7
+    start = {"b": 0.0, "s": 0.0, "unit": np.zeros(7)}
+    model = decoct.Model(
+        lambda p, r: -0.5 * (r["y"] - (p["eta"][r["place"]] if is_indexed else p["eta"])) ** 2,
+        lambda p: -0.5 * (p["b"] ** 2 + p["s"] ** 2 + (p["unit"] ** 2).sum()),
+        start,
+        likelihood_params=lambda p: {"eta": p["b"] + jnp.exp(p["s"]) * p["unit"][group]},
+    )
+    rows = {"y": np.zeros(400), "place": np.arange(400)}
+    with pytest.raises(ModelError, match=r"array of 400 numbers, one for each row"):
+        decoct.build(model, rows, size=0)
+
+
 def test_both_forms_have_the_same_posterior():
     """Within Monte Carlo error: draws of each, of about 1,000 independent ones or more."""
     means = []

@@ -124,8 +124,19 @@ class Model(AbstractModel):
         return jnp.asarray(self._log_prior(params), dtype=jnp.float64)
 
     def check_rows(self, rows: Rows) -> None:
-        """Refuse group numbers outside their array, which JAX would clamp; a pass, if any."""
+        """Refuse likelihood parameters that depend on rows, and group numbers outside their array.
+
+        JAX would clamp these; a pass, if any.
+        """
         table = encoded(rows, self)
+        phi = jax.tree.leaves(jax.eval_shape(self.to_likelihood_params, self._init))
+        dim = sum(np.size(leaf) for leaf in jax.tree.leaves(self._init))
+        if dim < table.n_rows in [leaf.size for leaf in phi]:
+            raise ModelError(
+                f"likelihood_params returns an array of {table.n_rows:,} numbers, one for each "
+                "row; it must not depend on rows. Return the effects of groups, and index them "
+                "in log_likelihood by a column."
+            )
         if has_indices(self, self._init, table.take([0])):
             check_indices(self, self._init, table)
 
