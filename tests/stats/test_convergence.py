@@ -58,3 +58,4 @@ def test_chains_that_cannot_be_judged():
     for shape in ((4, 3, 2), (1, 7, 2)):
         found = convergence(np.random.default_rng(0).normal(size=shape))
         assert np.isnan(list(found.values())).all()
+    assert np.isnan(ess_of_mean(np.zeros((4, 3))))

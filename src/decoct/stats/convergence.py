@@ -38,8 +38,11 @@ def convergence(z: Float[np.ndarray, "chains draws d"]) -> dict[str, float]:
 
 
 def ess_of_mean(values: Float[np.ndarray, "chains S"]) -> float:
-    """Return the effective sample size for the mean of a scalar along chains of 4 draws or more."""
-    return float(_ess(_halved(values[None]))[0])
+    """Return the effective sample size for the mean of a scalar along chains.
+
+    NaN for chains of fewer than 4 draws.
+    """
+    return float(_ess(_halved(values[None]))[0]) if values.shape[1] >= 4 else np.nan
 
 
 def _halved(z: Float[np.ndarray, "d chains n"]) -> Float[np.ndarray, "d halves half"]:
