@@ -59,3 +59,11 @@ def test_chains_that_cannot_be_judged():
         found = convergence(np.random.default_rng(0).normal(size=shape))
         assert np.isnan(list(found.values())).all()
     assert np.isnan(ess_of_mean(np.zeros((4, 3))))
+
+
+def test_what_is_not_a_number_is_not_hidden():
+    z = correlated(4, 50, 3, 0.2)
+    z[1, 7, 1] = np.nan
+    assert np.isnan(list(convergence(z).values())).all()
+    assert np.isnan(ess_of_mean(z[..., 1]))
+    assert np.isfinite(ess_of_mean(z[..., 0]))

@@ -25,6 +25,7 @@ from decoct.models.base import (
     numeric_columns,
 )
 from decoct.models.index_bounds import check_indices, has_indices
+from decoct.models.parameters import ParameterSpace
 
 
 class Model(AbstractModel):
@@ -124,14 +125,13 @@ class Model(AbstractModel):
         return jnp.asarray(self._log_prior(params), dtype=jnp.float64)
 
     def check_rows(self, rows: Rows) -> None:
-        """Refuse likelihood parameters that depend on rows, and group numbers outside their array.
+        """Refuse likelihood parameters that are one for each row, and group numbers outside arrays.
 
-        JAX would clamp these; a pass, if any.
+        JAX would clamp such numbers. A pass, if any.
         """
         table = encoded(rows, self)
         phi = jax.tree.leaves(jax.eval_shape(self.to_likelihood_params, self._init))
-        dim = sum(np.size(leaf) for leaf in jax.tree.leaves(self._init))
-        if dim < table.n_rows in [leaf.size for leaf in phi]:
+        if ParameterSpace.of(self._init).dim < table.n_rows in [leaf.size for leaf in phi]:
             raise ModelError(
                 f"likelihood_params returns an array of {table.n_rows:,} numbers, one for each "
                 "row; it must not depend on rows. Return the effects of groups, and index them "
