@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
+import dask
 from distributed import Client, LocalCluster
 from distributed.utils import LoopRunner
 from tornado.ioloop import IOLoop
@@ -40,12 +41,15 @@ def local_client(
 ) -> Iterator[Client]:
     """Give a client of a cluster of workers with a thread each, and stop both in the end.
 
-    What Dask sets in the environment for its workers is taken back, for tests that come later.
+    What Dask sets in the environment for its workers is taken back, for tests that come later. Some
+    time after any worker was lost, 15 s by default, a cluster gives up a worker that is missing and
+    has its name: one that is killed twice within that time.
     """
     if options.get("processes", True):
         options["host"] = "127.0.0.1"
     with (
         mock.patch.dict(os.environ),
+        dask.config.set({"distributed.deploy.lost-worker-timeout": "1h"}),
         running_loop() as loop,
         LocalCluster(
             n_workers=n_workers,
