@@ -753,6 +753,7 @@ def readme() -> str:
     full, nuts = found["full_laplace"], found["nuts_on_all_rows"]
     phases = ("building the coresets", "sampling the coreset", "certificate")
     seconds = sum(found["seconds"][phase] for phase in phases)
+    sizes = len(found["curve"]["coreset, predicted"][0])
     lines = [
         ("coreset and its site", found["coreset"]),
         ("Laplace fit to all rows", {**full, "rows": found["data"]["rows"]}),
@@ -766,7 +767,7 @@ def readme() -> str:
     text = "\n".join(
         [
             f"`make demo`, {found['data']['coefficients']} coefficients, two shared cores: "
-            f"{seconds:.0f} s to build six sizes, sample and certify.",
+            f"{seconds:.0f} s to build {sizes} sizes, sample and certify.",
             "Errors are measured at NUTS draws; for uniform rows, between Laplace fits.",
             "",
             "| | rows | KL, nats | worst mean error, posterior sd | worst sd ratio |",

@@ -37,7 +37,7 @@ from decoct.samplers.laplace import find_full_mode, gaussian_at
 from decoct.stats import kl_gaussian
 from decoct.stats.divergences import Gaussian, kl_from_log_ratios
 
-SIZES = (0, 5, 10, 20, 50, 100)
+SIZES = (0, 5, 10, 20, 50)
 """Sizes of the curve, filled by one build."""
 
 SIZE = 10
