@@ -24,7 +24,7 @@ class Status(enum.Enum):
     """
 
     RUNNING = "Still running."
-    DONE = "The coreset has the size asked for, or fewer rows that already fit."
+    DONE = "The coreset has the size asked for, or fewer rows where more came no nearer."
     REACHED = "The KL asked for was reached and certified."
     SHORT_SIZE = (
         "The KL asked for was not reached at max_size; raise max_size, ask for a larger kl, or "

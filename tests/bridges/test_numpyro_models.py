@@ -190,6 +190,22 @@ def test_a_constant_as_long_as_the_table():
         from_numpyro(model, {"y": Y, "knots": knots})
 
 
+@pytest.mark.parametrize("size", [np.int64(4), np.asarray(4)])
+def test_numpys_numbers_are_sizes(size):
+    """As of ``group.max() + 1``."""
+
+    def model(group, y, groups):
+        with numpyro.plate("group", groups):
+            theta = numpyro.sample("theta", dist.Normal(0.5, 1.0))
+        with numpyro.plate("data", len(y)):
+            numpyro.sample("y", dist.Normal(theta[group], 1.0), obs=y)
+
+    rows = {"group": GROUP, "y": Y}
+    among_rows = from_numpyro(model, {**rows, "groups": size})
+    for bridge in (among_rows, from_numpyro(model, rows, groups=size)):
+        assert bridge.likelihood_params.shapes == ((4,),)
+
+
 def test_tables_and_files(tmp_path):
     """Columns named as arguments are the rows; nothing is read that is not needed."""
     given = homes(200)

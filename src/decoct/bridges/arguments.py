@@ -84,7 +84,14 @@ def described_constant(value: Any) -> Any:
     return type(value).__name__
 
 
+def plain_number(value: Any) -> Any:
+    """Return a single number of NumPy or JAX as Python's, for it may be a size; else the value."""
+    is_number = isinstance(value, (np.generic, np.ndarray, jax.Array)) and not np.ndim(value)
+    return value.item() if is_number else value
+
+
 def _plain(value: Any) -> Any:
+    value = plain_number(value)
     if isinstance(value, (np.ndarray, jax.Array)) or not hasattr(value, "__array__"):
         return value
     return np.asarray(value)

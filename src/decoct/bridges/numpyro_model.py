@@ -13,6 +13,7 @@ from decoct.bridges.arguments import (
     checked_arguments,
     described_constant,
     parameter_names,
+    plain_number,
     positional,
     split_rows,
 )
@@ -103,6 +104,7 @@ def bridge(
 ) -> NumPyroModel:
     """Return a NumPyro model as decoct's; the arguments are those of `decoct.from_numpyro`."""
     names, further, whole = parameter_names(model), {}, None
+    constants = {name: plain_number(value) for name, value in constants.items()}
     if isinstance(given, Mapping):
         arguments = checked_arguments(given, constants, names)
         whole = facts_of(Program(model, plate, {**arguments, **constants}), {}, "the rows")
