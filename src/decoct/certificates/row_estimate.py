@@ -130,8 +130,11 @@ def estimate_totals(
     rows = {name: np.concatenate([half.rows[name] for half in sample]) for name in names}
     weights = np.concatenate([half.weights for half in sample])
     everywhere = np.concatenate([draws, few])
-    phi, skewness = potentials.to_likelihood(everywhere), Skewness.of(at, expanded)
-    basis = np.zeros(phi.shape) if skewness is None else skewness.basis(phi)
+    phi = potentials.to_likelihood(everywhere)
+    skewness = Skewness.of(at, expanded, potentials.pair_offsets)
+    basis = np.zeros((len(phi), len(expanded.thirds)))
+    if skewness is not None:
+        basis = skewness.basis(phi)
     remainders = potentials.vectors(rows, everywhere)
     remainders -= potentials.quadratics(rows, at, everywhere, basis)
     totals = expanded.at(phi - at.centre) + basis @ expanded.thirds + 0.5 * weights @ remainders

@@ -30,7 +30,14 @@ ROWS, WEIGHTS = "N", "w"
 """Names of the number of kept rows, and of their weights."""
 
 SITE = ("d", "site_centre", "site_linear", "site_precision")
-TERMS = ("site_terms", "site_effects", "site_scales", "site_sizes")
+TERMS = (
+    "site_terms",
+    "site_effects",
+    "site_scales",
+    "site_sizes",
+    "site_partners",
+    "site_factors",
+)
 """Names of what a site is made of, and its terms of third order."""
 
 _IDENTIFIER = re.compile(r"[A-Za-z](?:\w*[A-Za-z0-9]|_?)", re.ASCII)
@@ -85,11 +92,14 @@ def write_stan(
         array[site_terms] int<lower=1> site_effects;
         vector[site_terms] site_scales;
         vector[site_terms] site_sizes;
+        array[site_terms] int<lower=1> site_partners;
+        vector[site_terms] site_factors;
 
     and the model block, once::
 
-        vector[site_terms] site_z = (site_precision * (theta - site_centre))[site_effects]
-                                    ./ site_scales;
+        vector[d] site_bent = site_precision * (theta - site_centre);
+        vector[site_terms] site_z = (site_bent[site_effects]
+                                     + site_factors .* site_bent[site_partners]) ./ site_scales;
         target += dot_product(site_linear, theta - site_centre)
                   - 0.5 * quad_form(site_precision, theta - site_centre)
                   + dot_product(site_sizes, site_z .* (0.19258643921647325 * square(site_z)
@@ -124,8 +134,12 @@ def write_stan(
         entries += zip(SITE, parts, strict=True)
         none = ThirdOrder(np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0))
         terms = none if site.third_order is None else site.third_order
-        parts = (np.asarray(len(terms.sizes)), terms.effects + 1, terms.scales, terms.sizes)
-        entries += zip(TERMS, parts, strict=True)
+        count = len(terms.sizes)
+        parts = (np.asarray(count), terms.effects + 1, terms.scales, terms.sizes)
+        of_pairs = terms.effects + 1, np.zeros(count)
+        if terms.partners is not None:
+            of_pairs = terms.partners + 1, terms.factors
+        entries += zip(TERMS, (*parts, *of_pairs), strict=True)
     for column, name in wanted.items():
         values = _numbers(np.asarray(rows[column]), f"Column '{column}'", column)
         entries.append((name, _from_one(values, column) if column in count_from_one else values))

@@ -11,6 +11,7 @@ Where rows depend on linear predictors it has terms of third order as well, `Thi
 from __future__ import annotations
 
 import base64
+import dataclasses
 import zlib
 from collections.abc import Mapping
 from typing import Any
@@ -41,29 +42,40 @@ def bounded_cubic(z: Any) -> Any:
 
 
 class ThirdOrder(eqx.Module):
-    """A term of third order for each of k parameters: Σ_i γ_i β((A δ)_{j_i}/v_i).
+    """Terms of third order: Σ_i γ_i β(((A δ)_{j_i} + f_i (A δ)_{l_i})/v_i).
 
     Of the effect of a group, (A δ)_j/A_jj is the mean linear predictor of its rows, less that at
     δ = 0, weighted by −f_n''. With s = v/A_jj its standard deviation, γ is s³ times the sum of
-    third derivatives (`passes.third_order`).
+    third derivatives (`passes.third_order`). A group's intercept and slope have terms together.
 
     Attributes
     ----------
     effects : (k,)
         j, places in the parameters.
     scales : (k,)
-        v, standard deviations of (A δ)_j.
+        v, standard deviations of (A δ)_j + f (A δ)_l.
     sizes : (k,)
         γ, in nats.
+    partners, factors : (k,)
+        l and f, of effects of the same groups, such as slopes; None where f = 0.
     """
 
     effects: Int[np.ndarray, " k"]
     scales: Float[np.ndarray, " k"]
     sizes: Float[np.ndarray, " k"]
+    partners: Int[np.ndarray, " k"] | None = None
+    factors: Float[np.ndarray, " k"] | None = None
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the attributes that are not None."""
+        return {name: part for name, part in vars(self).items() if part is not None}
 
     def of(self, product: Float[Any, "... d"]) -> Float[Any, "..."]:
         """Return the terms, given A δ."""
-        return (bounded_cubic(product[..., self.effects] / self.scales) * self.sizes).sum(-1)
+        along = product[..., self.effects]
+        if self.factors is not None:
+            along = along + self.factors * product[..., self.partners]
+        return (bounded_cubic(along / self.scales) * self.sizes).sum(-1)
 
 
 class GaussianSite(eqx.Module):
@@ -149,8 +161,7 @@ class GaussianSite(eqx.Module):
         }
         if self.third_order is not None:
             third = self.third_order
-            spec |= {"effects": _encoded(third.effects), "scales": _encoded(third.scales)}
-            spec["sizes"] = _encoded(third.sizes)
+            spec |= {name: _encoded(part) for name, part in third.arrays().items()}
         return spec
 
     @classmethod
@@ -170,8 +181,11 @@ class GaussianSite(eqx.Module):
         lower = np.frombuffer(lower, dtype="<f8")
         third = None
         if "sizes" in spec:
-            effects, *rest = (_decoded(spec[name]) for name in ("effects", "scales", "sizes"))
-            third = ThirdOrder(effects.astype(np.int64), *rest)
+            fields = [field.name for field in dataclasses.fields(ThirdOrder)]
+            parts = {name: _decoded(spec[name]) for name in fields if name in spec}
+            for name in parts.keys() & {"effects", "partners"}:
+                parts[name] = parts[name].astype(np.int64)
+            third = ThirdOrder(**parts)
         numbers = np.concatenate([centre, linear, lower, [constant]])
         if (len(linear), len(lower)) == (d, d * d) and np.isfinite(numbers).all():
             lower = lower.reshape(d, d)
@@ -183,10 +197,12 @@ class GaussianSite(eqx.Module):
 
 def _belongs(third: ThirdOrder, d: int) -> bool:
     """Return whether terms of third order are of d parameters."""
-    numbers = np.concatenate([third.scales, third.sizes])
-    same = len(third.effects) == len(third.scales) == len(third.sizes)
-    inside = ((third.effects >= 0) & (third.effects < d)).all()
-    return bool(same and inside and np.isfinite(numbers).all() and (third.scales > 0.0).all())
+    parts = third.arrays()
+    same = len({len(part) for part in parts.values()}) == 1
+    places = [parts[name] for name in parts.keys() & {"effects", "partners"}]
+    inside = all(((one >= 0) & (one < d)).all() for one in places)
+    finite = all(np.isfinite(part).all() for part in parts.values())
+    return bool(same and inside and finite and (third.scales > 0.0).all())
 
 
 def _is_semidefinite(precision: Float[np.ndarray, "d d"]) -> bool:

@@ -10,7 +10,7 @@ import operator
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Any, NamedTuple
 
 import jax
@@ -45,13 +45,13 @@ DIRECTIONS = 8
 class Curvature(NamedTuple):
     """Value, gradient and Hessian of Σ w_n f_n at one point.
 
-    Then Σ w_n ∂³f_n/∂φ_j³, 0 where it is not known.
+    Then Σ w_n ∂³f_n/∂φ_j³ and those of pairs (`Predictors.thirds`), 0 where they are not known.
     """
 
     value: float
     gradient: Float[np.ndarray, " d"]
     hessian: Float[np.ndarray, "d d"]
-    thirds: Float[np.ndarray, "*d"] = np.zeros(())
+    thirds: Float[np.ndarray, "*T"] = np.zeros(())
 
     @classmethod
     def of(cls, parts: Iterable[Any]) -> Curvature:
@@ -345,7 +345,8 @@ class Potentials:
     ) -> Curvature:
         """Return Σ w_n q_n over a few encoded rows."""
         d, cost = self.likelihood_dim, self._expansion_cost(at)
-        none = 0.0, np.zeros(d), np.zeros((d, d)), np.zeros(d)
+        pairs = () if self.predictors is None else self.predictors.pairs
+        none = 0.0, np.zeros(d), np.zeros((d, d)), np.zeros((1 + 2 * len(pairs)) * d)
         kernel = expansions.expand_chunk
         return Curvature.of(self._summed(kernel, rows, weights, cost, at, none))
 
@@ -355,7 +356,7 @@ class Potentials:
         rows: Columns,
         at: Expansion,
         draws: Float[np.ndarray, "S D"],
-        basis: Float[np.ndarray, "S d"] | None = None,
+        basis: Float[np.ndarray, "S T"] | None = None,
     ) -> Float[np.ndarray, "n S"]:
         """Return q_n − c_n of a few encoded rows at the draws.
 
@@ -369,6 +370,14 @@ class Potentials:
     def picks(self, rows: Columns) -> Int[np.ndarray, "n K"]:
         """Return the places in φ of the effects that each of a few encoded rows picks."""
         return self._of_rows(expansions.picked_by, rows, 1, None)
+
+    @cached_property
+    def pair_offsets(self) -> tuple[int, ...]:
+        """j − i of each pair of effects (i, j) that rows pick by the same index."""
+        if self.predictors is None or not self.predictors.pairs:
+            return ()
+        picks = self.picks(self.rows.take(np.arange(1)))[0]
+        return tuple(int(picks[q] - picks[p]) for p, q in self.predictors.pairs)
 
     @float64
     def bends(

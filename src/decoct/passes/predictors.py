@@ -11,6 +11,7 @@ over a few entries a row, and averages over a Gaussian of φ are averages over k
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -19,11 +20,12 @@ from jaxtyping import Array, Float, Int
 
 
 class PredictorShape(NamedTuple):
-    """k predictors, p shared parameters and K picked ones a row."""
+    """k predictors, p shared parameters and K picked ones a row, some of them in pairs."""
 
     predictors: int
     shared: int
     picked: int
+    pairs: tuple[tuple[int, int], ...] = ()
 
     @property
     def width(self) -> int:
@@ -45,10 +47,12 @@ class Predictors:
     sparse: Float[Array, "n k K"]  # E_n
     offset: Float[Array, "n k"]  # o_n
     potentials: Any  # from η, (n, k), to ℓ_n(η_n), (n,)
+    pairs: tuple[tuple[int, int], ...] = ()  # columns of picked by the same index, such as slopes
 
     @property
     def shape(self) -> PredictorShape:
-        return PredictorShape(self.dense.shape[1], self.dense.shape[2], self.picked.shape[1])
+        _, k, p = self.dense.shape
+        return PredictorShape(k, p, self.picked.shape[1], self.pairs)
 
     def at(self, phi: Float[Array, " d"]) -> Float[Array, "n k"]:
         """Return η_n."""
@@ -108,24 +112,46 @@ class Predictors:
         total = total.at[:, self.shared].add(across).at[self.shared].add(across.T)
         return total.at[self.shared[:, None], self.shared[None]].add(among)
 
-    def thirds(self, of_rows: Float[Array, "n k k k"]) -> Float[Array, " d"]:
-        """Return Σ_n Σ_abc third_nabc B_naj B_nbj B_ncj, for each parameter j."""
+    def thirds(self, of_rows: Float[Array, "n k k k"]) -> Float[Array, " T"]:
+        """Return Σ_n ∂³f_n/∂φ_j³ of each parameter j, then those of pairs.
+
+        ∂³f_n/∂φ_j³ = Σ_abc third_nabc B_naj B_nbj B_ncj. Of pairs (i, j) that rows pick these are
+        ∂³f_n/∂φ_i²∂φ_j, at the place of i, then ∂³f_n/∂φ_i∂φ_j²: T = (1 + 2 pairs) d numbers.
+        """
         shared = _along_each(of_rows, self.dense).sum(axis=0)
         if self.shared is None:
             return shared
         total = jnp.zeros(self.dim).at[self.shared].add(shared)
-        return total.at[self.picked].add(_along_each(of_rows, self.sparse))
+        parts = [total.at[self.picked].add(_along_each(of_rows, self.sparse))]
+        for places, third in self._of_pairs(of_rows):
+            parts.append(jnp.zeros(self.dim).at[places].add(third))
+        return jnp.concatenate(parts)
 
     def weighted_thirds(
-        self, of_rows: Float[Array, "n k k k"], weights: Float[Array, "S d"]
+        self, of_rows: Float[Array, "n k k k"], weights: Float[Array, "S T"]
     ) -> Float[Array, "n S"]:
-        """Return the weighted sums over j, of each row, in place of the sums over rows."""
+        """Return the weighted sums over the T, of each row, in place of the sums over rows."""
+        d = self.dim
+        pairs = [weights[:, begin : begin + d] for begin in range(d, weights.shape[1], d)]
+        weights = weights[:, :d]
         shared = weights if self.shared is None else weights[:, self.shared]
         total = _along_each(of_rows, self.dense) @ shared.T
         if self.shape.picked:
             own = _along_each(of_rows, self.sparse)
             total = total + jnp.einsum("nj,njs->ns", own, weights.T[self.picked])
+        for weight, (places, third) in zip(pairs, self._of_pairs(of_rows), strict=False):
+            total = total + third[:, None] * weight.T[places]
         return total
+
+    def _of_pairs(
+        self, of_rows: Float[Array, "n k k k"]
+    ) -> Iterator[tuple[Int[Array, " n"], Float[Array, " n"]]]:
+        """Give ∂³f_n/∂φ_i²∂φ_j and ∂³f_n/∂φ_i∂φ_j² of every row, with i, for each pair."""
+        for p, q in self.pairs:
+            one, other = self.sparse[:, :, p], self.sparse[:, :, q]
+            for last in (one, other):
+                third = jnp.einsum("nabc,na,nb,nc->n", of_rows, one, other, last)
+                yield self.picked[:, p], third
 
     @property
     def _shared(self) -> Int[Array, " p"]:

@@ -135,7 +135,8 @@ class _Program:
             return self.evaluate([self.result], values)[0]
 
         d = self.phi.shape[0]
-        return Predictors(d, shared, dense, picked, sparse, offset, potentials)
+        pairs = _pairs(picks, self.n)
+        return Predictors(d, shared, dense, picked, sparse, offset, potentials, pairs)
 
     def evaluate(self, wanted: Sequence[_Value], given: dict[_Value, Any]) -> list[Any]:
         """Return values, given some of those that they are computed from."""
@@ -399,6 +400,31 @@ def _trace_back(value: _Value) -> _Value:
             break
         value = inside[0]
     return value
+
+
+def _pairs(picks: Sequence[_Op], n: int) -> tuple[tuple[int, int], ...]:
+    """Return pairs of columns of `Predictors.picked` that are picked by the same index.
+
+    No column is in two pairs.
+    """
+    columns: dict[Any, list[int]] = {}
+    by = [_expression(op.inputs[1]) for op in picks for _ in range(op.outputs[0].size // n)]
+    for place, index in enumerate(by):
+        columns.setdefault(index, []).append(place)
+    return tuple(
+        pair for places in columns.values() for pair in zip(places[::2], places[1::2], strict=False)
+    )
+
+
+def _expression(value: _Value) -> Any:
+    """Return what a value is computed by; equal for values that are computed alike."""
+    if value.op is None:
+        if value.constant is None or np.size(value.constant) != 1:
+            return id(value)
+        return value.shape, str(value.constant)
+    op = value.op
+    inputs = tuple(_expression(v) for v in op.inputs)
+    return op.name, str(op.params), op.outputs.index(value), inputs
 
 
 def _rows_first(values: Array, n: int) -> Float[Array, "n K"]:

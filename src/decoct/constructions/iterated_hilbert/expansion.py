@@ -92,15 +92,18 @@ class ExpandedTable(NamedTuple):
     sample: RowSample | None = None  # of a large table, drawn by remainder, for its totals
     draws: Float[np.ndarray, "n D"] | None = None  # of θ, for the moments of likelihood parameters
     has_third_order: bool = True
+    pair_offsets: tuple[int, ...] = ()
 
     def quadratic(self, draws: Float[np.ndarray, "S d"]) -> Float[np.ndarray, " S"]:
         """Return Σ_n q_n at draws of φ."""
         return self.sums.at(draws - self.at.centre)
 
-    def basis(self, draws: Float[np.ndarray, "S d"]) -> Float[np.ndarray, "S d"]:
+    def basis(self, draws: Float[np.ndarray, "S d"]) -> Float[np.ndarray, "S T"]:
         """Return what a unit of each third derivative adds at draws of φ, nothing or a term."""
         skewness = self.skewness
-        return np.zeros(draws.shape) if skewness is None else skewness.basis(draws)
+        if skewness is None:
+            return np.zeros((len(draws), self.sums.thirds.size))
+        return skewness.basis(draws)
 
     def totals(
         self, potentials: Potentials, draws: Float[np.ndarray, "S d"]
@@ -116,7 +119,9 @@ class ExpandedTable(NamedTuple):
     @property
     def skewness(self) -> Skewness | None:
         """What terms of third order are made of; None where there are none."""
-        return Skewness.of(self.at, self.sums) if self.has_third_order else None
+        if not self.has_third_order:
+            return None
+        return Skewness.of(self.at, self.sums, self.pair_offsets)
 
     def site(self, rows: Curvature) -> GaussianSite:
         """Return the site Σ_n q_n − Σ_m w_m q_m; ``rows`` is the latter.
@@ -319,7 +324,8 @@ def expanded_at(
         raise NoExpansionError(NOT_FINITE, at)
     precision = np.diag(1.0 / np.diag(np.asarray(at.covariance))) - sums.hessian
     precision = 0.5 * (precision + precision.T)
-    return ExpandedTable(at, sums, precision, sample, draws, problem.has_third_order)
+    third_order = problem.has_third_order, potentials.pair_offsets
+    return ExpandedTable(at, sums, precision, sample, draws, *third_order)
 
 
 def site_alone(problem: Problem, expanded: ExpandedTable) -> Selection:
@@ -345,8 +351,8 @@ class _Search:
             raise NoExpansionError(NOT_FINITE, at)
         if np.linalg.eigvalsh(_relative(precision))[0] < SMALLEST:
             raise NoExpansionError("the log posterior is flat or not concave where it is largest")
-        has_third_order = self.problem.has_third_order
-        return ExpandedTable(at, sums, precision, has_third_order=has_third_order)
+        third_order = self.problem.has_third_order, self.problem.potentials.pair_offsets
+        return ExpandedTable(at, sums, precision, None, None, *third_order)
 
     def run(
         self, evaluate: Callable[[Expansion], Curvature], at: Expansion, shorter: bool = True
