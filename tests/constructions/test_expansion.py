@@ -22,7 +22,7 @@ from decoct.constructions.iterated_hilbert.fits import INACCURATE_SITE, ROWS_ARE
 from decoct.data import encoded
 from decoct.errors import RequestError, ShortBuildWarning
 from decoct.models import GaussianMean, LinearRegression, LogisticRegression, PoissonRegression
-from decoct.passes.expansions import Expansion
+from decoct.passes.expansions import Expansion, node_rule
 from decoct.passes.potentials import Curvature
 from decoct.samplers import WeightedDensity
 from decoct.samplers.exact import exact_posterior
@@ -390,6 +390,32 @@ def test_terms_of_groups_with_the_same_rows_are_one_in_halves():
     basis = expanded.basis(phi) @ expanded.sums.thirds
     product = phi @ -expanded.sums.hessian
     np.testing.assert_allclose(basis, third.of(product), atol=1e-11)
+
+
+def test_a_groups_intercept_and_slope_have_terms_of_both_together():
+    """A site has the third derivatives of the rows: of η = a + b x at each x, along (1, x)."""
+    x, rate = np.array([-1.5, -0.2, 0.4, 2.0]), np.array([9.0, 14.0, 30.0, 6.0])
+    design = np.stack([np.ones(4), x], axis=1)
+    curvature = design.T @ (rate[:, None] * design)
+    own, mixed = -(rate @ design**3), -(rate @ np.stack([x, x**2], axis=1))
+    thirds = np.concatenate([own, [mixed[0], 0.0], [mixed[1], 0.0]])
+    sums = Curvature(0.0, np.zeros(2), -curvature, thirds)
+    at = Expansion.over(np.zeros(2), np.linalg.cholesky(np.linalg.inv(curvature)), np.zeros((1, 2)))
+    expanded = ExpandedTable(at, sums, curvature, pair_offsets=(1,))
+    third = expanded.site(expanded.sums.scaled(0.0)).third_order
+    assert len(third.sizes) == 4
+    nodes, weights = node_rule(2)
+    delta = nodes @ at.factor.T
+    total = -((delta @ design.T) ** 3) @ rate / 6.0
+    # Hermite polynomials of degree 3 of (a, b), of variance 1 and uncorrelated
+    a, b = nodes.T
+    for hermite in (a**3 - 3 * a, b**3 - 3 * b, a * (b**2 - 1), b * (a**2 - 1)):
+        expected = weights @ (hermite * total)
+        assert weights @ (hermite * third.of(delta @ curvature)) == pytest.approx(
+            expected, rel=0.03
+        )
+    basis = expanded.basis(delta) @ thirds
+    np.testing.assert_allclose(basis, third.of(delta @ curvature), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("third", [400.0, -400.0])

@@ -379,6 +379,11 @@ def test_terms_of_third_order_have_a_format_of_their_own(tmp_path):
     assert metadata["site"] == {**coreset.site.to_dict(), **THIRD_ORDER}
     found = decoct.load(tmp_path / "one.parquet").site.third_order
     assert [found.effects, found.scales, found.sizes] == [[1], [0.5], [0.1]]
+    assert found.partners is None
+    pair = replace(third, partners=np.array([0]), factors=np.array([-0.7]))
+    replace(coreset, site=replace(coreset.site, third_order=pair)).save(tmp_path / "two.parquet")
+    found = decoct.load(tmp_path / "two.parquet").site.third_order
+    assert [found.partners, found.factors] == [[0], [-0.7]]
 
 
 @pytest.mark.parametrize(
@@ -389,6 +394,7 @@ def test_terms_of_third_order_have_a_format_of_their_own(tmp_path):
         ({**THIRD_ORDER, "scales": encoded(0.0)}, "no Gaussian has"),
         ({**THIRD_ORDER, "sizes": encoded(np.nan)}, "no Gaussian has"),
         ({**THIRD_ORDER, "sizes": encoded(0.1, 0.1)}, "no Gaussian has"),
+        ({**THIRD_ORDER, "partners": encoded(-1.0), "factors": encoded(1.0)}, "no Gaussian has"),
         ({"centre": "no base64"}, "damaged"),
         ({"linear": ""}, "no Gaussian has"),
         ({"precision": base64.b64encode(zlib.compress(-np.eye(2))).decode()}, "no Gaussian has"),

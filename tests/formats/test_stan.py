@@ -184,11 +184,15 @@ SITE_DATA = """
   array[site_terms] int<lower=1> site_effects;
   vector[site_terms] site_scales;
   vector[site_terms] site_sizes;
+  array[site_terms] int<lower=1> site_partners;
+  vector[site_terms] site_factors;
 }
 parameters"""
 
 SITE_TARGET = """
-  vector[site_terms] site_z = (site_precision * (beta - site_centre))[site_effects] ./ site_scales;
+  vector[d] site_bent = site_precision * (beta - site_centre);
+  vector[site_terms] site_z = (site_bent[site_effects]
+                               + site_factors .* site_bent[site_partners]) ./ site_scales;
   target += dot_product(site_linear, beta - site_centre)
             - 0.5 * quad_form(site_precision, beta - site_centre)
             + dot_product(site_sizes, site_z .* (0.19258643921647325 * square(site_z)
@@ -206,6 +210,8 @@ def test_a_site_is_two_more_statements(size, terms, file):
     built = logistic_coreset(size=size, site=True)
     assert built.site is not None
     third = ThirdOrder(np.array([2, 0]), np.array([3.0, 2.0]), np.array([0.2, -0.1]))
+    if size:
+        third = replace(third, partners=np.array([1, 2]), factors=np.array([0.3, -0.5]))
     site = replace(built.site, third_order=third if terms else None)
     coreset = replace(built, site=site)
     assert coreset.size <= size

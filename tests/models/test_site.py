@@ -1,5 +1,7 @@
 """Sites: what their terms of third order are, and that they stay out of sums."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.integrate import quad
@@ -40,6 +42,15 @@ def test_terms_of_third_order_are_of_the_product_with_the_precision(site):
     )
     of_third_order = site.log_density(z) - site.quadratic().log_density(z)
     np.testing.assert_allclose(of_third_order, expected, rtol=1e-12)
+
+
+def test_terms_of_pairs_are_of_two_products(site):
+    pairs = replace(site.third_order, partners=np.array([1, 1]), factors=np.array([0.4, -2.0]))
+    z = np.random.default_rng(1).normal(size=(5, 3))
+    moved = (z - site.centre) @ site.precision
+    first, second = bounded_cubic((moved[:, EFFECTS] + moved[:, [1]] * [0.4, -2.0]) / SCALES).T
+    found = replace(site, third_order=pairs).log_density(z) - site.quadratic().log_density(z)
+    np.testing.assert_allclose(found, SIZES[0] * first + SIZES[1] * second, rtol=1e-12)
 
 
 def test_sums_of_sites_are_of_their_quadratics(site):

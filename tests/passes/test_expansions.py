@@ -101,14 +101,17 @@ def test_third_derivatives_are_summed_by_parameter(sign):
     spread = factor.diagonal()[intercept] ** 2 + (factor.diagonal()[slope] * X[:, 0]) ** 2
     eta = sign * at.centre[intercept] + at.centre[slope] * X[:, 0]
     rate = np.exp(eta + 0.5 * spread)
-    of_rows = np.zeros((N, d))
+    of_rows = np.zeros((N, 3 * d))  # and those of both together, at the place of the intercept
     of_rows[np.arange(N), intercept] = -sign * rate
     of_rows[np.arange(N), slope] = -(X[:, 0] ** 3) * rate
+    of_rows[np.arange(N), d + intercept] = -X[:, 0] * rate
+    of_rows[np.arange(N), 2 * d + intercept] = -sign * X[:, 0] ** 2 * rate
+    assert potentials.pair_offsets == (-groups,)
     np.testing.assert_allclose(potentials.expand(at).thirds, of_rows.sum(axis=0), rtol=1e-4)
     weights, encoded_rows = RNG.uniform(size=N), potentials.rows.take(np.arange(N))
     some = potentials.expand_rows(encoded_rows, weights, at).thirds
     np.testing.assert_allclose(some, weights @ of_rows, rtol=1e-4)
-    of_parameters = RNG.normal(size=(3, d))
+    of_parameters = RNG.normal(size=(3, 3 * d))
     z = RNG.normal(size=(3, d))
     rows_alone = potentials.quadratics(encoded_rows, at, z, of_parameters)
     rows_alone -= potentials.quadratics(encoded_rows, at, z)

@@ -32,8 +32,8 @@ def crossed(p, r):
 
 
 def slopes(p, r):
-    effects = p["w"][r["g"]]
-    return norm.logpdf(r["y"], effects[:, 0] + effects[:, 1] * r["x"][:, 1], jnp.exp(p["s"]))
+    mean = p["w"][r["g"], 0] + p["w"][r["g"], 1] * r["x"][:, 1]
+    return norm.logpdf(r["y"], mean, jnp.exp(p["s"]))
 
 
 def reference_level(p, r):
@@ -67,6 +67,10 @@ CASES = {
 }
 
 
+PAIRS = {slopes: ((0, 1),), products: ((0, 1), (2, 3))}
+"""Columns of the picked entries that are picked by the same index."""
+
+
 @pytest.mark.parametrize("log_likelihood", CASES, ids=lambda f: f.__name__)
 def test_they_are_what_the_likelihood_depends_on(log_likelihood):
     init, expected = CASES[log_likelihood]
@@ -76,7 +80,8 @@ def test_they_are_what_the_likelihood_depends_on(log_likelihood):
         rows = {name: jnp.asarray(column) for name, column in ROWS.items()}
         found = find_predictors(model, space, rows)
         assert found is not None
-        assert found.shape == expected
+        assert found.shape[:3] == expected
+        assert found.pairs == PAIRS.get(log_likelihood, ())
         phi, weights = jnp.asarray(rng.normal(size=space.dim)), jnp.asarray(rng.uniform(size=N))
 
         def potentials(phi):

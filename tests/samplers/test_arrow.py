@@ -53,7 +53,11 @@ def test_a_direction_of_no_precision_is_given_a_little():
     assert np.linalg.eigvalsh(np.linalg.inv(root @ root.T))[0] == pytest.approx(1e-3, rel=1e-6)
 
 
-@pytest.mark.parametrize("third", [None, ThirdOrder(np.arange(3, 6), np.ones(3), np.ones(3))])
+ALONE = ThirdOrder(np.arange(3, 6), np.ones(3), np.ones(3))
+PAIRS = replace(ALONE, partners=np.arange(3), factors=np.array([0.5, -1.0, 0.0]))
+
+
+@pytest.mark.parametrize("third", [None, ALONE, PAIRS])
 def test_a_site_has_the_value_and_derivatives_of_the_dense_one(matrix, third):
     rng = np.random.default_rng(2)
     dense = GaussianSite(rng.normal(size=D), rng.normal(size=D), matrix, 0.3, third)

@@ -61,9 +61,9 @@ class Skewness(NamedTuple):
     offsets: tuple[int, ...] = ()  # j − i of pairs (i, j)
 
     @classmethod
-    def of(cls, at: Expansion, sums: Curvature, offsets: tuple[int, ...]) -> Skewness | None:
+    def of(cls, at: Expansion, sums: Curvature, offsets: tuple[int, ...] = ()) -> Skewness | None:
         """Return it; None where it is not known, or negligible."""
-        if at.covariance is None:
+        if at.covariance is None or not sums.thirds.ndim:
             return None
         found = cls(at, sums, offsets)
         squares = (found.largest**2).sum() + (found._pairs()[1] ** 2).sum()
@@ -93,7 +93,8 @@ class Skewness(NamedTuple):
         values = (bounded_cubic(terms.directions.along(product)) * part) @ terms.inverse
         basis = np.zeros((len(self.sums.thirds), len(phi)))
         for places, cubes in zip(terms.places, terms.cubes, strict=True):
-            np.add.at(basis, places, (values * cubes).T)
+            if cubes.any():
+                np.add.at(basis, places, (values * cubes).T)
         return basis.T
 
     def _pairs(self) -> tuple[Int[np.ndarray, "3 P"], Float[np.ndarray, " P"]]:
@@ -102,14 +103,17 @@ class Skewness(NamedTuple):
         Sizes are about the largest of their terms.
         """
         sd = np.sqrt(np.diag(np.asarray(self.at.covariance)))
-        d = len(sd)
+        d, is_free = len(sd), np.ones(len(sd), dtype=bool)
         pairs, sizes = [np.zeros((3, 0), dtype=np.int64)], [np.zeros(0)]
         for number, offset in enumerate(self.offsets):
             i = np.arange(max(0, -offset), min(d, d - offset))
             j = i + offset
             mixed = np.abs(self.sums.thirds[_place(number, d) :][: 2 * d].reshape(2, d)[:, i])
             size = np.sqrt(3.0) * sd[i] * sd[j] * np.maximum(mixed[0] * sd[i], mixed[1] * sd[j])
-            matters = size >= NO_SKEWNESS
+            matters = (size >= NO_SKEWNESS) & is_free[i] & is_free[j]
+            if np.isin(i[matters], j[matters]).any():  # neighbours, such as u[g] and u[g + 1]
+                continue
+            is_free[i[matters]] = is_free[j[matters]] = False
             pairs.append(np.stack([i, j, np.full(len(i), number)])[:, matters])
             sizes.append(size[matters])
         return np.concatenate(pairs, axis=1), np.concatenate(sizes)
@@ -122,8 +126,9 @@ class Skewness(NamedTuple):
         effects = np.flatnonzero(is_skewed)
         rows, none = precision[effects], np.eye(len(effects))
         is_left = np.diag(rows[:, effects]) > -LEAST_LEFT * np.diag(self.sums.hessian)[effects]
-        among = np.where(np.outer(is_left, is_left), (rows @ self.at.covariance) @ rows.T, none)
-        within = np.where(np.outer(is_left, is_left), rows[:, effects], none)
+        are_left, covariance = np.outer(is_left, is_left), np.asarray(self.at.covariance)
+        among = np.where(are_left, (rows @ covariance) @ rows.T, none)
+        within = np.where(are_left, rows[:, effects], none)
         scales = np.sqrt(np.maximum(np.diag(among), 0.0))
         correlations = among / np.outer(scales, scales)
         np.fill_diagonal(correlations, 1.0)
@@ -139,18 +144,20 @@ class Skewness(NamedTuple):
         begin[first] = begin[second] = begins[is_pair]
         begin = np.concatenate([begin, begin[first], begin[first]])
         i, j = along.i, along.j
-        is_one, mixed = i == j, begin + effects[i]
-        places = np.stack([effects[i], mixed, mixed + len(precision), effects[j]])
+        is_one = i == j
+        mixed = np.where(is_one, 0, begin + effects[i] + np.array([[0], [len(precision)]]))
+        places = np.concatenate([effects[i][None], mixed, effects[j][None]])
         w, its = along.alpha / scales[i], along.beta / scales[j]
         between = np.where(is_one, 0.0, within[i, j])
         with_i = among[i, i] * w + among[i, j] * its
         with_j = np.where(is_one, 0.0, among[i, j] * w + among[j, j] * its)
         determinant = own[i] * own[j] - between**2
         p = (own[j] * with_i - between * with_j) / determinant
+        p = np.where(is_one, scales[i] / own[i], p)
         q = (own[i] * with_j - between * with_i) / determinant
         cubes = is_left[i] * np.stack([p**3, 3.0 * p * p * q, 3.0 * p * q * q, q**3])
         bent = own[i] * w * w + 2.0 * between * w * its + own[j] * its * its
-        most = CONCAVE * np.minimum(1.0, 1.0 / bent)
+        most = CONCAVE * np.minimum(1.0, np.where(is_one, scales[i] ** 2 / own[i], 1.0 / bent))
         directions = along.matrix()
         cubed = (directions @ correlations @ directions.T) ** 3
         inverse = np.linalg.inv(cubed + RIDGE * np.eye(len(cubed)))

@@ -417,11 +417,10 @@ def _pairs(picks: Sequence[_Op], n: int) -> tuple[tuple[int, int], ...]:
 
 
 def _expression(value: _Value) -> Any:
-    """Return what a value is computed by; equal for values that are computed alike."""
+    """Return what a value is computed by, but for single numbers; so u[g, 0] is like u[g, 1]."""
     if value.op is None:
-        if value.constant is None or np.size(value.constant) != 1:
-            return id(value)
-        return value.shape, str(value.constant)
+        is_number = value.constant is not None and np.size(value.constant) == 1
+        return "number" if is_number else id(value)
     op = value.op
     inputs = tuple(_expression(v) for v in op.inputs)
     return op.name, str(op.params), op.outputs.index(value), inputs
