@@ -440,7 +440,9 @@ class Coreset:
             "report": self.report.to_dict(),
         }
         if self.site is not None:
-            description["site"] = self.site.to_dict()
+            from decoct.formats.site import site_to_dict
+
+            description["site"] = site_to_dict(self.site)
         if self.start is not None:
             description["start"] = self.start.tolist()
         if is_of_functions(model):
@@ -566,7 +568,7 @@ class Coreset:
         >>> import json, pathlib
         >>> coreset.to_stan("coreset.json")
         >>> sorted(json.loads(pathlib.Path("coreset.json").read_text()))[:5]
-        ['N', 'd', 'site_centre', 'site_effects', 'site_linear']
+        ['N', 'd', 'site_centre', 'site_effects', 'site_factors']
         """
         from decoct.formats.stan import write_stan
 
@@ -632,6 +634,8 @@ def described_by(
     model: AbstractModel,
 ) -> Coreset:
     """Return the coreset of some rows and of what `Coreset.description` returned."""
+    from decoct.formats.site import site_from_dict
+
     site, start = description.get("site"), description.get("start")
     return Coreset(
         indices,
@@ -640,6 +644,6 @@ def described_by(
         int(description["n_rows"]),
         model,
         Report.from_dict(description["report"]),
-        GaussianSite.from_dict(site) if site else None,
+        site_from_dict(site) if site else None,
         None if start is None else np.array(start, dtype=np.float64),
     )

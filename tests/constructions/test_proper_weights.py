@@ -16,8 +16,8 @@ from decoct.constructions.iterated_hilbert.proper_weights import (
     proper_weights,
 )
 from decoct.constructions.iterated_hilbert.tangent_problem import SplitTangent
+from decoct.formats.site import site_from_dict, site_to_dict
 from decoct.models import LogisticRegression, PoissonRegression
-from decoct.models.site import GaussianSite
 from decoct.passes.potentials import Curvature
 from tests.constructions.contract import problem_of
 
@@ -106,7 +106,7 @@ def test_the_site_of_a_build_is_a_gaussian_at_every_size(rows):
         assert coreset.size <= size
         values = np.linalg.eigvalsh(coreset.site.precision)
         assert values[0] >= -1e-12 * values[-1]
-        GaussianSite.from_dict(coreset.site.to_dict())  # refuses what is no Gaussian
+        site_from_dict(site_to_dict(coreset.site))  # refuses what is no Gaussian
 
 
 def one_dimension(curvatures, whole, vectors, target):

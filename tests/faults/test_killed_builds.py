@@ -18,6 +18,7 @@ import pytest
 import decoct
 from decoct.building.checkpoint import read_checkpoint
 from decoct.cli import main
+from decoct.formats.site import site_to_dict
 from decoct.runtime.files import remove_parts, write_atomically
 from tests.faults.conftest import KL, SLOW_COMMAND, build_words, rounds_done, wait_for
 
@@ -186,4 +187,4 @@ def test_ctrl_c_of_a_script(table, whole, tmp_path, started):
     assert_gone_on_with(resumed, done, whole)
     np.testing.assert_array_equal(resumed.weights, decoct.load(whole).weights)
     np.testing.assert_array_equal(resumed.indices, decoct.load(whole).indices)
-    assert resumed.site.to_dict() == decoct.load(whole).site.to_dict()
+    assert site_to_dict(resumed.site) == site_to_dict(decoct.load(whole).site)

@@ -7,6 +7,7 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import norm
 
+from decoct.formats.site import site_from_dict, site_to_dict
 from decoct.models.site import GaussianSite, ThirdOrder, bounded_cubic
 
 EFFECTS, SCALES, SIZES = np.array([0, 2]), np.array([1.5, 0.7]), np.array([0.2, -0.1])
@@ -63,5 +64,5 @@ def test_sums_of_sites_are_of_their_quadratics(site):
 def test_a_site_comes_back_from_its_description(site, effects):
     site = site if effects is not None else site.quadratic()
     z = np.random.default_rng(3).normal(size=(5, 3))
-    again = GaussianSite.from_dict(site.to_dict())
+    again = site_from_dict(site_to_dict(site))
     np.testing.assert_array_equal(again.log_density(z), site.log_density(z))
