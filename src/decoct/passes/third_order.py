@@ -69,8 +69,7 @@ class Skewness(NamedTuple):
     ) -> ThirdOrder | None:
         """Return the terms of a site of all rows but the kept ones; None if none is large."""
         terms = self._terms(precision)
-        sizes = _invert(terms) @ terms.right_side(self.sums.thirds - kept.thirds)
-        sizes = _bound(terms, sizes)
+        sizes = _bound(terms, _invert(terms) @ terms.right_side(self.sums.thirds - kept.thirds))
         sizes[np.abs(sizes) <= NO_SKEWNESS] = 0.0
         return terms.third_order(sizes) if sizes.any() else None
 

@@ -100,10 +100,8 @@ class ExpandedTable(NamedTuple):
 
     def basis(self, draws: Float[np.ndarray, "S d"]) -> Float[np.ndarray, "S T"]:
         """Return what a unit of each third derivative adds at draws of φ, nothing or a term."""
-        skewness = self.skewness
-        if skewness is None:
-            return np.zeros((len(draws), self.sums.thirds.size))
-        return skewness.basis(draws)
+        skewness, none = self.skewness, np.zeros((len(draws), self.sums.thirds.size))
+        return none if skewness is None else skewness.basis(draws)
 
     def totals(
         self, potentials: Potentials, draws: Float[np.ndarray, "S d"]
@@ -119,9 +117,7 @@ class ExpandedTable(NamedTuple):
     @property
     def skewness(self) -> Skewness | None:
         """What terms of third order are made of; None where there are none."""
-        if not self.has_third_order:
-            return None
-        return Skewness.of(self.at, self.sums, self.pair_offsets)
+        return Skewness.of(self.at, self.sums, self.pair_offsets) if self.has_third_order else None
 
     def site(self, rows: Curvature) -> GaussianSite:
         """Return the site Σ_n q_n − Σ_m w_m q_m; ``rows`` is the latter.
