@@ -82,10 +82,15 @@ def test_a_better_coreset_that_an_earlier_round_measured_is_kept(given):
     is_known = [one.selection is known for one in after.chosen]
     assert is_known == [False, False, True, True]
     assert after.chosen[-1].predicted_kl == 1e-12
-    method, third = IteratedHilbert(), ThirdOrder(np.array([1]), np.ones(1), np.full(1, 0.1))
+    method, pair = IteratedHilbert(), (np.array([0]), np.full(1, 0.5))
+    third = ThirdOrder(np.array([1]), np.ones(1), np.full(1, 0.1), *pair)
     skewed = known._replace(site=replace(alone.site, third_order=third))
-    saved = unpack_state(method, pack_state(method, after._replace(reference=skewed)))
+    paired = after.expanded._replace(pair_offsets=(-1,))
+    after_pairs = after._replace(reference=skewed, expanded=paired)
+    saved = unpack_state(method, pack_state(method, after_pairs))
     assert saved.reference.site.third_order.sizes == [0.1]
+    assert saved.reference.site.third_order.factors == [0.5]
+    assert saved.expanded.pair_offsets == (-1,)
     assert saved.expanded.sums.thirds.shape == expanded.sums.thirds.shape
     assert (saved.earlier[-1].draws == now).all()
     assert saved.measured[-1].predicted_kl == after.measured[-1].predicted_kl
