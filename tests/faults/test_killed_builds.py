@@ -44,8 +44,8 @@ def assert_gone_on_with(coreset, done, whole):
 def assert_same_coreset(one, two):
     assert pq.read_table(one).equals(pq.read_table(two))
     reports = [decoct.load(path).report for path in (one, two)]
-    sites = [decoct.load(path).site for path in (one, two)]
-    assert sites[0].to_dict() == sites[1].to_dict()
+    sites = [site_to_dict(decoct.load(path).site) for path in (one, two)]
+    assert sites[0] == sites[1]
     assert reports[0].passes == reports[1].passes
     assert reports[0].predicted_kl == reports[1].predicted_kl
 
