@@ -12,6 +12,7 @@ from decoct.constructions.base import Selection, uniform_selection
 from decoct.constructions.iterated_hilbert.expansion import expand_table
 from decoct.constructions.iterated_hilbert.proper_weights import (
     INSIDE,
+    ROOM,
     WholeCurvature,
     proper_weights,
 )
@@ -175,6 +176,19 @@ def test_rows_of_few_parameters_are_limited_in_those_alone(seed):
     share = curvature.largest_factor(of_rows)
     least = np.linalg.eigvalsh(whole - (1.0 - 2.0 * INSIDE) * share * of_rows)[0]
     assert least > -1e-9 > np.linalg.eigvalsh(whole - (1.0 + 2.0 * INSIDE) * share * of_rows)[0]
+
+
+def test_where_all_rows_bend_the_other_way_some_may_take_a_little():
+    """Not log-concave there: no weights leave a positive precision, and the site lacks as much."""
+    turned = np.array([[0.6, -0.8], [0.8, 0.6]])
+    precision = np.diag([2.0, 0.5])
+    half = np.sqrt(precision) @ turned
+    curvature = WholeCurvature.of(half @ np.diag([3.0, -1.0]) @ half.T, precision)
+    np.testing.assert_allclose(curvature.hessian, half @ np.diag([3.0, ROOM]) @ half.T, atol=1e-12)
+    of_rows = half @ np.diag([2.0, 0.9 * ROOM]) @ half.T
+    assert len(curvature.improper_directions(of_rows)) == 0
+    assert len(curvature.improper_directions(1.2 * of_rows)) == 1
+    assert curvature.largest_factor(1.2 * of_rows) == 1.0
 
 
 def test_no_row_takes_too_much():

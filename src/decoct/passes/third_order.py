@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
+from scipy.linalg import solve
+from scipy.sparse import csr_array
 
 from decoct.models.site import ThirdOrder, bounded_cubic
 from decoct.passes.expansions import Expansion
@@ -38,6 +40,9 @@ NO_SKEWNESS = 1e-5
 
 LEAST_LEFT = 0.1
 """Part of the curvature of a parameter that the site must have for a term of third order."""
+
+SPARSE = 0.05
+"""Share of entries that are not 0 up to which a sparse product is the quicker one."""
 
 RIDGE = 1e-6
 """Added to the correlations: parameters of the same rows have the same terms."""
@@ -69,18 +74,17 @@ class Skewness(NamedTuple):
     ) -> ThirdOrder | None:
         """Return the terms of a site of all rows but the kept ones; None if none is large."""
         terms = self._terms(precision)
-        sizes = _bound(terms, _invert(terms) @ terms.right_side(self.sums.thirds - kept.thirds))
+        sizes = _bound(terms, _solve(terms, terms.right_side(self.sums.thirds - kept.thirds)))
         sizes[np.abs(sizes) <= NO_SKEWNESS] = 0.0
         return terms.third_order(sizes) if sizes.any() else None
 
     def basis(self, phi: Float[np.ndarray, "S d"]) -> Float[np.ndarray, "S T"]:
         """Return what a unit of each third derivative adds to the terms, at draws."""
         terms = self._terms(-self.sums.hessian)
-        inverse = _invert(terms)
-        sizes = inverse @ terms.right_side(self.sums.thirds)
+        sizes = _solve(terms, terms.right_side(self.sums.thirds))
         part = _bound(terms, sizes) / np.where(sizes == 0.0, 1.0, sizes)
         product = (self.at.centre - phi) @ self.sums.hessian[:, terms.effects]
-        values = (bounded_cubic(terms.along(product)) * part) @ inverse
+        values = _solve(terms, (bounded_cubic(terms.along(product)) * part).T).T
         return terms.by_third(values, len(self.sums.thirds))
 
     @property
@@ -104,7 +108,7 @@ class Skewness(NamedTuple):
         rows, none = precision[effects], np.eye(len(effects))
         is_left = np.diag(rows[:, effects]) > -LEAST_LEFT * np.diag(self.sums.hessian)[effects]
         are_left, covariance = np.outer(is_left, is_left), np.asarray(self.at.covariance)
-        among = np.where(are_left, (rows @ covariance) @ rows.T, none)
+        among = np.where(are_left, _sandwich(rows, covariance), none)
         within = np.where(are_left, rows[:, effects], none)
         scales, own = np.sqrt(np.maximum(np.diag(among), 0.0)), np.diag(within)
         correlations = among / np.outer(scales, scales)
@@ -118,10 +122,23 @@ class Skewness(NamedTuple):
         return Terms(effects, scales, correlations, cubes, scales**2 / own)
 
 
-def _invert(terms: Terms | PairedTerms) -> Float[np.ndarray, "t t"]:
-    """Return the inverse of ρ³."""
+def _sandwich(
+    rows: Float[np.ndarray, "k d"], covariance: Float[np.ndarray, "d d"]
+) -> Float[np.ndarray, "k k"]:
+    """Return R C Rᵀ."""
+    if np.count_nonzero(rows) > SPARSE * rows.size:
+        return (rows @ covariance) @ rows.T
+    sparse = csr_array(rows)
+    return sparse @ (sparse @ covariance).T
+
+
+def _solve(
+    terms: Terms | PairedTerms, right: Float[np.ndarray, "t ..."]
+) -> Float[np.ndarray, "t ..."]:
+    """Return (ρ³)⁻¹ times a vector or columns."""
     cubed = terms.correlations**3
-    return np.linalg.inv(cubed + RIDGE * np.eye(len(cubed)))
+    cubed[np.diag_indices_from(cubed)] += RIDGE
+    return solve(cubed, right, assume_a="pos")
 
 
 def _bound(terms: Terms | PairedTerms, sizes: Float[np.ndarray, " t"]) -> Float[np.ndarray, " t"]:

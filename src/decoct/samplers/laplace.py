@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+from scipy.linalg import solve_triangular
 
 from decoct.data.base import Rows, name_files
 from decoct.data.encoded import encoded
@@ -95,19 +96,20 @@ def maximise(
     damping, best = 0.0, np.inf
     if not _finite(here):
         return Mode(z, here, ModeStatus.NO_CONVERGENCE)
+    decrement, floor = _definiteness(here)
     for _ in range(max_evaluations - 1):
-        decrement = decrement_of(here)
         if decrement is not None:
             if decrement <= tolerance or (best <= ROUNDED_DECREMENT and decrement >= 0.25 * best):
                 return Mode(z, here, ModeStatus.CONVERGED)
             best = min(best, decrement)
-        step = _damped_step(here, damping, decrement is not None)
+        step = _damped_step(here, floor + damping)
         there = evaluate(z + step)
         expected = here.gradient @ step + 0.5 * step @ here.hessian @ step
         gained = there.value - here.value
         noise = 1e-13 * (1.0 + abs(here.value))
         if _finite(there) and (gained >= 0.1 * expected or abs(expected) <= noise):
             z, here = z + step, there
+            decrement, floor = _definiteness(here)
             damping = 0.0 if damping < 1e-6 else damping / 10.0
         else:
             damping = max(10.0 * damping, 1e-3)
@@ -115,7 +117,7 @@ def maximise(
                 break
     flat = np.abs(here.gradient).max(initial=0.0) < 1e-6 * (1.0 + abs(here.value))
     status = ModeStatus.NO_CONVERGENCE
-    if flat and decrement_of(here) is None:
+    if flat and decrement is None:
         status = ModeStatus.NOT_A_MAXIMUM
     return Mode(z, here, status)
 
@@ -136,22 +138,30 @@ def decrement_of(point: Curvature) -> float | None:
         return None
     if np.diag(factor).min() ** 2 < SINGULAR:
         return None
-    scaled = np.linalg.solve(factor, point.gradient / scale)
+    scaled = solve_triangular(factor, point.gradient / scale, lower=True)
     return float(scaled @ scaled)
 
 
-def _damped_step(point: Curvature, damping: float, is_definite: bool) -> np.ndarray:
-    """Solve (−H scaled by its diagonal, shifted to be positive, + λ) step = gradient."""
+def _definiteness(point: Curvature) -> tuple[float | None, float]:
+    """Return the decrement, and by how much −H, scaled by its diagonal, misses being positive."""
+    decrement = decrement_of(point)
+    if decrement is not None:
+        return decrement, 0.0
+    scaled, _ = _scaled(point)
+    return None, max(1e-14, -1.5 * float(np.linalg.eigvalsh(scaled)[0]))
+
+
+def _damped_step(point: Curvature, damping: float) -> np.ndarray:
+    """Solve (−H scaled by its diagonal + λ) step = gradient."""
+    scaled, scale = _scaled(point)
+    np.fill_diagonal(scaled, np.diag(scaled) + damping)
+    return np.linalg.solve(scaled, point.gradient / scale) / scale
+
+
+def _scaled(point: Curvature) -> tuple[np.ndarray, np.ndarray]:
+    """Return −H in units of its diagonal, and the roots of that."""
     scale = np.sqrt(np.maximum(np.abs(np.diag(point.hessian)), 1e-12))
-    scaled = -point.hessian / np.outer(scale, scale)
-    if is_definite:
-        shifted = scaled + damping * np.eye(len(scale))
-        return np.linalg.solve(shifted, point.gradient / scale) / scale
-    curvature, basis = np.linalg.eigh(scaled)
-    floor = max(0.0, -1.5 * float(curvature.min()))
-    shifted = curvature + floor + damping
-    shifted = np.maximum(shifted, 1e-14 * max(1.0, float(curvature.max())))
-    return (basis @ ((basis.T @ (point.gradient / scale)) / shifted)) / scale
+    return -point.hessian / np.outer(scale, scale), scale
 
 
 def gaussian_at(mode: Mode) -> Gaussian:

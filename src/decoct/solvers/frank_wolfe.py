@@ -30,7 +30,8 @@ from typing import Literal, get_args
 import numpy as np
 
 from decoct.errors import RequestError
-from decoct.solvers.base import STALLED, Budget, Combination, Path, Solver, collect, line_search
+from decoct.solvers.base import Budget, Path, Solver
+from decoct.solvers.combination import STALLED, Combination, collect, line_search
 from decoct.solvers.nnls import ActiveSet, SparseWeights, UnitVectors, fill
 
 Variant = Literal["vanilla", "away", "pairwise", "fully_corrective"]

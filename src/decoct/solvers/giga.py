@@ -21,7 +21,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from decoct.solvers.base import STALLED, Budget, Combination, Path, Solver, collect
+from decoct.solvers.base import Budget, Path, Solver
+from decoct.solvers.combination import STALLED, Combination, collect
 from decoct.solvers.nnls import SparseWeights, UnitVectors
 
 

@@ -24,7 +24,8 @@ from jaxtyping import Float, Int
 from decoct.errors import RequestError
 from decoct.runtime import progress
 from decoct.runtime.checks import checked_whole
-from decoct.solvers.base import Budget, Path, Solver, line_search
+from decoct.solvers.base import Budget, Path, Solver
+from decoct.solvers.combination import line_search
 from decoct.solvers.nnls import SparseWeights, UnitVectors
 
 

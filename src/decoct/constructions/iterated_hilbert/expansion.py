@@ -32,6 +32,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 from jaxtyping import Float
+from scipy.linalg import eigh
 
 from decoct.constructions.base import Problem, Selection, central_draw
 from decoct.models.site import GaussianSite
@@ -130,8 +131,9 @@ class ExpandedTable(NamedTuple):
         if not is_proper(precision):
             widths = np.diag(np.asarray(self.at.covariance))
             scale = np.sqrt(1.0 / widths + np.abs(np.diag(self.sums.hessian)))
-            values, basis = np.linalg.eigh(precision / np.outer(scale, scale))
-            proper = (basis * np.maximum(values, 0.0)) @ basis.T
+            proper = precision / np.outer(scale, scale)
+            values, basis = eigh(proper, subset_by_value=(-np.inf, 0.0))
+            proper -= (basis * values) @ basis.T
             # zeros stay, for samplers are quick by them: diag(|E| 1) − E is ⪰ 0 for any E
             filled = np.where(precision == 0.0, proper, 0.0)
             proper += np.diag(np.abs(filled).sum(axis=1)) - filled

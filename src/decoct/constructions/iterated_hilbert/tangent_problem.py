@@ -166,7 +166,7 @@ class SplitTangent:
     def whole_curvature(self) -> WholeCurvature:
         """That of all rows, where they are expanded."""
         assert self.expanded is not None
-        return WholeCurvature(-self.expanded.sums.hessian, self.expanded.precision)
+        return WholeCurvature.of(-self.expanded.sums.hessian, self.expanded.precision)
 
     @property
     def fitted_draws(self) -> int:
@@ -299,7 +299,7 @@ class PathFit:
         potentials, rows = tangent.problem.potentials, tangent.pool.some(solution.indices).rows
         of_rows = potentials.expand_rows(rows, solution.weights, expanded.at)
         directions = tangent.whole_curvature.improper_directions(-of_rows.hessian)
-        most = -((directions @ expanded.sums.hessian) * directions).sum(axis=1)
+        most = ((directions @ tangent.whole_curvature.hessian) * directions).sum(axis=1)
         return directions[most > 0.0], (1.0 - INSIDE) * most[most > 0.0]
 
     def _bends(self, directions: Float[np.ndarray, "k d"]) -> Float[np.ndarray, "P k"]:
