@@ -166,6 +166,13 @@ def test_a_likelihood_that_mixes_rows_is_refused(table, folder, function):
             build(model, rows)
 
 
+@pytest.mark.parametrize("name", ["log_likelihood", "log_prior", "likelihood_params"])
+def test_what_is_no_function_is_refused(name):
+    given = {"log_likelihood": potential, "log_prior": potential, name: ("z",)}
+    with pytest.raises(ModelError, match=rf"{name} is \('z',\); give a function of the parameters"):
+        decoct.Model(**given, init={"slope": 0.0})
+
+
 @pytest.mark.parametrize("init", [lambda rows: 0.0, {"slope": "steep"}])
 def test_an_init_that_is_no_numbers_is_refused(init):
     with pytest.raises(ModelError, match="init must hold arrays of numbers"):

@@ -58,8 +58,9 @@ class Model(AbstractModel):
     Raises
     ------
     ModelError
-        ``init`` has something other than numbers, or ``columns`` is not a list of names; later,
-        ``log_likelihood`` asks for a column that it does not name, or mixes rows.
+        Something that is called is no function, ``init`` has something other than numbers, or
+        ``columns`` is not a list of names; later, ``log_likelihood`` asks for a column that it
+        does not name, or mixes rows.
     RowsError
         At a build, a group number lies outside its array, which JAX would clamp.
 
@@ -92,6 +93,12 @@ class Model(AbstractModel):
         predict: Callable[[Params, Mapping[str, Array]], Array] | None = None,
         simulate: Callable[..., np.ndarray] | None = None,
     ) -> None:
+        functions = {"log_likelihood": log_likelihood, "log_prior": log_prior}
+        if likelihood_params is not None:
+            functions["likelihood_params"] = likelihood_params
+        for name, given in functions.items():
+            if not callable(given):
+                raise ModelError(f"{name} is {given!r}; give a function of the parameters.")
         self._log_likelihood = log_likelihood
         self._log_prior = log_prior
         self._init = jax.tree.map(_as_array, init)
