@@ -422,7 +422,8 @@ MULTILEVEL = Page(
                 ("worst error of an sd", "sd_off", "2"),
                 ("its Monte Carlo error", "sd_error", "2"),
             ],
-            "**Beside NUTS on all rows:**",
+            "**Beside NUTS on all rows.** Where nothing is off, the worst of eight parameters is "
+            "1.8 Monte Carlo errors off on average, above 2.7 once in twenty:",
             only={"case": ["flights, 300,000", "election88", "radon", "chem97, pupils"]},
         ),
     ],

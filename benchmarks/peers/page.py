@@ -30,10 +30,10 @@ SHOWN = ("mean_rms", "sd_rms", "w1_worst", "kl")
 PREAMBLE = """\
 # Where decoct stands
 
-decoct and its peers on the same posteriors: `python -m benchmarks.peers`
-([CSV](../benchmarks/results/peers.csv)). decoct's rows are newer, with new truth, and predate terms
-of third order. Evaluations compare exactly, seconds roughly: decoct's horseshoe and poll ran on a
-slower machine. `python -m benchmarks.pages` makes this page.
+decoct and peers on the same posteriors: `python -m benchmarks.peers`
+([CSV](../benchmarks/results/peers.csv)). It was made in several runs, each with a truth of its own:
+decoct's lines and those of Coreset MCMC and PASS-GLM are the newest. Evaluations compare, seconds
+roughly. `python -m benchmarks.pages` makes this page.
 
 ![error of means against evaluations, one panel a posterior](images/compared.png)
 
@@ -44,9 +44,8 @@ Grey: the truth's Monte Carlo error. Line: 0.05 sd.*
 is one more for every likelihood parameter that the row depends on. They are given in N, the rows of
 the table. The prior and decoct's site are not counted. decoct's are those of its report, which
 counts a gradient as two and includes the build's own check, and those of drawing from the coreset.
-**Seconds** are CPU seconds on one core, with compiling, without loading the table. All budgets of a
-method run in one process, so later ones of decoct are compiled already. **GB** is the largest
-memory of the process.
+**Seconds** are CPU seconds on one core, with compiling, without loading the table; later budgets of
+a method are compiled already. **GB** is the largest memory of the process.
 
 **Errors** are root mean squares over all unconstrained parameters (scales as logarithms): of means
 in posterior sd, and of sds relative. W₁ is the 1-Wasserstein distance of the worst marginal in sd.
@@ -54,21 +53,20 @@ KL is that of Gaussians with the moments of draws and truth, "—" where the cov
 estimated. **The truth** is NumPyro's NUTS on all rows, two chains; control variates made of the
 scores (Mira, Solgi & Imparato 2013) remove most of its Monte Carlo error. For the multilevel
 models, chains start from decoct's draws and move in their coordinates. Its means of the diamonds
-are within 0.018 sd of posteriordb's, which has another prior for the wells. Some draws for the
-horseshoe and the poll diverged; `python -m benchmarks.peers.truth` counts them. "≤" marks what is
-within the truth's error (for the KL, with that of the draws), "?" a level below twice that error. A
-figure is of one seed.
+are within 0.018 sd of posteriordb's, which has another prior for the wells. A few draws for the
+horseshoe and the poll diverged. "≤" marks what is within the truth's error (for the KL, with that
+of the draws), "?" a level below twice that error. One seed.
 
 **Settings.** Samplers have one chain and their own settings. SGLD, HMCECS and Laplace start from
 the mode and a Hessian there, both counted. SGLD moves in coordinates of the Laplace approximation.
 ADVI and DAIS use minibatches and Adam with falling steps, and start where NUTS does, or at the
-mode, with Laplace's median sd. Quasi-Newton coresets and Coreset MCMC are our own, with their
-authors' steps and uniform subsamples. decoct's NUTS draws from them, from uniform rows and from
-PASS-GLM's quadratic. Step sizes of SGLD, ADVI and DAIS, dampings, PASS-GLM's radius and numbers of
-rows, decoct's too, are tried on small grids, and an oracle takes the best; all else of decoct is
-its default. After a budget over the time limit a method has no more. On the flights a subsample
-without a rare carrier errs, and no step of a quasi-Newton coreset passes its test: weights stay
-uniform.
+mode, with Laplace's median sd; steps from there are in units of it, which hardly change a guide's
+shape. PASS-GLM is the logistic one. Quasi-Newton coresets and Coreset MCMC are our own, with their
+authors' steps and uniform subsamples, of Coreset MCMC by class. decoct's NUTS draws from them, from
+uniform rows and from PASS-GLM's quadratic. Step sizes of SGLD, ADVI and DAIS, dampings, PASS-GLM's
+radius and numbers of rows, decoct's too, are tried on small grids, and an oracle takes the best;
+all else of decoct is its default. After a budget over the time limit a method has no more. On the
+flights no step of a quasi-Newton coreset passes its test: weights stay uniform.
 """
 
 UNSEEN = """\
@@ -151,7 +149,8 @@ def large_table(cells: Sequence[Cell]) -> list[str]:
             less = [p for p in peers if ours is None or p.passes < ours.passes]
             said = "; ".join(f"{TITLES[p.method]} {number(p.passes)}" for p in less) or "none"
             won += bool(ours) and not less
-            columns = [HEADINGS[name], f"{level:g}", number(ours.passes) if ours else "—", said]
+            cost = f"{number(ours.passes)} ({ours.budget} rows)" if ours else "—"
+            columns = [HEADINGS[name], f"{level:g}", cost, said]
             lines.append(f"| {' | '.join(columns)} |")
     answer = "at all levels" if won == total else f"at {won} of {total} levels only"
     return [
@@ -247,7 +246,8 @@ STYLES = {
     "nutpie": ("#999999", "s", "--"),
     "hmcecs": ("#56B4E9", "D", "-"),
     "sgld_cv": ("#56B4E9", "v", "--"),
-    "laplace": ("#E69F00", "o", "-"),
+    "laplace": ("#E69F00", "v", "-"),
+    "laplace_weighted": ("#E69F00", "o", "-"),
     "pathfinder": ("#E69F00", "s", "--"),
     "pass_glm": ("#E69F00", "D", ":"),
     "advi": ("#009E73", "o", "-"),

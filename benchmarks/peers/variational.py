@@ -39,18 +39,25 @@ units of their first sd, the median of the Laplace approximation's."""
 INIT_SCALE = 0.01
 """First sds of other guides: a tenth of NumPyro's, for posteriors of many rows are narrow."""
 
+TERMS = 100
+"""Degree at which Chebyshev series of the logistic likelihood are exact to rounding."""
+
 SURROGATE_ROWS, HMC_STEPS, DAIS_DRAWS = 200, 4, 2000
 """Of surrogate DAIS: rows of the surrogate likelihood, leapfrog steps on it, and draws, each of
 which takes these steps."""
 
 
 def run_laplace(problem: Problem, budget: tuple[int], seed: int) -> Found:
-    """Draw from the Laplace approximation; with a budget, weight so many draws on all rows."""
+    """Draw from the Laplace approximation, as often as the budget says."""
+    mode, used = problem.find_mode()
+    return Found(mode.sample(np.random.default_rng(seed), *budget), used)
+
+
+def run_weighted_laplace(problem: Problem, budget: tuple[int], seed: int) -> Found:
+    """Weight so many draws of the Laplace approximation on all rows."""
     (weighted,) = budget
     mode, used = problem.find_mode()
-    z = mode.sample(np.random.default_rng(seed), weighted or DRAWS)
-    if not weighted:
-        return Found(z, used)
+    z = mode.sample(np.random.default_rng(seed), weighted)
     weights = _importance(problem, z, mode.log_density(z))
     return Found(z, used + weighted * problem.n_rows, weights)
 
@@ -151,18 +158,23 @@ def run_dais(problem: Problem, budget: tuple[int, float, int, bool], seed: int) 
     return run_svi(problem, budget, seed, guide, draw_cost=HMC_STEPS * len(chosen))
 
 
+def quadratic_of_log_sigmoid(radius: float) -> np.ndarray:
+    """Return b of b₀ + b₁ s + b₂ s² ≈ log σ(s): the Chebyshev series on [−R, R] to degree 2."""
+    log_sigmoid = lambda t: -np.logaddexp(0.0, -radius * t)  # noqa: E731
+    series = np.polynomial.chebyshev.chebinterpolate(log_sigmoid, TERMS)[:3]
+    return np.polynomial.chebyshev.cheb2poly(series) / radius ** np.arange(3)
+
+
 def run_pass_glm(problem: Problem, budget: tuple[float], seed: int) -> Found:
     """Draw with PASS-GLM's quadratic in place of the logistic likelihood (Huggins et al. 2017).
 
-    With s = ±xᵀβ, log σ(s) ≈ b₀ + b₁ s + b₂ s² is Chebyshev's approximation of degree 2 on
-    [−R, R]; its sums over rows are sufficient statistics of one pass.
+    With s = ±xᵀβ, log σ(s) ≈ b₀ + b₁ s + b₂ s² (`quadratic_of_log_sigmoid`); its sums over rows are
+    sufficient statistics of one pass.
     """
     (radius,) = budget
     if not problem.posterior.is_logistic:
         raise ValueError("Implemented here for logistic likelihoods alone.")
-    log_sigmoid = lambda t: -np.logaddexp(0.0, -radius * t)  # noqa: E731
-    series = np.polynomial.chebyshev.chebinterpolate(log_sigmoid, 2)
-    b = np.polynomial.chebyshev.cheb2poly(series) / radius ** np.arange(3)
+    b = quadratic_of_log_sigmoid(radius)
     # at φ = 0 a row has gradient ±x/2 and Hessian −xxᵀ/4, x the design of its logit
     origin = np.zeros(problem.potentials.likelihood_dim)
     sums = problem.potentials.expand(Expansion.taylor(origin))
@@ -181,7 +193,8 @@ def _steps(*counts: int):
 
 
 METHODS = {
-    "laplace": Method(lambda problem: [(0,), (300,), (1000,), (4000,)], run_laplace),
+    "laplace": Method(lambda problem: [(DRAWS,)], run_laplace),
+    "laplace_weighted": Method(lambda problem: [(300,), (1000,), (4000,)], run_weighted_laplace),
     "pathfinder": Method(
         lambda problem: [(1, 25, 0), (4, 25, 2000)],
         run_pathfinder,

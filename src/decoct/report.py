@@ -27,8 +27,8 @@ class Status(enum.Enum):
     DONE = "The coreset has the size asked for, or fewer rows where more came no nearer."
     REACHED = "The KL asked for was reached and certified."
     SHORT_SIZE = (
-        "The KL asked for was not reached at max_size; raise max_size, ask for a larger kl, or "
-        "check whether the posterior has more parameters than rows kept."
+        "The KL asked for was not reached at max_size; ask for a larger kl, or raise max_size, "
+        "which may take far longer."
     )
     SHORT_ROUNDS = (
         "The KL asked for was not certified within the allowed rounds; raise max_rounds, take "

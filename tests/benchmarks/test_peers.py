@@ -16,6 +16,7 @@ from benchmarks.peers.coresets import uniform_rows, weigh_coreset_mcmc, weigh_qu
 from benchmarks.peers.page import DOCS, number, page_of
 from benchmarks.peers.posteriors import POSTERIORS, Posterior, Problem, normal_coefficients
 from benchmarks.peers.truth import figures_of, moments
+from benchmarks.peers.variational import quadratic_of_log_sigmoid
 from benchmarks.tables import RESULTS
 from decoct.stats.divergences import Gaussian, kl_gaussian
 
@@ -68,6 +69,25 @@ def test_coreset_mcmc_comes_near_a_conjugate_posterior(conjugate):
     assert used > 5000 * 2 * 2 * 50
 
 
+@pytest.mark.parametrize("radius", [2.0, 6.0])
+def test_pass_glms_quadratic_is_the_nearest_under_the_chebyshev_weight(radius):
+    """Least squares at points uniform in the angle, whose weight is 1/√(1 − s²/R²)."""
+    s = radius * np.cos(np.pi * (np.arange(2000) + 0.5) / 2000)
+    nearest = np.polynomial.polynomial.polyfit(s, -np.logaddexp(0.0, -s), 2)
+    np.testing.assert_allclose(quadratic_of_log_sigmoid(radius), nearest, atol=1e-9)
+
+
+def test_laplace_is_exact_on_a_conjugate_posterior(conjugate):
+    truth = conjugate_posterior(conjugate.rows, np.ones(N_ROWS))
+    for method, draws in (("laplace", 20_000), ("laplace_weighted", 4000)):
+        found = METHODS[method].run(conjugate, (draws,), 0)
+        z, sd = np.asarray(found.z), np.sqrt(np.diag(truth.cov))
+        assert z.shape == (draws, 3)
+        assert (np.abs(z.mean(axis=0) - truth.mean) < 4.0 * sd / np.sqrt(draws)).all()
+        if found.weights is not None:  # of equal ratios, but for rounding
+            np.testing.assert_allclose(found.weights * draws, 1.0, rtol=1e-6)
+
+
 def test_cells_survive_their_file(tmp_path):
     cell = Cell("wells", 3020, 6, "laplace", 0, number=1, of=4, budget="300", evaluations=1.5e6)
     for one in (cell, Cell("flights", 10, 30, "dais", 0, 0, 1, failed="over the limit of 150 s")):
@@ -116,12 +136,12 @@ def test_the_page_says_who_is_ahead():
         given = figures | floors | costs | more
         return Cell("flights", 200_000, 30, method, 0, 0, 1, **given)
 
-    cells = [cell("laplace", 4e6, 0.03), cell("decoct", 4e7, 0.005)]
+    cells = [cell("laplace", 4e6, 0.03), cell("decoct", 4e7, 0.005, budget="10")]
     cells += [cell("dais", 0.0, np.nan, budget="5000", failed="over the limit of 150 s")]
     page = page_of(cells)
     assert "**at 2 of 5 levels only**" in page
-    assert "| 0.05 | 200 | Laplace, importance weights 20 |" in page
-    assert "| Laplace, importance weights | — | flights | — |" in page
+    assert "| 0.05 | 200 (10 rows) | Laplace 20 |" in page
+    assert "| Laplace | — | flights | — |" in page
     assert "| surrogate DAIS (NumPyro) | over the limit of 150 s | flights (5000) |" in page
 
 

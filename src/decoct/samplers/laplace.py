@@ -112,7 +112,7 @@ def maximise(
             decrement, floor = _definiteness(here)
             damping = 0.0 if damping < 1e-6 else damping / 10.0
         else:
-            damping = max(10.0 * damping, 1e-3)
+            damping = max(10.0 * damping, floor, 1e-3)
             if damping > 1e15:
                 break
     flat = np.abs(here.gradient).max(initial=0.0) < 1e-6 * (1.0 + abs(here.value))
