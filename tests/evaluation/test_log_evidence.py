@@ -89,6 +89,32 @@ def test_linear_regression_is_the_closed_form():
     assert found.se < 0.01
 
 
+@pytest.mark.slow
+def test_a_sample_of_a_large_tables_rows_gives_the_quadrature():
+    """A covariate of 21 levels, so that counts are all that quadrature needs of 200,000 rows."""
+    rng, n, levels = np.random.default_rng(0), 200_000, np.linspace(-2.0, 2.0, 21)
+    at = rng.integers(21, size=n)
+    y = rng.random(n) < 1.0 / (1.0 + np.exp(2.0 - levels[at]))
+    rows = {"x": np.column_stack([np.ones(n), levels[at]]), "y": y.astype(int)}
+    built = decoct.build(MODEL, rows, size=0)
+    given = built.sample(draws=500, chains=2)
+    check = decoct.check(built, rows, given)
+    found = decoct.log_evidence(built, rows, given, check=check)
+    assert check.sampled_rows < 20_000
+    laplace = built.laplace()
+    steps = 0.1 * np.arange(-80, 81)
+    grid = np.stack(np.meshgrid(steps, steps, indexing="ij"), axis=-1).reshape(-1, 2)
+    factor = np.linalg.cholesky(laplace.cov)
+    beta = laplace.mean + grid @ factor.T
+    density = norm.logpdf(beta).sum(axis=1)
+    for level, ones, all_rows in zip(levels, np.bincount(at, y), np.bincount(at), strict=True):
+        eta = beta @ [1.0, level]
+        density += ones * eta - all_rows * np.logaddexp(0.0, eta)
+    truth = logsumexp(density) + np.log(0.01 * np.linalg.det(factor))
+    assert found.value == pytest.approx(truth, abs=4.0 * found.se)
+    assert found.se < 1e-2
+
+
 @cache
 def two_coefficients():
     """40 rows, log p(data) of a logistic regression by quadrature, and log densities on a grid."""
