@@ -32,12 +32,12 @@ PREAMBLE = """\
 
 decoct and peers on the same posteriors: `python -m benchmarks.peers`
 ([CSV](../benchmarks/results/peers.csv)). It was made in several runs, each with a truth of its own:
-decoct's lines and those of Coreset MCMC and PASS-GLM are the newest. Evaluations compare, seconds
-roughly. `python -m benchmarks.pages` makes this page.
+decoct's lines and those of Coreset MCMC and PASS-GLM are the newest, but for horseshoe and poll.
+Evaluations compare, seconds roughly. `python -m benchmarks.pages` makes this page.
 
 ![error of means against evaluations, one panel a posterior](images/compared.png)
 
-*Error of the posterior means against evaluations, at the best settings of those that users choose.
+*Error of means against evaluations, at the best settings of those that users choose.
 Grey: the truth's Monte Carlo error. Line: 0.05 sd.*
 
 **Evaluations** are log-likelihoods of one row at one point, with or without the gradient; a Hessian
@@ -61,7 +61,7 @@ of the draws), "?" a level below twice that error. One seed.
 the mode and a Hessian there, both counted. SGLD moves in coordinates of the Laplace approximation.
 ADVI and DAIS use minibatches and Adam with falling steps, and start where NUTS does, or at the
 mode, with Laplace's median sd; steps from there are in units of it, which hardly change a guide's
-shape. PASS-GLM is the logistic one. Quasi-Newton coresets and Coreset MCMC are our own, with their
+shape. Quasi-Newton coresets and Coreset MCMC are our own, with their
 authors' steps and uniform subsamples, of Coreset MCMC by class. decoct's NUTS draws from them, from
 uniform rows and from PASS-GLM's quadratic. Step sizes of SGLD, ADVI and DAIS, dampings, PASS-GLM's
 radius and numbers of rows, decoct's too, are tried on small grids, and an oracle takes the best;
