@@ -9,9 +9,9 @@ late on arrival,
 in three notations: NumPyro, PyMC, and Bambi's formula. 466 parameters; the rows depend on 464
 likelihood parameters, β and the effects.
 
-The three have the same posterior. Their coresets agree to the Monte Carlo error of the draws that a
-build takes, as NUTS multiplies rounding. Bambi has effects only of airports that occur: one
-destination does not.
+The three have the same posterior. Their sites agree to the Monte Carlo error of the draws that a
+build takes, as NUTS multiplies rounding, and rows kept beside them differ. Bambi has effects only
+of airports that occur: one origin and one destination do not.
 """
 
 from __future__ import annotations
