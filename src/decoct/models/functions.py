@@ -138,10 +138,11 @@ class Model(AbstractModel):
         """
         table = encoded(rows, self)
         phi = jax.tree.leaves(jax.eval_shape(self.to_likelihood_params, self._init))
-        if ParameterSpace.of(self._init).dim < table.n_rows in [leaf.size for leaf in phi]:
+        most = max((leaf.size for leaf in phi), default=0)
+        if ParameterSpace.of(self._init).dim < table.n_rows <= most:
             raise ModelError(
-                f"likelihood_params returns an array of {table.n_rows:,} numbers, one for each "
-                "row; it must not depend on rows. Return the effects of groups, and index them "
+                f"likelihood_params returns an array of {most:,} numbers for {table.n_rows:,} "
+                "rows; it must not depend on rows. Return the effects of groups, and index them "
                 "in log_likelihood by a column."
             )
         if has_indices(self, self._init, table.take([0])):
