@@ -66,6 +66,15 @@ def pymc_picked():
     return model
 
 
+def pymc_picked_columns():
+    with pm.Model() as model:
+        g, x, y = pm.Data("g", G), pm.Data("x", X), pm.Data("rows", YES)
+        tau, z = pm.HalfNormal("tau", shape=2), pm.Normal("z", shape=(J, 2))
+        effect = tau[0] * z[g, 0] + tau[1] * x * z[g, 1]
+        pm.Bernoulli("y", logit_p=pm.Normal("mu") + effect, observed=y)
+    return model
+
+
 def pymc_ordered():
     with pm.Model() as model:
         x, y = pm.Data("x", Z), pm.Data("rows", LEVEL)
@@ -90,6 +99,7 @@ PYMC_MODELS = {
     "slopes": (pymc_slopes, {"f(L, m, z)": (J, 2), "nu": ()}),
     "crossed": (pymc_crossed, {"f(a, s)": (J,), "f(b, t)": (K,), "mu": ()}),
     "scaled after it is picked": (pymc_picked, {"f(tau, z)": (J,), "mu": ()}),
+    "columns": (pymc_picked_columns, {"f(tau, z)": (J,), "f(tau, z) 2": (J,), "mu": ()}),
     "ordered": (pymc_ordered, {"cuts": (3,), "f(b, tau)": (3, 1)}),
     "plain": (pymc_plain, {"a": (), "b": (3,), "sigma": ()}),
 }

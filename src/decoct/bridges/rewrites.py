@@ -7,7 +7,7 @@ A function is traced and then computed operation by operation; some operations a
     exp(x) = 0                  x = −∞         also where exp(x) is 0 in float64
     0 ≤ eˣ, 0 ≤ σ(x) ≤ 1        true           PyMC checks it at every row and draw
     (A v[:, None])[:, 0]        A v            PyTensor multiplies matrices alone
-    a v[i], a one number        (a v)[i]       so that τ z, not τ and z, is what rows depend on
+    a v[i]                      (a v)[i]       see `bridges.picks`
     a package's log σ(x)        log σ(x)       as `decoct.models.logistic` computes it
 
 XLA compiles Bernoulli densities with logits, as the packages write them, to code that takes three
@@ -19,18 +19,17 @@ from the package's: x is what was meant.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 from jax.extend.core import ClosedJaxpr, Literal, primitives
 from jaxtyping import Array
 
+from decoct.bridges.picks import Term, known_number, move_before_pick
 from decoct.models.index_bounds import compute_equation
 from decoct.models.logistic import log_sigmoid
 
@@ -65,44 +64,34 @@ def rewrite(fn: Callable[..., Any], forms: Sequence[PackageForm] = ()) -> Callab
     def wrapped(*arguments: Any) -> Any:
         known = [_Known(form, *_trace(form.written, form.examples)) for form in forms]
         closed, shape = jax.make_jaxpr(fn, return_shape=True)(*arguments)
-        terms = _evaluate(closed, [_Term(leaf) for leaf in jax.tree.leaves(arguments)], known)
+        terms = _evaluate(closed, [Term(leaf) for leaf in jax.tree.leaves(arguments)], known)
         return jax.tree.unflatten(jax.tree.structure(shape), [term.value for term in terms])
 
     return wrapped
-
-
-@dataclass(frozen=True, eq=False)
-class _Term:
-    """A value, and the operation and the terms that it came from."""
-
-    value: Any
-    name: str = ""
-    params: Mapping[str, Any] = field(default_factory=dict)
-    inputs: Sequence[_Term] = ()
 
 
 class _Known(NamedTuple):
     """A package's form, as terms of its arguments."""
 
     form: PackageForm
-    arguments: list[_Term]
-    result: _Term
+    arguments: list[Term]
+    result: Term
 
 
-def _trace(fn: Callable[..., Array], examples: tuple[Any, ...]) -> tuple[list[_Term], _Term]:
-    arguments = [_Term(np.asarray(example)) for example in examples]
+def _trace(fn: Callable[..., Array], examples: tuple[Any, ...]) -> tuple[list[Term], Term]:
+    arguments = [Term(np.asarray(example)) for example in examples]
     (result,) = _evaluate(jax.make_jaxpr(fn)(*examples), arguments, ())
     return arguments, result
 
 
-def _evaluate(closed: ClosedJaxpr, given: Sequence[_Term], known: Sequence[_Known]) -> list[_Term]:
+def _evaluate(closed: ClosedJaxpr, given: Sequence[Term], known: Sequence[_Known]) -> list[Term]:
     """Return the results of a program and of the calls it makes; loops and branches stay."""
     jaxpr: Any = closed.jaxpr
-    terms = dict(zip(jaxpr.constvars, map(_Term, closed.consts), strict=True))
+    terms = dict(zip(jaxpr.constvars, map(Term, closed.consts), strict=True))
     terms |= dict(zip(jaxpr.invars, given, strict=True))
 
-    def term(atom: Any) -> _Term:
-        return _Term(atom.val) if isinstance(atom, Literal) else terms[atom]
+    def term(atom: Any) -> Term:
+        return Term(atom.val) if isinstance(atom, Literal) else terms[atom]
 
     for eqn in jaxpr.eqns:
         inputs = [term(atom) for atom in eqn.invars]
@@ -111,7 +100,7 @@ def _evaluate(closed: ClosedJaxpr, given: Sequence[_Term], known: Sequence[_Know
     return [term(atom) for atom in jaxpr.outvars]
 
 
-def _compute(eqn: Any, inputs: list[_Term], known: Sequence[_Known]) -> list[_Term]:
+def _compute(eqn: Any, inputs: list[Term], known: Sequence[_Known]) -> list[Term]:
     """Return what an operation gives."""
     if eqn.primitive is primitives.jit_p:
         return _evaluate(eqn.params["jaxpr"], inputs, known)
@@ -120,12 +109,12 @@ def _compute(eqn: Any, inputs: list[_Term], known: Sequence[_Known]) -> list[_Te
         return [replaced]
     values = compute_equation(eqn, [one.value for one in inputs])
     if eqn.primitive.multiple_results:
-        return [_Term(value) for value in values]
-    made = _Term(values[0], eqn.primitive.name, eqn.params, inputs)
+        return [Term(value) for value in values]
+    made = Term(values[0], eqn.primitive.name, eqn.params, inputs)
     return [next((found for one in known if (found := _recognise(made, one))), made)]
 
 
-def _replace(eqn: Any, inputs: list[_Term]) -> _Term | None:
+def _replace(eqn: Any, inputs: list[Term]) -> Term | None:
     """Return what stands for an operation, or None."""
     if not inputs:
         return None
@@ -134,9 +123,9 @@ def _replace(eqn: Any, inputs: list[_Term]) -> _Term | None:
         case "log" if _is_real_exp(first):
             return first.inputs[0]
         case "custom_jvp_call" if _find_source(eqn) == _xlogy() and _is_real_exp(inputs[1]):
-            return _Term(_multiply(first.value, inputs[1].inputs[0].value))
+            return Term(_multiply(first.value, inputs[1].inputs[0].value))
         case "eq" if _is_real_exp(first) and _is_constant(inputs[1], 0.0):
-            return _Term(first.inputs[0].value == -jnp.inf)
+            return Term(first.inputs[0].value == -jnp.inf)
         case "ge" if (first.name == "logistic" or _is_real_exp(first)) and _is_constant(
             inputs[1], 0.0
         ):
@@ -146,34 +135,25 @@ def _replace(eqn: Any, inputs: list[_Term]) -> _Term | None:
         case "reduce_and" if eqn.outvars[0].aval.dtype == bool and _is_constant(first, True):
             # XLA would add them up as it compiles
             return _make_true(np.shape(eqn.outvars[0].aval))
-        case "mul":
-            return _scale_source(*inputs) or _scale_source(*inputs[::-1])
         case "reshape" | "squeeze" if first.name == "dot_general":
             return _multiply_by_vector(first, np.shape(eqn.outvars[0].aval))
         case "select_n" if len(inputs) == 3:
             return _merge_choice(*inputs)
-    return None
+    return move_before_pick(eqn.primitive.name, eqn.params, inputs)
 
 
-def _is_real_exp(term: _Term) -> bool:
+def _is_real_exp(term: Term) -> bool:
     return term.name == "exp" and jnp.issubdtype(term.value.dtype, jnp.floating)
 
 
-def _is_number(term: _Term) -> bool:
-    """Return whether a term is one number that is known while the function is traced."""
-    is_traced = isinstance(term.value, Tracer)
-    return not term.name and not is_traced and np.size(term.value) == 1
-
-
-def _is_constant(term: _Term, wanted: Any) -> bool:
+def _is_constant(term: Term, wanted: Any) -> bool:
     """Return whether a term is one known number, repeated or not."""
-    while term.name in ("broadcast_in_dim", "convert_element_type"):
-        term = term.inputs[0]
-    return _is_number(term) and bool(np.all(np.asarray(term.value) == wanted))
+    number = known_number(term)
+    return number is not None and number == wanted
 
 
-def _make_true(shape: tuple[int, ...]) -> _Term:
-    return _Term(jnp.ones(shape, bool), "broadcast_in_dim", inputs=(_Term(np.True_),))
+def _make_true(shape: tuple[int, ...]) -> Term:
+    return Term(jnp.ones(shape, bool), "broadcast_in_dim", inputs=(Term(np.True_),))
 
 
 def _find_source(eqn: Any) -> str:
@@ -194,7 +174,7 @@ def _multiply(a: Any, x: Any) -> Any:
     return a * jnp.clip(x, -most, most)
 
 
-def _multiply_by_vector(product: _Term, shape: tuple[int, ...]) -> _Term | None:
+def _multiply_by_vector(product: Term, shape: tuple[int, ...]) -> Term | None:
     """Return A v for the vector of A v[:, None], or None."""
     matrix, column = product.inputs
     if column.name not in ("reshape", "broadcast_in_dim") or len(shape) != 1:
@@ -205,27 +185,15 @@ def _multiply_by_vector(product: _Term, shape: tuple[int, ...]) -> _Term | None:
     is_column = np.shape(column.value) == (*np.shape(vector), 1)
     if not (is_matrix and is_product and is_column):
         return None
-    return _Term(jnp.matmul(matrix.value, vector).astype(product.value.dtype))
+    return Term(jnp.matmul(matrix.value, vector).astype(product.value.dtype))
 
 
-def _scale_source(number: _Term, picked: _Term) -> _Term | None:
-    """Return (a v)[i] for one number a and entries v[i] of an array, or None."""
-    while np.ndim(number.value) and number.name in ("broadcast_in_dim", "reshape"):
-        number = number.inputs[0]
-    if np.ndim(number.value) or picked.name != "gather" or picked.params["fill_value"] is not None:
-        return None
-    source, indices = picked.inputs
-    scaled = _Term(number.value * source.value)
-    value = primitives.gather_p.bind(scaled.value, indices.value, **picked.params)
-    return _Term(value, picked.name, picked.params, (scaled, indices))
+def _make_log_sigmoid(argument: Any, addend: Any) -> Term:
+    terms = (Term(argument), Term(addend))
+    return Term(log_sigmoid(argument) + addend, LOG_SIGMOID, inputs=terms)
 
 
-def _make_log_sigmoid(argument: Any, addend: Any) -> _Term:
-    terms = (_Term(argument), _Term(addend))
-    return _Term(log_sigmoid(argument) + addend, LOG_SIGMOID, inputs=terms)
-
-
-def _merge_choice(which: _Term, no: _Term, yes: _Term) -> _Term | None:
+def _merge_choice(which: Term, no: Term, yes: Term) -> Term | None:
     """Return a choice between two log σ, or between one and −∞, as one log σ; else None."""
     (x, addend), (other_x, other_addend) = _split(yes), _split(no)
     if addend is None or other_addend is None or (x is None and other_x is None):
@@ -237,25 +205,23 @@ def _merge_choice(which: _Term, no: _Term, yes: _Term) -> _Term | None:
     return _make_log_sigmoid(argument, jnp.where(which.value, addend, other_addend))
 
 
-def _split(term: _Term) -> tuple[Any, Any]:
+def _split(term: Term) -> tuple[Any, Any]:
     """Return argument and addend of log σ; None and −∞ of −∞; None and None of anything else."""
     if term.name == LOG_SIGMOID:
         return term.inputs[0].value, term.inputs[1].value
     return None, (-jnp.inf if _is_constant(term, -np.inf) else None)
 
 
-def _recognise(term: _Term, known: _Known) -> _Term | None:
+def _recognise(term: Term, known: _Known) -> Term | None:
     """Return log σ if a term is what a package writes for it, else None."""
-    found: dict[_Term, _Term] = {}
+    found: dict[Term, Term] = {}
     if not _is_same(known.result, term, known.arguments, found):
         return None
     argument, addend = known.form.meant(*(found[one].value for one in known.arguments))
     return _make_log_sigmoid(argument, addend)
 
 
-def _is_same(
-    pattern: _Term, term: _Term, arguments: list[_Term], found: dict[_Term, _Term]
-) -> bool:
+def _is_same(pattern: Term, term: Term, arguments: list[Term], found: dict[Term, Term]) -> bool:
     """Return whether a term is the pattern with other arguments, which are noted in ``found``."""
     if pattern in arguments:
         is_first_seen = found.setdefault(pattern, term) is term
@@ -263,7 +229,8 @@ def _is_same(
     if pattern.name != term.name or len(pattern.inputs) != len(term.inputs):
         return False
     if not pattern.name:
-        return _is_number(term) and _is_constant(pattern, term.value)
+        number = None if term.name else known_number(term)
+        return number is not None and _is_constant(pattern, number)
     if any(v != term.params.get(k) for k, v in pattern.params.items() if k not in LAYOUT):
         return False
     pairs = zip(pattern.inputs, term.inputs, strict=True)

@@ -1,0 +1,178 @@
+"""Entries of arrays of parameters that rows pick, with what scales them moved before the pick.
+
+Of τ z[g], which people write for effects of groups, rows depend on z and τ; of (τ z)[g], which are
+the same numbers, on the effects τ z alone. So are
+
+    a v[i], v[i]/a              (a v)[i], (v/a)[i]      a has no axis of rows
+    u[i] v[i]                   (u v)[i]
+    a (r v[i]), (a r) v[i]      r (a v)[i]
+    v[i, k], v[i][:, k]         (v[:, k])[i]            k a known number or slice
+    v[i] @ M                    (v @ M)[i]
+
+where v is computed from parameters; a group's numbers that are data stay where they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.core import Tracer
+from jax.extend.core import primitives
+
+
+@dataclass(frozen=True, eq=False)
+class Term:
+    """A value, and the operation and the terms that it came from."""
+
+    value: Any
+    name: str = ""
+    params: Mapping[str, Any] = field(default_factory=dict)
+    inputs: Sequence[Term] = ()
+
+
+def known_number(term: Term) -> Any:
+    """Return one number that is known while the function is traced, repeated or not; or None."""
+    while term.name in ("broadcast_in_dim", "convert_element_type"):
+        term = term.inputs[0]
+    is_known = not term.name and not isinstance(term.value, Tracer) and np.size(term.value) == 1
+    return np.asarray(term.value).item() if is_known else None
+
+
+def move_before_pick(name: str, params: Mapping[str, Any], inputs: Sequence[Term]) -> Term | None:
+    """Return the pick from a changed array that is the same as an operation on picks, or None."""
+    match name:
+        case "mul":
+            return _multiply(*inputs) or _multiply(*inputs[::-1])
+        case "div":
+            return _scale(inputs[0], inputs[1], lax.div)
+        case "dot_general" if (pick := _pick_of(inputs[0])) is not None:
+            (contracted, _), batch = params["dimension_numbers"]
+            if 0 not in contracted and batch == ((), ()):
+                return _rows_of(
+                    pick, lax.dot_general_p.bind(pick.source, inputs[1].value, **params)
+                )
+        case "slice" if (pick := _pick_of(inputs[0])) is not None:
+            first, last = params["start_indices"], params["limit_indices"]
+            if params["strides"] is None and last[0] - first[0] == np.shape(inputs[0].value)[0]:
+                places = map(slice, first[1:], last[1:])
+                return _rows_of(pick, pick.source[(slice(None), *places)])
+        case "squeeze" if (pick := _pick_of(inputs[0])) is not None:
+            if 0 not in params["dimensions"]:
+                return _rows_of(pick, lax.squeeze(pick.source, params["dimensions"]))
+    return None
+
+
+class _Pick(NamedTuple):
+    """v[i]."""
+
+    source: Any  # (J, ...)
+    indices: Term  # (n, 1)
+    params: Mapping[str, Any]
+
+
+def _pick_of(term: Term) -> _Pick | None:
+    """Return a term as entries along the first axis of an array of parameters, or None."""
+    if term.name != "gather":
+        return None
+    source, indices = term.inputs
+    dims, fill = term.params["dimension_numbers"], term.params["fill_value"]
+    columns, shape = len(dims.start_index_map), np.shape(source.value)
+    axes = tuple(range(columns))
+    is_pick = (
+        isinstance(source.value, Tracer)
+        and (fill is None or np.isnan(fill))
+        and np.ndim(indices.value) == 2
+        and dims.start_index_map == dims.collapsed_slice_dims == axes
+        and not dims.operand_batching_dims
+        and dims.offset_dims == tuple(range(1, np.ndim(term.value)))
+        and term.params["slice_sizes"] == (1,) * columns + shape[columns:]
+    )
+    if not is_pick:
+        return None
+    if columns == 1:
+        return _Pick(source.value, indices, term.params)
+    if indices.name != "concatenate" or len(indices.inputs) != columns:
+        return None
+    first, *others = indices.inputs
+    places = [known_number(one) for one in others]
+    if None in places:
+        return None
+    return _Pick(source.value[(slice(None), *places)], first, term.params)
+
+
+def _rows_of(pick: _Pick, source: Any) -> Term:
+    """Return the same entries of another array."""
+    rest = np.shape(source)[1:]
+    offsets = tuple(range(1, 1 + len(rest)))
+    dims = lax.GatherDimensionNumbers(offsets, collapsed_slice_dims=(0,), start_index_map=(0,))
+    params = {**pick.params, "dimension_numbers": dims, "slice_sizes": (1, *rest)}
+    value = primitives.gather_p.bind(source, pick.indices.value, **params)
+    return Term(value, "gather", params, (Term(source), pick.indices))
+
+
+def _multiply(picked: Term, other: Term) -> Term | None:
+    """Return v[i] times a factor as (a v)[i], or as r (a v)[i]; None where neither is."""
+    pick, also = _pick_of(picked), _pick_of(other)
+    if pick is None:
+        if picked.name != "mul":
+            return None
+        # a (r v[i])
+        for rows, inner in (picked.inputs, picked.inputs[::-1]):
+            found = _scale(inner, other, lax.mul)
+            if found is not None:
+                return _product(rows, found)
+        return None
+    if also is not None and _are_same(pick.indices, also.indices):
+        return _rows_of(pick, pick.source * also.source)
+    found = _scale(picked, other, lax.mul)
+    if found is None and other.name == "mul":
+        # (a r) v[i]
+        for number, rows in (other.inputs, other.inputs[::-1]):
+            scaled = _scale(picked, number, lax.mul)
+            if scaled is not None:
+                return _product(rows, scaled)
+    return found
+
+
+def _scale(picked: Term, factor: Term, operation: Any) -> Term | None:
+    """Return the operation on v[i] and a as one on v; None if ``a`` may differ between rows."""
+    pick, scale = _pick_of(picked), _without_rows(factor)
+    if pick is None or scale is None:
+        return None
+    return _rows_of(pick, operation(*jnp.broadcast_arrays(pick.source, scale)))
+
+
+def _without_rows(term: Term) -> Any:
+    """Return a value as one that has 1 on the axis of rows, or no axes; None if it may differ."""
+    number = term
+    while np.ndim(number.value) and number.name in ("broadcast_in_dim", "reshape"):
+        number = number.inputs[0]
+    if not np.ndim(number.value):
+        return number.value
+    if term.name != "broadcast_in_dim":
+        return None
+    inner, sizes = term.inputs[0].value, [1] * np.ndim(term.value)
+    for axis, size in zip(term.params["broadcast_dimensions"], np.shape(inner), strict=True):
+        sizes[axis] = size
+    return jnp.reshape(inner, sizes) if sizes[0] == 1 else None
+
+
+def _product(rows: Term, picked: Term) -> Term:
+    return Term(rows.value * picked.value, "mul", {}, (rows, picked))
+
+
+def _are_same(one: Term, other: Term) -> bool:
+    """Return whether terms are the same operations on the same values."""
+    if one is other:
+        return True
+    if one.name != other.name or one.params != other.params or not one.name:
+        number = known_number(one)
+        return not one.name and number is not None and number == known_number(other)
+    if len(one.inputs) != len(other.inputs):
+        return False
+    return all(map(_are_same, one.inputs, other.inputs))
