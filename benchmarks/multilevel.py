@@ -15,10 +15,13 @@ import json
 import resource
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 
 import decoct
 from benchmarks.tables import RESULTS, in_process, read_csv, write_csv
@@ -81,6 +84,26 @@ def crossed(n: int, groups: int, is_count: bool) -> tuple[Any, Any, None]:
     return model, {"x": x, **group, "y": y.astype(np.float64)}, None
 
 
+def groups_of(n: int, groups: int = 200) -> tuple[Any, Any, Any]:
+    """Return made-up zeros and ones in groups of n rows."""
+    rng = np.random.default_rng(0)
+    group, x = np.repeat(np.arange(groups), n), rng.normal(size=n * groups)
+    eta = -1.0 + 0.3 * x + 0.5 * rng.normal(size=groups)[group]
+    y = (rng.random(n * groups) < 1.0 / (1.0 + np.exp(-eta))).astype(np.int32)
+
+    def model(group, x, y=None):
+        beta = numpyro.sample("beta", dist.Normal(0.0, 2.5).expand([2]).to_event(1))
+        tau = numpyro.sample("tau", dist.HalfNormal(1.0))
+        z = numpyro.sample("z", dist.Normal(0.0, 1.0).expand([groups]).to_event(1))
+        with numpyro.plate("data", len(x)):
+            eta = beta[0] + beta[1] * x + tau * z[group]
+            numpyro.sample("y", dist.Bernoulli(logits=eta), obs=y)
+
+    return of_numpyro(model, {"group": group, "x": x, "y": y})
+
+
+GROUPS = {f"groups of {n:,}": partial(groups_of, n) for n in (3, 10, 30, 100, 300, 1000)}
+
 CASES = {
     "flights": Case(lambda: of_numpyro(flights.numpyro_model, flights.load()), 100),
     "flights, 300,000": Case(
@@ -99,6 +122,7 @@ CASES = {
     ),
     "crossed, Poisson": Case(lambda: crossed(5_000_000, 1000, True), 200),
     "crossed, logistic": Case(lambda: crossed(5_000_000, 1000, False), 200),
+    **{name: Case(make, 100, ("beta", "tau")) for name, make in GROUPS.items()},
 }
 
 

@@ -287,6 +287,16 @@ def test_a_model_with_other_operations_on_other_numbers_of_rows_keeps_its_parame
         np.testing.assert_array_equal(from_phi, bridge.potentials(params, rows))
 
 
+def test_a_model_with_a_loop_over_rows_keeps_its_parameters_and_says_so():
+    def model(g, y=None):
+        tau, z = scale("tau"), normal("z", J)
+        observe(dist.Normal(jax.lax.map(lambda one: tau * z[one], g), 1.0), y, len(g))
+
+    found = from_numpyro(model, {"g": G, "y": Y}).likelihood_params
+    assert found.is_identity
+    assert "because decoct does not read loops over rows, such as jax.lax.map" in repr(found)
+
+
 def test_a_model_whose_rows_depend_on_no_parameter_keeps_its_parameters():
     rows = {"y": jnp.zeros(5)}
     start = {"a": np.zeros(())}

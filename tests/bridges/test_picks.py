@@ -43,6 +43,22 @@ FORMS: dict[str, tuple[Any, dict[str, tuple[int, ...]]]] = {
         lambda z, t, g, x: (columns(x) * (z[g] @ (t[:, None] * jnp.eye(2, k=-1)).T)).sum(-1),
         {"f(tau, z)": (J, 2)},
     ),
+    "vmap": (
+        lambda z, t, g, x: jax.vmap(lambda g, x: t[0] * z[g, 0] * x)(g, x),
+        {"f(tau, z)": (J,)},
+    ),
+    "vmap, rows of two": (
+        lambda z, t, g, x: (jax.vmap(lambda g: t * z[g])(g) * columns(x)).sum(-1),
+        {"f(tau, z)": (J, 2)},
+    ),
+    "one-hot": (
+        lambda z, t, g, x: x * (jax.nn.one_hot(g, J) @ z[:, 0]) * t[0],
+        {"f(tau, z)": (J,)},
+    ),
+    "the vector first": (
+        lambda z, t, g, x: z[:, 0] @ jax.nn.one_hot(g, J, axis=0) / t[0],
+        {"f(tau, z)": (J,)},
+    ),
     "two arrays": (lambda z, t, g, x: z[:, 0][g] * z[:, 1][g] * t[0], {"f(tau, z)": (J,)}),
     "data of groups": (lambda z, t, g, x: t[0] * jnp.asarray(DATA)[g], {"f(tau)": (1,)}),
 }
@@ -82,6 +98,7 @@ def test_values_and_derivatives_stay(name):
         lambda z, t, g, x: z[:, None][g] * x[None, :, None],  # an outer product
         lambda z, t, g, x: jnp.take(z, g + J, fill_value=2.0) * t,  # beyond the array
         lambda z, t, g, x: (z[g] * t)[::2],
+        lambda z, t, g, x: (x[:, None] * z @ z) * x,
         lambda z, t, g, x: z[g] @ jnp.arange(len(g) * 2.0).reshape(len(g), 2),
     ],
 )

@@ -3,6 +3,7 @@
 import functools
 from dataclasses import replace
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -269,6 +270,26 @@ def test_group_numbers_outside_their_array_are_refused(number):
     rows = {**BINARY, "g": np.where(np.arange(N) == 17, number, GROUP)}
     with pytest.raises(decoct.RowsError, match="outside an array in row 17, "):
         decoct.build(made(logistic, "centred"), rows, size=0)
+
+
+def by_row(p, r):
+    eta = jax.lax.map(lambda one: p["a"] + p["b"] * one[0] + p["u"][one[1]], (r["x"], r["g"]))
+    return r["y"] * eta - jnp.logaddexp(0.0, eta)
+
+
+def taken(p, r):
+    return logistic({**p, "u": jnp.take(p["u"], r["g"])}, {**r, "g": jnp.arange(len(r["g"]))})
+
+
+@pytest.mark.parametrize(
+    ("log_likelihood", "number"),
+    [(jax.jit(logistic), -1), (taken, -1), (taken, G), (by_row, G)],
+    ids=["jit, -1", "take, -1", "take", "map"],
+)
+def test_group_numbers_outside_are_refused_in_functions_that_are_called(log_likelihood, number):
+    rows = {**BINARY, "g": np.where(np.arange(N) == 17, number, GROUP)}
+    with pytest.raises(decoct.RowsError, match="outside an array in row 17, "):
+        decoct.build(made(log_likelihood, "centred"), rows, size=0)
 
 
 def test_a_kl_that_few_rows_do_not_reach_ends_a_build_after_one_round():

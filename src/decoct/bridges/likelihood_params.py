@@ -202,7 +202,8 @@ def find_likelihood_params(
     if not chosen:
         return identity(start, "the log-likelihood of the rows depends on no parameter")
     if {program.values[i] for i in chosen} == set(program.leaves):
-        return identity(start)
+        loops = "decoct does not read loops over rows, such as jax.lax.map; jax.vmap it does"
+        return identity(start, loops if program.loops else None)
     found = _named([program.values[i] for i in chosen], program, start, values)
     found = _in_units_of_the_noise(found, potentials, start, rows)
 

@@ -8,14 +8,16 @@ the same numbers, on the effects τ z alone. So are
     a (r v[i]), (a r) v[i]      r (a v)[i]
     v[i, k], v[i][:, k]         (v[:, k])[i]            k a known number or slice
     v[i] @ M                    (v @ M)[i]
+    a (R @ v), (R @ v)/a        R @ (a v), R @ (v/a)    R is a matrix of rows
 
 where v is computed from parameters; a group's numbers that are data stay where they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import add
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -61,9 +63,12 @@ def move_before_pick(name: str, params: Mapping[str, Any], inputs: Sequence[Term
             if params["strides"] is None and last[0] - first[0] == np.shape(inputs[0].value)[0]:
                 places = map(slice, first[1:], last[1:])
                 return _rows_of(pick, pick.source[(slice(None), *places)])
-        case "squeeze" if (pick := _pick_of(inputs[0])) is not None:
-            if 0 not in params["dimensions"]:
-                return _rows_of(pick, lax.squeeze(pick.source, params["dimensions"]))
+        case "squeeze":
+            pick, axes = _pick_of(inputs[0]), params["dimensions"]
+            if pick is None:
+                return _collapse(inputs[0], axes)
+            if 0 not in axes:
+                return _rows_of(pick, lax.squeeze(pick.source, axes))
     return None
 
 
@@ -96,13 +101,38 @@ def _pick_of(term: Term) -> _Pick | None:
         return None
     if columns == 1:
         return _Pick(source.value, indices, term.params)
-    if indices.name != "concatenate" or len(indices.inputs) != columns:
-        return None
-    first, *others = indices.inputs
+    first, *others = _columns(indices)
     places = [known_number(one) for one in others]
-    if None in places:
+    if len(places) != columns - 1 or None in places:
         return None
     return _Pick(source.value[(slice(None), *places)], first, term.params)
+
+
+def _collapse(term: Term, squeezed: Sequence[int]) -> Term | None:
+    """Return slices of length 1 without that axis, as `jax.vmap` of v[i] makes them, or None."""
+    if term.name != "gather":
+        return None
+    source, (first, *others) = term.inputs[0].value, _columns(term.inputs[1])
+    dims, sizes = term.params["dimension_numbers"], term.params["slice_sizes"]
+    places = [known_number(one) for one in others]
+    is_slice = (
+        not (dims.collapsed_slice_dims or dims.operand_batching_dims or None in places)
+        and dims.start_index_map == tuple(range(1 + len(others)))
+        and dims.offset_dims == tuple(range(1, np.ndim(term.value)))
+        and sizes[0] == 1 == squeezed[0]
+    )
+    if not is_slice:
+        return None
+    starts = [*places, *(0 for _ in sizes[1 + len(places) :])]
+    ends = map(add, starts, sizes[1:])
+    source = source[(slice(None), *map(slice, starts, ends))]
+    pick = _Pick(source, first, term.params)
+    return _rows_of(pick, lax.squeeze(source, [axis - 1 for axis in squeezed[1:]]))
+
+
+def _columns(indices: Term) -> Sequence[Term]:
+    """Return what indices of several axes are made of: one term an axis."""
+    return indices.inputs if indices.name == "concatenate" else [indices]
 
 
 def _rows_of(pick: _Pick, source: Any) -> Term:
@@ -116,35 +146,51 @@ def _rows_of(pick: _Pick, source: Any) -> Term:
 
 
 def _multiply(picked: Term, other: Term) -> Term | None:
-    """Return v[i] times a factor as (a v)[i], or as r (a v)[i]; None where neither is."""
+    """Return v[i] or R @ v times a factor with it on v, as far as it can be; else None."""
     pick, also = _pick_of(picked), _pick_of(other)
-    if pick is None:
-        if picked.name != "mul":
-            return None
-        # a (r v[i])
-        for rows, inner in (picked.inputs, picked.inputs[::-1]):
-            found = _scale(inner, other, lax.mul)
-            if found is not None:
-                return _product(rows, found)
-        return None
-    if also is not None and _are_same(pick.indices, also.indices):
+    if pick is not None and also is not None and _are_same(pick.indices, also.indices):
         return _rows_of(pick, pick.source * also.source)
     found = _scale(picked, other, lax.mul)
-    if found is None and other.name == "mul":
-        # (a r) v[i]
-        for number, rows in (other.inputs, other.inputs[::-1]):
-            scaled = _scale(picked, number, lax.mul)
-            if scaled is not None:
-                return _product(rows, scaled)
-    return found
+    if found is not None:
+        return found
+    # a (r v[i]), (a r) v[i]
+    for product, factor in ((picked, other), (other, picked)):
+        if product.name == "mul":
+            for one, rows in (product.inputs, product.inputs[::-1]):
+                inner, number = (one, factor) if product is picked else (factor, one)
+                found = _scale(inner, number, lax.mul)
+                if found is not None:
+                    return Term(rows.value * found.value, "mul", {}, (rows, found))
+    return None
 
 
-def _scale(picked: Term, factor: Term, operation: Any) -> Term | None:
-    """Return the operation on v[i] and a as one on v; None if ``a`` may differ between rows."""
-    pick, scale = _pick_of(picked), _without_rows(factor)
-    if pick is None or scale is None:
+def _scale(term: Term, factor: Term, operation: Any) -> Term | None:
+    """Return the operation on v[i] or R @ v and a as one on v; None if ``a`` may have rows."""
+    found, scale = _source_of(term), _without_rows(factor)
+    if found is None or scale is None:
         return None
-    return _rows_of(pick, operation(*jnp.broadcast_arrays(pick.source, scale)))
+    source, rebuild = found
+    return rebuild(operation(*jnp.broadcast_arrays(source, scale)))
+
+
+def _source_of(term: Term) -> tuple[Any, Callable[[Any], Term]] | None:
+    """Return v of v[i] or R @ v, and what makes the same of another array; else None."""
+    pick = _pick_of(term)
+    if pick is not None:
+        return pick.source, lambda source: _rows_of(pick, source)
+    if term.name != "dot_general" or np.ndim(term.value) != 1:
+        return None
+    inputs = list(term.inputs)
+    place = next((i for i, one in enumerate(inputs) if np.ndim(one.value) == 1), None)
+    if place is None:
+        return None
+
+    def rebuild(source: Any) -> Term:
+        inputs[place] = Term(source)
+        value = lax.dot_general_p.bind(*(one.value for one in inputs), **term.params)
+        return Term(value, term.name, term.params, inputs)
+
+    return inputs[place].value, rebuild
 
 
 def _without_rows(term: Term) -> Any:
@@ -160,10 +206,6 @@ def _without_rows(term: Term) -> Any:
     for axis, size in zip(term.params["broadcast_dimensions"], np.shape(inner), strict=True):
         sizes[axis] = size
     return jnp.reshape(inner, sizes) if sizes[0] == 1 else None
-
-
-def _product(rows: Term, picked: Term) -> Term:
-    return Term(rows.value * picked.value, "mul", {}, (rows, picked))
 
 
 def _are_same(one: Term, other: Term) -> bool:

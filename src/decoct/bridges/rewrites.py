@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jax.extend.core import ClosedJaxpr, Literal, primitives
 from jaxtyping import Array
 
@@ -107,11 +108,20 @@ def _compute(eqn: Any, inputs: list[Term], known: Sequence[_Known]) -> list[Term
     replaced = _replace(eqn, inputs)
     if replaced is not None:
         return [replaced]
-    values = compute_equation(eqn, [one.value for one in inputs])
+    values = _compute_values(eqn, [one.value for one in inputs])
     if eqn.primitive.multiple_results:
         return [Term(value) for value in values]
     made = Term(values[0], eqn.primitive.name, eqn.params, inputs)
     return [next((found for one in known if (found := _recognise(made, one))), made)]
+
+
+def _compute_values(eqn: Any, inputs: list[Any]) -> list[Any]:
+    """Return values of an operation; of known numbers they are known, too."""
+    numbers = [*inputs, *(v.aval for v in eqn.outvars)]
+    if any(isinstance(one, Tracer) or np.ndim(one) for one in numbers):
+        return compute_equation(eqn, inputs)
+    with jax.ensure_compile_time_eval():
+        return compute_equation(eqn, inputs)
 
 
 def _replace(eqn: Any, inputs: list[Term]) -> Term | None:

@@ -20,6 +20,8 @@ Potentials = Callable[[Params, Mapping[str, Any]], Float[Array, " n"]]
 CONVERSION = "convert_element_type"
 """The operation of which there are more or fewer in another floating-point precision."""
 
+LOOPS = ("scan", "while")
+
 PARAMETERS, ROWS = 1, 2
 """Kinds of values: of parameters alone, of rows; 0 is a constant."""
 
@@ -41,6 +43,8 @@ class TracedProgram:
         Those that the rows' operations use.
     operations
         Names of the operations that compute them, conversions of precision left out.
+    loops
+        Parameters enter a loop over rows, such as `jax.lax.map`.
     """
 
     def __init__(self, potentials: Potentials, params: Params, rows: Mapping[str, Any]) -> None:
@@ -54,6 +58,7 @@ class TracedProgram:
         kinds = dict.fromkeys(self.leaves, PARAMETERS) | dict.fromkeys(self.rows, ROWS)
         self.of_parameters: list[Any] = []
         frontier = dict.fromkeys(variables_of(self.outputs))
+        self.loops = False
         for eqn in self.equations:
             inputs = variables_of(eqn.invars)
             kind = max((kinds.get(v, 0) for v in inputs), default=0)
@@ -62,6 +67,8 @@ class TracedProgram:
                 self.of_parameters.append(eqn)
             elif kind == ROWS:
                 frontier |= dict.fromkeys(inputs)
+                enters = any(kinds.get(v) == PARAMETERS for v in inputs)
+                self.loops |= enters and eqn.primitive.name in LOOPS
         made = [v for eqn in self.of_parameters for v in eqn.outvars]
         self.values = [*self.leaves, *made]
         self.frontier = [v for v in frontier if kinds.get(v) == PARAMETERS]

@@ -3,9 +3,9 @@
 JAX silently clamps an index beyond the end of an array to its last entry, and drops its
 derivative: group numbers that start at 1 give a wrong posterior without an error. So does a column
 with −1, the code of a missing value in pandas, which counts from the end. One evaluation of every
-row with JAX's index checks finds both; a −1 that the model computes (y − 1), or that a nested
-program such as `jnp.take` uses, is taken as meant. Numbers that are right, but different in
-every row, make a latent value per row (`bridges.per_row_latents`).
+row with JAX's index checks finds both; a −1 that the model computes (y − 1), or that a loop uses,
+is taken as meant. Numbers that are right, but different in every row, make a latent value per row
+(`bridges.per_row_latents`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import checkify
-from jax.extend.core import Literal
+from jax.extend.core import Literal, primitives
 
 from decoct.data.base import DEFAULT_CHUNK, Chunk, Columns
 from decoct.data.encoded import EncodedRows
@@ -57,7 +57,8 @@ def has_indices(model: AbstractModel, params: Params, rows: Columns) -> bool:
     """Return whether a model indexes arrays with numbers from the (encoded) rows."""
     with jax.enable_x64(True):
         one = {k: jnp.asarray(v[:1]) for k, v in rows.items()}
-        return any(" gather[" in str(eqn) for eqn in _split(model, params, one)[1])
+        operations = map(str, _split(model, params, one)[1])
+        return any(" gather[" in one or " dynamic_slice[" in one for one in operations)
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,9 @@ def _split(
     Operations on parameters alone are computed: packages may index beyond an array there and mean
     it, as NumPyro does for correlation matrices.
     """
-    closed, of_rows = jax.make_jaxpr(model.potentials)(params, rows), []
+    given, of_rows = jax.tree.leaves((params, rows)), []
+    nested = jax.make_jaxpr(model.potentials)(params, rows)
+    closed = jax.make_jaxpr(lambda *arguments: _without_calls(nested, arguments))(*given)
     jaxpr: Any = closed.jaxpr
     leaves = jax.tree.leaves(params)
     given = [*jaxpr.constvars, *jaxpr.invars[: len(leaves)]]
@@ -141,6 +144,19 @@ def _split(
             of_rows.append(eqn)
     columns = zip(jaxpr.invars[len(leaves) :], jax.tree.leaves(rows), strict=True)
     return known | dict(columns), of_rows
+
+
+def _without_calls(closed: Any, arguments: Sequence[Any]) -> list[Any]:
+    """Return a program's results; what it calls, such as `jax.jit` functions, is part of it."""
+    jaxpr = closed.jaxpr
+    variables = [*jaxpr.constvars, *jaxpr.invars]
+    values = dict(zip(variables, [*closed.consts, *arguments], strict=True))
+    for eqn in jaxpr.eqns:
+        inputs = [_value(atom, values) for atom in eqn.invars]
+        called = eqn.params["jaxpr"] if eqn.primitive is primitives.jit_p else None
+        made = compute_equation(eqn, inputs) if called is None else _without_calls(called, inputs)
+        values |= dict(zip(eqn.outvars, made, strict=True))
+    return [_value(atom, values) for atom in jaxpr.outvars]
 
 
 def compute_equation(eqn: Any, inputs: Sequence[Any]) -> list[Any]:
