@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -32,9 +33,9 @@ ITERATIONS = 1000
 RATES = (0.1, 0.02, 0.004)
 """First step sizes of Adam; the last one is a hundredth of it."""
 
-FROM_MODE = ((1, 0.1), (1, 0.02), (3, 0.02), (3, 0.004))
-"""Of guides that start at the mode: steps, in units of the longest others, and first step size, in
-units of their first sd, the median of the Laplace approximation's."""
+FROM_MODE = ((1, 0.1), (1, 0.02), (1, 0.004), (3, 0.004))
+"""Of guides that start at the mode: steps, in units of the longest others, and first step size; of
+locations in units of the first sds, the median of the Laplace approximation's."""
 
 INIT_SCALE = 0.01
 """First sds of other guides: a tenth of NumPyro's, for posteriors of many rows are narrow."""
@@ -113,14 +114,15 @@ def run_svi(
     steps, rate, size, from_mode = budget
     model = problem.numpyro_model(size)
     at, scale, used = problem.start, INIT_SCALE, steps * (size + draw_cost)
+    rates = {"location": rate, "shape": rate}
     if from_mode:
         mode, searched = problem.find_mode()
         at, scale, used = mode.mean, float(np.median(mode.sd)), used + searched
-        rate *= scale
+        rates["location"] *= scale
     start = problem.init_at(at)
     made = guide(model, init_loc_fn=start, init_scale=scale)
-    schedule = optax.exponential_decay(rate, steps, 0.01)
-    optimiser = numpyro.optim.optax_to_numpyro(optax.adam(schedule))
+    adam = {k: optax.adam(optax.exponential_decay(r, steps, 0.01)) for k, r in rates.items()}
+    optimiser = numpyro.optim.optax_to_numpyro(optax.multi_transform(adam, _kinds))
     svi = SVI(model, made, optimiser, Trace_ELBO())
     rows = {k: jnp.asarray(v) for k, v in problem.rows.items()}
     found = svi.run(jax.random.key(seed), steps, progress_bar=False, **rows)
@@ -128,6 +130,11 @@ def run_svi(
     draws = DAIS_DRAWS if draw_cost else DRAWS
     samples = made.sample_posterior(key, found.params, sample_shape=(draws,))
     return Found(problem.flat(samples), used + draws * draw_cost)
+
+
+def _kinds(params: dict[str, Any]) -> dict[str, str]:
+    """Return which parameters of a guide are locations; the others have no unit."""
+    return {name: "location" if name.endswith("loc") else "shape" for name in params}
 
 
 def run_dais(problem: Problem, budget: tuple[int, float, int, bool], seed: int) -> Found:
