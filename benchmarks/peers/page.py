@@ -57,17 +57,16 @@ are within 0.018 sd of posteriordb's, which has another prior for the wells. A f
 horseshoe and the poll diverged. "≤" marks what is within the truth's error (for the KL, with that
 of the draws), "?" a level below twice that error. One seed.
 
-**Settings.** Samplers have one chain and their own settings. SGLD, HMCECS and Laplace start from
-the mode and a Hessian there, both counted. SGLD moves in coordinates of the Laplace approximation.
-ADVI and DAIS use minibatches and Adam with falling steps, and start where NUTS does, or at the
-mode, with Laplace's median sd; steps of their means from there are in units of it. On the flights
-(first posterior) and the wells they lack their longest run from the mode: on the flights, with
-other steps, it had reached 0.038 sd. Quasi-Newton coresets and Coreset MCMC are our own, with their
+**Settings.** Samplers have one chain. SGLD, HMCECS and Laplace start from the mode and a Hessian
+there, both counted. SGLD moves in coordinates of the Laplace approximation. ADVI and DAIS use
+minibatches and Adam with falling steps, and start where NUTS does, or at the mode, with Laplace's
+median sd; steps of their means from there are in units of it. Flights and wells lack their longest
+run (0.038 sd on flights before). Quasi-Newton coresets and Coreset MCMC are our own, with their
 authors' steps and uniform subsamples, of Coreset MCMC by class. decoct's NUTS draws from them, from
 uniform rows and from PASS-GLM's quadratic. Step sizes of SGLD, ADVI and DAIS, dampings, PASS-GLM's
 radius and numbers of rows, decoct's too, are tried on small grids, and an oracle takes the best;
-all else of decoct is its default. After a budget over the time limit a method has no more. On the
-flights no step of a quasi-Newton coreset passes its test: weights stay uniform.
+After a budget over the time limit a method has no more. On the flights no step of a quasi-Newton
+coreset passes its test: weights stay uniform.
 """
 
 UNSEEN = """\
