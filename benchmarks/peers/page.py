@@ -60,11 +60,11 @@ of the draws), "?" a level below twice that error. One seed.
 **Settings.** Samplers have one chain. SGLD, HMCECS and Laplace start from the mode and a Hessian
 there, both counted. SGLD moves in coordinates of the Laplace approximation. ADVI and DAIS use
 minibatches and Adam with falling steps, and start where NUTS does, or at the mode, with Laplace's
-median sd; steps of their means from there are in units of it. Flights and wells lack their longest
-run (0.038 sd on flights before). Quasi-Newton coresets and Coreset MCMC are our own, with their
+median sd; steps of their means from there are in units of it (on flights, airports and wells, older
+lines, all of their steps). Quasi-Newton coresets and Coreset MCMC are our own, with their
 authors' steps and uniform subsamples, of Coreset MCMC by class. decoct's NUTS draws from them, from
 uniform rows and from PASS-GLM's quadratic. Step sizes of SGLD, ADVI and DAIS, dampings, PASS-GLM's
-radius and numbers of rows, decoct's too, are tried on small grids, and an oracle takes the best;
+radius and numbers of rows, decoct's too, are tried on small grids, and an oracle takes the best.
 After a budget over the time limit a method has no more. On the flights no step of a quasi-Newton
 coreset passes its test: weights stay uniform.
 """

@@ -59,6 +59,11 @@ FORMS: dict[str, tuple[Any, dict[str, tuple[int, ...]]]] = {
         lambda z, t, g, x: z[:, 0] @ jax.nn.one_hot(g, J, axis=0) / t[0],
         {"f(tau, z)": (J,)},
     ),
+    "two indices": (lambda z, t, g, x: t[0] * z[g, (x > 0) * 1], {"f(tau, z)": (J, 2)}),
+    "a row of the transpose": (
+        lambda z, t, g, x: t[0] * z.T[0, g] + t[1] * z.T[1, g] * x,
+        {"f(tau, z)": (J,), "f(tau, z) 2": (J,)},
+    ),
     "two arrays": (lambda z, t, g, x: z[:, 0][g] * z[:, 1][g] * t[0], {"f(tau, z)": (J,)}),
     "data of groups": (lambda z, t, g, x: t[0] * jnp.asarray(DATA)[g], {"f(tau)": (1,)}),
 }

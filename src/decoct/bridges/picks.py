@@ -7,6 +7,8 @@ the same numbers, on the effects τ z alone. So are
     u[i] v[i]                   (u v)[i]
     a (r v[i]), (a r) v[i]      r (a v)[i]
     v[i, k], v[i][:, k]         (v[:, k])[i]            k a known number or slice
+    v[k, i]                     (v[k])[i]               k a known number
+    a v[i, j], v[i, j]/a        (a v)[i, j]             a is one number, i and j are of rows
     v[i] @ M                    (v @ M)[i]
     a (R @ v), (R @ v)/a        R @ (a v), R @ (v/a)    R is a matrix of rows
 
@@ -81,7 +83,7 @@ class _Pick(NamedTuple):
 
 
 def _pick_of(term: Term) -> _Pick | None:
-    """Return a term as entries along the first axis of an array of parameters, or None."""
+    """Return a term as entries along one axis of an array of parameters, or None."""
     if term.name != "gather":
         return None
     source, indices = term.inputs
@@ -101,11 +103,12 @@ def _pick_of(term: Term) -> _Pick | None:
         return None
     if columns == 1:
         return _Pick(source.value, indices, term.params)
-    first, *others = _columns(indices)
-    places = [known_number(one) for one in others]
-    if len(places) != columns - 1 or None in places:
+    parts = _columns(indices)
+    places = [known_number(one) for one in parts]
+    if len(places) != columns or places.count(None) != 1:
         return None
-    return _Pick(source.value[(slice(None), *places)], first, term.params)
+    kept = tuple(slice(None) if place is None else place for place in places)
+    return _Pick(source.value[kept], parts[places.index(None)], term.params)
 
 
 def _collapse(term: Term, squeezed: Sequence[int]) -> Term | None:
@@ -167,10 +170,17 @@ def _multiply(picked: Term, other: Term) -> Term | None:
 def _scale(term: Term, factor: Term, operation: Any) -> Term | None:
     """Return the operation on v[i] or R @ v and a as one on v; None if ``a`` may have rows."""
     found, scale = _source_of(term), _without_rows(factor)
-    if found is None or scale is None:
+    if scale is None:
         return None
-    source, rebuild = found
-    return rebuild(operation(*jnp.broadcast_arrays(source, scale)))
+    if found is not None:
+        source, rebuild = found
+        return rebuild(operation(*jnp.broadcast_arrays(source, scale)))
+    if np.ndim(scale) or term.name != "gather" or term.params["fill_value"] is not None:
+        return None
+    source, indices = term.inputs
+    scaled = Term(operation(*jnp.broadcast_arrays(source.value, scale)))
+    value = primitives.gather_p.bind(scaled.value, indices.value, **term.params)
+    return Term(value, term.name, term.params, (scaled, indices))
 
 
 def _source_of(term: Term) -> tuple[Any, Callable[[Any], Term]] | None:
