@@ -53,6 +53,10 @@ def of_numpyro(model: Callable[..., Any], arguments: dict[str, Any]) -> tuple[An
     return bridge, bridge.rows, (model, arguments)
 
 
+def of_bridge(bridge: Any) -> tuple[Any, Any, None]:
+    return bridge, bridge.rows, None
+
+
 def crossed(n: int, groups: int, is_count: bool) -> tuple[Any, Any, None]:
     """Return made-up rows of two crossed sets of groups, counts or zeros and ones."""
     rng = np.random.default_rng(0)
@@ -106,6 +110,8 @@ GROUPS = {f"groups of {n:,}": partial(groups_of, n) for n in (3, 10, 30, 100, 30
 
 CASES = {
     "flights": Case(lambda: of_numpyro(flights.numpyro_model, flights.load()), 100),
+    "flights, in PyMC": Case(lambda: of_bridge(flights.pymc_bridge(flights.load())), 100),
+    "flights, in Bambi": Case(lambda: of_bridge(flights.bambi_bridge(flights.load())), 100),
     "flights, 300,000": Case(
         lambda: of_numpyro(flights.numpyro_model, flights.load(300_000)),
         200,

@@ -35,6 +35,10 @@ def scale(name, *shape) -> Any:
     return numpyro.sample(name, prior.expand(shape).to_event(len(shape)) if shape else prior)
 
 
+def columns(x):
+    return jnp.stack([jnp.ones_like(x), x], axis=1)
+
+
 def observe(distribution, y, n):
     with numpyro.plate("data", n):
         numpyro.sample("y", distribution, obs=y)
@@ -279,7 +283,7 @@ def test_a_model_with_other_operations_on_other_numbers_of_rows_keeps_its_parame
     found = bridge.likelihood_params
     assert found.is_identity
     assert found.names == ("a", "tau")
-    says = "because the model's operations on parameters differ between 3 and 5 rows"
+    says = "; the model's operations on parameters differ between 3 and 5 rows"
     assert says in repr(found)
     with jax.enable_x64(True):
         params, rows = at(bridge), few(bridge, 7)
@@ -294,7 +298,25 @@ def test_a_model_with_a_loop_over_rows_keeps_its_parameters_and_says_so():
 
     found = from_numpyro(model, {"g": G, "y": Y}).likelihood_params
     assert found.is_identity
-    assert "because decoct does not read loops over rows, such as jax.lax.map" in repr(found)
+    assert "themselves; decoct does not read loops over rows, such as jax.lax.map" in repr(found)
+
+
+@pytest.mark.parametrize(
+    "effect",
+    [
+        lambda tau, z, g, x: tau[g % 2] * z[0, g],
+        lambda tau, z, g, x: tau[0] * (z[0][g] + z[1][g] * x),
+        lambda tau, z, g, x: jnp.einsum("nk,kl,ln->n", columns(x), tau * jnp.eye(2), z[:, g]),
+    ],
+)
+def test_scales_that_stay_in_the_rows_are_named(effect):
+    def model(g, x, y=None):
+        tau, z = scale("tau", 2), normal("z", 2, J)
+        observe(dist.Normal(effect(tau, z, g, x), 1.0), y, len(g))
+
+    found = from_numpyro(model, {"g": G, "x": X, "y": Y}).likelihood_params
+    assert "z" in found.names
+    assert "multiply before the index, as in (tau * z)[group]" in repr(found)
 
 
 def test_a_model_whose_rows_depend_on_no_parameter_keeps_its_parameters():

@@ -27,6 +27,7 @@ def columns(x):
 # name -> predictor of z (J, 2), τ (2,), g, x; and the shapes of φ
 FORMS: dict[str, tuple[Any, dict[str, tuple[int, ...]]]] = {
     "taken": (lambda z, t, g, x: t[0] * jnp.take(z[:, 0], g), {"f(tau, z)": (J,)}),
+    "negative": (lambda z, t, g, x: -z[g][:, 0] * t[1], {"f(tau, z)": (J,)}),
     "divided": (lambda z, t, g, x: z[g][:, 0] / t[1], {"f(tau, z)": (J,)}),
     "scale of a column": (lambda z, t, g, x: t[0] * x * z[g, 0], {"f(tau, z)": (J,)}),
     "scale last": (lambda z, t, g, x: x * z[g, 0] * t[0], {"f(tau, z)": (J,)}),

@@ -32,6 +32,7 @@ from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 from decoct.bridges.noise_scale import find_noise_scale
 from decoct.bridges.traced_program import (
     CONVERSION,
+    MOVES,
     Potentials,
     TracedProgram,
     needed_for,
@@ -41,12 +42,6 @@ from decoct.errors import ModelError
 from decoct.models.base import Params
 from decoct.models.parameters import NoiseScale
 from decoct.passes.expansions import TRACED
-
-MOVES = frozenset(
-    {"broadcast_in_dim", "concatenate", "dynamic_slice", "dynamic_update_slice", "gather", "pad"}
-    | {"reshape", "rev", "scatter", "slice", "split", "squeeze", "transpose"}
-)
-"""Operations that only concatenate or slice arrays."""
 
 TRACED_ROWS = (3, 5)
 """Numbers of rows that a model is traced on: sizes that differ follow the rows."""
@@ -66,7 +61,7 @@ class LikelihoodParams:
     is_identity
         φ is θ, all of it.
     reason
-        Why φ is θ although the structure of the model could not be read; None where it was.
+        What of the model's structure could not be read; None where all was.
     noise
         Which of the arrays are in units of the noise; None where none are.
     """
@@ -169,7 +164,7 @@ class LikelihoodParams:
         lines = [f"{a:<{wide[0]}}  {b:<{wide[1]}}  {c:>{wide[2]}}" for a, b, c in cells]
         what = "the parameters themselves" if self.is_identity else "what the rows depend on"
         if self.reason is not None:
-            what = f"{what}, because {self.reason}"
+            what = f"{what}; {self.reason}"
         return "\n".join([f"Likelihood parameters: {what}.", *lines])
 
 
@@ -202,9 +197,9 @@ def find_likelihood_params(
     if not chosen:
         return identity(start, "the log-likelihood of the rows depends on no parameter")
     if {program.values[i] for i in chosen} == set(program.leaves):
-        loops = "decoct does not read loops over rows, such as jax.lax.map; jax.vmap it does"
-        return identity(start, loops if program.loops else None)
+        return identity(start, program.unread)
     found = _named([program.values[i] for i in chosen], program, start, values)
+    found = replace(found, reason=program.unread)
     found = _in_units_of_the_noise(found, potentials, start, rows)
 
     @jax.jit

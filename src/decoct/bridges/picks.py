@@ -4,7 +4,7 @@ Of τ z[g], which people write for effects of groups, rows depend on z and τ; o
 the same numbers, on the effects τ z alone. So are
 
     a v[i], v[i]/a              (a v)[i], (v/a)[i]      a has no axis of rows
-    u[i] v[i]                   (u v)[i]
+    u[i] v[i], −v[i]            (u v)[i], (−v)[i]
     a (r v[i]), (a r) v[i]      r (a v)[i]
     v[i, k], v[i][:, k]         (v[:, k])[i]            k a known number or slice
     v[k, i]                     (v[k])[i]               k a known number
@@ -54,6 +54,8 @@ def move_before_pick(name: str, params: Mapping[str, Any], inputs: Sequence[Term
             return _multiply(*inputs) or _multiply(*inputs[::-1])
         case "div":
             return _scale(inputs[0], inputs[1], lax.div)
+        case "neg" if (pick := _pick_of(inputs[0])) is not None:
+            return _rows_of(pick, -pick.source)
         case "dot_general" if (pick := _pick_of(inputs[0])) is not None:
             (contracted, _), batch = params["dimension_numbers"]
             if 0 not in contracted and batch == ((), ()):

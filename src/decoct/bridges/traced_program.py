@@ -22,6 +22,17 @@ CONVERSION = "convert_element_type"
 
 LOOPS = ("scan", "while")
 
+MOVES = frozenset(
+    {"broadcast_in_dim", "concatenate", "dynamic_slice", "dynamic_update_slice", "gather", "pad"}
+    | {"reshape", "rev", "scatter", "slice", "split", "squeeze", "transpose"}
+)
+"""Operations that only concatenate or slice arrays."""
+
+LINEAR = MOVES | {"add", "sub", "neg", "mul", "div", "dot_general", "reduce_sum", CONVERSION}
+"""Operations that are linear in entries of parameters, of which products have one factor."""
+
+PRODUCTS = ("mul", "dot_general")
+
 PARAMETERS, ROWS = 1, 2
 """Kinds of values: of parameters alone, of rows; 0 is a constant."""
 
@@ -45,6 +56,8 @@ class TracedProgram:
         Names of the operations that compute them, conversions of precision left out.
     loops
         Parameters enter a loop over rows, such as `jax.lax.map`.
+    products
+        Rows multiply entries of arrays of parameters by other parameters: τ z[d, i] with τ = t[d].
     """
 
     def __init__(self, potentials: Potentials, params: Params, rows: Mapping[str, Any]) -> None:
@@ -58,7 +71,9 @@ class TracedProgram:
         kinds = dict.fromkeys(self.leaves, PARAMETERS) | dict.fromkeys(self.rows, ROWS)
         self.of_parameters: list[Any] = []
         frontier = dict.fromkeys(variables_of(self.outputs))
-        self.loops = False
+        self.loops = self.products = False
+        unknown: set[Any] = set()  # of parameters and of rows
+        picked: set[Any] = set()  # those linear in entries of arrays of parameters
         for eqn in self.equations:
             inputs = variables_of(eqn.invars)
             kind = max((kinds.get(v, 0) for v in inputs), default=0)
@@ -67,14 +82,32 @@ class TracedProgram:
                 self.of_parameters.append(eqn)
             elif kind == ROWS:
                 frontier |= dict.fromkeys(inputs)
-                enters = any(kinds.get(v) == PARAMETERS for v in inputs)
-                self.loops |= enters and eqn.primitive.name in LOOPS
+                name = eqn.primitive.name
+                enters = {v for v in inputs if kinds.get(v) == PARAMETERS}
+                factors = enters | unknown.intersection(inputs)
+                is_linear = name in LINEAR and not picked.isdisjoint(inputs)
+                self.loops |= bool(enters) and name in LOOPS
+                self.products |= is_linear and name in PRODUCTS and len(factors) > 1
+                unknown |= set(eqn.outvars) if factors else set()
+                picked |= set(eqn.outvars) if is_linear or (enters and name == "gather") else set()
         made = [v for eqn in self.of_parameters for v in eqn.outvars]
         self.values = [*self.leaves, *made]
         self.frontier = [v for v in frontier if kinds.get(v) == PARAMETERS]
         counted = [eqn for eqn in self.of_parameters if eqn.primitive.name != CONVERSION]
         self.places = [*self.leaves, *(v for eqn in counted for v in eqn.outvars)]
         self.operations = tuple(eqn.primitive.name for eqn in counted)
+
+    @property
+    def unread(self) -> str | None:
+        """Why φ may have more parameters in it than the rows need; None where it has not."""
+        if self.loops:
+            return "decoct does not read loops over rows, such as jax.lax.map; jax.vmap it does"
+        if self.products:
+            return (
+                "rows multiply entries of an array by another parameter; if that is the scale of "
+                "effects, multiply before the index, as in (tau * z)[group]"
+            )
+        return None
 
     def given(self, params: Params) -> dict[Any, Any]:
         """Return the variables of θ with their values."""
