@@ -328,7 +328,7 @@ def test_clusters_that_change_their_names_have_not_moved():
     angle = angles[rng.integers(0, 3, 2000)] + 0.15 * rng.normal(size=2000)
     table = {"x": np.column_stack([np.cos(angle), np.sin(angle)])}
     model = VonMisesFisherMixture(3, 2, concentration=40.0)
-    options = {**SMALL, "buffer": 700, "keep": 80, "sampler": Gibbs()}
+    options = {**SMALL, "buffer": 700, "keep": 80, "sampler": Gibbs(warmup=5_000)}
     stream = StreamingCoreset(model, 60, **options)
     for batch in cut(table, 1000):
         stream.update(batch)
