@@ -30,7 +30,7 @@ from decoct.passes.expansions import Expansion
 from decoct.passes.potentials import Potentials
 from decoct.samplers import NUTS
 from examples.hierarchical import chem97, election88, flights, radon
-from examples.hierarchical.common import TARGET, Effort, compared, nuts
+from examples.hierarchical.common import TARGET, Effort, columns_of, compared, nuts
 
 FILE = RESULTS / "multilevel.csv"
 
@@ -38,13 +38,13 @@ FULL = Effort(warmup=600, draws=600)
 
 
 class Case(NamedTuple):
-    """A posterior, rows to keep, and population-level parameters to compare.
+    """A posterior, rows to keep (None: for 0.01 nats), and population-level parameters to compare.
 
     ``make`` returns a decoct model, its rows, and what NumPyro is to sample: model and arguments.
     """
 
     make: Callable[[], tuple[Any, Any, Any]]
-    size: int
+    size: int | None
     population: tuple[str, ...] = ()
 
 
@@ -106,6 +106,27 @@ def groups_of(n: int, groups: int = 200) -> tuple[Any, Any, Any]:
     return of_numpyro(model, {"group": group, "x": x, "y": y})
 
 
+def proteins() -> tuple[Any, Any, Any]:
+    """Return proteins alike to one of 77, 639 of 72,875, with intercepts and slopes by that one."""
+    table = columns_of("protein_homology_part1")
+    names, block = np.unique(table["block"], return_inverse=True)
+    x = table["X"][:, [0, 3, 54, 55, 57]].astype(np.float64)
+    x = np.clip((x - x.mean(axis=0)) / x.std(axis=0), -6.0, 6.0)
+
+    def model(x, block, y=None):
+        normal, scale = dist.Normal(0.0, 1.0), dist.HalfNormal(2.0)
+        a = numpyro.sample("a", dist.Normal(-4.0, 3.0))
+        b = numpyro.sample("b", dist.Normal(0.0, 2.0).expand([5]).to_event(1))
+        tau = numpyro.sample("tau", scale.expand([2]).to_event(1))
+        z = numpyro.sample("z", normal.expand([2, len(names)]).to_event(2))
+        u, slope = tau[:, None] * z
+        with numpyro.plate("data", len(x)):
+            logits = a + x @ b + u[block] + slope[block] * x[:, 2]
+            numpyro.sample("y", dist.Bernoulli(logits=logits), obs=y)
+
+    return of_numpyro(model, {"x": x, "block": block, "y": table["y"].astype(np.int64)})
+
+
 GROUPS = {f"groups of {n:,}": partial(groups_of, n) for n in (3, 10, 30, 100, 300, 1000)}
 
 CASES = {
@@ -128,6 +149,7 @@ CASES = {
     ),
     "crossed, Poisson": Case(lambda: crossed(5_000_000, 1000, True), 200),
     "crossed, logistic": Case(lambda: crossed(5_000_000, 1000, False), 200),
+    "proteins": Case(proteins, None, ("a", "b", "tau")),
     **{name: Case(make, 100, ("beta", "tau")) for name, make in GROUPS.items()},
 }
 

@@ -299,3 +299,31 @@ def test_a_kl_that_few_rows_do_not_reach_ends_a_build_after_one_round():
     (only,) = coreset.report.rounds
     assert coreset.report.predicted_kl > 1e-5
     assert only["predicted_kl"] > 1e-5
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_effects_of_groups_with_few_events_have_a_site_that_is_near():
+    """Intercepts and slopes of 100 rows a group and 5 ones, along a column with outliers."""
+    rng, groups = np.random.default_rng(2), 30
+    group, x = np.repeat(np.arange(groups), 100), np.clip(1.5 * rng.standard_t(3, 3000), -6.0, 6.0)
+    u, slope = 1.5 * rng.normal(size=groups), 0.7 * rng.normal(size=groups) - 1.0
+    y = rng.random(3000) < 1.0 / (1.0 + np.exp(6.0 - u[group] - slope[group] * x))
+
+    def log_likelihood(phi, r):
+        eta = phi["a"] + phi["u"][r["g"]] + (phi["b"] + phi["v"][r["g"]]) * r["x"]
+        return r["y"] * eta - jnp.logaddexp(0.0, eta)
+
+    def log_prior(p):
+        of_effects = -0.5 * ((p["z"] ** 2).sum() + (p["w"] ** 2).sum())
+        of_scales = (-0.125 * jnp.exp(2.0 * p["s"]) + p["s"]).sum()
+        return of_effects + of_scales - 0.5 * (p["a"] + 4.0) ** 2 / 9.0 - 0.5 * p["b"] ** 2 / 4.0
+
+    def likelihood_params(p):
+        tau = jnp.exp(p["s"])
+        return {"a": p["a"], "b": p["b"], "u": tau[0] * p["z"], "v": tau[1] * p["w"]}
+
+    start = {"a": -4.0, "b": 0.0, "s": np.zeros(2), "z": np.zeros(groups), "w": np.zeros(groups)}
+    model = decoct.Model(log_likelihood, log_prior, start, likelihood_params=likelihood_params)
+    coreset = decoct.build(model, {"x": x, "g": group, "y": y.astype(float)}, size=0)
+    assert coreset.site is not None
+    assert coreset.report.predicted_kl < 1.5

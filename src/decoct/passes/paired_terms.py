@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
+from scipy.sparse import csr_array
 
 from decoct.models.site import ThirdOrder
 
@@ -67,6 +68,7 @@ class PairedTerms(NamedTuple):
     alpha: Float[np.ndarray, " t"]
     beta: Float[np.ndarray, " t"]
     correlations: Float[np.ndarray, "t t"]
+    among: Float[np.ndarray, "t t"]  # WᵀAW
     places: Int[np.ndarray, "4 t"]  # of third derivatives
     cubes: Float[np.ndarray, "4 t"]  # what each term has of them
     widths: Float[np.ndarray, " t"]  # 1/(wᵀAw)
@@ -103,9 +105,9 @@ class PairedTerms(NamedTuple):
         i, j = np.concatenate([i, first, first]), np.concatenate([j, second, second])
         alpha = np.concatenate([alpha, shared + half, shared - half])
         beta = np.concatenate([beta, beside, beside])
-        along = np.zeros((len(i), k))
-        along[np.arange(len(i)), j] = beta
-        along[np.arange(len(i)), i] += alpha
+        lines = np.arange(len(i))
+        at = np.append(lines, lines), np.append(i, j)
+        along = csr_array((np.append(alpha, beta), at), (len(i), k))
         # p and q, by the covariances of w with (Aδ)_i and (Aδ)_j
         is_one, w, its = i == j, alpha / scales[i], beta / scales[j]
         between = np.where(is_one, 0.0, within[i, j])
@@ -122,7 +124,8 @@ class PairedTerms(NamedTuple):
         places = np.concatenate([effects[i][None], mixed, effects[j][None]])
         widths = 1.0 / (own[i] * w * w + 2.0 * between * w * its + own[j] * its * its)
         correlations = along @ correlations @ along.T
-        return cls(effects, scales, i, j, alpha, beta, correlations, places, cubes, widths)
+        among = along @ (within / np.outer(scales, scales)) @ along.T
+        return cls(effects, scales, i, j, alpha, beta, correlations, among, places, cubes, widths)
 
     def right_side(self, thirds: Float[np.ndarray, " T"]) -> Float[np.ndarray, " t"]:
         return (self.cubes * thirds[self.places]).sum(axis=0)

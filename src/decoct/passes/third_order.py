@@ -8,7 +8,7 @@ are those nearest to the third derivatives of the likelihood:
     Σ_j ρ_ij³ γ_j = s_i³ Σ_n E ∂³f_n/∂φ_i³,
 
 if all rows that parameter i belongs to vary together with u_i. A parameter most of whose curvature
-is in kept rows has γ = 0. Sizes are bounded so that each term alone leaves the site concave.
+is in kept rows has γ = 0. Sizes are bounded so that the site stays concave.
 
 Groups with a slope have terms of two parameters together: `passes.paired_terms`.
 """
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 CONCAVE = 0.44
 """Largest γ, in nats and of v²/A_jj, with which the term alone leaves the site concave."""
+
+CONCAVE_WITHIN = 1e-2
+"""Most by which the terms together may exceed that."""
 
 NEGLIGIBLE = 1e-5
 """KL in nats, Σ γ²/12, below which a site is without terms: a quadratic is sampled sooner."""
@@ -119,7 +122,8 @@ class Skewness(NamedTuple):
             of_effects = effects, scales, correlations, within, is_left
             return PairedTerms.of(*of_effects, pairs, len(precision))
         cubes = is_left * (scales / own) ** 3
-        return Terms(effects, scales, correlations, cubes, scales**2 / own)
+        among = within / np.outer(scales, scales)
+        return Terms(effects, scales, correlations, among, cubes, scales**2 / own)
 
 
 def _sandwich(
@@ -142,8 +146,20 @@ def _solve(
 
 
 def _bound(terms: Terms | PairedTerms, sizes: Float[np.ndarray, " t"]) -> Float[np.ndarray, " t"]:
+    """Return sizes with which the site is concave, each alone and all together.
+
+    With terms along Wᵀ(Aδ) and D = diag |γ|/`CONCAVE` it is, if no eigenvalue of √D WᵀAW √D is
+    above 1. The sums of its rows' absolute values are not.
+    """
     most = CONCAVE * np.minimum(1.0, terms.widths)
-    return np.clip(sizes, -most, most)
+    sizes = np.clip(sizes, -most, most)
+    among = np.abs(terms.among)
+    while True:
+        root = np.sqrt(np.abs(sizes) / CONCAVE)
+        total = root * (among @ root)
+        if not (total > 1.0 + CONCAVE_WITHIN).any():
+            return sizes
+        sizes = sizes / np.maximum(total, 1.0)
 
 
 class Terms(NamedTuple):
@@ -152,6 +168,7 @@ class Terms(NamedTuple):
     effects: Int[np.ndarray, " k"]
     scales: Float[np.ndarray, " k"]  # v, sd of (Aδ)_j
     correlations: Float[np.ndarray, "k k"]
+    among: Float[np.ndarray, "k k"]  # WᵀAW
     cubes: Float[np.ndarray, " k"]  # s_j³; 0 where kept rows have the curvature
     widths: Float[np.ndarray, " k"]  # v²/A_jj
 

@@ -7,6 +7,8 @@ search alternates between
 
 where the second needs no row, and ends when the quadratic no longer changes at the draws. It begins
 at the mode of π with the parameters that φ does not depend on, such as scales, at their start.
+Where a round changes more than the one before, the next ones go half their way: with few events a
+group, full steps may alternate between two Gaussians.
 """
 
 from __future__ import annotations
@@ -45,6 +47,9 @@ SETTLED, SETTLED_A_PARAMETER = 1e-3, 1e-5
 """½Var in nats, over the draws, of what a round changes, or nats a parameter, below which it was
 the last."""
 
+HALF = 0.5
+"""Part of its way that a round goes after one that changed more than the one before."""
+
 ZERO_SLOPE = 1e-9
 """Derivative of φ, relative to the largest, that counts as 0."""
 
@@ -64,17 +69,23 @@ def expand_by_draws(
     directions = directions_of(potentials, host_rng(key))
     at = Expansion.over(gaussian.mean, np.linalg.cholesky(gaussian.cov), directions)
     found = expanded_at(problem, at, seen, key, sampled_rows, z[None])
-    near = None
+    near, step, changed = None, 1.0, np.inf
     for number in range(ROUNDS):
         round_key = jax.random.fold_in(key, number + 1)
         drawn = problem.draw(round_key, site_alone(problem, found), DRAWS_A_ROUND, z, near=near)
         draws = near = drawn.flat
         phi = potentials.to_likelihood(draws)
-        covariance = np.atleast_2d(np.cov(phi, rowvar=False))
-        at = Expansion(phi.mean(axis=0), covariance, at.offsets)
-        before = found
+        moments = phi.mean(axis=0), np.atleast_2d(np.cov(phi, rowvar=False))
+        centre, covariance = (
+            (1.0 - step) * np.asarray(old) + step * new
+            for old, new in zip((at.centre, at.covariance), moments, strict=True)
+        )
+        at = Expansion(centre, covariance, at.offsets)
+        before, changed_before = found, changed
         found = expanded_at(problem, at, seen, round_key, sampled_rows, draws)
         changed = 0.5 * float(np.var(found.quadratic(phi) - before.quadratic(phi)))
+        if changed > changed_before:
+            step = HALF
         if changed <= max(SETTLED, SETTLED_A_PARAMETER * d):
             break
     return found
