@@ -8,7 +8,8 @@ are those nearest to the third derivatives of the likelihood:
     Σ_j ρ_ij³ γ_j = s_i³ Σ_n E ∂³f_n/∂φ_i³,
 
 if all rows that parameter i belongs to vary together with u_i. A parameter most of whose curvature
-is in kept rows has γ = 0. Sizes are bounded so that the site stays concave.
+is in kept rows has γ = 0. Sizes are bounded so that each term alone leaves the site concave, and,
+where there are pairs, all terms together.
 
 Groups with a slope have terms of two parameters together: `passes.paired_terms`.
 """
@@ -33,7 +34,7 @@ CONCAVE = 0.44
 """Largest γ, in nats and of v²/A_jj, with which the term alone leaves the site concave."""
 
 CONCAVE_WITHIN = 1e-2
-"""Most by which the terms together may exceed that."""
+"""Most by which the terms together may exceed it."""
 
 NEGLIGIBLE = 1e-5
 """KL in nats, Σ γ²/12, below which a site is without terms: a quadratic is sampled sooner."""
@@ -122,8 +123,7 @@ class Skewness(NamedTuple):
             of_effects = effects, scales, correlations, within, is_left
             return PairedTerms.of(*of_effects, pairs, len(precision))
         cubes = is_left * (scales / own) ** 3
-        among = within / np.outer(scales, scales)
-        return Terms(effects, scales, correlations, among, cubes, scales**2 / own)
+        return Terms(effects, scales, correlations, cubes, scales**2 / own)
 
 
 def _sandwich(
@@ -146,13 +146,16 @@ def _solve(
 
 
 def _bound(terms: Terms | PairedTerms, sizes: Float[np.ndarray, " t"]) -> Float[np.ndarray, " t"]:
-    """Return sizes with which the site is concave, each alone and all together.
+    """Return sizes with which the site is concave: each alone, with pairs all together.
 
     With terms along Wᵀ(Aδ) and D = diag |γ|/`CONCAVE` it is, if no eigenvalue of √D WᵀAW √D is
-    above 1. The sums of its rows' absolute values are not.
+    above 1. The sums of its rows' absolute values are not. Terms of single parameters alone leave
+    less for kept rows to do where each is bounded by itself.
     """
     most = CONCAVE * np.minimum(1.0, terms.widths)
     sizes = np.clip(sizes, -most, most)
+    if isinstance(terms, Terms):
+        return sizes
     among = np.abs(terms.among)
     while True:
         root = np.sqrt(np.abs(sizes) / CONCAVE)
@@ -168,7 +171,6 @@ class Terms(NamedTuple):
     effects: Int[np.ndarray, " k"]
     scales: Float[np.ndarray, " k"]  # v, sd of (Aδ)_j
     correlations: Float[np.ndarray, "k k"]
-    among: Float[np.ndarray, "k k"]  # WᵀAW
     cubes: Float[np.ndarray, " k"]  # s_j³; 0 where kept rows have the curvature
     widths: Float[np.ndarray, " k"]  # v²/A_jj
 
