@@ -15,7 +15,7 @@ benchmarks.multilevel` certifies each. Bambi has effects only of airports that o
 one destination do not.
 
 Effects of origin by hour of day do not fit: a quarter of the 3,813 pairs that occur have 16 flights
-or fewer. With them, a build took 23 minutes and ended with the status `UNKNOWN`.
+or fewer. With them, a build beside other work took 23 minutes and ended with the status `UNKNOWN`.
 """
 
 from __future__ import annotations

@@ -29,9 +29,10 @@ MOVES = frozenset(
 """Operations that only concatenate or slice arrays."""
 
 LINEAR = MOVES | {"add", "sub", "neg", "mul", "div", "dot_general", "reduce_sum", CONVERSION}
-"""Operations that are linear in entries of parameters, of which products have one factor."""
+"""Operations that are linear in the entries of one array of parameters."""
 
 PRODUCTS = ("mul", "dot_general")
+"""Operations that multiply entries of parameters, if two inputs depend on these."""
 
 PARAMETERS, ROWS = 1, 2
 """Kinds of values: of parameters alone, of rows; 0 is a constant."""

@@ -34,7 +34,7 @@ CONCAVE = 0.44
 """Largest γ, in nats and of v²/A_jj, with which the term alone leaves the site concave."""
 
 CONCAVE_WITHIN = 1e-2
-"""Most by which the terms together may exceed it."""
+"""Most by which the bound on all terms together is exceeded: where its reduction ends."""
 
 NEGLIGIBLE = 1e-5
 """KL in nats, Σ γ²/12, below which a site is without terms: a quadratic is sampled sooner."""
