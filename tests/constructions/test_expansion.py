@@ -19,6 +19,7 @@ from decoct.constructions.iterated_hilbert.expansion import (
     expanded_at,
 )
 from decoct.constructions.iterated_hilbert.fits import INACCURATE_SITE, ROWS_ARE_NEARER
+from decoct.constructions.iterated_hilbert.settings import CERTIFYING_DRAWS
 from decoct.data import encoded
 from decoct.errors import RequestError, ShortBuildWarning
 from decoct.models import GaussianMean, LinearRegression, LogisticRegression, PoissonRegression
@@ -313,6 +314,17 @@ def test_forty_rows_hold_rare_levels_that_the_subsample_lacks():
     assert coreset.site is not None
     assert certificate.kl < 1e-3
     assert certificate.kl < 3.0 * coreset.report.predicted_kl + 1e-4
+
+
+def test_a_goal_that_a_site_alone_reaches_takes_few_draws_and_no_pass_over_all_rows_at_them():
+    rows, model = logistic(90_000, 5), LogisticRegression()
+    coreset, nearer = (decoct.build(model, rows, kl=kl) for kl in (0.01, 1e-6))
+    (only,) = coreset.report.rounds
+    assert coreset.size == 0 < nearer.size
+    assert (only["draws"], only["draws_on_all_rows"]) == (CERTIFYING_DRAWS, 0)
+    assert only["totals_error"] < coreset.report.predicted_kl < 0.01
+    assert coreset.report.evaluations < 0.5 * CERTIFYING_DRAWS * len(rows["y"])
+    assert nearer.report.rounds[0]["draws"] > CERTIFYING_DRAWS
 
 
 def test_no_row_and_no_site_is_the_prior():

@@ -53,6 +53,9 @@ TOLERABLE, TOLERABLE_A_PARAMETER = 1e-5, 2e-6
 """½Var in nats of totals from a sample of rows above which all rows are evaluated; nats a parameter
 for multilevel models, where each row that is kept corrects about one effect."""
 
+TOLERABLE_OF_GOAL = 0.25
+"""The same for a site alone, as a part of the KL asked for."""
+
 LARGEST_BY_GROUP = 3000
 """Most rows a ``kl`` build keeps of many groups unless ``max_size`` says otherwise."""
 
@@ -430,9 +433,13 @@ def are_nested(picks: Int[np.ndarray, "P K"]) -> bool:
     return len(np.unique(picks, axis=0)) == max(len(np.unique(slot)) for slot in picks.T)
 
 
-def tolerable_error(problem: Problem) -> float:
-    """Return the ½Var in nats that totals from a sample of rows may have."""
+def tolerable_error(problem: Problem, is_alone: bool = False) -> float:
+    """Return the ½Var in nats that totals from a sample of rows may have.
+
+    It adds to the KL: where it is asked only whether a site alone is enough, a part of the goal may
+    be error.
+    """
     potentials = problem.potentials
-    if not potentials.has_likelihood_params:
-        return TOLERABLE
-    return max(TOLERABLE, TOLERABLE_A_PARAMETER * potentials.likelihood_dim)
+    if potentials.has_likelihood_params:
+        return max(TOLERABLE, TOLERABLE_A_PARAMETER * potentials.likelihood_dim)
+    return max(TOLERABLE, TOLERABLE_OF_GOAL * (problem.kl or 0.0)) if is_alone else TOLERABLE

@@ -143,16 +143,20 @@ class IteratedHilbert(Settings):
         self, key: jax.Array, problem: Problem, state: IteratedHilbertState
     ) -> tuple[IteratedHilbertState, StepInfo]:
         state = self._expanded(key, problem, state)
-        # the site of a multilevel model may be enough, and chains take long
+        # the site alone may be enough, and chains or a pass over all rows take long
         is_first = state.expanded is not None and not state.round
-        few = is_first and problem.potentials.has_likelihood_params
+        multilevel = problem.potentials.has_likelihood_params
+        is_estimated = state.subsample is not None and problem.kl is not None
+        few = is_first and (multilevel or is_estimated)
         collected, fresh = self._collect(key, problem, state, few), None
         if few and not Fits(self, *collected[:2]).is_reference_enough:
             _, tangent, *_ = collected
             if problem.size or not tangent.is_informative:
                 if tangent.is_informative:
                     fresh = EvaluatedDraws(tangent.draws, tangent.totals)
-                collected = self._collect(jax.random.fold_in(key, 6), problem, state)
+                # of multilevel models both sets of draws are used
+                again = jax.random.fold_in(key, 6) if multilevel else key
+                collected = self._collect(again, problem, state)
         state, tangent, result, sampler = collected
         if result.exact_draws == len(tangent.draws):
             state = state._replace(subsample=None, is_checked=False)
@@ -243,7 +247,7 @@ class IteratedHilbert(Settings):
             assert expanded.sample is not None
             sampled = expanded.sample.pool
             totals, error = expanded.totals(problem.potentials, z)
-            if error > tolerable_error(problem):
+            if error > tolerable_error(problem, is_alone=P == 1):
                 if problem.size:
                     return None
                 totals = problem.potentials.totals(z)

@@ -124,7 +124,7 @@ class Settings(Construction):
                 expansion += EXACT_DRAWS * (1 + POINTS)
             all_rows = n * (2 * USUAL_GRADIENTS + expansion)
             usual = all_rows + 2 * sampled * (S + judged + expansion) + pool
-            least = float(all_rows + sampled * S)
+            least = float(all_rows + sampled * (S if problem.kl is None else CERTIFYING_DRAWS))
             # where a sample is not enough, all rows are searched, and evaluated in every round
             most_passes, judged = MOST_PASSES + MOST_EVALUATIONS + 1, judged + S
         most = rows.evaluations[1] + n * (most_passes * expansion + self.max_rounds * judged)
