@@ -1,5 +1,7 @@
 """A coreset's Gaussian site in NumPyro: a factor of the unconstrained latent values."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -31,8 +33,19 @@ def scaled(y):
 Y = np.random.default_rng(3).normal(1.0, 2.0, size=500)
 
 
+@cache
+def of_scaled():
+    return from_numpyro(scaled, {"y": Y})
+
+
+@cache
+def of_counties():
+    return from_numpyro(varying_intercepts, ROWS)
+
+
+@cache
 def small(size):
-    bridge = from_numpyro(scaled, {"y": Y})
+    bridge = of_scaled()
     return decoct.build(bridge, bridge.rows, size=size, progress=False, method=SITE)
 
 
@@ -59,7 +72,7 @@ def test_the_exported_model_has_the_coresets_density(size):
 
 @pytest.mark.parametrize("size", [0, 5])
 def test_groups_and_constants(size):
-    bridge = from_numpyro(varying_intercepts, ROWS)
+    bridge = of_counties()
     coreset = decoct.build(bridge, bridge.rows, size=size, progress=False, method=SITE)
     shift = differences(coreset)
     np.testing.assert_allclose(shift, shift[0], atol=1e-8)

@@ -1,6 +1,7 @@
 """A coreset's Gaussian site in PyMC and Bambi: a potential of the unconstrained values."""
 
 import warnings
+from functools import cache
 
 import jax
 import numpy as np
@@ -32,9 +33,14 @@ def differences(coreset):
     return np.array(found)
 
 
+@cache
+def of_counties():
+    return from_pymc(varying_intercepts(*homes(300, n_counties=5)))
+
+
 @pytest.mark.parametrize("size", [0, 5])
 def test_the_exported_model_has_the_coresets_density(size):
-    bridge = from_pymc(varying_intercepts(*homes(300, n_counties=5)))
+    bridge = of_counties()
     coreset = decoct.build(bridge, bridge.rows, size=size, progress=False, method=SITE)
     assert coreset.site is not None
     assert coreset.size <= size
@@ -42,9 +48,8 @@ def test_the_exported_model_has_the_coresets_density(size):
     np.testing.assert_allclose(shift, shift[0], atol=1e-8)
 
 
-@pytest.mark.filterwarnings("ignore:For backward compatibility, 'str' dtypes")
-@pytest.mark.parametrize("size", [0, 5])
-def test_bambi(size):
+@cache
+def of_bambi():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         bmb = pytest.importorskip("bambi")
@@ -53,17 +58,28 @@ def test_bambi(size):
         {"x": rng.normal(size=300), "county": rng.integers(4, size=300).astype(str)}
     )
     table["y"] = 1.0 + 0.5 * table.x + rng.normal(size=300)
-    bridge = decoct.from_bambi(bmb.Model("y ~ x + (1|county)", table))
+    return decoct.from_bambi(bmb.Model("y ~ x + (1|county)", table))
+
+
+@pytest.mark.filterwarnings("ignore:For backward compatibility, 'str' dtypes")
+@pytest.mark.parametrize("size", [0, 5])
+def test_bambi(size):
+    bridge = of_bambi()
     coreset = decoct.build(bridge, bridge.rows, size=size, progress=False, method=SITE)
     assert coreset.site is not None
     shift = differences(coreset)
     np.testing.assert_allclose(shift, shift[0], atol=1e-8)
 
 
+@cache
+def of_binary():
+    return from_pymc(logistic(*logistic_rows(600)))
+
+
 @pytest.mark.parametrize("size", [0, 5])
 def test_pymc_samples_what_decoct_samples(size):
     """Means within four Monte Carlo errors of two runs of at least 800 effective draws."""
-    bridge = from_pymc(logistic(*logistic_rows(600)))
+    bridge = of_binary()
     coreset = decoct.build(bridge, bridge.rows, size=size, progress=False, method=SITE)
     with coreset.to_pymc():
         drawn = pm.sample(

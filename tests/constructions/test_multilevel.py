@@ -50,6 +50,7 @@ def log_prior_standardised(p):
     return -0.5 * (p["a"] ** 2 + p["b"] ** 2) + of_effects + prior_of_scale(p["s"])
 
 
+@functools.cache
 def made(log_likelihood, form):
     start = {"a": np.zeros(()), "b": np.zeros(()), "s": np.zeros(())}
     if form == "centred":

@@ -1,6 +1,7 @@
 """Matrices with a diagonal block, and units that use them, against dense ones."""
 
 from dataclasses import replace
+from functools import cache
 
 import jax
 import jax.numpy as jnp
@@ -65,7 +66,10 @@ def test_a_site_has_the_value_and_derivatives_of_the_dense_one(matrix, third):
     with jax.enable_x64(True):
         z = jnp.asarray(rng.normal(size=D))
         for derivative in (lambda f: f, jax.grad, jax.hessian):
-            found, expected = derivative(quick.log_density)(z), derivative(dense.log_density)(z)
+            found, expected = (
+                jax.jit(derivative(lambda z, one=one: one.log_density(z)))(z)
+                for one in (quick, dense)
+            )
             np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
@@ -110,6 +114,7 @@ def test_a_coupling_with_few_entries_in_most_columns():
 G, N = 6, 200
 
 
+@cache
 def of_noise():
     """Effects a + exp(s) z of few rows each, and noise of unknown scale."""
     rng = np.random.default_rng(4)
@@ -128,6 +133,7 @@ def of_noise():
     return bridge, density_of(bridge, bridge.rows)
 
 
+@cache
 def multilevel(is_correlated):
     rng = np.random.default_rng(4)
     rows = {"g": rng.integers(G, size=N), "y": (rng.random(N) < 0.3).astype(float)}
@@ -202,5 +208,5 @@ def test_units_make_the_mean_precision_one(kind, most, monkeypatch):
             volume = centring.to_parameters(x, units.density.known).volume
             differences.append(units.log_density(one) - density.log_density(there) - volume)
         assert np.ptp(differences) < 1e-9
-        hessians = jax.vmap(jax.hessian(units.log_density))(jnp.asarray(v))
+        hessians = jax.jit(jax.vmap(jax.hessian(units.log_density)))(jnp.asarray(v))
     np.testing.assert_allclose(-np.asarray(hessians).mean(0), np.eye(space.dim), atol=1e-7)

@@ -55,10 +55,14 @@ def check_indices(model: AbstractModel, params: Params, rows: EncodedRows) -> No
 
 def has_indices(model: AbstractModel, params: Params, rows: Columns) -> bool:
     """Return whether a model indexes arrays with numbers from the (encoded) rows."""
+    operations: list[str] = []
     with jax.enable_x64(True):
-        one = {k: jnp.asarray(v[:1]) for k, v in rows.items()}
-        operations = map(str, _split(model, params, one)[1])
-        return any(" gather[" in one or " dynamic_slice[" in one for one in operations)
+        # traced: what parameters alone decide is not computed
+        one = {name: values[:1] for name, values in rows.items()}
+        jax.eval_shape(
+            lambda *given: operations.extend(map(str, _split(model, *given)[1])), params, one
+        )
+    return any(" gather[" in one or " dynamic_slice[" in one for one in operations)
 
 
 @dataclass(frozen=True)
