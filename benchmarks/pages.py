@@ -307,7 +307,7 @@ COST = Page(
                 ("ratio", "ratio", "2"),
                 ("status", "status", "text"),
             ],
-            "**`decoct.estimate` beside the build** of rows alone:",
+            "**`decoct.estimate` beside the build**:",
         ),
         Table(
             RESULTS + "startup.csv",

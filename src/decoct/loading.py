@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -81,9 +82,15 @@ def load(path: str | os.PathLike[str], model: AbstractModel | None = None) -> Co
 
 
 def _check_same_model(coreset: Coreset, description: dict[str, Any], path: object) -> None:
-    """Refuse a model of functions that has another likelihood than the one before."""
+    """Refuse a model that has another likelihood than the one before."""
     values = description.get("values")
     if values is None:
+        given, kept = map(_likelihood_of, (coreset.model.to_dict(), description["model"]))
+        if given != kept:
+            raise CoresetFileError(
+                f"The given model's likelihood is not the one that {path} was built for: {given}, "
+                f"not {kept}. Only the prior may differ."
+            )
         return
     try:
         likelihood = {name: values[name] for name in ("at", "log_likelihood")}
@@ -100,6 +107,15 @@ def _check_same_model(coreset: Coreset, description: dict[str, Any], path: objec
             "Pass a model with the same functions and constants; only its prior may differ, on the "
             "same support."
         )
+
+
+def _likelihood_of(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what describes a model, as a file has it, without its prior."""
+    return {
+        name: _likelihood_of(value) if isinstance(value, Mapping) else value
+        for name, value in json.loads(json.dumps(spec)).items()
+        if not name.startswith("prior")
+    }
 
 
 def model_from_dict(spec: Mapping[str, Any]) -> AbstractModel:

@@ -25,6 +25,7 @@ from decoct.errors import RequestError, ShortBuildWarning
 from decoct.models import GaussianMean, LinearRegression, LogisticRegression, PoissonRegression
 from decoct.passes.expansions import Expansion, node_rule
 from decoct.passes.potentials import Curvature
+from decoct.passes.row_samples import RowSample
 from decoct.samplers import WeightedDensity
 from decoct.samplers.exact import exact_posterior
 from tests.constructions.contract import potentials_of, problem_of
@@ -327,6 +328,25 @@ def test_a_goal_that_a_site_alone_reaches_takes_few_draws_and_no_pass_over_all_r
     assert nearer.report.rounds[0]["draws"] > CERTIFYING_DRAWS
 
 
+def test_a_sample_that_makes_the_sum_convex_is_left_for_all_rows(monkeypatch):
+    rows, expand, made = logistic(90_000, 5), RowSample.expand, []
+
+    def changing(self, potentials, at):
+        found = expand(self, potentials, at)
+        made.append(at)
+        return found._replace(hessian=found.hessian + 1e9 * len(made) * np.eye(5))
+
+    monkeypatch.setattr(RowSample, "expand", changing)
+    coreset = decoct.build(LogisticRegression(), rows)
+    assert made
+    assert coreset.size == 0
+    full = decoct.laplace(LogisticRegression(), rows)
+    apart = coreset.sample(seed=1, sampler=decoct.samplers.Laplace())["posterior"]["beta"].mean(
+        ("chain", "draw")
+    )
+    assert (np.abs(apart.to_numpy().ravel() - full.mean) < 0.2 * full.sd).all()
+
+
 def test_no_row_and_no_site_is_the_prior():
     """No site: modes at ±θ. Size 0 keeps nothing, and says so."""
     rng = np.random.default_rng(0)
@@ -334,7 +354,7 @@ def test_no_row_and_no_site_is_the_prior():
     model = decoct.Model(
         lambda p, r: -0.5 * (r["y"] - p["a"] ** 2) ** 2, lambda p: -0.5 * p["a"] ** 2, {"a": 1.0}
     )
-    with pytest.warns(ShortBuildWarning, match="do not tell how close"):
+    with pytest.warns(ShortBuildWarning, match=r"do not tell how close.*no site: .*several modes"):
         coreset = decoct.build(model, rows, size=0)
     assert coreset.site is None
     assert not coreset.report.status.ok

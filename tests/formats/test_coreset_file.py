@@ -119,6 +119,16 @@ def test_another_likelihood_is_refused_and_another_prior_is_not(size, tmp_path):
         assert float(other.model.log_prior({"mu": jnp.ones(1)})) == -3.0
 
 
+def test_another_family_is_refused_and_another_prior_is_not(tmp_path):
+    path = tmp_path / "one.parquet"
+    build("logistic").save(path)
+    assert (
+        decoct.load(path, model=models.LogisticRegression(prior_scale=3.0)).model.prior_scale == 3.0
+    )
+    with pytest.raises(CoresetFileError, match=r"poisson_regression.*, not .*logistic_regression"):
+        decoct.load(path, model=models.PoissonRegression())
+
+
 @pytest.fixture
 def saved(tmp_path):
     build("logistic").save(tmp_path / "one.parquet")

@@ -398,7 +398,9 @@ def run(
 def _only(coresets: list[Coreset]) -> Coreset:
     (coreset,) = coresets
     if not coreset.report.status.ok:
-        warnings.warn(coreset.report.status.value, ShortBuildWarning, stacklevel=3)
+        says, reason = coreset.report.status.value, coreset.report.no_site
+        says += f" There is no site: {reason}." if reason else ""
+        warnings.warn(says, ShortBuildWarning, stacklevel=3)
     return coreset
 
 

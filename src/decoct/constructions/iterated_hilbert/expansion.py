@@ -212,15 +212,14 @@ def expand_table(
     def from_subsample(at: Expansion) -> Curvature:
         return potentials.expand_rows(seen.rows, weights, at)
 
-    def from_difference(
-        known: ExpandedTable, estimate: Callable[[Expansion], Curvature]
-    ) -> ExpandedTable:
-        """Continue the search from an expansion of all rows."""
-        there = np.asarray(known.at.centre)
-        change = known.sums.plus(estimate(known.at).scaled(-1.0))
+    def from_sample(known: ExpandedTable) -> ExpandedTable:
+        """Continue the search from an expansion of all rows, by those drawn by remainder."""
+        assert known.sample is not None
+        sample, there = known.sample, np.asarray(known.at.centre)
+        change = known.sums.plus(sample.expand(potentials, known.at).scaled(-1.0))
 
         def corrected(at: Expansion) -> Curvature:
-            return change.moved(np.asarray(at.centre) - there).plus(estimate(at))
+            return change.moved(np.asarray(at.centre) - there).plus(sample.expand(potentials, at))
 
         return search.run(corrected, search.over(there, known.precision))
 
@@ -251,14 +250,15 @@ def expand_table(
     at, best = found.at, None
     for left in reversed(range(MOST_PASSES)):
         found = expanded_at(problem, at, seen, jax.random.fold_in(key, 1), sampled_rows)
-        if best is not None and search.bound(found) < search.bound(best):
+        again = None
+        if best is None or search.bound(found) >= search.bound(best):
+            best = found
+            with suppress(NoExpansionError):  # a difference of samples need not be concave
+                again = from_sample(found)
+        if again is None:
             # a sample is wrong where a few rows matter much
             at = search.run(over_all_rows, best.at).at
             return expanded_at(problem, at, seen, jax.random.fold_in(key, 1), sampled_rows)
-        # rows drawn by remainder: those that the subsample lacks are among them
-        assert found.sample is not None
-        estimate = partial(found.sample.expand, potentials)
-        best, again = found, from_difference(found, estimate)
         gained = kl_gaussian(search.gaussian(found), search.gaussian(again))
         settled = gained <= SETTLED_NATS * problem.dim
         if not left or (search.distance(found) <= SETTLED_ERROR and settled):
@@ -347,7 +347,8 @@ class _Search:
         precision = 0.5 * (precision + precision.T)
         if not all(np.isfinite(part).all() for part in (precision, sums.gradient, sums.value)):
             raise NoExpansionError(NOT_FINITE, at)
-        if np.linalg.eigvalsh(_relative(precision))[0] < SMALLEST:
+        is_positive = (np.diag(precision) > 0.0).all()
+        if not is_positive or np.linalg.eigvalsh(_relative(precision))[0] < SMALLEST:
             raise NoExpansionError("the log posterior is flat or not concave where it is largest")
         third_order = self.problem.has_third_order, self.problem.potentials.pair_offsets
         return ExpandedTable(at, sums, precision, None, None, *third_order)

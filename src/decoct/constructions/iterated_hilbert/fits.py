@@ -49,12 +49,10 @@ KL_CONVERGED, KL_A_PARAMETER = 0.02, 5e-4
 KL_STOP_SUBSAMPLING = 1.0
 """Estimated KL(π_ref‖π) in nats of the last draws below which rounds on the subsample end."""
 
-TOLERABLE, TOLERABLE_A_PARAMETER = 1e-5, 2e-6
+TOLERABLE, TOLERABLE_A_PARAMETER, TOLERABLE_OF_GOAL = 1e-5, 2e-6, 0.25
 """½Var in nats of totals from a sample of rows above which all rows are evaluated; nats a parameter
-for multilevel models, where each row that is kept corrects about one effect."""
-
-TOLERABLE_OF_GOAL = 0.25
-"""The same for a site alone, as a part of the KL asked for."""
+for multilevel models, where each row that is kept corrects about one effect; and for a site alone a
+part of the KL asked for."""
 
 LARGEST_BY_GROUP = 3000
 """Most rows a ``kl`` build keeps of many groups unless ``max_size`` says otherwise."""
