@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import reprlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -85,11 +86,12 @@ def _check_same_model(coreset: Coreset, description: dict[str, Any], path: objec
     """Refuse a model that has another likelihood than the one before."""
     values = description.get("values")
     if values is None:
-        given, kept = map(_likelihood_of, (coreset.model.to_dict(), description["model"]))
+        as_stored = json.loads(json.dumps(coreset.model.to_dict()))
+        given, kept = map(_likelihood_of, (as_stored, description["model"]))
         if given != kept:
             raise CoresetFileError(
-                f"The given model's likelihood is not the one that {path} was built for: {given}, "
-                f"not {kept}. Only the prior may differ."
+                f"The given model's likelihood is not the one that {path} was built for: "
+                f"{reprlib.repr(given)}, not {reprlib.repr(kept)}. Only the prior may differ."
             )
         return
     try:
@@ -110,10 +112,10 @@ def _check_same_model(coreset: Coreset, description: dict[str, Any], path: objec
 
 
 def _likelihood_of(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what describes a model, as a file has it, without its prior."""
+    """Return what describes a model without its prior."""
     return {
         name: _likelihood_of(value) if isinstance(value, Mapping) else value
-        for name, value in json.loads(json.dumps(spec)).items()
+        for name, value in spec.items()
         if not name.startswith("prior")
     }
 
