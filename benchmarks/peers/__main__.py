@@ -119,7 +119,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="few rows, results in the cache")
     parser.add_argument("--csv", type=Path, default=RESULTS / "peers.csv")
     parser.add_argument("--cache", type=Path, default=RESULTS / "peers_truth")
-    parser.add_argument("--limit", type=float, default=180.0, help="processor seconds of a cell")
+    parser.add_argument("--limit", type=float, default=240.0, help="processor seconds of a cell")
     options = parser.parse_args()
     cache = options.cache / "quick" if options.quick else options.cache
     cache.mkdir(parents=True, exist_ok=True)

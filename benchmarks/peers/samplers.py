@@ -128,9 +128,9 @@ def run_langevin(problem: Problem, budget: tuple[int, float, int], seed: int) ->
 
 
 def _on_all_rows(problem: Problem) -> list[tuple[int, int]]:
-    """Return warm-up and draws of NUTS on all rows: one budget more where rows are few."""
+    """Return warm-up and draws of NUTS on all rows: one budget more where it takes seconds."""
     full = [(100, 100), (300, 300), (1000, 1000)]
-    return [*full, (1000, 10_000)] if problem.n_rows < 10_000 and problem.dim < 60 else full
+    return [*full, (1000, 10_000)] if problem.n_rows < 10_000 and problem.dim < 20 else full
 
 
 METHODS = {

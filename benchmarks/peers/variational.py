@@ -193,9 +193,9 @@ def run_pass_glm(problem: Problem, budget: tuple[float], seed: int) -> Found:
     return found._replace(evaluations=problem.n_rows)
 
 
-def _steps(*counts: int):
-    grid = [(count, rate, False) for count in counts for rate in RATES]
-    grid += [(times * counts[-1], rate, True) for times, rate in FROM_MODE]
+def _steps(few: int, many: int):
+    grid = [(few, rate, False) for rate in RATES] + [(many, rate, False) for rate in RATES[1:]]
+    grid += [(times * many, rate, True) for times, rate in FROM_MODE]
     return lambda problem: [(c, rate, batch_of(problem), mode) for c, rate, mode in grid]
 
 
@@ -206,9 +206,9 @@ METHODS = {
         lambda problem: [(1, 25, 0), (4, 25, 2000)],
         run_pathfinder,
     ),
-    "advi": Method(_steps(1000, 5000, 25_000), partial(run_svi, guide=AutoNormal)),
-    "advi_full": Method(_steps(1000, 5000, 25_000), partial(run_svi, guide=AutoMultivariateNormal)),
-    "dais": Method(_steps(1000, 5000, 15_000), run_dais),
+    "advi": Method(_steps(5000, 25_000), partial(run_svi, guide=AutoNormal)),
+    "advi_full": Method(_steps(5000, 25_000), partial(run_svi, guide=AutoMultivariateNormal)),
+    "dais": Method(_steps(5000, 15_000), run_dais),
     "pass_glm": Method(
         lambda problem: [(2.0,), (4.0,), (6.0,)] if problem.posterior.is_logistic else [(0.0,)],
         run_pass_glm,
