@@ -19,9 +19,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import scipy
 from jaxtyping import Float, Int
-from scipy.linalg import solve
-from scipy.sparse import csr_array
 
 from decoct.models.site import ThirdOrder, bounded_cubic
 from decoct.passes.expansions import Expansion
@@ -132,7 +131,7 @@ def _sandwich(
     """Return R C Rᵀ."""
     if np.count_nonzero(rows) > SPARSE * rows.size:
         return (rows @ covariance) @ rows.T
-    sparse = csr_array(rows)
+    sparse = scipy.sparse.csr_array(rows)
     return sparse @ (sparse @ covariance).T
 
 
@@ -142,7 +141,7 @@ def _solve(
     """Return (ρ³)⁻¹ times a vector or columns."""
     cubed = terms.correlations**3
     cubed[np.diag_indices_from(cubed)] += RIDGE
-    return solve(cubed, right, assume_a="pos")
+    return scipy.linalg.solve(cubed, right, assume_a="pos")
 
 
 def _bound(terms: Terms | PairedTerms, sizes: Float[np.ndarray, " t"]) -> Float[np.ndarray, " t"]:

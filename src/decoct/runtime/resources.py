@@ -28,7 +28,6 @@ from typing import Any
 
 import jax
 import platformdirs
-import scipy.linalg  # noqa: F401  (its BLAS must be there to be found)
 from threadpoolctl import ThreadpoolController
 
 LARGE_ARRAYS = 1 << 29
@@ -47,6 +46,8 @@ def few_threads(array_bytes: int) -> Iterator[None]:
 
 @functools.cache
 def _controller() -> ThreadpoolController:
+    import scipy.linalg  # noqa: F401  (its BLAS must be there to be found)
+
     return ThreadpoolController()
 
 

@@ -17,8 +17,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy
 from jaxtyping import Array, Float
-from scipy.linalg import solve_triangular
 
 from decoct.data.base import Rows, name_files
 from decoct.data.encoded import encoded
@@ -138,7 +138,7 @@ def decrement_of(point: Curvature) -> float | None:
         return None
     if np.diag(factor).min() ** 2 < SINGULAR:
         return None
-    scaled = solve_triangular(factor, point.gradient / scale, lower=True)
+    scaled = scipy.linalg.solve_triangular(factor, point.gradient / scale, lower=True)
     return float(scaled @ scaled)
 
 

@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from jaxtyping import Float, Int
-from scipy.linalg import qr_delete, solve_triangular  # pyright: ignore[reportAttributeAccessIssue]
 
 from decoct.errors import RequestError
 
@@ -151,7 +151,7 @@ class ActiveSet:
 
     def inverse_gram(self) -> Float[np.ndarray, "m m"]:
         """Return H⁻¹ = R⁻¹R⁻ᵀ."""
-        inverse = solve_triangular(self.r, np.eye(self.size), check_finite=False)
+        inverse = scipy.linalg.solve_triangular(self.r, np.eye(self.size), check_finite=False)
         return inverse @ inverse.T
 
     def add(self, row: int) -> bool:
@@ -167,7 +167,7 @@ class ActiveSet:
     def _settle(self) -> None:
         """Lawson-Hanson inner loop: least squares on the support, dropping what turns negative."""
         while self.size:
-            solution = solve_triangular(self.r, self.target, check_finite=False)
+            solution = scipy.linalg.solve_triangular(self.r, self.target, check_finite=False)
             falling = solution <= 0.0
             if not falling.any():
                 self.weights = solution
@@ -209,7 +209,7 @@ class ActiveSet:
             self.q, self.r = self.q[:, :0], self.r[:0, :0]
         else:
             m = self.size - 1
-            q, r = qr_delete(self.q, self.r, position, which="col", check_finite=False)
+            q, r = scipy.linalg.qr_delete(self.q, self.r, position, which="col", check_finite=False)
             self.q, self.r = q[:, :m], r[:m, :m]  # a square Q comes back whole
         self.target = self.q.T @ self.problem.target
         del self.support[position]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import scipy
 from jaxtyping import Float
-from scipy.special import logsumexp
 
 GOOD_KHAT, USABLE_KHAT = 0.5, 0.7
 """k-hat below which importance weights are good, and usable at all (Vehtari et al. 2024)."""
@@ -53,7 +53,7 @@ def smoothed_log_weights(
     different exceedances) the weights stay unsmoothed and k-hat is +inf.
     """
     log_ratios = np.asarray(log_ratios, dtype=np.float64)
-    unsmoothed = log_ratios - logsumexp(log_ratios)
+    unsmoothed = log_ratios - scipy.special.logsumexp(log_ratios)
     if float(np.ptp(log_ratios)) <= NEGLIGIBLE:
         return unsmoothed, -np.inf
     if len(log_ratios) < FEWEST_RATIOS:
@@ -65,13 +65,13 @@ def smoothed_log_weights(
         threshold = max(x[order[-M - 1]], np.log(np.finfo(np.float64).tiny))
         tail = order[x[order] > threshold]
         if len(tail) < 5:
-            return x - logsumexp(x), np.inf
+            return x - scipy.special.logsumexp(x), np.inf
         k, sigma = fit_pareto(np.exp(x[tail]) - np.exp(threshold))
         if np.isfinite(k):
             quantiles = pareto_quantiles(k, sigma, len(tail))
             # no weight may be larger than the largest ratio
             x[tail] = np.minimum(np.log(np.exp(threshold) + quantiles), 0.0)
-        smoothed = x - logsumexp(x)
+        smoothed = x - scipy.special.logsumexp(x)
     if not np.isfinite(smoothed).all():  # no Pareto distribution fits the tail
         return unsmoothed, np.inf
     return smoothed, np.inf if np.isnan(k) else float(k)

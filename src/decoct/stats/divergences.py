@@ -9,9 +9,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 from jaxtyping import Float
-from scipy.linalg import cho_factor, cho_solve, cholesky, solve_triangular
-from scipy.special import logsumexp
 
 from decoct.stats.chains import independent_draws
 
@@ -50,13 +49,13 @@ class Gaussian(NamedTuple):
 
     def sample(self, rng: np.random.Generator, n: int) -> Float[np.ndarray, "n d"]:
         """Return n independent draws."""
-        factor = cholesky(self.cov, lower=True)
+        factor = scipy.linalg.cholesky(self.cov, lower=True)
         return self.mean + rng.standard_normal((n, self.dim)) @ factor.T
 
     def log_density(self, z: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " n"]:
         """Return the log density at each row of z."""
-        factor = cholesky(self.cov, lower=True)
-        scaled = solve_triangular(factor, (z - self.mean).T, lower=True)
+        factor = scipy.linalg.cholesky(self.cov, lower=True)
+        scaled = scipy.linalg.solve_triangular(factor, (z - self.mean).T, lower=True)
         log_det = np.log(np.diag(factor)).sum()
         return -0.5 * np.square(scaled).sum(axis=0) - log_det - 0.5 * self.dim * np.log(2 * np.pi)
 
@@ -83,14 +82,14 @@ def kl_gaussian(p: Gaussian, q: Gaussian) -> float:
     >>> kl_gaussian(Gaussian(np.zeros(2), np.eye(2)), Gaussian(np.array([1.0, 0.0]), np.eye(2)))
     0.5
     """
-    factor = cho_factor(np.asarray(q.cov), lower=True)
-    p_factor = cholesky(np.asarray(p.cov), lower=True)
-    scaled = solve_triangular(factor[0], p_factor, lower=True)
+    factor = scipy.linalg.cho_factor(np.asarray(q.cov), lower=True)
+    p_factor = scipy.linalg.cholesky(np.asarray(p.cov), lower=True)
+    scaled = scipy.linalg.solve_triangular(factor[0], p_factor, lower=True)
     # Singular values of L_q⁻¹L_p: each adds ½(s² − 1 − ln s²) ≥ 0, without cancellation.
     excess = np.square(np.linalg.svd(scaled, compute_uv=False)) - 1.0
     shift = np.asarray(q.mean) - np.asarray(p.mean)
     spread = 0.5 * float((excess - np.log1p(excess)).sum())
-    return spread + 0.5 * float(shift @ cho_solve(factor, shift))
+    return spread + 0.5 * float(shift @ scipy.linalg.cho_solve(factor, shift))
 
 
 class EstimatedKL(NamedTuple):
@@ -162,7 +161,7 @@ def kl_from_log_ratios(log_ratios: Float[np.ndarray, "*chains S"]) -> EstimatedK
     """
     chains = np.atleast_2d(np.asarray(log_ratios, dtype=np.float64))
     centred = chains - chains.mean()
-    log_mean = float(logsumexp(centred) - np.log(centred.size))
+    log_mean = float(scipy.special.logsumexp(centred) - np.log(centred.size))
     relative = np.exp(centred - log_mean)  # r S
     forward = float((relative * centred).mean()) - log_mean
     reverse_influence = relative - 1.0 - centred

@@ -31,8 +31,8 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
+import scipy
 from jaxtyping import Float
-from scipy.linalg import eigh
 
 from decoct.constructions.base import Problem, Selection, central_draw
 from decoct.models.site import GaussianSite
@@ -132,7 +132,7 @@ class ExpandedTable(NamedTuple):
             widths = np.diag(np.asarray(self.at.covariance))
             scale = np.sqrt(1.0 / widths + np.abs(np.diag(self.sums.hessian)))
             proper = precision / np.outer(scale, scale)
-            values, basis = eigh(proper, subset_by_value=(-np.inf, 0.0))
+            values, basis = scipy.linalg.eigh(proper, subset_by_value=(-np.inf, 0.0))
             proper -= (basis * values) @ basis.T
             # zeros stay, for samplers are quick by them: diag(|E| 1) − E is ⪰ 0 for any E
             filled = np.where(precision == 0.0, proper, 0.0)

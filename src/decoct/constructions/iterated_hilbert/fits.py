@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import numpy as np
+import scipy
 from jaxtyping import Int
-from scipy.special import logsumexp
 
 from decoct.constructions.base import Problem, Selection, SizedSelection
 from decoct.constructions.iterated_hilbert.expansion import ExpandedTable, site_alone
@@ -401,7 +401,7 @@ class Fits:
             return None
         left = totals - of_selection
         left -= left.mean()
-        kl = float(logsumexp(log_weights + left) - np.exp(log_weights) @ left)
+        kl = float(scipy.special.logsumexp(log_weights + left) - np.exp(log_weights) @ left)
         return max(0.0, kl)  # only rounding takes it below
 
     def _smallest_for(self, tangent: SplitTangent, goal: float) -> tuple[SizedSelection, bool]:

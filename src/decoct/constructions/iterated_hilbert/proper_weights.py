@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import scipy
 from jaxtyping import Float
-from scipy.linalg import eigh
 
 from decoct.constructions.iterated_hilbert.expansion import is_proper
 from decoct.solvers.nnls import nnls
@@ -69,7 +69,7 @@ class WholeCurvature:
         found = cls(hessian, precision)
         if not is_proper(hessian):
             scaled = found._factor.T @ hessian @ found._factor
-            values, vectors = eigh(scaled, subset_by_value=(-np.inf, 0.0))
+            values, vectors = scipy.linalg.eigh(scaled, subset_by_value=(-np.inf, 0.0))
             sides = precision @ (found._factor @ vectors)
             found = cls(hessian + (sides * (ROOM - values)) @ sides.T, precision, False)
         return found
@@ -84,7 +84,7 @@ class WholeCurvature:
         try:  # far cheaper than eigenvectors
             np.linalg.cholesky(scaled + ZERO_CURVATURE * np.eye(len(scaled)))
         except np.linalg.LinAlgError:
-            negative = eigh(scaled, subset_by_value=(-np.inf, -ZERO_CURVATURE))[1]
+            negative = scipy.linalg.eigh(scaled, subset_by_value=(-np.inf, -ZERO_CURVATURE))[1]
             return (self._factor @ negative).T
         return np.zeros((0, len(scaled)))
 
