@@ -93,6 +93,32 @@ def test_predictions_of_rows():
     assert ((found["q5"] < found["mean"]) & (found["mean"] < found["q95"])).all()
 
 
+def test_rows_left_out_one_by_one():
+    found = decoct.loo(coreset(), LOGISTIC, draws())
+    assert found.n_data_points == N
+    assert found.p == pytest.approx(D, rel=0.2)
+
+
+def test_the_evidence():
+    """That of the Laplace approximation, which 512 rows bring near (Tierney & Kadane 1986)."""
+    full = decoct.laplace(MODEL, LOGISTIC)
+    logits = LOGISTIC["x"] @ full.mean
+    at_mean = (LOGISTIC["y"] * logits - np.logaddexp(0.0, logits)).sum()
+    at_mean += MODEL.log_prior({"beta": full.mean})
+    found = decoct.log_evidence(coreset(), LOGISTIC, draws())
+    laplace = float(at_mean - full.log_density(full.mean[None])[0])
+    assert found.value == pytest.approx(laplace, abs=0.02 + 4.0 * found.se)
+
+
+def test_other_priors():
+    wide = decoct.models.LogisticRegression(prior_scale=10.0)
+    given = {"the same": MODEL.log_prior, "wide": wide}
+    same, other = decoct.prior_sensitivity(coreset(), draws(), given).priors
+    assert same.kl == 0.0
+    before, after = (decoct.laplace(model, LOGISTIC) for model in (MODEL, wide))
+    assert other.kl == pytest.approx(decoct.kl_gaussian(after, before), rel=0.5)
+
+
 @pytest.mark.parametrize(
     "sampler", [Laplace(), NUTS(warmup=200)], ids=lambda one: type(one).__name__
 )

@@ -202,7 +202,8 @@ def _alternative(coreset: Coreset, name: str, prior: Any) -> AbstractModel:
             f"{prior!r}."
         )
     _require_number(coreset, name, prior)
-    return OtherPrior(coreset.model, prior)
+    # a method of a model holds arrays, and the field must not
+    return OtherPrior(coreset.model, lambda params: prior(params))
 
 
 @float64
