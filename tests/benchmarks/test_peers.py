@@ -88,6 +88,45 @@ def test_laplace_is_exact_on_a_conjugate_posterior(conjugate):
             np.testing.assert_allclose(found.weights * draws, 1.0, rtol=1e-6)
 
 
+@pytest.fixture
+def settings_of_peers():
+    """Those of `benchmarks.peers.cell`, in all threads."""
+    before = {
+        name: getattr(jax.config, name) for name in ("jax_enable_x64", "jax_numpy_rank_promotion")
+    }
+    jax.config.update("jax_enable_x64", True)
+    jax.config.update("jax_numpy_rank_promotion", "allow")
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("settings_of_peers")
+@pytest.mark.parametrize(
+    ("method", "budget", "rows_at_least"),
+    [
+        ("numpyro_nuts", (300, 1000), 1300 * N_ROWS),
+        ("nutpie", (300, 1000), 1300 * N_ROWS),
+        ("hmcecs", (300, 2000, 100), 2300 * 200),
+        ("sgld_cv", (20_000, 0.03, 100), 20_000 * 200),
+        ("advi_full", (5000, 0.02, 100, True), 5000 * 100),
+        ("dais", (5000, 0.02, 100, True), 5000 * 100),
+    ],
+)
+def test_every_peer_comes_near_a_conjugate_posterior(conjugate, method, budget, rows_at_least):
+    truth = conjugate_posterior(conjugate.rows, np.ones(N_ROWS))
+    found = METHODS[method].run(conjugate, budget, 0)
+    z, sd = np.asarray(found.z), np.sqrt(np.diag(truth.cov))
+    weights = np.ones(len(z)) / len(z) if found.weights is None else found.weights
+    mean = weights @ z
+    # four Monte Carlo errors of 300 independent draws; guides have gone as far as Adam takes them
+    assert (np.abs(mean - truth.mean) < 0.25 * sd).all()
+    assert np.sqrt(weights @ (z - mean) ** 2) == pytest.approx(sd, rel=0.17)
+    assert found.evaluations >= rows_at_least
+
+
 def test_cells_survive_their_file(tmp_path):
     cell = Cell("wells", 3020, 6, "laplace", 0, number=1, of=4, budget="300", evaluations=1.5e6)
     for one in (cell, Cell("flights", 10, 30, "dais", 0, 0, 1, failed="over the limit of 150 s")):
