@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 import decoct
+from decoct.constructions import Gradient, Hilbert, IteratedHilbert, L1Path
 from decoct.constructions.base import entries
 from decoct.errors import BadValueError, PotentialError
+from decoct.mixture import DPGaussianMixture, MixtureCoreset
 from decoct.samplers import NUTS, Exact, Laplace, WeightedDensity
 from tests.problems import LINEAR, LOGISTIC, MODEL, SIZE, D, N, coreset, draws
 
@@ -33,6 +35,39 @@ def test_every_registered_construction(name):
     built = decoct.build(MODEL, LOGISTIC, size=SIZE, method=entries()[name].make())
     assert 1 <= built.size <= SIZE
     assert (built.weights > 0).all()
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        L1Path(update=Gradient(steps=20)),
+        Hilbert(weighting=decoct.weighting.FullLaplace()),
+        Hilbert(weighting=decoct.weighting.Subsample(100)),
+        Hilbert(weighting=decoct.weighting.Given(np.random.default_rng(0).normal(size=(200, D)))),
+    ],
+    ids=["L1Path", "FullLaplace", "Subsample", "Given"],
+)
+def test_options_of_constructions(method):
+    assert 1 <= decoct.build(MODEL, LOGISTIC, size=5, method=method).size <= 5
+
+
+def test_a_build_that_falls_short_warns():
+    method = IteratedHilbert(site=False, max_size=4)
+    with pytest.warns(decoct.ShortBuildWarning, match="not certified"):
+        assert decoct.build(MODEL, LOGISTIC, kl=1e-9, method=method).size == 4
+
+
+def test_a_coreset_of_a_mixture():
+    estimator = DPGaussianMixture(n_components=2, max_iter=1000)
+    found = decoct.mixture.build(estimator, {"x": LOGISTIC["x"]}, size=50)
+    assert isinstance(found, MixtureCoreset)
+    assert found.sample(draws=10, chains=1)["posterior"]["means"].shape == (1, 10, 2, D)
+
+
+def test_a_report_on_a_page(tmp_path):
+    pytest.importorskip("jinja2")
+    decoct.write_report(coreset(), draws=draws(), path=tmp_path / "report.html")
+    assert (tmp_path / "report.html").read_text().startswith("<!DOCTYPE html>")
 
 
 def test_sizes_in_one_run_and_the_estimate():

@@ -28,7 +28,7 @@ from dask.delayed import delayed
 from distributed import Client
 
 from decoct.data import Rows, rows
-from decoct.data.dask_layout import Layout, coalesce
+from decoct.data.dask_layout import PartitionLengths, coalesce
 from decoct.data.dask_rows import DaskRows
 from decoct.data.dask_tasks import guarded
 from decoct.data.dask_types import ColumnType, cast, find_common_types
@@ -39,7 +39,7 @@ from tests.dask_cluster import local_client
 from tests.data.test_rows_contract import EXPECTED, TABLE, N, RowsContract, assert_columns
 
 BORDERS = [0, 11, 11, 12, 31, N]
-"""Partitions of the contract's table: one empty, one of a single row."""
+"""PartitionLengths of the contract's table: one empty, one of a single row."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -112,7 +112,7 @@ def test_any_layout_gives_the_bits_of_one_process():
 def test_only_the_rows_of_chunks_across_borders_move():
     lengths = (90, 0, 5, 105, 100)
     for size in (10, 30, 64):
-        blocks = list(Layout(lengths).cut_blocks(size))
+        blocks = list(PartitionLengths(lengths).cut_blocks(size))
         assert [block.start % size for block in blocks] == [0] * len(blocks)
         found = [
             (s.partition, row) for b in blocks for s in b.slices for row in range(s.begin, s.end)

@@ -38,7 +38,7 @@ from pytensor.tensor.basic import ARange, cast, constant
 
 from decoct.bridges.arguments import described_constant
 from decoct.bridges.probing import quoted
-from decoct.bridges.pymc_layout import Layout
+from decoct.bridges.pymc_layout import ModelData
 from decoct.bridges.rewrites import PackageForm, rewrite
 from decoct.errors import ModelError
 from decoct.models.base import Params
@@ -95,7 +95,7 @@ class Program:
         Name of other ``pm.Data`` -> what identifies its values.
     """
 
-    def __init__(self, model: pm.Model, layout: Layout) -> None:
+    def __init__(self, model: pm.Model, layout: ModelData) -> None:
         self.token = uuid.uuid4().hex
         self.free = tuple(rv.name for rv in model.free_RVs)
         self.observed = tuple(rv.name for rv in model.observed_RVs)
@@ -158,7 +158,7 @@ class Program:
 
 
 def latent_shapes(
-    model: pm.Model, layout: Layout, tables: Sequence[Mapping[str, np.ndarray]]
+    model: pm.Model, layout: ModelData, tables: Sequence[Mapping[str, np.ndarray]]
 ) -> list[dict[str, tuple[int, ...]]]:
     """Return the shapes of the unconstrained free variables, with each of some tables."""
     inputs, replaced = _rows_as_inputs(model, layout)
@@ -181,7 +181,7 @@ def constants_of_length(graph: Graph, n_rows: int) -> list[tuple[int, ...]]:
     return sorted({shape for shape in shapes if n_rows in shape})
 
 
-def _rows_as_inputs(model: pm.Model, layout: Layout) -> tuple[dict[str, Any], dict[Any, Any]]:
+def _rows_as_inputs(model: pm.Model, layout: ModelData) -> tuple[dict[str, Any], dict[Any, Any]]:
     """Return an input for each row-wise datum, and what stands for each shared variable."""
     inputs = {name: model[name].type(name=name) for name in layout.rows}
     replaced = {model[name]: variable for name, variable in inputs.items()}

@@ -19,7 +19,7 @@ WRAP = 'with pm.Data("x", x) inside the model'
 
 
 @dataclass(frozen=True)
-class Layout:
+class ModelData:
     """The data of a PyMC model.
 
     Attributes
@@ -38,7 +38,7 @@ class Layout:
     dims: tuple[str, ...]
 
 
-def layout_of(model: pm.Model) -> Layout:
+def layout_of(model: pm.Model) -> ModelData:
     """Return which data are rows, or refuse the model.
 
     The observed variables' first axis is the rows'. ``pm.Data`` with as many entries along its
@@ -68,7 +68,7 @@ def layout_of(model: pm.Model) -> Layout:
     _check_responses(model, rows)
     _check_potentials(model, rows)
     constants = tuple(data.name for data in model.data_vars if data.name not in rows)
-    return Layout(n_rows, rows, constants, tuple(sorted(dim for dim in dims if dim is not None)))
+    return ModelData(n_rows, rows, constants, tuple(sorted(dim for dim in dims if dim is not None)))
 
 
 def axis_name(model: pm.Model, name: str) -> str | None:

@@ -24,7 +24,7 @@ from decoct.bridges.probing import (
     refuse_size,
 )
 from decoct.bridges.pymc_graph import Program, constants_of_length, latent_shapes
-from decoct.bridges.pymc_layout import Layout, layout_of
+from decoct.bridges.pymc_layout import ModelData, layout_of
 from decoct.bridges.pymc_site import make_site, weighted_model
 from decoct.coreset import Coreset
 from decoct.data.encoded import EncodedRows
@@ -190,7 +190,7 @@ def _own_start(model: pm.Model) -> dict[str, np.ndarray] | None:
 
 
 def _latent_shapes(
-    model: pm.Model, layout: Layout, table: EncodedRows
+    model: pm.Model, layout: ModelData, table: EncodedRows
 ) -> dict[str, tuple[int, ...]]:
     """Return the free variables' unconstrained shapes, or refuse those that follow the rows."""
     n = table.n_rows

@@ -69,7 +69,7 @@ class Request:
         """Refuse a contradictory request."""
         method = IteratedHilbert() if method is None else method
         sampler = Automatic() if sampler is None else sampler
-        name, certifies = type(method).__name__, isinstance(method, IteratedHilbert)
+        name, certifies = type(method).__name__, getattr(method, "certifies", False)
         if size is not None and kl is not None:
             raise RequestError("Give either size= (rows to keep) or kl= (nats to reach), not both.")
         if size is not None:
@@ -171,9 +171,8 @@ def build(
     checkpoint
         A file that is written before the first round and after every round, and removed at the
         end. If it exists, the build resumes from it: request, model and table must be the same.
-        No other build may use it meanwhile. A construction of one round (all but
-        `IteratedHilbert`, `SparseVI` and `L1Path`) starts again. One more pass over the rows
-        takes the table's fingerprint.
+        No other build may use it meanwhile. A construction of one round, such as `Uniform`,
+        starts again. One more pass over the rows takes the table's fingerprint.
 
     Returns
     -------

@@ -255,7 +255,8 @@ class Construction(Protocol):
     """A way to choose rows and weights; frozen hyper-parameters, never a key, never the data.
 
     These four methods are all it needs. ``steps(problem)``, the most steps there can be, and
-    ``plan(problem)``, a `Plan`, let the driver say how long it takes. Its state is a NamedTuple,
+    ``plan(problem)``, a `Plan`, let the driver say how long it takes; with ``certifies = True`` a
+    KL may be asked for, with ``site = True`` no row. Its state is a NamedTuple,
     named as what `init` returns, of arrays, numbers, text, rows (`Selection`), and tuples of these:
     `pack_state` writes it to a checkpoint, fields of type `NotSaved` left out.
 

@@ -47,8 +47,8 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Layout:
-    """Partitions of a table, in row order; some may be empty."""
+class PartitionLengths:
+    """Rows of the partitions of a table, in row order; some may be empty."""
 
     lengths: tuple[int, ...]
 

@@ -18,7 +18,7 @@ from decoct.data.arrow import ArrowRows
 from decoct.data.arrow_parts import ParquetPart
 from decoct.data.base import Columns
 from decoct.data.dask_cluster import Cluster
-from decoct.data.dask_layout import Layout, coalesce
+from decoct.data.dask_layout import PartitionLengths, coalesce
 from decoct.data.dask_tasks import Failed, call, pack, pick, unpack
 from decoct.data.dask_types import ColumnType, cast, empty_columns, find_common_types
 from decoct.data.file_faults import explain_errors, find_version
@@ -41,7 +41,7 @@ class View(NamedTuple):
 
     types: dict[str, ColumnType]
     partitions: list[Any]
-    layout: Layout
+    layout: PartitionLengths
     files: list[bytes] | None = None
     """What a worker needs to open the files of each partition, if they are in files."""
 
@@ -102,7 +102,7 @@ class FrameSource(Source):
         partitions = [
             call(_load_frame, one, chosen, n) for one, n in zip(frames, lengths, strict=True)
         ]
-        return View(chosen, partitions, Layout(tuple(lengths)))
+        return View(chosen, partitions, PartitionLengths(tuple(lengths)))
 
     @cached_property
     def _survey(self) -> tuple[list[int], list[Found]]:
@@ -137,7 +137,7 @@ class ArraySource(Source):
         partitions = [
             call(_load_blocks, types, n, *parts) for n, *parts in zip(lengths, *blocks, strict=True)
         ]
-        return View(types, partitions, Layout(lengths))
+        return View(types, partitions, PartitionLengths(lengths))
 
     @cached_property
     def _arrays(self) -> dict[str, Any]:
@@ -180,7 +180,7 @@ class FileSource(Source):
         lengths = tuple(n for _, n in self._partitions)
         packed = [files for files, _ in self._partitions]
         partitions = [call(_load_files, types, n, files) for files, n in self._partitions]
-        return View(types, partitions, Layout(lengths), packed)
+        return View(types, partitions, PartitionLengths(lengths), packed)
 
     @cached_property
     def _partitions(self) -> list[tuple[bytes, int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from decoct.constructions.base import Construction, Plan, PlannedFits, Problem
 from decoct.constructions.iterated_hilbert.expansion import MOST_EVALUATIONS, MOST_PASSES, POINTS
@@ -61,6 +62,7 @@ CERTIFYING_DRAWS = 500
 class Settings(Construction):
     """The fields of `IteratedHilbert`, which describes them, and what follows from them."""
 
+    certifies: ClassVar[bool] = True
     site: bool = True
     max_rounds: int = 4
     subsample_first: bool = True
