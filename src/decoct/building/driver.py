@@ -378,15 +378,14 @@ def run(
             sampler=described(request.sampler),
         )
         coresets = []
-        for (selection, kl), columns in zip(chosen, kept, strict=True):
+        for (selection, kl), raw in zip(chosen, kept, strict=True):
             numbers, weights, _, site, start = selection
             numbers = numbers.astype(np.int64)
             its = replace(report, status=status.judged(kl), predicted_kl=kl)
             if site is not None and its.no_site:  # that is of another size
                 last = {name: one for name, one in rounds[-1].items() if name != "no_site"}
                 its = replace(its, rounds=[*rounds[:-1], last])
-            given = (numbers, weights, columns, source.n_rows, model, its, site, start)
-            coresets.append(Coreset(*given))
+            coresets.append(Coreset(numbers, weights, raw, source.n_rows, model, its, site, start))
         if save is not None:
             save(coresets[-1])
         if checkpoint is not None:
