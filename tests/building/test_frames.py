@@ -32,7 +32,8 @@ def test_a_build_reaches_its_first_kernel_in_ten_frames(tmp_path, monkeypatch, o
         frames.extend(name for name in names if name.startswith(PACKAGE))
         raise ReachedError
 
-    monkeypatch.setattr(chunk_sums, "chunk_totals", kernel)
+    for name in ("chunk_totals", "expand_chunk"):
+        monkeypatch.setattr(chunk_sums, name, kernel)
     with pytest.raises(ReachedError):
         decoct.build(decoct.models.LogisticRegression(), rows, size=20)
     assert len(frames) <= 10, "\n".join(frames)

@@ -205,7 +205,7 @@ def expand_table(
     # a value that is not finite means no site, and is no error
     over_all_rows = partial(potentials.expand, strict=False)
     if seen is None:
-        return search.run(over_all_rows, at)
+        return search.run(over_all_rows, search.evaluated(over_all_rows(at), at))
     scale = problem.n_rows / seen.size
     weights, some = np.full(seen.size, scale), potentials.restricted(seen.pool)
 
@@ -221,12 +221,14 @@ def expand_table(
         def corrected(at: Expansion) -> Curvature:
             return change.moved(np.asarray(at.centre) - there).plus(sample.expand(potentials, at))
 
-        return search.run(corrected, search.over(there, known.precision))
+        at = search.over(there, known.precision)
+        return search.run(corrected, search.evaluated(corrected(at), at))
 
     # levels that the pilot lacks have their prior's width there, far too wide to step from
     narrow = at.moved(mode.z, 1e-12 * np.asarray(at.covariance))
     precision = search.evaluated(from_subsample(narrow), narrow).precision
-    found = search.run(from_subsample, search.over(mode.z, precision), False)
+    at = search.over(mode.z, precision)
+    found = search.run(from_subsample, search.evaluated(from_subsample(at), at), False)
     earlier, highest, before = found, -np.inf, 0.0
     ratio, step = problem.dim / seen.size, np.zeros(problem.dim)
     for _ in range(MOST_GRADIENTS):
@@ -257,7 +259,8 @@ def expand_table(
                 again = from_sample(found)
         if again is None:
             # a sample is wrong where a few rows matter much
-            at = search.run(over_all_rows, best.at).at
+            best = search.evaluated(over_all_rows(best.at), best.at)
+            at = search.run(over_all_rows, best).at
             return expanded_at(problem, at, seen, jax.random.fold_in(key, 1), sampled_rows)
         gained = kl_gaussian(search.gaussian(found), search.gaussian(again))
         settled = gained <= SETTLED_NATS * problem.dim
@@ -354,14 +357,13 @@ class _Search:
         return ExpandedTable(at, sums, precision, None, None, *third_order)
 
     def run(
-        self, evaluate: Callable[[Expansion], Curvature], at: Expansion, shorter: bool = True
+        self, evaluate: Callable[[Expansion], Curvature], here: ExpandedTable, shorter: bool = True
     ) -> ExpandedTable:
         """Take steps until they are shorter than `STEP`, one fails, or evaluations run out.
 
         With ``shorter`` a step that fails is tried again at a quarter of its length.
         """
-        here, length = self.evaluated(evaluate(at), at), 1.0
-        bound = self.bound(here)
+        bound, length = self.bound(here), 1.0
         for _ in range(MOST_EVALUATIONS - 1):
             step = self.step(here)
             if self._length(here, step) <= STEP:

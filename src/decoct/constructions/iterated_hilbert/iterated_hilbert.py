@@ -142,10 +142,22 @@ class IteratedHilbert(Settings):
     def step(
         self, key: jax.Array, problem: Problem, state: IteratedHilbertState
     ) -> tuple[IteratedHilbertState, StepInfo]:
-        state = self._expanded(key, problem, state)
+        multilevel = problem.potentials.has_likelihood_params
+        if state.expanded is None and not state.rows_only:
+            given = state.subsample, jax.random.fold_in(key, 4), self.sampled_rows(problem)
+            try:
+                if multilevel:
+                    from decoct.constructions.iterated_hilbert.multilevel import expand_by_draws
+
+                    expanded = expand_by_draws(problem, *given)
+                else:
+                    expanded = expand_table(problem, state.reference, *given)
+            except NoExpansionError as error:
+                state = state._replace(rows_only=error.reason(problem.potentials))
+            else:  # its site alone is the first reference
+                state = state._replace(expanded=expanded, reference=site_alone(problem, expanded))
         # the site alone may be enough, and chains or a pass over all rows take long
         is_first = state.expanded is not None and not state.round
-        multilevel = problem.potentials.has_likelihood_params
         is_estimated = state.subsample is not None and problem.kl is not None
         few = is_first and (multilevel or is_estimated)
         collected, fresh = self._collect(key, problem, state, few), None
@@ -266,25 +278,6 @@ class IteratedHilbert(Settings):
         if problem.kl is not None:
             tolerable = min(tolerable, 0.1 * problem.kl)
         return subsampled_pass.checked_pass(key, problem, subsample, z, P, tolerable)
-
-    def _expanded(
-        self, key: jax.Array, problem: Problem, state: IteratedHilbertState
-    ) -> IteratedHilbertState:
-        """Expand the table before the first round; its site alone is the first reference."""
-        if state.expanded is not None or state.rows_only:
-            return state
-        sampled = self.sampled_rows(problem)
-        try:
-            key = jax.random.fold_in(key, 4)
-            if problem.potentials.has_likelihood_params:
-                from decoct.constructions.iterated_hilbert.multilevel import expand_by_draws
-
-                expanded = expand_by_draws(problem, state.subsample, key, sampled)
-            else:
-                expanded = expand_table(problem, state.reference, state.subsample, key, sampled)
-        except NoExpansionError as error:
-            return state._replace(rows_only=error.reason(problem.potentials))
-        return state._replace(expanded=expanded, reference=site_alone(problem, expanded))
 
     def _expanded_again(
         self,
