@@ -91,14 +91,11 @@ def test_laplace_is_exact_on_a_conjugate_posterior(conjugate):
 @pytest.fixture
 def settings_of_peers():
     """Those of `benchmarks.peers.cell`, in all threads."""
-    before = {
-        name: getattr(jax.config, name) for name in ("jax_enable_x64", "jax_numpy_rank_promotion")
-    }
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_numpy_rank_promotion", "allow")
     yield
-    for name, value in before.items():
-        jax.config.update(name, value)
+    jax.config.update("jax_enable_x64", False)
+    jax.config.update("jax_numpy_rank_promotion", "raise")  # as in tests/conftest.py
 
 
 @pytest.mark.slow
