@@ -43,6 +43,7 @@ def loaded(tmp_path_factory):
 def test_the_door_loads_no_library_it_does_not_use(loaded):
     heavy = {"pandas", "xarray", "arviz_base", "arviz_stats", "blackjax", "pyarrow.dataset"}
     heavy |= {"formulaic", "matplotlib", "scipy.linalg", "scipy.special"}
+    heavy |= {"scipy.integrate", "scipy.spatial", "scipy.stats"}
     heavy |= {"pyarrow", "narwhals", "rich"}
     assert not heavy & set(loaded[0])
 
