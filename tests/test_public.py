@@ -108,6 +108,19 @@ def test_merged_halves():
     assert whole.n_rows == N
 
 
+def test_a_stream_that_is_saved_half_way(tmp_path):
+    sampler = Laplace(judge=False)
+    stream = decoct.StreamingCoreset(MODEL, SIZE, sampler=sampler, buffer=N // 2, keep=2 * SIZE)
+    stream.update({name: values[: N // 2] for name, values in LOGISTIC.items()})
+    stream.save(tmp_path / "stream.npz")
+    stream = decoct.StreamingCoreset.load(tmp_path / "stream.npz", MODEL, sampler=sampler)
+    stream.update({name: values[N // 2 :] for name, values in LOGISTIC.items()})
+    assert stream.coreset.n_rows == N
+    assert stream.coreset.size <= SIZE
+    full = decoct.laplace(MODEL, LOGISTIC)
+    assert decoct.kl_gaussian(stream.coreset.laplace(), full) < 1e-2
+
+
 def test_a_comparison_and_its_picture():
     pytest.importorskip("matplotlib")
     result = decoct.compare(MODEL, LOGISTIC, [SIZE], methods={}, draws=100)

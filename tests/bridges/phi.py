@@ -37,6 +37,7 @@ def check(bridge, expected):
     assert list(found.names) == sorted(found.names)
     assert found.sizes == tuple(int(np.prod(shape)) for shape in found.shapes)
     assert found.reason is None
+    log_likelihood = jax.jit(lambda p, r: bridge.log_likelihood(p, r))
     with jax.enable_x64(True):
         for seed in (1, 2):
             params = at(bridge, seed)
@@ -44,7 +45,7 @@ def check(bridge, expected):
             assert {name: np.shape(value) for name, value in phi.items()} == expected
             for n in (1, 2, 3, 7, N):
                 rows = few(bridge, n)
-                from_phi = jax.jit(lambda p, r: bridge.log_likelihood(p, r))(phi, rows)
+                from_phi = log_likelihood(phi, rows)
                 from_theta = bridge.potentials(params, rows)
                 assert from_phi.shape == (n,)
                 np.testing.assert_allclose(from_phi, from_theta, rtol=1e-10, atol=1e-12)

@@ -51,10 +51,10 @@ def do_less(monkeypatch):
 
 
 def sample_less_with_pymc(monkeypatch):
-    """Let ``pm.sample`` take two chains of 600 draws, one after the other."""
+    """Let ``pm.sample`` take two chains of 200 draws, one after the other."""
     from tests.bridges.pymc_import import pm
 
-    few = {"draws": 600, "tune": 400, "chains": 2, "cores": 1}
+    few = {"draws": 200, "tune": 300, "chains": 2, "cores": 1}
     few |= {"progressbar": False, "random_seed": 0}
     monkeypatch.setattr(
         pm, "sample", functools.partial(pm.sample, compute_convergence_checks=False, **few)
