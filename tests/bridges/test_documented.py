@@ -50,11 +50,11 @@ def do_less(monkeypatch):
     monkeypatch.setattr(decoct.Coreset, "sample", short)
 
 
-def sample_less_with_pymc(monkeypatch):
-    """Let ``pm.sample`` take two chains of 200 draws, one after the other."""
+def sample_less_with_pymc(monkeypatch, draws):
+    """Let ``pm.sample`` take two chains of so many draws, one after the other."""
     from tests.bridges.pymc_import import pm
 
-    few = {"draws": 200, "tune": 300, "chains": 2, "cores": 1}
+    few = {"draws": draws, "tune": 400, "chains": 2, "cores": 1}
     few |= {"progressbar": False, "random_seed": 0}
     monkeypatch.setattr(
         pm, "sample", functools.partial(pm.sample, compute_convergence_checks=False, **few)
@@ -85,7 +85,7 @@ def test_numpyro(monkeypatch, tmp_path):
 def test_pymc(monkeypatch, tmp_path):
     pytest.importorskip("matplotlib")
     do_less(monkeypatch)
-    sample_less_with_pymc(monkeypatch)
+    sample_less_with_pymc(monkeypatch, 200)
     names, blocks = run("pymc.md", monkeypatch, tmp_path)
     assert blocks == 4
     assert names["check"].ok
@@ -100,7 +100,7 @@ def test_bambi(monkeypatch, tmp_path):
         warnings.simplefilter("ignore")
         pytest.importorskip("bambi")
     do_less(monkeypatch)
-    sample_less_with_pymc(monkeypatch)
+    sample_less_with_pymc(monkeypatch, 600)
     names, blocks = run("bambi.md", monkeypatch, tmp_path)
     assert blocks == 4
     assert names["check"].ok
