@@ -189,9 +189,10 @@ def test_columns_lost_in_rounding_end_with_a_status(site):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(400, 3))
     rows = {"x": x + 1e8, "y": x[:, 0] + rng.normal(size=400)}
-    method = IteratedHilbert(site=site, max_rounds=1)
     with pytest.warns(ShortBuildWarning, match="centre and scale"):
-        coreset = decoct.build(LinearRegression(noise_scale=1.0), rows, size=30, method=method)
+        coreset = decoct.build(
+            LinearRegression(noise_scale=1.0), rows, size=30, method=IteratedHilbert(site=site)
+        )
     assert coreset.report.status is Status.UNKNOWN
     assert coreset.report.predicted_kl is None
 

@@ -343,20 +343,21 @@ def _smooth(found: Predictors, at: Expansion) -> _Smoothed:
         at_nodes, weights = node_rule(k)
     factor = _row_factors(covariance)
     nodes, weights = jnp.asarray(at_nodes), jnp.asarray(weights)
-    ones = jnp.broadcast_to(jnp.eye(k)[:, None], (k, *centre.shape))
+    ones = [jnp.zeros_like(centre).at[:, i].set(1.0) for i in range(k)]
 
     def slopes(eta):
-        along = lambda one: jax.jvp(found.potentials, (eta,), (one,))[1]  # noqa: E731
-        return jax.vmap(along, out_axes=1)(ones)
+        return [jax.jvp(found.potentials, (eta,), (one,))[1] for one in ones]
 
     def moved(node):
         return [sum(factor[i][j] * node[j] for j in range(i + 1)) for i in range(k)]
 
     def at_node(node):
         eta = centre + jnp.stack(moved(node), axis=1)
-        along = lambda one: jax.jvp(slopes, (eta,), (one,))  # noqa: E731
-        first, second = jax.vmap(along, out_axes=(None, 1))(ones)
-        return found.potentials(eta), first, second
+        first, second = [], []
+        for i in range(k):
+            slope, bends = jax.jvp(slopes, (eta,), (ones[i],))
+            first, second = slope, [*second, jnp.stack(bends, axis=1)]
+        return found.potentials(eta), jnp.stack(first, axis=1), jnp.stack(second, axis=1)
 
     values, first, second = jax.vmap(at_node)(nodes) if k == 1 else jax.lax.map(at_node, nodes)
     value, slope, bend = (jnp.tensordot(weights, part, 1) for part in (values, first, second))
