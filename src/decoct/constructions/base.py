@@ -27,6 +27,7 @@ from jaxtyping import Float, Int
 from decoct.data.base import Columns
 from decoct.errors import RequestError
 from decoct.models.site import GaussianSite
+from decoct.passes.chunk_sums import LEAST_PADDED
 from decoct.passes.pools import Pool
 from decoct.passes.potentials import Potentials
 from decoct.report import Status
@@ -150,6 +151,8 @@ class Problem:
     def density(self, selection: Selection, padded_as: int = 0) -> WeightedDensity:
         """Return π_w for these weighted rows, padded as if there were at least ``padded_as``."""
         _, weights, rows, site, start = selection
+        if padded_as and not selection.size:
+            _, weights, rows, *_ = no_weight(self.potentials)
         return WeightedDensity.of(self.potentials.model, rows, weights, padded_as, site, start)
 
     def log_likelihood(
@@ -177,6 +180,8 @@ class Problem:
         ``near`` are draws of a posterior nearby, for samplers that learn from them. With
         ``padded_as`` rows of an earlier selection, the programs compiled for it serve again.
         """
+        if self.potentials.has_likelihood_params and self.kl is None and self.size <= LEAST_PADDED:
+            padded_as = max(padded_as, self.size)  # one program, for the site alone and with rows
         density = self.density(selection, padded_as)
         if start is not None:
             density = dataclasses.replace(density, start=start)
@@ -355,10 +360,10 @@ def equal_weight_rows(problem: Problem, pool: Pool, size: int) -> Selection:
     return Selection.of(pool.some(places), np.full(m, problem.n_rows / max(1, m)))
 
 
-def no_weight(potentials: Potentials) -> Selection:
-    """Return one row without weight: the prior, with the shapes of the table."""
-    one = np.zeros(1, dtype=np.int64)
-    return Selection(one, np.zeros(1), potentials.rows.take(one))
+def no_weight(potentials: Potentials, rows: int = 1) -> Selection:
+    """Return rows without weight: the prior, with the shapes of the table."""
+    first = np.arange(rows)
+    return Selection(first, np.zeros(rows), potentials.rows.take(first))
 
 
 class Entry(NamedTuple):

@@ -213,11 +213,13 @@ class NUTS(Sampler):
         fits: bool,
     ) -> tuple[Any, Any, Float[np.ndarray, "chains steps D"]]:
         """Return states, what was adapted, and the positions of a warm-up."""
-        from decoct.samplers.nuts_program import begin
+        from decoct.samplers.nuts_program import begin, group_chains
 
         step_size = STEP * starts.shape[1] ** -0.25 if fits else None
         target = self._target(space)
-        states, adapted = begin(space, starts, target, not is_dense, step_size)
+        groups = (starts[group] for group in group_chains(len(starts)))
+        begun = [begin(space, some, target, not is_dense, step_size) for some in groups]
+        states, adapted = _joined(begun, 0)
         states, adapted, (v, _) = self._run(key, space, states, adapted, stages, is_dense)
         return states, adapted.finished(), v
 

@@ -92,9 +92,15 @@ def _in_threads() -> bool:
 
 
 def group_chains(chains: int) -> list[slice]:
-    """Return which chains a call of `run` is to take."""
+    """Return which chains a call of `begin` or `run` is to take."""
     size = 1 if _in_threads() else chains
     return [slice(first, first + size) for first in range(0, chains, size)]
+
+
+def _for_chains(one, *given):
+    if _in_threads():
+        return jax.lax.map(lambda chain: one(*chain), given)
+    return jax.vmap(one)(*given)
 
 
 @compiled_quickly
@@ -112,7 +118,7 @@ def begin(density, starts, target, diagonal, step_size):
 
     # constants have no type of their own, as the results of a block have: one program for both
     typed = lambda leaf: jax.lax.convert_element_type(leaf, leaf.dtype)  # noqa: E731
-    return jax.tree.map(typed, jax.vmap(one)(starts))
+    return jax.tree.map(typed, _for_chains(one, starts))
 
 
 @compiled_quickly
@@ -154,9 +160,9 @@ def run(density, keys, states, adapted, stages, target, diagonal):
             return (state, adapted), (state.position, kept)
 
         def stay(state, adapted):
-            shapes = jax.eval_shape(move, state, adapted)[1]
-            zeros = jax.tree.map(lambda one: jnp.zeros(one.shape, one.dtype), shapes)
-            return (state, adapted), zeros
+            kept = {"diverging": False, "acceptance_rate": 0.0, "n_steps": 0, "energy": 0.0}
+            kept = {name: jnp.asarray(none) for name, none in kept.items()}
+            return (state, adapted), (jnp.zeros_like(state.position), kept)
 
         return jax.lax.cond(stage != NOTHING, move, stay, *carry)
 
@@ -166,6 +172,4 @@ def run(density, keys, states, adapted, stages, target, diagonal):
         return state, adapted, kept
 
     given = jax.random.wrap_key_data(keys[0], impl=keys[1]), states, adapted
-    if _in_threads():
-        return jax.lax.map(lambda chain: one(*chain), given)
-    return jax.vmap(one)(*given)
+    return _for_chains(one, *given)

@@ -30,6 +30,9 @@ from decoct.samplers.laplace import maximise
 SCALE_EVALUATIONS, SCALE_DECREMENT = 20, 0.1
 """Most evaluations of the search for scales, and where it ends: twice the nats to the maximum."""
 
+DRAWS_AT_ONCE = 128
+"""Draws that are mapped to parameters at once: one program for any number of them."""
+
 
 class Units(eqx.Module):
     """A density of v, where x = centre + factor v is θ, or θ with effects centred."""
@@ -55,8 +58,11 @@ class Units(eqx.Module):
     @float64
     def parameters_of(self, v: Float[np.ndarray, "... D"]) -> Float[np.ndarray, "... D"]:
         """Return θ of draws."""
-        flat = jnp.asarray(v.reshape(-1, v.shape[-1]))
-        return np.asarray(_parameters_of(self, flat)).reshape(v.shape)
+        flat = v.reshape(-1, v.shape[-1])
+        blocks = -(-len(flat) // DRAWS_AT_ONCE)
+        padded = np.resize(flat, (blocks, DRAWS_AT_ONCE, v.shape[-1]))
+        found = np.concatenate([_parameters_of(self, jnp.asarray(block)) for block in padded])
+        return found[: len(flat)].reshape(v.shape)
 
     def units_of(self, x: Float[np.ndarray, "n D"]) -> Float[np.ndarray, "n D"]:
         """Return v of points x."""
@@ -75,7 +81,9 @@ def start_of(density: WeightedDensity, centring: Centring) -> Float[np.ndarray, 
     x = np.array(from_parameters(centring, jnp.asarray(density.start)[None], None)[0])
     x[selection] = np.asarray(_undo(centring, jnp.asarray(site.centre)))
     rest = np.setdiff1d(np.arange(len(x)), selection)
-    centred = CentredDensity(density, centring, None)
+    none = jnp.zeros(0)  # φ is fixed, and with it what rows and site say
+    prior = replace(density, rows={}, weights=none, shares=none, site=None, draws=None)
+    centred = CentredDensity(prior, centring, None)
 
     def evaluate(y: np.ndarray) -> Curvature:
         return Curvature.of(_at_rest(centred, jnp.asarray(x), rest, jnp.asarray(y)))
@@ -151,7 +159,7 @@ def _likelihood_at(
     phi = np.asarray(_standardise(centring, jnp.asarray(entries)))
     site = density.site.moved_to(phi)
     gradient, precision = site.linear, site.precision
-    if density.rows:
+    if np.any(density.shares):
         space, at = centring.likelihood_space, Expansion.taylor(phi)
         of_rows = expand_chunk(density.model, space, at, density.rows, density.shares)
         gradient, precision = gradient + np.asarray(of_rows[1]), precision - np.asarray(of_rows[2])

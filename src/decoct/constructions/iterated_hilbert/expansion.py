@@ -34,7 +34,7 @@ import numpy as np
 import scipy
 from jaxtyping import Float
 
-from decoct.constructions.base import Problem, Selection, central_draw
+from decoct.constructions.base import Problem, Selection, central_draw, no_weight
 from decoct.models.site import GaussianSite
 from decoct.passes.expansions import Expansion, antithetic
 from decoct.passes.potentials import Curvature, Potentials
@@ -331,10 +331,9 @@ def expanded_at(
 
 def site_alone(problem: Problem, expanded: ExpandedTable) -> Selection:
     """Return the site of all rows, without any row."""
-    none = np.zeros(0, dtype=np.int64)
     site = expanded.site(expanded.sums.scaled(0.0))
     start = None if expanded.draws is None else central_draw(expanded.draws)
-    return Selection(none, np.zeros(0), problem.potentials.rows.take(none), site, start)
+    return no_weight(problem.potentials, 0)._replace(site=site, start=start)
 
 
 class _Search:

@@ -98,7 +98,7 @@ def _find_start(problem: Problem) -> tuple[np.ndarray, Gaussian]:
     model, space = potentials.model, potentials.space
     start = space.flatten(potentials.initial)
     centring = Centring.of(model, space, start)
-    prior, selection = problem.density(no_weight(potentials)), centring.selection
+    prior, selection = problem.density(no_weight(potentials, 0)), centring.selection
     y = np.array(from_parameters(centring, jnp.asarray(start)[None], None)[0])
     if selection is not None:
         y[selection] = potentials.to_likelihood(start[None])[0]
