@@ -31,9 +31,9 @@ PREAMBLE = """\
 # Where decoct stands
 
 decoct and peers on the same posteriors: `python -m benchmarks.peers`
-([CSV](../benchmarks/results/peers.csv)). The flights, by airport and not, are of one run and one
-truth; the other posteriors are of earlier runs, with truths of their own. Evaluations compare,
-seconds roughly. `python -m benchmarks.pages` makes this page.
+([CSV](../benchmarks/results/peers.csv)). All methods of a posterior are of one run and have one
+truth; other posteriors may be of other runs. Evaluations compare, seconds roughly.
+`python -m benchmarks.pages` makes this page.
 
 ![error of means against evaluations, one panel a posterior](images/compared.png)
 
@@ -60,13 +60,12 @@ of the draws), "?" a level below twice that error. One seed.
 **Settings.** Samplers have one chain. SGLD, HMCECS and Laplace start from the mode and a Hessian
 there, both counted. SGLD moves in coordinates of the Laplace approximation. ADVI and DAIS use
 minibatches and Adam with falling steps, and start where NUTS does, or at the mode, with Laplace's
-median sd; steps of their means from there are in units of it (on wells, older lines, all of their
-steps). Quasi-Newton coresets and Coreset MCMC are our own, with their authors' steps and uniform
-subsamples, of Coreset MCMC by class. decoct's NUTS draws from them, from
-uniform rows and from PASS-GLM's quadratic. Step sizes of SGLD, ADVI and DAIS, dampings, PASS-GLM's
-radius and numbers of rows, decoct's too, are tried on small grids, and an oracle takes the best.
-After a budget over the time limit a method has no more. On the flights no step of a quasi-Newton
-coreset passes its test: weights stay uniform.
+median sd; steps of their means from there are in units of it. Quasi-Newton coresets and Coreset
+MCMC are our own, with their authors' steps and uniform subsamples, of Coreset MCMC by class.
+decoct's NUTS draws from them, from uniform rows and from PASS-GLM's quadratic. Step sizes of SGLD,
+ADVI and DAIS, dampings, PASS-GLM's radius and numbers of rows, decoct's too, are tried on small
+grids, and an oracle takes the best. After a budget over the time limit a method has no more. On
+the flights no step of a quasi-Newton coreset passes its test: weights stay uniform.
 """
 
 UNSEEN = """\
