@@ -46,6 +46,10 @@ install_import_hook([f"decoct.{name}" for name in CHECKED], "tests.typechecking.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Tracing makes millions of objects that stay: Python's search for garbage among them took a twelfth
+# of the time.
+gc.set_threshold(50_000, 20, 100)
+
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 # Tests compile thousands of small programs, most of them the same in every run and every process.

@@ -58,7 +58,7 @@ class Status(enum.Enum):
         """Whether the build met the request: `DONE` or `REACHED`."""
         return self in (Status.DONE, Status.REACHED)
 
-    def judged(self, predicted_kl: float | None) -> Status:
+    def with_kl(self, predicted_kl: float | None) -> Status:
         """Return `SHORT_ROWS` in place of `DONE` where the predicted KL is at least `LARGE_KL`."""
         is_large = predicted_kl is not None and not predicted_kl < LARGE_KL
         return Status.SHORT_ROWS if self is Status.DONE and is_large else self

@@ -88,7 +88,7 @@ def test_the_error_by_the_sampling_of_rows_is_the_true_one(
     for seed in range(60):
         estimate = row_estimate.estimate_totals(potentials, z.reshape(-1, D), jax.random.key(seed))
         ratios = log_ratios_at(coreset, potentials, z, estimate.totals)
-        judged, plain = estimate.judged(ratios), judge(ratios)
+        judged, plain = estimate.judge(ratios), judge(ratios)
         assert judged is not None
         se = np.sqrt(judged.kl.reverse_se**2 - plain.kl.reverse_se**2)
         within += abs(judged.kl.reverse - exact.kl) < 1.96 * se

@@ -132,7 +132,7 @@ def test_a_fit_of_all_rows_to_as_many_draws_is_farther_away(made):
     n = next(i for i, step in enumerate(fit.steps) if step.size >= G // 2)
     chosen = fit.solution(n + 1)
     together = fit.tangent.pursue(len(chosen.indices), draws=slice(0, by_group.DRAWS))
-    apart = fit.tangent.judge(chosen)
+    apart = fit.tangent.predict_kl(chosen)
     assert apart < min(together.predicted_kl.values())
 
 

@@ -95,7 +95,7 @@ def test_exchanges_find_rows_for_the_constraints(seed):
     _, _, tangent = round_with_a_site(PoissonRegression(), {"x": x, "y": rng.poisson(rate)}, [10])
     fits = tangent.pursue(10, sizes=(10,), exchanges=20)
     weighed_again = replace(fits, exchanges=0).with_site(fits.path[10]).predicted_kl
-    assert weighed_again > 10 * tangent.judge(fits.path[10])
+    assert weighed_again > 10 * tangent.predict_kl(fits.path[10])
     assert fits.with_site(fits.path[10]).predicted_kl < weighed_again / 5
 
 

@@ -381,7 +381,7 @@ def run(
         for (selection, kl), raw in zip(chosen, kept, strict=True):
             numbers, weights, _, site, start = selection
             numbers = numbers.astype(np.int64)
-            its = replace(report, status=status.judged(kl), predicted_kl=kl)
+            its = replace(report, status=status.with_kl(kl), predicted_kl=kl)
             if site is not None and its.no_site:  # that is of another size
                 last = {name: one for name, one in rounds[-1].items() if name != "no_site"}
                 its = replace(its, rounds=[*rounds[:-1], last])

@@ -416,7 +416,7 @@ def check(
         ess=found.ess,
         rhat=mixing["rhat"],
         draws_ess=mixing["ess"],
-        modes=probe.judged(potentials, at_others),
+        modes=probe.weigh_modes(potentials, at_others),
         log_ratios=log_ratios - log_ratios.mean(),
         mean_log_ratio=float(log_ratios.mean()),
         sampling_se=sampling_se,
@@ -492,7 +492,7 @@ def _from_sample(
     except PotentialError:
         return None  # all rows, at all draws, say which row is at fault
     log_ratios = log_ratios_at(coreset, potentials, draws, estimate.totals)
-    found = estimate.judged(log_ratios)
+    found = estimate.judge(log_ratios)
     if found is None:
         return None
     return found, log_ratios, estimate.rows, estimate.error(log_ratios)

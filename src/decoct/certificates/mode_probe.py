@@ -100,7 +100,7 @@ class ModeProbe:
             return self._draws[:0]
         return self._modes.z
 
-    def judged(self, potentials: Potentials, totals: Float[np.ndarray, " k"]) -> ModeSearch:
+    def weigh_modes(self, potentials: Potentials, totals: Float[np.ndarray, " k"]) -> ModeSearch:
         """Return what Σ_n f_n at `points` says of the modes' masses."""
         if self._modes is None:
             return ModeSearch(0 if self._is_small else None)

@@ -53,7 +53,7 @@ class EstimatedTotals(NamedTuple):
     apart: float  # ½Var of the error of the estimates, over the few draws
     rows: int  # in the sample
 
-    def judged(self, log_ratios: Float[np.ndarray, "chains S"]) -> Judgement | None:
+    def judge(self, log_ratios: Float[np.ndarray, "chains S"]) -> Judgement | None:
         """Judge log ratios that these totals went into, their error included.
 
         None where all rows are needed: the error is above a tenth of the KL and the KL above 1e-4

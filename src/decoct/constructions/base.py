@@ -180,11 +180,10 @@ class Problem:
         ``near`` are draws of a posterior nearby, for samplers that learn from them. With
         ``padded_as`` rows of an earlier selection, the programs compiled for it serve again.
         """
-        if self.potentials.has_likelihood_params and self.kl is None and self.size <= LEAST_PADDED:
+        if self.kl is None and self.size <= LEAST_PADDED:
             padded_as = max(padded_as, self.size)  # one program, for the site alone and with rows
+        selection = selection if start is None else selection._replace(start=start)
         density = self.density(selection, padded_as)
-        if start is not None:
-            density = dataclasses.replace(density, start=start)
         if near is not None:
             places = np.linspace(0, len(near) - 1, NEARBY_DRAWS).astype(np.int64)
             density = dataclasses.replace(density, draws=near[places])

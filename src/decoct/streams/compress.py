@@ -69,7 +69,7 @@ def compress(
     predicted = sum_of_known([before.predicted_kl, lost])
     report = replace(
         before,
-        status=worst([method.status(problem, state).judged(predicted), before.status]),
+        status=worst([method.status(problem, state).with_kl(predicted), before.status]),
         rounds=[*rounds, before.rounds[-1]],
         evaluations=before.evaluations + potentials.counts.evaluations,
         seconds={"all": round(sum(before.seconds.values()) + time.perf_counter() - started, 3)},

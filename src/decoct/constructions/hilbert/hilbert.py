@@ -138,7 +138,7 @@ class Hilbert(OneStep):
         progress.begin("solving", self.iterations or problem.size, "picks")
         budget = Budget(problem.sizes, self.iterations)
         path = self.solver.solve(unit, budget, host_rng(jax.random.fold_in(key, 1)))
-        chosen = judge(problem, space.pool, path, held_out)
+        chosen = predict_kls(problem, space.pool, path, held_out)
         last, length = chosen[-1], float(np.linalg.norm(space.target))
         known = problem.size in path and length > 0.0
         numbers = {
@@ -213,7 +213,7 @@ class Hilbert(OneStep):
         return Space(found.pool, vectors, at.vectors(found.totals), found.norm_sum * at.scale)
 
 
-def judge(
+def predict_kls(
     problem: Problem, pool: Pool, path: Path, held_out: Float[np.ndarray, "T d"] | None
 ) -> tuple[SizedSelection, ...]:
     """Return the rows of a solver's path, with ½Var[Σ(1 − w_n)f_n] at held-out draws, in nats.

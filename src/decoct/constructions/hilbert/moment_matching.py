@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import jax
 
 from decoct.constructions.base import Chosen, OneStep, Plan, Problem, StepInfo, register
-from decoct.constructions.hilbert.hilbert import HELD_OUT, judge
+from decoct.constructions.hilbert.hilbert import HELD_OUT, predict_kls
 from decoct.constructions.hilbert.norms import Moments
 from decoct.constructions.hilbert.weighting import FullLaplace
 from decoct.errors import RequestError
@@ -82,7 +82,7 @@ class MomentMatching(OneStep):
         progress.begin("solving", problem.size, "picks")
         rng = host_rng(draw_key)
         path = OrthogonalPursuit(self.exchanges).solve(unit, Budget(problem.sizes), rng)
-        chosen = judge(problem, found.pool, path, gaussian.sample(rng, HELD_OUT))
+        chosen = predict_kls(problem, found.pool, path, gaussian.sample(rng, HELD_OUT))
         last = chosen[-1]
         residual = path[problem.size].residual_norm if path else 0.0
         numbers = {

@@ -155,7 +155,7 @@ class FitByGroup(PathFit):
 
     def _has_lost(self, found: SizedSelection, solution: SparseWeights) -> bool:
         """Return whether the site costs much, and other rows may cost less."""
-        return not self.is_bounded and nats(found) > LOST * self.tangent.judge(solution)
+        return not self.is_bounded and nats(found) > LOST * self.tangent.predict_kl(solution)
 
     def smallest(self, goal: float, most: int) -> SizedSelection:
         """Return the first selection tried that is predicted to reach a KL, or the nearest."""
@@ -166,7 +166,7 @@ class FitByGroup(PathFit):
         low, high = 0, steps
         while high - low > 1:
             middle = (low + high) // 2
-            reached = self.tangent.judge(self.solution(middle)) <= goal
+            reached = self.tangent.predict_kl(self.solution(middle)) <= goal
             low, high = (low, middle) if reached else (middle, high)
         while True:
             solution = self.solution(high)

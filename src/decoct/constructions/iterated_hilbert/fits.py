@@ -173,7 +173,7 @@ class Fits:
                 for joint, one in zip(chosen, grouped, strict=True)
             ]
         chosen = tuple(
-            min((self._judged(key, one, size, outcome) for one in some), key=nats)
+            min((self._measure(key, one, size, outcome) for one in some), key=nats)
             for some, size in zip(found, problem.sizes, strict=True)
         )
         is_above = max(map(nats, chosen)) > self.method.restart_above
@@ -224,7 +224,7 @@ class Fits:
             outcome = Status.SHORT_ROUNDS
         is_short = outcome in (Status.SHORT_SIZE, Status.SHORT_ROUNDS)
         if is_short and tangent.expanded is not None:
-            best = self._judged(key, best, self.problem.size, outcome)
+            best = self._measure(key, best, self.problem.size, outcome)
             is_new = all(best.selection is not one.selection for one in self.measured)
             if best.predicted_kl is None:
                 outcome = Status.UNKNOWN
@@ -306,7 +306,7 @@ class Fits:
         longest = self.method.longest_path(problem.size, tangent.fitted_draws)
 
         def long_enough(solution: SparseWeights) -> bool:
-            return len(solution.indices) >= least and tangent.judge(solution) <= GOOD_REFERENCE
+            return len(solution.indices) >= least and tangent.predict_kl(solution) <= GOOD_REFERENCE
 
         exchanges = exchanges if final else min(1, exchanges)
         fits = tangent.pursue(longest, sizes=sizes, stop=long_enough, exchanges=exchanges)
@@ -339,7 +339,7 @@ class Fits:
         others = [fits.best(size) for size in sizes]
         return tuple(min(two, key=nats) for two in zip(chosen, others, strict=True))
 
-    def _judged(
+    def _measure(
         self, key: jax.Array, found: SizedSelection, size: int, outcome: Status
     ) -> SizedSelection:
         """Return the coreset of one size with the KL that is known of it."""
@@ -409,7 +409,7 @@ class Fits:
         longest, grouped = self.problem.size, False
         if tangent.expanded is not None and self._has_many_groups:
             longest, grouped = min(longest, self._tellable), True
-        fits = tangent.pursue(longest, stop=lambda solution: tangent.judge(solution) <= goal)
+        fits = tangent.pursue(longest, stop=lambda solution: tangent.predict_kl(solution) <= goal)
         best = fits.best()
         if tangent.expanded is not None:
             alone = fits.alone()

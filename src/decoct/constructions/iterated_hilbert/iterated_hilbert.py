@@ -134,10 +134,8 @@ class IteratedHilbert(Settings):
         else:
             seen = uniform_selection(key, problem, n_seen)
             pilot = equal_weight_rows(problem, seen.pool, size)
-        reason = "" if self.site else "site=False"
-        return IteratedHilbertState(
-            0, pilot, np.inf, (), 1.0, Status.RUNNING.name, seen, rows_only=reason
-        )
+        running, reason = Status.RUNNING.name, "" if self.site else "site=False"
+        return IteratedHilbertState(0, pilot, np.inf, (), 1.0, running, seen, rows_only=reason)
 
     def step(
         self, key: jax.Array, problem: Problem, state: IteratedHilbertState
@@ -178,8 +176,7 @@ class IteratedHilbert(Settings):
             after, last = fits.reference(result.is_corrected)
             chosen = (last,)
         else:
-            fit_key = jax.random.fold_in(key, 3)
-            kl = problem.kl
+            kl, fit_key = problem.kl, jax.random.fold_in(key, 3)
             after = fits.sizes(fit_key) if kl is None else fits.kl(fit_key, kl)
             chosen = after.chosen or after.with_site
             last = chosen[-1]
@@ -257,13 +254,15 @@ class IteratedHilbert(Settings):
             return None
         if expanded is not None:
             assert expanded.sample is not None
-            sampled = expanded.sample.pool
+            sampled, is_alone = expanded.sample.pool, P == 1
             totals, error = expanded.totals(problem.potentials, z)
-            if error > tolerable_error(problem, is_alone=P == 1):
+            if error > tolerable_error(problem, is_alone):
                 if problem.size:
                     return None
                 totals = problem.potentials.totals(z)
                 return PassResult(totals, sampled.some(np.arange(P)), exact_draws=len(z))
+            if is_alone:
+                return PassResult(totals, sampled.some(np.arange(P)), error)
             few = problem.potentials.restricted(sampled)
             pool = few.one_pass(z[:NORM_DRAWS], P, key, expanded.at).pool
             return PassResult(totals, sampled.some(pool.indices), error)

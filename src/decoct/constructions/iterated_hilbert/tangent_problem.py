@@ -172,7 +172,7 @@ class SplitTangent:
     def fitted_draws(self) -> int:
         return self.fit.vectors.shape[1]
 
-    def judge(self, solution: SparseWeights) -> float:
+    def predict_kl(self, solution: SparseWeights) -> float:
         """Return the predicted KL in nats at the held-out draws."""
         return self.held_out.predicted_kl(solution.indices, solution.weights) + self.error
 
@@ -193,7 +193,7 @@ class SplitTangent:
         path = orthogonal_pursuit(
             vectors, target, longest, sizes=sizes, stop=stop, exchanges=exchanges
         )
-        return PathFit(self, path, {m: self.judge(one) for m, one in path.items()}, exchanges)
+        return PathFit(self, path, {m: self.predict_kl(one) for m, one in path.items()}, exchanges)
 
 
 def _split(
@@ -255,7 +255,8 @@ class PathFit:
         """Return the solution of one size alone, refined by exchanges."""
         fit, size = self.tangent.fit, max(m for m in self.path if m <= size)
         found = refine(fit.vectors, fit.target, self.path[size], exchanges)
-        return PathFit(self.tangent, {size: found}, {size: self.tangent.judge(found)}, exchanges)
+        kl = {size: self.tangent.predict_kl(found)}
+        return PathFit(self.tangent, {size: found}, kl, exchanges)
 
     def alone(self) -> SizedSelection:
         """Return the site of all rows, without any row."""
@@ -269,7 +270,7 @@ class PathFit:
         may be nearer.
         """
         found, (vectors, target) = [self._completed(solution)], self.tangent.fit
-        acceptable = CONSTRAINTS_COST * self.tangent.judge(solution)
+        acceptable = CONSTRAINTS_COST * self.tangent.predict_kl(solution)
         for _ in range(CONSTRAINED_EXCHANGES if self.exchanges else 0):
             if min(map(nats, found)) <= acceptable:
                 break
