@@ -360,9 +360,9 @@ def equal_weight_rows(problem: Problem, pool: Pool, size: int) -> Selection:
 
 
 def no_weight(potentials: Potentials, rows: int = 1) -> Selection:
-    """Return rows without weight: the prior, with the shapes of the table."""
-    first = np.arange(rows)
-    return Selection(first, np.zeros(rows), potentials.rows.take(first))
+    """Return a row or none, without weight: the prior, with the shapes of the table."""
+    few = {name: column[:rows] for name, column in potentials.first.items()}
+    return Selection(np.arange(rows), np.zeros(rows), few)
 
 
 class Entry(NamedTuple):

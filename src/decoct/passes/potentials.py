@@ -109,7 +109,7 @@ class Potentials:
 
     def __post_init__(self) -> None:
         examples = self.rows.take(np.arange(min(model_checks.EXAMPLES, self.n_rows)))
-        first = {name: column[:1] for name, column in examples.items()}
+        first = self.first = {name: column[:1] for name, column in examples.items()}
         self.initial = self.model.init(first)
         self.space = ParameterSpace.of(self.initial)
         model_checks.check_shape(self.model, self.space, first)
