@@ -31,9 +31,9 @@ PREAMBLE = """\
 # Where decoct stands
 
 decoct and peers on the same posteriors: `python -m benchmarks.peers`
-([CSV](../benchmarks/results/peers.csv)). All methods of a posterior are of one run and have one
-truth; other posteriors may be of other runs. Evaluations compare, seconds roughly.
-`python -m benchmarks.pages` makes this page.
+([CSV](../benchmarks/results/peers.csv)). All methods of a posterior have one truth. The machine's
+speed varied by two: evaluations compare, seconds roughly. `python -m benchmarks.pages` makes this
+page.
 
 ![error of means against evaluations, one panel a posterior](images/compared.png)
 
