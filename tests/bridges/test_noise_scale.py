@@ -141,7 +141,7 @@ def test_a_site_alone_carries_a_multilevel_model_with_gaussian_noise(sigma):
     numpyro = pytest.importorskip("numpyro")
     import numpyro.distributions as dist
 
-    n, groups = 5000, 100
+    n, groups = 1500, 30
     rng = np.random.default_rng(1)
     group = rng.integers(groups, size=n)
     y = 2.0 + 0.7 * rng.normal(size=groups)[group] + sigma * rng.normal(size=n)

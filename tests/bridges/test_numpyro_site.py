@@ -78,10 +78,9 @@ def test_groups_and_constants(size):
     np.testing.assert_allclose(shift, shift[0], atol=1e-8)
 
 
-@pytest.mark.parametrize("size", [0, 5])
-def test_numpyro_samples_what_decoct_samples(size):
+def test_numpyro_samples_what_decoct_samples():
     """Means within four Monte Carlo errors of two runs of at least 800 effective draws."""
-    coreset = small(size)
+    coreset = small(5)
     weighted, args = coreset.to_numpyro()
     mcmc = infer.MCMC(
         infer.NUTS(weighted),

@@ -12,7 +12,7 @@ from decoct.constructions.iterated_hilbert import by_group, fits
 from decoct.passes.row_samples import RowSample, SampledRows
 from decoct.solvers import nnls
 
-N, G, GOAL = 6000, 150, 1e-4
+N, G, GOAL = 2400, 60, 1e-4
 
 
 def log_likelihood(p, r):
@@ -155,7 +155,7 @@ def test_a_build_with_a_size_keeps_the_better_of_both_fits(made, monkeypatch):
     monkeypatch.setattr(Problem, "has_third_order", False)  # which leaves little to either
     for draws_a_row in (1, 100):  # with 1, one fit of all rows is all
         monkeypatch.setattr(fits, "DRAWS_A_ROW", draws_a_row)
-        built = decoct.build(coreset.model, rows, size=60, seed=0)
+        built = decoct.build(coreset.model, rows, size=24, seed=0)
         found[draws_a_row] = built.report.predicted_kl
     assert found[100] < found[1]
 

@@ -239,7 +239,7 @@ def test_a_report_says_why_a_step_of_the_likelihood_has_no_site():
         lambda params: -0.5 * params["a"] ** 2,
         {"a": 0.0},
     )
-    coreset = decoct.build(step, rows, size=10)
+    coreset = decoct.build(step, rows, size=10, method=IteratedHilbert(draws=200))
     assert coreset.site is None
     assert coreset.report.no_site == INACCURATE_SITE
 
@@ -299,7 +299,7 @@ def rare_levels(n):
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_forty_rows_hold_rare_levels():
     """Where a level has a row or two its coefficient is far from Gaussian: a site alone is not."""
-    rows, model = rare_levels(20_000), LogisticRegression(prior_scale=1.0)
+    rows, model = rare_levels(20_000), LogisticRegression(prior_scale=0.1)
     none, forty = decoct.path(model, rows, [0, 40], method=SITE)
     certificate = decoct.check(forty, rows, forty.sample(draws=500, chains=4, seed=1))
     assert certificate.kl < 5e-3
@@ -309,7 +309,7 @@ def test_forty_rows_hold_rare_levels():
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_forty_rows_hold_rare_levels_that_the_subsample_lacks():
-    rows, model = rare_levels(100_000), LogisticRegression(prior_scale=1.0)
+    rows, model = rare_levels(100_000), LogisticRegression(prior_scale=0.1)
     coreset = decoct.build(model, rows, size=40)
     certificate = decoct.check(coreset, rows, coreset.sample(draws=500, seed=1), exact=True)
     assert coreset.site is not None
