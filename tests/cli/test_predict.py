@@ -8,7 +8,7 @@ import pytest
 
 import decoct as package
 from decoct.cli import main
-from tests.cli.test_bad_input import files, require_refusal
+from tests.cli.test_app_bad_input import files, require_refusal
 
 
 @pytest.fixture(scope="module")

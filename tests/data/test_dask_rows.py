@@ -36,7 +36,7 @@ from decoct.errors import ModelError, RequestError, RowsError
 from decoct.runtime.progress import ProgressBar
 from decoct.stats.summation import Associative, Sum
 from tests.dask_cluster import local_client
-from tests.data.test_rows_contract import EXPECTED, TABLE, N, RowsContract, assert_columns
+from tests.data.test_base import EXPECTED, TABLE, N, RowsContract, assert_columns
 
 BORDERS = [0, 11, 11, 12, 31, N]
 """PartitionLengths of the contract's table: one empty, one of a single row."""

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-PAGE = Path(__file__).parents[1] / "docs" / "how_it_works.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how_it_works.md"
 
 
 def test_the_example_prints_what_the_page_says(capsys):

@@ -45,7 +45,7 @@ def public_names() -> dict[str, Any]:
 
 def members_of_pages() -> Iterator[tuple[str, Any]]:
     """Yield the functions and classes of modules that the reference shows whole, or in part."""
-    for page in sorted((Path(__file__).parents[1] / "docs" / "api").glob("*.rst")):
+    for page in sorted((Path(__file__).parents[2] / "docs" / "api").glob("*.rst")):
         text = page.read_text(encoding="utf-8")
         for module, options in re.findall(r"automodule:: (\S+)\n((?:   :.*\n)*)", text):
             given = dict(re.findall(r":([\w-]+):[ ]*(.*)", options))

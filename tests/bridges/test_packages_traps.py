@@ -3,7 +3,7 @@
 The others: weights of 0 and the plate of a fixed size (test_numpyro_values,
 test_numpyro_round_trip), subsampling plates and group counts from the rows (test_numpyro_refusals),
 PyMC's potentials (test_pymc_traps), Bambi's priors (test_bambi), initial values and int8 ranges
-(test_pymc_round_trip), LOO of kept rows (tests/test_loo.py).
+(test_pymc_round_trip), LOO of kept rows (tests/evaluation/test_loo.py).
 """
 
 import arviz_base

@@ -14,7 +14,7 @@ import pytest
 from decoct.data import rows
 from decoct.data.file_faults import find_version
 from decoct.errors import RequestError, RowsError
-from tests.data.test_rows_contract import TABLE, N, RowsContract
+from tests.data.test_base import TABLE, N, RowsContract
 
 fsspec = pytest.importorskip("fsspec")
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import decoct
+from tests.bridges.conftest import _ranks_may_be_promoted  # noqa: F401
 
 short_runs = pytest.mark.filterwarnings(
     "ignore:.*transitions diverged", "ignore:R-hat is", "ignore:overflow encountered"
