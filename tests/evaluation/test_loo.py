@@ -309,6 +309,15 @@ def test_draws_of_a_coreset_that_is_far_are_refused(as_array):
         decoct.loo(far, LOGISTIC, given, observations=100)
 
 
+def test_draws_that_are_not_good_come_with_a_warning():
+    some = decoct.build(MODEL, LOGISTIC, size=300, method=decoct.constructions.Uniform())
+    drawn = some.sample(draws=500, chains=2, warmup=200)
+    with pytest.warns(UserWarning, match=r"draws are 0\.\d+ nats from the full posterior.*check="):
+        decoct.loo(some, LOGISTIC, drawn)
+    with pytest.warns(UserWarning, match="verdict is 'doubtful"):
+        decoct.loo(some, LOGISTIC, drawn, check=decoct.check(some, LOGISTIC, drawn))
+
+
 def test_rows_that_were_not_checked_are_refused():
     kept = np.isin(np.arange(N), coreset().indices)
     flipped = {**LOGISTIC, "y": np.where(kept, LOGISTIC["y"], 1 - LOGISTIC["y"])}

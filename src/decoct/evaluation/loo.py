@@ -141,7 +141,9 @@ def loo(
     -----
     UserWarning
         k-hat of some rows is above ``good_k``, and leaving one of them out moves the posterior by
-        1e-4 nats or more: their elpd_n cannot be trusted, and ``warning`` is True.
+        1e-4 nats or more: their elpd_n cannot be trusted, and ``warning`` is True. The certificate
+        says "doubtful" or "one mode of several". Without ``check``, the draws are near enough to be
+        corrected, but not "good".
 
     Notes
     -----
@@ -191,6 +193,12 @@ def loo(
             "A sample of rows cannot show how far these draws are from the full posterior; give "
             "check=decoct.check(coreset, rows, draws)."
         )
+    if check is not None and not check.ok:
+        warnings.warn(
+            f"The certificate's verdict is '{check.verdict}', and leave-one-out at these draws is "
+            "no better.",
+            stacklevel=2,
+        )
     flat = z.reshape(-1, dim)
     if len(flat) < FEWEST_RATIOS:
         raise RequestError(
@@ -213,11 +221,7 @@ def loo(
             if check is not None:
                 _require_same_table(log_ratios, check)
             if not is_certified:
-                judged = judge(log_ratios)
-                if grade_of(judged.kl.reverse, judged.khat) is Grade.REFUSED:
-                    raise RequestError(
-                        f"{UNUSABLE} Build a larger coreset; decoct.check says how far."
-                    )
+                _warn_of_distance(log_ratios)
         else:
             places = uniform_sample(jax.random.key(seed), source.n_rows, observations)
             totals, found = _from_sample(potentials, statistic, flat, places)
@@ -301,6 +305,20 @@ def _require_same_table(log_ratios: Float[np.ndarray, "chains S"], check: Certif
         raise RequestError(
             "These rows are not those that the certificate was made with; check the draws again, "
             "with this table."
+        )
+
+
+def _warn_of_distance(log_ratios: Float[np.ndarray, "chains S"]) -> None:
+    """Refuse draws far from the full posterior; warn where they should be corrected."""
+    judged = judge(log_ratios)
+    grade = grade_of(judged.kl.reverse, judged.khat)
+    if grade is Grade.REFUSED:
+        raise RequestError(f"{UNUSABLE} Build a larger coreset; decoct.check says how far.")
+    if grade is not Grade.GOOD:
+        warnings.warn(
+            f"These draws are {judged.kl.reverse:.2g} nats from the full posterior, and taken for "
+            "draws of it; give check=decoct.check(coreset, rows, draws) to correct them.",
+            stacklevel=3,
         )
 
 
