@@ -188,7 +188,7 @@ def run_pass_glm(problem: Problem, budget: tuple[float], seed: int) -> Found:
     site = GaussianSite(origin, 2.0 * b[1] * sums.gradient, 8.0 * b[2] * sums.hessian, 0.0)
     # the same quadratic about its maximum with a little of a prior, where chains can start
     maximum = np.linalg.solve(site.precision + np.eye(site.dim), site.linear)
-    site = site.moved_to(maximum)
+    site = site.move_to(maximum)
     found = draw_weighted(problem, np.zeros(0, dtype=np.int64), np.zeros(0), seed, site)
     return found._replace(evaluations=problem.n_rows)
 

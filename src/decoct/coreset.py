@@ -23,7 +23,7 @@ from decoct.report import Report
 from decoct.runtime.checks import checked_whole
 from decoct.runtime.precision import float64
 from decoct.runtime.progress import ProgressBar
-from decoct.runtime.randomness import checked_seed
+from decoct.runtime.randomness import check_seed
 from decoct.runtime.resources import use_compilation_cache
 from decoct.samplers.base import Draws, Sampler, WeightedDensity
 from decoct.stats.chains import MIXED_RHAT, USABLE_KHAT
@@ -219,7 +219,7 @@ class Coreset:
 
         use_compilation_cache()
         sampler = NUTS(warmup=warmup) if sampler is None else sampler
-        drawn = self._drawn(jax.random.key(checked_seed(seed)), sampler, draws, chains, progress)
+        drawn = self._drawn(jax.random.key(check_seed(seed)), sampler, draws, chains, progress)
         _warn_of_problems(drawn)
         tree = to_datatree(self.model, self.density.space, self.rows, drawn)
         tree.attrs[MARK] = self.fingerprint
@@ -490,7 +490,7 @@ class Coreset:
         >>> abs(sampler.get_samples()["mu"].mean() - rows["x"].mean()) < 0.02
         Array(True, dtype=bool)
         """
-        return self._exported("to_numpyro", "decoct.from_numpyro")
+        return self._export("to_numpyro", "decoct.from_numpyro")
 
     def to_pymc(self) -> Any:
         """Return the coreset posterior as a PyMC model, for ``pm.sample()`` and nutpie.
@@ -524,7 +524,7 @@ class Coreset:
         >>> [potential.name for potential in weighted.potentials]
         ['coreset_weighting', 'coreset_site']
         """
-        return self._exported("to_pymc", "decoct.from_pymc")
+        return self._export("to_pymc", "decoct.from_pymc")
 
     def to_stan(
         self,
@@ -575,7 +575,7 @@ class Coreset:
         used = getattr(self.model, "columns", None) if columns is None else columns
         write_stan(path, self.rows, self.weights, used, constants, count_from_one, self.site)
 
-    def _exported(self, export: str, maker: str) -> Any:
+    def _export(self, export: str, maker: str) -> Any:
         """Return the posterior as a model of the package that the model came from."""
         if not hasattr(self.model, export):
             raise RequestError(
@@ -626,7 +626,7 @@ def _warn_of_problems(draws: Draws) -> None:
         )
 
 
-def described_by(
+def describe_by(
     description: Mapping[str, Any],
     indices: Int[np.ndarray, " M"],
     weights: Float[np.ndarray, " M"],

@@ -9,7 +9,7 @@ import reprlib
 from collections.abc import Mapping
 from typing import Any
 
-from decoct.coreset import Coreset, described_by
+from decoct.coreset import Coreset, describe_by
 from decoct.errors import CoresetFileError, DecoctError, RequestError
 from decoct.formats.coreset_file import naming_damage, read_coreset
 from decoct.models.base import AbstractModel, is_of_functions
@@ -76,7 +76,7 @@ def load(path: str | os.PathLike[str], model: AbstractModel | None = None) -> Co
             )
         if model is None and "fitted" in stored.description:
             return _class_of(spec)(stored)
-        coreset = described_by(*stored, model_from_dict(spec) if model is None else model)
+        coreset = describe_by(*stored, model_from_dict(spec) if model is None else model)
     if model is not None:
         _check_same_model(coreset, stored.description, path)
     return coreset

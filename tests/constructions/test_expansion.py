@@ -15,8 +15,8 @@ from decoct.constructions.iterated_hilbert.expansion import (
     NOT_FINITE,
     ExpandedTable,
     NoExpansionError,
+    expand_at,
     expand_table,
-    expanded_at,
 )
 from decoct.constructions.iterated_hilbert.fits import INACCURATE_SITE, ROWS_ARE_NEARER
 from decoct.constructions.iterated_hilbert.settings import CERTIFYING_DRAWS
@@ -151,7 +151,7 @@ def test_it_is_nearer_than_the_expansion_at_the_mode():
     model = LogisticRegression(prior_scale=1.0)
     smoothed, fit = expansion_of(model, rows), decoct.laplace(model, rows)
     at = Expansion.over(fit.mean, np.zeros((2, 2)), np.zeros((1, 2)))
-    taylor = expanded_at(problem_of(model, rows, 10), at)
+    taylor = expand_at(problem_of(model, rows, 10), at)
     side = np.linspace(-8.0, 8.0, 401)
     z = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
     z = fit.mean + z @ np.linalg.cholesky(fit.cov).T
@@ -273,7 +273,7 @@ def test_second_derivatives_that_are_not_finite_leave_rows_alone(seed):
     model, rows = bent_at_one_row()
     at = Expansion.over(np.array([0.2]), np.zeros((1, 1)), np.zeros((1, 1)))
     with pytest.raises(NoExpansionError, match="not finite"):
-        expanded_at(problem_of(model, rows, 10), at)
+        expand_at(problem_of(model, rows, 10), at)
     coreset = decoct.build(model, rows, size=5, seed=seed, method=SITE)
     assert coreset.site is None
     assert coreset.report.no_site == f"{NOT_FINITE} in row 1234"

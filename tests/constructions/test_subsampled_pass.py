@@ -177,7 +177,7 @@ def test_the_rounds_that_fill_the_size_see_all_rows_at_a_few_draws(rows):
 def test_a_checked_pass_says_how_far_its_totals_are_off(rows):
     problem, z = problem_of(rows), posterior_draws(rows)
     seen = subsample(problem)
-    found = subsampled_pass.checked_pass(jax.random.key(0), problem, seen, z, 500)
+    found = subsampled_pass.check_pass(jax.random.key(0), problem, seen, z, 500)
     off = exact_error(problem, rows, z, found.totals)
     assert 0.7 * off < found.error < 3.0 * off + 1e-15
     assert found.error < 1e-6
@@ -200,13 +200,13 @@ def test_rows_that_the_subsample_lacks_are_noticed():
     problem, z = problem_of(table), posterior_draws(table)
     seen = seen._replace(rows=problem.potentials.rows.take(seen.indices))
     halves = [
-        (half, problem.potentials.restricted(half).totals(z))
+        (half, problem.potentials.restrict(half).totals(z))
         for half in subsampled_pass._halves(jax.random.key(0), seen)
     ]
     estimate = totals_from_halves(problem.potentials, z, halves)
     assert estimate.error < subsampled_pass.MAX_TOTALS_ERROR  # U by itself sees nothing
     assert exact_error(problem, table, z, estimate.totals) > 100 * subsampled_pass.MAX_TOTALS_ERROR
-    assert subsampled_pass.checked_pass(jax.random.key(0), problem, seen, z, 500) is None
+    assert subsampled_pass.check_pass(jax.random.key(0), problem, seen, z, 500) is None
 
 
 def test_where_a_checked_pass_will_not_do_all_rows_are_seen_at_all_draws():
@@ -267,7 +267,7 @@ def test_a_bad_potential_in_the_subsample_is_named_by_its_row(rows):
         problem = Problem(whole, Laplace(), (SIZE,))
         seen = seen._replace(rows=whole.rows.take(seen.indices))
         words = f"log-likelihood of row {named} is nan at draw"
-        for estimate in (subsampled_pass.subsample_pass, subsampled_pass.checked_pass):
+        for estimate in (subsampled_pass.subsample_pass, subsampled_pass.check_pass):
             with pytest.raises(ModelError, match=words):
                 estimate(jax.random.key(0), problem, seen, draws, 500)
         with pytest.raises(ModelError, match=words):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from decoct.constructions.base import Selection, SizedSelection
-from decoct.constructions.iterated_hilbert.tangent_problem import SplitTangent, checked_at_its_draws
+from decoct.constructions.iterated_hilbert.tangent_problem import SplitTangent, check_at_its_draws
 from decoct.models import LogisticRegression
 from tests.constructions.contract import problem_of
 
@@ -43,14 +43,12 @@ def test_a_missing_row_that_the_draws_do_not_show_is_found_at_the_coresets_own(p
     judged = 0.5 * float(residual @ residual)
     assert judged < 0.5  # what draws of the full posterior see of half a prior in the wrong place
     key = jax.random.key(1)
-    checked = checked_at_its_draws(
-        key, view, SizedSelection(without, judged), selection(problem, 0)
-    )
+    checked = check_at_its_draws(key, view, SizedSelection(without, judged), selection(problem, 0))
     # half of π_w lies at a < 0, where the missing row has the log-likelihood 300 a
     assert checked == pytest.approx(150 * np.sqrt(2 / np.pi), rel=0.2)
 
 
 def test_a_prediction_that_its_draws_bear_out_stays(problem, view):
     everything = SizedSelection(selection(problem, 0), 1e-9)
-    checked = checked_at_its_draws(jax.random.key(1), view, everything, selection(problem, 0))
+    checked = check_at_its_draws(jax.random.key(1), view, everything, selection(problem, 0))
     assert checked == 1e-9

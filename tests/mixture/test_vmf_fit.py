@@ -92,12 +92,12 @@ def test_more_clusters_than_distinct_rows_give_no_nan():
 
 
 def test_an_empty_cluster_moves_to_the_rows_that_need_it():
-    from decoct.mixture.vmf.vmf_fit import _Problem, _reseeded
+    from decoct.mixture.vmf.vmf_fit import _Problem, _reseed
 
     tau = 500.0
     problem = _Problem(X[:50], np.ones(50), tau, log_normaliser(3, tau))
     modes, weights = np.stack([X[0], X[1], X[2]]), np.array([0.5, 0.5, 0.0])
-    moved, shared = _reseeded(problem, modes, weights)
+    moved, shared = _reseed(problem, modes, weights)
     before, after = (problem.assign(*one)[1].sum() for one in ((modes, weights), (moved, shared)))
     assert after > before + 10.0
     assert shared[2] == pytest.approx(1 / 50)

@@ -56,7 +56,7 @@ def test_terms_of_pairs_are_of_two_products(site):
 
 def test_sums_of_sites_are_of_their_quadratics(site):
     z = np.random.default_rng(2).normal(size=(5, 3))
-    both = site + site.moved_to(np.ones(3))
+    both = site + site.move_to(np.ones(3))
     np.testing.assert_allclose(both.log_density(z), 2.0 * site.quadratic().log_density(z))
 
 

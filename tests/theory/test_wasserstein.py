@@ -84,7 +84,7 @@ def test_long_samples_are_thinned_evenly():
     assert thinned == wasserstein(x[::10], y, max_draws=100)
     # 250 of 1,000 is every fourth, 300 of 1,000 leaves three or four out in turn
     assert wasserstein(x, x[::4], max_draws=250) == 0.0
-    kept = module._thinned(np.arange(1000.0)[:, None], 300)[:, 0]
+    kept = module._thin(np.arange(1000.0)[:, None], 300)[:, 0]
     assert len(kept) == 300
     assert set(np.diff(kept)) == {3.0, 4.0}
 

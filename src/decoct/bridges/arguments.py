@@ -35,7 +35,7 @@ def positional(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[s
     return ordered | {name: given[name] for name in sorted(given) if name not in ordered}
 
 
-def checked_arguments(
+def check_arguments(
     given: Mapping[str, Any], constants: Mapping[str, Any], names: tuple[str, ...] | None
 ) -> dict[str, Any]:
     """Return the entries of a mapping as arguments: columns of any library become NumPy arrays."""
@@ -71,7 +71,7 @@ def split_rows(given: Mapping[str, Any], n_rows: int) -> tuple[dict[str, Any], d
     return rowwise, others
 
 
-def described_constant(value: Any) -> Any:
+def describe_constant(value: Any) -> Any:
     """Return a constant for a file: itself if it is a number or text, else its fingerprint."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value

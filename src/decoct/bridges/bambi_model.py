@@ -76,7 +76,7 @@ def bridge(spec: Any) -> BambiModel:
     if not spec.built:
         spec.build()
     made = pymc_bridge(_with_data(spec))
-    unreported = {name + CENTERED for name, _ in _centered_components(spec)}
+    unreported = {name + CENTERED for name, _ in _center_components(spec)}
     unreported |= {name for name in made.named if name.endswith(OFFSET)}
     named = tuple(name for name in made.named if name not in unreported)
     return BambiModel(**{**vars(made), "named": named, "name": str(spec.formula.main)})
@@ -137,7 +137,7 @@ def _with_data(spec: Any) -> pm.Model:
     fgraph: Any = fgraph_from_model(model)[0]
     n_rows = int(np.shape(_response_of(spec).data)[0])
     replaced = _data_of(fgraph, spec, n_rows, set(model.named_vars))
-    for name, _ in _centered_components(spec):
+    for name, _ in _center_components(spec):
         _rename_free(fgraph, name, name + CENTERED)
     rebuilt: Any = FunctionGraph(outputs=_rebuilt(fgraph, replaced), clone=False)
     rebuilt._coords, rebuilt._dim_lengths = fgraph._coords, fgraph._dim_lengths
@@ -161,14 +161,14 @@ def parameters_of(spec: Any) -> dict[str, Any]:
     return spec.distributional_components if found is None else found
 
 
-def _centered_components(spec: Any) -> Iterator[tuple[str, list[tuple[str, np.ndarray]]]]:
+def _center_components(spec: Any) -> Iterator[tuple[str, list[tuple[str, np.ndarray]]]]:
     """Yield the names of a Bambi model's centred intercepts, with common terms and their means."""
     for component in parameters_of(spec).values():
         if component.intercept_term and component.common_terms and spec.center_predictors:
-            terms = {_called(term): term.data for term in component.common_terms.values()}
+            terms = {_find_name(term): term.data for term in component.common_terms.values()}
             columns = {name: np.reshape(data, (len(data), -1)) for name, data in terms.items()}
             means = [(name, array.mean(axis=0)) for name, array in columns.items()]
-            yield _called(component.intercept_term), means
+            yield _find_name(component.intercept_term), means
 
 
 def _data_of(fgraph: FunctionGraph, spec: Any, n_rows: int, taken: set[str]) -> dict[Any, Any]:
@@ -238,9 +238,9 @@ def _expected(spec: Any) -> Iterator[tuple[str, np.ndarray]]:
     """Yield the name and the values of each expected constant."""
     response = _response_of(spec)
     values = np.squeeze(response.data)
-    yield _called(response), values
+    yield _find_name(response), values
     if values.ndim == 2:
-        yield from ((f"{_called(response)}_{k}", column) for k, column in enumerate(values.T))
+        yield from ((f"{_find_name(response)}_{k}", column) for k, column in enumerate(values.T))
     for name, component in parameters_of(spec).items():
         prefix = "" if name == spec.family.likelihood.parent else f"{name}_"
         if component.common_terms:
@@ -252,7 +252,7 @@ def _expected(spec: Any) -> Iterator[tuple[str, np.ndarray]]:
             yield factor, term.group_index
             yield ONES if expression == ONES else f"{prefix}{expression}", term.predictor
         for term in component.offset_terms.values():
-            yield _called(term), np.squeeze(term.data)
+            yield _find_name(term), np.squeeze(term.data)
 
 
 def _equal(first: Any, second: Any) -> bool:
@@ -293,7 +293,7 @@ def _rename_free(fgraph: FunctionGraph, name: str, new: str) -> None:
 
 def _report_intercepts(model: pm.Model, spec: Any) -> None:
     """Add the intercepts that Bambi reports, as deterministic variables."""
-    for name, means in _centered_components(spec):
+    for name, means in _center_components(spec):
         centered: Any = model[name + CENTERED]
         shift: Any = 0.0
         for term, mean in means:
@@ -307,5 +307,5 @@ def _report_intercepts(model: pm.Model, spec: Any) -> None:
         pm.Deterministic(name, centered - shift, model=model, dims=dims)
 
 
-def _called(term: Any) -> str:
+def _find_name(term: Any) -> str:
     return term.alias or term.name

@@ -200,7 +200,7 @@ class BridgeModel(AbstractModel):
                 f"The draws lack the {what} '{missing[0]}'; give what {source} returned."
             )
         values = {name: np.asarray(given[name], dtype=np.float64) for name in self.start}
-        return np.asarray(_unconstrained(self, values))
+        return np.asarray(_unconstrain(self, values))
 
     def dims(self) -> dict[str, list[str]]:
         return {name: list(names) for name, names in self.axes}
@@ -212,7 +212,7 @@ class BridgeModel(AbstractModel):
 
 
 @eqx.filter_jit
-def _unconstrained(model: Any, values: Mapping[str, Any]) -> Float[Array, "chains S d"]:
+def _unconstrain(model: Any, values: Mapping[str, Any]) -> Float[Array, "chains S d"]:
     def one(values: Mapping[str, Array]) -> Float[Array, " d"]:
         params = model.program.unconstrained(values, as_arrays(model.template))
         return ParameterSpace.ravel({name: params[name] for name in model.start})

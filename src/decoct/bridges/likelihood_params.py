@@ -198,7 +198,7 @@ def find_likelihood_params(
         return identity(start, "the log-likelihood of the rows depends on no parameter")
     if {program.values[i] for i in chosen} == set(program.leaves):
         return identity(start, program.unread)
-    found = _named([program.values[i] for i in chosen], program, start, values)
+    found = _give_names([program.values[i] for i in chosen], program, start, values)
     found = replace(found, reason=program.unread)
     found = _in_units_of_the_noise(found, potentials, start, rows)
 
@@ -332,7 +332,7 @@ def _cut(
     return [i for i in range(n) if reaches[2 * i + 1] and not reaches[2 * i]]
 
 
-def _named(
+def _give_names(
     variables: Sequence[Any],
     program: TracedProgram,
     start: Mapping[str, Any],

@@ -86,9 +86,10 @@ def facts_of(program: Program, rows: Mapping[str, Any], what: str) -> Facts:
         return _facts(program, as_arrays(rows))
     except Exception as error:
         raise ModelError(
-            f"The model cannot be run on {what} ({quoted(error)}). It was given {_listed(rows)} "
-            f"row by row, and {_listed(program.constants)} whole. Pass every other array with one "
-            "entry per row (a global array, data in numpyro.handlers.condition) among the rows, "
+            f"The model cannot be run on {what} ({quoted(error)}). It was given "
+            f"{_join_names(rows)} row by row, and {_join_names(program.constants)} whole. Pass "
+            "every other array with one entry per row (a global array, data in "
+            "numpyro.handlers.condition) among the rows, "
             f"and everything else as a constant: {CONSTANTS}."
         ) from error
 
@@ -137,7 +138,7 @@ def _site_facts(site: Site) -> SiteFacts:
     )
 
 
-def _listed(rows: Mapping[str, Any]) -> str:
+def _join_names(rows: Mapping[str, Any]) -> str:
     return ", ".join(f"'{name}'" for name in rows) or "none"
 
 

@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Float
 
 from decoct.bridges.arguments import (
-    checked_arguments,
-    described_constant,
+    check_arguments,
+    describe_constant,
     parameter_names,
     plain_number,
     positional,
@@ -94,7 +94,7 @@ class NumPyroModel(BridgeModel):
         return self.flattened(samples, "latent site", "mcmc.get_samples(group_by_chain=True)")
 
     def to_dict(self) -> dict[str, Any]:
-        constants = {k: described_constant(v) for k, v in self.program.constants.items()}
+        constants = {k: describe_constant(v) for k, v in self.program.constants.items()}
         return {**super().to_dict(), "plate": self.program.plate, "constants": constants}
 
 
@@ -106,7 +106,7 @@ def bridge(
     names, further, whole = parameter_names(model), {}, None
     constants = {name: plain_number(value) for name, value in constants.items()}
     if isinstance(given, Mapping):
-        arguments = checked_arguments(given, constants, names)
+        arguments = check_arguments(given, constants, names)
         whole = facts_of(Program(model, plate, {**arguments, **constants}), {}, "the rows")
         given, further = split_rows(arguments, plate_size(whole, plate))
     table = as_rows(given)
@@ -116,7 +116,7 @@ def bridge(
     if whole is None and isinstance(table, ArrayRows):
         everything = encoded.take(np.arange(encoded.n_rows))
         whole = facts_of(program, everything, "the rows")
-    return _assembled(program, encoded, whole)
+    return _assemble(program, encoded, whole)
 
 
 def _inputs(
@@ -132,7 +132,7 @@ def _inputs(
     return inputs
 
 
-def _assembled(program: Program, table: EncodedRows, whole: Facts | None) -> NumPyroModel:
+def _assemble(program: Program, table: EncodedRows, whole: Facts | None) -> NumPyroModel:
     facts = examine(program, table, whole)
     shapes = {name: site.unconstrained for name, site in facts.items() if site.latent}
     few = table.take(probe_indices(table.n_rows, PROBES[-1]))

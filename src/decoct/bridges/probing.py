@@ -121,7 +121,7 @@ def starting_points(
     return points
 
 
-def chosen_start(probed: Probe, evaluate: Evaluate, table: Rows) -> dict[str, np.ndarray]:
+def choose_start(probed: Probe, evaluate: Evaluate, table: Rows) -> dict[str, np.ndarray]:
     """Return a point at which prior and potentials are finite; `ModelError` if none is.
 
     Of the first two it is the one with the larger density, else the first of the others. If some
@@ -190,7 +190,7 @@ def common_fields(
     check_row_by_row(probed)
     few, pairs = probed.few, probed.values
     named = tuple(k for k in names if k in pairs and np.array_equal(*pairs[k], equal_nan=True))
-    start = chosen_start(probed, program.evaluate, table)
+    start = choose_start(probed, program.evaluate, table)
 
     def values(params: Params) -> dict[str, Array]:
         found = program.values(params, as_arrays(few))

@@ -36,7 +36,7 @@ from pytensor.raise_op import CheckAndRaise
 from pytensor.scalar.math import softplus
 from pytensor.tensor.basic import ARange, cast, constant
 
-from decoct.bridges.arguments import described_constant
+from decoct.bridges.arguments import describe_constant
 from decoct.bridges.probing import quoted
 from decoct.bridges.pymc_layout import ModelData
 from decoct.bridges.rewrites import PackageForm, rewrite
@@ -106,7 +106,7 @@ class Program:
         values = {v.name: v for v in model.unobserved_value_vars}
         self.named = (*self.free, *(d.name for d in model.deterministics))
         self.constants = tuple(
-            (name, described_constant(model[name].get_value(borrow=True)))
+            (name, describe_constant(model[name].get_value(borrow=True)))
             for name in layout.constants
         )
         outputs = [*potentials, prior, *(values[name] for name in self.named)]

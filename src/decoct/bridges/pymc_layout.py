@@ -47,7 +47,7 @@ def layout_of(model: pm.Model) -> ModelData:
     if model.parent is not None:
         raise ModelError("This is a model nested in another; give the outermost one.")
     _check_variables(model)
-    lengths = _observed_lengths(model)
+    lengths = _find_observed_lengths(model)
     if len(set(lengths.values())) > 1:
         each = ", ".join(f"'{name}' has {n}" for name, n in lengths.items())
         raise ModelError(
@@ -125,7 +125,7 @@ def _check_not_imputed(model: pm.Model, name: str) -> None:
         )
 
 
-def _observed_lengths(model: pm.Model) -> dict[str, int]:
+def _find_observed_lengths(model: pm.Model) -> dict[str, int]:
     """Return the length of every observed variable's first axis."""
     lengths = {}
     for rv in model.observed_RVs:

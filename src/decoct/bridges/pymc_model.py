@@ -162,7 +162,7 @@ def bridge(model: pm.Model) -> PyMCModel:
     encoded = EncodedRows(table, DataColumns(layout.rows, types))
     program = Program(model, layout)
     shapes = _latent_shapes(model, layout, encoded)
-    probed = _probed(program, shapes, encoded, _own_start(model))
+    probed = _probe(program, shapes, encoded, _own_start(model))
     fields = common_fields(program, program.named, probed, encoded)
     return PyMCModel(
         name=model.name,
@@ -179,7 +179,7 @@ def _own_start(model: pm.Model) -> dict[str, np.ndarray] | None:
     """Return PyMC's own starting point, prior means for the most part.
 
     None where PyMC has none, as for ``initval="prior"`` of a prior that cannot be drawn from; the
-    other points are left then, and `chosen_start` refuses the model if none of them will do.
+    other points are left then, and `choose_start` refuses the model if none of them will do.
     """
     try:
         initial = model.initial_point(random_seed=0)
@@ -207,7 +207,7 @@ def _latent_shapes(
     return whole
 
 
-def _probed(
+def _probe(
     program: Program,
     shapes: Mapping[str, tuple[int, ...]],
     table: EncodedRows,

@@ -69,7 +69,7 @@ def weighted_model(
     for name in (WEIGHTS, POTENTIAL, SITE):
         if name in model.named_vars:
             raise ModelError(f"The model has a variable '{name}', a name that decoct needs.")
-    copy = _copied(model)
+    copy = _copy(model)
     for name, values in rows.items():
         copy[name].set_value(np.asarray(values, dtype=copy[name].dtype))
     for dim in layout_of(model).dims:
@@ -93,7 +93,7 @@ def _weighting(w: Any, density: Any) -> Any:
     return finite.sum()
 
 
-def _copied(model: pm.Model) -> pm.Model:
+def _copy(model: pm.Model) -> pm.Model:
     """Return a copy with data of its own and, other than PyMC's, with initial values."""
     initial = dict(model.rvs_to_initial_values)
     try:

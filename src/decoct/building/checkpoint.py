@@ -57,7 +57,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise RequestError(f"There is no checkpoint {path}.")
     try:
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
-            filled = partial(_filled, archive)
+            filled = partial(_fill, archive)
             packed = json.loads(str(archive["_json"]), object_hook=filled)
             version, content = packed["format"], packed["content"]
     except Exception as error:
@@ -103,7 +103,7 @@ def _same_values(found: dict[str, Any], value: dict[str, Any]) -> bool:
     )
 
 
-def _filled(archive: Mapping[str, np.ndarray], value: dict[str, Any]) -> Any:
+def _fill(archive: Mapping[str, np.ndarray], value: dict[str, Any]) -> Any:
     """Return an array in the place of what stands for it in the JSON text."""
     if set(value) == {"__array__"}:
         return archive[value["__array__"]]

@@ -21,7 +21,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from decoct.building.driver import checked_sizes, path
+from decoct.building.driver import check_sizes, path
 from decoct.certificates.certificate import log_ratios_at
 from decoct.constructions import Construction, IteratedHilbert, Uniform
 from decoct.constructions.base import entries
@@ -212,7 +212,7 @@ def compare(
     if not any(isinstance(method, Uniform) for method in wanted.values()):
         wanted = {"uniform": Uniform(), **wanted}
     source = as_rows(rows)
-    asked = checked_sizes(sizes)
+    asked = check_sizes(sizes)
     if asked[-1] > source.n_rows:
         raise RequestError(
             f"sizes has {asked[-1]} but the table has {source.n_rows} rows; ask for at most that."
@@ -222,7 +222,7 @@ def compare(
     options = {"sampler": sampler, "seed": seed, "progress": progress}
     entries: list[_Entry] = []
     for name, method in wanted.items():
-        entries += _built(name, model, source, asked, {"method": method, **options}, draws)
+        entries += _build(name, model, source, asked, {"method": method, **options}, draws)
     with ProgressBar(progress):
         potentials = Potentials(model, table)
         entries.append(_laplace(potentials, jax.random.key(seed), draws))
@@ -272,7 +272,7 @@ class _Entry:
         return self
 
 
-def _built(
+def _build(
     name: str,
     model: AbstractModel,
     source: Rows,

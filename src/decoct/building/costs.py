@@ -201,7 +201,7 @@ def _block(table: EncodedRows) -> Chunk:
 
 def _reading_seconds(table: EncodedRows) -> float:
     """Time the reading and encoding of the first block."""
-    return _timed(lambda: _block(table))
+    return _measure_seconds(lambda: _block(table))
 
 
 def _potential_seconds(potentials: Potentials, block: Chunk) -> float:
@@ -210,17 +210,17 @@ def _potential_seconds(potentials: Potentials, block: Chunk) -> float:
     start = potentials.space.flatten(potentials.initial)
     draws = start + 0.01 * rng.standard_normal((PROBE_DRAWS, potentials.dim))
     few = _first_rows(potentials, block)
-    return _timed(lambda: few.totals(draws)) / (few.n_rows * PROBE_DRAWS)
+    return _measure_seconds(lambda: few.totals(draws)) / (few.n_rows * PROBE_DRAWS)
 
 
 def _curvature_seconds(potentials: Potentials, block: Chunk) -> float:
     """Time value, gradient and Hessian of a row's potential."""
     start = potentials.space.flatten(potentials.initial)
     few = _first_rows(potentials, block)
-    return _timed(lambda: few.curvature(start)) / few.n_rows
+    return _measure_seconds(lambda: few.curvature(start)) / few.n_rows
 
 
-def _timed(call: Callable[[], Any]) -> float:
+def _measure_seconds(call: Callable[[], Any]) -> float:
     """Return the seconds of a call whose files are open and whose programs are compiled."""
     call()
     started = time.process_time()

@@ -32,7 +32,7 @@ from decoct.passes.potentials import Counts, Potentials
 from decoct.report import Report, Status, described
 from decoct.runtime.checks import checked_whole, is_positive
 from decoct.runtime.progress import ProgressBar, begin
-from decoct.runtime.randomness import checked_seed
+from decoct.runtime.randomness import check_seed
 from decoct.runtime.resources import few_threads, keep_buffers, use_compilation_cache
 from decoct.samplers.automatic import Automatic
 from decoct.samplers.base import Sampler, require_sampler
@@ -44,7 +44,7 @@ LARGEST_KL_SIZE = 1000
 """Most rows a ``kl`` build keeps unless the method's ``max_size`` says otherwise."""
 
 
-def checked_sizes(sizes: Any) -> tuple[int, ...]:
+def check_sizes(sizes: Any) -> tuple[int, ...]:
     """Return the sizes of several coresets in ascending order, without repeats."""
     if np.ndim(sizes) != 1 or not len(sizes):
         raise RequestError(
@@ -96,7 +96,7 @@ class Request:
                 f"kl= needs a construction that certifies itself (IteratedHilbert); {name} takes "
                 "size=."
             )
-        return cls(size, kl, method, sampler, checked_seed(seed), (size or 0,))
+        return cls(size, kl, method, sampler, check_seed(seed), (size or 0,))
 
     def sizes_for(self, n_rows: int) -> tuple[int, ...]:
         """Return the sizes to fill for a table of N rows."""
@@ -240,7 +240,7 @@ def path(
     >>> [one.size <= 10 for one in decoct.path(model, rows, [5, 10])]
     [True, True]
     """
-    wanted = checked_sizes(sizes)
+    wanted = check_sizes(sizes)
     options = {"kl": None, "method": method, "sampler": sampler, "seed": seed}
     requests = [Request.checked(size=size, **options) for size in wanted]
     return run(model, rows, replace(requests[-1], sizes=wanted), progress)

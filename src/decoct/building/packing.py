@@ -17,12 +17,12 @@ from decoct.errors import RequestError
 def pack_state(method: Construction, state: Any) -> Any:
     """Return a state as nested dicts of arrays, numbers and text, for a checkpoint."""
     _state_type(method)
-    return _packed(state)
+    return _pack(state)
 
 
 def unpack_state(method: Construction, packed: Any) -> Any:
     """Return the state that `pack_state` packed."""
-    return _unpacked(_state_type(method), packed)
+    return _unpack(_state_type(method), packed)
 
 
 def _state_type(method: Construction) -> Any:
@@ -45,27 +45,27 @@ def _saved_fields(kind: Any) -> dict[str, Any] | None:
     return {n: hints[n] for n in names if "not saved" not in getattr(hints[n], "__metadata__", ())}
 
 
-def _packed(value: Any) -> Any:
+def _pack(value: Any) -> Any:
     if (fields := _saved_fields(type(value))) is not None:
-        return {name: _packed(getattr(value, name)) for name in fields}
+        return {name: _pack(getattr(value, name)) for name in fields}
     if isinstance(value, tuple):
-        return {str(i): _packed(one) for i, one in enumerate(value)}
+        return {str(i): _pack(one) for i, one in enumerate(value)}
     if isinstance(value, dict):
-        return {str(name): _packed(one) for name, one in value.items()}
+        return {str(name): _pack(one) for name, one in value.items()}
     return value
 
 
-def _unpacked(kind: Any, value: Any) -> Any:
+def _unpack(kind: Any, value: Any) -> Any:
     if value is None:
         return None
     parts = typing.get_args(kind)
     if typing.get_origin(kind) in (Union, UnionType):
-        return _unpacked(next(one for one in parts if one is not type(None)), value)
+        return _unpack(next(one for one in parts if one is not type(None)), value)
     if typing.get_origin(kind) is tuple:
-        return tuple(_unpacked(parts[0], value[str(i)]) for i in range(len(value)))
+        return tuple(_unpack(parts[0], value[str(i)]) for i in range(len(value)))
     if typing.get_origin(kind) is dict:
-        return {parts[0](name): _unpacked(parts[1], one) for name, one in value.items()}
+        return {parts[0](name): _unpack(parts[1], one) for name, one in value.items()}
     if (fields := _saved_fields(kind)) is not None:
-        found = {name: _unpacked(hint, value[name]) for name, hint in fields.items()}
+        found = {name: _unpack(hint, value[name]) for name, hint in fields.items()}
         return kind(**{**dict.fromkeys(getattr(kind, "_fields", ())), **found})
     return kind(value) if kind in (bool, int, float, str) else value

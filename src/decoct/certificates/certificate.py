@@ -36,7 +36,7 @@ from decoct.errors import CoresetFileError, PotentialError, RequestError
 from decoct.passes.potentials import Potentials
 from decoct.runtime.checks import checked_whole
 from decoct.runtime.progress import ProgressBar, begin
-from decoct.runtime.randomness import checked_seed
+from decoct.runtime.randomness import check_seed
 from decoct.runtime.resources import keep_buffers, use_compilation_cache
 from decoct.samplers.datatree import unconstrained
 from decoct.stats.chains import FEWEST_RATIOS, MIXED_RHAT, USABLE_KHAT
@@ -264,7 +264,7 @@ class Certificate:
             thinned["sample_stats/log_weight"] = xr.DataArray(self.log_weights, coords, dims)
             return thinned
         order = systematic(np.exp(self.log_weights.ravel()), seed)
-        corrected = thinned.map_over_datasets(lambda part: _reordered(part, order))
+        corrected = thinned.map_over_datasets(lambda part: _reorder(part, order))
         corrected["posterior"].attrs[CORRECTED] = "resampled"
         return corrected
 
@@ -389,7 +389,7 @@ def check(
         raise RequestError("A certificate needs at least 2 draws.")
     probe = ModeProbe(coreset, flat, seed)
     with ProgressBar(progress):
-        potentials = verified(coreset, source, "checking against all rows")
+        potentials = verify(coreset, source, "checking against all rows")
         estimate = None
         exact = not potentials.is_regression if exact is None else exact
         if not exact and is_cheaper(potentials, len(flat)):
@@ -450,7 +450,7 @@ def require_same_table(coreset: Coreset, rows: Rows | Any) -> Rows:
     return source
 
 
-def verified(coreset: Coreset, source: Rows, label: str) -> Potentials:
+def verify(coreset: Coreset, source: Rows, label: str) -> Potentials:
     """Return potentials whose passes refuse a table with other rows where the kept ones were."""
     known = VerifiedRows(source, coreset.indices, dict(coreset.rows))
     begin(label, source.n_rows)
@@ -486,7 +486,7 @@ def _from_sample(
 
     None where all rows are needed.
     """
-    key = jax.random.fold_in(jax.random.key(checked_seed(seed)), 1)
+    key = jax.random.fold_in(jax.random.key(check_seed(seed)), 1)
     try:
         estimate = estimate_totals(potentials, draws.reshape(-1, draws.shape[-1]), key)
     except PotentialError:
@@ -512,7 +512,7 @@ def systematic(weights: np.ndarray, seed: int) -> np.ndarray:
     return rng.permutation(chosen)
 
 
-def _reordered(part: xr.Dataset, order: np.ndarray) -> xr.Dataset:
+def _reorder(part: xr.Dataset, order: np.ndarray) -> xr.Dataset:
     """Put the draws at the flat positions ``order`` in the places of the old ones."""
     if not {"chain", "draw"} <= set(part.dims):
         return part

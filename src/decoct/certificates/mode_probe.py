@@ -13,7 +13,7 @@ from jaxtyping import Float
 
 from decoct.coreset import Coreset
 from decoct.passes.potentials import Potentials
-from decoct.runtime.randomness import checked_seed, host_rng
+from decoct.runtime.randomness import check_seed, host_rng
 from decoct.samplers.base import Draws
 from decoct.samplers.datatree import to_datatree
 from decoct.samplers.modes import MOST_PARAMETERS, Modes, find_modes
@@ -90,7 +90,7 @@ class ModeProbe:
         self._modes: Modes | None = None
         self._is_small = coreset.dim <= MOST_PARAMETERS
         if self._is_small:
-            rng = host_rng(jax.random.key(checked_seed(seed)))
+            rng = host_rng(jax.random.key(check_seed(seed)))
             self._modes = find_modes(coreset.density, draws, rng)
 
     @property

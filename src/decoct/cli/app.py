@@ -85,7 +85,7 @@ def run(arguments: list[str]) -> int:
         raise out.UsageError(str(error)) from None
     with terminable() as received:
         try:
-            code = _carried_out(command, bound, received)
+            code = _carry_out(command, bound, received)
         except SystemExit:  # rich exits when the pipe that reads the help is closed
             return out.DONE
         except KeyboardInterrupt as stop:
@@ -96,7 +96,7 @@ def run(arguments: list[str]) -> int:
     return code if isinstance(code, int) else out.DONE
 
 
-def _carried_out(command: Callable[..., Any], bound: BoundArguments, received: Received) -> Any:
+def _carry_out(command: Callable[..., Any], bound: BoundArguments, received: Received) -> Any:
     try:
         return command(*bound.args, **bound.kwargs)
     except Exception:

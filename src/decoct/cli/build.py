@@ -112,7 +112,7 @@ def build(
             save = partial(Coreset.save, path=output)
             (coreset,) = run(model, rows, request, shown, checkpoint, save)
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(_interrupted(checkpoint)) from None
+        raise KeyboardInterrupt(_describe_interruption(checkpoint)) from None
     status, figures = coreset.report.status, _figures(coreset)
     if json:
         out.put_json({**figures, "file": str(output), "family": family})
@@ -123,7 +123,7 @@ def build(
     return out.DONE if status.ok else out.SHORT
 
 
-def _interrupted(checkpoint: Path | None) -> str:
+def _describe_interruption(checkpoint: Path | None) -> str:
     if checkpoint is None or not checkpoint.exists():
         return "interrupted; nothing was written."
     from decoct.building.checkpoint import read_checkpoint

@@ -13,9 +13,9 @@ from decoct.data.base import (
     Columns,
     Names,
     Rows,
-    checked_columns,
+    check_columns,
+    check_size,
     checked_indices,
-    checked_size,
 )
 from decoct.errors import RowsError
 
@@ -97,14 +97,14 @@ class ArrayRows(Rows):
 
     def chunks(self, size: int | None = None, columns: Names = None) -> Chunks:
         """Yield consecutive chunks of ``size`` rows: views, never copies."""
-        step = checked_size(size)
-        names = checked_columns(columns, self.columns)
+        step = check_size(size)
+        names = check_columns(columns, self.columns)
         whole = Chunk(self._start, {name: self._columns[name] for name in names})
         return (whole.piece(start, start + step) for start in range(0, self.n_rows, step))
 
     def take(self, indices: np.ndarray | Sequence[int], columns: Names = None) -> Columns:
         """Return the rows with these global numbers, in the order asked for."""
-        names = checked_columns(columns, self.columns)
+        names = check_columns(columns, self.columns)
         rows = checked_indices(indices, self.n_rows)
         return {name: self._columns[name][rows] for name in names}
 

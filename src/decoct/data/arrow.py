@@ -22,9 +22,9 @@ from decoct.data.base import (
     Columns,
     Names,
     Rows,
-    checked_columns,
+    check_columns,
+    check_size,
     checked_indices,
-    checked_size,
     read_ahead,
 )
 from decoct.errors import RowsError
@@ -99,7 +99,7 @@ class ArrowRows(Rows):
 
     def chunks(self, size: int | None = None, columns: Names = None) -> Chunks:
         """Yield consecutive chunks of ``size`` rows; only these columns are read."""
-        step = checked_size(size)
+        step = check_size(size)
         schema = self._select(columns)
         _ = self._missing  # found here, not in the thread, which shows no progress
         return read_ahead(lambda: self._cut(schema, step), 2)
@@ -137,7 +137,7 @@ class ArrowRows(Rows):
         return {name: column[places] for name, column in self._convert(found).items()}
 
     def _select(self, columns: Names) -> pa.Schema:
-        names = checked_columns(columns, self.columns)
+        names = check_columns(columns, self.columns)
         return pa.schema([self._schema.field(name) for name in names])
 
     @cached_property

@@ -178,12 +178,12 @@ def columns_length(columns: Mapping[str, np.ndarray]) -> int:
     return len(next(iter(columns.values())))
 
 
-def checked_size(size: int | None) -> int:
+def check_size(size: int | None) -> int:
     """Return the number of rows a chunk shall have."""
     return DEFAULT_CHUNK if size is None else checked_whole("size", size, 1)
 
 
-def checked_columns(asked: Names, have: Sequence[str]) -> tuple[str, ...]:
+def check_columns(asked: Names, have: Sequence[str]) -> tuple[str, ...]:
     """Return the columns asked for, or say which ones the table has."""
     if asked is None:
         return tuple(have)
@@ -221,7 +221,7 @@ def fingerprint(rows: Rows, columns: Names = None) -> str:
     Sizes, times and ends of files may not change with the data. Equal values have equal digests in
     memory, streamed and on a cluster.
     """
-    names = checked_columns(columns, rows.columns)
+    names = check_columns(columns, rows.columns)
     digest = hashlib.sha256(repr((rows.n_rows, names)).encode())
     digest.update(rows.map_reduce(_chunk_digest, operator.add, columns=names))
     return digest.hexdigest()[:32]

@@ -18,9 +18,9 @@ from decoct.data.base import (
     Columns,
     Names,
     Rows,
-    checked_columns,
+    check_columns,
+    check_size,
     checked_indices,
-    checked_size,
     name_files,
 )
 from decoct.data.dask_cluster import Cluster, Traffic
@@ -122,7 +122,7 @@ class DaskRows(Rows):
 
         Rows that are not yet needed stay with the workers: a few chunks are here at a time.
         """
-        return self._stream(self._get_view(columns), checked_size(size))
+        return self._stream(self._get_view(columns), check_size(size))
 
     def take(self, indices: np.ndarray | Sequence[int], columns: Names = None) -> Columns:
         """Return the rows with these global numbers, in the order asked for; only they are sent."""
@@ -152,7 +152,7 @@ class DaskRows(Rows):
         Exception
             What ``fn`` raised, for the first chunk in row order that it failed on.
         """
-        step = checked_size(size)
+        step = check_size(size)
         view = self._get_view(columns)
         is_associative = isinstance(reduce, Associative)
         head = delayed(pack((fn, reduce if is_associative else None)))
@@ -192,7 +192,7 @@ class DaskRows(Rows):
         self.close()
 
     def _get_view(self, columns: Names) -> View:
-        names = checked_columns(columns, self.columns)
+        names = check_columns(columns, self.columns)
         if names not in self._views:
             self._views[names] = self._source.view(names)
         return self._views[names]

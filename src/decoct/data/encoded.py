@@ -17,8 +17,8 @@ from decoct.data.base import (
     Columns,
     Names,
     Rows,
-    checked_columns,
-    checked_size,
+    check_columns,
+    check_size,
     columns_length,
 )
 from decoct.errors import ModelError
@@ -48,7 +48,7 @@ class EncodedRows:
 
     def __init__(self, raw: Rows, model: Encoder) -> None:
         self.raw = raw
-        self._needs = checked_columns(model.columns or None, raw.columns)
+        self._needs = check_columns(model.columns or None, raw.columns)
         self._encode = _Encode(model)
         self._kept: ArrayRows | None = None
         if isinstance(raw, ArrayRows):
@@ -102,7 +102,7 @@ class EncodedRows:
         if self._kept is not None:
             return self._kept.map_reduce(fn, reduce, *broadcast, size=size, columns=columns)
         # raw.map_reduce, not chunks: an engine may run fn, and so encode, where the rows live
-        then, step = _Then(self._select(columns), fn), checked_size(size)
+        then, step = _Then(self._select(columns), fn), check_size(size)
         if isinstance(reduce, Associative) and step < ENCODED_AT_ONCE:
             then = replace(then, reduce=reduce, size=step)
             step *= -(-ENCODED_AT_ONCE // step)
@@ -111,7 +111,7 @@ class EncodedRows:
     def _select(self, columns: Names) -> _Encode:
         if columns is None:
             return self._encode
-        return _Encode(self._encode.model, checked_columns(columns, self.columns))
+        return _Encode(self._encode.model, check_columns(columns, self.columns))
 
 
 def encoded(rows: Rows, model: Encoder) -> EncodedRows:

@@ -24,7 +24,7 @@ FEWEST_EVALUATED, FEWEST_A_CHAIN = 100, 4
 """Draws, and draws a chain, below which nothing is estimated."""
 
 
-def checked_draws(
+def check_draws(
     coreset: Coreset, draws: xr.DataTree | np.ndarray
 ) -> Float[np.ndarray, "chains S d"]:
     """Return flat unconstrained draws; refuse too few, equal, or already corrected ones."""

@@ -33,8 +33,8 @@ from scipy.special import expit
 from decoct.certificates.certificate import Certificate
 from decoct.coreset import Coreset
 from decoct.errors import ModelError, RequestError
-from decoct.evaluation.certified import certificate_of, checked_draws
-from decoct.runtime.randomness import checked_seed, host_rng
+from decoct.evaluation.certified import certificate_of, check_draws
+from decoct.runtime.randomness import check_seed, host_rng
 from decoct.samplers.base import WeightedDensity, log_densities
 from decoct.stats.chains import error_of_mean, independent_draws
 from decoct.stats.divergences import Gaussian
@@ -154,7 +154,7 @@ def log_evidence(
     >>> round(found.value, 2)  # a Gaussian likelihood: exact
     -2845.18
     """
-    z = checked_draws(coreset, draws)
+    z = check_draws(coreset, draws)
     for name in getattr(coreset.model, "improper", ()):
         raise RequestError(
             f"The prior of '{name}' has no integral, and so the model no evidence; give it a "
@@ -166,7 +166,7 @@ def log_evidence(
             f"The certificate's verdict is '{check.verdict}', and the evidence would lack the mass "
             "of the other modes; sample those too, with other starts or more chains."
         )
-    rng = host_rng(jax.random.fold_in(jax.random.key(checked_seed(seed)), 2))
+    rng = host_rng(jax.random.fold_in(jax.random.key(check_seed(seed)), 2))
     value, se = log_normaliser(coreset, z, rng)
     if not se < MOST_ERROR:
         raise RequestError(

@@ -26,7 +26,7 @@ import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, Int
 
-from decoct.certificates.certificate import Certificate, log_ratios_at, table_of, verified
+from decoct.certificates.certificate import Certificate, log_ratios_at, table_of, verify
 from decoct.coreset import Coreset, require_coreset
 from decoct.data.base import Rows
 from decoct.data.encoded import encoded
@@ -43,7 +43,7 @@ from decoct.passes.pools import Pool
 from decoct.passes.potentials import Potentials
 from decoct.runtime.checks import is_whole
 from decoct.runtime.progress import ProgressBar
-from decoct.runtime.randomness import checked_seed, uniform_sample
+from decoct.runtime.randomness import check_seed, uniform_sample
 from decoct.runtime.resources import keep_buffers, use_compilation_cache
 from decoct.samplers.datatree import refuse_weighted, unconstrained
 from decoct.samplers.pointwise import REASON, is_only_kept
@@ -176,7 +176,7 @@ def loo(
     use_compilation_cache()
     keep_buffers()
     require_coreset(coreset)
-    seed = checked_seed(seed)
+    seed = check_seed(seed)
     dim = coreset.dim  # refuses a coreset without a density, such as a mixture's
     source = _whole_table(coreset, rows, progress)
     if observations is not None and not (
@@ -214,7 +214,7 @@ def loo(
         )
     statistic = _LeftOut.of(check, len(flat), reff)
     with ProgressBar(progress):
-        potentials = verified(coreset, source, "leaving out each row")
+        potentials = verify(coreset, source, "leaving out each row")
         if observations is None:
             totals, found = _from_all(potentials, statistic, flat)
             log_ratios = log_ratios_at(coreset, potentials, z, totals)
@@ -350,7 +350,7 @@ def _from_sample(
     centre = np.exp(statistic.log_weights) @ flat
     totals, cheap = potentials.by_row(np.stack([centre, flat[0]]), _AtFirst())
     sample = Pool(places, potentials.rows.take(places))
-    _, elpd, khat, lpd = potentials.restricted(sample).by_row(flat, statistic)
+    _, elpd, khat, lpd = potentials.restrict(sample).by_row(flat, statistic)
     errors = elpd - cheap[places]
     variance = N**2 * (1.0 - m / N) * errors.var(ddof=1) / m
     # Eq. 9 of values less a constant, which it does not depend on: no digits are lost

@@ -36,7 +36,7 @@ from decoct.certificates.certificate import Certificate, systematic
 from decoct.certificates.certificate import check as certify
 from decoct.coreset import Coreset
 from decoct.errors import RequestError
-from decoct.evaluation.certified import FEWEST_EVALUATED, certificate_of, checked_draws
+from decoct.evaluation.certified import FEWEST_EVALUATED, certificate_of, check_draws
 from decoct.evaluation.natural_scale import log_jacobians
 from decoct.evaluation.prior_results import (
     SENSITIVE,
@@ -50,7 +50,7 @@ from decoct.models.fingerprint import find_difference, fingerprint
 from decoct.models.parameters import NoiseScale
 from decoct.passes.model_checks import log_priors
 from decoct.runtime.precision import float64
-from decoct.runtime.randomness import checked_seed
+from decoct.runtime.randomness import check_seed
 from decoct.samplers.base import Draws, log_densities
 from decoct.samplers.datatree import to_datatree, unconstrained
 from decoct.samplers.summary import scalars
@@ -118,8 +118,8 @@ def prior_sensitivity(
     >>> found.priors[0].reweighted
     True
     """
-    checked_draws(coreset, draws)
-    seed = checked_seed(seed)
+    check_draws(coreset, draws)
+    seed = check_seed(seed)
     models = alternatives(coreset, {} if priors is None else priors)
     if check is not None or rows is not None:
         check = certificate_of(coreset, rows, draws, check, seed, progress)
@@ -135,7 +135,7 @@ def prior_sensitivity(
             kl = float((new.weights * added).sum() - logsumexp(old.log_weights + added))
         else:
             other = replace(coreset, model=model)
-            new, new_draws = _sampled(other, rows, old.z.shape, seed, progress)
+            new, new_draws = _sample(other, rows, old.z.shape, seed, progress)
         moves = () if new is None else _moves(old, new)
         ess = 0.0 if new is None else new.ess
         results.append(PriorResult(name, khat, ess, kl, new_draws, moves))
@@ -319,7 +319,7 @@ def _moves(old: _Weighted, new: _Weighted) -> tuple[Move, ...]:
     return tuple(moves)
 
 
-def _sampled(
+def _sample(
     coreset: Coreset, rows: Any, shape: tuple[int, ...], seed: int, progress: bool | None
 ) -> tuple[_Weighted | None, str]:
     """Return new draws, with rows weighted by their certificate, and what it says of them.

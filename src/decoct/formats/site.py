@@ -25,14 +25,14 @@ def site_to_dict(site: GaussianSite) -> dict[str, Any]:
     """
     lower = np.tril(site.precision).astype("<f8")
     spec = {
-        "centre": _encoded(site.centre),
-        "linear": _encoded(site.linear),
+        "centre": _encode(site.centre),
+        "linear": _encode(site.linear),
         "precision": base64.b64encode(zlib.compress(lower.tobytes(), 1)).decode(),
         "constant": float(site.constant),
     }
     if site.third_order is not None:
         third = site.third_order
-        spec |= {name: _encoded(part) for name, part in third.arrays().items()}
+        spec |= {name: _encode(part) for name, part in third.arrays().items()}
     return spec
 
 
@@ -44,7 +44,7 @@ def site_from_dict(spec: Mapping[str, Any]) -> GaussianSite:
     CoresetFileError
         The numbers are not those of a Gaussian.
     """
-    centre, linear = (_decoded(spec[name]) for name in ("centre", "linear"))
+    centre, linear = (_decode(spec[name]) for name in ("centre", "linear"))
     d, constant = len(centre), float(spec["constant"])
     compressed = base64.b64decode(spec["precision"], validate=True)
     # no more numbers than belong there, whatever the file has
@@ -53,7 +53,7 @@ def site_from_dict(spec: Mapping[str, Any]) -> GaussianSite:
     third = None
     if "sizes" in spec:
         fields = [field.name for field in dataclasses.fields(ThirdOrder)]
-        parts = {name: _decoded(spec[name]) for name in fields if name in spec}
+        parts = {name: _decode(spec[name]) for name in fields if name in spec}
         for name in parts.keys() & {"effects", "partners"}:
             parts[name] = parts[name].astype(np.int64)
         third = ThirdOrder(**parts)
@@ -86,9 +86,9 @@ def _is_semidefinite(precision: Float[np.ndarray, "d d"]) -> bool:
     return True
 
 
-def _encoded(values: np.ndarray) -> str:
+def _encode(values: np.ndarray) -> str:
     return base64.b64encode(np.ascontiguousarray(values, dtype="<f8").tobytes()).decode()
 
 
-def _decoded(text: str) -> Float[np.ndarray, " n"]:
+def _decode(text: str) -> Float[np.ndarray, " n"]:
     return np.frombuffer(base64.b64decode(text, validate=True), dtype="<f8").astype(np.float64)

@@ -121,7 +121,7 @@ def write_stan(
     ['N', 'w', 'x']
     """
     target = require_writable(path, "path")
-    wanted = _wanted(rows, columns)
+    wanted = _find_wanted(rows, columns)
     absent = [name for name in count_from_one if name not in wanted]
     if absent:
         raise RequestError(
@@ -151,7 +151,7 @@ def write_stan(
     write_atomically(target, lambda part: Path(part).write_text(text + "\n", encoding="utf-8"))
 
 
-def _wanted(
+def _find_wanted(
     rows: Mapping[str, np.ndarray], columns: Mapping[str, str] | Collection[str] | None
 ) -> dict[str, str]:
     """Return column -> name in Stan."""

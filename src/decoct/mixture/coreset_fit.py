@@ -36,7 +36,7 @@ from decoct.constructions.sampling.lightweight import (
     entropy_figures,
     theorem_3_1,
 )
-from decoct.constructions.sampling.weighted_sampling import described_draws
+from decoct.constructions.sampling.weighted_sampling import describe_draws
 from decoct.coreset import Coreset
 from decoct.data.base import Chunk, Columns, Rows
 from decoct.errors import CoresetFileError, RequestError
@@ -231,7 +231,7 @@ class FittedOnCoresets:
         if size < len(where):
             numbers["epsilon"] = theorem_3_1(size, X.shape[1], int(self.n_components), method.delta)
         if self.verbose:
-            print(f"Coreset: {described_draws(len(places), numbers)}")
+            print(f"Coreset: {describe_draws(len(places), numbers)}")
         order = np.argsort(where[places])
         indices = where[places][order].astype(np.int64)
         names = getattr(self, "feature_names_in_", ())

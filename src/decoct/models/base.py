@@ -17,7 +17,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from decoct.data.base import Rows, checked_columns
+from decoct.data.base import Rows, check_columns
 from decoct.errors import BadValueError, RequestError, RowsError
 from decoct.models.parameters import NoiseScale
 
@@ -257,7 +257,7 @@ def row_number(start: int | np.ndarray, offset: int) -> int:
 
 def column(rows: Mapping[str, np.ndarray], name: str) -> np.ndarray:
     """Return a column, or say which ones there are."""
-    checked_columns([name], tuple(rows))
+    check_columns([name], tuple(rows))
     return np.asarray(rows[name])
 
 

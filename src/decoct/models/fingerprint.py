@@ -77,7 +77,7 @@ def _values(
     model: AbstractModel, rows: Mapping[str, np.ndarray], points: np.ndarray
 ) -> dict[str, list[float]]:
     space, is_made_up = ParameterSpace.of(model.init(rows)), not columns_length(rows)
-    columns = jax.device_put(_made_up(rows) if is_made_up else dict(rows))
+    columns = jax.device_put(_make_up(rows) if is_made_up else dict(rows))
     found: dict[str, list[float]] = {name: [] for name in NAMES}
     for z in points:
         params = space.unflatten(jnp.asarray(z))
@@ -91,7 +91,7 @@ def _values(
     return found
 
 
-def _made_up(columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _make_up(columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return three rows of these columns' types and shapes."""
     values = np.array([0.0, 1.0, 0.5])
     shapes = {name: column.shape[1:] for name, column in columns.items()}

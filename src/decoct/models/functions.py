@@ -125,7 +125,7 @@ class Model(AbstractModel):
             "The log-likelihood asks for '{}', which is neither a parameter of init nor among the "
             "model's columns ({}); name a column in columns= of decoct.Model."
         )
-        with _explained(rows, ModelError, missing):
+        with _explain(rows, ModelError, missing):
             return self._log_likelihood(params, rows)
 
     def log_prior(self, params: Params) -> Float[Array, ""]:
@@ -158,7 +158,7 @@ class Model(AbstractModel):
             "predict asks for '{}', which is neither a parameter of the model nor a column of the "
             "new rows ({})."
         )
-        with _explained(rows, RowsError, missing):
+        with _explain(rows, RowsError, missing):
             return self._predict(params, rows)
 
     def simulate(
@@ -174,7 +174,7 @@ class Model(AbstractModel):
 
 
 @contextmanager
-def _explained(rows: Mapping[str, Any], kind: type[DecoctError], missing: str) -> Iterator[None]:
+def _explain(rows: Mapping[str, Any], kind: type[DecoctError], missing: str) -> Iterator[None]:
     """Say what to do where a column is not there (its name fills ``missing``), or floats index."""
     try:
         yield

@@ -94,7 +94,7 @@ class GaussianSite(eqx.Module):
     >>> site = GaussianSite(np.zeros(1), np.ones(1), 2.0 * np.eye(1), 0.5)
     >>> float(site.log_density(np.array([1.0])))
     0.5
-    >>> (site + site.moved_to(np.ones(1))).linear
+    >>> (site + site.move_to(np.ones(1))).linear
     array([2.])
     """
 
@@ -121,7 +121,7 @@ class GaussianSite(eqx.Module):
         """Return the site without terms of third order."""
         return GaussianSite(self.centre, self.linear, self.precision, self.constant)
 
-    def moved_to(self, centre: Float[np.ndarray, " d"]) -> GaussianSite:
+    def move_to(self, centre: Float[np.ndarray, " d"]) -> GaussianSite:
         """Return the same quadratic, written about another point, without terms of third order."""
         centre = np.asarray(centre, dtype=np.float64)
         linear = self.linear - self.precision @ (centre - self.centre)
@@ -129,7 +129,7 @@ class GaussianSite(eqx.Module):
         return GaussianSite(centre, linear, self.precision, value)
 
     def __add__(self, other: GaussianSite) -> GaussianSite:
-        moved = other.moved_to(self.centre)
+        moved = other.move_to(self.centre)
         return GaussianSite(
             self.centre,
             self.linear + moved.linear,

@@ -40,7 +40,7 @@ from decoct.passes.expansions import (
     to_blocks,
 )
 from decoct.passes.pools import Reservoir, row_exponentials
-from decoct.runtime.precision import compiled_quickly, float64
+from decoct.runtime.precision import compile_quickly, float64
 from decoct.stats.summation import Sum
 
 ODDS = "odds of a row"
@@ -277,7 +277,7 @@ def pad(chunk: Chunk, size: int, whole: bool = False) -> tuple[dict[str, Array],
     return jax.device_put((dict(columns), (np.arange(bucket) < n).astype(np.float64)))
 
 
-@compiled_quickly
+@compile_quickly
 def row_potentials(model, space, at: Embedding, rows) -> Float[Array, "n S"]:
     return at.evaluate(model, space, rows).T
 
@@ -311,7 +311,7 @@ def _chunk_squares(
     return jax.lax.map(squares, to_blocks(rows)).reshape(-1)
 
 
-@compiled_quickly
+@compile_quickly
 def _chunk_gradient(model, space, z, rows, weights) -> tuple[Float[Array, ""], Float[Array, " d"]]:
     def total(z):
         return weights @ model.log_likelihood(space.unflatten(z), rows)

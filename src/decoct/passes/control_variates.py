@@ -33,7 +33,7 @@ def subsampled_totals(
     (|U|, S). Without ``control_variates`` the estimate is the plain one.
     """
     if not control_variates or len(values) < 2:
-        totals = _centred(potentials.n_rows / len(values) * values.sum(axis=0))
+        totals = _centre(potentials.n_rows / len(values) * values.sum(axis=0))
         return PassResult(totals, error=np.inf, is_corrected=False)
     halves = [
         (rows.some(half), values[half].sum(axis=0))
@@ -62,10 +62,10 @@ def totals_from_halves(
     ]
     apart, plain_apart = (0.5 * float(np.var(a - b)) for a, b in (left, sums))
     if not apart < plain_apart:
-        plain = _centred(sums[0] + sums[1])
+        plain = _centre(sums[0] + sums[1])
         return PassResult(plain, error=plain_apart, is_corrected=False)
     everything = _expansion(potentials.curvature(at), delta)
-    return PassResult(_centred(everything + left[0] + left[1]), error=apart)
+    return PassResult(_centre(everything + left[0] + left[1]), error=apart)
 
 
 def _expansion(curvature: Curvature, delta: Float[np.ndarray, "S d"]) -> Float[np.ndarray, " S"]:
@@ -75,5 +75,5 @@ def _expansion(curvature: Curvature, delta: Float[np.ndarray, "S d"]) -> Float[n
     )
 
 
-def _centred(values: Float[np.ndarray, " S"]) -> Float[np.ndarray, " S"]:
+def _centre(values: Float[np.ndarray, " S"]) -> Float[np.ndarray, " S"]:
     return values - values.mean()

@@ -32,7 +32,7 @@ from jaxtyping import Array, Float, Int
 from decoct.models.base import AbstractModel
 from decoct.models.parameters import ParameterSpace
 from decoct.passes.predictors import Predictors, PredictorShape
-from decoct.runtime.precision import compiled_quickly, float64
+from decoct.runtime.precision import compile_quickly, float64
 
 NODES = {1: 9, 2: 5}
 """Nodes of the Gauss–Hermite rule in each of so many dimensions."""
@@ -153,7 +153,7 @@ def find_predictors(
     return trace_predictors(potentials, jnp.zeros(space.dim), dict(rows))
 
 
-@compiled_quickly
+@compile_quickly
 def picked_by(
     model: AbstractModel, space: ParameterSpace, _: None, rows: Mapping[str, Array]
 ) -> Int[Array, "n K"]:
@@ -204,7 +204,7 @@ def sum_expansions(
     return value - 0.5 * (covariance * hessian).sum(), gradient, hessian, none
 
 
-expand_chunk = compiled_quickly(sum_expansions)
+expand_chunk = compile_quickly(sum_expansions)
 """`sum_expansions`, compiled."""
 
 
@@ -296,11 +296,11 @@ def quadratics_of(
     return total.T / at.points
 
 
-quadratics_at = compiled_quickly(quadratics_of)
+quadratics_at = compile_quickly(quadratics_of)
 """`quadratics_of`, compiled."""
 
 
-@compiled_quickly
+@compile_quickly
 def bends_along(
     model: AbstractModel,
     space: ParameterSpace,

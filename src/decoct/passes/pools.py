@@ -33,14 +33,14 @@ class Pool(NamedTuple):
 EMPTY_POOL = Pool(np.zeros(0, dtype=np.int64), {})
 
 
-def _joined(*pools: Pool) -> Pool:
+def _join(*pools: Pool) -> Pool:
     names, indices = pools[0].rows, np.concatenate([pool.indices for pool in pools])
     return Pool(indices, {n: np.concatenate([pool.rows[n] for pool in pools]) for n in names})
 
 
 def merge_pools(*pools: Pool) -> Pool:
     """Return the union of pools, ascending, each row once."""
-    both = _joined(*pools)
+    both = _join(*pools)
     return both.some(np.unique(both.indices, return_index=True)[1])
 
 
@@ -64,7 +64,7 @@ class Reservoir:
         if len(self.scores) == self.places:
             other = other.keep(other.scores < self.scores.max())
         scores = np.concatenate([self.scores, other.scores])
-        both = Reservoir(self.places, scores, _joined(self.pool, other.pool))
+        both = Reservoir(self.places, scores, _join(self.pool, other.pool))
         if len(scores) <= self.places:
             return both
         return both.keep(np.lexsort((both.pool.indices, scores))[: self.places])

@@ -27,7 +27,7 @@ from decoct.passes import chunk_sums, expansions, model_checks
 from decoct.passes.chunk_sums import LEAST_PADDED, Embedding, as_embedding
 from decoct.passes.expansions import BLOCK, Expansion, to_second_order
 from decoct.passes.pools import EMPTY_POOL, Pool, Reservoir, merge_pools
-from decoct.runtime.precision import compiled_quickly, float64
+from decoct.runtime.precision import compile_quickly, float64
 from decoct.runtime.progress import count_rows_of
 from decoct.stats.summation import Associative
 
@@ -152,7 +152,7 @@ class Potentials:
             return np.asarray(z, dtype=np.float64)
         return np.asarray(to_likelihood(self.model, self.space, jnp.asarray(z)))
 
-    def restricted(self, some: Pool) -> Potentials:
+    def restrict(self, some: Pool) -> Potentials:
         """Return the potentials of some of the rows; their evaluations are counted here.
 
         Passes over them do not count as passes; errors use the row numbers of this table.
@@ -256,7 +256,7 @@ class Potentials:
         """Return Σ w_n f_n(θ_s) over a few encoded rows."""
         at = self._embedding(draws)
         kernel = lambda *given: [chunk_sums.chunk_totals(*given)]  # noqa: E731
-        return self._summed(kernel, rows, weights, at.size, at, [np.zeros(at.size)])[0]
+        return self._sum(kernel, rows, weights, at.size, at, [np.zeros(at.size)])[0]
 
     @float64
     def vectors(
@@ -278,7 +278,7 @@ class Potentials:
         size = chunk_rows(at.size)
         count = count_rows_of(self)
         vectors, total = np.empty((self.n_rows, at.size), dtype=dtype), np.zeros(at.size)
-        with closing(self.rows.chunks(size)) as chunks, _renumbered(self.numbers):
+        with closing(self.rows.chunks(size)) as chunks, _renumber(self.numbers):
             for chunk in chunks:
                 padded, _ = chunk_sums.pad(chunk, size)
                 values = np.asarray(chunk_sums.row_potentials(*self._likelihood, at, padded))
@@ -306,7 +306,7 @@ class Potentials:
         """Return value, gradient and Hessian in θ of the sum over a few encoded rows at ``z``."""
         at = Expansion.taylor(self.to_likelihood(np.asarray(z)[None])[0])
         found = self.expand_rows(some.rows, np.ones(len(some.indices)), at)
-        with _renumbered(self.named(some.indices)):
+        with _renumber(self.named(some.indices)):
             whole, draw = Chunk(0, some.rows), as_embedding(at.centre[None])
             chunk_sums.require_finite(*self._likelihood, whole, draw, found.value)
         return self._in_parameters(found, z)
@@ -348,7 +348,7 @@ class Potentials:
         pairs = () if self.predictors is None else self.predictors.pairs
         none = 0.0, np.zeros(d), np.zeros((d, d)), np.zeros((1 + 2 * len(pairs)) * d)
         kernel = expansions.expand_chunk
-        return Curvature.of(self._summed(kernel, rows, weights, cost, at, none))
+        return Curvature.of(self._sum(kernel, rows, weights, cost, at, none))
 
     @float64
     def quadratics(
@@ -389,7 +389,7 @@ class Potentials:
         cost = len(padded) * at.points
         return self._of_rows(expansions.bends_along, rows, cost, at, padded)[:, :k]
 
-    def _summed(
+    def _sum(
         self, kernel: Any, rows: Columns, weights: np.ndarray, cost: int, at: Any, none: Any
     ) -> list[Any]:
         """Return what a kernel adds up over a few weighted rows; ``none`` is that of no row."""
@@ -456,7 +456,7 @@ class Potentials:
         self, fn: Any, at: Embedding, *broadcast: Any, evaluations: int | None = None
     ) -> Any:
         """One pass: ``fn(chunk, at, *broadcast)`` over all chunks, added up in any order."""
-        with jax.enable_x64(True), _renumbered(self.numbers):
+        with jax.enable_x64(True), _renumber(self.numbers):
             size = self._chunk_size(at.size, evaluations)
             # The chunk's jitted function pads to ``size``; engines may use smaller chunks.
             fn = replace(fn, size=size)
@@ -491,13 +491,13 @@ def flat_likelihood_params(
     return space.ravel(model.to_likelihood_params(space.unflatten(z)))
 
 
-@compiled_quickly
+@compile_quickly
 def to_likelihood(model: AbstractModel, space: ParameterSpace, z: Float[Array, "S D"]):
     """Return φ(θ_s), flat."""
     return jax.vmap(lambda one: flat_likelihood_params(model, space, one))(z)
 
 
-@compiled_quickly
+@compile_quickly
 def compose(model: AbstractModel, space: ParameterSpace, outer: Curvature, z: Float[Array, " D"]):
     """Return value, gradient and Hessian of F(φ(θ)) at z, given those of F at φ(z)."""
     centre = flat_likelihood_params(model, space, z)
@@ -510,7 +510,7 @@ def compose(model: AbstractModel, space: ParameterSpace, outer: Curvature, z: Fl
 
 
 @contextmanager
-def _renumbered(numbers: Int[np.ndarray, " n"] | None) -> Iterator[None]:
+def _renumber(numbers: Int[np.ndarray, " n"] | None) -> Iterator[None]:
     """Name rows in errors by these numbers, not by their places."""
     try:
         yield

@@ -36,7 +36,7 @@ from decoct.passes.chunk_sums import pad
 from decoct.passes.potentials import chunk_rows, to_likelihood
 from decoct.runtime.precision import float64
 from decoct.runtime.progress import advance, begin
-from decoct.runtime.randomness import checked_seed, host_rng
+from decoct.runtime.randomness import check_seed, host_rng
 
 KINDS = ("mean", "response")
 
@@ -70,8 +70,8 @@ class Predictive:
             raise RequestError("Predictions need at least 2 draws.")
         params = model.to_likelihood_params(space.unflatten(jnp.asarray(z[0])))
         phi = np.asarray(to_likelihood(model, space, jnp.asarray(z)))
-        levels = _checked_quantiles(quantiles)
-        return cls(model, ParameterSpace.of(params), phi, kind, levels, checked_seed(seed))
+        levels = _check_quantiles(quantiles)
+        return cls(model, ParameterSpace.of(params), phi, kind, levels, check_seed(seed))
 
     def chunks(self, source: Any, known: RawRows) -> Generator[pd.DataFrame, None, None]:
         """Yield the predictions of consecutive rows, the row numbers in the index.
@@ -147,7 +147,7 @@ class Predictive:
         _require_finite(values, piece.start)
         if self.kind == "response":
             number = piece.start // self._piece_rows
-            values = self._simulated(values, piece.columns, number)
+            values = self._simulate(values, piece.columns, number)
             _require_finite(values, piece.start)
         lines = [values.mean(axis=1), values.std(axis=1, ddof=1)]
         ordered = np.sort(values, axis=1)  # a fifth of the time of np.quantile, which partitions
@@ -158,7 +158,7 @@ class Predictive:
             lines.append(low + (place - below) * (high - low))
         return np.stack(lines, axis=1)
 
-    def _simulated(
+    def _simulate(
         self, expected: Float[np.ndarray, "n S"], rows: Columns, number: int
     ) -> Float[np.ndarray, "n S"]:
         """Return a new response at every draw; its noise depends on the seed and the piece."""
@@ -209,7 +209,7 @@ def expected_responses(
     return jax.vmap(one)(draws).T
 
 
-def _checked_quantiles(quantiles: Sequence[float]) -> tuple[float, ...]:
+def _check_quantiles(quantiles: Sequence[float]) -> tuple[float, ...]:
     try:
         asked = tuple(map(float, quantiles))
     except (TypeError, ValueError):

@@ -112,9 +112,9 @@ class _Program:
             inputs.append(_Value(jnp.shape(leaf), of_phi=leaf is phi))
             given[inputs[-1]] = leaf
         ops: list[_Op] = []
-        (result,) = _written_out(closed, inputs, ops)
+        (result,) = _write_out(closed, inputs, ops)
         program = cls(inputs[0], inputs[1:], result, given, ops, jnp.shape(leaves[0])[0])
-        program.ops = program._needed([result], ())
+        program.ops = program._find_needed([result], ())
         return program
 
     def predictors(self) -> Predictors | None:
@@ -141,12 +141,12 @@ class _Program:
     def evaluate(self, wanted: Sequence[_Value], given: dict[_Value, Any]) -> list[Any]:
         """Return values, given some of those that they are computed from."""
         known = dict(given)
-        for op in self._needed(wanted, known):
+        for op in self._find_needed(wanted, known):
             inputs = [known.get(v, v.constant) for v in op.inputs]
             known.update(zip(op.outputs, op.run(inputs), strict=True))
         return [known.get(v, v.constant) for v in wanted]
 
-    def _needed(self, wanted: Iterable[_Value], given: Any) -> list[_Op]:
+    def _find_needed(self, wanted: Iterable[_Value], given: Any) -> list[_Op]:
         """Return the operations that lead from what is given to what is wanted, in order."""
         waiting, needed = list(wanted), set()
         while waiting:
@@ -210,7 +210,7 @@ class _Program:
                 views.update(op.outputs)
         wanted = [root.value for root in roots]
         picks, shared = [], dict.fromkeys(v for v in wanted if v in views)
-        for op in self._needed(wanted, ()):
+        for op in self._find_needed(wanted, ()):
             for value in op.inputs:
                 if value not in views or op.outputs[0] in views:
                     continue
@@ -219,14 +219,14 @@ class _Program:
                 else:
                     shared[value] = None
         # entries are picked from what is computed of φ alone, entry by entry
-        for op in self._needed(wanted, set(shared)):
+        for op in self._find_needed(wanted, set(shared)):
             if op in picks or op.name != "gather" or not op.inputs[0].of_phi:
                 continue
             operand = op.inputs[0]
             if op.inputs[1] in of_rows and self._is_entrywise(operand, views, of_rows):
                 picks.append(op)
         stop = {v for op in picks for v in op.outputs}
-        reached = {v for op in self._needed(wanted, stop) for v in op.inputs} | set(wanted)
+        reached = {v for op in self._find_needed(wanted, stop) for v in op.inputs} | set(wanted)
         return [v for v in shared if v in reached], picks
 
     def _is_entrywise(self, value: _Value, views: set[_Value], of_rows: set[_Value]) -> bool:
@@ -306,7 +306,7 @@ class _Program:
         )
 
 
-def _written_out(closed: ClosedJaxpr, inputs: list[_Value], ops: list[_Op]) -> list[_Value]:
+def _write_out(closed: ClosedJaxpr, inputs: list[_Value], ops: list[_Op]) -> list[_Value]:
     """Append the operations of a program, those of functions that it calls included."""
     jaxpr: Any = closed.jaxpr
     known = dict(zip(jaxpr.invars, inputs, strict=True))
@@ -319,7 +319,7 @@ def _written_out(closed: ClosedJaxpr, inputs: list[_Value], ops: list[_Op]) -> l
     for eqn in jaxpr.eqns:
         arguments = [value(atom) for atom in eqn.invars]
         if eqn.primitive is primitives.jit_p:
-            found = _written_out(eqn.params["jaxpr"], arguments, ops)
+            found = _write_out(eqn.params["jaxpr"], arguments, ops)
         else:
             shapes = [tuple(var.aval.shape) for var in eqn.outvars]
             run = partial(compute_equation, eqn)

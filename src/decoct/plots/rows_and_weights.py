@@ -298,7 +298,7 @@ def kept_by_group(coreset: Coreset, rows: Rows | Any, group: str, *, title: str 
     """
     table = table_of(coreset, rows, progress=None)
     with closing(table.chunks(columns=[group])) as chunks:
-        counts = [_counted(chunk.columns[group], group) for chunk in chunks]
+        counts = [_count(chunk.columns[group], group) for chunk in chunks]
     found: Any = pd.concat(counts).groupby(level=0).sum()
     names, sizes = found.index, found.to_numpy()
     of_rows = table.take(coreset.indices, [group])[group]
@@ -324,7 +324,7 @@ def kept_by_group(coreset: Coreset, rows: Rows | Any, group: str, *, title: str 
     return picture
 
 
-def _counted(values: np.ndarray, name: str) -> pd.Series:
+def _count(values: np.ndarray, name: str) -> pd.Series:
     if values.ndim != 1:
         raise RequestError(f"Column '{name}' is not one group per row; choose another.")
     return pd.Series(values).value_counts()

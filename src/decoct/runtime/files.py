@@ -26,7 +26,7 @@ def require_writable(path: str | os.PathLike[str], option: str) -> Path:
     except UnicodeEncodeError:
         name = os.fsencode(target).decode(errors="replace")
         raise RequestError(f"{option} ({name}) is not UTF-8; choose another name.") from None
-    real = _resolved(target, option)
+    real = _resolve(target, option)
     folder = real.parent
     if not folder.is_dir():
         raise RequestError(f"{option} cannot be written: there is no folder {folder}.")
@@ -47,7 +47,7 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[str], object
     content is on the disk before it takes the name, so that a power cut does not leave half a file
     either. A `RequestError` says why the file cannot be written.
     """
-    target = _resolved(Path(path), "The output")
+    target = _resolve(Path(path), "The output")
     temporary = ""
     try:
         handle, temporary = tempfile.mkstemp(
@@ -81,7 +81,7 @@ def remove_parts(path: str | os.PathLike[str]) -> None:
         part.unlink(missing_ok=True)
 
 
-def _resolved(path: Path, option: str) -> Path:
+def _resolve(path: Path, option: str) -> Path:
     """Return the target of links; refuse a target that is no regular file."""
     real = Path(os.path.realpath(path))
     try:

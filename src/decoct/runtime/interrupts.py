@@ -40,7 +40,7 @@ class Interrupts:
         for number in SIGNALS:
             handler = signal.getsignal(number)
             if callable(handler):
-                watched = self._watched(handler)
+                watched = self._watch(handler)
                 self._handlers[number] = handler, watched
                 signal.signal(number, watched)
         self._unraisable, sys.unraisablehook = sys.unraisablehook, self._report_others
@@ -63,7 +63,7 @@ class Interrupts:
         if self._raised is None or unraisable.exc_value is not self._raised:
             self._unraisable(unraisable)
 
-    def _watched(self, handler: Handler) -> Handler:
+    def _watch(self, handler: Handler) -> Handler:
         def watched(number: int, frame: FrameType | None) -> Any:
             try:
                 return handler(number, frame)

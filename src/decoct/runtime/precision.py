@@ -32,7 +32,7 @@ def float64(function: Callable[P, R]) -> Callable[P, R]:
     return wrapped
 
 
-def compiled_quickly(function: Callable[P, R]) -> Callable[P, R]:
+def compile_quickly(function: Callable[P, R]) -> Callable[P, R]:
     """Compile ``function`` by `QUICKLY`; not for use inside another compiled function."""
     jit: Any = eqx.filter_jit
     return jit(function, compiler_options=QUICKLY)

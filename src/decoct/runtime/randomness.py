@@ -15,7 +15,7 @@ SEEDS = 2**63
 """Seeds are whole numbers from −SEEDS to SEEDS − 1."""
 
 
-def checked_seed(seed: Any) -> int:
+def check_seed(seed: Any) -> int:
     """Return a seed for `jax.random.key`, or raise `RequestError`."""
     if not is_whole(seed, -SEEDS) or seed >= SEEDS:
         raise RequestError(f"seed must be a whole number from −2⁶³ to 2⁶³ − 1, not {seed!r}.")

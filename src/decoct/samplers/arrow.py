@@ -172,7 +172,7 @@ class Arrow(eqx.Module):
 
     def factor(self) -> ArrowFactor:
         """Return L with LLᵀ = P⁻¹, directions of no precision given a little."""
-        inside = factor_of(self._filled)
+        inside = factor_of(self._fill)
         lean = -self._flat(inside @ (inside.transpose(0, 2, 1) @ self._coupling))
         left = self.dense + self.coupling.T @ lean
         root = factor_of(0.5 * (left + left.T))
@@ -181,7 +181,7 @@ class Arrow(eqx.Module):
 
     def inverse_diagonal(self) -> Float[np.ndarray, " D"]:
         """Return the diagonal of P⁻¹."""
-        inverse = np.linalg.inv(self._filled)
+        inverse = np.linalg.inv(self._fill)
         lean = self._flat(inverse @ self._coupling)
         rest = np.linalg.inv(self.dense - self.coupling.T @ lean)
         alone = np.diagonal(inverse, axis1=1, axis2=2).T.ravel()
@@ -189,7 +189,7 @@ class Arrow(eqx.Module):
         return np.concatenate([inside, np.diag(rest)])[self.blocks.order]
 
     @property
-    def _filled(self) -> Float[np.ndarray, "n b b"]:
+    def _fill(self) -> Float[np.ndarray, "n b b"]:
         """D, with ones in places of none."""
         members = self.blocks.members.T
         is_none = members == len(self.blocks.order)

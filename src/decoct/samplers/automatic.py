@@ -69,10 +69,10 @@ class Automatic(Sampler):
         if not disagree or draws.z.shape[1] < FEWEST:
             return draws
         longer = replace(nuts, warmup=LONGER * nuts.warmup)
-        return _thinned(longer.draw(jax.random.fold_in(key, LONGER), density, LONGER * n))
+        return _thin(longer.draw(jax.random.fold_in(key, LONGER), density, LONGER * n))
 
 
-def _thinned(draws: Draws) -> Draws:
+def _thin(draws: Draws) -> Draws:
     """Return every 8th draw of each chain, and its statistics."""
     info = {name: one[:, ::LONGER] if np.ndim(one) else one for name, one in draws.info.items()}
     return Draws(draws.z[:, ::LONGER].copy(), draws.sampler, info)

@@ -17,7 +17,7 @@ from decoct.models.base import AbstractModel
 from decoct.models.parameters import ParameterSpace
 from decoct.models.site import GaussianSite
 from decoct.passes.chunk_sums import LEAST_PADDED
-from decoct.runtime.precision import compiled_quickly, float64
+from decoct.runtime.precision import compile_quickly, float64
 
 
 class WeightedDensity(eqx.Module):
@@ -156,7 +156,7 @@ def _capacity(n: int) -> int:
     return -(-n // step) * step
 
 
-@compiled_quickly
+@compile_quickly
 def _log_densities(density: WeightedDensity, draws):
     return jax.vmap(density.log_density)(draws)
 

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from decoct.models.site import GaussianSite
-from decoct.runtime.precision import compiled_quickly
+from decoct.runtime.precision import compile_quickly
 from decoct.samplers.arrow import SAME, Arrow, ArrowSite, Blocks
 from decoct.samplers.base import WeightedDensity
 from decoct.samplers.centring import Centring, Information, derivatives_along
@@ -156,7 +156,7 @@ def _site_precision(
     return found, alone
 
 
-@compiled_quickly
+@compile_quickly
 def _mean_products(
     log_density: CentredDensity,
     blocks: Blocks,
@@ -174,7 +174,7 @@ def _mean_products(
     return blocks.split(total / count)
 
 
-@compiled_quickly
+@compile_quickly
 def _slopes_and_bends(log_density: CentredDensity, x: Float[Array, "n D"]):
     """Return the largest first and second derivatives of φ in each coordinate of x alone."""
 
@@ -186,7 +186,7 @@ def _slopes_and_bends(log_density: CentredDensity, x: Float[Array, "n D"]):
     return jax.lax.scan(largest, (none, none), x)[0]
 
 
-@compiled_quickly
+@compile_quickly
 def _of_site(
     log_density: CentredDensity,
     x: Float[Array, "n D"],

@@ -37,7 +37,7 @@ from decoct.models.base import AbstractModel
 from decoct.models.parameters import ParameterSpace
 from decoct.passes.expansions import DIRECTIONS
 from decoct.passes.potentials import flat_likelihood_params
-from decoct.runtime.precision import compiled_quickly, float64
+from decoct.runtime.precision import compile_quickly, float64
 
 SAME_VALUE = 1e-9
 """Relative error that counts as rounding."""
@@ -239,7 +239,7 @@ class Centring(eqx.Module):
         x = jnp.where(self.targets >= 0, inside[self.targets], z)
         if known is None:
             return x
-        mean, precision = self._given_the_rest(z, known)
+        mean, precision = self._condition_on_rest(z, known)
         values = jnp.sqrt(precision) * (z[self.centred.places] - mean)
         return x.at[self.centred.places].set(values)
 
@@ -249,11 +249,11 @@ class Centring(eqx.Module):
         """Return x with effects u in place of what they are standardised, and log |du/dx|."""
         if known is None:
             return x, jnp.zeros(())
-        mean, precision = self._given_the_rest(x, known)
+        mean, precision = self._condition_on_rest(x, known)
         values = mean + x[self.centred.places] / jnp.sqrt(precision)
         return x.at[self.centred.places].set(values), -0.5 * jnp.log(precision).sum()
 
-    def _given_the_rest(
+    def _condition_on_rest(
         self, z: Float[Array, " D"], known: Information
     ) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
         """Return mean and precision of effects that are parameters, given data and the others."""
@@ -376,7 +376,7 @@ def _find_centred(
     return Centred(kept.places[is_same], kept.entries[is_same])
 
 
-@compiled_quickly
+@compile_quickly
 def _derivatives_of_prior(
     model: AbstractModel, space: ParameterSpace, points: Float[Array, "n D"], places: Any
 ):
@@ -397,13 +397,13 @@ def _derivatives_of_prior(
     return slopes, bends, largest
 
 
-@compiled_quickly
+@compile_quickly
 def _prior_at(centring: Centring, points: Float[Array, "n D"]):
     """Return q and g of effects that are parameters, at several points θ."""
     return jax.vmap(centring._prior_of_centred)(points)
 
 
-@compiled_quickly
+@compile_quickly
 def _derivatives(model: AbstractModel, space: ParameterSpace, points: Float[Array, "n D"]):
     """Return φ at several points, and its first and second derivatives in each parameter alone."""
     entries = partial(_flat_effects, model, space)
@@ -425,13 +425,13 @@ def derivatives_along(
     return slopes.T, bends.T
 
 
-@compiled_quickly
+@compile_quickly
 def _affine_at(centring: Centring, points: Float[Array, "n D"]):
     """Return a and b of u = a + b z at several points θ."""
     return jax.vmap(centring.affine)(points)
 
 
-@compiled_quickly
+@compile_quickly
 def scales_at(centring: Centring, points: Float[Array, "n D"]):
     """Return |b| of all effects that are standardised, at several points θ."""
     return jax.vmap(centring.scales)(points)

@@ -29,7 +29,7 @@ from decoct.models.base import AbstractModel, require_model
 from decoct.models.parameters import ParameterSpace
 from decoct.passes.expansions import to_second_order
 from decoct.passes.potentials import Curvature, Potentials
-from decoct.runtime.precision import compiled_quickly, float64
+from decoct.runtime.precision import compile_quickly, float64
 from decoct.runtime.progress import ProgressBar, begin
 from decoct.runtime.randomness import host_rng
 from decoct.samplers.base import Draws, Sampler, WeightedDensity, log_densities
@@ -102,7 +102,7 @@ def maximise(
             if decrement <= tolerance or (best <= ROUNDED_DECREMENT and decrement >= 0.25 * best):
                 return Mode(z, here, ModeStatus.CONVERGED)
             best = min(best, decrement)
-        step = _damped_step(here, floor + damping)
+        step = _solve_damped(here, floor + damping)
         there = evaluate(z + step)
         expected = here.gradient @ step + 0.5 * step @ here.hessian @ step
         gained = there.value - here.value
@@ -147,18 +147,18 @@ def _definiteness(point: Curvature) -> tuple[float | None, float]:
     decrement = decrement_of(point)
     if decrement is not None:
         return decrement, 0.0
-    scaled, _ = _scaled(point)
+    scaled, _ = _scale(point)
     return None, max(1e-14, -1.5 * float(np.linalg.eigvalsh(scaled)[0]))
 
 
-def _damped_step(point: Curvature, damping: float) -> np.ndarray:
+def _solve_damped(point: Curvature, damping: float) -> np.ndarray:
     """Solve (−H scaled by its diagonal + λ) step = gradient."""
-    scaled, scale = _scaled(point)
+    scaled, scale = _scale(point)
     np.fill_diagonal(scaled, np.diag(scaled) + damping)
     return np.linalg.solve(scaled, point.gradient / scale) / scale
 
 
-def _scaled(point: Curvature) -> tuple[np.ndarray, np.ndarray]:
+def _scale(point: Curvature) -> tuple[np.ndarray, np.ndarray]:
     """Return −H in units of its diagonal, and the roots of that."""
     scale = np.sqrt(np.maximum(np.abs(np.diag(point.hessian)), 1e-12))
     return -point.hessian / np.outer(scale, scale), scale
@@ -173,7 +173,7 @@ def gaussian_at(mode: Mode) -> Gaussian:
     return Gaussian(mode.z, factor.T @ factor)
 
 
-@compiled_quickly
+@compile_quickly
 def _curvature(density: WeightedDensity, z):
     return to_second_order(density.log_density, z)
 
@@ -215,7 +215,7 @@ def ascend(density: WeightedDensity, start):
     return jax.lax.while_loop(unfinished, step, first)
 
 
-_ascend = compiled_quickly(ascend)
+_ascend = compile_quickly(ascend)
 
 
 @float64
@@ -239,7 +239,7 @@ def find_mode(
     return maximise(evaluate, start, max_evaluations)
 
 
-@compiled_quickly
+@compile_quickly
 def _prior_curvature(model: AbstractModel, space: ParameterSpace, z):
     return to_second_order(lambda z: model.log_prior(space.unflatten(z)), z)
 

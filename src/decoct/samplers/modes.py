@@ -82,7 +82,7 @@ def find_modes(
         return None
     z = np.stack([one.z for one in modes])
     precision = -modes[0].curvature.hessian
-    nearest = np.argmin([_squared(draws - at, precision) for at in z], axis=0)
+    nearest = np.argmin([_square(draws - at, precision) for at in z], axis=0)
     log_volume = [-0.5 * np.linalg.slogdet(-one.curvature.hessian)[1] for one in modes]
     counts = np.bincount(nearest, minlength=len(modes))
     return Modes(z, np.array(log_volume), counts, len(distant))
@@ -97,13 +97,13 @@ def _maxima_from(density: WeightedDensity, starts: Float[np.ndarray, "m d"]) -> 
 def _distinct(modes: list[Mode]) -> list[Mode]:
     kept: list[Mode] = []
     for mode in modes:
-        apart = (_squared((mode.z - one.z)[None], -one.curvature.hessian) for one in kept)
+        apart = (_square((mode.z - one.z)[None], -one.curvature.hessian) for one in kept)
         if all(squared[0] >= SAME for squared in apart):
             kept.append(mode)
     return kept
 
 
-def _squared(
+def _square(
     off: Float[np.ndarray, "m d"], precision: Float[np.ndarray, "d d"]
 ) -> Float[np.ndarray, " m"]:
     return ((off @ precision) * off).sum(axis=1)

@@ -219,7 +219,7 @@ class NUTS(Sampler):
         target = self._target(space)
         groups = (starts[group] for group in group_chains(len(starts)))
         begun = [begin(space, some, target, not is_dense, step_size) for some in groups]
-        states, adapted = _joined(begun, 0)
+        states, adapted = _join(begun, 0)
         states, adapted, (v, _) = self._run(key, space, states, adapted, stages, is_dense)
         return states, adapted.finished(), v
 
@@ -257,9 +257,9 @@ class NUTS(Sampler):
                 of_groups = [keys[group] for group in groups]
                 found = list(pool.map(make_block, of_groups, ends, repeat(block)))
                 ends = [one[:2] for one in found]
-                blocks.append(_joined([one[2] for one in found], 0))
+                blocks.append(_join([one[2] for one in found], 0))
                 tick(min(STEPS_A_CALL, steps - first))
-        return *_joined(ends, 0), jax.tree.map(lambda a: a[:, :steps], _joined(blocks, 1))
+        return *_join(ends, 0), jax.tree.map(lambda a: a[:, :steps], _join(blocks, 1))
 
     def _target(self, space: WeightedDensity | Units) -> np.ndarray:
         """Return the acceptance aimed at, not as a constant, to compile once for all."""
@@ -290,5 +290,5 @@ def _part(tree: Any, group: slice) -> Any:
     return jax.tree.map(lambda leaf: np.asarray(leaf)[group], tree)
 
 
-def _joined(parts: Sequence[Any], axis: int) -> Any:
+def _join(parts: Sequence[Any], axis: int) -> Any:
     return jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=axis), *parts)

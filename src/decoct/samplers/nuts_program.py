@@ -13,7 +13,7 @@ from blackjax.adaptation.step_size import dual_averaging_adaptation
 from blackjax.adaptation.window_adaptation import build_schedule
 from jaxtyping import Int
 
-from decoct.runtime.precision import compiled_quickly
+from decoct.runtime.precision import compile_quickly
 from decoct.runtime.resources import default_device
 
 STEPS_A_CALL = 100
@@ -103,7 +103,7 @@ def _for_chains(one, *given):
     return jax.vmap(one)(*given)
 
 
-@compiled_quickly
+@compile_quickly
 def begin(density, starts, target, diagonal, step_size):
     """Return first states; ``step_size`` None lets BlackJAX find one."""
     (init_steps, _, _), (init_masses, _, _) = _adaptation(target, diagonal)
@@ -121,7 +121,7 @@ def begin(density, starts, target, diagonal, step_size):
     return jax.tree.map(typed, _for_chains(one, starts))
 
 
-@compiled_quickly
+@compile_quickly
 def run(density, keys, states, adapted, stages, target, diagonal):
     """Make a block of steps, of the warm-up or after it: one program for both.
 

@@ -20,7 +20,7 @@ from scipy.special import logsumexp
 
 from decoct.errors import ModelError
 from decoct.runtime.checks import check_whole
-from decoct.runtime.precision import compiled_quickly, float64
+from decoct.runtime.precision import compile_quickly, float64
 from decoct.runtime.randomness import host_rng
 from decoct.samplers.base import Draws, Sampler, WeightedDensity, log_densities
 from decoct.stats.chains import smoothed_log_weights
@@ -159,7 +159,7 @@ def _is_spd(cov: np.ndarray) -> bool:
     return bool(np.isfinite(cov).all())
 
 
-@compiled_quickly
+@compile_quickly
 def _paths(density, keys, starts, elbo_draws, max_iterations, history):
     """Mean, covariance and evidence bound of every path's best Gaussian."""
     import blackjax  # here, because importing it puts arrays on a device

@@ -93,9 +93,9 @@ def is_only_kept(kept: Mapping[str, np.ndarray], n_rows: int, table: EncodedRows
     """Return whether a table that is not the full one has nothing but kept rows."""
     if columns_length(kept) in (0, n_rows) or table.n_rows >= n_rows:
         return False
-    if _matched(kept, table, min(GLANCE, table.n_rows)) is None:
+    if _match(kept, table, min(GLANCE, table.n_rows)) is None:
         return False
-    matched = _matched(kept, table, table.n_rows)
+    matched = _match(kept, table, table.n_rows)
     if matched is None:
         return False
     mine, given = matched
@@ -104,7 +104,7 @@ def is_only_kept(kept: Mapping[str, np.ndarray], n_rows: int, table: EncodedRows
     return bool(no_more) or any(map(_has_fractions, kept.values()))
 
 
-def _matched(
+def _match(
     kept: Mapping[str, np.ndarray], table: EncodedRows, n: int
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Return numbers of the kept and of the first n given rows, if each of these equals a kept one.
@@ -114,11 +114,11 @@ def _matched(
     columns = table.take_raw(np.arange(n))
     if any(_width(columns.get(k)) != _width(v) for k, v in kept.items()):
         return None
-    mine, given = _numbered(kept, columns)
+    mine, given = _number_rows(kept, columns)
     return (mine, given) if np.isin(given, mine).all() else None
 
 
-def _numbered(kept: Mapping[str, np.ndarray], given: Columns) -> tuple[np.ndarray, np.ndarray]:
+def _number_rows(kept: Mapping[str, np.ndarray], given: Columns) -> tuple[np.ndarray, np.ndarray]:
     """Return a number for each row of two tables: equal rows have equal ones."""
     sizes = len(next(iter(kept.values()))), len(next(iter(given.values())))
     numbers = np.zeros(sum(sizes), dtype=np.int64)

@@ -20,7 +20,7 @@ from scipy.sparse import csr_array
 
 from decoct.passes.expansions import Expansion, expand_chunk, to_second_order
 from decoct.passes.potentials import Curvature
-from decoct.runtime.precision import compiled_quickly, float64
+from decoct.runtime.precision import compile_quickly, float64
 from decoct.samplers.arrow import SAME, Arrow, ArrowFactor, ArrowSite, Blocks, find_blocks
 from decoct.samplers.base import WeightedDensity
 from decoct.samplers.centred_density import POINTS, CentredDensity, mean_precision
@@ -157,7 +157,7 @@ def _likelihood_at(
     """Return gradient and precision of site and rows, in φ in its own units."""
     assert density.site is not None
     phi = np.asarray(_standardise(centring, jnp.asarray(entries)))
-    site = density.site.moved_to(phi)
+    site = density.site.move_to(phi)
     gradient, precision = site.linear, site.precision
     if np.any(density.shares):
         space, at = centring.likelihood_space, Expansion.taylor(phi)
@@ -169,45 +169,45 @@ def _likelihood_at(
     return slopes.T @ gradient, slopes.T @ (slopes.T @ precision).T
 
 
-@compiled_quickly
+@compile_quickly
 def _undo(centring: Centring, phi: Float[Array, " d"]) -> Float[Array, " d"]:
     return centring.undo(phi)
 
 
-@compiled_quickly
+@compile_quickly
 def _standardise(centring: Centring, entries: Float[Array, " d"]) -> Float[Array, " d"]:
     return centring.standardise(entries)
 
 
-@compiled_quickly
+@compile_quickly
 def _slopes_of(centring: Centring, entries: Float[Array, " d"]) -> Float[Array, "d d"]:
     """Return the derivatives of φ in φ in its own units."""
     return jax.jacfwd(centring.standardise)(entries)
 
 
-@compiled_quickly
+@compile_quickly
 def _mean_entries(centring: Centring, z: Float[Array, "n D"]) -> Float[Array, " d"]:
     return jax.vmap(centring.entries)(z).mean(axis=0)
 
 
-@compiled_quickly
+@compile_quickly
 def _at_rest(centred: CentredDensity, x, rest, y):
     """Return value, gradient and Hessian of log π in some entries of x."""
     return to_second_order(lambda y: centred.log_density(x.at[rest].set(y)), y)
 
 
-@compiled_quickly
+@compile_quickly
 def from_parameters(centring: Centring, z: Float[Array, "n D"], known) -> Float[Array, "n D"]:
     """Return x of several points θ."""
     return jax.vmap(lambda one: centring.from_parameters(one, known))(z)
 
 
-@compiled_quickly
+@compile_quickly
 def to_parameters(centring: Centring, x: Float[Array, "n D"], known) -> Float[Array, "n D"]:
     """Return θ of several points x."""
     return jax.vmap(lambda one: centring.to_parameters(one, known).z)(x)
 
 
-@compiled_quickly
+@compile_quickly
 def _parameters_of(units: Units, v: Float[Array, "n D"]):
     return jax.vmap(units.to_parameters)(v)

@@ -39,7 +39,7 @@ def exchange(problem: UnitVectors, support: Sequence[int], sweeps: int) -> Activ
     best = ActiveSet.spanned_by(problem, support)
     floor = 1e-18 * float(problem.target @ problem.target)  # rank-one changes are round-off below
     for _ in range(sweeps):
-        loss = _squared(best.residual())
+        loss = _square(best.residual())
         if loss <= floor or not best.size:
             break
         table = _SwapTable(best)
@@ -47,15 +47,15 @@ def exchange(problem: UnitVectors, support: Sequence[int], sweeps: int) -> Activ
             table.try_swap(place)
         # places that rows with a vanished weight have left are used
         attempt = fill(ActiveSet.spanned_by(problem, table.support), size=len(support))
-        if _squared(attempt.residual()) >= loss:
+        if _square(attempt.residual()) >= loss:
             break
         best = attempt
-        if _squared(best.residual()) >= (1.0 - 0.005) * loss:  # another is not worth it
+        if _square(best.residual()) >= (1.0 - 0.005) * loss:  # another is not worth it
             break
     return best
 
 
-def _squared(residual: Float[np.ndarray, " S"]) -> float:
+def _square(residual: Float[np.ndarray, " S"]) -> float:
     return float(residual @ residual)
 
 
@@ -92,7 +92,7 @@ class _SwapTable:
         before = self.places, self.inverse, self.distances, self.weights.copy()
         self._empty(place, along)
         solved = self._occupy(place, row) and self._solve()
-        if solved and _squared(self._residual()) < self.loss * (1.0 - 0.1 * IMPROVES):
+        if solved and _square(self._residual()) < self.loss * (1.0 - 0.1 * IMPROVES):
             self._correlate()
             return
         changed = np.flatnonzero(self.places != before[0])
@@ -180,5 +180,5 @@ class _SwapTable:
 
     def _correlate(self) -> None:
         residual = self._residual()
-        self.loss = _squared(residual)
+        self.loss = _square(residual)
         self.correlation = self.problem.vectors @ residual

@@ -83,9 +83,9 @@ class IterativeThresholding(Solver):
         """Yield w' of every iteration."""
         now = ahead = _Sparse(problem, np.zeros(0, dtype=np.int64), np.zeros(0))
         for _ in range(self.iterations):
-            new = _thresholded(problem, _stepped(problem, ahead, size), size)
+            new = _threshold(problem, _stepped(problem, ahead, size), size)
             if self.debias:
-                new = _debiased(new)
+                new = _debias(new)
             yield SparseWeights(new.rows, new.weights, float(np.linalg.norm(new.residual)))
             change = new.plus(now, -1.0)
             length = float(np.linalg.norm(change.weights))
@@ -134,13 +134,13 @@ def _step_length(direction: _Sparse) -> float:
     return float(direction.weights @ direction.weights) / square if square > 0.0 else 0.0
 
 
-def _thresholded(problem: UnitVectors, dense: np.ndarray, size: int) -> _Sparse:
+def _threshold(problem: UnitVectors, dense: np.ndarray, size: int) -> _Sparse:
     top = np.argpartition(-dense, size - 1)[:size] if size < len(dense) else np.arange(len(dense))
     rows = np.sort(top[dense[top] > 0.0])
     return _Sparse(problem, rows, dense[rows])
 
 
-def _debiased(here: _Sparse) -> _Sparse:
+def _debias(here: _Sparse) -> _Sparse:
     problem, rows = here.problem, here.rows
     if not len(rows):
         return here

@@ -25,11 +25,11 @@ def convergence(z: Float[np.ndarray, "chains draws d"]) -> dict[str, float]:
         return {"rhat": np.nan, "ess": np.nan}
     rhat, ess = [], []
     for first in range(0, z.shape[2], BLOCK):
-        halves = _halved(np.moveaxis(z[..., first : first + BLOCK], 2, 0))
+        halves = _halve(np.moveaxis(z[..., first : first + BLOCK], 2, 0))
         scores = _normal_scores(halves)
         ess.append(_ess(scores).min())
         if len(z) == 1:
-            halves = _halved(halves)
+            halves = _halve(halves)
             scores = _normal_scores(halves)
         distances = np.abs(halves - np.median(halves, axis=(1, 2), keepdims=True))
         rhat += [_rhat(scores).max(), _rhat(_normal_scores(distances)).max()]
@@ -41,10 +41,10 @@ def ess_of_mean(values: Float[np.ndarray, "chains S"]) -> float:
 
     NaN for chains of fewer than 4 draws.
     """
-    return float(_ess(_halved(values[None]))[0]) if values.shape[1] >= 4 else np.nan
+    return float(_ess(_halve(values[None]))[0]) if values.shape[1] >= 4 else np.nan
 
 
-def _halved(z: Float[np.ndarray, "d chains n"]) -> Float[np.ndarray, "d halves half"]:
+def _halve(z: Float[np.ndarray, "d chains n"]) -> Float[np.ndarray, "d halves half"]:
     half = z.shape[2] // 2
     return np.concatenate([z[..., :half], z[..., -half:]], axis=1)
 

@@ -25,7 +25,7 @@ from decoct.models.fingerprint import find_difference, fingerprint
 from decoct.report import Report, Status
 from decoct.runtime.checks import checked_whole
 from decoct.runtime.progress import ProgressBar
-from decoct.runtime.randomness import checked_seed
+from decoct.runtime.randomness import check_seed
 from decoct.samplers.automatic import Automatic
 from decoct.samplers.base import Sampler, require_sampler
 from decoct.streams.compress import compress, sum_of_known, sum_of_sites, worst
@@ -94,7 +94,7 @@ def merge(
     sampler = Automatic() if sampler is None else sampler
     require_sampler(sampler)
     size = None if size is None else checked_whole("size", size, 0)
-    place_key, key = jax.random.split(jax.random.key(checked_seed(seed)))
+    place_key, key = jax.random.split(jax.random.key(check_seed(seed)))
     union = unite(coresets)
     if union.size:
         union.model.check_values(union.model.distinct(ArrayRows(union.rows)))

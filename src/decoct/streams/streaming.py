@@ -19,9 +19,9 @@ import numpy as np
 from decoct.building.checkpoint import read_checkpoint, write_checkpoint
 from decoct.constructions.base import Construction
 from decoct.constructions.iterated_hilbert.iterated_hilbert import IteratedHilbert
-from decoct.coreset import Coreset, described_by
+from decoct.coreset import Coreset, describe_by
 from decoct.data.arrays import ArrayRows
-from decoct.data.base import Chunk, Columns, checked_columns, columns_length
+from decoct.data.base import Chunk, Columns, check_columns, columns_length
 from decoct.data.encoded import encoded
 from decoct.data.tables import rows as as_rows
 from decoct.errors import RequestError, RowsError
@@ -34,7 +34,7 @@ from decoct.runtime import progress
 from decoct.runtime.checks import checked_whole
 from decoct.runtime.files import require_writable
 from decoct.runtime.progress import ProgressBar
-from decoct.runtime.randomness import checked_seed
+from decoct.runtime.randomness import check_seed
 from decoct.runtime.resources import use_compilation_cache
 from decoct.samplers.automatic import Automatic
 from decoct.samplers.base import Sampler, require_sampler
@@ -109,7 +109,7 @@ class StreamingCoreset:
         self.method = IteratedHilbert() if method is None else method
         self.sampler: Sampler = Automatic() if sampler is None else sampler
         require_sampler(self.sampler)
-        self.seed = checked_seed(checked_whole("seed", seed, 0))
+        self.seed = check_seed(checked_whole("seed", seed, 0))
         self.buffer = checked_whole("buffer", buffer, 1)
         self.keep = None if keep is None else checked_whole("keep", keep, self.size)
         self.progress = progress
@@ -157,7 +157,7 @@ class StreamingCoreset:
         try:
             source = as_rows(batch)
             known = tuple(self._stored.rows) if self._stored else None
-            columns = checked_columns(self.model.columns or known, source.columns)
+            columns = check_columns(self.model.columns or known, source.columns)
             with ProgressBar(self.progress), closing(source.chunks(None, columns)) as chunks:
                 progress.begin("compressing", source.n_rows)
                 for chunk in chunks:
@@ -184,7 +184,7 @@ class StreamingCoreset:
             raise RequestError("The stream has no rows yet; call update(batch) first.")
         if self._made is None:
             with ProgressBar(self.progress):
-                self._made = self._compressed(self._stored, self.size, self.method)
+                self._made = self._compress(self._stored, self.size, self.method)
         if self._made.report.status is Status.DRIFTED:
             warnings.warn(
                 f"The posterior has moved by {self._made.report.rounds[-1]['drift']:.1f} sd since "
@@ -260,7 +260,7 @@ class StreamingCoreset:
         stream._n_waiting, stream._values = packed["n_waiting"], packed["values"]
         if parts := packed["stored"]:
             kept = parts["indices"], parts["weights"], parts["rows"]
-            stream._stored = stored = described_by(parts, *kept, model)
+            stream._stored = stored = describe_by(parts, *kept, model)
             columns = model.encode(stored.rows, stored.indices)
             if "values" in parts and (differs := find_difference(parts["values"], model, columns)):
                 raise RequestError(f"The stream in {path} has another model: {differs}.")
@@ -275,7 +275,7 @@ class StreamingCoreset:
         while done < chunk.n_rows:
             piece = chunk.piece(done, done + self.buffer - self._n_waiting).columns
             n = columns_length(piece)
-            self._values, self._stored = self._checked(piece), self._joined(piece, n)
+            self._values, self._stored = self._checked(piece), self._join(piece, n)
             self._n_waiting += n
             if self._n_waiting == self.buffer:
                 method, keep, d = self.method, self.keep, self._stored.dim
@@ -283,7 +283,7 @@ class StreamingCoreset:
                     keep = self.size + min(300, max(50, d * (d + 3)))
                 if isinstance(method, IteratedHilbert):  # more gains little inside the stream
                     method = replace(method, exchanges=0)
-                self._stored, self._n_waiting = self._compressed(self._stored, keep, method), 0
+                self._stored, self._n_waiting = self._compress(self._stored, keep, method), 0
             done += n
         progress.advance(chunk.n_rows)
 
@@ -308,7 +308,7 @@ class StreamingCoreset:
         potentials.totals(potentials.space.flatten(potentials.initial)[None])
         return list(values)
 
-    def _joined(self, piece: Columns, n: int) -> Coreset:
+    def _join(self, piece: Columns, n: int) -> Coreset:
         """Return the stored rows and ``n`` more of weight 1."""
         method = {"name": "StreamingCoreset", **self._options()}
         rounds: list[dict[str, Any]] = [{"drift": 0.0}]
@@ -317,7 +317,7 @@ class StreamingCoreset:
         whole = unite([self._stored, new] if self._stored else [new])  # a copy in any case
         return replace(whole, report=replace(whole.report, method=method, passes=1))
 
-    def _compressed(self, stored: Coreset, size: int, method: Construction) -> Coreset:
+    def _compress(self, stored: Coreset, size: int, method: Construction) -> Coreset:
         """Return at most ``size`` rows and a site, with the drift of the buffered rows."""
         key = jax.random.key(self.seed)
         for digit in (stored.n_rows >> 32, stored.n_rows & 0xFFFFFFFF, size == self.size):

@@ -63,7 +63,7 @@ def wasserstein(
             f"The first sample has {x.shape[1]} columns and the second {y.shape[1]}; a distance "
             "needs samples of the same parameters."
         )
-    return _transport_cost(cdist(_thinned(x, max_draws), _thinned(y, max_draws)))
+    return _transport_cost(cdist(_thin(x, max_draws), _thin(y, max_draws)))
 
 
 def _sample(values: np.ndarray, name: str) -> Float[np.ndarray, "n d"]:
@@ -80,7 +80,7 @@ def _sample(values: np.ndarray, name: str) -> Float[np.ndarray, "n d"]:
     return sample
 
 
-def _thinned(sample: Float[np.ndarray, "n d"], most: int) -> Float[np.ndarray, "k d"]:
+def _thin(sample: Float[np.ndarray, "n d"], most: int) -> Float[np.ndarray, "k d"]:
     n = len(sample)
     return sample if n <= most else sample[np.arange(most) * n // most]
 

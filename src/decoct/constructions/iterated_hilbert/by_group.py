@@ -95,9 +95,9 @@ class FitByGroup(PathFit):
         for rows, weights in _all_rows(split):
             left = remainders(rows, potentials.vectors(rows, draws))
             np.add.at(totals, potentials.picks(rows)[:, slot], weights[:, None] * left)
-        vectors = _centred(remainders(split.pool.rows, split.potentials[:, :n]))
+        vectors = _centre(remainders(split.pool.rows, split.potentials[:, :n]))
         groups = picks[:, slot]
-        totals = _centred(totals)
+        totals = _centre(totals)
         unbounded = np.zeros(len(groups)), np.full(len(totals), np.inf)
         steps = tuple(_steps(vectors, totals, groups, *unbounded))
         return cls(split, {}, {}, 0, vectors, totals, groups, steps)
@@ -179,7 +179,7 @@ class FitByGroup(PathFit):
             high = min(steps, int(LONGER * high) + 1)
 
 
-def _centred(values: Float[np.ndarray, "n S"]) -> Float[np.ndarray, "n S"]:
+def _centre(values: Float[np.ndarray, "n S"]) -> Float[np.ndarray, "n S"]:
     return tangent(values, values[0]).vectors
 
 
@@ -225,7 +225,7 @@ def _steps(
 
     for group in np.unique(groups):
         rows = np.flatnonzero(groups == group)
-        found = _pursued(vectors[rows], totals[group], bends[rows], float(most[group]))
+        found = _pursue(vectors[rows], totals[group], bends[rows], float(most[group]))
         fits = [replace(found[m], indices=rows[found[m].indices]) for m in sorted(found)]
         nothing = SparseWeights(rows[:0], np.zeros(0), float(np.linalg.norm(totals[group])))
         paths[int(group)] = [nothing, *fits]
@@ -238,7 +238,7 @@ def _steps(
         push(group, at)
 
 
-def _pursued(
+def _pursue(
     vectors: Float[np.ndarray, "n S"],
     total: Float[np.ndarray, " S"],
     bends: Float[np.ndarray, " n"],

@@ -207,7 +207,7 @@ def expand_table(
     if seen is None:
         return search.run(over_all_rows, search.evaluated(over_all_rows(at), at))
     scale = problem.n_rows / seen.size
-    weights, some = np.full(seen.size, scale), potentials.restricted(seen.pool)
+    weights, some = np.full(seen.size, scale), potentials.restrict(seen.pool)
 
     def from_subsample(at: Expansion) -> Curvature:
         return potentials.expand_rows(seen.rows, weights, at)
@@ -251,7 +251,7 @@ def expand_table(
         before = moved
     at, best = found.at, None
     for left in reversed(range(MOST_PASSES)):
-        found = expanded_at(problem, at, seen, jax.random.fold_in(key, 1), sampled_rows)
+        found = expand_at(problem, at, seen, jax.random.fold_in(key, 1), sampled_rows)
         again = None
         if best is None or search.bound(found) >= search.bound(best):
             best = found
@@ -261,7 +261,7 @@ def expand_table(
             # a sample is wrong where a few rows matter much
             best = search.evaluated(over_all_rows(best.at), best.at)
             at = search.run(over_all_rows, best).at
-            return expanded_at(problem, at, seen, jax.random.fold_in(key, 1), sampled_rows)
+            return expand_at(problem, at, seen, jax.random.fold_in(key, 1), sampled_rows)
         gained = kl_gaussian(search.gaussian(found), search.gaussian(again))
         settled = gained <= SETTLED_NATS * problem.dim
         if not left or (search.distance(found) <= SETTLED_ERROR and settled):
@@ -293,7 +293,7 @@ def _require_one_mode(
         raise NoExpansionError("the posterior has several modes, and a Gaussian has one")
 
 
-def expanded_at(
+def expand_at(
     problem: Problem,
     at: Expansion,
     seen: Selection | None = None,

@@ -30,7 +30,7 @@ from decoct.constructions.iterated_hilbert.tangent_problem import (
     PathFit,
     SplitTangent,
     best_of_restarts,
-    checked_at_its_draws,
+    check_at_its_draws,
     nats,
     quadratic_size,
     smallest,
@@ -355,15 +355,15 @@ class Fits:
             found = best_of_restarts(tangent, found, size, restarts, exchanges)
         predicted = found.predicted_kl
         if state.expanded is not None:
-            certified = self._certified(key, state.expanded, found.selection)
+            certified = self._certify(key, state.expanded, found.selection)
             return min((SizedSelection(found.selection, certified), *fits), key=nats)
         if predicted is not None and predicted <= method.restart_above:
-            predicted = checked_at_its_draws(key, tangent, found, state.reference)
+            predicted = check_at_its_draws(key, tangent, found, state.reference)
         if predicted is not None and outcome is Status.MAX_ROUNDS_REACHED:
             predicted += tangent.reference_kl
         return SizedSelection(found.selection, predicted)
 
-    def _certified(
+    def _certify(
         self, key: jax.Array, expanded: ExpandedTable, selection: Selection
     ) -> float | None:
         """Return KL(π_w‖π) at draws of π_w, or at weighted ones; None where chains disagree."""

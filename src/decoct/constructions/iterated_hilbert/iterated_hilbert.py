@@ -44,8 +44,8 @@ from decoct.constructions.base import (
 from decoct.constructions.iterated_hilbert.expansion import (
     ExpandedTable,
     NoExpansionError,
+    expand_at,
     expand_table,
-    expanded_at,
     site_alone,
 )
 from decoct.constructions.iterated_hilbert.fits import (
@@ -221,13 +221,13 @@ class IteratedHilbert(Settings):
         near = None if state.expanded is None else state.expanded.draws
         draws = problem.draw(draw_key, state.reference, S, near=near)
         if state.expanded is not None and draws.sampler == "nuts":
-            state = self._expanded_again(pass_key, problem, state, state.expanded, draws.flat[:S])
+            state = self._expand_again(pass_key, problem, state, state.expanded, draws.flat[:S])
         # Chains come one after the other; mixed up, both parts see all of them.
         order = host_rng(split_key).permutation(S)
         z, expanded = draws.flat[:S][order], state.expanded
         if few or (expanded is not None and not problem.size):
             z, P = z[:CERTIFYING_DRAWS], 1  # there are no rows to choose
-        result = self._estimated_pass(pass_key, problem, state, z, P)
+        result = self._estimate_pass(pass_key, problem, state, z, P)
         if result is None:
             at = None if expanded is None else expanded.at
             result = problem.potentials.one_pass(z, P, pass_key, at)
@@ -240,7 +240,7 @@ class IteratedHilbert(Settings):
         )
         return state, tangent, result, draws.sampler
 
-    def _estimated_pass(
+    def _estimate_pass(
         self,
         key: jax.Array,
         problem: Problem,
@@ -263,7 +263,7 @@ class IteratedHilbert(Settings):
                 return PassResult(totals, sampled.some(np.arange(P)), exact_draws=len(z))
             if is_alone:
                 return PassResult(totals, sampled.some(np.arange(P)), error)
-            few = problem.potentials.restricted(sampled)
+            few = problem.potentials.restrict(sampled)
             pool = few.one_pass(z[:NORM_DRAWS], P, key, expanded.at).pool
             return PassResult(totals, sampled.some(pool.indices), error)
 
@@ -276,9 +276,9 @@ class IteratedHilbert(Settings):
         tolerable = subsampled_pass.MAX_TOTALS_ERROR
         if problem.kl is not None:
             tolerable = min(tolerable, 0.1 * problem.kl)
-        return subsampled_pass.checked_pass(key, problem, subsample, z, P, tolerable)
+        return subsampled_pass.check_pass(key, problem, subsample, z, P, tolerable)
 
-    def _expanded_again(
+    def _expand_again(
         self,
         key: jax.Array,
         problem: Problem,
@@ -292,7 +292,7 @@ class IteratedHilbert(Settings):
             return state
         at = expanded.at.moved(draws.mean(axis=0), np.atleast_2d(np.cov(draws, rowvar=False)))
         try:
-            again = expanded_at(problem, at, state.subsample, key, self.sampled_rows(problem))
+            again = expand_at(problem, at, state.subsample, key, self.sampled_rows(problem))
             return state._replace(expanded=again)
         except NoExpansionError:
             return state

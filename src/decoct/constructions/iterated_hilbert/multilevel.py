@@ -25,13 +25,13 @@ from decoct.constructions.base import Problem, Selection, no_weight
 from decoct.constructions.iterated_hilbert.expansion import (
     ExpandedTable,
     directions_of,
-    expanded_at,
+    expand_at,
     site_alone,
 )
 from decoct.errors import ModelError
 from decoct.passes.expansions import Expansion, to_second_order
 from decoct.passes.potentials import Curvature
-from decoct.runtime.precision import compiled_quickly, float64
+from decoct.runtime.precision import compile_quickly, float64
 from decoct.runtime.randomness import host_rng
 from decoct.samplers.arrow import factor_of
 from decoct.samplers.base import WeightedDensity
@@ -68,7 +68,7 @@ def expand_by_draws(
     z, gaussian = _find_start(problem)
     directions = directions_of(potentials, host_rng(key))
     at = Expansion.over(gaussian.mean, np.linalg.cholesky(gaussian.cov), directions)
-    found = expanded_at(problem, at, seen, key, sampled_rows, z[None])
+    found = expand_at(problem, at, seen, key, sampled_rows, z[None])
     near, step, changed = None, 1.0, np.inf
     for number in range(ROUNDS):
         round_key = jax.random.fold_in(key, number + 1)
@@ -82,7 +82,7 @@ def expand_by_draws(
         )
         at = Expansion(centre, covariance, at.offsets)
         before, changed_before = found, changed
-        found = expanded_at(problem, at, seen, round_key, sampled_rows, draws)
+        found = expand_at(problem, at, seen, round_key, sampled_rows, draws)
         changed = 0.5 * float(np.var(found.quadratic(phi) - before.quadratic(phi)))
         if changed > changed_before:
             step = HALF
@@ -153,15 +153,15 @@ def _placed(centring: Centring, y: Float[Array, " D"]) -> Placed:
     return centring.to_parameters(x, None)._replace(phi=phi)
 
 
-_place = compiled_quickly(_placed)
+_place = compile_quickly(_placed)
 
 
-@compiled_quickly
+@compile_quickly
 def _slopes(centring: Centring, y: Float[Array, " D"]) -> Float[Array, "d D"]:
     return jax.jacfwd(lambda y: _placed(centring, y).phi)(y)
 
 
-@compiled_quickly
+@compile_quickly
 def _prior_and_tilt(
     prior: WeightedDensity, centring: Centring, tilt: Float[Any, " d"], y: Float[Array, " D"]
 ) -> tuple[Float[Array, ""], Float[Array, " D"], Float[Array, "D D"]]:

@@ -168,11 +168,11 @@ def proper_weights(
             break
         bends = np.concatenate([bends, along(directions)[:, possible].T / norms])
         most = np.concatenate([most, (1.0 - INSIDE) * room[possible]])
-        weights = _constrained(inverse, free, bends, most) / norms
+        weights = _constrain(inverse, free, bends, most) / norms
     return weights
 
 
-def _constrained(
+def _constrain(
     inverse: Float[np.ndarray, "m m"],
     free: Float[np.ndarray, " m"],
     bends: Float[np.ndarray, "k m"],

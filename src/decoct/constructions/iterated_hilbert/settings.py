@@ -186,13 +186,13 @@ def _rows_only_plan(method: Settings, problem: Problem) -> Plan:
         least = float(n * S + pool)
         passes = (1 if problem.kl is None else 2, rounds)
         usual = _usual_rounds(method, problem)
-        fits = _planned_fits(method, problem, usual, usual, usual * least)
+        fits = _plan_fits(method, problem, usual, usual, usual * least)
         return Plan(passes, (least, most), array_bytes, fits)
     corrected = n * (1 + 2 * problem.dim) + seen * S
     subsampled = float(2 * (corrected + pool) + n * CHECK_DRAWS)
     least = subsampled if problem.kl is None else subsampled + n * S + pool
     most += n * CHECK_DRAWS + corrected + (method.max_rounds - 2) * (corrected + pool)
-    fits = _planned_fits(method, problem, _usual_rounds(method, problem), 3, least)
+    fits = _plan_fits(method, problem, _usual_rounds(method, problem), 3, least)
     return Plan((2, 2 * rounds + method.max_rounds - 1), (least, most), array_bytes, fits)
 
 
@@ -210,7 +210,7 @@ def _usual_rounds(method: Settings, problem: Problem) -> int:
     return method.max_rounds if few else min(USUAL_ROUNDS, method.max_rounds)
 
 
-def _planned_fits(
+def _plan_fits(
     method: Settings, problem: Problem, rounds: int, passes: int, evaluations: float
 ) -> PlannedFits:
     """Count products of the pool and a vector in this many rounds.

@@ -6,7 +6,7 @@ Early rounds only have to find the neighbourhood of π, for which a uniform subs
 pass would use (`subsample_pass`).
 
 A later round may use the same estimate of b with one pass over all rows at a few of the draws
-(`checked_pass`). That pass fills the pool from all rows and measures the error of the estimate:
+(`check_pass`). That pass fills the pool from all rows and measures the error of the estimate:
 with b exact at those draws, ½Var(b − estimate) is about what the estimate adds to the KL. It is of
 third order in the width of the draws, about d³/(N |U|) nats where U represents the rows; where it
 is too large, the round passes over all rows at all draws instead.
@@ -42,13 +42,13 @@ def subsample_pass(
     halves, pools = [], []
     for number, rows in enumerate(_halves(key, seen)):
         half_key = jax.random.fold_in(key, number)
-        found = problem.potentials.restricted(rows).one_pass(draws, pool_size // 2, half_key)
+        found = problem.potentials.restrict(rows).one_pass(draws, pool_size // 2, half_key)
         halves.append((rows, found.totals))
         pools.append(Pool(rows.indices[found.pool.indices], found.pool.rows))
     return totals_from_halves(problem.potentials, draws, halves)._replace(pool=merge_pools(*pools))
 
 
-def checked_pass(
+def check_pass(
     key: jax.Array,
     problem: Problem,
     seen: Selection,
@@ -62,7 +62,7 @@ def checked_pass(
     tolerable: ½Var in nats.
     """
     halves = [
-        (rows, problem.potentials.restricted(rows).totals(draws)) for rows in _halves(key, seen)
+        (rows, problem.potentials.restrict(rows).totals(draws)) for rows in _halves(key, seen)
     ]
     estimate = totals_from_halves(problem.potentials, draws, halves)
     if not estimate.error <= tolerable:

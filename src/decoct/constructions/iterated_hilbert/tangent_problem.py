@@ -200,11 +200,11 @@ def _split(
     vectors: Float[np.ndarray, "P S"], target: Float[np.ndarray, " S"]
 ) -> tuple[Tangent, Tangent]:
     """Return the tangent space at the draws that fit, and at those that judge."""
-    fit = _fitted(len(target))
+    fit = _count_fitting(len(target))
     return tangent(vectors[:, :fit], target[:fit]), tangent(vectors[:, fit:], target[fit:])
 
 
-def _fitted(draws: int) -> int:
+def _count_fitting(draws: int) -> int:
     """Return how many draws of a round are for fitting."""
     return max(2, (4 * draws) // 5)
 
@@ -269,12 +269,12 @@ class PathFit:
         exchanges with the constraints of `proper_weights` as equations beside those of the draws
         may be nearer.
         """
-        found, (vectors, target) = [self._completed(solution)], self.tangent.fit
+        found, (vectors, target) = [self._complete(solution)], self.tangent.fit
         acceptable = CONSTRAINTS_COST * self.tangent.predict_kl(solution)
         for _ in range(CONSTRAINED_EXCHANGES if self.exchanges else 0):
             if min(map(nats, found)) <= acceptable:
                 break
-            directions, most = self._violated(solution)
+            directions, most = self._find_violated(solution)
             if not len(most):
                 break
             unit = CURVATURE * np.linalg.norm(self.tangent.fit.target) / most
@@ -282,7 +282,7 @@ class PathFit:
             target = np.concatenate([target, unit * most])
             solution = replace(solution, residual_norm=np.inf)  # that of other equations
             solution = refine(vectors, target, solution, self.exchanges)
-            found.append(self._completed(solution))
+            found.append(self._complete(solution))
         return min(found, key=nats)
 
     def equations(
@@ -291,7 +291,7 @@ class PathFit:
         """Return vectors of a solution's rows, and what they should add up to."""
         return self.tangent.fit.vectors[solution.indices], self.tangent.fit.target
 
-    def _violated(
+    def _find_violated(
         self, solution: SparseWeights
     ) -> tuple[Float[np.ndarray, "k d"], Float[np.ndarray, " k"]]:
         """Return directions v in which the rows take more curvature than they may, and how much."""
@@ -313,7 +313,7 @@ class PathFit:
         bends[row_norms(tangent.fit.vectors) <= least] = 0.0
         return bends
 
-    def _completed(self, solution: SparseWeights) -> SizedSelection:
+    def _complete(self, solution: SparseWeights) -> SizedSelection:
         tangent, expanded = self.tangent, self.tangent.expanded
         assert expanded is not None
         potentials, at = tangent.problem.potentials, expanded.at
@@ -337,7 +337,7 @@ class PathFit:
         site, weights = expanded.site(of_rows.scaled(share)), share * weights
         places, weights = places[weights > 0.0], weights[weights > 0.0]
         kept = tangent.pool.some(places)
-        rest = slice(_fitted(len(tangent.draws)), None)
+        rest = slice(_count_fitting(len(tangent.draws)), None)
         phi = potentials.to_likelihood(tangent.draws[rest])
         left = tangent.totals[rest] - site.log_density(phi)
         left = left - weights @ tangent.potentials[places, rest]
@@ -356,7 +356,7 @@ def quadratic_size(problem: Problem) -> int:
     return problem.dim * (problem.dim + 3) // 2
 
 
-def checked_at_its_draws(
+def check_at_its_draws(
     key: jax.Array, tangent: SplitTangent, found: SizedSelection, reference: Selection
 ) -> float | None:
     """Return the predicted KL, corrected if the coreset's own draws refute it.

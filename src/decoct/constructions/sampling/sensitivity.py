@@ -206,7 +206,7 @@ def _centres(key: jax.Array, problem: Problem, clusters: int) -> Float[np.ndarra
     sample_key, start_key = jax.random.split(key)
     # any clustering gives a valid bound
     rows = uniform_sample(sample_key, problem.n_rows, 1000 * clusters)
-    signed = _signed(problem.potentials.rows.take(rows))
+    signed = _sign(problem.potentials.rows.take(rows))
     distinct = np.unique(signed, axis=0)
     if len(distinct) <= clusters:
         return distinct
@@ -221,7 +221,7 @@ def _centres(key: jax.Array, problem: Problem, clusters: int) -> Float[np.ndarra
     return kmeans(signed, signed[starts])[0]
 
 
-def _signed(columns: dict[str, np.ndarray]) -> Float[np.ndarray, "n D"]:
+def _sign(columns: dict[str, np.ndarray]) -> Float[np.ndarray, "n D"]:
     """Return Z_n = y_n x_n; y is ±1 and x has the intercept's ones after encoding."""
     return np.ascontiguousarray(columns["x"] * columns["y"][:, None])
 
@@ -250,7 +250,7 @@ class _Clusters:
 
 def _cluster(chunk: Chunk, centres: Float[np.ndarray, "K D"]) -> _Clusters:
     """Put each row into the cluster of its nearest centre."""
-    signed = _signed(chunk.columns)
+    signed = _sign(chunk.columns)
     distances = _distances(signed, centres)
     member = np.arange(len(centres))[:, None] == distances.argmin(axis=0)
     return _Clusters(
@@ -270,7 +270,7 @@ def _bound_logistic(
     touching: float,
 ) -> Float[np.ndarray, " n"]:
     """Return m_n (Huggins et al. 2016, Lemma 3.1)."""
-    signed = _signed(chunk.columns)
+    signed = _sign(chunk.columns)
     own = np.arange(len(centres))[:, None] == _distances(signed, centres).argmin(axis=0)
     others = counts[:, None] - own
     # Z̄^(−n) − Z_n = |G|/(|G| − 1) (Z̄ − Z_n) for the row's own cluster

@@ -85,11 +85,11 @@ def select_rows(
 
 def drawn(chosen: Sequence[Selection], numbers: dict[str, Any]) -> Chosen:
     """Return selections whose KL is not predicted, and figures for the report."""
-    info = StepInfo(described_draws(chosen[-1].size, numbers), numbers)
+    info = StepInfo(describe_draws(chosen[-1].size, numbers), numbers)
     return tuple(SizedSelection(one, None) for one in chosen), info
 
 
-def described_draws(size: int, numbers: Mapping[str, Any]) -> str:
+def describe_draws(size: int, numbers: Mapping[str, Any]) -> str:
     """Describe the drawn rows; ``numbers`` are the report's."""
     if "normalised_entropy" not in numbers:
         return f"{size} rows"

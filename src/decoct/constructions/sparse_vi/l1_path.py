@@ -32,7 +32,7 @@ from decoct.constructions.base import (
 )
 from decoct.constructions.sparse_vi.l1_search import DESCENT, Bounds, Stage
 from decoct.constructions.sparse_vi.l1_steps import CandidateSet, by_expansions, by_gradients
-from decoct.constructions.sparse_vi.manifold.base import LocalView, pruned, require_room
+from decoct.constructions.sparse_vi.manifold.base import LocalView, prune, require_room
 from decoct.constructions.sparse_vi.options import ManifoldConstruction
 from decoct.constructions.sparse_vi.weight_updates import Quadratic, WeightUpdate
 from decoct.errors import RequestError
@@ -144,7 +144,7 @@ class L1Path(ManifoldConstruction):
         self, key: jax.Array, problem: Problem, state: L1PathState
     ) -> tuple[L1PathState, StepInfo]:
         if not state.stages:
-            return self._opened(key, problem, state)
+            return self._open(key, problem, state)
         # the largest first: its stages are of use to the smaller ones
         size = problem.sizes[-1 - len(state.chosen)]
         bounds = Bounds.of(state.stages, size)
@@ -157,7 +157,7 @@ class L1Path(ManifoldConstruction):
         state = state._replace(last=(every, stage, end) if ahead else (every, start, view))
         message = f"λ = {penalty:.3g}: {stage.rows} rows" + ("" if stage.complete else ", too many")
         if state.searched >= self.searches or bounds.settled(size, self.tolerance):
-            state = self._decided(jax.random.fold_in(key, 2), problem, state)
+            state = self._decide(jax.random.fold_in(key, 2), problem, state)
             message += f"; {state.chosen[-1].selection.size} kept"
         return state, StepInfo(message, _numbers(stage, size, state.chosen))
 
@@ -177,7 +177,7 @@ class L1Path(ManifoldConstruction):
     def count_draws(self, problem: Problem) -> int:
         return self.draws or max(500, 5 * problem.size)
 
-    def _opened(
+    def _open(
         self, key: jax.Array, problem: Problem, state: L1PathState
     ) -> tuple[L1PathState, StepInfo]:
         """Evaluate f̃ and λ_max at the prior."""
@@ -196,7 +196,7 @@ class L1Path(ManifoldConstruction):
         last = replace(every, scales=scales), prior, view
         state = state._replace(scales=scales, stages=(prior,), last=last)
         if largest == 0.0:  # no potential varies
-            state = self._decided(jax.random.fold_in(key, 2), problem, state)
+            state = self._decide(jax.random.fold_in(key, 2), problem, state)
         info = StepInfo(f"w = 0 from λ = {largest:.3g}", _numbers(prior, problem.size, ()))
         return state, info
 
@@ -247,7 +247,7 @@ class L1Path(ManifoldConstruction):
         end = steps(key, every, view, penalty, limit, self.iterations, pace)
         view = end.view
         if end.crowded is None:
-            view = every.manifold.pruned(view)
+            view = every.manifold.prune(view)
             selection, origin = view.selection, view.origin
         else:
             selection, origin = every.selection(end.crowded), None
@@ -263,7 +263,7 @@ class L1Path(ManifoldConstruction):
         )
         return stage, view
 
-    def _decided(self, key: jax.Array, problem: Problem, state: L1PathState) -> L1PathState:
+    def _decide(self, key: jax.Array, problem: Problem, state: L1PathState) -> L1PathState:
         """Finish every size whose search has ended, with weights that are not shrunk."""
         assert state.last is not None
         every, chosen = state.last[0], list(state.chosen)
@@ -291,7 +291,7 @@ class L1Path(ManifoldConstruction):
         """
         best = Bounds.of(stages, size).best
         first = best.selection if best.rows else _without_search(problem, every, stages, size)
-        kept = self._polished(jax.random.fold_in(key, 0), every, first)
+        kept = self._polish(jax.random.fold_in(key, 0), every, first)
         larger = [
             one
             for one in sorted(stages, key=lambda one: -one.penalty)
@@ -300,22 +300,20 @@ class L1Path(ManifoldConstruction):
         for place, stage in enumerate(larger if self.update is not None else []):
             if kept.selection.size >= (1.0 - self.tolerance) * size:
                 break
-            other = self._polished(jax.random.fold_in(key, 1 + place), every, stage.selection)
+            other = self._polish(jax.random.fold_in(key, 1 + place), every, stage.selection)
             if other.selection.size > size:
                 break
             kept = min(kept, other, key=lambda one: one.predicted_kl)
         return kept
 
-    def _polished(
-        self, key: jax.Array, every: CandidateSet, selection: Selection
-    ) -> SizedSelection:
+    def _polish(self, key: jax.Array, every: CandidateSet, selection: Selection) -> SizedSelection:
         manifold = every.manifold
         if self.update is not None and every.scales.any():
             view = manifold.at(jax.random.fold_in(key, 0), selection)
             view = self.update.run(jax.random.fold_in(key, 1), manifold, view, 0)
             manifold = manifold.warm_started(view.origin)
             if view.selection.weights.any():
-                selection = pruned(view.selection)
+                selection = prune(view.selection)
         fresh = manifold.at(jax.random.fold_in(key, 2), selection)
         return SizedSelection(selection, fresh.predicted_kl())
 

@@ -129,7 +129,7 @@ def by_gradients(
         wide = every.spanning(view, (weights > 0.0) | (moved > 0.0))
         there = moved[every.places(wide.selection)]
         view = every.manifold.moved(jax.random.fold_in(key, t), wide, there)
-        view = every.manifold.pruned(view)
+        view = every.manifold.prune(view)
     return End(view, None, 1.0)
 
 
@@ -186,7 +186,7 @@ def _expansion_step(
             if crowded > 3:  # shorter steps have as many
                 return goal
         else:
-            there = _tried(jax.random.fold_in(key, trial), every, view, here, goal, costs)
+            there = _try(jax.random.fold_in(key, trial), every, view, here, goal, costs)
             if there is not None:
                 along = (goal - here) @ tangent.vectors
                 falls = along @ (tangent.target - here @ tangent.vectors)
@@ -196,7 +196,7 @@ def _expansion_step(
     return None
 
 
-def _tried(
+def _try(
     key: jax.Array, every: CandidateSet, view: Any, here: Dense, goal: Dense, costs: Dense
 ) -> Any | None:
     """Return the view at ``goal`` if the penalised KL is estimated to be lower there."""
@@ -207,6 +207,6 @@ def _tried(
     if after.share >= TRUSTED * before.share:
         if after.kl + costs @ goal >= before.kl + costs @ here:
             return None
-        return every.manifold.pruned(every.manifold.moved(key, wide, goal))
+        return every.manifold.prune(every.manifold.moved(key, wide, goal))
     seen = try_step(key, every.manifold, wide, goal, goal - here, float(costs @ (goal - here)))
-    return None if seen is None else every.manifold.pruned(seen)
+    return None if seen is None else every.manifold.prune(seen)

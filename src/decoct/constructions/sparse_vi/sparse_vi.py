@@ -38,7 +38,7 @@ from decoct.constructions.sparse_vi.manifold.base import (
     Manifold,
     Origin,
     has_row,
-    pruned,
+    prune,
 )
 from decoct.constructions.sparse_vi.options import ManifoldConstruction
 from decoct.constructions.sparse_vi.weight_updates import Quadratic, WeightUpdate, least_missed
@@ -142,8 +142,8 @@ class SparseVI(ManifoldConstruction):
         picked = int(np.searchsorted(view.selection.indices, row))
         view = self.update.run(jax.random.fold_in(key, 1), manifold, view, picked)
         if _rows(view.selection) > problem.size:
-            view = self._made_room(key, manifold, view)
-        manifold, view = manifold.warm_started(view.origin), manifold.pruned(view)
+            view = self._make_room(key, manifold, view)
+        manifold, view = manifold.warm_started(view.origin), manifold.prune(view)
         selection = view.selection
         moved = not (_same(state.selection, selection) or has_row(state.selection, row))
         blocked = np.zeros(0, dtype=np.int64)
@@ -158,7 +158,7 @@ class SparseVI(ManifoldConstruction):
             stale=not (self.reuse and moved),
             view=(manifold, view if self.reuse and moved else None),
         )
-        state = state._replace(chosen=self._recorded(problem, state, view.predicted_kl()))
+        state = state._replace(chosen=self._record(problem, state, view.predicted_kl()))
         if state.picks >= self.steps(problem):
             return self._finished(key, problem, manifold, state)
         return state, _info(problem, selection, {"row": row})
@@ -192,14 +192,14 @@ class SparseVI(ManifoldConstruction):
             return manifold, manifold.restored(state.origin, state.selection)
         return manifold, manifold.at(jax.random.fold_in(key, 0), state.selection)
 
-    def _made_room(self, key: jax.Array, manifold: Manifold, view: LocalView) -> LocalView:
+    def _make_room(self, key: jax.Array, manifold: Manifold, view: LocalView) -> LocalView:
         """Leave out the row that is missed least, and move the other weights again."""
         weights = view.selection.weights.copy()
         weights[least_missed(view.tangent(), weights)] = 0.0
-        view = manifold.pruned(manifold.moved(jax.random.fold_in(key, 2), view, weights))
+        view = manifold.prune(manifold.moved(jax.random.fold_in(key, 2), view, weights))
         return self.update.run(jax.random.fold_in(key, 3), manifold, view, 0)
 
-    def _recorded(
+    def _record(
         self, problem: Problem, state: SparseVIState, predicted_kl: float
     ) -> dict[int, SizedSelection]:
         """Keep the selection for every size that allows it and has nothing better yet."""
@@ -262,7 +262,7 @@ def _same(before: Selection, after: Selection) -> bool:
     """Whether a pick changed no weight by more than 10⁻⁶ of the largest."""
     if not (before.weights.any() or after.weights.any()):
         return True  # each has some row, for the shapes
-    mine, theirs = pruned(before), pruned(after)
+    mine, theirs = prune(before), prune(after)
     return np.array_equal(mine.indices, theirs.indices) and bool(
         np.abs(mine.weights - theirs.weights).max() <= 1e-6 * theirs.weights.max()
     )

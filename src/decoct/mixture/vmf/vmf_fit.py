@@ -22,8 +22,8 @@ from scipy.special import logsumexp
 from decoct.errors import ModelError, RowsError
 from decoct.mixture.vmf.vmf_mixture import VonMisesFisherMixture
 from decoct.mixture.vmf.von_mises_fisher import (
+    check_concentration,
     check_directions,
-    checked_concentration,
     log_normaliser,
     sample_vmf,
 )
@@ -124,8 +124,8 @@ def vmf_em(
     >>> found.modes.shape, found.converged
     ((2, 3), True)
     """
-    x, w = _checked_rows(x, weights)
-    tau = checked_concentration(concentration)
+    x, w = _check_rows(x, weights)
+    tau = check_concentration(concentration)
     if n_components < 1 or restarts < 1:
         raise ModelError(
             f"n_components is {n_components} and restarts {restarts}; both are at least 1."
@@ -191,8 +191,8 @@ def independent_conditionals(
     >>> modes.shape, weights.shape
     ((10, 3, 3), (10, 3))
     """
-    x, w = _checked_rows(x, weights)
-    tau = checked_concentration(concentration)
+    x, w = _check_rows(x, weights)
+    tau = check_concentration(concentration)
     z = np.asarray(responsibilities, dtype=np.float64)
     if z.ndim != 2 or len(z) != len(x) or not (np.isfinite(z).all() and (z >= 0.0).all()):
         raise RowsError(
@@ -286,14 +286,14 @@ def _maximise(
         found, lengths = directions_of(np, weighted.T @ problem.x)
         # where the sum vanishes every direction is as good: the old one stays
         modes = np.where(lengths[:, None] > 0.0, found, modes)
-        modes, weights = _reseeded(problem, modes, weighted.sum(0) / problem.w.sum())
+        modes, weights = _reseed(problem, modes, weighted.sum(0) / problem.w.sum())
         z, totals = problem.assign(modes, weights)
         before, value = value, float(problem.w @ totals)
         rise, steps = value - before, steps + 1
     return EMResult(modes, weights, z, value, steps, bool(rise < enough))
 
 
-def _reseeded(
+def _reseed(
     problem: _Problem, modes: Float[np.ndarray, "K D"], weights: Float[np.ndarray, " K"]
 ) -> tuple[Float[np.ndarray, "K D"], Float[np.ndarray, " K"]]:
     """Move empty clusters to the worst explained rows, where that raises the likelihood."""
@@ -327,7 +327,7 @@ def _spread_modes(rng: np.random.Generator, problem: _Problem, K: int) -> Float[
     return x[chosen]
 
 
-def _checked_rows(
+def _check_rows(
     x: Float[np.ndarray, "N D"], weights: Float[np.ndarray, " N"] | None
 ) -> tuple[Float[np.ndarray, "N D"], Float[np.ndarray, " N"]]:
     x = np.asarray(x, dtype=np.float64)

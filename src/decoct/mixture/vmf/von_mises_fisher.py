@@ -61,7 +61,7 @@ def log_normaliser(dim: int, concentration: float) -> float:
     """
     if dim < 2:
         raise ModelError(f"dim is {dim}; directions need at least 2 dimensions.")
-    tau = checked_concentration(concentration)
+    tau = check_concentration(concentration)
     order = 0.5 * dim - 1.0
     scaled = float(ive(order, tau))
     if np.isfinite(scaled) and scaled > SMALLEST_BESSEL:
@@ -102,7 +102,7 @@ def check_directions(x: Float[np.ndarray, "n D"], numbers: int | np.ndarray = 0)
         )
 
 
-def checked_concentration(concentration: Any) -> float:
+def check_concentration(concentration: Any) -> float:
     """Return τ as a number, or say what is wrong with it."""
     if not is_positive(concentration):
         raise ModelError(f"concentration must be a positive number, not {concentration!r}.")

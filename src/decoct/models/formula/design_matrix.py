@@ -198,7 +198,7 @@ class Design:
         for term in self.terms:
             block = term.columns(encoded, n)
             at = slice(end, end := end + block.shape[1])
-            if self._standardized[at].any():
+            if self._standardize[at].any():
                 block = (block - self.shift[at]) / self.scale[at]
             x[:, at] = block
         return x
@@ -212,7 +212,7 @@ class Design:
         return self.response.encode(raw, start)[False][:, 0]
 
     @cached_property
-    def _standardized(self) -> np.ndarray:
+    def _standardize(self) -> np.ndarray:
         return (self.shift != 0) | (self.scale != 1)
 
     def to_dict(self) -> dict[str, Any]:

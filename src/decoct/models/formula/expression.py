@@ -129,12 +129,10 @@ def compile_expression(label: str, lookup: bool = False) -> Expression:
         tree = ast.parse(source, mode="eval").body
         _require_shallow(tree)
     except SyntaxError as error:
-        raise ModelError(
-            f"The formula's term '{shortened(label)}' is not an expression."
-        ) from error
+        raise ModelError(f"The formula's term '{shorten(label)}' is not an expression.") from error
     except (RecursionError, MemoryError) as error:
         raise ModelError(
-            f"The formula's term '{shortened(label)}' is nested more than {DEEPEST} deep; make it "
+            f"The formula's term '{shorten(label)}' is nested more than {DEEPEST} deep; make it "
             "a column of the table."
         ) from error
     visitor = _Visitor(label, quoted, [])
@@ -206,10 +204,10 @@ class _Visitor:
                 self.refuse(f"gives C(...) the argument '{ast.unparse(value)}'")
 
     def refuse(self, why: str) -> None:
-        raise ModelError(f"The formula's term '{shortened(self.label)}' {why}.")
+        raise ModelError(f"The formula's term '{shorten(self.label)}' {why}.")
 
 
-def shortened(text: str) -> str:
+def shorten(text: str) -> str:
     """Return a formula or a term for a message, a long one without its middle."""
     return text if len(text) <= 200 else f"{text[:100]} … {text[-100:]}"
 

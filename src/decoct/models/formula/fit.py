@@ -25,7 +25,7 @@ from decoct.models.formula.expression import (
     compile_expression,
     raw_column,
     reason,
-    shortened,
+    shorten,
 )
 from decoct.models.formula.learn import Learnt, Moments, learn
 
@@ -64,18 +64,18 @@ def fit_design(formula: str, rows: Rows, standardize: bool = True) -> Design:
     if numbers.encode(sample)[False].shape[1] != 1:
         raise ModelError(f"The response '{label}' is more than one number per row.")
     design = _lay_out(formula, numbers, terms, learnt, sample)
-    return _standardized(design, rows, sample) if standardize else design
+    return _standardize(design, rows, sample) if standardize else design
 
 
 def _parse(formula: str, columns: Sequence[str]) -> tuple[FormulaicTerm, list[FormulaicTerm]]:
     """Return the term of the response and those of the right-hand side."""
-    said = f"The formula '{shortened(formula)}'"
+    said = f"The formula '{shorten(formula)}'"
     try:
         available = {"__formulaic_variables_available__": list(columns)}
         products = _count_products(DefaultFormulaParser().get_ast(formula), len(columns))
         parsed = Formula.from_spec(formula, context=available) if products <= MAX_TERMS else None
     except Exception as error:
-        raise ModelError(f"{said} cannot be read: {shortened(reason(error))}.") from error
+        raise ModelError(f"{said} cannot be read: {shorten(reason(error))}.") from error
     if parsed is None:
         raise ModelError(
             f"{said} multiplies out to more than {MAX_TERMS:,} terms; leave out interactions or "
@@ -209,7 +209,7 @@ def _formulaic_matrix(
         raise ModelError(f"The formula cannot be laid out: {reason(error)}.") from error
 
 
-def _standardized(design: Design, rows: Rows, sample: RawRows) -> Design:
+def _standardize(design: Design, rows: Rows, sample: RawRows) -> Design:
     """Return the design with full-data means and standard deviations of its numeric columns.
 
     Indicators, other codings of categories, and constant columns stay as they are. Columns are

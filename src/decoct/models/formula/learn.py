@@ -19,7 +19,7 @@ from decoct.data.base import Chunk, Rows
 from decoct.errors import BadValueError, ModelError, RequestError, RowsError
 from decoct.models.base import RawRows
 from decoct.models.formula.design_matrix import NumberFactor, State
-from decoct.models.formula.expression import STATEFUL, Expression, raw_column, reason, shortened
+from decoct.models.formula.expression import STATEFUL, Expression, raw_column, reason, shorten
 
 MAX_LEVELS = 1000
 """A category with more levels is refused: it is an identifier, and the design is dense."""
@@ -133,7 +133,7 @@ class _Need:
                 )
             first = min(words, key=levels.__getitem__)
             raise BadValueError(
-                f"{problem}; the first other value is {shortened(first)!r}",
+                f"{problem}; the first other value is {shorten(first)!r}",
                 levels[first],
                 f": correct it, {instead}",
                 label,

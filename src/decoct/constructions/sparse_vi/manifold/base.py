@@ -137,9 +137,9 @@ class Manifold(abc.ABC):
         """Return the view at other weights of the same support."""
         return self.at(key, view.selection._replace(weights=weights))
 
-    def pruned(self, view: Any) -> Any:
+    def prune(self, view: Any) -> Any:
         """Return the view without the support's rows that have no weight."""
-        return view.with_support(pruned(view.selection))
+        return view.with_support(prune(view.selection))
 
     def restored(self, origin: Origin, selection: Selection) -> Any:
         """Return the view at these weights from the draws of ``origin``."""
@@ -173,7 +173,7 @@ def take_all_rows(problem: Problem) -> Columns:
     return problem.potentials.rows.take(np.arange(problem.n_rows))
 
 
-def pruned(selection: Selection) -> Selection:
+def prune(selection: Selection) -> Selection:
     """Return the rows that have weight; one without, for the shapes, if none has."""
     return some_rows(selection.pool, selection.weights, selection.weights > 0.0)
 

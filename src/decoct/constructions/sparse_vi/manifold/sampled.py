@@ -28,7 +28,7 @@ from decoct.constructions.sparse_vi.manifold.base import (
     LocalView,
     Manifold,
     Origin,
-    pruned,
+    prune,
     require_room,
     row_bytes,
 )
@@ -192,7 +192,7 @@ class SampledManifold(Manifold):
         else:
             total = potentials.totals(z)
             cloud.total = total - total.mean()
-        support = _centred(potentials.vectors(selection.rows, z))
+        support = _centre(potentials.vectors(selection.rows, z))
         seen = np.square(cloud.total) + np.square(support).sum(axis=0)
         if not np.isfinite(seen).all():
             bad = int(np.argmax(np.abs(z).max(axis=1)))
@@ -217,7 +217,7 @@ class SampledManifold(Manifold):
                 pool = Pool(numbers, potentials.rows.take(numbers))
             if len(pool.indices) == self.n_rows:
                 potentials.counts.passes += 1
-            cloud.choice = pool.indices, _centred(potentials.vectors(pool.rows, cloud.z))
+            cloud.choice = pool.indices, _centre(potentials.vectors(pool.rows, cloud.z))
         return cloud.choice
 
     def moved(
@@ -238,14 +238,14 @@ class SampledManifold(Manifold):
         potentials.counts.evaluations += views * (self.n_rows + support) * self.draws
         progress.advance(views * self.n_rows)
 
-    def pruned(self, view: SampledView) -> SampledView:
-        selection = pruned(view.selection)
+    def prune(self, view: SampledView) -> SampledView:
+        selection = prune(view.selection)
         kept = np.searchsorted(view.selection.indices, selection.indices)
         return replace(view, selection=selection, support=view.support[kept])
 
     def restored(self, origin: Origin, selection: Selection) -> SampledView:
         view = self._drawn(origin)
-        support = _centred(self.problem.potentials.vectors(selection.rows, view.cloud.z))
+        support = _centre(self.problem.potentials.vectors(selection.rows, view.cloud.z))
         logits = view.log_weights + selection.weights @ support
         logits = logits - origin.selection.weights @ view.support
         logits = logits - logsumexp(logits)
@@ -264,5 +264,5 @@ def _key(origin: Origin) -> jax.Array:
     return jax.random.wrap_key_data(jnp.asarray(origin.key_data))
 
 
-def _centred(values: Float[np.ndarray, "n S"]) -> Float[np.ndarray, "n S"]:
+def _centre(values: Float[np.ndarray, "n S"]) -> Float[np.ndarray, "n S"]:
     return values - values.mean(axis=1, keepdims=True)
