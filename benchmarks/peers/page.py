@@ -31,9 +31,9 @@ PREAMBLE = """\
 # Where decoct stands
 
 decoct and peers on the same posteriors: `python -m benchmarks.peers`
-([CSV](../benchmarks/results/peers.csv)). All methods of a posterior have one truth; posteriors were
-run on different commits and days, and the machine's speed varied by two: evaluations compare,
-seconds roughly. `python -m benchmarks.pages` makes this page.
+([CSV](../benchmarks/results/peers.csv)). Each posterior has one truth. Posteriors ran on several
+days, at speeds that varied by two: evaluations compare, seconds roughly.
+`python -m benchmarks.pages` makes this page.
 
 ![error of means against evaluations, one panel a posterior](images/compared.png)
 
@@ -69,7 +69,7 @@ the flights no step of a quasi-Newton coreset passes its test: weights stay unif
 """
 
 UNSEEN = """\
-Not in figures: NUTS is exact for any posterior;
+NUTS is exact for any posterior;
 Pathfinder needs no Hessian; PASS-GLM's sums add up over machines and time; ADVI and DAIS take any
 model that NumPyro can write; quasi-Newton coresets and Coreset MCMC need
 neither gradients nor a smooth likelihood.
@@ -167,11 +167,9 @@ def large_table(cells: Sequence[Cell]) -> list[str]:
 def better_table(cells: Sequence[Cell]) -> list[str]:
     """Return on which posteriors each peer beats decoct, and in what."""
     lines = ["## What each peer does better", ""]
-    lines += ["Posteriors on which it is ahead of decoct, be it with a site or rows alone: in the"]
-    lines += [
-        f"smallest errors, the least costs to {LEVELS[0]:g} sd (decoct's seconds are those of"
-    ]
-    lines += ["its first budget, which compiles) and memory at the most accurate budget.", ""]
+    lines += ["Posteriors on which it is ahead of decoct, with a site or without: smallest errors,"]
+    lines += [f"least costs to {LEVELS[0]:g} sd (decoct's seconds: of its first budget, which"]
+    lines += ["compiles), memory at the smallest error.", ""]
     lines += ["| method | means | sds | KL | evaluations | seconds | memory |", "|---" * 7 + "|"]
     for method in TITLES:
         if method in OURS:

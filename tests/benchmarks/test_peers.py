@@ -177,7 +177,7 @@ def test_the_page_says_who_is_ahead():
     page = page_of(cells)
     assert "**at 2 of 5 levels only**" in page
     assert "| 0.05 | 200 (10 rows) | Laplace 20 |" in page
-    assert "| Laplace | — | flights | — |" in page
+    assert "| Laplace | — | — | — | flights | — | — |" in page
     assert "| surrogate DAIS (NumPyro) | over the limit of 150 s | flights (5000) |" in page
 
 
