@@ -13,7 +13,7 @@ from jaxtyping import install_import_hook
 
 # Half of a run was compiling, most of it LLVM's optimisation of kernels that run once. `XLA_FLAGS=`
 # tests the programs that users run; tests of a process' memory do so always.
-FLAGS = "--xla_backend_optimization_level=1"
+FLAGS = "--xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1"
 if jax.__version_info__ < (0, 11):  # the flag is gone since
     FLAGS += " --xla_cpu_use_fusion_emitters=false"
 os.environ.setdefault("XLA_FLAGS", FLAGS)

@@ -33,20 +33,19 @@ def scaled(y):
 Y = np.random.default_rng(3).normal(1.0, 2.0, size=500)
 
 
-@cache
 def of_scaled():
     return from_numpyro(scaled, {"y": Y})
 
 
-@cache
 def of_counties():
     return from_numpyro(varying_intercepts, ROWS)
 
 
 @cache
-def small(size):
-    bridge = of_scaled()
-    return decoct.build(bridge, bridge.rows, size=size, progress=False, method=SITE)
+def coresets(of):
+    """A site alone, and one with five rows."""
+    bridge = of()
+    return decoct.path(bridge, bridge.rows, [0, 5], method=SITE)
 
 
 def differences(coreset):
@@ -61,26 +60,19 @@ def differences(coreset):
     return np.array(found)
 
 
-@pytest.mark.parametrize("size", [0, 5])
-def test_the_exported_model_has_the_coresets_density(size):
-    coreset = small(size)
-    assert coreset.site is not None
-    assert coreset.size <= size
-    shift = differences(coreset)
-    np.testing.assert_allclose(shift, shift[0], atol=1e-8)
-
-
-@pytest.mark.parametrize("size", [0, 5])
-def test_groups_and_constants(size):
-    bridge = of_counties()
-    coreset = decoct.build(bridge, bridge.rows, size=size, progress=False, method=SITE)
-    shift = differences(coreset)
-    np.testing.assert_allclose(shift, shift[0], atol=1e-8)
+@pytest.mark.parametrize("of", [of_scaled, of_counties], ids=["scaled", "groups and constants"])
+def test_the_exported_model_has_the_coresets_density(of):
+    alone, with_rows = coresets(of)
+    assert alone.size == 0 < with_rows.size <= 5
+    for coreset in (alone, with_rows):
+        assert coreset.site is not None
+        shift = differences(coreset)
+        np.testing.assert_allclose(shift, shift[0], atol=1e-8)
 
 
 def test_numpyro_samples_what_decoct_samples():
     """Means within four Monte Carlo errors of two runs of at least 800 effective draws."""
-    coreset = small(5)
+    coreset = coresets(of_scaled)[1]
     weighted, args = coreset.to_numpyro()
     mcmc = infer.MCMC(
         infer.NUTS(weighted),
@@ -101,7 +93,7 @@ def test_numpyro_samples_what_decoct_samples():
 
 def test_a_reparametrised_site_counts_at_its_own_value():
     """Trap: under a reparametrisation the site is a deterministic one of another latent."""
-    coreset = small(0)
+    coreset = coresets(of_scaled)[0]
     shift = []
     with jax.enable_x64(True):
         weighted, args = coreset.to_numpyro()

@@ -1,7 +1,6 @@
 """A coreset's Gaussian site in PyMC and Bambi: a potential of the unconstrained values."""
 
 import warnings
-from functools import cache
 
 import jax
 import numpy as np
@@ -33,22 +32,10 @@ def differences(coreset):
     return np.array(found)
 
 
-@cache
 def of_counties():
     return from_pymc(varying_intercepts(*homes(300, n_counties=5)))
 
 
-@pytest.mark.parametrize("size", [0, 5])
-def test_the_exported_model_has_the_coresets_density(size):
-    bridge = of_counties()
-    coreset = decoct.build(bridge, bridge.rows, size=size, progress=False, method=SITE)
-    assert coreset.site is not None
-    assert coreset.size <= size
-    shift = differences(coreset)
-    np.testing.assert_allclose(shift, shift[0], atol=1e-8)
-
-
-@cache
 def of_bambi():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -62,16 +49,18 @@ def of_bambi():
 
 
 @pytest.mark.filterwarnings("ignore:For backward compatibility, 'str' dtypes")
-@pytest.mark.parametrize("size", [0, 5])
-def test_bambi(size):
-    bridge = of_bambi()
-    coreset = decoct.build(bridge, bridge.rows, size=size, progress=False, method=SITE)
-    assert coreset.site is not None
-    shift = differences(coreset)
-    np.testing.assert_allclose(shift, shift[0], atol=1e-8)
+@pytest.mark.parametrize("of", [of_counties, of_bambi])
+def test_the_exported_model_has_the_coresets_density(of):
+    """A site alone, and one with five rows."""
+    bridge = of()
+    alone, with_rows = decoct.path(bridge, bridge.rows, [0, 5], method=SITE)
+    assert alone.size == 0 < with_rows.size <= 5
+    for coreset in (alone, with_rows):
+        assert coreset.site is not None
+        shift = differences(coreset)
+        np.testing.assert_allclose(shift, shift[0], atol=1e-8)
 
 
-@cache
 def of_binary():
     return from_pymc(logistic(*logistic_rows(600)))
 

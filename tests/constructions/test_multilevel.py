@@ -73,14 +73,14 @@ def made(log_likelihood, form):
 
 
 @functools.cache
-def built(log_likelihood, form, size):
-    rows = BINARY if log_likelihood is logistic else NORMAL
-    return decoct.build(made(log_likelihood, form), rows, size=size, seed=0)
+def built(form):
+    """Of binary responses: a site alone, and one with ten rows."""
+    return decoct.path(made(logistic, form), BINARY, [0, 10])
 
 
 @pytest.mark.parametrize("form", ["centred", "standardised"])
 def test_no_row_is_needed_where_the_likelihood_is_quadratic(form):
-    coreset = built(normal, form, 0)
+    coreset = decoct.build(made(normal, form), NORMAL, size=0)
     assert coreset.site is not None
     assert coreset.site.dim == 2 + G
     assert coreset.dim == 3 + G
@@ -121,7 +121,7 @@ def test_no_more_draws_are_made_than_say_that_the_site_is_enough(made_draws, mon
 
 @pytest.mark.parametrize("form", ["centred", "standardised"])
 def test_few_rows_carry_a_logistic_model(form):
-    coreset = built(logistic, form, 10)
+    coreset = built(form)[1]
     assert coreset.site is not None
     assert coreset.report.status is decoct.Status.DONE
     draws = coreset.sample(draws=500, chains=4, seed=1, warmup=300)
@@ -134,7 +134,7 @@ def test_few_rows_carry_a_logistic_model(form):
 @pytest.mark.parametrize("form", ["centred", "standardised"])
 def test_terms_of_third_order_carry_the_skewness_of_groups(form):
     """Without a row, beside the same site without them."""
-    coreset = built(logistic, form, 0)
+    coreset = built(form)[0]
     draws = coreset.sample(draws=500, chains=4, seed=1, warmup=300)
     bare = replace(coreset, site=coreset.site.quadratic())
     z = draws["unconstrained_posterior"]["z"].to_numpy().reshape(-1, coreset.dim)
@@ -221,7 +221,7 @@ def test_both_forms_have_the_same_posterior():
     """Within Monte Carlo error: draws of each, of about 1,000 independent ones or more."""
     means = []
     for form in ("centred", "standardised"):
-        coreset = built(logistic, form, 10)
+        coreset = built(form)[1]
         draws = coreset.sample(draws=500, chains=4, seed=2, warmup=300)["posterior"]
         means.append([float(draws[name].mean()) for name in ("b", "s")])
         sd = [float(draws[name].std()) for name in ("b", "s")]

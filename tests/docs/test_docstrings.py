@@ -129,7 +129,7 @@ def refuses(value: Any) -> bool:
         made = [one for one in made[0].body if getattr(one, "name", "") in named]
     nodes = [node for one in made for node in ast.walk(one)]
     calls = [ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call)]
-    is_checked = any(name.split(".")[-1].startswith("checked_") for name in calls)
+    is_checked = any(name.split(".")[-1].startswith("check_") for name in calls)
     return is_checked or any(isinstance(node, ast.Raise) for node in nodes)
 
 

@@ -5,6 +5,7 @@ point of decoct runs under the scoped switch instead and hands back NumPy arrays
 """
 
 import functools
+import os
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
@@ -17,8 +18,9 @@ R = TypeVar("R")
 QUICKLY: Any = {"xla_backend_optimization_level": 1}
 if jax.__version_info__ < (0, 11):  # the option is gone since
     QUICKLY["xla_cpu_use_fusion_emitters"] = False
+QUICKLY = {name: value for name, value in QUICKLY.items() if name not in os.getenv("XLA_FLAGS", "")}
 """XLA's options for short programs: they compile in two thirds of the time and run a tenth longer.
-The two kernels of a pass have XLA's default options."""
+The two kernels of a pass have XLA's default options. Options in ``XLA_FLAGS`` stay as they are."""
 
 
 def float64(function: Callable[P, R]) -> Callable[P, R]:
