@@ -32,9 +32,15 @@ def bridge():
 
 
 @pytest.fixture(scope="module")
-def coreset(bridge):
+def coresets(bridge):
+    """A site alone, and one with rows."""
     with jax.numpy_rank_promotion("allow"):
-        return decoct.build(bridge, bridge.rows, size=40)
+        return decoct.path(bridge, bridge.rows, [0, 40])
+
+
+@pytest.fixture(scope="module")
+def coreset(coresets):
+    return coresets[1]
 
 
 @pytest.fixture(scope="module")
@@ -69,10 +75,10 @@ def test_build_and_certificate(coreset, bridge, draws):
     assert check.ok
 
 
-def test_the_cubic_part_of_the_noise_is_all_that_a_quadratic_lacks(bridge):
+def test_the_cubic_part_of_the_noise_is_all_that_a_quadratic_lacks(bridge, coresets):
     """In units of the noise, where N log(1/σ) is no quadratic."""
+    built, _ = coresets
     with jax.numpy_rank_promotion("allow"):
-        built = decoct.build(bridge, bridge.rows, size=0)
         quadratic = replace(built, site=built.site.quadratic())
         sampler = NUTS(warmup=300, target_acceptance=0.99)
         draws = quadratic.sample(draws=500, chains=2, sampler=sampler)

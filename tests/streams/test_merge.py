@@ -316,8 +316,8 @@ def test_parts_that_agree_are_within_their_bound(order):
     table = logistic(3, BETA, n=8000)
     rows = np.argsort(table["x"][:, 0]) if order == "sorted" else np.arange(8000)
     tables = [{name: column[cut] for name, column in table.items()} for cut in np.split(rows, 4)]
-    parts = built_apart(tables)
-    for whole in (decoct.merge(parts), decoct.merge(parts, size=40)):
+    parts = built_apart(tables, size=20)
+    for whole in (decoct.merge(parts), decoct.merge(parts, size=20)):
         last = whole.report.rounds[-1]
         assert whole.report.status is decoct.Status.DONE
         assert 0.1 < last["drift"] < DRIFTED

@@ -150,7 +150,7 @@ def test_every_source_of_rows(rows, coreset, tmp_path):
 def test_close_to_one_build_for_most_seeds(rows):
     # Which of two equally good rows is kept hangs on the last digit; the KL of one seed does too.
     ratios = []
-    for seed in range(5):
+    for seed in range(3):
         built = decoct.build(LogisticRegression(), rows, size=20, seed=seed, progress=False)
         one = streamed(LogisticRegression(), rows, seed=seed).coreset
         ratios.append(gaussian_kl(one, rows) / gaussian_kl(built, rows))

@@ -239,7 +239,9 @@ def kept_weights(coreset: Coreset, *, title: str = "Weights of the kept rows") -
     --------
     >>> import decoct, decoct.plots, numpy as np
     >>> rows = {"x": np.random.default_rng(0).normal(size=(500, 2))}
-    >>> coreset = decoct.build(decoct.models.GaussianMean(np.eye(2)), rows, size=10)
+    >>> method = decoct.constructions.Uniform()
+    >>> model = decoct.models.GaussianMean(np.eye(2))
+    >>> coreset = decoct.build(model, rows, size=10, method=method)
     >>> decoct.plots.kept_weights(coreset).axes[0].get_ylabel()
     'weight, rows stood for'
     """

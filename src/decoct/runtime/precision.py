@@ -7,7 +7,7 @@ point of decoct runs under the scoped switch instead and hands back NumPy arrays
 import functools
 import os
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 import equinox as eqx
 import jax
@@ -36,5 +36,4 @@ def float64(function: Callable[P, R]) -> Callable[P, R]:
 
 def compile_quickly(function: Callable[P, R]) -> Callable[P, R]:
     """Compile ``function`` by `QUICKLY`; not for use inside another compiled function."""
-    jit: Any = eqx.filter_jit
-    return jit(function, compiler_options=QUICKLY)
+    return cast(Any, eqx.filter_jit)(function, compiler_options=QUICKLY)
